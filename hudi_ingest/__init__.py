@@ -1,0 +1,16 @@
+"""Kafka topics into Apache Hudi tables, exactly once, coordinated by Dagster."""
+
+from hudi_ingest.config import Pipeline, load_pipeline
+
+__version__ = "0.1.0"
+
+__all__ = ["Pipeline", "__version__", "load_pipeline", "run_transaction"]
+
+
+def __getattr__(name: str) -> object:
+    # Spark is imported only by those who run a transaction; a sensor tick must stay fast.
+    if name == "run_transaction":
+        from hudi_ingest.ingest import run_transaction
+
+        return run_transaction
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,222 @@
+"""The command line. Exit code 0: done, 1: failed, 2: wrong use."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from hudi_ingest.config import Pipeline, find_pipeline, load_pipeline, load_pipelines
+from hudi_ingest.coordinator import observe, plan_next
+from hudi_ingest.display import plan_view, receipt_text, status_view
+from hudi_ingest.embedded.stack import StackSettings, bring_down, bring_up, stack_environment
+from hudi_ingest.exceptions import ConfigError, IngestError
+from hudi_ingest.home import Home
+from hudi_ingest.ledger import Ledger
+from hudi_ingest.planning import Skip
+from hudi_ingest.status import pipeline_status
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Kafka topics into Apache Hudi tables, exactly once, coordinated by Dagster.",
+)
+_out = Console(soft_wrap=False)
+_err = Console(stderr=True, soft_wrap=True, highlight=False)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print facts as JSON.")]
+PipelineName = Annotated[str, typer.Argument(metavar="PIPELINE", help="A pipeline's name, or the path of its file.")]
+KafkaPort = Annotated[int, typer.Option(min=1, max=65535, help="The broker's port on 127.0.0.1.")]
+UiPort = Annotated[int, typer.Option(min=1, max=65535, help="The Dagster UI's port on 127.0.0.1.")]
+Master = Annotated[str, typer.Option(help="Spark master of the engine.")]
+Memory = Annotated[str, typer.Option(help="Memory of the engine's driver.")]
+
+_DEFAULTS = StackSettings()
+
+
+@app.command()
+def demo(
+    once: Annotated[bool, typer.Option("--once", help="Ingest 200,000 orders, check them, stop.")] = False,
+    kafka_port: KafkaPort = _DEFAULTS.kafka_port,
+    ui_port: UiPort = _DEFAULTS.ui_port,
+    as_json: AsJson = False,
+) -> None:
+    """Start Kafka, Spark and Dagster here, produce sample orders, and ingest them. Ctrl-C stops all of it."""
+    from hudi_ingest.embedded.demo import run_demo, run_once
+
+    home = Home.from_environment()
+    settings = StackSettings(kafka_port=kafka_port, ui_port=ui_port)
+    if not once:
+        run_demo(home, settings, _out, _progress)
+        return
+    # A home of its own, made empty first: the count of records is fixed, so the topic and the table must be new.
+    root = home.root / "demo-once"
+    result = run_once(replace(home, root=root, ledger_url=f"sqlite:///{root / 'ledger.db'}"), settings, _progress)
+    found = result.verification
+    if as_json:
+        _print_json({**asdict(found), "commits": result.commits, "seconds": round(result.seconds, 1)})
+    else:
+        _out.print(
+            f"{'exactly once' if found.exact else 'NOT exactly once'}: {found.rows:,} rows in {result.commits} commits, "
+            f"{found.lost} lost, {found.duplicate} duplicate, {found.foreign} foreign; {result.seconds:.0f} s in all"
+        )
+    if not found.exact:
+        raise typer.Exit(1)
+
+
+@app.command()
+def up(
+    kafka_port: KafkaPort = _DEFAULTS.kafka_port,
+    ui_port: UiPort = _DEFAULTS.ui_port,
+    master: Master = _DEFAULTS.master,
+    memory: Memory = _DEFAULTS.driver_memory,
+    as_json: AsJson = False,
+) -> None:
+    """Start what is not running yet of the embedded stack: Kafka, the Spark engine, Dagster."""
+    stack = bring_up(Home.from_environment(), StackSettings(kafka_port, ui_port, master, memory), _progress)
+    facts = {"bootstrap_servers": stack.bootstrap_servers, "url": stack.url}
+    if as_json:
+        _print_json(facts)
+    else:
+        _out.print(f"Kafka      {stack.bootstrap_servers}\nDagster UI {stack.url}\nStop it with `hudi-ingest down`.")
+
+
+@app.command()
+def down() -> None:
+    """Stop the embedded stack; topics, tables and history stay in its home."""
+    home = Home.from_environment()
+    _out.print("stopped" if bring_down(home, _progress) else f"nothing runs in {home.root}")
+
+
+@app.command()
+def validate(files: Annotated[list[Path], typer.Argument(metavar="FILE…")], as_json: AsJson = False) -> None:
+    """Check pipeline files and name every problem at once."""
+    environment = _environment(Home.from_environment())
+    problems: dict[str, list[str]] = {}
+    for file in files:
+        try:
+            load_pipeline(file, environment)
+            problems[str(file)] = []
+        except ConfigError as error:
+            problems[str(file)] = list(error.problems)
+            if not as_json:
+                _err.print(str(error), markup=False)
+    if as_json:
+        _print_json(problems)
+    else:
+        for file in (name for name, found in problems.items() if not found):
+            _out.print(f"{file}: ok", markup=False)
+    if any(problems.values()):
+        raise typer.Exit(1)
+
+
+@app.command()
+def plan(pipeline: PipelineName, as_json: AsJson = False) -> None:
+    """Show what the next transaction would read. Reads no records and changes nothing."""
+    found = _pipeline(pipeline)
+    planned = plan_next(found, observe(found), at_once=True)
+    if as_json:
+        _print_json({"skip": planned.reason} if isinstance(planned, Skip) else planned.to_dict())
+    else:
+        _out.print(f"nothing to do: {planned.reason}" if isinstance(planned, Skip) else plan_view(planned))
+
+
+@app.command()
+def run(pipeline: PipelineName, as_json: AsJson = False) -> None:
+    """Run one transaction now, in this process; uses the engine when one runs."""
+    from hudi_ingest.ingest import run_transaction
+
+    found = _pipeline(pipeline)
+    home = Home.from_environment()
+    planned = plan_next(found, observe(found), at_once=True)
+    if isinstance(planned, Skip):
+        _print_json({"skip": planned.reason}) if as_json else _out.print(f"nothing to do: {planned.reason}")
+        return
+    receipt = run_transaction(found, home=home, plan=planned, report=_progress)
+    for warning in receipt.warnings:
+        _err.print(f"warning: {warning}", markup=False)
+    if as_json:
+        _print_json(
+            {
+                "transaction_id": receipt.plan.transaction_id,
+                "instant": receipt.instant,
+                "rows": receipt.rows,
+                "files": receipt.files,
+                "bytes": receipt.size_bytes,
+                "seconds": dict(receipt.seconds),
+                "slices": [each.to_dict() for each in receipt.reports],
+            }
+        )
+    else:
+        _out.print(receipt_text(receipt), markup=False)
+
+
+@app.command()
+def status(
+    pipeline: Annotated[str, typer.Argument(metavar="[PIPELINE]", help="All pipelines when left out.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show committed offsets, lag and the last transactions."""
+    home = Home.from_environment()
+    found = [_pipeline(pipeline)] if pipeline else list(load_pipelines(home.pipelines, _environment(home)))
+    ledger = Ledger.open(home.ledger_url)
+    try:
+        statuses = [pipeline_status(each, observe(each), ledger) for each in found]
+    finally:
+        ledger.dispose()
+    if as_json:
+        _print_json([each.to_dict() for each in statuses])
+    else:
+        for each in statuses:
+            _out.print(status_view(each))
+
+
+@app.command()
+def engine(master: Master = _DEFAULTS.master, memory: Memory = _DEFAULTS.driver_memory) -> None:
+    """Run the Spark engine in the foreground; ops of this machine attach to it."""
+    from hudi_ingest.engine import run_engine
+
+    run_engine(Home.from_environment(), master=master, driver_memory=memory, report=_progress)
+
+
+def main() -> None:
+    """The entry point: errors of ours end in one message and exit code 1."""
+    logging.basicConfig(level=logging.ERROR, format="%(name)s: %(message)s")
+    try:
+        app()
+    except IngestError as error:
+        _err.print(f"error: {error}", style="red", markup=False)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _pipeline(name: str) -> Pipeline:
+    home = Home.from_environment()
+    return find_pipeline(home.pipelines, name, _environment(home))
+
+
+def _environment(home: Home) -> Mapping[str, str]:
+    """This process's environment, and below it the running embedded stack's."""
+    return {**stack_environment(home), **os.environ}
+
+
+def _progress(line: str) -> None:
+    _err.print(f"· {line}", style="dim", markup=False)
+
+
+def _print_json(facts: Any) -> None:
+    sys.stdout.write(json.dumps(facts, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

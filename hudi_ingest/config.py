@@ -1,0 +1,1036 @@
+"""Pipeline files: their models, and the loader that reports every problem of a file at once.
+
+Values may come from the environment by `${NAME}` or `${NAME:-default}`. No message shows a secret: neither a password
+nor what stands where a password may have been meant.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import posixpath
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import annotated_types
+import pyarrow as pa
+import yaml
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    SecretStr,
+    StringConstraints,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from hudi_ingest.exceptions import ConfigError
+from hudi_ingest.schema import SchemaProblem, parse_avsc, parse_ddl
+
+Place = tuple[str | int, ...]
+"""Where a value is in the file: mapping keys and list indexes from the top."""
+
+PARTITION_TYPES = "string, boolean, int, long or date"
+
+
+class PlacedProblems(ValueError):
+    """Problems of one value, each with its place below the value."""
+
+    def __init__(self, problems: Iterable[tuple[Place, str]]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(text for _, text in self.problems))
+
+
+def _no_boolean(value: object) -> object:
+    if isinstance(value, bool):
+        raise PydanticCustomError("int_type", "must be a number, not a boolean")
+    return value
+
+
+Whole = Annotated[int, BeforeValidator(_no_boolean)]
+Seconds = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_no_boolean)]
+
+
+def _legal_topic(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", value) or value in (".", ".."):
+        may_be = "1 to 249 of the characters a-z, A-Z, 0-9, `.`, `_` and `-`, and not `.` or `..`"
+        raise ValueError(f"not a legal topic name; found {_text(value)}; allowed: {may_be}")
+    return value
+
+
+Topic = Annotated[str, AfterValidator(_legal_topic)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, hide_input_in_errors=True)
+
+
+class Security(_Model):
+    """How to log in to the brokers. Without it the connection is plain text and anonymous."""
+
+    protocol: Literal["SSL", "SASL_SSL", "SASL_PLAINTEXT"]
+    """Whether the connection is encrypted (SSL) and whether it needs a login (SASL)."""
+
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = Field(
+        default=None, validate_default=True
+    )
+    """How the password is proved. Needed with a SASL protocol, refused without."""
+
+    username: Annotated[str, StringConstraints(min_length=1)] | None = Field(default=None, validate_default=True)
+    """The login. Needed with a SASL protocol, refused without."""
+
+    password: Annotated[SecretStr, Field(min_length=1)] | None = Field(default=None, validate_default=True)
+    """The login's password, best given as `${NAME}`; no log and no message shows it. Needed with a SASL protocol,
+    refused without."""
+
+    ca_file: Path | None = None
+    """PEM file of the certificate authorities to trust, instead of the system's; relative to the pipeline file.
+    Spark's workers must find it at the same path."""
+
+    @field_validator("sasl_mechanism", "username", "password")
+    @classmethod
+    def _fits_protocol(cls, value: object, info: ValidationInfo) -> object:
+        protocol = info.data.get("protocol")
+        if protocol == "SSL" and value is not None:
+            raise ValueError("not used by protocol SSL; remove it, or set protocol to SASL_SSL")
+        if protocol is not None and protocol != "SSL" and value is None:
+            raise ValueError(f"missing; protocol {protocol} needs sasl_mechanism, username and password")
+        return value
+
+    @field_validator("ca_file")
+    @classmethod
+    def _ca_file_is_used(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+        if value is not None and info.data.get("protocol") == "SASL_PLAINTEXT":
+            raise ValueError("not used by protocol SASL_PLAINTEXT, which does not encrypt; remove it, or use SASL_SSL")
+        return None if value is None else _beside_the_file(value, info)
+
+
+class StartingTimestamp(_Model):
+    """Start at the first record whose timestamp is not before this time."""
+
+    timestamp: AwareDatetime
+
+
+StartingOffsets = Literal["earliest", "latest"] | StartingTimestamp | dict[str, dict[int, int]]
+
+
+class KafkaSource(_Model):
+    """What to read."""
+
+    bootstrap_servers: str = Field(json_schema_extra={"allowed": "host:port, or several separated by commas"})
+    """Brokers to ask first; they name the others."""
+
+    topics: tuple[Topic, ...] = Field(json_schema_extra={"allowed": "a list of Kafka topic names"})
+    """Topics to read, all into the same table. A topic that is added later is read from its first offset."""
+
+    format: Literal["json"] = "json"
+    """What a record's value is: one JSON object, whose fields are the table's columns."""
+
+    starting_offsets: StartingOffsets = Field(
+        default="earliest",
+        json_schema_extra={
+            "allowed": "earliest, latest, {timestamp: 2026-01-31T00:00:00Z} or {topic: {partition: offset}}"
+        },
+    )
+    """Where the pipeline's first transaction begins; after it the table's own offsets count. A partition that the map
+    does not name, and one that appears later, begins at earliest."""
+
+    group_id: Annotated[str, StringConstraints(min_length=1)] | None = Field(
+        None, json_schema_extra={"default": "hudi-ingest.<name>"}
+    )
+    """Consumer group that gets the committed offsets, so that tools which watch lag see them. It never decides what
+    is read."""
+
+    security: Security | None = None
+    """How to log in to the brokers; without it, plain text and anonymous."""
+
+    request_timeout_seconds: Annotated[Seconds, Field(gt=0)] = 10.0
+    """How long to wait for one answer of a broker."""
+
+    @field_validator("bootstrap_servers")
+    @classmethod
+    def _servers(cls, value: str) -> str:
+        servers = [each.strip() for each in value.split(",")]
+        for each in servers:
+            found = re.fullmatch(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})", each)
+            if found is None or not 1 <= int(found[2]) <= 65535:
+                shown = "****" if "@" in value else _text(each)  # a login may stand before the @
+                raise ValueError(
+                    f"not a broker's address; found {shown}; allowed: host:port with a port from 1 to 65535, several "
+                    "separated by commas"
+                )
+        return ",".join(servers)
+
+    @field_validator("topics")
+    @classmethod
+    def _topics(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not value:
+            raise ValueError("found an empty list; allowed: at least one topic")
+        problems: list[tuple[Place, str]] = []
+        for index, each in enumerate(value):
+            if each in value[:index]:
+                problems.append(((index,), f"found {_text(each)} twice in the list; remove one"))
+        if problems:
+            raise PlacedProblems(problems)
+        return value
+
+    @field_validator("starting_offsets", mode="before")
+    @classmethod
+    def _starting_offsets(cls, value: object, info: ValidationInfo) -> StartingOffsets:
+        if isinstance(value, StartingTimestamp) or (isinstance(value, str) and value in ("earliest", "latest")):
+            return value  # type: ignore[return-value]
+        if isinstance(value, Mapping) and not isinstance(value.get("timestamp", {}), Mapping):
+            if len(value) > 1:
+                raise ValueError("`timestamp` stands alone; remove the other keys")
+            return StartingTimestamp(timestamp=_starting_time(value["timestamp"]))
+        if isinstance(value, Mapping):
+            return _starting_map(value, info.data.get("topics"))
+        raise ValueError(f"found {_describe(value)}; allowed: {allowed(cls.model_fields['starting_offsets'])}")
+
+
+def _starting_time(value: object) -> datetime:
+    found = value
+    if isinstance(value, str):
+        parts = re.fullmatch(
+            r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)(:\d\d)?(?:\.(\d{1,6}))?(?:(Z)|([+-]\d\d):?(\d\d))?",
+            value.strip(),
+            re.ASCII,
+        )
+        if parts is not None:
+            day, minute, second, fraction, zulu, hours, minutes = parts.groups()
+            zone = "+00:00" if zulu else f"{hours}:{minutes}" if hours else ""
+            try:
+                text = f"{day}T{minute}{second or ':00'}.{(fraction or '').ljust(6, '0')}{zone}"
+                found = datetime.fromisoformat(text)
+            except ValueError:
+                pass  # such as the 31st of June: reported below
+    if not isinstance(found, datetime):
+        problem = f"not a time; found {_describe(value)}; allowed: ISO 8601 with a zone, like 2026-01-31T00:00:00Z"
+    elif found.tzinfo is None:
+        problem = f"a time without a zone; found {_text(str(value))}; end it with Z or an offset like +02:00"
+    else:
+        try:
+            return found.astimezone(timezone.utc)
+        except OverflowError:
+            problem = f"a time out of range; found {_text(str(value))}"
+    raise PlacedProblems([(("timestamp",), problem)])
+
+
+def _starting_map(value: Mapping[Any, Any], topics: tuple[str, ...] | None) -> dict[str, dict[int, int]]:
+    problems: list[tuple[Place, str]] = []
+    starts: dict[str, dict[int, int]] = {}
+    for topic, partitions in ((str(key), below) for key, below in value.items()):
+        if topics is not None and topic not in topics:
+            shown = ", ".join(topics)
+            problems.append(((topic,), f"not a topic of source.topics; allowed: {shown}{_suggestion(topic, topics)}"))
+        elif not isinstance(partitions, Mapping) or not partitions:
+            problems.append(
+                ((topic,), f"found {_describe(partitions)}; allowed: {{partition: offset}}, like {{0: 120}}")
+            )
+        else:
+            starts[topic] = {}
+            for partition, offset in partitions.items():
+                number, start = _natural(partition), _natural(offset)
+                if number is None or number >= 2**31:
+                    found = _describe(partition)
+                    problems.append(
+                        ((topic, str(partition)), f"a partition is a whole number from 0 on; found {found}")
+                    )
+                elif start is None or start >= 2**63:
+                    found = _describe(offset)
+                    problems.append(((topic, str(partition)), f"an offset is a whole number from 0 on; found {found}"))
+                elif number in starts[topic]:
+                    problems.append(((topic, str(partition)), f"partition {number} is there twice; remove one"))
+                else:
+                    starts[topic][number] = start
+    if not value:
+        problems.append(((), "found an empty mapping; allowed: {topic: {partition: offset}}, or write earliest"))
+    if problems:
+        raise PlacedProblems(problems)
+    return starts
+
+
+def _natural(value: object) -> int | None:
+    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,20}", value):
+        return int(value)
+    return value if type(value) is int and value >= 0 else None
+
+
+class Table(_Model):
+    """What to write to."""
+
+    base_path: str = Field(
+        json_schema_extra={"allowed": "an absolute path, file:///…, s3a://…, s3://…, gs://… or hdfs://…"}
+    )
+    """Folder of the Hudi table. It is created by the first transaction, and no other pipeline may write there."""
+
+    schema_: str | None = Field(
+        None, alias="schema", json_schema_extra={"allowed": "Spark DDL, like `id string NOT NULL, ts long`"}
+    )
+    """The table's columns, in Spark DDL; see the types below. Exactly one of `schema` and `schema_file` is there."""
+
+    schema_file: Path | None = Field(
+        None, validate_default=True, json_schema_extra={"allowed": "path of an .avsc file"}
+    )
+    """File of an Avro record schema with the table's columns, relative to the pipeline file."""
+
+    partition_by: tuple[str, ...] = Field(default=(), json_schema_extra={"allowed": "a list of columns of the schema"})
+    """Columns whose values split the table into folders. Their type is string, boolean, int, long or date."""
+
+    kafka_columns: tuple[Literal["topic", "timestamp"], ...] = ("topic", "timestamp")
+    """Which of `_kafka_topic` and `_kafka_timestamp` every row carries; `_kafka_partition` and `_kafka_offset` are
+    always there."""
+
+    target_file_bytes: Annotated[Whole, Field(ge=1024 * 1024)] = 128 * 1024 * 1024
+    """A base file is closed at about this size, if `rows_per_file` does not close it first. The default is 128 MiB."""
+
+    rows_per_file: Annotated[Whole, Field(ge=1000)] = 2_000_000
+    """A base file is closed at this many rows, if `target_file_bytes` does not close it first. A longer range of one
+    Kafka partition is split over several Spark tasks."""
+
+    compression: Literal["zstd", "snappy", "gzip"] = "zstd"
+    """Compression of the base files."""
+
+    @field_validator("base_path")
+    @classmethod
+    def _base_path(cls, value: str) -> str:
+        return _normal_path(value)
+
+    @field_validator("schema_")
+    @classmethod
+    def _schema(cls, value: str | None) -> str | None:
+        if value is not None:
+            parse_ddl(value)
+        return value
+
+    @field_validator("schema_file")
+    @classmethod
+    def _schema_file(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+        # A `schema` that is there and wrong is not in info.data; it has its own problem.
+        if value is None:
+            if info.data.get("schema_", "wrong") is None:
+                raise ValueError("neither it nor `schema` is there; add `schema` (Spark DDL) or `schema_file` (.avsc)")
+            return None
+        if info.data.get("schema_", "wrong") is not None:
+            raise ValueError("`schema` is there too; keep one of the two")
+        if value.suffix != ".avsc":
+            raise ValueError(f"not an Avro schema file; found {_text(str(value))}; allowed: a path that ends in .avsc")
+        path = _beside_the_file(value, info)
+        parse_avsc(_read_text(path))
+        return path
+
+    @field_validator("partition_by")
+    @classmethod
+    def _partition_by(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if "schema_" not in info.data or "schema_file" not in info.data:
+            return value  # no schema to check against; that is a problem of its own
+        record = _record(info.data["schema_"], info.data["schema_file"])
+        problems: list[tuple[Place, str]] = []
+        for index, each in enumerate(value):
+            if each in value[:index]:
+                problems.append(((index,), f"found {_text(each)} twice in the list; remove one"))
+            elif each not in record.names:
+                columns = ", ".join(record.names)
+                text = (
+                    f"found {_text(each)}; allowed: a column of the schema ({columns}){_suggestion(each, record.names)}"
+                )
+                problems.append(((index,), text))
+            elif not _partitions(record.field(each).type):
+                text = f"column {each} has type {record.field(each).type}; allowed: {PARTITION_TYPES}"
+                problems.append(((index,), text))
+        if problems:
+            raise PlacedProblems(problems)
+        return value
+
+    @field_validator("kafka_columns")
+    @classmethod
+    def _kafka_columns(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(value)) < len(value):
+            raise ValueError(f"found one entry twice ({', '.join(value)}); remove one")
+        return value
+
+    _record_schema: pa.Schema = PrivateAttr()
+
+    def model_post_init(self, context: object, /) -> None:
+        # Once: a schema file that changes later must not change a pipeline that is loaded.
+        self._record_schema = _record(self.schema_, self.schema_file)
+
+    @property
+    def record(self) -> pa.Schema:
+        """The user's columns."""
+        return self._record_schema
+
+
+def _record(ddl: str | None, schema_file: Path | None) -> pa.Schema:
+    if ddl is not None:
+        return parse_ddl(ddl)
+    assert schema_file is not None, "validated: one of the two is there"
+    return parse_avsc(_read_text(schema_file))
+
+
+def _partitions(kind: pa.DataType) -> bool:
+    return kind in (pa.string(), pa.bool_(), pa.int32(), pa.int64(), pa.date32())
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise ValueError(f"cannot be read: {error.strerror or error}; found path {path}") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"is not UTF-8 text (byte {error.start + 1}); found path {path}") from None
+
+
+def _beside_the_file(path: Path, info: ValidationInfo) -> Path:
+    folder = (info.context or {}).get("folder", Path())
+    return Path(os.path.abspath(folder / path))
+
+
+def _normal_path(value: str) -> str:
+    may_be = "an absolute path like /data/orders, file:///data/orders, s3a://bucket/orders, s3://…, gs://… or hdfs://…"
+    scheme, separator, rest = value.partition("://")
+    if not separator:
+        scheme, authority, path = "", "", value
+        if not path.startswith("/"):
+            raise ValueError(f"not an absolute path; found {_text(value)}; allowed: {may_be}")
+    else:
+        scheme = scheme.lower()
+        authority, slash, path = rest.partition("/")
+        path = slash + path
+        if "@" in authority:
+            raise ValueError("must not hold a login; remove what is before the @, and give it to Spark's configuration")
+        if scheme not in ("file", "s3a", "s3", "gs", "hdfs"):
+            raise ValueError(f"scheme not known; found {_text(value)}; allowed: {may_be}")
+        if scheme == "file" and authority:
+            raise ValueError(f"a file: path has three slashes; found {_text(value)}; allowed: {may_be}")
+        if scheme in ("s3a", "s3", "gs") and not authority:
+            raise ValueError(f"has no bucket; found {_text(value)}; allowed: {scheme}://bucket/folder")
+    if re.search(r"[*?{}\[\]\x00-\x1f\x7f]", value):
+        found = _text(value)
+        raise ValueError(
+            f"holds a sign that readers take for a pattern; found {found}; allowed: a path without * ? {{ }} [ ]"
+        )
+    if {".", ".."} & set(path.split("/")):
+        raise ValueError(f"holds a . or .. folder; found {_text(value)}; write the path without")
+    path = posixpath.normpath("/" + path.strip("/"))
+    if path == "/":
+        raise ValueError(f"names no folder; found {_text(value)}; allowed: {may_be}")
+    return path if scheme in ("", "file") else f"{scheme}://{authority}{path}"
+
+
+class Transaction(_Model):
+    """How much is published at a time, and how long it may take."""
+
+    interval_seconds: Annotated[Seconds, Field(ge=1)] = 60.0
+    """A transaction begins at most this often, unless `max_records` are waiting."""
+
+    min_records: Annotated[Whole, Field(ge=1)] = 1
+    """Fewer waiting records than this begin no transaction."""
+
+    max_records: Annotated[Whole, Field(ge=1)] = Field(default=5_000_000, validate_default=True)
+    """A transaction takes at most this many records; the rest waits for the next one."""
+
+    max_bytes: Annotated[Whole, Field(ge=1)] | None = None
+    """A transaction takes at most about this many bytes of records, estimated from the mean record size of the last
+    transaction. Without it only `max_records` limits."""
+
+    timeout_seconds: Annotated[Whole, Field(ge=10)] = 300
+    """A transaction that has not committed after this time is rolled back, and the next one reads the same offsets."""
+
+    max_tasks: Annotated[Whole, Field(ge=1)] = 8
+    """A transaction writes with at most this many Dagster ops; with more Kafka partitions, an op takes several."""
+
+    retries: Annotated[Whole, Field(ge=0)] = 2
+    """How often a failed write op is tried again."""
+
+    retry_delay_seconds: Annotated[Seconds, Field(ge=0)] = 5.0
+    """How long to wait before a write op is tried again."""
+
+    @field_validator("max_records")
+    @classmethod
+    def _not_below_min_records(cls, value: int, info: ValidationInfo) -> int:
+        least = info.data.get("min_records")
+        if least is not None and value < least:
+            raise ValueError(f"found {value}; allowed: at least min_records, which is {least}")
+        return value
+
+
+class Pipeline(_Model):
+    """A set of Kafka topics that is written to one Hudi table, exactly once."""
+
+    name: Annotated[
+        str,
+        Field(
+            pattern=r"^[A-Za-z][A-Za-z0-9_]{0,62}$",
+            json_schema_extra={"allowed": "a letter, then up to 62 letters, digits and _"},
+        ),
+    ]
+    """What the pipeline is called in Dagster, on the command line and in the table's commits. Renaming it means another
+    pipeline, which must not write to the old one's table."""
+
+    source: KafkaSource
+    """What to read."""
+
+    table: Table
+    """What to write to."""
+
+    transaction: Transaction = Transaction()
+    """How much is published at a time, and how long it may take."""
+
+    on_bad_record: Literal["fail"] = "fail"
+    """What happens when a record cannot become a row: the transaction fails and names the record, and nothing of it is
+    published."""
+
+    @property
+    def checkpoint_key(self) -> str:
+        """Of the commit metadata: the offsets that are in the table."""
+        return f"hudi_ingest.checkpoint.{self.name}"
+
+    @property
+    def transaction_key(self) -> str:
+        """Of the commit metadata: which transaction made the commit."""
+        return f"hudi_ingest.transaction.{self.name}"
+
+    @property
+    def group_id(self) -> str:
+        """The consumer group that gets the committed offsets."""
+        return self.source.group_id or f"hudi-ingest.{self.name}"
+
+
+def load_pipeline(path: Path, environment: Mapping[str, str] = os.environ) -> Pipeline:
+    """The pipeline of one file. Raises ConfigError with all problems of the file."""
+    loaded = _load(path, environment)
+    if loaded.pipeline is None:
+        raise ConfigError(str(path), loaded.problems)
+    return loaded.pipeline
+
+
+def load_pipelines(folder: Path, environment: Mapping[str, str] = os.environ) -> tuple[Pipeline, ...]:
+    """The pipelines of all *.yaml and *.yml files of the folder, by file name. Raises ConfigError with all problems."""
+    loaded = _load_folder(folder, environment)
+    problems = [f"{each.path.name}: {problem}" for each in loaded for problem in each.problems]
+    problems += [problem for _, problem in _conflicts(loaded)]
+    if problems:
+        raise ConfigError(str(folder), problems)
+    return tuple(each.pipeline for each in loaded if each.pipeline is not None)
+
+
+def find_pipeline(folder: Path, name_or_path: str, environment: Mapping[str, str] = os.environ) -> Pipeline:
+    """The pipeline of a file, when a path is given (with a slash, or ending in .yaml or .yml), or of the folder by name.
+
+    Other files of the folder may be wrong, as long as they do not claim the same name or table. Raises ConfigError.
+    """
+    if "/" in name_or_path or os.sep in name_or_path or name_or_path.endswith((".yaml", ".yml")):
+        return load_pipeline(Path(name_or_path), environment)
+    loaded = _load_folder(folder, environment)
+    named = [each for each in loaded if each.name == name_or_path]
+    for each in named:
+        if each.pipeline is None:
+            raise ConfigError(str(each.path), each.problems)
+    conflicts = [text for paths, text in _conflicts(loaded) if any(each.path in paths for each in named)]
+    if conflicts:
+        raise ConfigError(str(folder), conflicts)
+    for each in named:
+        if each.pipeline is not None:
+            return each.pipeline
+    known = [each.name for each in loaded if each.name is not None]
+    shown = ", ".join(known) or "none; put a pipeline file there"
+    problem = f"no pipeline is called {_text(name_or_path)}; known: {shown}{_suggestion(name_or_path, known)}"
+    nameless = [f"{each.path.name}: {text}" for each in loaded if each.name is None for text in each.problems]
+    raise ConfigError(str(folder), [problem, *nameless])
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """What became of one file: a pipeline, or problems. A file with problems may still say its name."""
+
+    path: Path
+    name: str | None
+    pipeline: Pipeline | None
+    problems: tuple[str, ...] = ()
+
+
+def _load_folder(folder: Path, environment: Mapping[str, str]) -> list[_Loaded]:
+    try:
+        paths = sorted(each for each in folder.iterdir() if each.suffix in (".yaml", ".yml") and each.is_file())
+    except OSError as error:
+        why = f"the folder of pipeline files cannot be read: {error.strerror or error}"
+        raise ConfigError(str(folder), [f"{why}; create it, or set HUDI_INGEST_PIPELINES to another one"]) from None
+    return [_load(each, environment) for each in paths]
+
+
+def _load(path: Path, environment: Mapping[str, str]) -> _Loaded:
+    name: str | None = None
+    try:
+        document = _read(path, environment)
+        given = document.data.get("name") if isinstance(document.data, dict) else None
+        name = given if isinstance(given, str) else None
+        problems = list(document.problems)
+        if document.data is not None:
+            try:
+                pipeline = Pipeline.model_validate(document.data, context={"folder": path.parent})
+            except ValidationError as error:
+                problems += [line for each in error.errors(include_url=False) for line in _sentences(each, document)]
+            else:
+                if not problems:
+                    return _Loaded(path, name, pipeline)
+    except RecursionError:
+        problems = ["nested too deeply to be read; a pipeline file has no more than a few levels"]
+    return _Loaded(path, name, None, tuple(dict.fromkeys(problems)))
+
+
+def _conflicts(loaded: Iterable[_Loaded]) -> Iterator[tuple[tuple[Path, Path], str]]:
+    """Pairs of files whose pipelines cannot live together, and why."""
+    good = [(each.path, each.pipeline) for each in loaded if each.pipeline is not None]
+    for index, (path, pipeline) in enumerate(good):
+        for other_path, other in good[:index]:
+            files = f"{other_path.name} and {path.name}"
+            if pipeline.name == other.name:
+                yield (other_path, path), f"{files}: both have the name {pipeline.name}; rename one"
+            mine, its = (_same_store(each.table.base_path) for each in (pipeline, other))
+            if mine == its:
+                text = f"{files}: both have the table.base_path {pipeline.table.base_path}; a table has one pipeline"
+                yield (other_path, path), text
+            elif mine.startswith(its) or its.startswith(mine):
+                inner, outer = (pipeline, other) if mine.startswith(its) else (other, pipeline)
+                yield (
+                    (other_path, path),
+                    f"{files}: table.base_path {inner.table.base_path} is inside the table "
+                    f"{outer.table.base_path}; choose a folder beside it",
+                )
+
+
+def _same_store(base_path: str) -> str:
+    """s3 and s3a are two names of one store."""
+    return re.sub(r"^s3://", "s3a://", base_path) + "/"
+
+
+# ---- From the file to plain values
+
+
+@dataclass(slots=True)
+class _Document:
+    """A YAML file as plain values, and what is needed to speak about them."""
+
+    data: Any = None
+    """None when the file cannot be read at all; `problems` says why."""
+    problems: list[str] = field(default_factory=list)
+    broken: set[Place] = field(default_factory=set)
+    """Values that are no more than a stand-in, because their problem is already noted."""
+    written: dict[Place, str] = field(default_factory=dict)
+    """What the file says where YAML reads something other than text."""
+    lines: dict[Place, int] = field(default_factory=dict)
+    """Line of each key."""
+
+    def is_broken(self, place: Place) -> bool:
+        return any(place[: len(each)] == each for each in self.broken)
+
+
+class _Loader(yaml.SafeLoader):
+    """Leaves times as text, so that a pipeline file's own rules apply."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own attribute
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+def _read(path: Path, environment: Mapping[str, str]) -> _Document:
+    document = _Document()
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        document.problems.append("the file is not there; check the path, or list the folder")
+    except OSError as error:
+        document.problems.append(f"the file cannot be read: {error.strerror or error}")
+    except UnicodeDecodeError as error:
+        document.problems.append(f"the file is not UTF-8 text (byte {error.start + 1}); save it as UTF-8")
+    else:
+        _parse(text, environment, document)
+    return document
+
+
+def _parse(text: str, environment: Mapping[str, str], document: _Document) -> None:
+    try:
+        root = _compose(text)
+    except yaml.YAMLError as error:
+        document.problems.append(_syntax_problem(text, error))
+        return
+    builder = _Builder(environment, document)
+    data = None if root is None else builder.value(root, ())
+    if data is None and not document.problems:
+        document.problems.append("the file is empty; begin with `name:`, `source:` and `table:`")
+    elif not isinstance(data, dict) and not document.problems:
+        document.problems.append(f"the file must hold keys (name, source, table …); found {_kind(data)}")
+    elif isinstance(data, dict):
+        document.data = data
+
+
+def _compose(text: str) -> yaml.Node | None:
+    loader = _Loader(text)
+    try:
+        return loader.get_single_node()
+    finally:
+        loader.dispose()
+
+
+def _syntax_problem(text: str, error: yaml.YAMLError) -> str:
+    """PyYAML's message without its excerpt of the file and without quoted words: either may be a secret."""
+    if isinstance(error, yaml.reader.ReaderError):
+        line = text.count("\n", 0, error.position) + 1
+        return f"line {line}: character U+{error.character:04X} is not allowed in YAML; remove it"
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    words = str(getattr(error, "problem", None) or getattr(error, "context", None) or "cannot be read")
+    words = re.sub(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""", _harmless, words)
+    if mark is None:
+        return f"not YAML: {words}"
+    hint = ""
+    line_text = text.splitlines()[mark.line] if mark.line < len(text.splitlines()) else ""
+    if "${" in line_text:
+        hint = '; inside [ ] and { } put "${NAME}" in quotes'
+    elif "\\t" in words:
+        hint = "; indent with spaces, not with a tab"
+    return f"line {mark.line + 1}, column {mark.column + 1}: not YAML: {words}{hint}"
+
+
+def _harmless(quoted: re.Match[str]) -> str:
+    """A single sign, or one of PyYAML's own words like '<scalar>'."""
+    return quoted[0] if re.fullmatch(r"\\?.|<[a-z ]+>", quoted[0][1:-1]) else "****"
+
+
+class _Builder:
+    """Turns YAML nodes into plain values, with the environment's values put in, and notes what is wrong."""
+
+    _SCALARS: Mapping[str, Any] = {
+        "tag:yaml.org,2002:int": yaml.constructor.SafeConstructor.construct_yaml_int,
+        "tag:yaml.org,2002:float": yaml.constructor.SafeConstructor.construct_yaml_float,
+        "tag:yaml.org,2002:bool": yaml.constructor.SafeConstructor.construct_yaml_bool,
+    }
+
+    def __init__(self, environment: Mapping[str, str], document: _Document) -> None:
+        self._environment = environment
+        self._document = document
+        self._constructor = yaml.constructor.SafeConstructor()
+        self._seen: set[int] = set()
+
+    def value(self, node: yaml.Node, place: Place) -> Any:
+        if id(node) in self._seen:
+            return self._note(place, "anchors and aliases (& and *) are not supported; write the value out")
+        self._seen.add(id(node))
+        standard = {"map": yaml.MappingNode, "seq": yaml.SequenceNode}
+        for tag, kind in standard.items():
+            if isinstance(node, kind) and node.tag != f"tag:yaml.org,2002:{tag}":
+                return self._note(place, "YAML tags (!…) are not supported; remove it")
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, place)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.value(each, (*place, index)) for index, each in enumerate(node.value)]
+        return self._scalar(node, place)
+
+    def _mapping(self, node: yaml.MappingNode, place: Place) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            key = self._key(key_node, place, line)
+            if key is None:
+                continue
+            inner = (*place, key)
+            if key in found:
+                first = self._document.lines[inner]
+                text = f"{_shown(inner)}: the key is there twice, in line {first} and in line {line}; keep one"
+                self._document.problems.append(text)
+                continue
+            self._document.lines[inner] = line
+            found[key] = self.value(value_node, inner)
+        return found
+
+    def _key(self, node: yaml.Node, place: Place, line: int) -> str | None:
+        where = f"{_shown(place)}: " if place else ""
+        if not isinstance(node, yaml.ScalarNode):
+            self._document.problems.append(f"{where}line {line}: a key must be plain text; found {_node_kind(node)}")
+            return None
+        if node.tag in ("tag:yaml.org,2002:str", "tag:yaml.org,2002:int"):
+            return str(node.value)  # keys are text; the number of a Kafka partition too
+        if node.tag == "tag:yaml.org,2002:merge":
+            problem = "merge keys (<<) are not supported; write the keys out"
+        elif node.tag == "tag:yaml.org,2002:bool" and not _is_secret((*place, str(node.value))):
+            problem = f"YAML reads the key {node.value} as a boolean; put it in quotes"
+        else:
+            problem = "a key must be text; put it in quotes"
+        self._document.problems.append(f"{where}line {line}: {problem}")
+        return None
+
+    def _scalar(self, node: yaml.Node, place: Place) -> Any:
+        if node.tag in ("tag:yaml.org,2002:str", "tag:yaml.org,2002:value"):
+            return self._substituted(str(node.value), place)
+        self._document.written[place] = str(node.value)
+        if node.tag == "tag:yaml.org,2002:null":
+            return None
+        if node.tag not in self._SCALARS:
+            return self._note(place, "YAML tags (!…) are not supported; remove it")
+        value = self._construct(node)
+        if value is None:
+            return self._note(place, "not a value that YAML can read; put it in quotes")
+        return value
+
+    def _construct(self, node: yaml.Node) -> Any:
+        try:
+            return self._SCALARS[node.tag](self._constructor, node)
+        except (ValueError, KeyError, IndexError, OverflowError, yaml.YAMLError):
+            return None
+
+    def _substituted(self, text: str, place: Place) -> str:
+        def replace(found: re.Match[str]) -> str:
+            if found[0] == "$${":
+                return "${"
+            name, default = found["name"], found["default"]
+            if name is None:
+                self._note(
+                    place, "`${` begins no ${NAME} or ${NAME:-default}; complete it, or write $${ for a plain ${"
+                )
+                return ""
+            value = self._environment.get(name)
+            if default is not None:
+                return value or default
+            if value is None:
+                self._note(place, f"environment variable {name} is not set; set it or write ${{{name}:-default}}")
+                return ""
+            return value
+
+        pattern = r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}|\$\{"
+        return re.sub(pattern, replace, text)
+
+    def _note(self, place: Place, problem: str) -> None:
+        self._document.problems.append(f"{_shown(place)}: {problem}" if place else problem)
+        self._document.broken.add(place)
+
+
+def _node_kind(node: yaml.Node) -> str:
+    return "a list" if isinstance(node, yaml.SequenceNode) else "a mapping"
+
+
+# ---- From pydantic's errors to sentences
+
+_WHAT = {
+    "missing": "missing",
+    "literal_error": "not one of the allowed values",
+    "string_type": "must be text",
+    "path_type": "must be text",
+    "invalid_key": "keys must be text",
+    "tuple_type": "must be a list",
+    "model_type": "must be a mapping of keys",
+    "model_attributes_type": "must be a mapping of keys",
+    "string_pattern_mismatch": "not allowed",
+    "too_short": "must not be empty",
+    "string_too_short": "must not be empty",
+    "int_type": "must be a number",
+    "int_parsing": "must be a whole number",
+    "int_parsing_size": "too large",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "finite_number": "must be a finite number",
+    "greater_than": "too small",
+    "greater_than_equal": "too small",
+}
+
+
+def _sentences(error: ErrorDetails, document: _Document) -> Iterator[str]:
+    """One line for each problem in a pydantic error."""
+    place: Place = error["loc"]
+    if document.is_broken(place):
+        return
+    cause = error.get("ctx", {}).get("error")
+    if isinstance(cause, SchemaProblem):
+        yield from (f"{_shown(place)}: {problem}" for problem in cause.problems)
+    elif isinstance(cause, PlacedProblems):
+        for below, problem in cause.problems:
+            if not document.is_broken((*place, *below)):
+                yield f"{_shown((*place, *below))}: {problem}"
+    elif isinstance(cause, ValueError):
+        yield f"{_shown(place)}: {cause}"
+    elif error["type"] == "extra_forbidden":
+        model = _model_at(place[:-1]) or Pipeline
+        known = list(keys(model))
+        line = f" in line {document.lines[place]}" if place in document.lines else ""
+        suggestion = _suggestion(str(place[-1]), known)
+        yield f"{_shown(place)}: unknown key{line}; allowed: {', '.join(known)}{suggestion}"
+    else:
+        what = _WHAT.get(error["type"], "not allowed" if _is_secret(place) else error["msg"])
+        parts = [what]
+        if error["type"] != "missing":
+            parts.append(f"found {_found(error, place, document)}")
+        if may_be := _allowed_at(place):
+            parts.append(f"allowed: {may_be}")
+        yield f"{_shown(place)}: {'; '.join(parts)}"
+
+
+def _found(error: ErrorDetails, place: Place, document: _Document) -> str:
+    value = error["input"]
+    if _is_secret(place):
+        return "****" if value is not None else "nothing"
+    if error["type"] in ("model_type", "model_attributes_type"):
+        return _kind(value)  # a login may stand there
+    shown = _describe(value)
+    if isinstance(value, bool):
+        hint = "; put it in quotes" if error["type"] in ("string_type", "path_type", "literal_error") else ""
+        return f"{document.written.get(place, shown)}, which YAML reads as a boolean{hint}"
+    if isinstance(value, (int, float)) and error["type"] in ("string_type", "path_type"):
+        return f"the number {document.written.get(place, shown)[:60]}; put it in quotes"
+    return shown
+
+
+def _text(value: str) -> str:
+    return repr(value if len(value) <= 60 else value[:57] + "…")
+
+
+def _describe(value: object) -> str:
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, bool):
+        return f"the boolean {str(value).lower()}"
+    if isinstance(value, float) or (isinstance(value, int) and abs(value) < 10**40):
+        return str(value)
+    return _kind(value)
+
+
+def _kind(value: object) -> str:
+    if value is None:
+        return "nothing"
+    for kind, name in ((bool, "a boolean"), (str, "text"), (Mapping, "a mapping"), ((list, tuple), "a list")):
+        if isinstance(value, kind):
+            return name
+    return "a number" if isinstance(value, (int, float)) else f"a {type(value).__name__}"
+
+
+def _suggestion(found: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(found.lower(), [*known], n=1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _shown(place: Place) -> str:
+    """The dotted path, with list indexes. A key that may be a misplaced secret is shown as ****."""
+    text = "".join(
+        f"[{part}]" if isinstance(part, int) else ".****" if hidden else f".{part}" for part, _, hidden in _walk(place)
+    )
+    return text.lstrip(".") or "the file"
+
+
+def _is_secret(place: Place) -> bool:
+    return any(hidden or (info is not None and _names(info, SecretStr)) for _, info, hidden in _walk(place))
+
+
+# ---- The models as data, for messages and for docs/configuration.md
+
+
+def keys(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """A model's fields by the keys that a file has for them."""
+    return {info.alias or name: info for name, info in model.model_fields.items()}
+
+
+def nested_model(info: FieldInfo) -> type[BaseModel] | None:
+    """The model whose keys are below this field."""
+    found = [each for each in _parts(info.annotation) if isinstance(each, type) and issubclass(each, _Model)]
+    return found[0] if found and "allowed" not in _extra(info) else None
+
+
+def allowed(info: FieldInfo) -> str:
+    """What a field's value may be, in words."""
+    stated = _extra(info).get("allowed")
+    return str(stated) if stated else _type_in_words(info.annotation, info.metadata)
+
+
+def default(info: FieldInfo) -> str | None:
+    """A field's default as a file would say it; None when the field is required."""
+    if info.is_required():
+        return None
+    stated = _extra(info).get("default")
+    if stated is not None:
+        return str(stated)
+    if isinstance(info.default, tuple):
+        return f"[{', '.join(info.default)}]"
+    if isinstance(info.default, BaseModel):
+        return "the defaults of its keys"
+    return "none" if info.default is None else str(info.default)
+
+
+def _extra(info: FieldInfo) -> dict[str, Any]:
+    return info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
+
+
+def _parts(annotation: Any) -> Iterator[Any]:
+    """The annotation, and all that it is made of."""
+    yield annotation
+    for each in get_args(annotation):
+        yield from _parts(each)
+
+
+def _names(info: FieldInfo, kind: type) -> bool:
+    return any(each is kind for each in _parts(info.annotation))
+
+
+def _type_in_words(annotation: Any, metadata: Iterable[Any] = ()) -> str:
+    inner = get_args(annotation)
+    if get_origin(annotation) is Annotated:
+        extra = [each for given in inner[1:] for each in (given.metadata if isinstance(given, FieldInfo) else [given])]
+        return _type_in_words(inner[0], [*metadata, *extra])
+    if NoneType in inner:
+        return _type_in_words(next(each for each in inner if each is not NoneType), metadata)
+    if get_origin(annotation) is Literal:
+        return " or ".join([", ".join(inner[:-1])] * (len(inner) > 1) + [inner[-1]])
+    if get_origin(annotation) is tuple:
+        return f"a list of {_type_in_words(inner[0])}"
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return f"a mapping with the keys {', '.join(keys(annotation))}"
+    words = {int: "a whole number", float: "a number", str: "text", SecretStr: "text", Path: "a path"}[annotation]
+    for each in metadata:
+        if isinstance(each, annotated_types.Ge):
+            words += f" of at least {each.ge}"
+        elif isinstance(each, annotated_types.Gt):
+            words += f" above {each.gt}"
+    return words
+
+
+def _walk(place: Place) -> Iterator[tuple[str | int, FieldInfo | None, bool]]:
+    """Each step of a place with its field, and whether it is an unknown key (or below one) beside a secret."""
+    model: type[BaseModel] | None = Pipeline
+    info: FieldInfo | None = None
+    hidden = False
+    for part in place:
+        if isinstance(part, str):
+            info = keys(model).get(part) if model is not None else None
+            hidden = hidden or (info is None and model is not None and _has_secrets(model))
+            model = nested_model(info) if info is not None else None
+        yield part, info, hidden
+
+
+def _has_secrets(model: type[BaseModel]) -> bool:
+    return any(_names(each, SecretStr) for each in model.model_fields.values())
+
+
+def _model_at(place: Place) -> type[BaseModel] | None:
+    steps = [*_walk(place)]
+    return Pipeline if not steps else nested_model(steps[-1][1]) if steps[-1][1] is not None else None
+
+
+def _allowed_at(place: Place) -> str:
+    steps = [*_walk(place)]
+    info = steps[-1][1] if steps else None
+    if info is None:
+        return ""
+    if isinstance(place[-1], int):  # an item of a list
+        return _type_in_words(get_args(info.annotation)[0])
+    return allowed(info)

@@ -1,0 +1,66 @@
+"""What the terminal shows: tables of offsets, slices and transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from hudi_ingest.ledger import TransactionRow
+from hudi_ingest.model import CommitReceipt, TransactionPlan
+from hudi_ingest.status import PipelineStatus
+
+
+def status_view(status: PipelineStatus) -> RenderableType:
+    offsets = Table(title=f"{status.pipeline} → {status.base_path}", title_justify="left")
+    offsets.add_column("partition")
+    for name in ("committed", "end", "lag"):
+        offsets.add_column(name, justify="right")
+    for each in status.partitions:
+        committed = "-" if each.committed is None else f"{each.committed:,}"
+        offsets.add_row(f"{each.topic}:{each.partition}", committed, f"{each.end:,}", f"{each.lag:,}")
+    offsets.add_row("all", "", "", f"{status.lag:,}", style="bold")
+    return Group(offsets, transactions_view(status.transactions))
+
+
+def transactions_view(rows: Sequence[TransactionRow]) -> RenderableType:
+    if not rows:
+        return Text("no transaction in the ledger yet")
+    table = Table(title="last transactions", title_justify="left")
+    table.add_column("transaction")
+    table.add_column("state")
+    table.add_column("instant")
+    for name in ("rows", "files", "MB", "seconds"):
+        table.add_column(name, justify="right")
+    for each in rows:
+        seconds = f"{(each.ended_at - each.began_at).total_seconds():.1f}" if each.ended_at else ""
+        table.add_row(
+            each.transaction_id,
+            each.state.value,
+            each.instant or "-",
+            "-" if each.rows is None else f"{each.rows:,}",
+            "-" if each.files is None else str(each.files),
+            "-" if each.size_bytes is None else f"{each.size_bytes / 1e6:.1f}",
+            seconds,
+        )
+    return table
+
+
+def plan_view(plan: TransactionPlan) -> RenderableType:
+    table = Table(title=f"{plan.transaction_id}: {plan.count:,} offsets", title_justify="left")
+    table.add_column("partition")
+    for name in ("start", "end", "offsets"):
+        table.add_column(name, justify="right")
+    for each in plan.slices:
+        table.add_row(f"{each.topic}:{each.partition}", f"{each.start:,}", f"{each.end:,}", f"{each.count:,}")
+    return table
+
+
+def receipt_text(receipt: CommitReceipt) -> str:
+    seconds = ", ".join(f"{phase} {value:.1f} s" for phase, value in receipt.seconds.items())
+    return (
+        f"committed {receipt.plan.transaction_id} as instant {receipt.instant}: {receipt.rows:,} rows in "
+        f"{receipt.files} files, {receipt.size_bytes / 1e6:.1f} MB ({seconds})"
+    )

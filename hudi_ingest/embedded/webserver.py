@@ -1,0 +1,73 @@
+"""Asks a running Dagster webserver by its GraphQL API: is it ready, are the daemons well, start a sensor."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from typing import Any
+
+from hudi_ingest.exceptions import EnvironmentProblem
+
+LOCATION = "hudi_ingest"
+_REPOSITORY = "__repository__"
+_SECONDS = 10
+
+
+def query(url: str, text: str, variables: dict[str, Any] | None = None) -> dict[str, Any] | None:
+    """The `data` of a GraphQL answer, or None while no webserver answers at `url`."""
+    body = json.dumps({"query": text, "variables": variables or {}}).encode()
+    request = urllib.request.Request(f"{url}/graphql", body, {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
+            found: dict[str, Any] = json.load(answer)
+    except (urllib.error.URLError, TimeoutError, ConnectionError):
+        return None
+    return found.get("data")
+
+
+def sensors(url: str) -> list[str] | None:
+    """Names of the loaded sensors, or None while the code location is not loaded.
+
+    Raises EnvironmentProblem when the location cannot be loaded, with Dagster's reason.
+    """
+    found = query(
+        url,
+        "{ workspaceOrError { ... on Workspace { locationEntries { name loadStatus locationOrLoadError { __typename "
+        "... on PythonError { message errorChain { error { message } } } ... on RepositoryLocation { repositories { sensors { name } } } } } } } }",
+    )
+    entries = (found or {}).get("workspaceOrError", {}).get("locationEntries") or []
+    for entry in entries:
+        location = entry["locationOrLoadError"]
+        if entry["name"] != LOCATION or location is None:
+            continue
+        if location["__typename"] == "PythonError":
+            causes = [location["message"], *(each["error"]["message"] for each in location["errorChain"])]
+            raise EnvironmentProblem(f"Dagster cannot load the pipelines: {causes[-1].strip()}")
+        return [each["name"] for repository in location["repositories"] for each in repository["sensors"]]
+    return None
+
+
+def daemons_are_healthy(url: str) -> bool:
+    """Whether the daemon that evaluates sensors and the one that launches queued runs have reported."""
+    found = query(url, "{ instance { daemonHealth { allDaemonStatuses { daemonType healthy } } } }")
+    statuses = (found or {}).get("instance", {}).get("daemonHealth", {}).get("allDaemonStatuses") or []
+    healthy = {each["daemonType"] for each in statuses if each["healthy"]}
+    return {"SENSOR", "QUEUED_RUN_COORDINATOR"} <= healthy
+
+
+def start_sensor(url: str, name: str) -> None:
+    """Turns a sensor on. Raises EnvironmentProblem when Dagster refuses."""
+    selector = {"repositoryName": _REPOSITORY, "repositoryLocationName": LOCATION, "sensorName": name}
+    found = query(
+        url,
+        "mutation($selector: SensorSelector!) { startSensor(sensorSelector: $selector) { __typename "
+        "... on PythonError { message } } }",
+        {"selector": selector},
+    )
+    answer = (found or {}).get("startSensor") or {}
+    if answer.get("__typename") != "Sensor":
+        raise EnvironmentProblem(
+            f"Dagster did not start sensor {name}: {answer.get('message') or answer.get('__typename') or 'no answer'}. "
+            f"Start it in the UI at {url}/automation."
+        )

@@ -1,0 +1,99 @@
+"""Every error a user can meet. Each message says what happened, where, why, and what to do next.
+
+Two mix-ins decide what an orchestrator does: `Transient` errors are worth another attempt of the same
+step, `Terminal` ones are not (another attempt would meet the same fact again).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class IngestError(Exception):
+    """Base of all errors raised on purpose by hudi_ingest."""
+
+
+class Transient(IngestError):
+    """A later attempt of the same step may succeed."""
+
+
+class Terminal(IngestError):
+    """Another attempt of the same step cannot succeed; a person or a new transaction must act."""
+
+
+class ConfigError(Terminal):
+    """A pipeline file is wrong. Carries all problems at once, one line each."""
+
+    def __init__(self, where: str, problems: Sequence[str]) -> None:
+        self.where = where
+        self.problems = tuple(problems)
+        lines = "\n".join(f"  - {problem}" for problem in self.problems)
+        count = "1 problem" if len(self.problems) == 1 else f"{len(self.problems)} problems"
+        super().__init__(f"{where}: {count}\n{lines}")
+
+    def __reduce__(self) -> tuple[type[ConfigError], tuple[str, tuple[str, ...]]]:
+        return (ConfigError, (self.where, self.problems))
+
+
+class KafkaUnreachable(Transient):
+    """No broker answered in time, or it refused the connection."""
+
+
+class TopicMissing(Terminal):
+    """The broker answered, and the topic is not there."""
+
+
+class OffsetsLost(Terminal):
+    """Records between the committed offset and the broker's first offset are gone, or the topic is another one."""
+
+
+class TableMismatch(Terminal):
+    """The table path holds a table that this pipeline must not write to."""
+
+
+class TableUnreachable(Transient):
+    """The table's storage could not be read or written just now."""
+
+
+class BadRecord(Terminal):
+    """A record that cannot become a row, under `on_bad_record: fail`."""
+
+
+class WriteIncomplete(Transient):
+    """A slice's rows, skips and gaps do not add up to its offset range."""
+
+
+class EngineLost(Transient):
+    """The Spark engine went away while an op was using it."""
+
+
+class DeadlineExceeded(Terminal):
+    """The transaction's timeout has passed; its instant will be rolled back."""
+
+
+class TransactionInFlight(Transient):
+    """Another transaction of the same table is open."""
+
+
+class PlanOutdated(Terminal):
+    """The plan does not start at the table's committed offsets any more."""
+
+
+class Fenced(Terminal):
+    """This transaction was superseded: its instant is no longer open."""
+
+
+class CommitRefused(Terminal):
+    """The commit is proved not to have landed."""
+
+
+class CommitOutcomeUnknown(Transient):
+    """The commit may or may not have landed, and the timeline could not be read to find out."""
+
+
+class NothingToDo(IngestError):
+    """There is nothing to ingest now; the text says why."""
+
+
+class EnvironmentProblem(Terminal):
+    """The machine lacks something: Java, disk space, a free port, a reachable registry."""

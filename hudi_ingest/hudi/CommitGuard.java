@@ -1,0 +1,89 @@
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.util.Iterator;
+import org.apache.hudi.common.model.HoodieCommitMetadata;
+import org.apache.hudi.common.table.HoodieTableMetaClient;
+import org.apache.hudi.common.table.timeline.HoodieInstant;
+import org.apache.hudi.common.table.timeline.HoodieTimeline;
+import org.apache.hudi.common.table.timeline.TimelineUtils;
+
+/**
+ * Hudi runs it inside its table lock, before it writes anything of the commit. It throws unless the instant is still
+ * open, no completed instant carries our transaction, and the committed checkpoint is the one the plan started from.
+ * Janino compiles it: raw types, no lambdas.
+ */
+public class CommitGuard implements java.util.function.BiConsumer {
+  private final String instant;
+  private final String checkpointKey;
+  private final String expectedCheckpoint;
+  private final String transactionKey;
+  private final String transactionId;
+
+  public CommitGuard(String instant, String checkpointKey, String expectedCheckpoint, String transactionKey,
+      String transactionId) {
+    this.instant = instant;
+    this.checkpointKey = checkpointKey;
+    this.expectedCheckpoint = expectedCheckpoint;
+    this.transactionKey = transactionKey;
+    this.transactionId = transactionId;
+  }
+
+  public void accept(Object metaClient, Object metadata) {
+    try {
+      // A fresh view: the meta client passed in was made before the lock was taken.
+      HoodieTableMetaClient fresh = HoodieTableMetaClient.reload((HoodieTableMetaClient) metaClient);
+      requireOpen(fresh);
+      requireCheckpoint(fresh);
+    } catch (java.io.IOException error) {
+      throw new IllegalStateException("hudi-ingest guard: cannot read the timeline: " + error.getMessage(), error);
+    }
+  }
+
+  private void requireOpen(HoodieTableMetaClient fresh) {
+    boolean open = false;
+    Iterator instants = fresh.getActiveTimeline().getInstants().iterator();
+    while (instants.hasNext()) {
+      HoodieInstant each = (HoodieInstant) instants.next();
+      if (each.requestedTime().equals(instant)) {
+        if (each.isCompleted()) {
+          throw new IllegalStateException("hudi-ingest guard: instant " + instant + " is already completed");
+        }
+        open = true;
+      }
+    }
+    if (!open) {
+      throw new IllegalStateException("hudi-ingest guard: instant " + instant + " was rolled back");
+    }
+  }
+
+  private void requireCheckpoint(HoodieTableMetaClient fresh) throws java.io.IOException {
+    ObjectMapper json = new ObjectMapper();
+    HoodieTimeline done = fresh.getActiveTimeline().getCommitsTimeline().filterCompletedInstants();
+    Iterator instants = done.getInstants().iterator();
+    String newest = "";
+    long sequence = -1;
+    while (instants.hasNext()) {
+      HoodieInstant each = (HoodieInstant) instants.next();
+      HoodieCommitMetadata found = TimelineUtils.getCommitMetadata(each, done);
+      String transaction = found.getMetadata(transactionKey);
+      if (transaction != null && json.readTree(transaction).get("transaction").asText().equals(transactionId)) {
+        throw new IllegalStateException(
+            "hudi-ingest guard: instant " + each.requestedTime() + " has already published " + transactionId);
+      }
+      String checkpoint = found.getMetadata(checkpointKey);
+      if (checkpoint != null) {
+        JsonNode node = json.readTree(checkpoint);
+        // Other writers carry older checkpoints forward, so the greatest sequence is the committed one.
+        if (node.get("sequence").asLong() > sequence) {
+          sequence = node.get("sequence").asLong();
+          newest = checkpoint;
+        }
+      }
+    }
+    if (!newest.equals(expectedCheckpoint)) {
+      throw new IllegalStateException("hudi-ingest guard: the committed checkpoint is "
+          + (newest.isEmpty() ? "none" : newest) + ", this transaction starts from "
+          + (expectedCheckpoint.isEmpty() ? "none" : expectedCheckpoint));
+    }
+  }
+}

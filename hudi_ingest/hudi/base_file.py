@@ -1,0 +1,250 @@
+"""Base files of new file groups, written by pyarrow: marker first, data second, and a report only of closed files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import IO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from hudi_ingest.exceptions import Fenced
+from hudi_ingest.hudi import file_ids
+from hudi_ingest.hudi.partition_paths import partition_path
+from hudi_ingest.model import BaseFile
+from hudi_ingest.storage import TableStorage
+
+META_COLUMNS = (
+    "_hoodie_commit_time",
+    "_hoodie_commit_seqno",
+    "_hoodie_record_key",
+    "_hoodie_partition_path",
+    "_hoodie_file_name",
+)
+ROW_GROUP_ROWS = 128 * 1024
+BUFFERED_BYTES = 64 * 1024 * 1024
+"""Rows of all table partitions together that wait for a full row group; beyond it the largest is written early."""
+
+_HIGH_CARDINALITY = frozenset({"_hoodie_commit_seqno", "_hoodie_record_key", "_kafka_offset", "_kafka_timestamp"})
+
+
+@dataclass(frozen=True, slots=True)
+class BaseFileLayout:
+    """How rows become base files; the same for all tasks of a transaction."""
+
+    instant: str
+    partition_by: tuple[str, ...]
+    rows_per_file: int
+    target_file_bytes: int
+    compression: str
+
+
+def heartbeat_path(instant: str) -> str:
+    """The file whose presence says that the instant may still be written: Hudi deletes it at commit and rollback."""
+    return f".hoodie/.heartbeat/{instant}"
+
+
+def marker_path(instant: str, path: str) -> str:
+    return f".hoodie/.temp/{instant}/{path}.marker.CREATE"
+
+
+@dataclass(slots=True)
+class _OpenFile:
+    file_id: str
+    path: str
+    stream: IO[bytes]
+    writer: pq.ParquetWriter
+    first_offset: int
+    last_offset: int
+    rows: int = 0
+
+
+@dataclass(slots=True)
+class _TablePartition:
+    buffered: list[pa.Table] = field(default_factory=list)
+    rows: int = 0
+    size: int = 0
+    file: _OpenFile | None = None
+
+
+class BaseFileWriter:
+    """Writes rows of one Kafka partition, given in offset order, to base files of new file groups.
+
+    Use it as a context manager: leaving it by an error deletes every file it made, because pyarrow would complete
+    an unfinished one as a valid file with fewer rows. `files` holds the reports of closed files, complete after
+    `close`. Memory is bounded by BUFFERED_BYTES and one row group's encoding, however long the range is.
+    """
+
+    def __init__(
+        self, storage: TableStorage, layout: BaseFileLayout, topic: str, partition: int, write_token: str
+    ) -> None:
+        self.files: list[BaseFile] = []
+        self._storage = storage
+        self._layout = layout
+        self._topic = topic
+        self._partition = partition
+        self._write_token = write_token
+        self._partitions: dict[str, _TablePartition] = {}
+        self._buffered = 0
+        self._made: list[str] = []
+
+    def __enter__(self) -> BaseFileWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self.discard()
+
+    def write(self, rows: pa.Table) -> None:
+        """Takes rows with the table's columns (Kafka columns included). Raises Fenced, OSError."""
+        for path, part in split_by_partition(rows, self._layout.partition_by):
+            state = self._partitions.setdefault(path, _TablePartition())
+            state.buffered.append(part)
+            state.rows += part.num_rows
+            state.size += part.nbytes
+            self._buffered += part.nbytes
+            if state.rows >= min(ROW_GROUP_ROWS, self._layout.rows_per_file):
+                self._write_row_group(path, state)
+        while self._buffered > BUFFERED_BYTES:
+            self._write_row_group(*max(self._partitions.items(), key=lambda item: item[1].size))
+
+    def close(self) -> None:
+        """Writes what is buffered and closes all files. Raises Fenced, OSError."""
+        for path, state in self._partitions.items():
+            self._write_row_group(path, state)
+            self._close_file(path, state)
+
+    def discard(self) -> None:
+        """Deletes every file this writer made, closed or not."""
+        for state in self._partitions.values():
+            if state.file is not None:
+                # The file is deleted next, so what a full disk or a lost connection says here does not matter.
+                with suppress(OSError, pa.ArrowException):
+                    state.file.writer.close()
+                with suppress(OSError, pa.ArrowException):
+                    state.file.stream.close()
+                state.file = None
+        for path in self._made:
+            self._storage.delete(path)
+        self.files.clear()
+
+    def _write_row_group(self, path: str, state: _TablePartition) -> None:
+        if not state.rows:
+            return
+        rows = pa.concat_tables(state.buffered)
+        self._buffered -= state.size
+        state.buffered, state.rows, state.size = [], 0, 0
+        start = 0
+        while start < rows.num_rows:
+            if state.file is None:
+                state.file = self._open_file(path, rows["_kafka_offset"][start].as_py(), rows.schema)
+            room = self._layout.rows_per_file - state.file.rows
+            part = rows.slice(start, room)
+            state.file.writer.write_table(self._with_meta_columns(part, path, state.file))
+            state.file.rows += part.num_rows
+            state.file.last_offset = part["_kafka_offset"][part.num_rows - 1].as_py()
+            start += part.num_rows
+            full = state.file.rows >= self._layout.rows_per_file
+            if full or state.file.stream.tell() >= self._layout.target_file_bytes:
+                self._close_file(path, state)
+
+    def _open_file(self, path: str, first_offset: int, schema: pa.Schema) -> _OpenFile:
+        self._require_open_instant()
+        instant = self._layout.instant
+        file_id = file_ids.file_id(self._topic, self._partition, first_offset, path, instant)
+        name = f"{file_id}_{self._write_token}_{instant}.parquet"
+        relative = f"{path}/{name}" if path else name
+        # The marker comes first: at commit and at rollback Hudi cleans marked files only.
+        self._storage.write(marker_path(instant, relative), b"")
+        self._ensure_partition_metadata(path)
+        self._made.append(relative)
+        stream = self._storage.open_output(relative)
+        columns = [pa.field(column, pa.string()) for column in META_COLUMNS] + list(schema)
+        writer = pq.ParquetWriter(
+            stream,
+            pa.schema(columns),
+            compression=self._layout.compression,
+            compression_level=1 if self._layout.compression == "zstd" else None,
+            use_dictionary=[each.name for each in columns if each.name not in _HIGH_CARDINALITY],
+            store_schema=False,
+        )
+        return _OpenFile(file_id, relative, stream, writer, first_offset, first_offset)
+
+    def _close_file(self, path: str, state: _TablePartition) -> None:
+        file = state.file
+        if file is None:
+            return
+        self._require_open_instant()
+        file.writer.close()
+        size = file.stream.tell()
+        file.stream.close()
+        state.file = None
+        self.files.append(BaseFile(path, file.file_id, file.path, file.rows, size, file.first_offset, file.last_offset))
+
+    def _with_meta_columns(self, rows: pa.Table, path: str, file: _OpenFile) -> pa.Table:
+        count = rows.num_rows
+        offsets = rows["_kafka_offset"].cast(pa.string())
+        key = pc.binary_join_element_wise(f"{self._topic}-{self._partition}", offsets, "-")
+        meta = [
+            pa.repeat(self._layout.instant, count),
+            key,
+            key,
+            pa.repeat(path, count),
+            pa.repeat(file.path.rsplit("/", 1)[-1], count),
+        ]
+        fields = [pa.field(column, pa.string()) for column in META_COLUMNS] + list(rows.schema)
+        return pa.table([*meta, *rows.columns], schema=pa.schema(fields))
+
+    def _ensure_partition_metadata(self, path: str) -> None:
+        # Tasks may race here: any of their instants is right, so the last one may win.
+        metadata = f"{path}/.hoodie_partition_metadata" if path else ".hoodie_partition_metadata"
+        if not self._storage.exists(metadata):
+            depth = path.count("/") + 1 if path else 0
+            content = f"#partition metadata\ncommitTime={self._layout.instant}\npartitionDepth={depth}\n"
+            self._storage.write(metadata, content.encode())
+
+    def _require_open_instant(self) -> None:
+        if not self._storage.exists(heartbeat_path(self._layout.instant)):
+            raise Fenced(
+                f"instant {self._layout.instant} of {self._storage.base_path} is not open any more (rolled back or "
+                f"committed by another), so {self._topic}:{self._partition} must not write to it. "
+                "Nothing of this attempt is visible; the next transaction reads the same offsets."
+            )
+
+
+def split_by_partition(rows: pa.Table, columns: Sequence[str]) -> list[tuple[str, pa.Table]]:
+    """`rows` as (partition path, its rows in their order), one entry for each table partition that occurs."""
+    if not rows.num_rows:
+        return []
+    if not columns:
+        return [("", rows)]
+    codes = np.zeros(rows.num_rows, dtype=np.int64)
+    values: list[tuple[object, ...]] = [()]
+    for name in columns:
+        encoded = pc.dictionary_encode(rows[name].combine_chunks(), null_encoding="encode")
+        width = len(encoded.dictionary)
+        combined = codes * width + encoded.indices.to_numpy(zero_copy_only=False)
+        present, codes = np.unique(combined, return_inverse=True)
+        dictionary = encoded.dictionary.to_pylist()
+        values = [(*values[code // width], dictionary[code % width]) for code in present.tolist()]
+    paths = [partition_path(columns, each) for each in values]  # type: ignore[arg-type]
+    if len(paths) == 1:
+        return [(paths[0], rows)]
+    order = np.argsort(codes, kind="stable")
+    bounds = np.searchsorted(codes[order], np.arange(len(paths) + 1))
+    together: dict[str, list[pa.Table]] = {}
+    for index, path in enumerate(paths):
+        taken = rows.take(pa.array(np.sort(order[bounds[index] : bounds[index + 1]])))
+        together.setdefault(path, []).append(taken)
+    return [
+        # Null and "" are two values of one folder: their rows go back into offset order.
+        (path, parts[0] if len(parts) == 1 else pa.concat_tables(parts).sort_by("_kafka_offset"))
+        for path, parts in together.items()
+    ]

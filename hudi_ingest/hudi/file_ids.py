@@ -1,0 +1,60 @@
+"""File ids that say where a base file came from.
+
+A file id is `<UUID>-0`. The UUID is of version 8 (RFC 9562, section 5.8: custom layout) and holds, from its most
+significant bit: 48 bits of the first offset, 4 bits version, 8 more bits of the first offset and 4 of the Kafka
+partition, 2 bits variant, 16 more bits of the partition, 46 bits of a hash of (topic, table partition, instant).
+
+The instant is part of the id: one id in two commits would be one file group, whose newer file hides the older one.
+Hudi's record index expects ids of this shape.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from dataclasses import dataclass
+
+_OFFSET_BITS = 56
+_PARTITION_BITS = 20
+_HASH_BITS = 46
+MAX_OFFSET = (1 << _OFFSET_BITS) - 1
+MAX_PARTITION = (1 << _PARTITION_BITS) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class FileOrigin:
+    """Where a base file's first record came from. The topic is not in the id, only a hash that depends on it."""
+
+    partition: int
+    first_offset: int
+
+
+def file_id(topic: str, partition: int, first_offset: int, partition_path: str, instant: str) -> str:
+    """The id of the base file whose first record is at `first_offset`; the same arguments give the same id.
+
+    Raises ValueError when the partition needs more than 20 bits or the offset more than 56.
+    """
+    if not 0 <= partition <= MAX_PARTITION:
+        raise ValueError(f"Kafka partition {partition} of {topic} does not fit a file id, at most {MAX_PARTITION}")
+    if not 0 <= first_offset <= MAX_OFFSET:
+        raise ValueError(f"offset {first_offset} of {topic}:{partition} does not fit a file id, at most {MAX_OFFSET}")
+    digest = hashlib.sha256("\0".join((topic, partition_path, instant)).encode()).digest()
+    hashed = int.from_bytes(digest[:8], "big") >> (64 - _HASH_BITS)
+    payload = (first_offset << _PARTITION_BITS | partition) << _HASH_BITS | hashed
+    high, rest = payload >> 74, payload & ((1 << 74) - 1)
+    middle, low = rest >> 62, rest & ((1 << 62) - 1)
+    return f"{uuid.UUID(int=high << 80 | 8 << 76 | middle << 64 | 2 << 62 | low)}-0"
+
+
+def decode(text: str) -> FileOrigin | None:
+    """The origin that a file id (or a base file's name that begins with one) tells; None for ids made by others."""
+    try:
+        found = uuid.UUID(text[:36])
+    except ValueError:
+        return None
+    if found.version != 8 or found.variant != uuid.RFC_4122:
+        return None
+    bits = found.int
+    payload = (bits >> 80) << 74 | ((bits >> 64) & 0xFFF) << 62 | bits & ((1 << 62) - 1)
+    origin = payload >> _HASH_BITS
+    return FileOrigin(partition=origin & MAX_PARTITION, first_offset=origin >> _PARTITION_BITS)

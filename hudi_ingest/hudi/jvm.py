@@ -1,0 +1,283 @@
+"""Hudi's write client in the JVM. The only module that touches `_jvm`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from pyspark.sql import SparkSession
+
+from hudi_ingest.config import Pipeline
+from hudi_ingest.exceptions import CommitRefused, DeadlineExceeded, EngineLost, IngestError, TableUnreachable
+from hudi_ingest.hudi.base_file import heartbeat_path
+from hudi_ingest.hudi.options import table_properties, write_options
+from hudi_ingest.model import BaseFile, OpenInstant, TransactionPlan
+from hudi_ingest.schema import TableSchema
+from hudi_ingest.storage import TableStorage
+
+_ACTION = "commit"
+_RECORD_NAME = "record"
+_RECORD_NAMESPACE = "hudi_ingest"
+
+
+class HudiWriter:
+    """Begins, commits and rolls back instants of one pipeline's table, through the Spark driver it is given.
+
+    Instants are Hudi's requested times. Every call makes its own client and closes it: a closed client leaves its
+    heartbeat file behind but no timer that would keep the instant alive.
+    """
+
+    def __init__(self, spark: SparkSession, pipeline: Pipeline, schema: TableSchema) -> None:
+        self._spark = spark
+        self._jvm: Any = spark._jvm
+        self._hudi: Any = self._jvm.org.apache.hudi
+        self._context: Any = spark.sparkContext._jsc
+        self._pipeline = pipeline
+        self._base_path = pipeline.table.base_path
+        self._schema = schema
+        self._storage = TableStorage(self._base_path)
+
+    def create_table(self) -> None:
+        """Makes the table. Raises TableUnreachable, EngineLost."""
+        table = self._pipeline.table
+        with _errors(f"create the table at {self._base_path}"):
+            builder = (
+                self._hudi.common.table.HoodieTableMetaClient.newTableBuilder()
+                .setTableType("COPY_ON_WRITE")
+                .setTableName(self._pipeline.name)
+                .setTableCreateSchema(self._schema_json())
+                .setBaseFileFormat("PARQUET")
+                .setHiveStylePartitioningEnable(True)
+                .setUrlEncodePartitioning(True)
+                .setCommitTimezone(self._hudi.common.model.HoodieTimelineTimeZone.UTC)
+            )
+            if table.partition_by:
+                builder = builder.setPartitionFields(",".join(table.partition_by))
+            builder.initTable(self._storage_configuration(), self._base_path)
+            self.update_properties(table_properties(self._pipeline))
+
+    def update_properties(self, wanted: Mapping[str, str]) -> None:
+        """Adds or replaces keys of hoodie.properties. Raises TableUnreachable, EngineLost."""
+        with _errors(f"update hoodie.properties of {self._base_path}"):
+            properties = self._jvm.java.util.Properties()
+            for key, value in wanted.items():
+                properties.setProperty(key, value)
+            meta = self._meta_client()
+            self._hudi.common.table.HoodieTableConfig.update(meta.getStorage(), meta.getMetaPath(), properties)
+
+    def begin(self, plan: TransactionPlan) -> str:
+        """Opens an instant whose inflight file holds the plan, and returns it. Raises TableUnreachable, EngineLost."""
+        with _errors(f"begin an instant on {self._base_path}"), self._client() as client:
+            instant: str = client.startCommit(_ACTION)
+            meta = self._meta_client()
+            state = getattr(self._jvm, "org.apache.hudi.common.table.timeline.HoodieInstant$State")
+            payload = self._hudi.common.model.HoodieCommitMetadata()
+            payload.addMetadata(self._pipeline.transaction_key, json.dumps(plan.to_dict(), separators=(",", ":")))
+            meta.getActiveTimeline().transitionRequestedToInflight(
+                meta.createNewInstant(state.REQUESTED, _ACTION, instant), self._option(payload)
+            )
+            # The metadata table is compacted, and so history archived, only in here.
+            client.initTable(self._operation(), self._option(instant))
+            return instant
+
+    def commit(
+        self,
+        instant: str,
+        files: Iterable[BaseFile],
+        extra_metadata: Mapping[str, str],
+        expected_checkpoint: str | None,
+        transaction_id: str,
+    ) -> None:
+        """Publishes the instant with exactly `files`, atomically.
+
+        `expected_checkpoint` is the checkpoint's text that the plan started from; the guard inside Hudi's lock compares
+        it. Raises DeadlineExceeded when the heartbeat ran out and CommitRefused when the guard refused: both prove that
+        nothing landed. TableUnreachable and EngineLost do not: the timeline decides.
+        """
+        pipeline = self._pipeline
+        guard = self._guard(
+            instant,
+            pipeline.checkpoint_key,
+            expected_checkpoint or "",
+            pipeline.transaction_key,
+            transaction_id,
+        )
+        with _errors(f"commit instant {instant} of {self._base_path}"), self._client() as client:
+            heartbeat = client.getHeartbeatClient()
+            if heartbeat.isHeartbeatExpired(instant):
+                raise DeadlineExceeded(
+                    f"transaction {transaction_id}: instant {instant} of {self._base_path} is past timeout_seconds "
+                    f"{pipeline.transaction.timeout_seconds} or was rolled back. Nothing was published; the next "
+                    "transaction reads the same offsets. Raise transaction.timeout_seconds or lower max_records."
+                )
+            # From here on the lease is held by this client's timer, or it could run out during the commit and a waiting
+            # cleaner would roll the completed commit back.
+            heartbeat.start(instant)
+            client.commitStats(
+                instant,
+                self._write_stats(files),
+                self._option(self._java_map(extra_metadata)),
+                _ACTION,
+                self._jvm.java.util.Collections.emptyMap(),
+                self._option(guard),
+            )
+
+    def roll_back(self, instant: str) -> None:
+        """Removes an open instant, its files and its markers. A completed or unknown instant is left alone.
+
+        Raises TableUnreachable, EngineLost.
+        """
+        with _errors(f"roll back instant {instant} of {self._base_path}"), self._client() as client:
+            # Without its heartbeat the instant counts as expired. Never client.rollback(instant): it would also delete
+            # what a completed instant wrote.
+            self._storage.delete(heartbeat_path(instant))
+            client.rollbackFailedWrites(self._meta_client())
+
+    def roll_back_expired(self) -> None:
+        """Rolls back every open instant whose heartbeat has expired. Raises TableUnreachable, EngineLost."""
+        with _errors(f"roll back expired instants of {self._base_path}"), self._client() as client:
+            client.rollbackFailedWrites(self._meta_client())
+
+    def open_instants(self) -> tuple[OpenInstant, ...]:
+        """This pipeline's instants that are neither completed nor rolled back. Raises TableUnreachable, EngineLost."""
+        found = []
+        with _errors(f"read the open instants of {self._base_path}"), self._client() as client:
+            pending = self._meta_client().getActiveTimeline().filterInflights()
+            for each in pending.getInstantsAsStream().toArray():
+                if each.getAction() != _ACTION:
+                    continue
+                text = self._hudi.common.table.timeline.TimelineUtils.getCommitMetadata(each, pending).getMetadata(
+                    self._pipeline.transaction_key
+                )
+                if text is not None:
+                    instant = each.requestedTime()
+                    leased = not client.getHeartbeatClient().isHeartbeatExpired(instant)
+                    found.append(OpenInstant(instant, json.loads(text)["transaction_id"], leased))
+        return tuple(found)
+
+    def _client(self) -> _Closing:
+        properties = self._jvm.java.util.Properties()
+        metadata_partitions = str(self._meta_client().getTableConfig().getMetadataPartitions())
+        for key, value in write_options(self._pipeline, metadata_partitions.strip("[]").replace(" ", "")).items():
+            properties.setProperty(key, value)
+        config = (
+            self._hudi.config.HoodieWriteConfig.newBuilder()
+            .withPath(self._base_path)
+            .withSchema(self._schema_json())
+            .withProps(properties)
+            .build()
+        )
+        engine = self._hudi.client.common.HoodieSparkEngineContext(self._context)
+        client = self._hudi.client.SparkRDDWriteClient(engine, config)
+        client.setOperationType(self._operation())
+        return _Closing(client)
+
+    def _operation(self) -> Any:
+        return self._hudi.common.model.WriteOperationType.BULK_INSERT
+
+    def _meta_client(self) -> Any:
+        builder = self._hudi.common.table.HoodieTableMetaClient.builder()
+        return builder.setBasePath(self._base_path).setConf(self._storage_configuration()).build()
+
+    def _storage_configuration(self) -> Any:
+        return self._hudi.hadoop.fs.HadoopFSUtils.getStorageConf(self._context.hadoopConfiguration())
+
+    def _schema_json(self) -> str:
+        spark_type = self._jvm.org.apache.spark.sql.types.DataType.fromJson(self._schema.spark_json)
+        converter = self._hudi.HoodieSchemaConversionUtils
+        converted = converter.convertStructTypeToHoodieSchema(spark_type, _RECORD_NAME, _RECORD_NAMESPACE)
+        return str(converted.toString())
+
+    def _write_stats(self, files: Iterable[BaseFile]) -> Any:
+        stats = self._jvm.java.util.ArrayList()
+        for file in files:
+            stat = self._hudi.common.model.HoodieWriteStat()
+            stat.setFileId(file.file_id)
+            stat.setPath(file.path)
+            stat.setPartitionPath(file.partition_path)
+            stat.setPrevCommit("null")
+            stat.setNumWrites(file.rows)
+            stat.setNumInserts(file.rows)
+            stat.setTotalWriteBytes(file.size_bytes)
+            stat.setFileSizeInBytes(file.size_bytes)
+            stat.setTotalWriteErrors(0)
+            stats.add(stat)
+        return stats
+
+    def _guard(self, *arguments: str) -> Any:
+        compiler = self._jvm.org.codehaus.janino.SimpleCompiler()
+        compiler.setParentClassLoader(self._meta_client().getClass().getClassLoader())
+        compiler.cook(resources.files("hudi_ingest.hudi").joinpath("CommitGuard.java").read_text())
+        compiled = compiler.getClassLoader().loadClass("CommitGuard")
+        gateway: Any = self._spark.sparkContext._gateway
+        types = gateway.new_array(self._jvm.java.lang.Class, len(arguments))
+        values = gateway.new_array(self._jvm.java.lang.Object, len(arguments))
+        text_type = self._jvm.java.lang.Class.forName("java.lang.String")
+        for index, argument in enumerate(arguments):
+            types[index], values[index] = text_type, argument
+        return compiled.getConstructor(types).newInstance(values)
+
+    def _option(self, value: Any) -> Any:
+        return self._hudi.common.util.Option.of(value)
+
+    def _java_map(self, entries: Mapping[str, str]) -> Any:
+        result = self._jvm.java.util.HashMap()
+        for key, value in entries.items():
+            result.put(key, value)
+        return result
+
+
+class _Closing:
+    """Closes a Java client on every way out."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def __enter__(self) -> Any:
+        return self._client
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if not isinstance(error, Py4JNetworkError):
+            self._client.close()
+
+
+class _errors:
+    """Turns py4j's errors into ours; what was being done goes into the text."""
+
+    def __init__(self, doing: str) -> None:
+        self._doing = doing
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None or isinstance(error, IngestError):
+            return
+        if isinstance(error, Py4JJavaError):
+            chain = _java_messages(error.java_exception)
+            for message in chain:
+                if "hudi-ingest guard:" in message:
+                    raise CommitRefused(
+                        f"could not {self._doing}: {message.split('hudi-ingest guard:', 1)[1].strip()}. Nothing was "
+                        "published by this call; the next transaction continues from the table's checkpoint."
+                    ) from error
+            raise TableUnreachable(
+                f"could not {self._doing}: {' <- '.join(chain[:4])}. Check the path, its permissions, free space and "
+                "the Spark driver's log."
+            ) from error
+        if isinstance(error, (Py4JError, ConnectionError)):
+            raise EngineLost(
+                f"the Spark driver went away while trying to {self._doing}: {error}. The step is tried again; if the "
+                "engine stays away, start it with `hudi-ingest up` or `hudi-ingest engine`."
+            ) from error
+
+
+def _java_messages(error: Any) -> list[str]:
+    chain = []
+    while error is not None and len(chain) < 10:
+        chain.append(f"{error.getClass().getSimpleName()}: {error.getMessage()}")
+        error = error.getCause()
+    return chain

@@ -1,0 +1,34 @@
+"""Table partition paths as Hudi writes them: hive style, with unsafe characters escaped.
+
+The set of escaped characters is that of Hudi's `PartitionPathEncodeUtils`, which took it from Hive.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+
+DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+_ESCAPED = frozenset(map(chr, [*range(0x01, 0x20), 0x7F])) | frozenset("\"#%'*/:=?\\{[]^")
+
+Value = str | int | bool | datetime.date | None
+
+
+def escape(text: str) -> str:
+    """`text` with each unsafe character as `%XX`, so that one value is always one folder name."""
+    return "".join(f"%{ord(each):02X}" if each in _ESCAPED else each for each in text)
+
+
+def partition_path(columns: Sequence[str], values: Sequence[Value]) -> str:
+    """`a=1/b=x` for columns (a, b) and values (1, "x"); "" when there are no columns. Null and "" share a folder."""
+    return "/".join(f"{name}={_folder(value)}" for name, value in zip(columns, values, strict=True))
+
+
+def _folder(value: Value) -> str:
+    if value is None or value == "":
+        return DEFAULT_PARTITION
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, datetime.date):
+        return value.isoformat()
+    return escape(str(value))

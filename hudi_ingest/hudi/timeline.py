@@ -1,0 +1,147 @@
+"""The committed truth, read without a JVM by hudi-rs: checkpoints, transactions and the table's identity."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+import pyarrow as pa
+from hudi import HudiTable
+
+from hudi_ingest.exceptions import TableUnreachable
+from hudi_ingest.model import Checkpoint
+from hudi_ingest.storage import TableStorage
+
+PIPELINE_PROPERTY = "hudi_ingest.pipeline"
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedInstant:
+    """A completed instant and its extra metadata."""
+
+    instant: str
+    metadata: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedState:
+    """What a table says of one pipeline. `checkpoint` is None before the first commit."""
+
+    exists: bool
+    checkpoint: Checkpoint | None = None
+    checkpoint_text: str | None = None
+    """The checkpoint exactly as the commit carries it, for the commit guard to compare."""
+    last_began_at: datetime | None = None
+    """When the newest of the pipeline's own instants began."""
+
+
+class Timeline:
+    """Completed instants of one table. Each call reads the storage anew."""
+
+    def __init__(self, base_path: str) -> None:
+        self.base_path = base_path
+        self._storage = TableStorage(base_path)
+
+    def committed(self, checkpoint_key: str) -> CommittedState:
+        """The pipeline's checkpoint: of all that active completed instants carry, the one of the greatest sequence.
+
+        Not the one of the newest instant: another writer's commit carries the checkpoint that it found when it began,
+        and may sort after ours with an older one. Raises TableUnreachable.
+        """
+        if not self.exists():
+            return CommittedState(exists=False)
+        best: Checkpoint | None = None
+        best_text = None
+        began = None
+        for found in self._completed():
+            text = found.metadata.get(checkpoint_key)
+            if text is None:
+                continue
+            try:
+                checkpoint = Checkpoint.from_json(text)
+            except (ValueError, KeyError, TypeError) as error:
+                raise TableUnreachable(
+                    f"instant {found.instant} of {self.base_path} carries a checkpoint under {checkpoint_key} that cannot "
+                    f"be read ({error}). Upgrade hudi-ingest if a newer version wrote it."
+                ) from error
+            if best is None or checkpoint.sequence > best.sequence:
+                best, best_text, began = checkpoint, text, instant_time(found.instant)
+            elif checkpoint.sequence == best.sequence and began is not None:
+                # The first instant with a sequence is the pipeline's own; later ones only carry it on.
+                began = min(began, instant_time(found.instant))
+        return CommittedState(True, best, best_text, began)
+
+    def instant_of(self, transaction_key: str, transaction_id: str) -> str | None:
+        """The completed instant that published the transaction, or None. Raises TableUnreachable."""
+        if not self.exists():
+            return None
+        for found in self._completed():
+            text = found.metadata.get(transaction_key)
+            if text is not None and json.loads(text).get("transaction") == transaction_id:
+                return found.instant
+        return None
+
+    def schema(self) -> pa.Schema:
+        """The table's columns without Hudi's own. Raises TableUnreachable."""
+        try:
+            return HudiTable(self.base_path).get_schema()
+        except Exception as error:
+            raise self._unreadable("schema", error) from error
+
+    def exists(self) -> bool:
+        """Whether there is a table at the path. Raises TableUnreachable."""
+        try:
+            return bool(self.properties())
+        except OSError as error:
+            raise self._unreadable("properties", error) from error
+
+    def properties(self) -> dict[str, str]:
+        """hoodie.properties, empty when there is no table."""
+        for name in ("hoodie.properties", "hoodie.properties.backup"):
+            # Hudi deletes and rewrites the file when it updates it, with a backup beside it meanwhile.
+            try:
+                text = self._storage.read(f".hoodie/{name}").decode()
+            except FileNotFoundError:
+                continue
+            lines = (line.strip() for line in text.splitlines())
+            pairs = (line.partition("=") for line in lines if line and not line.startswith("#"))
+            return {key: _unescape(value) for key, _, value in pairs}
+        return {}
+
+    def _completed(self) -> Iterator[CommittedInstant]:
+        try:
+            timeline = HudiTable(self.base_path).get_timeline()
+            instants = [
+                *timeline.get_completed_commits(desc=True),
+                *timeline.get_completed_deltacommits(desc=True),
+                *timeline.get_completed_replacecommits(desc=True),
+            ]
+            for instant in instants:
+                content: dict[str, Any] = json.loads(timeline.get_instant_metadata_in_json(instant))
+                yield CommittedInstant(instant.timestamp, content.get("extraMetadata") or {})
+        except Exception as error:
+            if isinstance(error, TableUnreachable):
+                raise
+            raise self._unreadable("timeline", error) from error
+
+    def _unreadable(self, what: str, error: Exception) -> TableUnreachable:
+        return TableUnreachable(
+            f"cannot read the {what} of the table at {self.base_path}: {error}. If it was being written just now, try "
+            "again; else check the path, its permissions and the network."
+        )
+
+
+def _unescape(value: str) -> str:
+    """Undoes java.util.Properties' escapes of a value."""
+    return re.sub(r"\\(u[0-9a-fA-F]{4}|.)", lambda m: chr(int(m[1][1:], 16)) if len(m[1]) == 5 else m[1], value)
+
+
+def instant_time(instant: str) -> datetime:
+    """The UTC time of an instant such as 20261121140405123; our tables keep their timeline in UTC."""
+    return datetime.strptime(instant[:14], "%Y%m%d%H%M%S").replace(
+        microsecond=int(instant[14:17] or 0) * 1000, tzinfo=timezone.utc
+    )

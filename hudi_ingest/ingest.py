@@ -1,0 +1,102 @@
+"""One transaction in one process, without an orchestrator: the embedded API and `hudi-ingest run`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from pyspark.sql import SparkSession
+
+from hudi_ingest.config import Pipeline
+from hudi_ingest.coordinator import observe, plan_next
+from hudi_ingest.exceptions import CommitOutcomeUnknown, NothingToDo
+from hudi_ingest.home import Home
+from hudi_ingest.hudi.jvm import HudiWriter
+from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.kafka import KafkaCluster
+from hudi_ingest.ledger import Ledger
+from hudi_ingest.ledger.owner import Owner
+from hudi_ingest.model import CommitReceipt, OpenTransaction, Slice, SliceReport, TopicPartition, TransactionPlan
+from hudi_ingest.planning import Skip
+from hudi_ingest.schema import table_schema
+from hudi_ingest.spark import current_session
+from hudi_ingest.transaction import TransactionProtocol
+from hudi_ingest.write import write_slices
+
+_logger = logging.getLogger(__name__)
+_COMMIT_TRIES = 3
+
+
+def protocol_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession) -> TransactionProtocol:
+    """The transaction protocol over the real ports: Hudi's client and Spark in `spark`, the broker, the ledger."""
+    schema = table_schema(pipeline)
+
+    def write_files(
+        transaction: OpenTransaction,
+        slices: Sequence[Slice],
+        attempts: dict[TopicPartition, int],
+        record_bytes: int,
+    ) -> tuple[SliceReport, ...]:
+        return write_slices(spark, pipeline, schema, transaction, slices, attempts, record_bytes)
+
+    return TransactionProtocol(
+        pipeline=pipeline,
+        schema=schema,
+        timeline=Timeline(pipeline.table.base_path),
+        ledger=ledger,
+        instants=HudiWriter(spark, pipeline, schema),
+        write_files=write_files,
+        groups=KafkaCluster(pipeline.source),
+    )
+
+
+def run_transaction(
+    pipeline: Pipeline,
+    *,
+    home: Home | None = None,
+    plan: TransactionPlan | None = None,
+    report: Callable[[str], None] = _logger.info,
+) -> CommitReceipt:
+    """Runs one transaction now and returns its receipt; plans it unless a plan is given.
+
+    Attaches to the engine when one runs, else starts Spark in this process. `report` receives a line per phase.
+    Raises NothingToDo when no records wait, else any of hudi_ingest.exceptions; the table is then unchanged, except
+    after CommitOutcomeUnknown, which the next transaction settles.
+    """
+    home = home or Home.from_environment()
+    if plan is None:
+        found = plan_next(pipeline, observe(pipeline), at_once=True)
+        if isinstance(found, Skip):
+            raise NothingToDo(f"pipeline {pipeline.name}: {found.reason}.")
+        plan = found
+    report(f"{plan.transaction_id}: {plan.count} offsets in {len(plan.slices)} slices; connecting to Spark")
+    spark = current_session(home)
+    ledger = Ledger.open(home.ledger_url)
+    try:
+        protocol = protocol_for(pipeline, ledger, spark)
+        transaction = protocol.begin(plan, Owner.this_process(), lambda run_id: None)
+        report(f"{plan.transaction_id}: instant {transaction.instant} is open; reading and writing")
+        try:
+            reports = protocol.write(transaction, plan.slices)
+            report(f"{plan.transaction_id}: {sum(each.rows for each in reports)} rows are written; committing")
+            return _commit(protocol, transaction, reports)
+        except CommitOutcomeUnknown:
+            raise
+        except BaseException as error:
+            # Whatever it was, a Ctrl-C included, nothing of the transaction may stay open.
+            protocol.abort(transaction, f"{type(error).__name__}: {error}")
+            raise
+    finally:
+        ledger.dispose()
+
+
+def _commit(
+    protocol: TransactionProtocol, transaction: OpenTransaction, reports: Sequence[SliceReport]
+) -> CommitReceipt:
+    for last in [False] * (_COMMIT_TRIES - 1) + [True]:
+        try:
+            return protocol.commit(transaction, reports)
+        except CommitOutcomeUnknown:
+            if last:
+                raise
+    raise AssertionError("unreachable")

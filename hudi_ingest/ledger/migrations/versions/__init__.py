@@ -1,0 +1,1 @@
+"""The ledger's revisions, oldest first. A released one is never edited."""

@@ -1,0 +1,102 @@
+"""Who runs a transaction, and whether he is proved to be dead.
+
+A wrong "dead" makes a living transaction be rolled back; a wrong "alive" only makes others wait for its deadline.
+So everything that is not proved counts as alive.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, cast
+
+import psutil
+
+_CLOCK_SLACK_SECONDS = 0.5
+"""How far two readings of one process's start may differ; start times have ticks of 10 ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A Dagster run or an operating system process. Its text form is `<kind>:<ident>`.
+
+    `ident` is the run id, or `<host>:<pid>:<start>`, where host is `<host name>/<pid namespace>` (two containers of
+    one host name do not see each other's processes) and start is seconds from the machine's boot to the process's
+    start: unlike the wall clock time of the start it stays the same when the clock is set.
+    """
+
+    kind: Literal["dagster", "process"]
+    ident: str
+
+    def __post_init__(self) -> None:
+        if self.kind == "process":
+            _process_parts(self.ident)
+        elif self.kind != "dagster" or not self.ident:
+            raise ValueError(f"an owner is dagster:<run id> or process:<host>:<pid>:<start>, found {str(self)!r}")
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.ident}"
+
+    @classmethod
+    def this_process(cls) -> Owner:
+        pid = os.getpid()
+        return cls("process", f"{_this_host()}:{pid}:{_started(pid):.2f}")
+
+    @classmethod
+    def dagster_run(cls, run_id: str) -> Owner:
+        return cls("dagster", run_id)
+
+    @classmethod
+    def parse(cls, text: str) -> Owner:
+        """The inverse of `str(owner)`. Raises ValueError when the text is not an owner."""
+        kind, _, ident = text.partition(":")
+        return cls(cast("Literal['dagster', 'process']", kind), ident)
+
+
+def is_dead(owner: Owner, run_is_finished: Callable[[str], bool | None]) -> bool:
+    """True only when `owner` is proved not to run any more.
+
+    `run_is_finished` takes a Dagster run id and returns None when it does not know that run. A process of another
+    host or container cannot be looked at, so it counts as alive; its transaction's deadline ends it.
+    """
+    if owner.kind == "dagster":
+        return run_is_finished(owner.ident) is True
+    host, pid, started = _process_parts(owner.ident)
+    if host != _this_host():
+        return False
+    try:
+        process = psutil.Process(pid)
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return True
+        return abs(_started(pid) - started) > _CLOCK_SLACK_SECONDS
+    except psutil.NoSuchProcess:
+        # Under `hidepid` another user's process has no /proc entry and yet lives, so ask the kernel by signal 0 too.
+        return not psutil.pid_exists(pid)
+    except psutil.AccessDenied:
+        return False
+
+
+def _process_parts(ident: str) -> tuple[str, int, float]:
+    try:
+        host, pid, started = ident.rsplit(":", 2)
+        parts = host, int(pid), float(started)
+    except ValueError:
+        raise ValueError(f"a process owner is process:<host>:<pid>:<start>, found {'process:' + ident!r}") from None
+    if not host or parts[1] <= 0:
+        raise ValueError(f"a process owner is process:<host>:<pid>:<start>, found {'process:' + ident!r}")
+    return parts
+
+
+def _started(pid: int) -> float:
+    """Seconds from boot to the start of `pid`. Raises psutil.NoSuchProcess."""
+    return psutil.Process(pid).create_time() - psutil.boot_time()
+
+
+def _this_host() -> str:
+    try:
+        namespace = os.readlink("/proc/self/ns/pid").strip("pid:[]")
+    except OSError:  # no pid namespaces here: macOS, a sandbox without /proc
+        namespace = "0"
+    return f"{socket.gethostname()}/{namespace}"

@@ -1,0 +1,214 @@
+"""The ledger's SQL tables, and the frozen rows that are read from them.
+
+Valid on SQLite and PostgreSQL. Every name starts with `ingest_`, so a ledger may share a database with others (Dagster's
+storage has an `alembic_version` of its own). A change here needs a new file in `migrations/versions`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from enum import Enum
+from typing import Any
+
+import sqlalchemy as sa
+
+from hudi_ingest.ledger.owner import Owner
+from hudi_ingest.model import Slice, SliceReport, TopicPartition, TransactionState
+
+REVISION_TABLE = "ingest_ledger_revision"
+"""Where alembic keeps the ledger's revision."""
+
+
+class AttemptState(str, Enum):
+    """States of one attempt at a slice."""
+
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+
+
+class UtcTime(sa.types.TypeDecorator[datetime]):
+    """Timezone-aware UTC in and out; SQLite, which has no time zones, keeps the UTC wall time."""
+
+    impl = sa.DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
+        if value is None:
+            return None
+        if value.utcoffset() is None:
+            raise ValueError(f"the ledger takes timezone-aware times only, found {value!r}")
+        utc = value.astimezone(timezone.utc)
+        return utc.replace(tzinfo=None) if dialect.name == "sqlite" else utc
+
+    def process_result_value(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
+        if value is None:
+            return None
+        return value.replace(tzinfo=timezone.utc) if value.tzinfo is None else value.astimezone(timezone.utc)
+
+
+METADATA = sa.MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "fk": "fk_%(table_name)s_%(referred_table_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+    }
+)
+
+TRANSACTIONS = sa.Table(
+    "ingest_transactions",
+    METADATA,
+    sa.Column("transaction_id", sa.Text, primary_key=True, comment="Which transaction is this?"),
+    sa.Column("pipeline", sa.Text, nullable=False, comment="Which pipeline does it belong to?"),
+    sa.Column("base_path", sa.Text, nullable=False, comment="Which Hudi table does it write to?"),
+    sa.Column("sequence", sa.BigInteger, nullable=False, comment="Which place in the pipeline's row of commits?"),
+    sa.Column("epoch", sa.BigInteger, nullable=False, comment="Which of two transactions of a table began later?"),
+    sa.Column("state", sa.Text, nullable=False, comment="Is it open, committed or aborted?"),
+    sa.Column("owner", sa.Text, nullable=False, comment="Whose death means that it needs to be recovered?"),
+    sa.Column("instant", sa.Text, comment="Which Hudi instant publishes it? NULL before startCommit."),
+    sa.Column("began_at", UtcTime, nullable=False, comment="Since when is it open?"),
+    sa.Column("deadline", UtcTime, nullable=False, comment="After what time may anyone abort it?"),
+    sa.Column("ended_at", UtcTime, comment="When was it committed or aborted? NULL while open."),
+    sa.Column("rows", sa.BigInteger, comment="How many rows did it publish? NULL unless committed."),
+    sa.Column("files", sa.BigInteger, comment="How many base files did it publish? NULL unless committed."),
+    sa.Column("size_bytes", sa.BigInteger, comment="How large are these files? NULL unless committed."),
+    sa.Column("reason", sa.Text, comment="Why was it aborted? NULL unless aborted."),
+    sa.UniqueConstraint("base_path", "epoch"),
+    sa.CheckConstraint("state IN ('open', 'committed', 'aborted')", name="state_known"),
+    sa.CheckConstraint("(state = 'open') = (ended_at IS NULL)", name="ended_unless_open"),
+    sa.CheckConstraint("epoch > 0", name="epoch_positive"),
+    sa.Index(
+        "uq_ingest_transactions_one_open_a_table",
+        "base_path",
+        unique=True,
+        sqlite_where=sa.text("state = 'open'"),
+        postgresql_where=sa.text("state = 'open'"),
+    ),
+    sa.Index("ix_ingest_transactions_history", "pipeline", "began_at"),
+)
+
+SLICES = sa.Table(
+    "ingest_slices",
+    METADATA,
+    sa.Column(
+        "transaction_id",
+        sa.Text,
+        sa.ForeignKey("ingest_transactions.transaction_id", ondelete="CASCADE"),
+        primary_key=True,
+        comment="Which transaction publishes it?",
+    ),
+    sa.Column("topic", sa.Text, primary_key=True, comment="Which Kafka topic?"),
+    sa.Column("partition", sa.Integer, primary_key=True, autoincrement=False, comment="Which Kafka partition?"),
+    sa.Column("start_offset", sa.BigInteger, nullable=False, comment="Which offset is its first?"),
+    sa.Column("end_offset", sa.BigInteger, nullable=False, comment="Which offset is the first behind it?"),
+    sa.CheckConstraint("0 <= start_offset AND start_offset <= end_offset", name="range_half_open"),
+)
+
+ATTEMPTS = sa.Table(
+    "ingest_attempts",
+    METADATA,
+    sa.Column("transaction_id", sa.Text, primary_key=True, comment="For which transaction?"),
+    sa.Column("topic", sa.Text, primary_key=True, comment="At which topic's slice?"),
+    sa.Column("partition", sa.Integer, primary_key=True, autoincrement=False, comment="At which partition's slice?"),
+    sa.Column("attempt", sa.Integer, primary_key=True, autoincrement=False, comment="Which try is it, from 0?"),
+    sa.Column("state", sa.Text, nullable=False, comment="Is it running, done or failed?"),
+    sa.Column("started_at", UtcTime, nullable=False, comment="When was its number handed out?"),
+    sa.Column("ended_at", UtcTime, comment="When was it done or failed? NULL while running."),
+    sa.Column("report", sa.JSON(none_as_null=True), comment="What did it do with each offset? NULL unless done."),
+    sa.Column("error", sa.Text, comment="Why did it fail? NULL unless failed."),
+    sa.ForeignKeyConstraint(
+        ["transaction_id", "topic", "partition"],
+        ["ingest_slices.transaction_id", "ingest_slices.topic", "ingest_slices.partition"],
+        ondelete="CASCADE",
+    ),
+    sa.CheckConstraint("attempt >= 0", name="attempt_from_zero"),
+    sa.CheckConstraint("state IN ('running', 'done', 'failed')", name="state_known"),
+    sa.CheckConstraint("(state = 'running') = (ended_at IS NULL)", name="ended_unless_running"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionRow:
+    """What the ledger says of one transaction. `table` is the Hudi table's base path, without a slash at its end.
+
+    `rows`, `files` and `size_bytes` are None unless it is committed, `reason` is None unless it is aborted,
+    `ended_at` is None while it is open.
+    """
+
+    transaction_id: str
+    pipeline: str
+    table: str
+    sequence: int
+    epoch: int
+    state: TransactionState
+    owner: Owner
+    instant: str | None
+    began_at: datetime
+    deadline: datetime
+    ended_at: datetime | None
+    rows: int | None
+    files: int | None
+    size_bytes: int | None
+    reason: str | None
+
+    @classmethod
+    def from_mapping(cls, found: sa.RowMapping) -> TransactionRow:
+        values: dict[str, Any] = dict(found)
+        values["table"] = values.pop("base_path")
+        values["state"] = TransactionState(values["state"])
+        values["owner"] = Owner.parse(values["owner"])
+        return cls(**values)
+
+
+@dataclass(frozen=True, slots=True)
+class SliceRow:
+    """One planned range `[start, end)` of a transaction."""
+
+    transaction_id: str
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    @classmethod
+    def from_mapping(cls, found: sa.RowMapping) -> SliceRow:
+        return cls(
+            transaction_id=found["transaction_id"],
+            topic=found["topic"],
+            partition=found["partition"],
+            start=found["start_offset"],
+            end=found["end_offset"],
+        )
+
+    @property
+    def slice(self) -> Slice:
+        return Slice(self.topic, self.partition, self.start, self.end)
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRow:
+    """One try at a slice. `report` is None unless done, `error` is None unless failed, `ended_at` None while running."""
+
+    transaction_id: str
+    topic: str
+    partition: int
+    attempt: int
+    state: AttemptState
+    started_at: datetime
+    ended_at: datetime | None
+    report: SliceReport | None
+    error: str | None
+
+    @classmethod
+    def from_mapping(cls, found: sa.RowMapping) -> AttemptRow:
+        values: dict[str, Any] = dict(found)
+        values["state"] = AttemptState(values["state"])
+        if values["report"] is not None:
+            values["report"] = SliceReport.from_dict(values["report"])
+        return cls(**values)
+
+    @property
+    def source(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)

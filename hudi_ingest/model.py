@@ -1,0 +1,280 @@
+"""Frozen records that cross the boundaries between planning, writing, committing and reporting.
+
+Standard library only. Offsets are Kafka offsets; every range is half open, `[start, end)`. Sizes are bytes,
+durations are seconds, times are timezone-aware UTC.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
+from enum import Enum
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TopicPartition:
+    """One Kafka partition. Its text form is `topic:partition`."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}:{self.partition}"
+
+
+Offsets = Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Watermarks:
+    """What a broker holds of one partition now: first offset still there, and the end that a reader may read to."""
+
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Slice:
+    """One Kafka partition's bounded range `[start, end)`."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start <= self.end:
+            raise ValueError(f"a slice needs 0 <= start <= end, found [{self.start}, {self.end}) of {self.source}")
+
+    @property
+    def source(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def count(self) -> int:
+        """How many offsets the range holds, broker gaps included."""
+        return self.end - self.start
+
+    def __str__(self) -> str:
+        return f"{self.topic}:{self.partition}[{self.start},{self.end})"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What one committed instant says of a pipeline: the whole map of next offsets, and its place in the row of commits.
+
+    `sequence` grows by one with each transaction of the pipeline. It, not the instant's time, orders checkpoints:
+    another writer's commit may carry an older checkpoint forward under a later instant.
+    """
+
+    sequence: int
+    transaction_id: str
+    offsets: Mapping[TopicPartition, int]
+    record_bytes: int = 0
+    """Mean size of a record's value in the last transaction that had any; 0 when none had."""
+
+    def to_json(self) -> str:
+        """A canonical text: equal checkpoints give equal texts, so the commit guard may compare them as texts."""
+        topics: dict[str, dict[str, int]] = {}
+        for source, offset in sorted(self.offsets.items()):
+            topics.setdefault(source.topic, {})[str(source.partition)] = offset
+        return json.dumps(
+            {
+                "version": 1,
+                "sequence": self.sequence,
+                "transaction": self.transaction_id,
+                "offsets": topics,
+                "record_bytes": self.record_bytes,
+            },
+            separators=(",", ":"),
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Checkpoint:
+        """Raises ValueError when the text was written by a newer version or is not a checkpoint."""
+        found = json.loads(text)
+        if found.get("version") != 1:
+            raise ValueError(f"checkpoint version {found.get('version')!r} is not known, expected 1")
+        offsets = {
+            TopicPartition(topic, int(partition)): int(offset)
+            for topic, partitions in found["offsets"].items()
+            for partition, offset in partitions.items()
+        }
+        return cls(int(found["sequence"]), str(found["transaction"]), offsets, int(found["record_bytes"]))
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionPlan:
+    """A fixed set of slices that is published by one commit, or not at all."""
+
+    pipeline: str
+    transaction_id: str
+    sequence: int
+    slices: tuple[Slice, ...]
+
+    @property
+    def count(self) -> int:
+        return sum(each.count for each in self.slices)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "pipeline": self.pipeline,
+            "transaction_id": self.transaction_id,
+            "sequence": self.sequence,
+            "slices": [asdict(each) for each in self.slices],
+        }
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> TransactionPlan:
+        return cls(
+            pipeline=str(found["pipeline"]),
+            transaction_id=str(found["transaction_id"]),
+            sequence=int(found["sequence"]),
+            slices=tuple(Slice(**each) for each in found["slices"]),
+        )
+
+
+def next_checkpoint(current: Checkpoint | None, plan: TransactionPlan, record_bytes: int) -> Checkpoint:
+    """The checkpoint that `plan`'s commit carries; a mean record size of 0 keeps the one known before."""
+    offsets = dict(current.offsets) if current else {}
+    offsets.update({each.source: each.end for each in plan.slices})
+    known = current.record_bytes if current else 0
+    return Checkpoint(plan.sequence, plan.transaction_id, offsets, record_bytes or known)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """A transaction between begin and commit: its plan and the Hudi instant that will publish it."""
+
+    plan: TransactionPlan
+    instant: str
+    began_at: datetime
+    deadline: datetime
+    begin_seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "plan": self.plan.to_dict(),
+            "instant": self.instant,
+            "began_at": self.began_at.isoformat(),
+            "deadline": self.deadline.isoformat(),
+            "begin_seconds": self.begin_seconds,
+        }
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> OpenTransaction:
+        return cls(
+            plan=TransactionPlan.from_dict(found["plan"]),
+            instant=str(found["instant"]),
+            began_at=datetime.fromisoformat(found["began_at"]),
+            deadline=datetime.fromisoformat(found["deadline"]),
+            begin_seconds=float(found["begin_seconds"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OpenInstant:
+    """An instant of a pipeline that is neither completed nor rolled back; `leased` while its heartbeat has not expired."""
+
+    instant: str
+    transaction_id: str
+    leased: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BaseFile:
+    """One Hudi base file that a slice wrote. `path` is relative to the table, `partition_path` is "" when not partitioned."""
+
+    partition_path: str
+    file_id: str
+    path: str
+    rows: int
+    size_bytes: int
+    first_offset: int
+    last_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class SliceReport:
+    """What one attempt at one slice did with every offset of the range."""
+
+    slice: Slice
+    attempt: int
+    files: tuple[BaseFile, ...] = ()
+    rows: int = 0
+    skipped: int = 0
+    """Tombstones: records with no value."""
+    gaps: int = 0
+    """Offsets the broker does not hand out: compacted away, transaction markers, aborted records."""
+    value_bytes: int = 0
+    seconds: float = 0.0
+
+    @property
+    def accounted(self) -> bool:
+        return self.rows + self.skipped + self.gaps == self.slice.count and self.gaps >= 0
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(each.size_bytes for each in self.files)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> SliceReport:
+        return cls(
+            **{
+                **found,
+                "slice": Slice(**found["slice"]),
+                "files": tuple(BaseFile(**each) for each in found["files"]),
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CommitReceipt:
+    """A completed commit."""
+
+    plan: TransactionPlan
+    instant: str
+    checkpoint: Checkpoint
+    reports: tuple[SliceReport, ...]
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """Wall seconds per phase: begin, write, commit, total."""
+    warnings: tuple[str, ...] = ()
+    """What went wrong after the commit was durable; each line says what to do."""
+
+    @property
+    def rows(self) -> int:
+        return sum(each.rows for each in self.reports)
+
+    @property
+    def files(self) -> int:
+        return sum(len(each.files) for each in self.reports)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(each.size_bytes for each in self.reports)
+
+    def with_seconds(self, **phases: float) -> CommitReceipt:
+        return replace(self, seconds={**self.seconds, **phases})
+
+
+class TransactionState(str, Enum):
+    """States of a transaction in the ledger."""
+
+    OPEN = "open"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+
+
+def mean_record_bytes(reports: Iterable[SliceReport]) -> int:
+    """Mean value size over all rows of a transaction, rounded up; 0 when there are no rows."""
+    rows = value_bytes = 0
+    for report in reports:
+        rows += report.rows
+        value_bytes += report.value_bytes
+    return -(-value_bytes // rows) if rows else 0

@@ -1,0 +1,1 @@
+"""Dagster: the coordinator sensor, the fanned-out run, and the table as an asset. Nothing outside it imports dagster."""

@@ -1,0 +1,56 @@
+"""What Dagster loads: an asset, a job and a coordinator sensor for each pipeline file. workspace.yaml names it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dagster import AssetSelection, Definitions, define_asset_job, multiprocess_executor
+
+from hudi_ingest.config import Pipeline, load_pipelines
+from hudi_ingest.home import Home
+from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.sensor import coordinator_sensor
+from hudi_ingest.orchestration.table_asset import RESOURCES, table_asset, topic_assets
+
+START_SECONDS = 120
+"""Time beyond a transaction's own timeout that a run may take for its processes to start and end."""
+OPS_AT_ONCE = 4
+
+
+def build_definitions(pipelines: Sequence[Pipeline]) -> Definitions:
+    """All pipelines' assets, jobs and sensors."""
+    topics = {spec.key: spec for pipeline in pipelines for spec in topic_assets(pipeline)}
+    jobs = {pipeline.name: _job(pipeline) for pipeline in pipelines}
+    return Definitions(
+        assets=[*(table_asset(pipeline) for pipeline in pipelines), *topics.values()],
+        jobs=list(jobs.values()),
+        sensors=[coordinator_sensor(pipeline, jobs[pipeline.name]) for pipeline in pipelines],
+        resources=RESOURCES,
+        executor=multiprocess_executor.configured(
+            {
+                "max_concurrent": OPS_AT_ONCE,
+                # Forked from a process that has done the imports already: an op starts in a fraction of the time.
+                "start_method": {"forkserver": {"preload_modules": ["hudi_ingest.orchestration.table_asset"]}},
+            }
+        ),
+    )
+
+
+def job_name(pipeline: Pipeline) -> str:
+    return f"{pipeline.name}_transaction"
+
+
+def _job(pipeline: Pipeline) -> Any:
+    return define_asset_job(
+        job_name(pipeline),
+        selection=AssetSelection.assets([pipeline.name]),
+        description=f"One transaction of {pipeline.name}: without config it takes all that waits, up to the limits.",
+        tags={
+            tags.PIPELINE: pipeline.name,
+            "dagster/max_runtime": str(pipeline.transaction.timeout_seconds + START_SECONDS),
+        },
+    )
+
+
+defs = build_definitions(load_pipelines(Home.from_environment().pipelines))

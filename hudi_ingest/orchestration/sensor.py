@@ -1,0 +1,120 @@
+"""The coordinator: one sensor per pipeline that turns the table's and the broker's offsets into the next run."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+from dagster import (
+    DagsterInstance,
+    DagsterRun,
+    DagsterRunStatus,
+    JobDefinition,
+    RunRequest,
+    RunsFilter,
+    SensorDefinition,
+    SensorEvaluationContext,
+    SkipReason,
+    sensor,
+)
+from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+
+from hudi_ingest.config import Pipeline
+from hudi_ingest.coordinator import observe, plan_next
+from hudi_ingest.exceptions import KafkaUnreachable, TableUnreachable
+from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.run_config import run_config
+from hudi_ingest.planning import Skip
+
+TICK_SECONDS = 5
+LONGEST_BACKOFF_SECONDS = 900
+_ACTIVE = [
+    DagsterRunStatus.QUEUED,
+    DagsterRunStatus.NOT_STARTED,
+    DagsterRunStatus.STARTING,
+    DagsterRunStatus.STARTED,
+    DagsterRunStatus.CANCELING,
+]
+
+
+def coordinator_sensor(pipeline: Pipeline, job: JobDefinition | UnresolvedAssetJobDefinition) -> SensorDefinition:
+    """The pipeline's sensor. It starts no JVM; each tick plans anew from the table, so it needs no cursor."""
+
+    @sensor(
+        name=sensor_name(pipeline),
+        job=job,
+        minimum_interval_seconds=TICK_SECONDS,
+        description=f"Begins a transaction of {pipeline.name} at most every {pipeline.transaction.interval_seconds:g} s.",
+    )
+    def coordinator(context: SensorEvaluationContext) -> RunRequest | SkipReason:
+        return tick(pipeline, context.instance, datetime.now(timezone.utc))
+
+    return coordinator
+
+
+def sensor_name(pipeline: Pipeline) -> str:
+    return f"{pipeline.name}_coordinator"
+
+
+def tick(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> RunRequest | SkipReason:
+    """What to do at `now`: one run, or the reason why none. Raises OffsetsLost and TopicMissing: the tick fails, loudly."""
+    active = instance.get_runs(RunsFilter(tags={tags.PIPELINE: pipeline.name}, statuses=_ACTIVE), limit=1)
+    if active:
+        return SkipReason(
+            f"run {active[0].run_id[:8]} ({active[0].status.value.lower()}) has the transaction "
+            f"{active[0].tags.get(tags.TRANSACTION, 'in flight')}; one at a time"
+        )
+    try:
+        plan = plan_next(pipeline, observe(pipeline), now=now)
+    except (KafkaUnreachable, TableUnreachable) as error:
+        return SkipReason(str(error))
+    if isinstance(plan, Skip):
+        return SkipReason(plan.reason)
+    failed = _failed_runs(instance, pipeline, plan.sequence)
+    wait = _backoff_left(instance, pipeline, failed, now)
+    if wait:
+        return SkipReason(wait)
+    return RunRequest(
+        # A run key blocks for ever once used, also by a failed run, so the attempt is part of it.
+        run_key=f"{pipeline.name}.{plan.sequence}.{len(failed)}",
+        run_config=run_config(pipeline, plan),
+        tags={
+            tags.PIPELINE: pipeline.name,
+            tags.TRANSACTION: plan.transaction_id,
+            tags.SEQUENCE: str(plan.sequence),
+        },
+    )
+
+
+def backoff_seconds(failures: int, interval_seconds: float) -> float:
+    """How long to wait after the last of `failures` failed runs in a row: none after the first, then doubling."""
+    if failures < 2:
+        return 0.0
+    return float(min(LONGEST_BACKOFF_SECONDS, interval_seconds * 2 ** min(failures - 2, 20)))
+
+
+def _failed_runs(instance: DagsterInstance, pipeline: Pipeline, sequence: int) -> list[DagsterRun]:
+    """Runs that tried this very transaction and failed, newest first: while it is not committed, its number stays."""
+    return list(
+        instance.get_runs(
+            RunsFilter(
+                tags={tags.PIPELINE: pipeline.name, tags.SEQUENCE: str(sequence)},
+                statuses=[DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED],
+            )
+        )
+    )
+
+
+def _backoff_left(instance: DagsterInstance, pipeline: Pipeline, failed: list[DagsterRun], now: datetime) -> str | None:
+    seconds = backoff_seconds(len(failed), pipeline.transaction.interval_seconds)
+    if not seconds:
+        return None
+    record = instance.get_run_record_by_id(failed[0].run_id)
+    if record is None or record.end_time is None:
+        return None
+    due = datetime.fromtimestamp(record.end_time, timezone.utc) + timedelta(seconds=seconds)
+    if now >= due:
+        return None
+    return (
+        f"the last {len(failed)} runs of this transaction failed, the newest is {failed[0].run_id[:8]}: see its error. "
+        f"The next attempt is due in {(due - now).total_seconds():.0f} s"
+    )

@@ -1,0 +1,320 @@
+"""The run: begin → one mapped op per Kafka partition → commit; its result is the Hudi table, an asset."""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+from dagster import (
+    AssetKey,
+    AssetsDefinition,
+    AssetSpec,
+    Backoff,
+    DependencyDefinition,
+    DynamicOut,
+    DynamicOutput,
+    GraphDefinition,
+    In,
+    InputMapping,
+    Jitter,
+    MetadataValue,
+    NodeInvocation,
+    Nothing,
+    OpDefinition,
+    OpExecutionContext,
+    Out,
+    Output,
+    OutputMapping,
+    RetryPolicy,
+    TableColumn,
+    TableRecord,
+    TableSchema,
+    op,
+)
+from dagster._core.definitions.dependency import DynamicCollectDependencyDefinition
+
+from hudi_ingest.config import Pipeline
+from hudi_ingest.coordinator import observe, plan_next
+from hudi_ingest.exceptions import NothingToDo, Terminal
+from hudi_ingest.ingest import protocol_for
+from hudi_ingest.ledger.owner import Owner
+from hudi_ingest.model import CommitReceipt, OpenTransaction, Slice, SliceReport, TransactionPlan
+from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.failures import as_dagster_failures
+from hudi_ingest.orchestration.resources import EngineSparkResource, LedgerResource
+from hudi_ingest.orchestration.run_config import BEGIN, BeginConfig
+from hudi_ingest.planning import Skip, group_slices
+from hudi_ingest.schema import table_schema
+from hudi_ingest.transaction import TransactionProtocol
+
+WRITE = "write"
+COMMIT = "commit"
+LEDGER = "ledger"
+SPARK = "pyspark"
+
+
+def table_asset(pipeline: Pipeline) -> AssetsDefinition:
+    """The pipeline's table as a graph-backed asset, downstream of its topics."""
+    return AssetsDefinition.from_graph(
+        _transaction_graph(pipeline),
+        keys_by_input_name={
+            _topic_input(index): topic_key(topic) for index, topic in enumerate(pipeline.source.topics)
+        },
+        keys_by_output_name={"result": table_key(pipeline)},
+        group_name=pipeline.name,
+        descriptions_by_output_name={"result": _description(pipeline)},
+        metadata_by_output_name={"result": _definition_metadata(pipeline)},
+        tags_by_output_name={"result": {f"dagster/kind/{kind}": "" for kind in ("kafka", "hudi", "spark")}},
+    )
+
+
+def topic_assets(pipeline: Pipeline) -> list[AssetSpec]:
+    """The pipeline's topics, as assets that others make."""
+    return [
+        AssetSpec(topic_key(topic), group_name=pipeline.name, kinds={"kafka"}, description=f"Kafka topic {topic}")
+        for topic in pipeline.source.topics
+    ]
+
+
+def table_key(pipeline: Pipeline) -> AssetKey:
+    return AssetKey([pipeline.name])
+
+
+def topic_key(topic: str) -> AssetKey:
+    return AssetKey(["kafka", topic])
+
+
+def mapping_key(slices: Sequence[Slice], index: int) -> str:
+    """The name of a mapped op: its topic and partition, or its group's number. Dagster allows letters, digits and _."""
+    if len(slices) > 1:
+        return f"group_{index:03d}"
+    return re.sub(r"[^A-Za-z0-9_]", "_", f"{slices[0].topic}_{slices[0].partition}") + (f"__{index}" if index else "")
+
+
+def _transaction_graph(pipeline: Pipeline) -> GraphDefinition:
+    begin, write, commit = _begin_op(pipeline), _write_op(pipeline), _commit_op(pipeline)
+    topics = [_topic_input(index) for index in range(len(pipeline.source.topics))]
+    opened = DependencyDefinition(BEGIN, "transaction")
+    return GraphDefinition(
+        name=pipeline.name,
+        description=_description(pipeline),
+        node_defs=[begin, write, commit],
+        dependencies={
+            NodeInvocation(begin.name, alias=BEGIN): {},
+            NodeInvocation(write.name, alias=WRITE): {
+                "transaction": opened,
+                "slices": DependencyDefinition(BEGIN, "slices"),
+            },
+            NodeInvocation(commit.name, alias=COMMIT): {
+                "transaction": opened,
+                "reports": DynamicCollectDependencyDefinition(WRITE, "result"),
+            },
+        },
+        input_mappings=[
+            InputMapping(graph_input_name=topic, mapped_node_name=BEGIN, mapped_node_input_name=topic)
+            for topic in topics
+        ],
+        output_mappings=[OutputMapping("result", COMMIT, "result")],
+    )
+
+
+def _topic_input(index: int) -> str:
+    return f"topic_{index}"
+
+
+def _begin_op(pipeline: Pipeline) -> OpDefinition:
+    @op(
+        name=f"{pipeline.name}__begin",
+        description="Checks that the plan starts at the committed offsets, clears what a dead transaction left, opens an instant.",
+        ins={_topic_input(index): In(Nothing) for index in range(len(pipeline.source.topics))},
+        out={"transaction": Out(dict), "slices": DynamicOut(list)},
+        required_resource_keys={SPARK, LEDGER},
+        retry_policy=_retry_policy(pipeline),
+        pool=_pool(pipeline),
+    )
+    def begin(context: OpExecutionContext, config: BeginConfig) -> Iterator[Any]:
+        with as_dagster_failures(), _protocol(context, pipeline) as protocol:
+            plan = config.plan(pipeline.name) or _plan_now(pipeline)
+            context.instance.add_run_tags(
+                context.run_id,
+                {
+                    tags.PIPELINE: pipeline.name,
+                    tags.TRANSACTION: plan.transaction_id,
+                    tags.SEQUENCE: str(plan.sequence),
+                },
+            )
+            transaction = protocol.begin(plan, Owner.dagster_run(context.run_id), _run_is_finished(context))
+            context.instance.add_run_tags(context.run_id, {tags.INSTANT: transaction.instant})
+            context.log.info(f"{plan.transaction_id}: instant {transaction.instant} is open for {plan.count} offsets")
+        yield Output(transaction.to_dict(), "transaction", metadata={"instant": transaction.instant})
+        for index, group in enumerate(group_slices(plan.slices, pipeline.transaction.max_tasks)):
+            yield DynamicOutput(
+                [asdict(each) for each in group], output_name="slices", mapping_key=mapping_key(group, index)
+            )
+
+    return begin
+
+
+def _write_op(pipeline: Pipeline) -> OpDefinition:
+    @op(
+        name=f"{pipeline.name}__write",
+        description="Reads a bounded offset range of its Kafka partitions and writes their base files.",
+        ins={"transaction": In(dict), "slices": In(list)},
+        out=Out(list),
+        required_resource_keys={SPARK, LEDGER},
+        retry_policy=_retry_policy(pipeline),
+    )
+    def write(
+        context: OpExecutionContext, transaction: dict[str, Any], slices: list[dict[str, Any]]
+    ) -> Output[list[dict[str, Any]]]:
+        opened = OpenTransaction.from_dict(transaction)
+        with as_dagster_failures(), _protocol(context, pipeline) as protocol:
+            try:
+                reports = protocol.write(opened, [Slice(**each) for each in slices])
+            except Terminal as error:
+                # No other attempt can save this transaction, so its files go now and not when its lease runs out.
+                protocol.abort(opened, str(error))
+                raise
+        return Output(
+            [report.to_dict() for report in reports],
+            metadata={
+                "rows": sum(each.rows for each in reports),
+                "files": sum(len(each.files) for each in reports),
+                "bytes": sum(each.size_bytes for each in reports),
+                "attempt": max(each.attempt for each in reports),
+                "slices": _table(_SLICE_COLUMNS, [_slice_row(each) for each in reports]),
+            },
+        )
+
+    return write
+
+
+def _commit_op(pipeline: Pipeline) -> OpDefinition:
+    @op(
+        name=f"{pipeline.name}__commit",
+        description="Publishes one Hudi commit with all files and offsets, then tells the consumer group and the ledger.",
+        ins={"transaction": In(dict), "reports": In(list)},
+        out=Out(dict),
+        required_resource_keys={SPARK, LEDGER},
+        retry_policy=_retry_policy(pipeline),
+    )
+    def commit(
+        context: OpExecutionContext, transaction: dict[str, Any], reports: list[list[dict[str, Any]]]
+    ) -> Output[dict[str, Any]]:
+        opened = OpenTransaction.from_dict(transaction)
+        found = [SliceReport.from_dict(each) for group in reports for each in group]
+        with as_dagster_failures(), _protocol(context, pipeline) as protocol:
+            try:
+                receipt = protocol.commit(opened, found)
+            except Terminal as error:
+                protocol.abort(opened, str(error))
+                raise
+            for warning in receipt.warnings:
+                context.log.warning(warning)
+            lag = {str(source): waiting for source, waiting in observe(pipeline).lag.by_partition.items()}
+        context.log.info(f"{opened.plan.transaction_id}: {receipt.rows} rows are published by {receipt.instant}")
+        return Output({"instant": receipt.instant, "rows": receipt.rows}, metadata=materialization(receipt, lag))
+
+    return commit
+
+
+def materialization(receipt: CommitReceipt, lag: dict[str, int]) -> dict[str, Any]:
+    """What the asset shows of one commit. `lag`: offsets that wait now, per `topic:partition`."""
+    return {
+        "instant": receipt.instant,
+        "transaction": receipt.plan.transaction_id,
+        "rows": receipt.rows,
+        "skipped": sum(each.skipped for each in receipt.reports),
+        "files": receipt.files,
+        "bytes": receipt.size_bytes,
+        "lag": sum(lag.values()),
+        **{f"seconds/{phase}": MetadataValue.float(value) for phase, value in sorted(receipt.seconds.items())},
+        "partitions": _table(
+            [*_SLICE_COLUMNS, TableColumn("lag", "int")],
+            [{**_slice_row(each), "lag": lag.get(str(each.slice.source), 0)} for each in receipt.reports],
+        ),
+    }
+
+
+_SLICE_COLUMNS = [
+    TableColumn("topic", "string"),
+    *(
+        TableColumn(name, "int")
+        for name in ("partition", "start", "end", "rows", "skipped", "gaps", "files", "bytes", "attempt")
+    ),
+    TableColumn("seconds", "float"),
+]
+
+
+def _slice_row(report: SliceReport) -> dict[str, str | int | float]:
+    return {
+        "topic": report.slice.topic,
+        "partition": report.slice.partition,
+        "start": report.slice.start,
+        "end": report.slice.end,
+        "rows": report.rows,
+        "skipped": report.skipped,
+        "gaps": report.gaps,
+        "files": len(report.files),
+        "bytes": report.size_bytes,
+        "attempt": report.attempt,
+        "seconds": report.seconds,
+    }
+
+
+def _table(columns: list[TableColumn], rows: Sequence[dict[str, Any]]) -> MetadataValue[Any]:
+    return MetadataValue.table([TableRecord(row) for row in rows], schema=TableSchema(columns))
+
+
+def _retry_policy(pipeline: Pipeline) -> RetryPolicy:
+    settings = pipeline.transaction
+    return RetryPolicy(
+        max_retries=settings.retries,
+        delay=settings.retry_delay_seconds,
+        backoff=Backoff.EXPONENTIAL,
+        jitter=Jitter.PLUS_MINUS,
+    )
+
+
+def _pool(pipeline: Pipeline) -> str:
+    return f"hudi_ingest_{pipeline.name}"
+
+
+def _description(pipeline: Pipeline) -> str:
+    topics = ", ".join(f"`{topic}`" for topic in pipeline.source.topics)
+    return f"Hudi table `{pipeline.table.base_path}`, ingested exactly once from Kafka {topics}."
+
+
+def _definition_metadata(pipeline: Pipeline) -> dict[str, Any]:
+    columns = [TableColumn(each.name, str(each.type)) for each in table_schema(pipeline).columns]
+    return {
+        "base_path": MetadataValue.path(pipeline.table.base_path),
+        "partition_by": ", ".join(pipeline.table.partition_by) or "none",
+        "dagster/column_schema": TableSchema(columns),
+    }
+
+
+def _plan_now(pipeline: Pipeline) -> TransactionPlan:
+    found = plan_next(pipeline, observe(pipeline), at_once=True)
+    if isinstance(found, Skip):
+        raise NothingToDo(f"pipeline {pipeline.name}: {found.reason}.")
+    return found
+
+
+@contextmanager
+def _protocol(context: OpExecutionContext, pipeline: Pipeline) -> Iterator[TransactionProtocol]:
+    with context.resources.ledger.open() as ledger:
+        yield protocol_for(pipeline, ledger, context.resources.pyspark.spark_session)
+
+
+def _run_is_finished(context: OpExecutionContext) -> Any:
+    def run_is_finished(run_id: str) -> bool | None:
+        run = context.instance.get_run_by_id(run_id)
+        # A run that this instance does not know may be another instance's, and alive.
+        return None if run is None else run.is_finished
+
+    return run_is_finished
+
+
+RESOURCES = {SPARK: EngineSparkResource(), LEDGER: LedgerResource()}

@@ -1,0 +1,6 @@
+"""Run tags of ours, to find a pipeline's runs by."""
+
+PIPELINE = "hudi_ingest/pipeline"
+TRANSACTION = "hudi_ingest/transaction"
+SEQUENCE = "hudi_ingest/sequence"
+INSTANT = "hudi_ingest/instant"

@@ -1,0 +1,182 @@
+"""Spark sessions: attached to the engine when one runs, else one of our own."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from hudi_ingest.embedded.jars import spark_jars
+from hudi_ingest.embedded.java import find_java, java_home
+from hudi_ingest.exceptions import EngineLost
+from hudi_ingest.home import Home
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConnection:
+    """How to reach a running engine: its py4j port on this machine, the secret, and whose they are."""
+
+    port: int
+    secret: str
+    pid: int
+    created: float
+
+    def write(self, path: Path) -> None:
+        """Publishes the connection to this user only, at once or not at all."""
+        partial = path.with_suffix(".partial")
+        partial.unlink(missing_ok=True)
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            json.dump(asdict(self), file)
+        partial.rename(path)
+
+    @classmethod
+    def read(cls, path: Path) -> EngineConnection | None:
+        """The connection of an engine that is alive, else None."""
+        try:
+            found = cls(**json.loads(path.read_text()))
+        except (FileNotFoundError, ValueError, TypeError):
+            return None
+        return found if found.is_alive() else None
+
+    def is_alive(self) -> bool:
+        try:
+            process = psutil.Process(self.pid)
+            return process.create_time() == self.created and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return False
+
+    def __repr__(self) -> str:
+        return f"EngineConnection(port={self.port}, secret='****', pid={self.pid})"
+
+
+def session_options(jars: Sequence[Path], master: str, driver_memory: str) -> dict[str, str]:
+    """Settings that a session of ours needs; pure."""
+    return {
+        "spark.master": master,
+        "spark.app.name": "hudi-ingest",
+        "spark.driver.memory": driver_memory,
+        "spark.jars": ",".join(str(jar) for jar in jars),
+        "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+        "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
+        "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.driver.extraJavaOptions": "-Duser.timezone=UTC",
+        "spark.executor.extraJavaOptions": "-Duser.timezone=UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.redaction.regex": "(?i)secret|password|token|access[.]key|jaas",
+    }
+
+
+def own_session(
+    master: str = "local[*]", driver_memory: str = "2g", more: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A session in a JVM of this process's own; `more` settings win over ours.
+
+    Raises EnvironmentProblem when Java or the jars are missing.
+    """
+    prepare_environment()
+    options = session_options(spark_jars(_logger.info), master, driver_memory)
+    builder = SparkSession.builder
+    for key, value in {**options, **(more or {})}.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def prepare_environment() -> None:
+    """What pyspark reads from the environment: Java, and the Python that runs our functions in the executors."""
+    os.environ["JAVA_HOME"] = str(java_home(find_java()))
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+
+def attached_session(connection: EngineConnection) -> SparkSession:
+    """A session of the engine's driver. It must never be stopped from here: it is everybody's. Raises EngineLost."""
+    prepare_environment()
+    os.environ["PYSPARK_GATEWAY_PORT"] = str(connection.port)
+    os.environ["PYSPARK_GATEWAY_SECRET"] = connection.secret
+    try:
+        gateway: Any = launch_gateway()
+        existing = gateway.jvm.org.apache.spark.SparkContext.getOrCreate()
+        context: Any = gateway.jvm.org.apache.spark.api.java.JavaSparkContext.fromSparkContext(existing)
+        return SparkSession(SparkContext(gateway=gateway, jsc=context))
+    except (Py4JError, ConnectionError, OSError) as error:
+        raise EngineLost(
+            f"the engine (pid {connection.pid}, port {connection.port}) did not answer: {error}. "
+            "Start it again with `hudi-ingest up` or `hudi-ingest engine`; without it each op starts a Spark of its own."
+        ) from error
+    finally:
+        os.environ.pop("PYSPARK_GATEWAY_PORT", None)
+        os.environ.pop("PYSPARK_GATEWAY_SECRET", None)
+
+
+def current_session(home: Home, more: Mapping[str, str] | None = None) -> SparkSession:
+    """This process's session if it has a live one, else the engine's, else a new one of its own with `more` settings."""
+    active = SparkSession.getActiveSession()
+    if active is not None and _answers(active):
+        return active
+    _forget_dead_context()
+    connection = EngineConnection.read(home.engine_file)
+    return attached_session(connection) if connection else own_session(more=more)
+
+
+@contextmanager
+def job_group(session: SparkSession, group: str, description: str, seconds: float) -> Iterator[threading.Event]:
+    """Jobs started inside belong to `group` and are cancelled when `seconds` have passed.
+
+    The event tells afterwards whether that happened. Jobs that an earlier holder of the group left running, such as a
+    killed op, are cancelled first.
+    """
+    context = session.sparkContext
+    context.cancelJobGroup(group)
+    context.setJobGroup(group, description, interruptOnCancel=True)
+    expired = threading.Event()
+
+    def cancel() -> None:
+        expired.set()
+        context.cancelJobGroup(group)
+
+    timer = threading.Timer(max(0.0, seconds), cancel)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield expired
+    finally:
+        timer.cancel()
+        context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+
+
+def _answers(session: SparkSession) -> bool:
+    try:
+        return not session.sparkContext._jsc.sc().isStopped()
+    except (Py4JError, ConnectionError, OSError, AttributeError):
+        return False
+
+
+def _forget_dead_context() -> None:
+    """pyspark keeps one context a process; one whose JVM is gone would be handed out for ever."""
+    SparkContext._active_spark_context = None
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    SparkSession._instantiatedSession = None

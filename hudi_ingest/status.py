@@ -1,0 +1,95 @@
+"""What one pipeline looks like now: offsets and lag from table and broker, transactions from the ledger."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from hudi_ingest.config import Pipeline
+from hudi_ingest.coordinator import Situation
+from hudi_ingest.ledger import LedgerReader, TransactionRow
+
+HISTORY = 5
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatus:
+    """One Kafka partition: next offset to read (None before the first commit), broker's end, and what waits."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    end: int
+    lag: int
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineStatus:
+    """`rows` and `transactions` are of this ledger; offsets are of the table and the broker."""
+
+    pipeline: str
+    base_path: str
+    sequence: int
+    partitions: tuple[PartitionStatus, ...]
+    transactions: tuple[TransactionRow, ...]
+
+    @property
+    def lag(self) -> int:
+        return sum(each.lag for each in self.partitions)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "pipeline": self.pipeline,
+            "base_path": self.base_path,
+            "sequence": self.sequence,
+            "lag": self.lag,
+            "partitions": [
+                {
+                    "topic": each.topic,
+                    "partition": each.partition,
+                    "committed": each.committed,
+                    "end": each.end,
+                    "lag": each.lag,
+                }
+                for each in self.partitions
+            ],
+            "transactions": [transaction_dict(each) for each in self.transactions],
+        }
+
+
+def transaction_dict(row: TransactionRow) -> dict[str, Any]:
+    """One transaction of the ledger for people's scripts; times as ISO 8601, UTC."""
+    return {
+        "transaction_id": row.transaction_id,
+        "state": row.state.value,
+        "instant": row.instant,
+        "began_at": row.began_at.isoformat(),
+        "ended_at": row.ended_at.isoformat() if row.ended_at else None,
+        "rows": row.rows,
+        "files": row.files,
+        "bytes": row.size_bytes,
+        "owner": str(row.owner),
+        "reason": row.reason,
+    }
+
+
+def pipeline_status(pipeline: Pipeline, situation: Situation, ledger: LedgerReader) -> PipelineStatus:
+    """Raises OffsetsLost."""
+    checkpoint = situation.committed.checkpoint
+    lag = situation.lag.by_partition
+    return PipelineStatus(
+        pipeline=pipeline.name,
+        base_path=pipeline.table.base_path,
+        sequence=checkpoint.sequence if checkpoint else 0,
+        partitions=tuple(
+            PartitionStatus(
+                topic=source.topic,
+                partition=source.partition,
+                committed=checkpoint.offsets.get(source) if checkpoint else None,
+                end=marks.end,
+                lag=lag[source],
+            )
+            for source, marks in sorted(situation.watermarks.items())
+        ),
+        transactions=ledger.history(pipeline.name, HISTORY),
+    )

@@ -1,0 +1,85 @@
+"""Every file access to a table goes through here: local paths and object stores, by pyarrow.fs."""
+
+from __future__ import annotations
+
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from hudi_ingest.exceptions import TableUnreachable
+
+_SCHEMES = {"s3a": "s3", "s3n": "s3"}
+
+
+class TableStorage:
+    """Files below one table's base path. Paths are relative to it and use `/`.
+
+    Picklable: it crosses to Spark's Python workers as its base path and connects there.
+    """
+
+    def __init__(self, base_path: str) -> None:
+        self.base_path = base_path
+        self._filesystem, self._root = _connect(base_path)
+
+    def __reduce__(self) -> tuple[type[TableStorage], tuple[str]]:
+        return (TableStorage, (self.base_path,))
+
+    def exists(self, path: str) -> bool:
+        return self._info(path).type != pafs.FileType.NotFound
+
+    def size(self, path: str) -> int:
+        """Bytes of a file. Raises FileNotFoundError."""
+        info = self._info(path)
+        if info.type != pafs.FileType.File:
+            raise FileNotFoundError(f"{self.base_path}/{path}")
+        return int(info.size)
+
+    def read(self, path: str) -> bytes:
+        """Raises FileNotFoundError."""
+        with self._filesystem.open_input_stream(self._absolute(path)) as stream:
+            return bytes(stream.read())
+
+    def write(self, path: str, content: bytes) -> None:
+        """Replaces the file; makes its folders."""
+        with self.open_output(path) as stream:
+            stream.write(content)
+
+    def open_output(self, path: str) -> IO[bytes]:
+        """A stream that replaces the file; its folders are made. Closing it, even by an error, completes the file."""
+        absolute = self._absolute(path)
+        if isinstance(self._filesystem, pafs.LocalFileSystem):
+            self._filesystem.create_dir(absolute.rsplit("/", 1)[0], recursive=True)
+        stream: IO[bytes] = self._filesystem.open_output_stream(absolute)
+        return stream
+
+    def delete(self, path: str) -> None:
+        """Deletes a file; one that is not there is fine."""
+        if self.exists(path):
+            self._filesystem.delete_file(self._absolute(path))
+
+    def names(self, folder: str) -> tuple[str, ...]:
+        """Names of the files and folders right below `folder`, sorted; none when the folder is not there."""
+        selector = pafs.FileSelector(self._absolute(folder), allow_not_found=True)
+        return tuple(sorted(info.base_name for info in self._filesystem.get_file_info(selector)))
+
+    def _info(self, path: str) -> Any:
+        return self._filesystem.get_file_info(self._absolute(path))
+
+    def _absolute(self, path: str) -> str:
+        return f"{self._root}/{path}" if path else self._root
+
+
+def _connect(base_path: str) -> tuple[Any, str]:
+    scheme, separator, rest = base_path.partition("://")
+    if not separator:
+        return pafs.LocalFileSystem(), base_path.rstrip("/")
+    try:
+        filesystem, root = pafs.FileSystem.from_uri(f"{_SCHEMES.get(scheme, scheme)}://{rest}")
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise TableUnreachable(
+            f"cannot open the storage of table {base_path}: {error}. Check the scheme, the credentials and the network."
+        ) from error
+    if isinstance(filesystem, pafs.S3FileSystem):
+        filesystem = pafs.S3FileSystem(region=filesystem.region, allow_delayed_open=True)
+    return filesystem, root.rstrip("/")

@@ -1,0 +1,385 @@
+"""The protocol of one transaction: begin → write its slices → commit, or abort.
+
+The table is the truth and the ledger is the record. Begin, commit and abort of one table exclude one another by the
+ledger's table lock; the guard inside Hudi's own lock holds even where that lock is lost. A commit has three outcomes:
+committed, refused, unknown; after an unknown one the timeline decides.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import Protocol
+
+from hudi_ingest.config import Pipeline
+from hudi_ingest.exceptions import (
+    CommitOutcomeUnknown,
+    DeadlineExceeded,
+    EngineLost,
+    Fenced,
+    IngestError,
+    KafkaUnreachable,
+    PlanOutdated,
+    TableMismatch,
+    TableUnreachable,
+    TransactionInFlight,
+    WriteIncomplete,
+)
+from hudi_ingest.hudi.options import table_properties
+from hudi_ingest.hudi.timeline import PIPELINE_PROPERTY, CommittedState, Timeline
+from hudi_ingest.ledger import Ledger
+from hudi_ingest.ledger.owner import Owner, is_dead
+from hudi_ingest.model import (
+    BaseFile,
+    Checkpoint,
+    CommitReceipt,
+    Offsets,
+    OpenInstant,
+    OpenTransaction,
+    Slice,
+    SliceReport,
+    TopicPartition,
+    TransactionPlan,
+    TransactionState,
+    mean_record_bytes,
+    next_checkpoint,
+)
+from hudi_ingest.schema import TableSchema, schema_differences
+
+_logger = logging.getLogger(__name__)
+
+
+class InstantWriter(Protocol):
+    """What the protocol asks of Hudi's write client; see hudi/jvm.py."""
+
+    def create_table(self) -> None: ...
+    def update_properties(self, wanted: dict[str, str]) -> None: ...
+    def begin(self, plan: TransactionPlan) -> str: ...
+    def commit(
+        self,
+        instant: str,
+        files: Iterable[BaseFile],
+        extra_metadata: dict[str, str],
+        expected_checkpoint: str | None,
+        transaction_id: str,
+    ) -> None: ...
+    def roll_back(self, instant: str) -> None: ...
+    def roll_back_expired(self) -> None: ...
+    def open_instants(self) -> tuple[OpenInstant, ...]: ...
+
+
+class ConsumerGroups(Protocol):
+    """Where committed offsets are acknowledged; see kafka.py."""
+
+    def commit_group_offsets(self, group: str, offsets: Offsets) -> None: ...
+
+
+SliceWriter = Callable[[OpenTransaction, Sequence[Slice], dict[TopicPartition, int], int], tuple[SliceReport, ...]]
+"""Writes slices: (transaction, slices, attempt of each partition, mean record bytes) → a report of each slice."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionProtocol:
+    """The steps of one pipeline's transactions over their ports. Holds no state of its own between the steps."""
+
+    pipeline: Pipeline
+    schema: TableSchema
+    timeline: Timeline
+    ledger: Ledger
+    instants: InstantWriter
+    write_files: SliceWriter
+    groups: ConsumerGroups
+
+    def begin(
+        self, plan: TransactionPlan, owner: Owner, run_is_finished: Callable[[str], bool | None]
+    ) -> OpenTransaction:
+        """Opens the plan's transaction, after clearing away what a dead one left.
+
+        `run_is_finished` tells of an orchestrator's run whether it has ended (None: not known).
+        Raises PlanOutdated, TransactionInFlight, TableMismatch, TableUnreachable, EngineLost.
+        """
+        started = time.monotonic()
+        table = self.pipeline.table.base_path
+        with self.ledger.table_lock(table):
+            self._clear_dead_transaction(run_is_finished)
+            committed = self._committed()
+            require_current(plan, committed.checkpoint)
+            self._prepare_table(committed)
+            began = datetime.now(timezone.utc)
+            deadline = began + timedelta(seconds=self.pipeline.transaction.timeout_seconds)
+            self.ledger.begin(plan, table=table, owner=owner, deadline=deadline)
+            try:
+                instant = self.instants.begin(plan)
+                self.ledger.record_instant(plan.transaction_id, instant)
+            except IngestError as error:
+                self._roll_back_instants_of(plan.transaction_id)
+                self.ledger.mark_aborted(plan.transaction_id, f"begin failed: {error}")
+                raise
+        return OpenTransaction(plan, instant, began, deadline, round(time.monotonic() - started, 3))
+
+    def write(self, transaction: OpenTransaction, slices: Sequence[Slice]) -> tuple[SliceReport, ...]:
+        """Writes some of the plan's slices and reports on each. Raises what `write.write_slices` raises."""
+        transaction_id = transaction.plan.transaction_id
+        require_time(transaction)
+        attempts = {each.source: self.ledger.start_attempt(transaction_id, each.source) for each in slices}
+        checkpoint = self._committed().checkpoint
+        try:
+            reports = self.write_files(transaction, slices, attempts, checkpoint.record_bytes if checkpoint else 0)
+        except IngestError as error:
+            for source, attempt in attempts.items():
+                self.ledger.fail_attempt(transaction_id, source, attempt, str(error))
+            raise
+        for report in reports:
+            self.ledger.finish_attempt(transaction_id, report.attempt, report)
+        return reports
+
+    def commit(self, transaction: OpenTransaction, reports: Sequence[SliceReport]) -> CommitReceipt:
+        """Publishes the transaction once, however often it is called.
+
+        Raises WriteIncomplete, DeadlineExceeded, Fenced, CommitRefused (nothing landed) or CommitOutcomeUnknown (call
+        again).
+        """
+        started = time.monotonic()
+        plan = transaction.plan
+        require_complete(plan, reports)
+        with self.ledger.table_lock(self.pipeline.table.base_path):
+            published = self.timeline.instant_of(self.pipeline.transaction_key, plan.transaction_id)
+            committed = self._committed()
+            if published is None:
+                self._require_open(transaction)
+                require_time(transaction)
+                require_current(plan, committed.checkpoint)
+                self._publish(transaction, reports, committed)
+                committed = self._committed()
+            checkpoint = committed.checkpoint
+            if checkpoint is None or checkpoint.sequence < plan.sequence:
+                raise CommitOutcomeUnknown(
+                    f"instant {transaction.instant} was published, but the table's timeline does not show its "
+                    f"checkpoint yet. Try again."
+                )
+        receipt = CommitReceipt(plan, transaction.instant, checkpoint, tuple(reports)).with_seconds(
+            begin=transaction.begin_seconds,
+            write=max((each.seconds for each in reports), default=0.0),
+            commit=round(time.monotonic() - started, 3),
+            total=round((datetime.now(timezone.utc) - transaction.began_at).total_seconds() + 0.0, 3),
+        )
+        return self._tell_the_others(receipt)
+
+    def abort(self, transaction: OpenTransaction, reason: str) -> None:
+        """Rolls the transaction back unless its commit has landed. Raises TableUnreachable, EngineLost."""
+        plan = transaction.plan
+        with self.ledger.table_lock(self.pipeline.table.base_path):
+            if self.timeline.instant_of(self.pipeline.transaction_key, plan.transaction_id) is None:
+                self.instants.roll_back(transaction.instant)
+                self.ledger.mark_aborted(plan.transaction_id, reason)
+
+    def _committed(self) -> CommittedState:
+        return self.timeline.committed(self.pipeline.checkpoint_key)
+
+    def _publish(self, transaction: OpenTransaction, reports: Sequence[SliceReport], committed: CommittedState) -> None:
+        plan = transaction.plan
+        checkpoint = next_checkpoint(committed.checkpoint, plan, mean_record_bytes(reports))
+        try:
+            self.instants.commit(
+                transaction.instant,
+                [file for report in reports for file in report.files],
+                commit_metadata(self.pipeline, checkpoint, reports),
+                committed.checkpoint_text,
+                plan.transaction_id,
+            )
+        except (TableUnreachable, EngineLost) as error:
+            # Neither proves anything: the commit may have landed before the error came back.
+            try:
+                published = self.timeline.instant_of(self.pipeline.transaction_key, plan.transaction_id)
+            except TableUnreachable as unread:
+                raise CommitOutcomeUnknown(
+                    f"the commit of {plan.transaction_id} failed ({error}), and the timeline cannot be read to see "
+                    f"whether it landed ({unread}). Nothing is deleted; the commit is tried again."
+                ) from error
+            if published is None:
+                raise CommitOutcomeUnknown(
+                    f"the commit of {plan.transaction_id} failed and has not landed so far: {error}"
+                ) from error
+
+    def _tell_the_others(self, receipt: CommitReceipt) -> CommitReceipt:
+        """Acknowledges a durable commit to the consumer group and the ledger.
+
+        Neither may turn a durable commit into a failed one: each commit tells the whole map of offsets again, and begin
+        corrects the ledger from the table.
+        """
+        warnings = []
+        group = self.pipeline.group_id
+        try:
+            self.groups.commit_group_offsets(group, receipt.checkpoint.offsets)
+        except KafkaUnreachable as error:
+            warnings.append(f"the commit is durable, but consumer group {group} was not told: {error}")
+        receipt = CommitReceipt(
+            receipt.plan, receipt.instant, receipt.checkpoint, receipt.reports, receipt.seconds, tuple(warnings)
+        )
+        for warning in warnings:
+            _logger.warning(warning)
+        self.ledger.mark_committed(receipt)
+        return receipt
+
+    def _require_open(self, transaction: OpenTransaction) -> None:
+        row = self.ledger.transaction(transaction.plan.transaction_id)
+        if row is not None and row.state is not TransactionState.OPEN:
+            raise Fenced(
+                f"transaction {transaction.plan.transaction_id} is {row.state.value} ({row.reason or 'no reason kept'}) "
+                "and cannot be committed. The next transaction reads the same offsets."
+            )
+
+    def _clear_dead_transaction(self, run_is_finished: Callable[[str], bool | None]) -> None:
+        table = self.pipeline.table.base_path
+        row = self.ledger.open_transaction(table)
+        if row is not None:
+            instant = self.timeline.instant_of(self.pipeline.transaction_key, row.transaction_id)
+            if instant is not None:
+                self.ledger.mark_committed_as_found(row.transaction_id, instant)
+            elif is_dead(row.owner, run_is_finished) or datetime.now(timezone.utc) > row.deadline:
+                self._roll_back_instants_of(row.transaction_id)
+                self.ledger.mark_aborted(row.transaction_id, f"rolled back by the next begin: {row.owner} is gone")
+            else:
+                raise TransactionInFlight(
+                    f"table {table}: transaction {row.transaction_id} of {row.owner} is open since "
+                    f"{row.began_at:%H:%M:%S} UTC, at the longest until {row.deadline:%H:%M:%S} UTC. One transaction of a "
+                    "table runs at a time; wait for it, or stop its run."
+                )
+        if not self.timeline.exists():
+            return
+        for each in self.instants.open_instants():
+            if self.ledger.transaction(each.transaction_id) is not None:
+                self.instants.roll_back(each.instant)
+            elif each.leased:
+                raise TransactionInFlight(
+                    f"table {table}: instant {each.instant} of transaction {each.transaction_id} is open, and this ledger "
+                    "does not know it (it is another ledger's, or this one was wiped). It is rolled back when its lease "
+                    f"has run out, at the longest {self.pipeline.transaction.timeout_seconds} s after it began."
+                )
+
+    def _roll_back_instants_of(self, transaction_id: str) -> None:
+        if not self.timeline.exists():
+            return
+        for each in self.instants.open_instants():
+            if each.transaction_id == transaction_id:
+                self.instants.roll_back(each.instant)
+
+    def _prepare_table(self, committed: CommittedState) -> None:
+        if not committed.exists:
+            self.instants.create_table()
+            return
+        properties = self.timeline.properties()
+        require_own_table(self.pipeline, properties)
+        differences = schema_differences(self.timeline.schema(), self.schema)
+        if differences:
+            raise TableMismatch(
+                f"the table at {self.pipeline.table.base_path} has another schema than pipeline {self.pipeline.name}:\n"
+                + "\n".join(f"  - {each}" for each in differences)
+                + "\nMake table.schema equal to the table's, or choose another table.base_path."
+            )
+        wanted = table_properties(self.pipeline)
+        if any(properties.get(key) != value for key, value in wanted.items()):
+            self.instants.update_properties(wanted)
+        self.instants.roll_back_expired()
+
+
+def require_current(plan: TransactionPlan, checkpoint: Checkpoint | None) -> None:
+    """Raises PlanOutdated unless the plan starts exactly where the table's checkpoint ends."""
+    sequence = checkpoint.sequence if checkpoint else 0
+    moved = [
+        f"{each.source} starts at {each.start}, committed is {checkpoint.offsets[each.source]}"
+        for each in plan.slices
+        if checkpoint and checkpoint.offsets.get(each.source, each.start) != each.start
+    ]
+    if plan.sequence != sequence + 1 or moved:
+        raise PlanOutdated(
+            f"plan {plan.transaction_id} is not current any more: it is number {plan.sequence}, and the table's last "
+            f"committed transaction is number {sequence}{'; ' + '; '.join(moved) if moved else ''}. Nothing was written. "
+            "Plan again; the sensor does so by itself."
+        )
+
+
+def require_time(transaction: OpenTransaction) -> None:
+    """Raises DeadlineExceeded when the transaction's timeout has passed."""
+    if datetime.now(timezone.utc) > transaction.deadline:
+        raise DeadlineExceeded(
+            f"transaction {transaction.plan.transaction_id} began at {transaction.began_at:%H:%M:%S} UTC and is past its "
+            "timeout_seconds. It is rolled back, nothing of it is visible, and the next transaction reads the same "
+            "offsets. Raise transaction.timeout_seconds or lower transaction.max_records."
+        )
+
+
+def require_complete(plan: TransactionPlan, reports: Sequence[SliceReport]) -> None:
+    """Raises WriteIncomplete unless each planned slice has exactly one report, which accounts for each of its offsets."""
+    planned, reported = sorted(plan.slices), sorted(each.slice for each in reports)
+    if planned != reported:
+        missing = [str(each) for each in planned if each not in reported]
+        foreign = [str(each) for each in reported if each not in planned] or [
+            str(each) for each in set(reported) if reported.count(each) > 1
+        ]
+        raise WriteIncomplete(
+            f"transaction {plan.transaction_id} cannot be committed: not reported {missing or 'none'}, reported but not "
+            f"planned or twice {foreign or 'none'}. Run its missing ops again."
+        )
+    for report in reports:
+        if not report.accounted or report.rows != sum(file.rows for file in report.files):
+            raise WriteIncomplete(
+                f"{report.slice}: {report.rows} rows ({sum(file.rows for file in report.files)} in files) + {report.skipped} "
+                f"skipped + {report.gaps} gaps do not make {report.slice.count} offsets. Nothing was published; run the op "
+                "again."
+            )
+
+
+def require_own_table(pipeline: Pipeline, properties: dict[str, str]) -> None:
+    """Raises TableMismatch unless the table at the path is this pipeline's, with its partition columns."""
+    path = pipeline.table.base_path
+    owner = properties.get(PIPELINE_PROPERTY)
+    if owner != pipeline.name:
+        whose = f"pipeline {owner}" if owner else "another writer"
+        raise TableMismatch(
+            f"the table at {path} belongs to {whose}, not to pipeline {pipeline.name}. Choose another table.base_path, or "
+            f"{f'name this pipeline {owner}' if owner else 'move that table away'}."
+        )
+    columns = ",".join(pipeline.table.partition_by)
+    found = properties.get("hoodie.table.partition.fields", "")
+    if found != columns:
+        raise TableMismatch(
+            f"the table at {path} is partitioned by ({found or 'nothing'}), pipeline {pipeline.name} says "
+            f"({columns or 'nothing'}). Make table.partition_by equal to the table's, or choose another table.base_path."
+        )
+
+
+def commit_metadata(pipeline: Pipeline, checkpoint: Checkpoint, reports: Sequence[SliceReport]) -> dict[str, str]:
+    """The commit's extra metadata: the checkpoint, this transaction's accounting, and Hudi Streamer's checkpoint for a
+    pipeline of one topic (`topic,0:123,1:456`, next offsets), so that users can move to Hudi Streamer and back."""
+    accounting = {
+        "version": 1,
+        "transaction": checkpoint.transaction_id,
+        "sequence": checkpoint.sequence,
+        "slices": [
+            {
+                "topic": each.slice.topic,
+                "partition": each.slice.partition,
+                "start": each.slice.start,
+                "end": each.slice.end,
+                "rows": each.rows,
+                "skipped": each.skipped,
+                "gaps": each.gaps,
+                "attempt": each.attempt,
+            }
+            for each in sorted(reports, key=lambda report: report.slice)
+        ],
+    }
+    metadata = {
+        pipeline.checkpoint_key: checkpoint.to_json(),
+        pipeline.transaction_key: json.dumps(accounting, separators=(",", ":")),
+    }
+    if len(pipeline.source.topics) == 1:
+        topic = pipeline.source.topics[0]
+        pairs = [f"{source.partition}:{offset}" for source, offset in sorted(checkpoint.offsets.items())]
+        metadata["streamer.checkpoint.key.v2"] = ",".join([topic, *pairs])
+    return metadata

@@ -1,0 +1,324 @@
+"""Slices → base files: one Spark job that reads exactly the offsets, decodes them in Arrow and writes Hudi base files."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import TaskContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from hudi_ingest.config import Pipeline
+from hudi_ingest.convert import Converter, converter_for
+from hudi_ingest.exceptions import BadRecord, DeadlineExceeded, EngineLost, Fenced, WriteIncomplete
+from hudi_ingest.hudi.base_file import BaseFileLayout, BaseFileWriter, heartbeat_path
+from hudi_ingest.kafka import spark_options
+from hudi_ingest.model import BaseFile, OpenTransaction, Slice, SliceReport, TopicPartition
+from hudi_ingest.schema import TableSchema
+from hudi_ingest.spark import job_group
+from hudi_ingest.storage import TableStorage
+
+BATCH_BYTES = 8 * 1024 * 1024
+BATCH_ROWS = 50_000
+UNMEASURED_BATCH_ROWS = 5_000
+NAMED_BAD_RECORDS = 5
+"""How many bad records a refusal names; all are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTask:
+    """What a Spark task needs to turn records into base files. Crosses to the Python workers by pickle."""
+
+    storage: TableStorage
+    layout: BaseFileLayout
+    format: str
+    record_schema: pa.Schema
+    columns: pa.Schema
+    attempts: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReport:
+    """What one Spark task saw of one Kafka partition."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    last_offset: int
+    rows: int
+    skipped: int
+    rejected: int
+    value_bytes: int
+    files: tuple[BaseFile, ...]
+    bad_records: tuple[str, ...]
+
+    @classmethod
+    def from_json(cls, text: str) -> TaskReport:
+        found = json.loads(text)
+        found["files"] = tuple(BaseFile(**each) for each in found["files"])
+        found["bad_records"] = tuple(found["bad_records"])
+        return cls(**found)
+
+
+def write_slices(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    schema: TableSchema,
+    transaction: OpenTransaction,
+    slices: Sequence[Slice],
+    attempts: Mapping[TopicPartition, int],
+    record_bytes: int,
+) -> tuple[SliceReport, ...]:
+    """Writes the slices' base files and reports on each slice. `attempts` numbers this try at each partition.
+
+    `record_bytes` (0 when unknown) sizes the Arrow batches, so that memory depends on neither the slice's length nor
+    the records' size. Raises BadRecord, DeadlineExceeded, Fenced, WriteIncomplete, EngineLost.
+    """
+    began = time.monotonic()
+    busy = [each for each in slices if each.count]
+    storage = TableStorage(pipeline.table.base_path)
+    found: list[TaskReport] = []
+    if busy:
+        task = WriteTask(
+            storage=storage,
+            layout=BaseFileLayout(
+                instant=transaction.instant,
+                partition_by=pipeline.table.partition_by,
+                rows_per_file=pipeline.table.rows_per_file,
+                target_file_bytes=pipeline.table.target_file_bytes,
+                compression=pipeline.table.compression,
+            ),
+            format=pipeline.source.format,
+            record_schema=schema.record,
+            columns=schema.columns,
+            attempts=dict(attempts),
+        )
+        found = _run(spark, pipeline, transaction, busy, task, record_bytes)
+    _refuse_bad_records(pipeline, found)
+    seconds = time.monotonic() - began
+    return tuple(slice_report(each, attempts[each.source], found, seconds) for each in slices)
+
+
+def slice_report(each: Slice, attempt: int, found: Sequence[TaskReport], seconds: float) -> SliceReport:
+    """The slice's report out of its tasks' reports. Raises WriteIncomplete when they overlap or leave the range."""
+    tasks = sorted((t for t in found if (t.topic, t.partition) == (each.topic, each.partition)), key=_by_offset)
+    expected = each.start
+    for task in tasks:
+        if task.first_offset < expected or task.last_offset >= each.end:
+            raise WriteIncomplete(
+                f"{each}: a task read offsets {task.first_offset} to {task.last_offset}, outside what was left of the range "
+                f"from {expected}. Nothing is visible; the op is tried again."
+            )
+        expected = task.last_offset + 1
+    rows, skipped = sum(t.rows for t in tasks), sum(t.skipped for t in tasks)
+    return SliceReport(
+        slice=each,
+        attempt=attempt,
+        files=tuple(file for task in tasks for file in task.files),
+        rows=rows,
+        skipped=skipped,
+        gaps=each.count - rows - skipped,
+        value_bytes=sum(t.value_bytes for t in tasks),
+        seconds=round(seconds, 3),
+    )
+
+
+def _by_offset(task: TaskReport) -> int:
+    return task.first_offset
+
+
+def _run(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    transaction: OpenTransaction,
+    slices: Sequence[Slice],
+    task: WriteTask,
+    record_bytes: int,
+) -> list[TaskReport]:
+    name = f"{transaction.plan.transaction_id}: {slices[0]}" + (f" and {len(slices) - 1} more" if slices[1:] else "")
+    group = f"{transaction.plan.transaction_id}/{slices[0].source}"
+    left = (transaction.deadline - datetime.now(timezone.utc)).total_seconds()
+    # A session of its own, because the batch size is a session setting and the engine's session is everybody's.
+    session = spark.newSession()
+    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(batch_rows(record_bytes)))
+    reader = session.read.format("kafka")
+    for key, value in spark_options(pipeline.source, slices, spark_partitions(slices, pipeline)).items():
+        reader = reader.option(key, value)
+    with job_group(spark, group, name, left) as expired:
+        try:
+            records = reader.load().select("topic", "partition", "offset", "timestamp", "value")
+            rows = records.mapInArrow(partial(run_task, task), "report string").collect()
+        except (Py4JError, PySparkException, ConnectionError) as error:
+            raise _explained(error, expired.is_set(), pipeline, transaction, slices, task.storage) from error
+    return [TaskReport.from_json(row.report) for row in rows]
+
+
+def batch_rows(record_bytes: int) -> int:
+    """Rows of an Arrow batch of about BATCH_BYTES."""
+    if not record_bytes:
+        return UNMEASURED_BATCH_ROWS
+    return max(1, min(BATCH_ROWS, BATCH_BYTES // record_bytes))
+
+
+def spark_partitions(slices: Sequence[Slice], pipeline: Pipeline) -> int:
+    """How many Spark tasks read the slices: one each, and more where a slice is longer than a file's rows."""
+    return sum(max(1, -(-each.count // pipeline.table.rows_per_file)) for each in slices)
+
+
+def run_task(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Runs in a Spark Python worker on one Kafka partition's records in offset order; yields one row, its report."""
+    report = _write_records(task, batches)
+    if report is not None:
+        yield pa.RecordBatch.from_pydict({"report": pa.array([json.dumps(asdict(report))])})
+
+
+def _write_records(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> TaskReport | None:
+    first = next((batch for batch in batches if batch.num_rows), None)
+    if first is None:
+        return None
+    topic, partition = first["topic"][0].as_py(), first["partition"][0].as_py()
+    first_offset = last_offset = first["offset"][0].as_py()
+    last_offset -= 1
+    # Spark retries failed tasks silently, and an op is retried too: both numbers keep attempts' files apart.
+    context = TaskContext.get()
+    token = f"{partition}-{task.attempts[TopicPartition(topic, partition)]}-{context.attemptNumber() if context else 0}"
+    converter = converter_for(task.format, task.record_schema)
+    rows = skipped = rejected = value_bytes = 0
+    bad: list[str] = []
+    with BaseFileWriter(task.storage, task.layout, topic, partition, token) as writer:
+        for batch in _chain(first, batches):
+            if not batch.num_rows:
+                continue
+            _require_increasing(batch, topic, partition, last_offset)
+            last_offset = batch["offset"][batch.num_rows - 1].as_py()
+            values = batch["value"]
+            value_bytes += values.nbytes
+            if values.null_count:
+                skipped += values.null_count
+                batch = batch.filter(pc.is_valid(values))
+            decoded, faults, count = _decode(converter, task.columns, batch, topic, partition)
+            rejected += count
+            bad += faults[: NAMED_BAD_RECORDS - len(bad)]
+            if not rejected and decoded is not None:
+                rows += decoded.num_rows
+                writer.write(decoded)
+        if rejected:
+            # The transaction will be refused, so none of this task's files may stay.
+            writer.discard()
+        else:
+            writer.close()
+        return TaskReport(
+            topic,
+            partition,
+            first_offset,
+            last_offset,
+            rows,
+            skipped,
+            rejected,
+            value_bytes,
+            tuple(writer.files),
+            tuple(bad),
+        )
+
+
+def _decode(
+    converter: Converter, columns: pa.Schema, batch: pa.RecordBatch, topic: str, partition: int
+) -> tuple[pa.Table | None, list[str], int]:
+    if not batch.num_rows:
+        return None, [], 0
+    decoded = converter.decode(batch["value"])
+    if decoded.rejected:
+        named = [
+            f"{topic}:{partition}:{batch['offset'][each.index].as_py()}"
+            f"{f' field {each.field}' if each.field else ''}: expected {each.expected}, found {each.found}"
+            for each in decoded.rejected[:NAMED_BAD_RECORDS]
+        ]
+        return None, named, len(decoded.rejected)
+    kafka = {
+        "_kafka_topic": lambda: pa.repeat(topic, batch.num_rows),
+        "_kafka_partition": lambda: batch["partition"],
+        "_kafka_offset": lambda: batch["offset"],
+        "_kafka_timestamp": lambda: batch["timestamp"].cast(pa.timestamp("us", "UTC")),
+    }
+    record = decoded.rows
+    names = set(record.schema.names)
+    arrays = [record[each.name] if each.name in names else kafka[each.name]() for each in columns]
+    return pa.Table.from_arrays(arrays, schema=columns), [], 0
+
+
+def _require_increasing(batch: pa.RecordBatch, topic: str, partition: int, last_offset: int) -> None:
+    offsets = batch["offset"]
+    steps = pc.subtract(offsets[1:], offsets[:-1])
+    if offsets[0].as_py() <= last_offset or (len(steps) and pc.min(steps).as_py() < 1):
+        raise WriteIncomplete(f"{topic}:{partition}: Spark handed out offsets out of order after {last_offset}")
+
+
+def _chain(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield first
+    yield from rest
+
+
+def _refuse_bad_records(pipeline: Pipeline, found: Sequence[TaskReport]) -> None:
+    count = sum(task.rejected for task in found)
+    if not count:
+        return
+    named = [line for task in sorted(found, key=_by_offset) for line in task.bad_records][:NAMED_BAD_RECORDS]
+    records = "1 record" if count == 1 else f"{count} records"
+    raise BadRecord(
+        f"pipeline {pipeline.name}: {records} cannot become rows, and on_bad_record is {pipeline.on_bad_record}, so the "
+        "transaction is refused and nothing of it is visible:\n"
+        + "\n".join(f"  - {line}" for line in named)
+        + ("" if count <= len(named) else f"\n  - and {count - len(named)} more")
+        + "\nCorrect the producer and the records, or change table.schema to fit them."
+    )
+
+
+def _explained(
+    error: Exception,
+    expired: bool,
+    pipeline: Pipeline,
+    transaction: OpenTransaction,
+    slices: Sequence[Slice],
+    storage: TableStorage,
+) -> Exception:
+    where = f"transaction {transaction.plan.transaction_id}, {', '.join(map(str, slices[:3]))}"
+    if expired:
+        return DeadlineExceeded(
+            f"{where}: not written within timeout_seconds {pipeline.transaction.timeout_seconds}; its Spark job was "
+            "cancelled and the instant will be rolled back. The next transaction reads the same offsets. Raise "
+            "transaction.timeout_seconds or lower transaction.max_records."
+        )
+    if (isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)) or isinstance(error, ConnectionError):
+        return EngineLost(
+            f"{where}: the Spark driver went away while the op ran ({type(error).__name__}). Nothing of this attempt is "
+            "visible; it is tried again. If the engine stays away, start it with `hudi-ingest up` or `hudi-ingest engine`."
+        )
+    if not storage.exists(heartbeat_path(transaction.instant)):
+        return Fenced(
+            f"{where}: instant {transaction.instant} is not open any more (rolled back or committed by another). "
+            "Nothing of this attempt is visible; the next transaction reads the same offsets."
+        )
+    return WriteIncomplete(f"{where}: the Spark job failed: {root_cause(str(error))}. Nothing of it is visible.")
+
+
+def root_cause(text: str) -> str:
+    """The line of a Spark error that says what went wrong: the last error of a Python traceback, else the last cause."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [
+        line
+        for line in lines
+        if not line.startswith(("at ", "File ", "...", "Traceback")) and (": " in line) and "Exception: Job" not in line
+    ]
+    python = [
+        line for line in errors if line.split(":", 1)[0].split(".")[-1].endswith(("Error", "Fenced", "Incomplete"))
+    ]
+    causes = [line for line in errors if line.startswith("Caused by: ")]
+    return (python or causes or errors or lines or ["no text"])[-1].removeprefix("Caused by: ")[:500]

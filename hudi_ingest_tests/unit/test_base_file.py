@@ -1,0 +1,134 @@
+"""The base-file writer: marker before file, bounded files, fencing, and nothing left of a failed attempt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hudi_ingest.exceptions import Fenced
+from hudi_ingest.hudi import file_ids
+from hudi_ingest.hudi.base_file import BaseFileLayout, BaseFileWriter, heartbeat_path, marker_path, split_by_partition
+from hudi_ingest.storage import TableStorage
+
+INSTANT = "20261121120000000"
+
+
+def layout(**changes: object) -> BaseFileLayout:
+    settings = {
+        "instant": INSTANT,
+        "partition_by": ("dt",),
+        "rows_per_file": 1000,
+        "target_file_bytes": 1 << 30,
+        "compression": "zstd",
+        **changes,
+    }
+    return BaseFileLayout(**settings)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> TableStorage:
+    found = TableStorage(str(tmp_path / "table"))
+    found.write(heartbeat_path(INSTANT), b"")
+    return found
+
+
+def rows(start: int, count: int, days: int = 2) -> pa.Table:
+    offsets = range(start, start + count)
+    return pa.table(
+        {
+            "id": [f"o-{offset}" for offset in offsets],
+            "dt": [f"d{offset % days}" for offset in offsets],
+            "_kafka_partition": pa.array([3] * count, pa.int32()),
+            "_kafka_offset": pa.array(offsets, pa.int64()),
+        }
+    )
+
+
+def test_r4_files_say_where_they_came_from_and_rows_carry_hudis_columns(storage: TableStorage) -> None:
+    with BaseFileWriter(storage, layout(), "orders", 3, "3-0-0") as writer:
+        writer.write(rows(100, 10))
+        writer.write(rows(110, 5))
+        writer.close()
+    assert sorted(file.partition_path for file in writer.files) == ["dt=d0", "dt=d1"]
+    assert sum(file.rows for file in writer.files) == 15
+    for file in writer.files:
+        assert file_ids.decode(file.file_id) == file_ids.FileOrigin(3, file.first_offset)
+        found = pq.read_table(f"{storage.base_path}/{file.path}", partitioning=None)
+        assert found.num_rows == file.rows
+        assert storage.size(file.path) == file.size_bytes
+        assert set(found["_hoodie_commit_time"].to_pylist()) == {INSTANT}
+        assert set(found["_hoodie_file_name"].to_pylist()) == {file.path.split("/")[-1]}
+        assert set(found["_hoodie_partition_path"].to_pylist()) == {file.partition_path}
+        offsets = found["_kafka_offset"].to_pylist()
+        assert found["_hoodie_record_key"].to_pylist() == [f"orders-3-{offset}" for offset in offsets]
+        assert (file.first_offset, file.last_offset) == (offsets[0], offsets[-1])
+        assert storage.exists(marker_path(INSTANT, file.path))
+        assert storage.exists(f"{file.partition_path}/.hoodie_partition_metadata")
+
+
+def test_h3_files_rotate_by_rows_and_by_bytes(storage: TableStorage) -> None:
+    with BaseFileWriter(storage, layout(rows_per_file=400, partition_by=()), "orders", 3, "3-0-0") as writer:
+        writer.write(rows(0, 1000))
+        writer.close()
+    assert [file.rows for file in writer.files] == [400, 400, 200]
+    assert [file.first_offset for file in writer.files] == [0, 400, 800]
+    small = layout(target_file_bytes=1, rows_per_file=200, partition_by=())
+    with BaseFileWriter(storage, small, "orders", 4, "4-0-0") as writer:
+        writer.write(rows(0, 1000))
+        writer.close()
+    assert len(writer.files) == 5
+
+
+def test_p3_a_failed_attempt_leaves_no_data_file(storage: TableStorage) -> None:
+    with pytest.raises(RuntimeError), BaseFileWriter(storage, layout(rows_per_file=3), "orders", 3, "3-0-0") as writer:
+        writer.write(rows(0, 100))
+        raise RuntimeError("the task dies")
+    assert not [path for path in Path(storage.base_path).rglob("*.parquet")]
+    assert list(Path(storage.base_path).rglob("*.marker.CREATE")), "the marker stays: it lets Hudi clean up too"
+
+
+def test_p4_a_rolled_back_instant_can_be_written_no_more(storage: TableStorage) -> None:
+    writer = BaseFileWriter(storage, layout(), "orders", 3, "3-0-0")
+    writer.write(rows(0, 10))
+    storage.delete(heartbeat_path(INSTANT))
+    with pytest.raises(Fenced, match=r"orders:3.*must not write"):
+        writer.close()
+
+
+def test_attempts_never_share_a_file(storage: TableStorage) -> None:
+    names = set()
+    for token in ("3-0-0", "3-1-0", "3-0-1"):
+        with BaseFileWriter(storage, layout(), "orders", 3, token) as writer:
+            writer.write(rows(0, 4))
+            writer.close()
+        names |= {file.path for file in writer.files}
+    assert len(names) == 6
+
+
+values = st.lists(st.tuples(st.sampled_from(["a", "b", "", None]), st.sampled_from([1, 2, None])), max_size=60)
+
+
+@given(values)
+def test_splitting_keeps_every_row_once_and_in_order(found: list[tuple[str | None, int | None]]) -> None:
+    table = pa.table(
+        {
+            "x": pa.array([x for x, _ in found], pa.string()),
+            "y": pa.array([y for _, y in found], pa.int64()),
+            "_kafka_offset": pa.array(range(len(found)), pa.int64()),
+        }
+    )
+    parts = split_by_partition(table, ("x", "y"))
+    assert len({path for path, _ in parts}) == len(parts)
+    offsets = [part["_kafka_offset"].to_pylist() for _, part in parts]
+    assert all(each == sorted(each) for each in offsets)
+    assert sorted(offset for each in offsets for offset in each) == list(range(len(found)))
+    for path, part in parts:
+        for row in part.to_pylist():
+            x = row["x"] or "__HIVE_DEFAULT_PARTITION__"
+            y = "__HIVE_DEFAULT_PARTITION__" if row["y"] is None else row["y"]
+            assert path == f"x={x}/y={y}"

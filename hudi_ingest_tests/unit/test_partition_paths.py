@@ -1,0 +1,32 @@
+"""H4: table partition paths, and that one value is always one folder."""
+
+from __future__ import annotations
+
+import datetime
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hudi_ingest.hudi.partition_paths import DEFAULT_PARTITION, escape, partition_path
+
+
+def test_h4_hive_style_paths() -> None:
+    assert partition_path([], []) == ""
+    assert partition_path(["dt", "n"], [datetime.date(2026, 1, 2), 7]) == "dt=2026-01-02/n=7"
+    assert partition_path(["ok"], [True]) == "ok=true"
+
+
+def test_null_and_empty_share_hives_default_folder() -> None:
+    assert partition_path(["a"], [None]) == partition_path(["a"], [""]) == f"a={DEFAULT_PARTITION}"
+
+
+def test_unsafe_characters_are_escaped() -> None:
+    assert partition_path(["a"], ["../x=1%\n"]) == "a=..%2Fx%3D1%25%0A"
+    assert partition_path(["a"], ["grün 🙂"]) == "a=grün 🙂"
+
+
+@given(st.text(), st.text())
+def test_escaping_loses_nothing_and_makes_one_folder(one: str, two: str) -> None:
+    assert (escape(one) == escape(two)) == (one == two)
+    assert "/" not in escape(one)
+    assert "=" not in escape(one)

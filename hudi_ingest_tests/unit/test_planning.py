@@ -1,0 +1,157 @@
+"""Promises 1 (no loss) and 2 (no duplicate) as far as planning holds them: ranges tile, and nothing is passed over."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hudi_ingest.exceptions import OffsetsLost
+from hudi_ingest.model import Checkpoint, Slice, TopicPartition, TransactionPlan, Watermarks, next_checkpoint
+from hudi_ingest.planning import (
+    Limits,
+    Skip,
+    backlog_limit,
+    fair_shares,
+    group_slices,
+    plan_transaction,
+    slice_starts,
+)
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=timezone.utc)
+ANY = Limits(interval_seconds=60, min_records=1, max_records=1000)
+
+sources = st.builds(TopicPartition, st.sampled_from(["orders", "payments"]), st.integers(0, 20))
+waiting = st.dictionaries(sources, st.integers(0, 10**6), min_size=1, max_size=12)
+
+
+def plan(
+    checkpoint: Checkpoint | None,
+    marks: dict[TopicPartition, Watermarks],
+    limits: Limits = ANY,
+    last: datetime | None = None,
+) -> TransactionPlan | Skip:
+    first = {source: each.begin for source, each in marks.items()}
+    return plan_transaction(
+        pipeline="orders",
+        suffix="abc",
+        checkpoint=checkpoint,
+        watermarks=marks,
+        first=first,
+        limits=limits,
+        now=NOW,
+        last_began_at=last,
+    )
+
+
+@given(waiting, st.integers(1, 10**6))
+def test_fair_shares_use_the_whole_limit_and_never_more_than_waits(counts: dict[TopicPartition, int], most: int) -> None:
+    shares = fair_shares(counts, most)
+    assert sum(shares.values()) == min(most, sum(counts.values()))
+    assert all(0 <= shares[source] <= counts[source] for source in counts)
+
+
+@given(waiting, st.integers(1, 10**6))
+def test_no_partition_is_starved(counts: dict[TopicPartition, int], most: int) -> None:
+    shares = fair_shares(counts, most)
+    least = min(counts.values()) if counts else 0
+    assert all(share >= min(least, most // len(counts)) for share in shares.values())
+
+
+@given(st.lists(waiting, min_size=1, max_size=8), st.integers(1, 10**6))
+def test_p1_p2_successive_plans_tile_each_partition(arrivals: list[dict[TopicPartition, int]], most: int) -> None:
+    ends: dict[TopicPartition, int] = {}
+    checkpoint: Checkpoint | None = None
+    read: dict[TopicPartition, int] = {}
+    for arrival in arrivals:
+        for source, count in arrival.items():
+            ends[source] = ends.get(source, 0) + count
+        marks = {source: Watermarks(0, end) for source, end in ends.items()}
+        found = plan(checkpoint, marks, Limits(60, 1, most))
+        if isinstance(found, Skip):
+            assert read == {source: end for source, end in ends.items() if source in read}
+            continue
+        for each in found.slices:
+            assert each.start == read.get(each.source, 0)
+            assert each.end <= ends[each.source]
+            read[each.source] = each.end
+        assert {each.source for each in found.slices} == set(ends)
+        assert found.count <= most
+        checkpoint = next_checkpoint(checkpoint, found, 100)
+        assert dict(checkpoint.offsets) == read
+
+
+@given(st.lists(st.builds(lambda p, n: Slice("t", p, 0, n), st.integers(0, 500), st.integers(0, 99)), min_size=1))
+def test_groups_hold_each_slice_once(slices: list[Slice]) -> None:
+    for most in (1, 3, 8):
+        groups = group_slices(slices, most)
+        assert len(groups) <= max(most, 1)
+        assert sorted(each for group in groups for each in group) == sorted(slices)
+        assert all(groups)
+
+
+def test_k2_thousand_partitions_fit_eight_ops_evenly() -> None:
+    groups = group_slices([Slice("t", number, 0, 1000 + number) for number in range(1000)], 8)
+    sizes = [sum(each.count for each in group) for group in groups]
+    assert len(groups) == 8
+    assert max(sizes) - min(sizes) < 3000
+
+
+def test_f2_an_idle_partition_gets_an_empty_slice() -> None:
+    marks = {TopicPartition("orders", 0): Watermarks(0, 5), TopicPartition("orders", 1): Watermarks(3, 3)}
+    found = plan(None, marks)
+    assert isinstance(found, TransactionPlan)
+    assert found.slices == (Slice("orders", 0, 0, 5), Slice("orders", 1, 3, 3))
+
+
+def test_h3_waits_for_the_interval_unless_full() -> None:
+    source = TopicPartition("orders", 0)
+    checkpoint = Checkpoint(1, "t", {source: 10})
+    just_now = NOW - timedelta(seconds=20)
+    waits = plan(checkpoint, {source: Watermarks(0, 20)}, last=just_now)
+    assert isinstance(waits, Skip)
+    assert "due in 40 s" in waits.reason
+    assert isinstance(plan(checkpoint, {source: Watermarks(0, 5000)}, last=just_now), TransactionPlan)
+    assert isinstance(plan(checkpoint, {source: Watermarks(0, 20)}, last=NOW - timedelta(seconds=61)), TransactionPlan)
+
+
+def test_min_records_and_no_records_say_why() -> None:
+    source = TopicPartition("orders", 0)
+    few = plan(None, {source: Watermarks(0, 3)}, Limits(60, 10, 100))
+    assert isinstance(few, Skip)
+    assert few.reason == "3 records wait, fewer than min_records 10"
+    none = plan(Checkpoint(1, "t", {source: 3}), {source: Watermarks(0, 3)})
+    assert isinstance(none, Skip)
+    assert "no new records" in none.reason
+
+
+def test_max_bytes_uses_the_measured_record_size() -> None:
+    limits = Limits(60, 1, 1000, max_bytes=10_000)
+    assert backlog_limit(limits, record_bytes=0) == 10
+    assert backlog_limit(limits, record_bytes=100) == 100
+    assert backlog_limit(limits, record_bytes=1) == 1000
+    assert backlog_limit(limits, record_bytes=10**9) == 1
+
+
+def test_p6_retention_past_the_committed_offset_stops_loudly() -> None:
+    source = TopicPartition("orders", 0)
+    with pytest.raises(OffsetsLost, match=r"orders:0.*next offset to read is 10.*first is 30.*20 records"):
+        slice_starts(Checkpoint(1, "t", {source: 10}), {source: Watermarks(30, 50)}, {})
+
+
+def test_p6_a_topic_made_again_stops_loudly() -> None:
+    source = TopicPartition("orders", 0)
+    with pytest.raises(OffsetsLost, match="deleted and made again"):
+        slice_starts(Checkpoint(1, "t", {source: 10}), {source: Watermarks(0, 5)}, {})
+    with pytest.raises(OffsetsLost, match="no such partition"):
+        slice_starts(
+            Checkpoint(1, "t", {source: 1, TopicPartition("orders", 1): 4}), {source: Watermarks(0, 5)}, {}
+        )
+
+
+def test_k1_a_new_partition_starts_at_its_configured_first_offset() -> None:
+    old, new = TopicPartition("orders", 0), TopicPartition("orders", 1)
+    marks = {old: Watermarks(0, 10), new: Watermarks(5, 9)}
+    assert slice_starts(Checkpoint(1, "t", {old: 10}), marks, {new: 5}) == {old: 10, new: 5}
