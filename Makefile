@@ -13,7 +13,7 @@ demo: $(VENV)/requirements.ready ## Kafka, Spark and Dagster here, with sample o
 	@$(VENV)/bin/hudi-ingest demo $(ARGS)
 
 test: $(VENV)/requirements-dev.ready ## all tests but the long ones, on a real broker, Spark, Hudi and Dagster
-	$(PYTEST) -m "not e2e" $(ARGS)
+	$(PYTEST) -m "not long" $(ARGS)
 
 fast: $(VENV)/requirements-dev.ready ## the tests without broker and JVM
 	$(PYTEST) -m "not kafka and not spark and not e2e" $(ARGS)

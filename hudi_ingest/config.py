@@ -149,7 +149,7 @@ class KafkaSource(_Model):
     does not name, and one that appears later, begins at earliest."""
 
     group_id: Annotated[str, StringConstraints(min_length=1)] | None = Field(
-        None, json_schema_extra={"default": "hudi-ingest.<name>"}
+        default=None, json_schema_extra={"default": "hudi-ingest.<name>"}
     )
     """Consumer group that gets the committed offsets, so that tools which watch lag see them. It never decides what
     is read."""
@@ -278,12 +278,12 @@ class Table(_Model):
     """Folder of the Hudi table. It is created by the first transaction, and no other pipeline may write there."""
 
     schema_: str | None = Field(
-        None, alias="schema", json_schema_extra={"allowed": "Spark DDL, like `id string NOT NULL, ts long`"}
+        default=None, alias="schema", json_schema_extra={"allowed": "Spark DDL, like `id string NOT NULL, ts long`"}
     )
     """The table's columns, in Spark DDL; see the types below. Exactly one of `schema` and `schema_file` is there."""
 
     schema_file: Path | None = Field(
-        None, validate_default=True, json_schema_extra={"allowed": "path of an .avsc file"}
+        default=None, validate_default=True, json_schema_extra={"allowed": "path of an .avsc file"}
     )
     """File of an Avro record schema with the table's columns, relative to the pipeline file."""
 

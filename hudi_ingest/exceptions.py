@@ -55,6 +55,10 @@ class TableUnreachable(Transient):
     """The table's storage could not be read or written just now."""
 
 
+class LedgerUnreachable(Transient):
+    """The ledger's database could not be read or written just now."""
+
+
 class BadRecord(Terminal):
     """A record that cannot become a row, under `on_bad_record: fail`."""
 

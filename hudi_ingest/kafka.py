@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime
 from typing import Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaException
+from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
@@ -18,6 +19,14 @@ from hudi_ingest.exceptions import KafkaUnreachable, TopicMissing
 from hudi_ingest.model import Offsets, Slice, TopicPartition, Watermarks
 
 _logger = logging.getLogger(__name__)
+
+_COORDINATOR_MOVES = {
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+}
+"""A group's coordinator is being found, as at a group's first commit or after a broker's restart: ask again."""
+_COORDINATOR_SECONDS = 0.2
 
 
 class KafkaCluster:
@@ -68,16 +77,25 @@ class KafkaCluster:
     def commit_group_offsets(self, group: str, offsets: Offsets) -> None:
         """Sets the group's offsets (the next ones to read), so that tools that watch consumer lag see ours."""
         wanted = [KafkaTopicPartition(each.topic, each.partition, offset) for each, offset in sorted(offsets.items())]
+        deadline = time.monotonic() + self._seconds
+        while True:
+            refused = self._alter_group_offsets(group, wanted)
+            if refused is None:
+                return
+            if refused.error.code() not in _COORDINATOR_MOVES or time.monotonic() > deadline:
+                raise KafkaUnreachable(
+                    f"consumer group {group}: the offset of {refused.topic}:{refused.partition} was not accepted: "
+                    f"{refused.error.str()}. The table is not affected; the next commit sets it again."
+                )
+            time.sleep(_COORDINATOR_SECONDS)
+
+    def _alter_group_offsets(self, group: str, wanted: list[KafkaTopicPartition]) -> KafkaTopicPartition | None:
+        """The first offset that was refused, None when all were accepted."""
         answers = self._admin.alter_consumer_group_offsets(
             [ConsumerGroupTopicPartitions(group, wanted)], request_timeout=self._seconds
         )
         found = self._result(answers[group], f"commit offsets of consumer group {group}")
-        for each in found.topic_partitions:
-            if each.error is not None:
-                raise KafkaUnreachable(
-                    f"consumer group {group}: the offset of {each.topic}:{each.partition} was not accepted: {each.error}. "
-                    "The table is not affected; the next commit sets it again."
-                )
+        return next((each for each in found.topic_partitions if each.error is not None), None)
 
     def _partitions(self, topic: str) -> Sequence[int]:
         try:

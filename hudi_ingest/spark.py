@@ -25,6 +25,8 @@ from hudi_ingest.exceptions import EngineLost
 from hudi_ingest.home import Home
 
 _logger = logging.getLogger(__name__)
+_QUIET_SIZING = "-Djdk.attach.allowAttachSelf=true -Djol.skipHotspotSAAttach=true"
+"""Hudi measures objects' sizes with a library that otherwise warns about what it may not attach to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +79,13 @@ def session_options(jars: Sequence[Path], master: str, driver_memory: str) -> di
         "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
         "spark.sql.session.timeZone": "UTC",
-        "spark.driver.extraJavaOptions": "-Duser.timezone=UTC",
+        "spark.driver.extraJavaOptions": f"-Duser.timezone=UTC {_QUIET_SIZING}",
         "spark.executor.extraJavaOptions": "-Duser.timezone=UTC",
         "spark.sql.shuffle.partitions": "2",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         "spark.redaction.regex": "(?i)secret|password|token|access[.]key|jaas",
     }
 

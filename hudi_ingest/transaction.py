@@ -11,7 +11,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import Protocol
 
@@ -23,6 +23,7 @@ from hudi_ingest.exceptions import (
     Fenced,
     IngestError,
     KafkaUnreachable,
+    LedgerUnreachable,
     PlanOutdated,
     TableMismatch,
     TableUnreachable,
@@ -165,7 +166,7 @@ class TransactionProtocol:
             begin=transaction.begin_seconds,
             write=max((each.seconds for each in reports), default=0.0),
             commit=round(time.monotonic() - started, 3),
-            total=round((datetime.now(timezone.utc) - transaction.began_at).total_seconds() + 0.0, 3),
+            total=round((datetime.now(timezone.utc) - transaction.began_at).total_seconds(), 3),
         )
         return self._tell_the_others(receipt)
 
@@ -212,18 +213,17 @@ class TransactionProtocol:
         corrects the ledger from the table.
         """
         warnings = []
-        group = self.pipeline.group_id
         try:
-            self.groups.commit_group_offsets(group, receipt.checkpoint.offsets)
+            self.groups.commit_group_offsets(self.pipeline.group_id, receipt.checkpoint.offsets)
         except KafkaUnreachable as error:
-            warnings.append(f"the commit is durable, but consumer group {group} was not told: {error}")
-        receipt = CommitReceipt(
-            receipt.plan, receipt.instant, receipt.checkpoint, receipt.reports, receipt.seconds, tuple(warnings)
-        )
+            warnings.append(f"the commit is durable, but consumer group {self.pipeline.group_id} was not told: {error}")
+        try:
+            self.ledger.mark_committed(receipt)
+        except (LedgerUnreachable, Fenced) as error:
+            warnings.append(f"the commit is durable, but the ledger was not told: {error}")
         for warning in warnings:
             _logger.warning(warning)
-        self.ledger.mark_committed(receipt)
-        return receipt
+        return replace(receipt, warnings=tuple(warnings))
 
     def _require_open(self, transaction: OpenTransaction) -> None:
         row = self.ledger.transaction(transaction.plan.transaction_id)

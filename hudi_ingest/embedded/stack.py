@@ -16,7 +16,7 @@ from pathlib import Path
 
 from hudi_ingest.embedded import webserver
 from hudi_ingest.embedded.broker import BrokerSettings, start_broker
-from hudi_ingest.embedded.jars import kafka_jars, spark_jars
+from hudi_ingest.embedded.jars import spark_jars
 from hudi_ingest.embedded.java import find_java, java_home
 from hudi_ingest.embedded.processes import (
     ProcessRecord,
@@ -165,9 +165,6 @@ def _start(
     log = home.logs / f"{name}.log"
     full = {**os.environ, **environment, "JAVA_HOME": str(java_home(find_java())), "PYTHONUNBUFFERED": "1"}
     if name == BROKER:
-        require_port_free(settings.kafka_port, "the Kafka broker", "--kafka-port")
-        kafka_jars(report)
-        report("starting Kafka")
         return start_broker(BrokerSettings(home.kafka, settings.kafka_port, free_port()), report)
     if name == ENGINE:
         spark_jars(report)
@@ -202,20 +199,20 @@ def _wait_until_ready(home: Home, stack: Stack, report: Report) -> None:
     by_name = {each.name: each for each in stack.processes}
     wait_until(
         lambda: EngineConnection.read(home.engine_file),
-        what="the Spark engine did not start",
+        what="the Spark engine is ready",
         timeout_seconds=_READY_SECONDS,
         records_to_watch=[by_name[ENGINE]],
     )
     dagster = [by_name[WEBSERVER], by_name[DAEMON]]
     wait_until(
         lambda: webserver.sensors(stack.url) is not None,
-        what=f"the Dagster UI at {stack.url} did not load the pipelines",
+        what=f"the Dagster UI at {stack.url} has loaded the pipelines",
         timeout_seconds=_READY_SECONDS,
         records_to_watch=dagster,
     )
     wait_until(
         lambda: webserver.daemons_are_healthy(stack.url),
-        what="the Dagster daemon did not report",
+        what="the Dagster daemons have reported",
         timeout_seconds=_READY_SECONDS,
         records_to_watch=dagster,
     )

@@ -1,4 +1,4 @@
-"""The SQL record of transactions, slices and attempts; see docs/ for what may rely on it.
+"""The ledger: the SQL record of transactions, slices and attempts.
 
 The Hudi table is the truth. A ledger may be wiped at any time and never overrules the table: what it does not know is
 not an error after a commit, and what the table says replaces what it says. It fences only early: a transaction that is
@@ -21,7 +21,7 @@ import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, IntegrityError, InterfaceError, OperationalError
 
-from hudi_ingest.exceptions import ConfigError, EnvironmentProblem, Fenced, TransactionInFlight, Transient
+from hudi_ingest.exceptions import ConfigError, EnvironmentProblem, Fenced, LedgerUnreachable, TransactionInFlight
 from hudi_ingest.ledger import locks, migrations
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.ledger.tables import (
@@ -40,7 +40,6 @@ __all__ = [
     "AttemptState",
     "Ledger",
     "LedgerReader",
-    "LedgerUnreachable",
     "Owner",
     "SliceRow",
     "TransactionRow",
@@ -58,10 +57,6 @@ _WRITES = "hudi_ingest_writes"
 _UNDEFINED_TABLE = "42P01"
 _INSUFFICIENT_PRIVILEGE = "42501"
 _INVALID_SCHEMA_NAME = "3F000"
-
-
-class LedgerUnreachable(Transient):
-    """The ledger's database could not be reached, was busy for too long, or was wiped while in use."""
 
 
 class LedgerReader:

@@ -133,7 +133,7 @@ ATTEMPTS = sa.Table(
 class TransactionRow:
     """What the ledger says of one transaction. `table` is the Hudi table's base path, without a slash at its end.
 
-    `rows`, `files` and `size_bytes` are None unless it is committed, `reason` is None unless it is aborted,
+    `rows`, `files` and `size_bytes` are None unless `mark_committed` brought them, `reason` is None unless it is aborted,
     `ended_at` is None while it is open.
     """
 

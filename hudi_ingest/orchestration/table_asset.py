@@ -85,11 +85,14 @@ def topic_key(topic: str) -> AssetKey:
     return AssetKey(["kafka", topic])
 
 
-def mapping_key(slices: Sequence[Slice], index: int) -> str:
-    """The name of a mapped op: its topic and partition, or its group's number. Dagster allows letters, digits and _."""
-    if len(slices) > 1:
-        return f"group_{index:03d}"
-    return re.sub(r"[^A-Za-z0-9_]", "_", f"{slices[0].topic}_{slices[0].partition}") + (f"__{index}" if index else "")
+def mapping_keys(groups: Sequence[Sequence[Slice]]) -> list[str]:
+    """Distinct names of the mapped ops: topic and partition, or the group's number. Dagster allows letters, digits and _."""
+    names = [
+        re.sub(r"[^A-Za-z0-9_]", "_", f"{group[0].topic}_{group[0].partition}") if len(group) == 1 else f"group_{index}"
+        for index, group in enumerate(groups)
+    ]
+    # Topics "a.b" and "a_b" would share a name.
+    return names if len(set(names)) == len(names) else [f"{name}__{index}" for index, name in enumerate(names)]
 
 
 def _transaction_graph(pipeline: Pipeline) -> GraphDefinition:
@@ -148,10 +151,9 @@ def _begin_op(pipeline: Pipeline) -> OpDefinition:
             context.instance.add_run_tags(context.run_id, {tags.INSTANT: transaction.instant})
             context.log.info(f"{plan.transaction_id}: instant {transaction.instant} is open for {plan.count} offsets")
         yield Output(transaction.to_dict(), "transaction", metadata={"instant": transaction.instant})
-        for index, group in enumerate(group_slices(plan.slices, pipeline.transaction.max_tasks)):
-            yield DynamicOutput(
-                [asdict(each) for each in group], output_name="slices", mapping_key=mapping_key(group, index)
-            )
+        groups = group_slices(plan.slices, pipeline.transaction.max_tasks)
+        for name, group in zip(mapping_keys(groups), groups, strict=True):
+            yield DynamicOutput([asdict(each) for each in group], output_name="slices", mapping_key=name)
 
     return begin
 

@@ -39,11 +39,12 @@ from hudi_ingest.exceptions import (
     EnvironmentProblem,
     Fenced,
     IngestError,
+    LedgerUnreachable,
     Terminal,
     TransactionInFlight,
     Transient,
 )
-from hudi_ingest.ledger import AttemptState, Ledger, LedgerUnreachable, migrations
+from hudi_ingest.ledger import AttemptState, Ledger, migrations
 from hudi_ingest.ledger.owner import Owner, is_dead
 from hudi_ingest.ledger.tables import METADATA, REVISION_TABLE, TRANSACTIONS
 from hudi_ingest.model import (

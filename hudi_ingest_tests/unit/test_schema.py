@@ -252,14 +252,14 @@ def rendered(draw: st.DrawFn) -> tuple[pa.Schema, str]:
     return schema, text
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(rendered())
 def test_ddl_round_trip(given_: tuple[pa.Schema, str]) -> None:
     schema, text = given_
     assert parse_ddl(text).equals(schema, check_metadata=True)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(schemas)
 def test_spark_reads_our_json_as_the_same_columns(schema: pa.Schema) -> None:
     text = spark_json(schema)
@@ -293,7 +293,7 @@ def _spark_type_ddl(kind: Any) -> str:
     return str(kind.simpleString())
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     st.text(max_size=60)
     | st.lists(
@@ -496,7 +496,7 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(json_values)
 def test_any_avro_is_a_schema_or_a_problem(kind: object) -> None:
     for text in (json.dumps(kind), json.dumps(record(column(kind)))):

@@ -1,0 +1,63 @@
+"""Real services for the tests: one broker and one Spark a session, a topic and a table of its own for each test."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hudi_ingest.config import Pipeline, load_pipeline
+from hudi_ingest.embedded.broker import BrokerSettings, create_topic, start_broker
+from hudi_ingest.embedded.processes import free_port, stop
+from hudi_ingest.home import Home
+from hudi_ingest_tests.support.ground import Ground, write_pipeline
+
+SLOW = {"kafka", "spark", "e2e", "long"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test that needs neither broker nor JVM is a fast one."""
+    for item in items:
+        if not SLOW & {mark.name for mark in item.iter_markers()}:
+            item.add_marker(pytest.mark.fast)
+
+
+@pytest.fixture(scope="session")
+def bootstrap_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A Kafka broker of this session's own."""
+    settings = BrokerSettings(tmp_path_factory.mktemp("kafka"), free_port(), free_port())
+    record = start_broker(settings, lambda line: None)
+    yield settings.bootstrap
+    stop([record])
+
+
+@pytest.fixture(scope="session")
+def spark_home(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    """A home without an engine, so that transactions use this process's own Spark session."""
+    root = tmp_path_factory.mktemp("home")
+    return Home(root=root, pipelines=root / "pipelines", ledger_url=f"sqlite:///{root / 'ledger.db'}")
+
+
+@pytest.fixture
+def ground(bootstrap_servers: str, spark_home: Home, tmp_path: Path) -> Iterator[Ground]:
+    """A topic, a pipeline file and a ledger that no other test shares."""
+    name = f"t{uuid.uuid4().hex[:10]}"
+    home = Home(root=tmp_path, pipelines=tmp_path / "pipelines", ledger_url=f"sqlite:///{tmp_path / 'ledger.db'}")
+    found = Ground(name=name, bootstrap_servers=bootstrap_servers, home=home)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def topic(ground: Ground) -> str:
+    """The ground's topic, with two partitions."""
+    create_topic(ground.bootstrap_servers, ground.name, 2)
+    return ground.name
+
+
+@pytest.fixture
+def pipeline(ground: Ground, topic: str) -> Pipeline:
+    """A small pipeline from the ground's topic: id string, n long, dt string, partitioned by dt."""
+    return load_pipeline(write_pipeline(ground))

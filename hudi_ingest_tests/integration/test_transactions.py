@@ -1,0 +1,303 @@
+"""One transaction after another on a real broker, real Spark and real Hudi, read back by hudi-rs."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from confluent_kafka import Producer
+
+from hudi_ingest.config import Pipeline
+from hudi_ingest.coordinator import observe
+from hudi_ingest.embedded.verification import verify
+from hudi_ingest.exceptions import (
+    BadRecord,
+    CommitRefused,
+    DeadlineExceeded,
+    Fenced,
+    NothingToDo,
+    PlanOutdated,
+    TableMismatch,
+    TableUnreachable,
+    TransactionInFlight,
+    WriteIncomplete,
+)
+from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.kafka import KafkaCluster
+from hudi_ingest.ledger import Ledger
+from hudi_ingest.ledger.owner import Owner
+from hudi_ingest.model import OpenTransaction, TopicPartition, TransactionState
+from hudi_ingest_tests.support.ground import Ground, make_pipeline
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+
+def never(run_id: str) -> bool | None:
+    return None
+
+
+def test_p1_p2_r6_r8_successive_transactions_lose_and_repeat_nothing(ground: Ground, pipeline: Pipeline) -> None:
+    receipts = []
+    for start in (0, 300, 600):
+        ground.send_rows(0, 300, start)
+        ground.send_rows(1, 7, start)
+        receipts.append(ground.run(pipeline))
+    found = verify(ground.base_path, ground.produced)
+    assert found.exact, found
+    assert found.rows == 921
+    for before, after in zip(receipts, receipts[1:], strict=False):
+        assert [each.end for each in before.plan.slices] == [each.start for each in after.plan.slices]
+    situation = observe(pipeline)
+    checkpoint = situation.committed.checkpoint
+    assert checkpoint == receipts[-1].checkpoint
+    assert checkpoint is not None
+    assert checkpoint.sequence == 3
+    assert situation.lag.total == 0
+    ends = {TopicPartition(ground.name, 0): 900, TopicPartition(ground.name, 1): 21}
+    assert dict(checkpoint.offsets) == ends
+    assert KafkaCluster(pipeline.source).group_offsets(pipeline.group_id) == ends
+    history = ground.ledger.history(pipeline.name)
+    assert [row.state for row in history] == [TransactionState.COMMITTED] * 3
+    assert [row.rows for row in history] == [307, 307, 307]
+    with pytest.raises(NothingToDo, match="no new records"):
+        ground.run(pipeline)
+    # The ledger and the consumer group are wiped: the table alone tells where to go on.
+    ground.close()
+    (ground.home.root / "ledger.db").unlink()
+    ground.send_rows(0, 5, 900)
+    assert ground.run(pipeline).rows == 5
+    assert verify(ground.base_path, ground.produced).exact
+
+
+def test_the_commit_tells_hudi_streamer_where_to_go_on(ground: Ground, pipeline: Pipeline) -> None:
+    ground.send_rows(0, 4)
+    receipt = ground.run(pipeline)
+    metadata = committed_metadata(ground, receipt.instant)
+    assert metadata["streamer.checkpoint.key.v2"] == f"{ground.name},0:4,1:0"
+    accounting = json.loads(metadata[pipeline.transaction_key])
+    assert [(each["start"], each["end"], each["rows"]) for each in accounting["slices"]] == [(0, 4, 4), (0, 0, 0)]
+
+
+def test_p1_tombstones_and_aborted_records_are_accounted(ground: Ground, pipeline: Pipeline) -> None:
+    ground.send_rows(0, 3)
+    ground.send(0, [None, None])
+    transactional = Producer({"bootstrap.servers": ground.bootstrap_servers, "transactional.id": ground.name, "log_level": 0})
+    transactional.init_transactions()
+    for commit in (False, True):
+        transactional.begin_transaction()
+        for number in range(4):
+            value = json.dumps({"id": f"x{number}", "n": number, "dt": "d"}).encode()
+            transactional.produce(ground.name, value, partition=0)
+        transactional.commit_transaction() if commit else transactional.abort_transaction()
+    report = ground.run(pipeline).reports[0]
+    # 3 rows, 2 tombstones, 4 aborted and a marker, 4 committed and a marker.
+    assert (report.slice.count, report.rows, report.skipped, report.gaps) == (15, 7, 2, 6)
+    assert ground.rows().num_rows == 7
+    assert observe(pipeline).lag.total == 0
+
+
+def test_d3_a_malformed_record_refuses_the_transaction_and_names_the_place(ground: Ground, pipeline: Pipeline) -> None:
+    ground.send_rows(0, 10)
+    ground.send(1, [b'{"id": "a", "n": 1, "dt": "d"}', b'{"id": "a", "n": "seven", "dt": "d"}', b"{broken"])
+    with pytest.raises(BadRecord) as caught:
+        ground.run(pipeline)
+    text = str(caught.value)
+    assert f"{ground.name}:1:1 field n" in text
+    assert '"seven"' in text
+    assert f"{ground.name}:1:2" in text
+    assert "on_bad_record is fail" in text
+    assert ground.data_files() == []
+    assert observe(pipeline).committed.checkpoint is None
+    assert ground.ledger.open_transaction(ground.base_path) is None
+    assert ground.ledger.history(pipeline.name)[0].state is TransactionState.ABORTED
+
+
+def test_a_long_slice_is_split_over_tasks_and_files(ground: Ground, topic: str) -> None:
+    pipeline = make_pipeline(ground, table={"rows_per_file": 1000, "partition_by": []})
+    ground.send_rows(0, 4500)
+    receipt = ground.run(pipeline)
+    assert receipt.files >= 5
+    assert max(file.rows for report in receipt.reports for file in report.files) <= 1000
+    assert verify(ground.base_path, ground.produced).exact
+
+
+def test_h3_max_records_bounds_a_transaction(ground: Ground, topic: str) -> None:
+    pipeline = make_pipeline(ground, transaction={"max_records": 100})
+    ground.send_rows(0, 230)
+    ground.send_rows(1, 20)
+    assert [ground.run(pipeline).rows for _ in range(3)] == [100, 100, 50]
+    assert verify(ground.base_path, ground.produced).exact
+
+
+def test_k1_a_new_partition_is_picked_up_from_its_first_record(ground: Ground, pipeline: Pipeline) -> None:
+    from confluent_kafka.admin import AdminClient, NewPartitions
+
+    ground.send_rows(0, 5)
+    ground.run(pipeline)
+    admin = AdminClient({"bootstrap.servers": ground.bootstrap_servers})
+    admin.create_partitions([NewPartitions(ground.name, 3)])[ground.name].result(30)
+    ground.send_rows(2, 9)
+    ground.run(pipeline)
+    assert verify(ground.base_path, ground.produced).exact
+
+
+def test_a_plan_that_is_no_longer_current_is_refused(ground: Ground, pipeline: Pipeline) -> None:
+    ground.send_rows(0, 5)
+    outdated = ground.plan(pipeline)
+    ground.run(pipeline)
+    files = ground.data_files()
+    with pytest.raises(PlanOutdated, match="Nothing was written"):
+        ground.protocol(pipeline).begin(outdated, Owner.this_process(), never)
+    assert ground.data_files() == files
+    assert ground.ledger.transaction(outdated.transaction_id) is None
+
+
+def test_f1_one_transaction_of_a_table_at_a_time(ground: Ground, pipeline: Pipeline) -> None:
+    ground.send_rows(0, 5)
+    protocol = ground.protocol(pipeline)
+    first = protocol.begin(ground.plan(pipeline), Owner.this_process(), never)
+    with pytest.raises(TransactionInFlight, match=first.plan.transaction_id):
+        protocol.begin(ground.plan(pipeline), Owner.this_process(), never)
+    protocol.commit(first, protocol.write(first, first.plan.slices))
+    assert verify(ground.base_path, ground.produced).exact
+
+
+def test_p5_the_next_begin_clears_what_a_dead_owner_left(ground: Ground, pipeline: Pipeline) -> None:
+    ground.send_rows(0, 5)
+    protocol = ground.protocol(pipeline)
+    dead = protocol.begin(ground.plan(pipeline), Owner.dagster_run("gone"), never)
+    left = protocol.write(dead, dead.plan.slices)
+    assert ground.data_files()
+    plan = ground.plan(pipeline)
+    # F3: what was rolled back did not move the offsets.
+    assert [each.start for each in plan.slices] == [each.start for each in dead.plan.slices]
+    taken = protocol.begin(plan, Owner.this_process(), lambda run_id: True)
+    assert ground.data_files() == []
+    with pytest.raises(Fenced, match="aborted"):
+        protocol.commit(dead, left)
+    with pytest.raises(Fenced):
+        protocol.write(dead, dead.plan.slices)
+    protocol.commit(taken, protocol.write(taken, plan.slices))
+    assert verify(ground.base_path, ground.produced).exact
+
+
+def test_an_instant_that_the_ledger_does_not_know_is_waited_for(ground: Ground, pipeline: Pipeline) -> None:
+    ground.send_rows(0, 5)
+    open_elsewhere = ground.protocol(pipeline).begin(ground.plan(pipeline), Owner.this_process(), never)
+    other = Ledger.open(f"sqlite:///{ground.home.root / 'other.db'}")
+    try:
+        from hudi_ingest.ingest import protocol_for
+        from hudi_ingest.spark import current_session
+
+        protocol = protocol_for(pipeline, other, current_session(ground.home))
+        with pytest.raises(TransactionInFlight, match=open_elsewhere.instant):
+            protocol.begin(ground.plan(pipeline), Owner.this_process(), never)
+    finally:
+        other.dispose()
+
+
+def test_a_commit_is_published_once_however_often_it_is_called(ground: Ground, pipeline: Pipeline) -> None:
+    ground.send_rows(0, 5)
+    protocol = ground.protocol(pipeline)
+    opened = protocol.begin(ground.plan(pipeline), Owner.this_process(), never)
+    reports = protocol.write(opened, opened.plan.slices)
+    first = protocol.commit(opened, reports)
+    again = protocol.commit(opened, reports)
+    assert (first.instant, first.checkpoint) == (again.instant, again.checkpoint)
+    assert verify(ground.base_path, ground.produced).exact
+
+
+def test_p4_the_guard_in_hudis_lock_refuses_a_second_publisher(ground: Ground, pipeline: Pipeline) -> None:
+    ground.send_rows(0, 5)
+    protocol = ground.protocol(pipeline)
+    opened = protocol.begin(ground.plan(pipeline), Owner.this_process(), never)
+    files = [file for report in protocol.write(opened, opened.plan.slices) for file in report.files]
+    key = {pipeline.checkpoint_key: "{}", pipeline.transaction_key: "{}"}
+    with pytest.raises(CommitRefused, match="committed checkpoint is none"):
+        protocol.instants.commit(opened.instant, files, key, '{"sequence":7}', "another")
+    assert Timeline(ground.base_path).committed(pipeline.checkpoint_key).checkpoint is None
+
+
+def test_r7_a_transaction_past_its_timeout_cannot_commit(ground: Ground, pipeline: Pipeline) -> None:
+    ground.send_rows(0, 5)
+    protocol = ground.protocol(pipeline)
+    opened = protocol.begin(ground.plan(pipeline), Owner.this_process(), never)
+    reports = protocol.write(opened, opened.plan.slices)
+    past = datetime.now(timezone.utc) - timedelta(seconds=1)
+    late = OpenTransaction(opened.plan, opened.instant, opened.began_at, past)
+    with pytest.raises(DeadlineExceeded, match="timeout_seconds"):
+        protocol.commit(late, reports)
+    protocol.abort(opened, "the test gives up")
+    assert ground.data_files() == []
+    assert ground.run(pipeline).rows == 5
+
+
+def test_the_deadline_cancels_a_running_spark_job(ground: Ground, pipeline: Pipeline) -> None:
+    ground.send_rows(0, 20_000)
+    protocol = ground.protocol(pipeline)
+    opened = protocol.begin(ground.plan(pipeline), Owner.this_process(), never)
+    soon = datetime.now(timezone.utc) + timedelta(milliseconds=30)
+    with pytest.raises(DeadlineExceeded, match="cancelled"):
+        protocol.write(OpenTransaction(opened.plan, opened.instant, opened.began_at, soon), opened.plan.slices)
+    protocol.abort(opened, "too late")
+
+
+def test_f2_a_missing_report_blocks_the_commit(ground: Ground, pipeline: Pipeline) -> None:
+    ground.send_rows(0, 5)
+    ground.send_rows(1, 5)
+    protocol = ground.protocol(pipeline)
+    opened = protocol.begin(ground.plan(pipeline), Owner.this_process(), never)
+    reports = protocol.write(opened, opened.plan.slices)
+    with pytest.raises(WriteIncomplete, match=rf"{ground.name}:1\[0,5\)"):
+        protocol.commit(opened, reports[:1])
+    with pytest.raises(WriteIncomplete, match="twice"):
+        protocol.commit(opened, [*reports, reports[0]])
+    protocol.commit(opened, reports)
+    assert verify(ground.base_path, ground.produced).exact
+
+
+def test_x5_a_retried_slice_writes_other_files_and_the_first_ones_vanish(ground: Ground, pipeline: Pipeline) -> None:
+    ground.send_rows(0, 5)
+    protocol = ground.protocol(pipeline)
+    opened = protocol.begin(ground.plan(pipeline), Owner.this_process(), never)
+    protocol.write(opened, opened.plan.slices)
+    lost_report = set(ground.data_files())
+    reports = protocol.write(opened, opened.plan.slices)
+    assert [report.attempt for report in reports] == [1, 1]
+    assert lost_report < set(ground.data_files())
+    protocol.commit(opened, reports)
+    assert not lost_report & set(ground.data_files())
+    assert verify(ground.base_path, ground.produced).exact
+
+
+def test_another_pipelines_table_and_another_schema_are_refused(ground: Ground, pipeline: Pipeline) -> None:
+    ground.send_rows(0, 5)
+    ground.run(pipeline)
+    other = make_pipeline(ground, name=f"{ground.name}_other")
+    with pytest.raises(TableMismatch, match=f"belongs to pipeline {ground.name}"):
+        ground.run(other)
+    ground.send_rows(0, 5, 5)
+    changed = make_pipeline(ground, table={"schema": "id string, n string, dt string"})
+    with pytest.raises(TableMismatch, match="n"):
+        ground.run(changed)
+    unpartitioned = make_pipeline(ground, table={"partition_by": []})
+    with pytest.raises(TableMismatch, match="partitioned by"):
+        ground.run(unpartitioned)
+
+
+def test_a_path_that_cannot_be_written_says_so(ground: Ground, topic: str) -> None:
+    (ground.home.root / "file").write_text("not a folder")
+    pipeline = make_pipeline(ground, table={"base_path": str(ground.home.root / "file" / "table")})
+    ground.send_rows(0, 5)
+    with pytest.raises(TableUnreachable, match="file/table"):
+        ground.run(pipeline)
+
+
+def committed_metadata(ground: Ground, instant: str) -> dict[str, str]:
+    from hudi import HudiTable
+
+    timeline = HudiTable(ground.base_path).get_timeline()
+    found = next(each for each in timeline.get_completed_commits() if each.timestamp == instant)
+    extra: dict[str, str] = json.loads(timeline.get_instant_metadata_in_json(found))["extraMetadata"]
+    return extra

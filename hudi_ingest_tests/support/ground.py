@@ -1,0 +1,119 @@
+"""What a test stands on: a pipeline file, a producer, the protocol over the real ports, and ways to look at the table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import yaml
+from confluent_kafka import Producer
+from hudi import HudiTable
+
+from hudi_ingest.config import Pipeline, load_pipeline
+from hudi_ingest.coordinator import observe, plan_next
+from hudi_ingest.home import Home
+from hudi_ingest.ingest import protocol_for, run_transaction
+from hudi_ingest.ledger import Ledger
+from hudi_ingest.model import CommitReceipt, TransactionPlan
+from hudi_ingest.spark import current_session
+from hudi_ingest.transaction import TransactionProtocol
+
+
+@dataclass
+class Ground:
+    """One test's names and places. `produced` is what the broker acknowledged: (partition, offset) → id."""
+
+    name: str
+    bootstrap_servers: str
+    home: Home
+    produced: dict[tuple[int, int], str] = field(default_factory=dict)
+    _ledgers: list[Ledger] = field(default_factory=list)
+
+    @property
+    def base_path(self) -> str:
+        return str(self.home.root / "table")
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        found = Ledger.open(self.home.ledger_url)
+        self._ledgers.append(found)
+        return found
+
+    @cached_property
+    def producer(self) -> Producer:
+        return Producer({"bootstrap.servers": self.bootstrap_servers, "linger.ms": 5, "log_level": 0})
+
+    def send(self, partition: int, values: Iterable[bytes | None], ids: Sequence[str] | None = None) -> None:
+        """Produces raw values to one partition and waits until they are acknowledged."""
+        for index, value in enumerate(values):
+            identifier = ids[index] if ids else ""
+
+            def delivered(error: object, message: Any, identifier: str = identifier) -> None:
+                assert error is None, error
+                if identifier:
+                    self.produced[message.partition(), message.offset()] = identifier
+
+            self.producer.produce(self.name, value, partition=partition, on_delivery=delivered)
+            self.producer.poll(0)
+        assert self.producer.flush(30) == 0
+
+    def send_rows(self, partition: int, count: int, start: int = 0) -> None:
+        """Produces `count` good records of the small pipeline, over three days."""
+        numbers = range(start, start + count)
+        ids = [f"{partition}-{number}" for number in numbers]
+        self.send(
+            partition,
+            [json.dumps({"id": i, "n": n, "dt": f"2026-01-0{n % 3 + 1}"}).encode() for i, n in zip(ids, numbers, strict=True)],
+            ids,
+        )
+
+    def plan(self, pipeline: Pipeline) -> TransactionPlan:
+        found = plan_next(pipeline, observe(pipeline), at_once=True)
+        assert isinstance(found, TransactionPlan), found
+        return found
+
+    def protocol(self, pipeline: Pipeline) -> TransactionProtocol:
+        return protocol_for(pipeline, self.ledger, current_session(self.home))
+
+    def run(self, pipeline: Pipeline) -> CommitReceipt:
+        return run_transaction(pipeline, home=self.home)
+
+    def rows(self) -> pa.Table:
+        """All rows, read by hudi-rs."""
+        return pa.Table.from_batches(HudiTable(self.base_path).read())
+
+    def data_files(self) -> list[Path]:
+        return sorted(Path(self.base_path).rglob("*.parquet"), key=str) if Path(self.base_path).exists() else []
+
+    def close(self) -> None:
+        for ledger in self._ledgers:
+            ledger.dispose()
+
+
+def write_pipeline(ground: Ground, name: str | None = None, file: str | None = None, **changes: Any) -> Path:
+    """A pipeline file of the ground's topic; `changes` replace whole keys of its blocks, as `table={"schema": …}`."""
+    settings: dict[str, Any] = {
+        "name": name or ground.name,
+        "source": {"bootstrap_servers": ground.bootstrap_servers, "topics": [ground.name], "format": "json"},
+        "table": {
+            "base_path": ground.base_path,
+            "schema": "id string, n long, dt string",
+            "partition_by": ["dt"],
+        },
+        "transaction": {"timeout_seconds": 120, "retry_delay_seconds": 1},
+    }
+    for block, change in changes.items():
+        settings[block] = {**settings[block], **change} if isinstance(change, Mapping) else change
+    path = ground.home.pipelines / (file or f"{settings['name']}.yaml")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump(settings))
+    return path
+
+
+def make_pipeline(ground: Ground, **changes: Any) -> Pipeline:
+    return load_pipeline(write_pipeline(ground, **changes))
