@@ -65,7 +65,7 @@ def demo(
     if as_json:
         _print_json({**asdict(found), "commits": result.commits, "seconds": round(result.seconds, 1)})
     else:
-        _out.print(
+        _say(
             f"{'exactly once' if found.exact else 'NOT exactly once'}: {found.rows:,} rows in {result.commits} commits, "
             f"{found.lost} lost, {found.duplicate} duplicate, {found.foreign} foreign; {result.seconds:.0f} s in all"
         )
@@ -87,14 +87,14 @@ def up(
     if as_json:
         _print_json(facts)
     else:
-        _out.print(f"Kafka      {stack.bootstrap_servers}\nDagster UI {stack.url}\nStop it with `hudi-ingest down`.")
+        _say(f"Kafka      {stack.bootstrap_servers}\nDagster UI {stack.url}\nStop it with `hudi-ingest down`.")
 
 
 @app.command()
 def down() -> None:
     """Stop the embedded stack; topics, tables and history stay in its home."""
     home = Home.from_environment()
-    _out.print("stopped" if bring_down(home, _progress) else f"nothing runs in {home.root}")
+    _say("stopped" if bring_down(home, _progress) else f"nothing runs in {home.root}")
 
 
 @app.command()
@@ -114,7 +114,7 @@ def validate(files: Annotated[list[Path], typer.Argument(metavar="FILE…")], as
         _print_json(problems)
     else:
         for file in (name for name, found in problems.items() if not found):
-            _out.print(f"{file}: ok", markup=False)
+            _say(f"{file}: ok")
     if any(problems.values()):
         raise typer.Exit(1)
 
@@ -127,7 +127,7 @@ def plan(pipeline: PipelineName, as_json: AsJson = False) -> None:
     if as_json:
         _print_json({"skip": planned.reason} if isinstance(planned, Skip) else planned.to_dict())
     else:
-        _out.print(f"nothing to do: {planned.reason}" if isinstance(planned, Skip) else plan_view(planned))
+        _say(f"nothing to do: {planned.reason}") if isinstance(planned, Skip) else _out.print(plan_view(planned))
 
 
 @app.command()
@@ -139,7 +139,7 @@ def run(pipeline: PipelineName, as_json: AsJson = False) -> None:
     home = Home.from_environment()
     planned = plan_next(found, observe(found), at_once=True)
     if isinstance(planned, Skip):
-        _print_json({"skip": planned.reason}) if as_json else _out.print(f"nothing to do: {planned.reason}")
+        _print_json({"skip": planned.reason}) if as_json else _say(f"nothing to do: {planned.reason}")
         return
     receipt = run_transaction(found, home=home, plan=planned, report=_progress)
     for warning in receipt.warnings:
@@ -157,7 +157,7 @@ def run(pipeline: PipelineName, as_json: AsJson = False) -> None:
             }
         )
     else:
-        _out.print(receipt_text(receipt), markup=False)
+        _say(receipt_text(receipt))
 
 
 @app.command()
@@ -208,6 +208,10 @@ def _pipeline(name: str) -> Pipeline:
 def _environment(home: Home) -> Mapping[str, str]:
     """This process's environment, and below it the running embedded stack's."""
     return {**stack_environment(home), **os.environ}
+
+
+def _say(line: str) -> None:
+    _out.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _progress(line: str) -> None:

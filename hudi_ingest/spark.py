@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,9 @@ from hudi_ingest.exceptions import EngineLost
 from hudi_ingest.home import Home
 
 _logger = logging.getLogger(__name__)
+_CANCEL_SECONDS = 0.2
+_GONE = (Py4JError, ConnectionError)
+"""What a call into a driver raises that is no more: it has nothing left to cancel or to reset."""
 _QUIET_SIZING = "-Djdk.attach.allowAttachSelf=true -Djol.skipHotspotSAAttach=true"
 """Hudi measures objects' sizes with a library that otherwise warns about what it may not attach to."""
 
@@ -154,20 +157,26 @@ def job_group(session: SparkSession, group: str, description: str, seconds: floa
     context = session.sparkContext
     context.cancelJobGroup(group)
     context.setJobGroup(group, description, interruptOnCancel=True)
-    expired = threading.Event()
+    expired, done = threading.Event(), threading.Event()
 
-    def cancel() -> None:
+    def watch() -> None:
+        if done.wait(max(0.0, seconds)):
+            return
         expired.set()
-        context.cancelJobGroup(group)
+        # A job may be submitted after the first cancellation, so it is repeated until the block is left.
+        with suppress(*_GONE):
+            while not done.wait(_CANCEL_SECONDS):
+                context.cancelJobGroup(group)
 
-    timer = threading.Timer(max(0.0, seconds), cancel)
-    timer.daemon = True
-    timer.start()
+    watcher = threading.Thread(target=watch, name=f"deadline of {group}", daemon=True)
+    watcher.start()
     try:
         yield expired
     finally:
-        timer.cancel()
-        context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+        done.set()
+        watcher.join()
+        with suppress(*_GONE):
+            context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
 
 
 def _answers(session: SparkSession) -> bool:

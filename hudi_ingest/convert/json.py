@@ -116,7 +116,7 @@ class _FastPath:
     - Each top-level value gives one row (objects and, wrongly, null) or an error. So each record gives at least one
       row, and when there are as many rows as records, each gives exactly one: that of the object it begins with.
 
-    The first value being an object also keeps the parser from a crash: it dereferences nothing on a leading null.
+    That the first value is an object also keeps the process alive: pyarrow crashes on a block that begins with null.
 
     Why a row's values are the exact path's: UTF-8 is verified before, escapes are verified by the parser, and each
     type's `Finish` checks what the parser lets pass (non-finite floats, decimals beyond the precision, years beyond

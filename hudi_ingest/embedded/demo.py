@@ -29,6 +29,7 @@ RECORDS_ONCE = 200_000
 PER_SECOND = 2_000
 ONCE_SECONDS = 900
 _REFRESH_SECONDS = 2.0
+_TELL_SECONDS = 10.0
 
 Report = Callable[[str], None]
 
@@ -95,12 +96,15 @@ def _begin(home: Home, settings: StackSettings, report: Report) -> tuple[Stack, 
 
 def _await_all_committed(pipeline: Pipeline, home: Home, began: float, report: Report) -> int:
     ledger = Ledger.open(home.ledger_url)
+    told, told_at = -1, began
     try:
         while True:
             status = _status(pipeline, ledger)
             if isinstance(status, PipelineStatus):
                 committed = sum(each.committed or 0 for each in status.partitions)
-                report(f"{committed:,} of {RECORDS_ONCE:,} committed in {status.sequence} commits")
+                if committed != told or time.monotonic() - told_at > _TELL_SECONDS:
+                    told, told_at = committed, time.monotonic()
+                    report(f"{told_at - began:.0f} s: {committed:,} of {RECORDS_ONCE:,} committed")
                 if committed == RECORDS_ONCE:
                     return status.sequence
             if time.monotonic() - began > ONCE_SECONDS:

@@ -89,6 +89,7 @@ def test_p1_tombstones_and_aborted_records_are_accounted(ground: Ground, pipelin
         for number in range(4):
             value = json.dumps({"id": f"x{number}", "n": number, "dt": "d"}).encode()
             transactional.produce(ground.name, value, partition=0)
+        transactional.flush(30)
         transactional.commit_transaction() if commit else transactional.abort_transaction()
     report = ground.run(pipeline).reports[0]
     # 3 rows, 2 tombstones, 4 aborted and a marker, 4 committed and a marker.
@@ -137,6 +138,7 @@ def test_k1_a_new_partition_is_picked_up_from_its_first_record(ground: Ground, p
     ground.run(pipeline)
     admin = AdminClient({"bootstrap.servers": ground.bootstrap_servers})
     admin.create_partitions([NewPartitions(ground.name, 3)])[ground.name].result(30)
+    ground.producer.list_topics(ground.name, timeout=30)
     ground.send_rows(2, 9)
     ground.run(pipeline)
     assert verify(ground.base_path, ground.produced).exact

@@ -1,0 +1,425 @@
+def load_pipeline(path: Path, environment: Mapping[str, str] = os.environ) -> Pipeline:
+    """The pipeline of one file. Raises ConfigError with all problems of the file."""
+    loaded = _load(path, environment)
+    if loaded.pipeline is None:
+        raise ConfigError(str(path), loaded.problems)
+    return loaded.pipeline
+
+
+def load_pipelines(folder: Path, environment: Mapping[str, str] = os.environ) -> tuple[Pipeline, ...]:
+    """The pipelines of all *.yaml and *.yml files of the folder, by file name. Raises ConfigError with all problems."""
+    loaded = _load_folder(folder, environment)
+    problems = [f"{each.path.name}: {problem}" for each in loaded for problem in each.problems]
+    problems += [problem for _, problem in _conflicts(loaded)]
+    if problems:
+        raise ConfigError(str(folder), problems)
+    return tuple(each.pipeline for each in loaded if each.pipeline is not None)
+
+
+def find_pipeline(folder: Path, name_or_path: str, environment: Mapping[str, str] = os.environ) -> Pipeline:
+    """The pipeline of a file, when a path is given (with a slash, or ending in .yaml or .yml), or of the folder by name.
+
+    Other files of the folder may be wrong, as long as they do not claim the same name or table. Raises ConfigError.
+    """
+    if "/" in name_or_path or os.sep in name_or_path or name_or_path.endswith((".yaml", ".yml")):
+        return load_pipeline(Path(name_or_path), environment)
+    loaded = _load_folder(folder, environment)
+    named = [each for each in loaded if each.name == name_or_path]
+    for each in named:
+        if each.pipeline is None:
+            raise ConfigError(str(each.path), each.problems)
+    conflicts = [text for paths, text in _conflicts(loaded) if any(each.path in paths for each in named)]
+    if conflicts:
+        raise ConfigError(str(folder), conflicts)
+    for each in named:
+        if each.pipeline is not None:
+            return each.pipeline
+    known = [each.name for each in loaded if each.name is not None]
+    shown = ", ".join(known) or "none; put a pipeline file there"
+    problem = f"no pipeline is called {_text(name_or_path)}; known: {shown}{_suggestion(name_or_path, known)}"
+    nameless = [f"{each.path.name}: {text}" for each in loaded if each.name is None for text in each.problems]
+    raise ConfigError(str(folder), [problem, *nameless])
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """What became of one file: a pipeline, or problems. A file with problems may still say its name."""
+
+    path: Path
+    name: str | None
+    pipeline: Pipeline | None
+    problems: tuple[str, ...] = ()
+
+
+def _load_folder(folder: Path, environment: Mapping[str, str]) -> list[_Loaded]:
+    try:
+        paths = sorted(each for each in folder.iterdir() if each.suffix in (".yaml", ".yml") and each.is_file())
+    except OSError as error:
+        why = f"the folder of pipeline files cannot be read: {error.strerror or error}"
+        raise ConfigError(str(folder), [f"{why}; create it, or set HUDI_INGEST_PIPELINES to another one"]) from None
+    return [_load(each, environment) for each in paths]
+
+
+def _load(path: Path, environment: Mapping[str, str]) -> _Loaded:
+    name: str | None = None
+    try:
+        document = _read(path, environment)
+        given = document.data.get("name") if isinstance(document.data, dict) else None
+        name = given if isinstance(given, str) else None
+        problems = list(document.problems)
+        if document.data is not None:
+            try:
+                pipeline = Pipeline.model_validate(document.data, context={"folder": path.parent})
+            except ValidationError as error:
+                problems += [line for each in error.errors(include_url=False) for line in _sentences(each, document)]
+            else:
+                if not problems:
+                    return _Loaded(path, name, pipeline)
+    except RecursionError:
+        problems = ["nested too deeply to be read; a pipeline file has no more than a few levels"]
+    return _Loaded(path, name, None, tuple(dict.fromkeys(problems)))
+
+
+def _conflicts(loaded: Iterable[_Loaded]) -> Iterator[tuple[tuple[Path, Path], str]]:
+    """Pairs of files whose pipelines cannot live together, and why."""
+    good = [(each.path, each.pipeline) for each in loaded if each.pipeline is not None]
+    for index, (path, pipeline) in enumerate(good):
+        for other_path, other in good[:index]:
+            files = f"{other_path.name} and {path.name}"
+            if pipeline.name == other.name:
+                yield (other_path, path), f"{files}: both have the name {pipeline.name}; rename one"
+            mine, its = (_same_store(each.table.base_path) for each in (pipeline, other))
+            if mine == its:
+                text = f"{files}: both have the table.base_path {pipeline.table.base_path}; a table has one pipeline"
+                yield (other_path, path), text
+            elif mine.startswith(its) or its.startswith(mine):
+                inner, outer = (pipeline, other) if mine.startswith(its) else (other, pipeline)
+                yield (
+                    (other_path, path),
+                    f"{files}: table.base_path {inner.table.base_path} is inside the table "
+                    f"{outer.table.base_path}; choose a folder beside it",
+                )
+
+
+def _same_store(base_path: str) -> str:
+    """s3 and s3a are two names of one store."""
+    return re.sub(r"^s3://", "s3a://", base_path) + "/"
+
+
+# ---- From the file to plain values
+
+
+@dataclass(slots=True)
+class _Document:
+    """A YAML file as plain values, and what is needed to speak about them."""
+
+    data: Any = None
+    """None when the file cannot be read at all; `problems` says why."""
+    problems: list[str] = field(default_factory=list)
+    broken: set[Place] = field(default_factory=set)
+    """Values that are no more than a stand-in, because their problem is already noted."""
+    written: dict[Place, str] = field(default_factory=dict)
+    """What the file says where YAML reads something other than text."""
+    lines: dict[Place, int] = field(default_factory=dict)
+    """Line of each key."""
+
+    def is_broken(self, place: Place) -> bool:
+        return any(place[: len(each)] == each for each in self.broken)
+
+
+class _Loader(yaml.SafeLoader):
+    """Leaves times as text, so that a pipeline file's own rules apply."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own attribute
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+def _read(path: Path, environment: Mapping[str, str]) -> _Document:
+    document = _Document()
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        document.problems.append("the file is not there; check the path, or list the folder")
+    except OSError as error:
+        document.problems.append(f"the file cannot be read: {error.strerror or error}")
+    except UnicodeDecodeError as error:
+        document.problems.append(f"the file is not UTF-8 text (byte {error.start + 1}); save it as UTF-8")
+    else:
+        _parse(text, environment, document)
+    return document
+
+
+def _parse(text: str, environment: Mapping[str, str], document: _Document) -> None:
+    try:
+        root = _compose(text)
+    except yaml.YAMLError as error:
+        document.problems.append(_syntax_problem(text, error))
+        return
+    builder = _Builder(environment, document)
+    data = None if root is None else builder.value(root, ())
+    if data is None and not document.problems:
+        document.problems.append("the file is empty; begin with `name:`, `source:` and `table:`")
+    elif not isinstance(data, dict) and not document.problems:
+        document.problems.append(f"the file must hold keys (name, source, table …); found {_kind(data)}")
+    elif isinstance(data, dict):
+        document.data = data
+
+
+def _compose(text: str) -> yaml.Node | None:
+    loader = _Loader(text)
+    try:
+        return loader.get_single_node()
+    finally:
+        loader.dispose()
+
+
+def _syntax_problem(text: str, error: yaml.YAMLError) -> str:
+    """PyYAML's message without its excerpt of the file and without quoted words: either may be a secret."""
+    if isinstance(error, yaml.reader.ReaderError):
+        line = text.count("\n", 0, error.position) + 1
+        return f"line {line}: character U+{error.character:04X} is not allowed in YAML; remove it"
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    words = str(getattr(error, "problem", None) or getattr(error, "context", None) or "cannot be read")
+    words = re.sub(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""", _harmless, words)
+    if mark is None:
+        return f"not YAML: {words}"
+    hint = ""
+    line_text = text.splitlines()[mark.line] if mark.line < len(text.splitlines()) else ""
+    if "${" in line_text:
+        hint = '; inside [ ] and { } put "${NAME}" in quotes'
+    elif "\\t" in words:
+        hint = "; indent with spaces, not with a tab"
+    return f"line {mark.line + 1}, column {mark.column + 1}: not YAML: {words}{hint}"
+
+
+def _harmless(quoted: re.Match[str]) -> str:
+    """A single sign, or one of PyYAML's own words like '<scalar>'."""
+    return quoted[0] if re.fullmatch(r"\\?.|<[a-z ]+>", quoted[0][1:-1]) else "****"
+
+
+class _Builder:
+    """Turns YAML nodes into plain values, with the environment's values put in, and notes what is wrong."""
+
+    _SCALARS: Mapping[str, Any] = {
+        "tag:yaml.org,2002:int": yaml.constructor.SafeConstructor.construct_yaml_int,
+        "tag:yaml.org,2002:float": yaml.constructor.SafeConstructor.construct_yaml_float,
+        "tag:yaml.org,2002:bool": yaml.constructor.SafeConstructor.construct_yaml_bool,
+    }
+
+    def __init__(self, environment: Mapping[str, str], document: _Document) -> None:
+        self._environment = environment
+        self._document = document
+        self._constructor = yaml.constructor.SafeConstructor()
+        self._seen: set[int] = set()
+
+    def value(self, node: yaml.Node, place: Place) -> Any:
+        if id(node) in self._seen:
+            return self._note(place, "anchors and aliases (& and *) are not supported; write the value out")
+        self._seen.add(id(node))
+        standard = {"map": yaml.MappingNode, "seq": yaml.SequenceNode}
+        for tag, kind in standard.items():
+            if isinstance(node, kind) and node.tag != f"tag:yaml.org,2002:{tag}":
+                return self._note(place, "YAML tags (!…) are not supported; remove it")
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, place)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.value(each, (*place, index)) for index, each in enumerate(node.value)]
+        return self._scalar(node, place)
+
+    def _mapping(self, node: yaml.MappingNode, place: Place) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            key = self._key(key_node, place, line)
+            if key is None:
+                continue
+            inner = (*place, key)
+            if key in found:
+                first = self._document.lines[inner]
+                text = f"{_shown(inner)}: the key is there twice, in line {first} and in line {line}; keep one"
+                self._document.problems.append(text)
+                continue
+            self._document.lines[inner] = line
+            found[key] = self.value(value_node, inner)
+        return found
+
+    def _key(self, node: yaml.Node, place: Place, line: int) -> str | None:
+        where = f"{_shown(place)}: " if place else ""
+        if not isinstance(node, yaml.ScalarNode):
+            self._document.problems.append(f"{where}line {line}: a key must be plain text; found {_node_kind(node)}")
+            return None
+        if node.tag in ("tag:yaml.org,2002:str", "tag:yaml.org,2002:int"):
+            return str(node.value)  # keys are text; the number of a Kafka partition too
+        if node.tag == "tag:yaml.org,2002:merge":
+            problem = "merge keys (<<) are not supported; write the keys out"
+        elif node.tag == "tag:yaml.org,2002:bool" and not _is_secret((*place, str(node.value))):
+            problem = f"YAML reads the key {node.value} as a boolean; put it in quotes"
+        else:
+            problem = "a key must be text; put it in quotes"
+        self._document.problems.append(f"{where}line {line}: {problem}")
+        return None
+
+    def _scalar(self, node: yaml.Node, place: Place) -> Any:
+        if node.tag in ("tag:yaml.org,2002:str", "tag:yaml.org,2002:value"):
+            return self._substituted(str(node.value), place)
+        self._document.written[place] = str(node.value)
+        if node.tag == "tag:yaml.org,2002:null":
+            return None
+        if node.tag not in self._SCALARS:
+            return self._note(place, "YAML tags (!…) are not supported; remove it")
+        value = self._construct(node)
+        if value is None:
+            return self._note(place, "not a value that YAML can read; put it in quotes")
+        return value
+
+    def _construct(self, node: yaml.Node) -> Any:
+        try:
+            return self._SCALARS[node.tag](self._constructor, node)
+        except (ValueError, KeyError, IndexError, OverflowError, yaml.YAMLError):
+            return None
+
+    def _substituted(self, text: str, place: Place) -> str:
+        def replace(found: re.Match[str]) -> str:
+            if found[0] == "$${":
+                return "${"
+            name, default = found["name"], found["default"]
+            if name is None:
+                self._note(
+                    place, "`${` begins no ${NAME} or ${NAME:-default}; complete it, or write $${ for a plain ${"
+                )
+                return ""
+            value = self._environment.get(name)
+            if default is not None:
+                return value or default
+            if value is None:
+                self._note(place, f"environment variable {name} is not set; set it or write ${{{name}:-default}}")
+                return ""
+            return value
+
+        pattern = r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}|\$\{"
+        return re.sub(pattern, replace, text)
+
+    def _note(self, place: Place, problem: str) -> None:
+        self._document.problems.append(f"{_shown(place)}: {problem}" if place else problem)
+        self._document.broken.add(place)
+
+
+def _node_kind(node: yaml.Node) -> str:
+    return "a list" if isinstance(node, yaml.SequenceNode) else "a mapping"
+
+
+# ---- From pydantic's errors to sentences
+
+_WHAT = {
+    "missing": "missing",
+    "literal_error": "not one of the allowed values",
+    "string_type": "must be text",
+    "path_type": "must be text",
+    "invalid_key": "keys must be text",
+    "tuple_type": "must be a list",
+    "model_type": "must be a mapping of keys",
+    "model_attributes_type": "must be a mapping of keys",
+    "string_pattern_mismatch": "not allowed",
+    "too_short": "must not be empty",
+    "string_too_short": "must not be empty",
+    "int_type": "must be a number",
+    "int_parsing": "must be a whole number",
+    "int_parsing_size": "too large",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "finite_number": "must be a finite number",
+    "greater_than": "too small",
+    "greater_than_equal": "too small",
+}
+
+
+def _sentences(error: ErrorDetails, document: _Document) -> Iterator[str]:
+    """One line for each problem in a pydantic error."""
+    place: Place = error["loc"]
+    if document.is_broken(place):
+        return
+    cause = error.get("ctx", {}).get("error")
+    if isinstance(cause, SchemaProblem):
+        yield from (f"{_shown(place)}: {problem}" for problem in cause.problems)
+    elif isinstance(cause, PlacedProblems):
+        for below, problem in cause.problems:
+            if not document.is_broken((*place, *below)):
+                yield f"{_shown((*place, *below))}: {problem}"
+    elif isinstance(cause, ValueError):
+        yield f"{_shown(place)}: {cause}"
+    elif error["type"] == "extra_forbidden":
+        model = _model_at(place[:-1]) or Pipeline
+        known = list(keys(model))
+        line = f" in line {document.lines[place]}" if place in document.lines else ""
+        suggestion = _suggestion(str(place[-1]), known)
+        yield f"{_shown(place)}: unknown key{line}; allowed: {', '.join(known)}{suggestion}"
+    else:
+        what = _WHAT.get(error["type"], "not allowed" if _is_secret(place) else error["msg"])
+        parts = [what]
+        if error["type"] != "missing":
+            parts.append(f"found {_found(error, place, document)}")
+        if may_be := _allowed_at(place):
+            parts.append(f"allowed: {may_be}")
+        yield f"{_shown(place)}: {'; '.join(parts)}"
+
+
+def _found(error: ErrorDetails, place: Place, document: _Document) -> str:
+    value = error["input"]
+    if _is_secret(place):
+        return "****" if value is not None else "nothing"
+    if error["type"] in ("model_type", "model_attributes_type"):
+        return _kind(value)  # a login may stand there
+    shown = _describe(value)
+    if isinstance(value, bool):
+        hint = "; put it in quotes" if error["type"] in ("string_type", "path_type", "literal_error") else ""
+        return f"{document.written.get(place, shown)}, which YAML reads as a boolean{hint}"
+    if isinstance(value, (int, float)) and error["type"] in ("string_type", "path_type"):
+        return f"the number {document.written.get(place, shown)[:60]}; put it in quotes"
+    return shown
+
+
+def _shown(place: Place) -> str:
+    """The dotted path, with list indexes. A key that may be a misplaced secret is shown as ****."""
+    text = "".join(
+        f"[{part}]" if isinstance(part, int) else ".****" if hidden else f".{part}" for part, _, hidden in _walk(place)
+    )
+    return text.lstrip(".") or "the file"
+
+
+def _is_secret(place: Place) -> bool:
+    return any(hidden or (info is not None and _names(info, SecretStr)) for _, info, hidden in _walk(place))
+
+
+def _walk(place: Place) -> Iterator[tuple[str | int, FieldInfo | None, bool]]:
+    """Each step of a place with its field, and whether it is an unknown key (or below one) beside a secret."""
+    model: type[BaseModel] | None = Pipeline
+    info: FieldInfo | None = None
+    hidden = False
+    for part in place:
+        if isinstance(part, str):
+            info = keys(model).get(part) if model is not None else None
+            hidden = hidden or (info is None and model is not None and _has_secrets(model))
+            model = nested_model(info) if info is not None else None
+        yield part, info, hidden
+
+
+def _has_secrets(model: type[BaseModel]) -> bool:
+    return any(_names(each, SecretStr) for each in model.model_fields.values())
+
+
+def _model_at(place: Place) -> type[BaseModel] | None:
+    steps = [*_walk(place)]
+    return Pipeline if not steps else nested_model(steps[-1][1]) if steps[-1][1] is not None else None
+
+
+def _allowed_at(place: Place) -> str:
+    steps = [*_walk(place)]
+    info = steps[-1][1] if steps else None
+    if info is None:
+        return ""
+    if isinstance(place[-1], int):  # an item of a list
+        return _type_in_words(get_args(info.annotation)[0])
+    return allowed(info)
