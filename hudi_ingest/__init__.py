@@ -1,6 +1,7 @@
 """Kafka topics into Apache Hudi tables, exactly once, coordinated by Dagster."""
 
-from hudi_ingest.config import Pipeline, load_pipeline
+from hudi_ingest.config import Pipeline
+from hudi_ingest.pipeline_file import load_pipeline
 
 __version__ = "0.1.0"
 

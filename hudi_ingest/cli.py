@@ -14,13 +14,14 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from hudi_ingest.config import Pipeline, find_pipeline, load_pipeline, load_pipelines
+from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import observe, plan_next
 from hudi_ingest.display import plan_view, receipt_text, status_view
 from hudi_ingest.embedded.stack import StackSettings, bring_down, bring_up, stack_environment
 from hudi_ingest.exceptions import ConfigError, IngestError
 from hudi_ingest.home import Home
 from hudi_ingest.ledger import Ledger
+from hudi_ingest.pipeline_file import find_pipeline, load_pipeline, load_pipelines
 from hudi_ingest.planning import Skip
 from hudi_ingest.status import pipeline_status
 

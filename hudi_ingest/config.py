@@ -1,7 +1,6 @@
-"""Pipeline files: their models, and the loader that reports every problem of a file at once.
+"""What a pipeline may be: the models that pipeline files are checked with, and the same models in words for people.
 
-Values may come from the environment by `${NAME}` or `${NAME:-default}`. No message shows a secret: neither a password
-nor what stands where a password may have been meant.
+pipeline_file.py reads the files.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import os
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime, timezone
+from datetime import datetime
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -28,6 +27,8 @@ from pydantic import (
     PrivateAttr,
     SecretStr,
     StringConstraints,
+    TypeAdapter,
+    ValidationError,
     ValidationInfo,
     field_validator,
 )
@@ -63,7 +64,7 @@ Seconds = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_no_boole
 def _legal_topic(value: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", value) or value in (".", ".."):
         may_be = "1 to 249 of the characters a-z, A-Z, 0-9, `.`, `_` and `-`, and not `.` or `..`"
-        raise ValueError(f"not a legal topic name; found {_text(value)}; allowed: {may_be}")
+        raise ValueError(f"not a legal topic name; found {quoted(value)}; allowed: {may_be}")
     return value
 
 
@@ -163,7 +164,7 @@ class KafkaSource(_Model):
         for each in servers:
             found = re.fullmatch(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})", each)
             if found is None or not 1 <= int(found[2]) <= 65535:
-                shown = "****" if "@" in value else _text(each)  # a login may stand before the @
+                shown = "****" if "@" in value else quoted(each)  # a login may stand before the @
                 raise ValueError(
                     f"not a broker's address; found {shown}; allowed: host:port with a port from 1 to 65535, several "
                     "separated by commas"
@@ -178,7 +179,7 @@ class KafkaSource(_Model):
         problems: list[tuple[Place, str]] = []
         for index, each in enumerate(value):
             if each in value[:index]:
-                problems.append(((index,), f"found {_text(each)} twice in the list; remove one"))
+                problems.append(((index,), f"found {quoted(each)} twice in the list; remove one"))
         if problems:
             raise PlacedProblems(problems)
         return value
@@ -194,34 +195,25 @@ class KafkaSource(_Model):
             return StartingTimestamp(timestamp=_starting_time(value["timestamp"]))
         if isinstance(value, Mapping):
             return _starting_map(value, info.data.get("topics"))
-        raise ValueError(f"found {_describe(value)}; allowed: {allowed(cls.model_fields['starting_offsets'])}")
+        raise ValueError(f"found {describe(value)}; allowed: {allowed(cls.model_fields['starting_offsets'])}")
+
+
+_TIME = TypeAdapter(datetime)
 
 
 def _starting_time(value: object) -> datetime:
-    found = value
-    if isinstance(value, str):
-        parts = re.fullmatch(
-            r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)(:\d\d)?(?:\.(\d{1,6}))?(?:(Z)|([+-]\d\d):?(\d\d))?",
-            value.strip(),
-            re.ASCII,
-        )
-        if parts is not None:
-            day, minute, second, fraction, zulu, hours, minutes = parts.groups()
-            zone = "+00:00" if zulu else f"{hours}:{minutes}" if hours else ""
-            try:
-                text = f"{day}T{minute}{second or ':00'}.{(fraction or '').ljust(6, '0')}{zone}"
-                found = datetime.fromisoformat(text)
-            except ValueError:
-                pass  # such as the 31st of June: reported below
-    if not isinstance(found, datetime):
-        problem = f"not a time; found {_describe(value)}; allowed: ISO 8601 with a zone, like 2026-01-31T00:00:00Z"
-    elif found.tzinfo is None:
-        problem = f"a time without a zone; found {_text(str(value))}; end it with Z or an offset like +02:00"
+    # pydantic alone would read a number as seconds since 1970, or as milliseconds.
+    written = isinstance(value, datetime) or (isinstance(value, str) and re.match(r"\d{4}-\d", value))
+    try:
+        found = _TIME.validate_python(value) if written else None
+    except ValidationError:
+        found = None
+    if found is not None and found.tzinfo is not None:
+        return found
+    if found is None:
+        problem = f"not a time; found {describe(value)}; allowed: ISO 8601 with a zone, like 2026-01-31T00:00:00Z"
     else:
-        try:
-            return found.astimezone(timezone.utc)
-        except OverflowError:
-            problem = f"a time out of range; found {_text(str(value))}"
+        problem = f"a time without a zone; found {quoted(str(value))}; end it with Z or an offset like +02:00"
     raise PlacedProblems([(("timestamp",), problem)])
 
 
@@ -231,22 +223,22 @@ def _starting_map(value: Mapping[Any, Any], topics: tuple[str, ...] | None) -> d
     for topic, partitions in ((str(key), below) for key, below in value.items()):
         if topics is not None and topic not in topics:
             shown = ", ".join(topics)
-            problems.append(((topic,), f"not a topic of source.topics; allowed: {shown}{_suggestion(topic, topics)}"))
+            problems.append(((topic,), f"not a topic of source.topics; allowed: {shown}{suggestion(topic, topics)}"))
         elif not isinstance(partitions, Mapping) or not partitions:
             problems.append(
-                ((topic,), f"found {_describe(partitions)}; allowed: {{partition: offset}}, like {{0: 120}}")
+                ((topic,), f"found {describe(partitions)}; allowed: {{partition: offset}}, like {{0: 120}}")
             )
         else:
             starts[topic] = {}
             for partition, offset in partitions.items():
                 number, start = _natural(partition), _natural(offset)
                 if number is None or number >= 2**31:
-                    found = _describe(partition)
+                    found = describe(partition)
                     problems.append(
                         ((topic, str(partition)), f"a partition is a whole number from 0 on; found {found}")
                     )
                 elif start is None or start >= 2**63:
-                    found = _describe(offset)
+                    found = describe(offset)
                     problems.append(((topic, str(partition)), f"an offset is a whole number from 0 on; found {found}"))
                 elif number in starts[topic]:
                     problems.append(((topic, str(partition)), f"partition {number} is there twice; remove one"))
@@ -323,7 +315,7 @@ class Table(_Model):
         if info.data.get("schema_", "wrong") is not None:
             raise ValueError("`schema` is there too; keep one of the two")
         if value.suffix != ".avsc":
-            raise ValueError(f"not an Avro schema file; found {_text(str(value))}; allowed: a path that ends in .avsc")
+            raise ValueError(f"not an Avro schema file; found {quoted(str(value))}; allowed: a path that ends in .avsc")
         path = _beside_the_file(value, info)
         parse_avsc(_read_text(path))
         return path
@@ -337,11 +329,11 @@ class Table(_Model):
         problems: list[tuple[Place, str]] = []
         for index, each in enumerate(value):
             if each in value[:index]:
-                problems.append(((index,), f"found {_text(each)} twice in the list; remove one"))
+                problems.append(((index,), f"found {quoted(each)} twice in the list; remove one"))
             elif each not in record.names:
                 columns = ", ".join(record.names)
                 text = (
-                    f"found {_text(each)}; allowed: a column of the schema ({columns}){_suggestion(each, record.names)}"
+                    f"found {quoted(each)}; allowed: a column of the schema ({columns}){suggestion(each, record.names)}"
                 )
                 problems.append(((index,), text))
             elif not _partitions(record.field(each).type):
@@ -401,7 +393,7 @@ def _normal_path(value: str) -> str:
     if not separator:
         scheme, authority, path = "", "", value
         if not path.startswith("/"):
-            raise ValueError(f"not an absolute path; found {_text(value)}; allowed: {may_be}")
+            raise ValueError(f"not an absolute path; found {quoted(value)}; allowed: {may_be}")
     else:
         scheme = scheme.lower()
         authority, slash, path = rest.partition("/")
@@ -409,21 +401,21 @@ def _normal_path(value: str) -> str:
         if "@" in authority:
             raise ValueError("must not hold a login; remove what is before the @, and give it to Spark's configuration")
         if scheme not in ("file", "s3a", "s3", "gs", "hdfs"):
-            raise ValueError(f"scheme not known; found {_text(value)}; allowed: {may_be}")
+            raise ValueError(f"scheme not known; found {quoted(value)}; allowed: {may_be}")
         if scheme == "file" and authority:
-            raise ValueError(f"a file: path has three slashes; found {_text(value)}; allowed: {may_be}")
+            raise ValueError(f"a file: path has three slashes; found {quoted(value)}; allowed: {may_be}")
         if scheme in ("s3a", "s3", "gs") and not authority:
-            raise ValueError(f"has no bucket; found {_text(value)}; allowed: {scheme}://bucket/folder")
+            raise ValueError(f"has no bucket; found {quoted(value)}; allowed: {scheme}://bucket/folder")
     if re.search(r"[*?{}\[\]\x00-\x1f\x7f]", value):
-        found = _text(value)
+        found = quoted(value)
         raise ValueError(
             f"holds a sign that readers take for a pattern; found {found}; allowed: a path without * ? {{ }} [ ]"
         )
     if {".", ".."} & set(path.split("/")):
-        raise ValueError(f"holds a . or .. folder; found {_text(value)}; write the path without")
+        raise ValueError(f"holds a . or .. folder; found {quoted(value)}; write the path without")
     path = posixpath.normpath("/" + path.strip("/"))
     if path == "/":
-        raise ValueError(f"names no folder; found {_text(value)}; allowed: {may_be}")
+        raise ValueError(f"names no folder; found {quoted(value)}; allowed: {may_be}")
     return path if scheme in ("", "file") else f"{scheme}://{authority}{path}"
 
 
@@ -523,7 +515,7 @@ def nested_model(info: FieldInfo) -> type[BaseModel] | None:
 def allowed(info: FieldInfo) -> str:
     """What a field's value may be, in words."""
     stated = _extra(info).get("allowed")
-    return str(stated) if stated else _type_in_words(info.annotation, info.metadata)
+    return str(stated) if stated else type_in_words(info.annotation, info.metadata)
 
 
 def default(info: FieldInfo) -> str | None:
@@ -540,6 +532,16 @@ def default(info: FieldInfo) -> str | None:
     return "none" if info.default is None else str(info.default)
 
 
+def is_secret(info: FieldInfo) -> bool:
+    """Whether no message may show the field's value."""
+    return any(each is SecretStr for each in _parts(info.annotation))
+
+
+def has_secrets(model: type[BaseModel]) -> bool:
+    """Whether a secret stands among the model's own fields."""
+    return any(is_secret(each) for each in model.model_fields.values())
+
+
 def _extra(info: FieldInfo) -> dict[str, Any]:
     return info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
 
@@ -551,21 +553,18 @@ def _parts(annotation: Any) -> Iterator[Any]:
         yield from _parts(each)
 
 
-def _names(info: FieldInfo, kind: type) -> bool:
-    return any(each is kind for each in _parts(info.annotation))
-
-
-def _type_in_words(annotation: Any, metadata: Iterable[Any] = ()) -> str:
+def type_in_words(annotation: Any, metadata: Iterable[Any] = ()) -> str:
+    """What a value of this type may be."""
     inner = get_args(annotation)
     if get_origin(annotation) is Annotated:
         extra = [each for given in inner[1:] for each in (given.metadata if isinstance(given, FieldInfo) else [given])]
-        return _type_in_words(inner[0], [*metadata, *extra])
+        return type_in_words(inner[0], [*metadata, *extra])
     if NoneType in inner:
-        return _type_in_words(next(each for each in inner if each is not NoneType), metadata)
+        return type_in_words(next(each for each in inner if each is not NoneType), metadata)
     if get_origin(annotation) is Literal:
         return " or ".join([", ".join(inner[:-1])] * (len(inner) > 1) + [inner[-1]])
     if get_origin(annotation) is tuple:
-        return f"a list of {_type_in_words(inner[0])}"
+        return f"a list of {type_in_words(inner[0])}"
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return f"a mapping with the keys {', '.join(keys(annotation))}"
     words = {int: "a whole number", float: "a number", str: "text", SecretStr: "text", Path: "a path"}[annotation]
@@ -577,31 +576,34 @@ def _type_in_words(annotation: Any, metadata: Iterable[Any] = ()) -> str:
     return words
 
 
-def _text(value: str) -> str:
+# ---- Values in words
+
+
+def quoted(value: str) -> str:
+    """A text as messages show it: in quotes, and not too long."""
     return repr(value if len(value) <= 60 else value[:57] + "…")
 
 
-def _describe(value: object) -> str:
+def describe(value: object) -> str:
+    """A value as messages show it."""
     if isinstance(value, str):
-        return _text(value)
+        return quoted(value)
     if isinstance(value, bool):
         return f"the boolean {str(value).lower()}"
-    if isinstance(value, float) or (isinstance(value, int) and abs(value) < 10**40):
-        return str(value)
-    return _kind(value)
+    return str(value) if isinstance(value, (int, float)) else kind_of(value)
 
 
-def _kind(value: object) -> str:
+def kind_of(value: object) -> str:
+    """What kind of value it is, without the value: it may be a secret."""
     if value is None:
         return "nothing"
-    for kind, name in ((bool, "a boolean"), (str, "text"), (Mapping, "a mapping"), ((list, tuple), "a list")):
+    for kind, name in ((bool, "a boolean"), (str, "text"), (Mapping, "a mapping"), ((int, float), "a number")):
         if isinstance(value, kind):
             return name
-    return "a number" if isinstance(value, (int, float)) else f"a {type(value).__name__}"
+    return "a list"
 
 
-def _suggestion(found: str, known: Iterable[str]) -> str:
+def suggestion(found: str, known: Iterable[str]) -> str:
+    """The end of a message: the known name that was probably meant, or nothing."""
     close = difflib.get_close_matches(found.lower(), [*known], n=1)
     return f"; did you mean {close[0]}?" if close else ""
-
-

@@ -1,3 +1,42 @@
+"""Reads pipeline files, and reports every problem of a file at once, each with its place.
+
+Values may come from the environment by `${NAME}` or `${NAME:-default}`. No message shows a secret: neither a password
+nor what stands where a password may have been meant.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from hudi_ingest.config import (
+    Pipeline,
+    Place,
+    PlacedProblems,
+    allowed,
+    describe,
+    has_secrets,
+    is_secret,
+    keys,
+    kind_of,
+    nested_model,
+    quoted,
+    suggestion,
+    type_in_words,
+)
+from hudi_ingest.exceptions import ConfigError
+from hudi_ingest.schema import SchemaProblem
+
+
 def load_pipeline(path: Path, environment: Mapping[str, str] = os.environ) -> Pipeline:
     """The pipeline of one file. Raises ConfigError with all problems of the file."""
     loaded = _load(path, environment)
@@ -21,7 +60,7 @@ def find_pipeline(folder: Path, name_or_path: str, environment: Mapping[str, str
 
     Other files of the folder may be wrong, as long as they do not claim the same name or table. Raises ConfigError.
     """
-    if "/" in name_or_path or os.sep in name_or_path or name_or_path.endswith((".yaml", ".yml")):
+    if "/" in name_or_path or name_or_path.endswith((".yaml", ".yml")):
         return load_pipeline(Path(name_or_path), environment)
     loaded = _load_folder(folder, environment)
     named = [each for each in loaded if each.name == name_or_path]
@@ -36,7 +75,7 @@ def find_pipeline(folder: Path, name_or_path: str, environment: Mapping[str, str
             return each.pipeline
     known = [each.name for each in loaded if each.name is not None]
     shown = ", ".join(known) or "none; put a pipeline file there"
-    problem = f"no pipeline is called {_text(name_or_path)}; known: {shown}{_suggestion(name_or_path, known)}"
+    problem = f"no pipeline is called {quoted(name_or_path)}; known: {shown}{suggestion(name_or_path, known)}"
     nameless = [f"{each.path.name}: {text}" for each in loaded if each.name is None for text in each.problems]
     raise ConfigError(str(folder), [problem, *nameless])
 
@@ -61,23 +100,19 @@ def _load_folder(folder: Path, environment: Mapping[str, str]) -> list[_Loaded]:
 
 
 def _load(path: Path, environment: Mapping[str, str]) -> _Loaded:
-    name: str | None = None
-    try:
-        document = _read(path, environment)
-        given = document.data.get("name") if isinstance(document.data, dict) else None
-        name = given if isinstance(given, str) else None
-        problems = list(document.problems)
-        if document.data is not None:
-            try:
-                pipeline = Pipeline.model_validate(document.data, context={"folder": path.parent})
-            except ValidationError as error:
-                problems += [line for each in error.errors(include_url=False) for line in _sentences(each, document)]
-            else:
-                if not problems:
-                    return _Loaded(path, name, pipeline)
-    except RecursionError:
-        problems = ["nested too deeply to be read; a pipeline file has no more than a few levels"]
-    return _Loaded(path, name, None, tuple(dict.fromkeys(problems)))
+    document = _read(path, environment)
+    given = document.data.get("name")
+    name = given if isinstance(given, str) else None
+    problems = document.problems
+    if document.data:
+        try:
+            pipeline = Pipeline.model_validate(document.data, context={"folder": path.parent})
+        except ValidationError as error:
+            problems += [line for each in error.errors(include_url=False) for line in _sentences(each, document)]
+        else:
+            if not problems:
+                return _Loaded(path, name, pipeline)
+    return _Loaded(path, name, None, tuple(problems))
 
 
 def _conflicts(loaded: Iterable[_Loaded]) -> Iterator[tuple[tuple[Path, Path], str]]:
@@ -108,13 +143,16 @@ def _same_store(base_path: str) -> str:
 
 # ---- From the file to plain values
 
+_TAG = "tag:yaml.org,2002:"
+_INT, _FLOAT, _BOOL, _NULL, _STR = (f"{_TAG}{kind}" for kind in ("int", "float", "bool", "null", "str"))
+
 
 @dataclass(slots=True)
 class _Document:
     """A YAML file as plain values, and what is needed to speak about them."""
 
-    data: Any = None
-    """None when the file cannot be read at all; `problems` says why."""
+    data: dict[str, Any] = field(default_factory=dict)
+    """Empty when the file cannot be read at all; `problems` says why."""
     problems: list[str] = field(default_factory=list)
     broken: set[Place] = field(default_factory=set)
     """Values that are no more than a stand-in, because their problem is already noted."""
@@ -128,10 +166,10 @@ class _Document:
 
 
 class _Loader(yaml.SafeLoader):
-    """Leaves times as text, so that a pipeline file's own rules apply."""
+    """Reads only numbers, booleans and null as something other than text."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own attribute
-        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+        first: [(tag, pattern) for tag, pattern in resolvers if tag in (_INT, _FLOAT, _BOOL, _NULL)]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
@@ -153,40 +191,30 @@ def _read(path: Path, environment: Mapping[str, str]) -> _Document:
 
 def _parse(text: str, environment: Mapping[str, str], document: _Document) -> None:
     try:
-        root = _compose(text)
-    except yaml.YAMLError as error:
+        root = yaml.compose(text, Loader=_Loader)
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        document.problems.append(f"line {line}: character U+{error.character:04X} is not allowed in YAML; remove it")
+        return
+    except yaml.MarkedYAMLError as error:
         document.problems.append(_syntax_problem(text, error))
         return
-    builder = _Builder(environment, document)
-    data = None if root is None else builder.value(root, ())
-    if data is None and not document.problems:
-        document.problems.append("the file is empty; begin with `name:`, `source:` and `table:`")
-    elif not isinstance(data, dict) and not document.problems:
-        document.problems.append(f"the file must hold keys (name, source, table …); found {_kind(data)}")
-    elif isinstance(data, dict):
+    data = None if root is None else _Builder(environment, document).value(root, ())
+    if isinstance(data, dict) and data:
         document.data = data
+    elif not document.problems and not data:
+        document.problems.append("the file is empty; begin with `name:`, `source:` and `table:`")
+    elif not document.problems:
+        document.problems.append(f"the file must hold keys (name, source, table …); found {kind_of(data)}")
 
 
-def _compose(text: str) -> yaml.Node | None:
-    loader = _Loader(text)
-    try:
-        return loader.get_single_node()
-    finally:
-        loader.dispose()
-
-
-def _syntax_problem(text: str, error: yaml.YAMLError) -> str:
+def _syntax_problem(text: str, error: yaml.MarkedYAMLError) -> str:
     """PyYAML's message without its excerpt of the file and without quoted words: either may be a secret."""
-    if isinstance(error, yaml.reader.ReaderError):
-        line = text.count("\n", 0, error.position) + 1
-        return f"line {line}: character U+{error.character:04X} is not allowed in YAML; remove it"
-    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-    words = str(getattr(error, "problem", None) or getattr(error, "context", None) or "cannot be read")
-    words = re.sub(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""", _harmless, words)
-    if mark is None:
-        return f"not YAML: {words}"
+    mark = error.problem_mark
+    assert mark is not None, "PyYAML marks every problem of the text"
+    words = re.sub(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""", _harmless, str(error.problem))
+    line_text = "".join(text.splitlines()[mark.line : mark.line + 1])
     hint = ""
-    line_text = text.splitlines()[mark.line] if mark.line < len(text.splitlines()) else ""
     if "${" in line_text:
         hint = '; inside [ ] and { } put "${NAME}" in quotes'
     elif "\\t" in words:
@@ -202,10 +230,11 @@ def _harmless(quoted: re.Match[str]) -> str:
 class _Builder:
     """Turns YAML nodes into plain values, with the environment's values put in, and notes what is wrong."""
 
-    _SCALARS: Mapping[str, Any] = {
-        "tag:yaml.org,2002:int": yaml.constructor.SafeConstructor.construct_yaml_int,
-        "tag:yaml.org,2002:float": yaml.constructor.SafeConstructor.construct_yaml_float,
-        "tag:yaml.org,2002:bool": yaml.constructor.SafeConstructor.construct_yaml_bool,
+    _CONSTRUCT: Mapping[str, Any] = {
+        _INT: yaml.constructor.SafeConstructor.construct_yaml_int,
+        _FLOAT: yaml.constructor.SafeConstructor.construct_yaml_float,
+        _BOOL: yaml.constructor.SafeConstructor.construct_yaml_bool,
+        _NULL: yaml.constructor.SafeConstructor.construct_yaml_null,
     }
 
     def __init__(self, environment: Mapping[str, str], document: _Document) -> None:
@@ -218,23 +247,25 @@ class _Builder:
         if id(node) in self._seen:
             return self._note(place, "anchors and aliases (& and *) are not supported; write the value out")
         self._seen.add(id(node))
-        standard = {"map": yaml.MappingNode, "seq": yaml.SequenceNode}
-        for tag, kind in standard.items():
-            if isinstance(node, kind) and node.tag != f"tag:yaml.org,2002:{tag}":
-                return self._note(place, "YAML tags (!…) are not supported; remove it")
-        if isinstance(node, yaml.MappingNode):
+        if isinstance(node, yaml.MappingNode) and node.tag == f"{_TAG}map":
             return self._mapping(node, place)
-        if isinstance(node, yaml.SequenceNode):
+        if isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":
             return [self.value(each, (*place, index)) for index, each in enumerate(node.value)]
-        return self._scalar(node, place)
+        if isinstance(node, yaml.ScalarNode) and node.tag == _STR:
+            return self._substituted(str(node.value), place)
+        if isinstance(node, yaml.ScalarNode) and node.tag in self._CONSTRUCT:
+            return self._constructed(node, place)
+        return self._note(place, "YAML tags (!…) are not supported; remove it")
 
     def _mapping(self, node: yaml.MappingNode, place: Place) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
-            key = self._key(key_node, place, line)
-            if key is None:
+            if not isinstance(key_node, yaml.ScalarNode):
+                where = f"{_shown(place)}: " if place else ""
+                self._document.problems.append(f"{where}line {line}: a key must be plain text")
                 continue
+            key = str(key_node.value)  # whatever YAML would read: keys are text, the number of a Kafka partition too
             inner = (*place, key)
             if key in found:
                 first = self._document.lines[inner]
@@ -245,40 +276,12 @@ class _Builder:
             found[key] = self.value(value_node, inner)
         return found
 
-    def _key(self, node: yaml.Node, place: Place, line: int) -> str | None:
-        where = f"{_shown(place)}: " if place else ""
-        if not isinstance(node, yaml.ScalarNode):
-            self._document.problems.append(f"{where}line {line}: a key must be plain text; found {_node_kind(node)}")
-            return None
-        if node.tag in ("tag:yaml.org,2002:str", "tag:yaml.org,2002:int"):
-            return str(node.value)  # keys are text; the number of a Kafka partition too
-        if node.tag == "tag:yaml.org,2002:merge":
-            problem = "merge keys (<<) are not supported; write the keys out"
-        elif node.tag == "tag:yaml.org,2002:bool" and not _is_secret((*place, str(node.value))):
-            problem = f"YAML reads the key {node.value} as a boolean; put it in quotes"
-        else:
-            problem = "a key must be text; put it in quotes"
-        self._document.problems.append(f"{where}line {line}: {problem}")
-        return None
-
-    def _scalar(self, node: yaml.Node, place: Place) -> Any:
-        if node.tag in ("tag:yaml.org,2002:str", "tag:yaml.org,2002:value"):
-            return self._substituted(str(node.value), place)
+    def _constructed(self, node: yaml.ScalarNode, place: Place) -> Any:
         self._document.written[place] = str(node.value)
-        if node.tag == "tag:yaml.org,2002:null":
-            return None
-        if node.tag not in self._SCALARS:
-            return self._note(place, "YAML tags (!…) are not supported; remove it")
-        value = self._construct(node)
-        if value is None:
-            return self._note(place, "not a value that YAML can read; put it in quotes")
-        return value
-
-    def _construct(self, node: yaml.Node) -> Any:
         try:
-            return self._SCALARS[node.tag](self._constructor, node)
-        except (ValueError, KeyError, IndexError, OverflowError, yaml.YAMLError):
-            return None
+            return self._CONSTRUCT[node.tag](self._constructor, node)
+        except (ValueError, KeyError, IndexError):
+            return self._note(place, "not a value that YAML can read; put it in quotes")
 
     def _substituted(self, text: str, place: Place) -> str:
         def replace(found: re.Match[str]) -> str:
@@ -306,10 +309,6 @@ class _Builder:
         self._document.broken.add(place)
 
 
-def _node_kind(node: yaml.Node) -> str:
-    return "a list" if isinstance(node, yaml.SequenceNode) else "a mapping"
-
-
 # ---- From pydantic's errors to sentences
 
 _WHAT = {
@@ -317,16 +316,13 @@ _WHAT = {
     "literal_error": "not one of the allowed values",
     "string_type": "must be text",
     "path_type": "must be text",
-    "invalid_key": "keys must be text",
     "tuple_type": "must be a list",
     "model_type": "must be a mapping of keys",
-    "model_attributes_type": "must be a mapping of keys",
     "string_pattern_mismatch": "not allowed",
     "too_short": "must not be empty",
     "string_too_short": "must not be empty",
     "int_type": "must be a number",
     "int_parsing": "must be a whole number",
-    "int_parsing_size": "too large",
     "int_from_float": "must be a whole number",
     "float_type": "must be a number",
     "float_parsing": "must be a number",
@@ -354,8 +350,8 @@ def _sentences(error: ErrorDetails, document: _Document) -> Iterator[str]:
         model = _model_at(place[:-1]) or Pipeline
         known = list(keys(model))
         line = f" in line {document.lines[place]}" if place in document.lines else ""
-        suggestion = _suggestion(str(place[-1]), known)
-        yield f"{_shown(place)}: unknown key{line}; allowed: {', '.join(known)}{suggestion}"
+        close = suggestion(str(place[-1]), known)
+        yield f"{_shown(place)}: unknown key{line}; allowed: {', '.join(known)}{close}"
     else:
         what = _WHAT.get(error["type"], "not allowed" if _is_secret(place) else error["msg"])
         parts = [what]
@@ -370,9 +366,9 @@ def _found(error: ErrorDetails, place: Place, document: _Document) -> str:
     value = error["input"]
     if _is_secret(place):
         return "****" if value is not None else "nothing"
-    if error["type"] in ("model_type", "model_attributes_type"):
-        return _kind(value)  # a login may stand there
-    shown = _describe(value)
+    if error["type"] == "model_type":
+        return kind_of(value)  # a login may stand there
+    shown = describe(value)
     if isinstance(value, bool):
         hint = "; put it in quotes" if error["type"] in ("string_type", "path_type", "literal_error") else ""
         return f"{document.written.get(place, shown)}, which YAML reads as a boolean{hint}"
@@ -390,7 +386,7 @@ def _shown(place: Place) -> str:
 
 
 def _is_secret(place: Place) -> bool:
-    return any(hidden or (info is not None and _names(info, SecretStr)) for _, info, hidden in _walk(place))
+    return any(hidden or (info is not None and is_secret(info)) for _, info, hidden in _walk(place))
 
 
 def _walk(place: Place) -> Iterator[tuple[str | int, FieldInfo | None, bool]]:
@@ -401,13 +397,9 @@ def _walk(place: Place) -> Iterator[tuple[str | int, FieldInfo | None, bool]]:
     for part in place:
         if isinstance(part, str):
             info = keys(model).get(part) if model is not None else None
-            hidden = hidden or (info is None and model is not None and _has_secrets(model))
+            hidden = hidden or (info is None and model is not None and has_secrets(model))
             model = nested_model(info) if info is not None else None
         yield part, info, hidden
-
-
-def _has_secrets(model: type[BaseModel]) -> bool:
-    return any(_names(each, SecretStr) for each in model.model_fields.values())
 
 
 def _model_at(place: Place) -> type[BaseModel] | None:
@@ -421,5 +413,5 @@ def _allowed_at(place: Place) -> str:
     if info is None:
         return ""
     if isinstance(place[-1], int):  # an item of a list
-        return _type_in_words(get_args(info.annotation)[0])
+        return type_in_words(get_args(info.annotation)[0])
     return allowed(info)

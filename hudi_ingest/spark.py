@@ -105,9 +105,23 @@ def own_session(
     builder = SparkSession.builder
     for key, value in {**options, **(more or {})}.items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    with _stdout_is_stderr():
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+@contextmanager
+def _stdout_is_stderr() -> Iterator[None]:
+    """A JVM started inside prints to stderr, so that it cannot mix its warnings into what a command prints as facts."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def prepare_environment() -> None:

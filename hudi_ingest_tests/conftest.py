@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from hudi_ingest.config import Pipeline, load_pipeline
+from hudi_ingest.config import Pipeline
 from hudi_ingest.embedded.broker import BrokerSettings, create_topic, start_broker
 from hudi_ingest.embedded.processes import free_port, stop
 from hudi_ingest.home import Home
+from hudi_ingest.pipeline_file import load_pipeline
 from hudi_ingest_tests.support.ground import Ground, write_pipeline
 
 SLOW = {"kafka", "spark", "e2e", "long"}

@@ -12,7 +12,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from hudi_ingest.config import Pipeline, find_pipeline
+from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import observe
 from hudi_ingest.display import status_view
 from hudi_ingest.embedded import webserver
@@ -23,6 +23,7 @@ from hudi_ingest.embedded.verification import Verification, verify
 from hudi_ingest.exceptions import EnvironmentProblem, IngestError, KafkaUnreachable, TableUnreachable
 from hudi_ingest.home import Home
 from hudi_ingest.ledger import Ledger
+from hudi_ingest.pipeline_file import find_pipeline
 from hudi_ingest.status import PipelineStatus, pipeline_status
 
 RECORDS_ONCE = 200_000

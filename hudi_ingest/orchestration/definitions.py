@@ -7,11 +7,12 @@ from typing import Any
 
 from dagster import AssetSelection, Definitions, define_asset_job, multiprocess_executor
 
-from hudi_ingest.config import Pipeline, load_pipelines
+from hudi_ingest.config import Pipeline
 from hudi_ingest.home import Home
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.sensor import coordinator_sensor
 from hudi_ingest.orchestration.table_asset import RESOURCES, table_asset, topic_assets
+from hudi_ingest.pipeline_file import load_pipelines
 
 START_SECONDS = 120
 """Time beyond a transaction's own timeout that a run may take for its processes to start and end."""

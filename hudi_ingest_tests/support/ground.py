@@ -14,12 +14,13 @@ import yaml
 from confluent_kafka import Producer
 from hudi import HudiTable
 
-from hudi_ingest.config import Pipeline, load_pipeline
+from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import observe, plan_next
 from hudi_ingest.home import Home
 from hudi_ingest.ingest import protocol_for, run_transaction
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.model import CommitReceipt, TransactionPlan
+from hudi_ingest.pipeline_file import load_pipeline
 from hudi_ingest.spark import current_session
 from hudi_ingest.transaction import TransactionProtocol
 

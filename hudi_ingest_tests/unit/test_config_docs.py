@@ -9,7 +9,8 @@ import yaml
 from pydantic import BaseModel
 
 from hudi_ingest import config_docs
-from hudi_ingest.config import Pipeline, keys, load_pipeline, nested_model
+from hudi_ingest.config import Pipeline, keys, nested_model
+from hudi_ingest.pipeline_file import load_pipeline
 
 pytestmark = pytest.mark.fast
 

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# engine-and-ops MEMORY: the Spark engine, and the code server in whose child processes Dagster's ops run.
+#
+# Ops find the engine by a file in HUDI_INGEST_HOME, check its process id and talk to it on 127.0.0.1: both must share a
+# filesystem, a pid namespace and a network namespace, which one container gives without more ado. When either ends, so
+# does the container, and Docker starts both anew.
+set -u
+
+hudi-ingest engine --memory "$1" &
+engine=$!
+dagster code-server start -h 0.0.0.0 -p 4000 -m hudi_ingest.orchestration.definitions --location-name hudi_ingest &
+code_server=$!
+
+end() {
+    kill -TERM "$engine" "$code_server" 2>/dev/null
+}
+trap end TERM INT
+
+wait -n "$engine" "$code_server"
+status=$?
+end
+wait
+exit "$status"
