@@ -191,7 +191,9 @@ def engine(master: Master = _DEFAULTS.master, memory: Memory = _DEFAULTS.driver_
 
 def main() -> None:
     """The entry point: errors of ours end in one message and exit code 1."""
-    logging.basicConfig(level=logging.ERROR, format="%(name)s: %(message)s")
+    # Others' loggers, py4j's above all, print tracebacks of errors that are caught and explained here.
+    logging.basicConfig(level=logging.CRITICAL, format="%(levelname)s: %(message)s")
+    logging.getLogger("hudi_ingest").setLevel(logging.WARNING)
     try:
         app()
     except IngestError as error:

@@ -69,7 +69,6 @@ _TYPES = f"""\
 | `binary` | `bytes`, `fixed` | bytes |
 | `date` | `int` with `date` | days |
 | `timestamp` | `long` with `timestamp-millis` or `timestamp-micros` | microseconds, UTC |
-| `timestamp_ntz` | `long` with `local-timestamp-millis` or `local-timestamp-micros` | microseconds without a zone |
 | `array<…>` | `array` | list |
 | `map<string,…>` | `map` | map with text keys |
 | `struct<…>` | `record` | struct |

@@ -43,15 +43,14 @@ _SIMPLE_DDL: Mapping[str, pa.DataType] = {
     "date": pa.date32(),
     "timestamp": TIMESTAMP,
     "timestamp_ltz": TIMESTAMP,
-    "timestamp_ntz": TIMESTAMP_NTZ,
 }
 DDL_TYPES = (
-    "boolean, int, long, float, double, decimal(p,s), string, varchar(n), binary, date, timestamp, timestamp_ntz, "
+    "boolean, int, long, float, double, decimal(p,s), string, varchar(n), binary, date, timestamp, "
     "array<…>, map<string,…>, struct<…>"
 )
 AVRO_TYPES = (
     "boolean, int, long, float, double, string, bytes, fixed, enum, record, array, map, a union of null and one type, and "
-    "the logical types decimal, date, timestamp-millis, timestamp-micros, local-timestamp-millis, local-timestamp-micros"
+    "the logical types decimal, date, timestamp-millis, timestamp-micros"
 )
 
 _WORD = re.compile(r"[^\W\d]\w*")
@@ -429,6 +428,8 @@ class _DdlParser:
         name = token.text.lower()
         if name in ("byte", "tinyint", "short", "smallint"):
             reason = "Hudi would store it as int; use `int`"
+        elif name == "timestamp_ntz":
+            reason = "hudi-rs, which reads tables here, cannot read it; use `timestamp`"
         elif name in ("array", "map", "struct"):
             reason = f"needs its types, like {name}<{ {'array': 'int', 'map': 'string,int', 'struct': 'a:int'}[name] }>"
         elif name in _SIMPLE_DDL:
@@ -521,8 +522,6 @@ _AVRO_LOGICAL: Mapping[tuple[str, str], pa.DataType] = {
     ("int", "date"): pa.date32(),
     ("long", "timestamp-millis"): TIMESTAMP,
     ("long", "timestamp-micros"): TIMESTAMP,
-    ("long", "local-timestamp-millis"): TIMESTAMP_NTZ,
-    ("long", "local-timestamp-micros"): TIMESTAMP_NTZ,
 }
 
 
@@ -633,8 +632,7 @@ class _AvroParser:
         return self._refuse(
             path,
             f"found logicalType {str(logical)[:60]} on {_avro_name(kind)}; allowed: decimal on bytes or fixed, date on "
-            "int, timestamp-millis, timestamp-micros, local-timestamp-millis and local-timestamp-micros on long; remove "
-            "the logicalType to read the plain type",
+            "int, timestamp-millis and timestamp-micros on long; remove the logicalType to read the plain type",
         )
 
     def _decimal(self, found: Mapping[str, Any], path: str, namespace: str) -> pa.DataType:

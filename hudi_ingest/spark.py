@@ -154,7 +154,7 @@ def attached_session(connection: EngineConnection) -> SparkSession:
 def current_session(home: Home, more: Mapping[str, str] | None = None) -> SparkSession:
     """This process's session if it has a live one, else the engine's, else a new one of its own with `more` settings."""
     active = SparkSession.getActiveSession()
-    if active is not None and _answers(active):
+    if active is not None and answers(active):
         return active
     _forget_dead_context()
     connection = EngineConnection.read(home.engine_file)
@@ -193,7 +193,8 @@ def job_group(session: SparkSession, group: str, description: str, seconds: floa
             context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
 
 
-def _answers(session: SparkSession) -> bool:
+def answers(session: SparkSession) -> bool:
+    """Whether the session's driver is there and not shutting down."""
     try:
         return not session.sparkContext._jsc.sc().isStopped()
     except (Py4JError, ConnectionError, OSError, AttributeError):

@@ -171,12 +171,19 @@ class TransactionProtocol:
         return self._tell_the_others(receipt)
 
     def abort(self, transaction: OpenTransaction, reason: str) -> None:
-        """Rolls the transaction back unless its commit has landed. Raises TableUnreachable, EngineLost."""
+        """Rolls the transaction back unless its commit has landed.
+
+        Raises nothing of ours: it runs while another error is on its way, and what cannot be rolled back now, because the
+        engine or the table is away, is rolled back by the next begin.
+        """
         plan = transaction.plan
-        with self.ledger.table_lock(self.pipeline.table.base_path):
-            if self.timeline.instant_of(self.pipeline.transaction_key, plan.transaction_id) is None:
-                self.instants.roll_back(transaction.instant)
-                self.ledger.mark_aborted(plan.transaction_id, reason)
+        try:
+            with self.ledger.table_lock(self.pipeline.table.base_path):
+                if self.timeline.instant_of(self.pipeline.transaction_key, plan.transaction_id) is None:
+                    self.instants.roll_back(transaction.instant)
+                    self.ledger.mark_aborted(plan.transaction_id, reason)
+        except IngestError as error:
+            _logger.warning("%s is not rolled back yet, the next begin does it: %s", plan.transaction_id, error)
 
     def _committed(self) -> CommittedState:
         return self.timeline.committed(self.pipeline.checkpoint_key)

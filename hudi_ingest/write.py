@@ -11,7 +11,7 @@ from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JError
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -23,12 +23,13 @@ from hudi_ingest.hudi.base_file import BaseFileLayout, BaseFileWriter, heartbeat
 from hudi_ingest.kafka import spark_options
 from hudi_ingest.model import BaseFile, OpenTransaction, Slice, SliceReport, TopicPartition
 from hudi_ingest.schema import TableSchema
-from hudi_ingest.spark import job_group
+from hudi_ingest.spark import answers, job_group
 from hudi_ingest.storage import TableStorage
 
 BATCH_BYTES = 8 * 1024 * 1024
 BATCH_ROWS = 50_000
 UNMEASURED_BATCH_ROWS = 5_000
+_SHUT_DOWN = "SparkContext was shut down"
 NAMED_BAD_RECORDS = 5
 """How many bad records a refusal names; all are counted."""
 
@@ -156,8 +157,11 @@ def _run(
         try:
             records = reader.load().select("topic", "partition", "offset", "timestamp", "value")
             rows = records.mapInArrow(partial(run_task, task), "report string").collect()
-        except (Py4JError, PySparkException, ConnectionError) as error:
-            raise _explained(error, expired.is_set(), pipeline, transaction, slices, task.storage) from error
+        except Exception as error:  # noqa: BLE001 - a dying driver breaks pyspark anywhere in its own error handling
+            gone = not answers(spark) or _SHUT_DOWN in _text(error)
+            if not gone and not isinstance(error, (Py4JError, PySparkException)):
+                raise
+            raise _explained(error, expired.is_set(), gone, pipeline, transaction, slices, task.storage) from error
     return [TaskReport.from_json(row.report) for row in rows]
 
 
@@ -284,6 +288,7 @@ def _refuse_bad_records(pipeline: Pipeline, found: Sequence[TaskReport]) -> None
 def _explained(
     error: Exception,
     expired: bool,
+    gone: bool,
     pipeline: Pipeline,
     transaction: OpenTransaction,
     slices: Sequence[Slice],
@@ -306,7 +311,15 @@ def _explained(
             f"{where}: instant {transaction.instant} is not open any more (rolled back or committed by another). "
             "Nothing of this attempt is visible; the next transaction reads the same offsets."
         )
-    return WriteIncomplete(f"{where}: the Spark job failed: {root_cause(str(error))}. Nothing of it is visible.")
+    return WriteIncomplete(f"{where}: the Spark job failed: {root_cause(_text(error))}. Nothing of it is visible.")
+
+
+def _text(error: Exception) -> str:
+    try:
+        return str(error)
+    except (Py4JError, ConnectionError, TypeError):
+        # A Java error asks the driver for its text.
+        return type(error).__name__
 
 
 def root_cause(text: str) -> str:
@@ -321,4 +334,4 @@ def root_cause(text: str) -> str:
         line for line in errors if line.split(":", 1)[0].split(".")[-1].endswith(("Error", "Fenced", "Incomplete"))
     ]
     causes = [line for line in errors if line.startswith("Caused by: ")]
-    return (python or causes or errors or lines or ["no text"])[-1].removeprefix("Caused by: ")[:500]
+    return (python or causes or errors or lines[:1] or ["no text"])[-1].removeprefix("Caused by: ")[:500]

@@ -80,7 +80,6 @@ def pipeline(ddl: str = "id string", **table: Any) -> Pipeline:
         ("date", pa.date32()),
         ("timestamp", UTC),
         ("timestamp_ltz", UTC),
-        ("timestamp_ntz", pa.timestamp("us")),
         ("array<int>", array(pa.int32())),
         ("map<string, long>", mapping(pa.int64())),
         ("struct<a: int, b string>", pa.struct([("a", pa.int32()), ("b", pa.string())])),
@@ -221,7 +220,6 @@ simple_types = st.sampled_from(
         pa.binary(),
         pa.date32(),
         UTC,
-        pa.timestamp("us"),
     ]
 ) | st.integers(1, 38).flatmap(lambda p: st.integers(0, p).map(lambda s: pa.decimal128(p, s)))
 names = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True)
@@ -361,8 +359,6 @@ def column(kind: object, name: str = "c") -> dict[str, Any]:
         ({"type": "int", "logicalType": "date"}, pa.date32()),
         ({"type": "long", "logicalType": "timestamp-millis"}, UTC),
         ({"type": "long", "logicalType": "timestamp-micros"}, UTC),
-        ({"type": "long", "logicalType": "local-timestamp-millis"}, pa.timestamp("us")),
-        ({"type": "long", "logicalType": "local-timestamp-micros"}, pa.timestamp("us")),
         ({"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}, pa.decimal128(10, 2)),
         ({"type": "bytes", "logicalType": "decimal", "precision": 10}, pa.decimal128(10, 0)),
         ({"type": "fixed", "name": "F", "size": 4, "logicalType": "decimal", "precision": 9}, pa.decimal128(9, 0)),
@@ -565,7 +561,6 @@ def _differences(there: str, wanted: str) -> tuple[str, ...]:
         ("s array<int>", "s array<long>", ("column s.element is int in the table and long in the pipeline",)),
         ("s map<string,int>", "s map<string,long>", ("column s.value is int in the table and long in the pipeline",)),
         ("s array<int>", "s int", ("column s is array<int> in the table and int in the pipeline",)),
-        ("t timestamp", "t timestamp_ntz", ("column t is timestamp in the table and timestamp_ntz in the pipeline",)),
     ],
 )
 def test_schema_differences(there: str, wanted: str, lines: tuple[str, ...] | None) -> None:

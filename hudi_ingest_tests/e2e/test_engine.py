@@ -1,0 +1,68 @@
+"""X7: the warm engine, and that work goes on without it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hudi_ingest.config import Pipeline
+from hudi_ingest.embedded.processes import ProcessRecord, start, stop
+from hudi_ingest.embedded.verification import verify
+from hudi_ingest.spark import EngineConnection
+from hudi_ingest_tests.support.command_line import COMMAND, environment, hudi_ingest
+from hudi_ingest_tests.support.ground import Ground
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.e2e]
+
+
+def wait_for(condition: Callable[[], object], what: str, seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.02)
+
+
+def start_engine(ground: Ground) -> ProcessRecord:
+    log = ground.home.root / "engine.log"
+    record = start("engine", [*COMMAND, "engine"], log=log, env=environment(ground.home))
+    wait_for(lambda: EngineConnection.read(ground.home.engine_file), f"the engine is ready, see {log}")
+    return record
+
+
+def test_an_engine_killed_while_an_op_runs_fails_it_clearly_and_the_retry_works(
+    ground: Ground, pipeline: Pipeline
+) -> None:
+    ground.send_rows(0, 5)
+    engine = start_engine(ground)
+    try:
+        assert ground.home.engine_file.stat().st_mode & 0o777 == 0o600, "the file holds the engine's secret"
+        first = hudi_ingest(ground.home, "run", pipeline.name)
+        assert first.returncode == 0, first.stderr
+        assert "Setting default log level" not in first.stderr, "it attached, and started no Spark of its own"
+        second = hudi_ingest(ground.home, "engine")
+        assert second.returncode == 1
+        assert "already serves" in second.stderr
+        ground.send_rows(0, 150_000, 5)
+        running = subprocess.Popen(
+            [*COMMAND, "run", pipeline.name], env=environment(ground.home), stderr=subprocess.PIPE, text=True
+        )
+        markers = Path(ground.base_path) / ".hoodie" / ".temp"
+        wait_for(lambda: list(markers.rglob("*.marker.CREATE")), "the op writes")
+        os.kill(engine.pid, signal.SIGKILL)
+        _, told = running.communicate(timeout=120)
+        assert running.returncode == 1
+        assert "the Spark driver went away" in told
+        assert "Traceback" not in told
+    finally:
+        stop([engine])
+    again = hudi_ingest(ground.home, "run", pipeline.name)
+    assert again.returncode == 0, again.stderr
+    found = verify(ground.base_path, ground.produced)
+    assert found.exact, found
+    assert found.rows == 150_005

@@ -1,0 +1,69 @@
+"""K7: the commands that need no JVM, as a user types them."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from hudi_ingest.config import Pipeline
+from hudi_ingest.embedded.processes import free_port
+from hudi_ingest_tests.support.command_line import hudi_ingest
+from hudi_ingest_tests.support.ground import Ground, write_pipeline
+
+pytestmark = pytest.mark.kafka
+
+
+def test_validate_names_every_problem_and_exits_1(ground: Ground, pipeline: Pipeline) -> None:
+    good = ground.home.pipelines / f"{pipeline.name}.yaml"
+    bad = write_pipeline(ground, name="not a name", file="bad.yaml", transaction={"max_records": 0, "max_recodrs": 1})
+    found = hudi_ingest(ground.home, "validate", str(good), str(bad))
+    assert found.returncode == 1
+    assert f"{good}: ok" in found.stdout
+    for place in ("name", "transaction.max_records", "transaction.max_recodrs"):
+        assert place in found.stderr
+    assert "Traceback" not in found.stderr
+    assert hudi_ingest(ground.home, "validate", str(good)).returncode == 0
+    assert hudi_ingest(ground.home, "validate").returncode == 2
+
+
+def test_plan_and_status_speak_json(ground: Ground, pipeline: Pipeline) -> None:
+    ground.send_rows(0, 3)
+    planned = hudi_ingest(ground.home, "plan", pipeline.name, "--json")
+    assert planned.returncode == 0, planned.stderr
+    assert [each["end"] for each in json.loads(planned.stdout)["slices"]] == [3, 0]
+    shown = hudi_ingest(ground.home, "status", "--json")
+    assert json.loads(shown.stdout)[0]["lag"] == 3
+    assert "committed" in hudi_ingest(ground.home, "status").stdout
+
+
+def test_an_unreachable_broker_ends_run_with_1_within_15_seconds(ground: Ground, topic: str) -> None:
+    path = write_pipeline(ground, source={"bootstrap_servers": f"127.0.0.1:{free_port()}"})
+    began = time.monotonic()
+    found = hudi_ingest(ground.home, "run", str(path))
+    assert found.returncode == 1
+    assert time.monotonic() - began < 15
+    assert "Check source.bootstrap_servers" in found.stderr
+    assert "Traceback" not in found.stderr
+
+
+def test_an_unknown_pipeline_names_the_known_ones(ground: Ground, pipeline: Pipeline) -> None:
+    found = hudi_ingest(ground.home, "plan", "nobody")
+    assert found.returncode == 1
+    assert pipeline.name in found.stderr
+
+
+def test_two_pipelines_of_one_table_are_refused(ground: Ground, pipeline: Pipeline) -> None:
+    write_pipeline(ground, name="other")
+    found = hudi_ingest(ground.home, "status")
+    assert found.returncode == 1
+    assert "table" in found.stderr
+    assert f"{pipeline.name}.yaml" in found.stderr
+    assert "other.yaml" in found.stderr
+
+
+def test_down_without_a_stack_is_fine(ground: Ground) -> None:
+    found = hudi_ingest(ground.home, "down")
+    assert found.returncode == 0
+    assert "nothing runs" in found.stdout

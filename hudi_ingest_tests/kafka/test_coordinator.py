@@ -1,0 +1,120 @@
+"""The coordinator on a real broker, without a JVM: plans, reasons, and how fast a tick is."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from dagster import DagsterInstance, DagsterRunStatus, RunRequest, SkipReason
+from dagster._core.storage.dagster_run import DagsterRun
+
+from hudi_ingest.config import Pipeline
+from hudi_ingest.coordinator import observe, plan_next
+from hudi_ingest.exceptions import OffsetsLost, TopicMissing
+from hudi_ingest.kafka import KafkaCluster
+from hudi_ingest.model import TopicPartition, TransactionPlan
+from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.sensor import tick
+from hudi_ingest_tests.support.ground import Ground, make_pipeline
+
+pytestmark = pytest.mark.kafka
+
+
+def now() -> datetime:
+    return datetime.now(timezone.utc)
+
+
+def test_x1_a_tick_requests_one_run_with_every_slice(ground: Ground, pipeline: Pipeline) -> None:
+    ground.send_rows(0, 3)
+    with DagsterInstance.ephemeral() as instance:
+        tick(pipeline, instance, now())
+        began = time.monotonic()
+        request = tick(pipeline, instance, now())
+        seconds = time.monotonic() - began
+    assert isinstance(request, RunRequest)
+    shown = request.run_config["ops"][pipeline.name]["ops"]["begin"]["config"]["slices"]
+    assert [(each["partition"], each["start"], each["end"]) for each in shown] == [(0, 0, 3), (1, 0, 0)]
+    assert request.run_key == f"{pipeline.name}.1.0"
+    assert request.tags[tags.SEQUENCE] == "1"
+    assert seconds < 1, "well under a second, or sixty pipelines would fill the daemon's minute"
+
+
+def test_failed_runs_change_the_run_key_and_are_backed_off(ground: Ground, pipeline: Pipeline) -> None:
+    ground.send_rows(0, 3)
+    run_tags = {tags.PIPELINE: pipeline.name, tags.SEQUENCE: "1"}
+    with DagsterInstance.ephemeral() as instance:
+        for number in range(2):
+            failed = DagsterRun(job_name="any", status=DagsterRunStatus.STARTED, tags=run_tags)
+            instance.add_run(failed)
+            instance.report_run_failed(failed)
+            found = tick(pipeline, instance, now() + timedelta(seconds=1))
+            if number == 0:
+                assert isinstance(found, RunRequest)
+                assert found.run_key == f"{pipeline.name}.1.1"
+        assert isinstance(found, SkipReason)
+        assert "the last 2 runs of this transaction failed" in str(found.skip_message)
+        later = tick(pipeline, instance, now() + timedelta(hours=1))
+        assert isinstance(later, RunRequest)
+        assert later.run_key == f"{pipeline.name}.1.2"
+
+
+def test_nothing_new_is_a_reason_and_a_missing_topic_an_error(ground: Ground, pipeline: Pipeline) -> None:
+    with DagsterInstance.ephemeral() as instance:
+        found = tick(pipeline, instance, now())
+        assert isinstance(found, SkipReason)
+        assert "no new records" in str(found.skip_message)
+        missing = make_pipeline(ground, source={"topics": ["nowhere"]})
+        with pytest.raises(TopicMissing, match=r"topic nowhere is not on the broker.*Create it"):
+            tick(missing, instance, now())
+
+
+def test_starting_offsets_latest_timestamp_and_map(ground: Ground, topic: str) -> None:
+    ground.send_rows(0, 5)
+    ground.send_rows(1, 5)
+    moment = now() + timedelta(seconds=0.05)
+    while now() < moment:
+        ground.producer.poll(0.01)
+    ground.send_rows(0, 2, 5)
+
+    def starts(policy: object) -> list[int]:
+        pipeline = make_pipeline(ground, source={"starting_offsets": policy})
+        return [each for _, each in sorted(observe(pipeline).starts.items())]
+
+    assert starts("earliest") == [0, 0]
+    assert starts("latest") == [7, 5]
+    assert starts({"timestamp": moment.isoformat()}) == [5, 5]
+    assert starts({topic: {0: 3}}) == [3, 0]
+
+
+def test_p6_truncation_before_the_first_commit_is_not_a_loss(ground: Ground, pipeline: Pipeline) -> None:
+    from confluent_kafka import TopicPartition as KafkaTopicPartition
+    from confluent_kafka.admin import AdminClient
+
+    ground.send_rows(0, 10)
+    admin = AdminClient({"bootstrap.servers": ground.bootstrap_servers})
+    for each in admin.delete_records([KafkaTopicPartition(ground.name, 0, 4)]).values():
+        each.result(30)
+    plan = plan_next(pipeline, observe(pipeline), at_once=True)
+    assert isinstance(plan, TransactionPlan)
+    assert (plan.slices[0].start, plan.slices[0].end) == (4, 10)
+
+
+def test_r8_group_offsets_are_set_and_read(ground: Ground, pipeline: Pipeline) -> None:
+    ground.send_rows(0, 3)
+    cluster = KafkaCluster(pipeline.source)
+    wanted = {TopicPartition(ground.name, 0): 2, TopicPartition(ground.name, 1): 0}
+    cluster.commit_group_offsets(pipeline.group_id, wanted)
+    assert cluster.group_offsets(pipeline.group_id) == wanted
+
+
+def test_p6_a_committed_offset_that_the_broker_lost_fails_the_tick_loudly(ground: Ground, pipeline: Pipeline) -> None:
+
+    from hudi_ingest.hudi.timeline import CommittedState
+    from hudi_ingest.model import Checkpoint
+
+    ground.send_rows(0, 3)
+    situation = observe(pipeline)
+    ahead = CommittedState(True, Checkpoint(4, "t", {TopicPartition(ground.name, 0): 50}))
+    with pytest.raises(OffsetsLost, match=f"{ground.name}:0"):
+        plan_next(pipeline, type(situation)(ahead, situation.watermarks, situation.first), at_once=True)

@@ -1,0 +1,71 @@
+"""The coordinator's decisions that need no broker, and that a dead broker is a reason and not a run."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+from dagster import DagsterInstance, DagsterRunStatus, SkipReason
+from dagster._core.storage.dagster_run import DagsterRun
+
+from hudi_ingest.config import Pipeline
+from hudi_ingest.embedded.processes import free_port
+from hudi_ingest.home import Home
+from hudi_ingest.model import Slice, TransactionPlan
+from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.run_config import BeginConfig, run_config
+from hudi_ingest.orchestration.sensor import LONGEST_BACKOFF_SECONDS, backoff_seconds, tick
+from hudi_ingest.orchestration.table_asset import mapping_keys
+from hudi_ingest_tests.support.ground import Ground, make_pipeline
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Pipeline:
+    home = Home(root=tmp_path, pipelines=tmp_path / "pipelines", ledger_url=f"sqlite:///{tmp_path / 'ledger.db'}")
+    nobody = f"127.0.0.1:{free_port()}"
+    return make_pipeline(Ground("orders", nobody, home), source={"request_timeout_seconds": 2})
+
+
+def test_an_unreachable_broker_is_a_skip_with_the_reason(pipeline: Pipeline) -> None:
+    began = time.monotonic()
+    with DagsterInstance.ephemeral() as instance:
+        found = tick(pipeline, instance, datetime.now(timezone.utc))
+    assert isinstance(found, SkipReason)
+    assert pipeline.source.bootstrap_servers in str(found.skip_message)
+    assert "Check source.bootstrap_servers" in str(found.skip_message)
+    assert time.monotonic() - began < 15
+
+
+@pytest.mark.parametrize("status", [DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING])
+def test_f1_while_a_run_is_in_flight_no_other_is_launched(pipeline: Pipeline, status: DagsterRunStatus) -> None:
+    with DagsterInstance.ephemeral() as instance:
+        run_tags = {tags.PIPELINE: "orders", tags.TRANSACTION: "orders-000007-abc"}
+        instance.add_run(DagsterRun(job_name="orders_transaction", status=status, tags=run_tags))
+        found = tick(pipeline, instance, datetime.now(timezone.utc))
+    assert isinstance(found, SkipReason)
+    assert "orders-000007-abc" in str(found.skip_message)
+
+
+def test_backoff_grows_and_is_bounded() -> None:
+    waits = [backoff_seconds(failures, 60) for failures in range(8)]
+    assert waits == [0, 0, 60, 120, 240, 480, 900, 900]
+    assert backoff_seconds(10**6, 60) == LONGEST_BACKOFF_SECONDS
+
+
+def test_x1_the_run_config_shows_the_whole_plan_and_gives_it_back(pipeline: Pipeline) -> None:
+    plan = TransactionPlan("orders", "orders-000003-ab", 3, (Slice("orders", 0, 5, 9), Slice("orders", 1, 2, 2)))
+    shown = run_config(pipeline, plan)["ops"]["orders"]["ops"]["begin"]["config"]
+    assert shown["slices"][0] == {"topic": "orders", "partition": 0, "start": 5, "end": 9}
+    assert BeginConfig(**shown).plan("orders") == plan
+    assert BeginConfig().plan("orders") is None
+
+
+def test_mapped_ops_are_named_after_their_partitions() -> None:
+    def one(topic: str, partition: int) -> tuple[Slice, ...]:
+        return (Slice(topic, partition, 0, 1),)
+
+    assert mapping_keys([one("orders.eu-1", 0), one("orders.eu-1", 1)]) == ["orders_eu_1_0", "orders_eu_1_1"]
+    assert mapping_keys([one("a.b", 0), one("a_b", 0)]) == ["a_b_0__0", "a_b_0__1"]
+    assert mapping_keys([one("a", 0) + one("a", 1), one("a", 2)]) == ["group_0", "a_2"]
