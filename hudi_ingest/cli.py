@@ -114,8 +114,8 @@ def validate(files: Annotated[list[Path], typer.Argument(metavar="FILE…")], as
     if as_json:
         _print_json(problems)
     else:
-        for file in (name for name, found in problems.items() if not found):
-            _say(f"{file}: ok")
+        for name in (name for name, found in problems.items() if not found):
+            _say(f"{name}: ok")
     if any(problems.values()):
         raise typer.Exit(1)
 

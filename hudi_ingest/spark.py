@@ -190,7 +190,7 @@ def job_group(session: SparkSession, group: str, description: str, seconds: floa
         done.set()
         watcher.join()
         with suppress(*_GONE):
-            context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+            context.setLocalProperty("spark.jobGroup.id", None)
 
 
 def answers(session: SparkSession) -> bool:

@@ -26,7 +26,7 @@ class TableStorage:
         return (TableStorage, (self.base_path,))
 
     def exists(self, path: str) -> bool:
-        return self._info(path).type != pafs.FileType.NotFound
+        return bool(self._info(path).type != pafs.FileType.NotFound)
 
     def size(self, path: str) -> int:
         """Bytes of a file. Raises FileNotFoundError."""

@@ -157,7 +157,7 @@ def _run(
         try:
             records = reader.load().select("topic", "partition", "offset", "timestamp", "value")
             rows = records.mapInArrow(partial(run_task, task), "report string").collect()
-        except Exception as error:  # noqa: BLE001 - a dying driver breaks pyspark anywhere in its own error handling
+        except Exception as error:
             gone = not answers(spark) or _SHUT_DOWN in _text(error)
             if not gone and not isinstance(error, (Py4JError, PySparkException)):
                 raise
@@ -301,7 +301,7 @@ def _explained(
             "cancelled and the instant will be rolled back. The next transaction reads the same offsets. Raise "
             "transaction.timeout_seconds or lower transaction.max_records."
         )
-    if (isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)) or isinstance(error, ConnectionError):
+    if gone:
         return EngineLost(
             f"{where}: the Spark driver went away while the op ran ({type(error).__name__}). Nothing of this attempt is "
             "visible; it is tried again. If the engine stays away, start it with `hudi-ingest up` or `hudi-ingest engine`."

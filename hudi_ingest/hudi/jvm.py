@@ -276,7 +276,7 @@ class _errors:
 
 
 def _java_messages(error: Any) -> list[str]:
-    chain = []
+    chain: list[str] = []
     while error is not None and len(chain) < 10:
         chain.append(f"{error.getClass().getSimpleName()}: {error.getMessage()}")
         error = error.getCause()

@@ -32,7 +32,7 @@ from dagster import (
     TableSchema,
     op,
 )
-from dagster._core.definitions.dependency import DynamicCollectDependencyDefinition
+from dagster._core.definitions.dependency import DynamicCollectDependencyDefinition, IDependencyDefinition
 
 from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import observe, plan_next
@@ -99,21 +99,22 @@ def _transaction_graph(pipeline: Pipeline) -> GraphDefinition:
     begin, write, commit = _begin_op(pipeline), _write_op(pipeline), _commit_op(pipeline)
     topics = [_topic_input(index) for index in range(len(pipeline.source.topics))]
     opened = DependencyDefinition(BEGIN, "transaction")
+    dependencies: dict[NodeInvocation, dict[str, IDependencyDefinition]] = {
+        NodeInvocation(begin.name, alias=BEGIN): {},
+        NodeInvocation(write.name, alias=WRITE): {
+            "transaction": opened,
+            "slices": DependencyDefinition(BEGIN, "slices"),
+        },
+        NodeInvocation(commit.name, alias=COMMIT): {
+            "transaction": opened,
+            "reports": DynamicCollectDependencyDefinition(WRITE, "result"),
+        },
+    }
     return GraphDefinition(
         name=pipeline.name,
         description=_description(pipeline),
         node_defs=[begin, write, commit],
-        dependencies={
-            NodeInvocation(begin.name, alias=BEGIN): {},
-            NodeInvocation(write.name, alias=WRITE): {
-                "transaction": opened,
-                "slices": DependencyDefinition(BEGIN, "slices"),
-            },
-            NodeInvocation(commit.name, alias=COMMIT): {
-                "transaction": opened,
-                "reports": DynamicCollectDependencyDefinition(WRITE, "result"),
-            },
-        },
+        dependencies=dependencies,
         input_mappings=[
             InputMapping(graph_input_name=topic, mapped_node_name=BEGIN, mapped_node_input_name=topic)
             for topic in topics

@@ -128,14 +128,26 @@ def test_topic_and_timestamp_columns_can_be_switched_off(ground: Ground, topic: 
     assert names == ["_kafka_partition", "_kafka_offset"]
 
 
-AWKWARD = ["a/b", "x=1", "50%", "line\nbreak", "", None, "🙂 ü", "../up", "a:b", "__HIVE_DEFAULT_PARTITION__", "z" * 200]
+AWKWARD = [
+    "a/b",
+    "x=1",
+    "50%",
+    "line\nbreak",
+    "",
+    None,
+    "🙂 ü",
+    "../up",
+    "a:b",
+    "__HIVE_DEFAULT_PARTITION__",
+    "z" * 200,
+]
 
 
 def test_h4_awkward_partition_values_stay_in_their_folders_and_read_back(ground: Ground, topic: str) -> None:
     pipeline = make_pipeline(ground)
     ground.send(0, [json.dumps({"id": str(n), "n": n, "dt": value}).encode() for n, value in enumerate(AWKWARD)])
     ground.run(pipeline)
-    expected = {n: value for n, value in enumerate(AWKWARD)}
+    expected = dict(enumerate(AWKWARD))
     assert {row["n"]: row["dt"] for row in ground.rows().to_pylist()} == expected
     spark = current_session(ground.home)
     found = {row.n: row.dt for row in spark.read.format("hudi").load(ground.base_path).select("n", "dt").collect()}

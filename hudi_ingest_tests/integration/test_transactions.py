@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from datetime import datetime, timedelta, timezone
 
@@ -46,7 +47,7 @@ def test_p1_p2_r6_r8_successive_transactions_lose_and_repeat_nothing(ground: Gro
     found = verify(ground.base_path, ground.produced)
     assert found.exact, found
     assert found.rows == 921
-    for before, after in zip(receipts, receipts[1:], strict=False):
+    for before, after in itertools.pairwise(receipts):
         assert [each.end for each in before.plan.slices] == [each.start for each in after.plan.slices]
     situation = observe(pipeline)
     checkpoint = situation.committed.checkpoint
@@ -82,7 +83,9 @@ def test_the_commit_tells_hudi_streamer_where_to_go_on(ground: Ground, pipeline:
 def test_p1_tombstones_and_aborted_records_are_accounted(ground: Ground, pipeline: Pipeline) -> None:
     ground.send_rows(0, 3)
     ground.send(0, [None, None])
-    transactional = Producer({"bootstrap.servers": ground.bootstrap_servers, "transactional.id": ground.name, "log_level": 0})
+    transactional = Producer(
+        {"bootstrap.servers": ground.bootstrap_servers, "transactional.id": ground.name, "log_level": 0}
+    )
     transactional.init_transactions()
     for commit in (False, True):
         transactional.begin_transaction()

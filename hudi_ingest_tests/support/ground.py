@@ -69,7 +69,10 @@ class Ground:
         ids = [f"{partition}-{number}" for number in numbers]
         self.send(
             partition,
-            [json.dumps({"id": i, "n": n, "dt": f"2026-01-0{n % 3 + 1}"}).encode() for i, n in zip(ids, numbers, strict=True)],
+            [
+                json.dumps({"id": i, "n": n, "dt": f"2026-01-0{n % 3 + 1}"}).encode()
+                for i, n in zip(ids, numbers, strict=True)
+            ],
             ids,
         )
 

@@ -88,7 +88,7 @@ def test_p3_a_failed_attempt_leaves_no_data_file(storage: TableStorage) -> None:
     with pytest.raises(RuntimeError), BaseFileWriter(storage, layout(rows_per_file=3), "orders", 3, "3-0-0") as writer:
         writer.write(rows(0, 100))
         raise RuntimeError("the task dies")
-    assert not [path for path in Path(storage.base_path).rglob("*.parquet")]
+    assert not list(Path(storage.base_path).rglob("*.parquet"))
     assert list(Path(storage.base_path).rglob("*.marker.CREATE")), "the marker stays: it lets Hudi clean up too"
 
 

@@ -153,7 +153,7 @@ def test_dagster_accepts_the_instance_of_deploy(tmp_path: Path, monkeypatch: pyt
     shutil.copy(DEPLOY / "dagster.yaml", tmp_path)
     found = InstanceRef.from_dir(str(tmp_path))
     stores = (found.run_storage_data, found.event_storage_data, found.schedule_storage_data)
-    assert all(each is not None and each.module_name.startswith("dagster_postgres.") for each in stores)
+    assert [each and each.module_name for each in stores] == ["dagster_postgres"] * 3
     # The schema again, now with the variables' values; no storage is made, so nothing connects.
     processed = process_config(dagster_instance_config_schema(), yaml.safe_load((DEPLOY / "dagster.yaml").read_text()))
     assert processed.success, processed.errors

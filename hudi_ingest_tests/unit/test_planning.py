@@ -47,7 +47,9 @@ def plan(
 
 
 @given(waiting, st.integers(1, 10**6))
-def test_fair_shares_use_the_whole_limit_and_never_more_than_waits(counts: dict[TopicPartition, int], most: int) -> None:
+def test_fair_shares_use_the_whole_limit_and_never_more_than_waits(
+    counts: dict[TopicPartition, int], most: int
+) -> None:
     shares = fair_shares(counts, most)
     assert sum(shares.values()) == min(most, sum(counts.values()))
     assert all(0 <= shares[source] <= counts[source] for source in counts)
@@ -146,9 +148,7 @@ def test_p6_a_topic_made_again_stops_loudly() -> None:
     with pytest.raises(OffsetsLost, match="deleted and made again"):
         slice_starts(Checkpoint(1, "t", {source: 10}), {source: Watermarks(0, 5)}, {})
     with pytest.raises(OffsetsLost, match="no such partition"):
-        slice_starts(
-            Checkpoint(1, "t", {source: 1, TopicPartition("orders", 1): 4}), {source: Watermarks(0, 5)}, {}
-        )
+        slice_starts(Checkpoint(1, "t", {source: 1, TopicPartition("orders", 1): 4}), {source: Watermarks(0, 5)}, {})
 
 
 def test_k1_a_new_partition_starts_at_its_configured_first_offset() -> None:

@@ -1,0 +1,122 @@
+"""The run as Dagster executes it, on the real broker, Spark and Hudi: fan-out, retries, metadata, refusals."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+from dagster import AssetKey, DagsterInstance, ExecuteInProcessResult, RunRequest
+
+from hudi_ingest import ingest
+from hudi_ingest.config import Pipeline
+from hudi_ingest.embedded.verification import verify
+from hudi_ingest.exceptions import EngineLost
+from hudi_ingest.home import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
+from hudi_ingest.model import TransactionState
+from hudi_ingest_tests.support.ground import Ground
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+
+@pytest.fixture(autouse=True)
+def environment(ground: Ground, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(HOME_VARIABLE, str(ground.home.root))
+    monkeypatch.setenv(PIPELINES_VARIABLE, str(ground.home.pipelines))
+    monkeypatch.setenv(LEDGER_VARIABLE, ground.home.ledger_url)
+
+
+def launch(pipeline: Pipeline, instance: DagsterInstance, planned: bool = True) -> ExecuteInProcessResult:
+    """Executes what the sensor requests now, or what the Launchpad does without config."""
+    from hudi_ingest.orchestration.definitions import build_definitions, job_name
+    from hudi_ingest.orchestration.sensor import tick
+
+    request = tick(pipeline, instance, datetime.now(timezone.utc)) if planned else RunRequest()
+    assert isinstance(request, RunRequest), request
+    job = build_definitions([pipeline]).resolve_job_def(job_name(pipeline))
+    return job.execute_in_process(
+        run_config=request.run_config, tags=request.tags, instance=instance, raise_on_error=False
+    )
+
+
+def test_d1_a_commit_is_a_materialization_that_tells_all(ground: Ground, pipeline: Pipeline) -> None:
+    ground.send_rows(0, 40)
+    with DagsterInstance.ephemeral() as instance:
+        result = launch(pipeline, instance)
+        assert result.success
+        steps = {event.step_key for event in result.all_events if event.is_step_success}
+        mapped = {f"{pipeline.name}.write[{pipeline.name}_{number}]" for number in (0, 1)}
+        assert steps == {f"{pipeline.name}.begin", f"{pipeline.name}.commit", *mapped}
+        event = instance.get_latest_materialization_event(AssetKey([pipeline.name]))
+        assert event is not None
+        assert event.asset_materialization is not None
+        metadata: dict[str, Any] = {key: each.value for key, each in event.asset_materialization.metadata.items()}
+        run = instance.get_runs()[0]
+    assert metadata["rows"] == 40
+    assert metadata["lag"] == 0
+    assert metadata["files"] == 3
+    rows = metadata["partitions"].records
+    assert [(row.data["partition"], row.data["start"], row.data["end"], row.data["lag"]) for row in rows] == [
+        (0, 0, 40, 0),
+        (1, 0, 0, 0),
+    ]
+    assert {f"seconds/{phase}" for phase in ("begin", "write", "commit", "total")} <= metadata.keys()
+    assert run.tags["hudi_ingest/instant"] == metadata["instant"]
+    assert run.tags["hudi_ingest/transaction"] == metadata["transaction"]
+    assert verify(ground.base_path, ground.produced).exact
+
+
+def test_without_config_a_run_plans_for_itself(ground: Ground, pipeline: Pipeline) -> None:
+    ground.send_rows(1, 4)
+    with DagsterInstance.ephemeral() as instance:
+        assert launch(pipeline, instance, planned=False).success
+        again = launch(pipeline, instance, planned=False)
+    assert not again.success
+    assert "no new records" in failures(again)
+    assert verify(ground.base_path, ground.produced).exact
+
+
+def test_x5_one_failed_op_is_retried_alone(
+    ground: Ground, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ground.send_rows(0, 10)
+    ground.send_rows(1, 10)
+    real, lost = ingest.write_slices, []
+
+    def lose_once(*arguments: Any) -> Any:
+        reports = real(*arguments)
+        if arguments[4][0].partition == 1 and not lost:
+            lost.append("after its files were written, before its report was")
+            raise EngineLost("the engine went away")
+        return reports
+
+    monkeypatch.setattr(ingest, "write_slices", lose_once)
+    with DagsterInstance.ephemeral() as instance:
+        result = launch(pipeline, instance)
+    assert result.success
+    transaction = ground.ledger.history(pipeline.name)[0]
+    tried = [(each.source.partition, each.attempt) for each in ground.ledger.attempts(transaction.transaction_id)]
+    assert sorted(tried) == [(0, 0), (1, 0), (1, 1)]
+    assert verify(ground.base_path, ground.produced).exact
+
+
+def test_a_bad_record_fails_the_run_at_once_and_rolls_back(ground: Ground, pipeline: Pipeline) -> None:
+    ground.send_rows(0, 10)
+    ground.send(1, [b"not json"])
+    with DagsterInstance.ephemeral() as instance:
+        result = launch(pipeline, instance)
+    assert not result.success
+    assert f"{ground.name}:1:0" in failures(result)
+    assert not [event for event in result.all_events if event.is_step_up_for_retry]
+    assert ground.data_files() == []
+    assert ground.ledger.history(pipeline.name)[0].state is TransactionState.ABORTED
+
+
+def failures(result: ExecuteInProcessResult) -> str:
+    found = []
+    for event in result.all_events:
+        if event.is_step_failure:
+            data = event.step_failure_data
+            found.append(str(data.error_display_string))
+            found.append(str(data.user_failure_data))
+    return "\n".join(found)
