@@ -5,6 +5,8 @@
 # filesystem, a pid namespace and a network namespace, which one container gives without more ado. When either ends, so
 # does the container, and Docker starts both anew.
 set -u
+# Job control: without it, background processes ignore SIGINT, and Dagster then ignores SIGTERM too.
+set -m
 
 hudi-ingest engine --memory "$1" &
 engine=$!

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime, timezone
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -35,7 +36,7 @@ def transactions_view(rows: Sequence[TransactionRow]) -> RenderableType:
     for name in ("rows", "files", "MB", "seconds"):
         table.add_column(name, justify="right")
     for each in rows:
-        seconds = f"{(each.ended_at - each.began_at).total_seconds():.1f}" if each.ended_at else ""
+        seconds = ((each.ended_at or datetime.now(timezone.utc)) - each.began_at).total_seconds()
         table.add_row(
             each.transaction_id,
             each.state.value,
@@ -43,7 +44,7 @@ def transactions_view(rows: Sequence[TransactionRow]) -> RenderableType:
             "-" if each.rows is None else f"{each.rows:,}",
             "-" if each.files is None else str(each.files),
             "-" if each.size_bytes is None else f"{each.size_bytes / 1e6:.1f}",
-            seconds,
+            f"{seconds:.1f}",
         )
     return table
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from enum import Enum
 from typing import Any
@@ -243,7 +243,7 @@ class CommitReceipt:
     checkpoint: Checkpoint
     reports: tuple[SliceReport, ...]
     seconds: Mapping[str, float] = field(default_factory=dict)
-    """Wall seconds per phase: begin, write, commit, total."""
+    """Wall seconds per phase: begin, write (the slowest slice), commit, between them, and in total."""
     warnings: tuple[str, ...] = ()
     """What went wrong after the commit was durable; each line says what to do."""
 
@@ -258,9 +258,6 @@ class CommitReceipt:
     @property
     def size_bytes(self) -> int:
         return sum(each.size_bytes for each in self.reports)
-
-    def with_seconds(self, **phases: float) -> CommitReceipt:
-        return replace(self, seconds={**self.seconds, **phases})
 
 
 class TransactionState(str, Enum):

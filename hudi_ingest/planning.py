@@ -110,11 +110,11 @@ def plan_transaction(
         due = last_began_at + timedelta(seconds=limits.interval_seconds)
         if now < due:
             return Skip(
-                f"{waiting.total} records wait; the next transaction is due in {(due - now).total_seconds():.0f} s "
-                f"(interval_seconds {limits.interval_seconds:g}) or at {most} records"
+                f"{waiting.total:,} records wait; the next transaction is due in {(due - now).total_seconds():.0f} s "
+                f"(interval_seconds {limits.interval_seconds:g}) or at {most:,} records"
             )
     if waiting.total < limits.min_records:
-        return Skip(f"{waiting.total} records wait, fewer than min_records {limits.min_records}")
+        return Skip(f"{waiting.total:,} records wait, fewer than min_records {limits.min_records:,}")
     shares = fair_shares(waiting.by_partition, most)
     sequence = checkpoint.sequence + 1 if checkpoint else 1
     return TransactionPlan(

@@ -162,12 +162,16 @@ class TransactionProtocol:
                     f"instant {transaction.instant} was published, but the table's timeline does not show its "
                     f"checkpoint yet. Try again."
                 )
-        receipt = CommitReceipt(plan, transaction.instant, checkpoint, tuple(reports)).with_seconds(
-            begin=transaction.begin_seconds,
-            write=max((each.seconds for each in reports), default=0.0),
-            commit=round(time.monotonic() - started, 3),
-            total=round((datetime.now(timezone.utc) - transaction.began_at).total_seconds(), 3),
-        )
+        phases = {
+            "begin": transaction.begin_seconds,
+            "write": max((each.seconds for each in reports), default=0.0),
+            "commit": time.monotonic() - started,
+        }
+        total = (datetime.now(timezone.utc) - transaction.began_at).total_seconds()
+        # What is left is the time between the steps: an orchestrator's processes that start and end.
+        phases |= {"between": max(0.0, total - sum(phases.values())), "total": total}
+        seconds = {phase: round(value, 3) for phase, value in phases.items()}
+        receipt = CommitReceipt(plan, transaction.instant, checkpoint, tuple(reports), seconds)
         return self._tell_the_others(receipt)
 
     def abort(self, transaction: OpenTransaction, reason: str) -> None:

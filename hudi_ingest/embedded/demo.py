@@ -59,10 +59,11 @@ def run_demo(home: Home, settings: StackSettings, console: Console, report: Repo
                 live.update(_view(pipeline, ledger, stack, producer), refresh=True)
                 time.sleep(_REFRESH_SECONDS)
     except KeyboardInterrupt:
-        report("stopping")
+        report("Ctrl-C: stopping all of it")
     finally:
         stopping.set()
         bring_down(home, report)
+        report("stopped")
 
 
 def run_once(home: Home, settings: StackSettings, report: Report) -> OnceResult:
@@ -127,7 +128,7 @@ def _status(pipeline: Pipeline, ledger: Ledger) -> PipelineStatus | IngestError:
 def _view(pipeline: Pipeline, ledger: Ledger, stack: Stack, producer: OrderProducer) -> RenderableType:
     status = _status(pipeline, ledger)
     body = status_view(status) if isinstance(status, PipelineStatus) else Text(str(status), style="yellow")
-    foot = Text(f"{producer.count:,} orders produced   Dagster UI {stack.url}   Ctrl-C stops all of it")
+    foot = Text(f"{producer.count:,} orders produced in this session   Dagster UI {stack.url}   Ctrl-C stops all of it")
     return Group(body, foot)
 
 

@@ -36,6 +36,7 @@ BOOTSTRAP_VARIABLE = "KAFKA_BOOTSTRAP_SERVERS"
 TABLES_VARIABLE = "HUDI_INGEST_TABLES"
 NEEDED_BYTES = 1 << 30
 _READY_SECONDS = 120
+_QUIET = ("--log-level", "warning", "--code-server-log-level", "warning")
 
 Report = Callable[[str], None]
 
@@ -128,10 +129,12 @@ def bring_down(home: Home, report: Report) -> bool:
         stack = Stack.read(home)
         if stack is None:
             return False
-        report(f"stopping {', '.join(each.name for each in stack.processes)}")
         # Dagster first, so that no run is launched into a stopping engine.
-        for names in ((DAEMON, WEBSERVER), (ENGINE,), (BROKER,)):
-            stop([each for each in stack.processes if each.name in names])
+        for what, names in (("Dagster", (DAEMON, WEBSERVER)), ("the engine", (ENGINE,)), ("Kafka", (BROKER,))):
+            found = [each for each in stack.processes if each.name in names]
+            if found:
+                report(f"stopping {what}")
+                stop(found)
         home.stack_file.unlink(missing_ok=True)
         home.engine_file.unlink(missing_ok=True)
         return True
@@ -179,9 +182,11 @@ def _start(
         require_port_free(settings.ui_port, "the Dagster UI", "--ui-port")
         report("starting Dagster")
         _make_dagster_storage(home, full)
-        serve = ["dagster_webserver", "-h", "127.0.0.1", "-p", str(settings.ui_port), "-w", str(workspace)]
+        serve = ["dagster_webserver", "-h", "127.0.0.1", "-p", str(settings.ui_port), "-w", str(workspace), *_QUIET]
         return start(name, [sys.executable, "-m", *serve], log=log, env=full)
-    return start(name, [sys.executable, "-m", "dagster._daemon", "run", "-w", str(workspace)], log=log, env=full)
+    return start(
+        name, [sys.executable, "-m", "dagster._daemon", "run", "-w", str(workspace), *_QUIET], log=log, env=full
+    )
 
 
 def _make_dagster_storage(home: Home, environment: Mapping[str, str]) -> None:
@@ -197,6 +202,7 @@ def _make_dagster_storage(home: Home, environment: Mapping[str, str]) -> None:
 
 def _wait_until_ready(home: Home, stack: Stack, report: Report) -> None:
     by_name = {each.name: each for each in stack.processes}
+    report("waiting for the engine")
     wait_until(
         lambda: EngineConnection.read(home.engine_file),
         what="the Spark engine is ready",
@@ -204,12 +210,14 @@ def _wait_until_ready(home: Home, stack: Stack, report: Report) -> None:
         records_to_watch=[by_name[ENGINE]],
     )
     dagster = [by_name[WEBSERVER], by_name[DAEMON]]
+    report("waiting for Dagster to load the pipelines")
     wait_until(
         lambda: webserver.sensors(stack.url) is not None,
         what=f"the Dagster UI at {stack.url} has loaded the pipelines",
         timeout_seconds=_READY_SECONDS,
         records_to_watch=dagster,
     )
+    report("waiting for Dagster's daemons")
     wait_until(
         lambda: webserver.daemons_are_healthy(stack.url),
         what="the Dagster daemons have reported",

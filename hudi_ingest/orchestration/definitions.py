@@ -11,11 +11,9 @@ from hudi_ingest.config import Pipeline
 from hudi_ingest.home import Home
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.sensor import coordinator_sensor
-from hudi_ingest.orchestration.table_asset import RESOURCES, table_asset, topic_assets
+from hudi_ingest.orchestration.table_asset import RESOURCES, max_runtime, table_asset, topic_assets
 from hudi_ingest.pipeline_file import load_pipelines
 
-START_SECONDS = 120
-"""Time beyond a transaction's own timeout that a run may take for its processes to start and end."""
 OPS_AT_ONCE = 4
 
 
@@ -49,7 +47,7 @@ def _job(pipeline: Pipeline) -> Any:
         description=f"One transaction of {pipeline.name}: without config it takes all that waits, up to the limits.",
         tags={
             tags.PIPELINE: pipeline.name,
-            "dagster/max_runtime": str(pipeline.transaction.timeout_seconds + START_SECONDS),
+            tags.MAX_RUNTIME: max_runtime(pipeline),
         },
     )
 

@@ -23,6 +23,7 @@ from hudi_ingest.coordinator import observe, plan_next
 from hudi_ingest.exceptions import KafkaUnreachable, TableUnreachable
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.run_config import run_config
+from hudi_ingest.orchestration.table_asset import table_key
 from hudi_ingest.planning import Skip
 
 TICK_SECONDS = 5
@@ -57,11 +58,11 @@ def sensor_name(pipeline: Pipeline) -> str:
 
 def tick(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> RunRequest | SkipReason:
     """What to do at `now`: one run, or the reason why none. Raises OffsetsLost and TopicMissing: the tick fails, loudly."""
-    active = instance.get_runs(RunsFilter(tags={tags.PIPELINE: pipeline.name}, statuses=_ACTIVE), limit=1)
-    if active:
+    active = _active_run(instance, pipeline)
+    if active is not None:
         return SkipReason(
-            f"run {active[0].run_id[:8]} ({active[0].status.value.lower()}) has the transaction "
-            f"{active[0].tags.get(tags.TRANSACTION, 'in flight')}; one at a time"
+            f"run {active.run_id[:8]} ({active.status.value.lower()}) has the transaction "
+            f"{active.tags.get(tags.TRANSACTION, 'that it will plan itself')}; one at a time"
         )
     try:
         plan = plan_next(pipeline, observe(pipeline), now=now)
@@ -90,6 +91,14 @@ def backoff_seconds(failures: int, interval_seconds: float) -> float:
     if failures < 2:
         return 0.0
     return float(min(LONGEST_BACKOFF_SECONDS, interval_seconds * 2 ** min(failures - 2, 20)))
+
+
+def _active_run(instance: DagsterInstance, pipeline: Pipeline) -> DagsterRun | None:
+    """A run of the pipeline that has not ended. One launched from the asset's page has our tags only once it has begun."""
+    for run in instance.get_runs(RunsFilter(statuses=_ACTIVE)):
+        if run.tags.get(tags.PIPELINE) == pipeline.name or table_key(pipeline) in (run.asset_selection or ()):
+            return run
+    return None
 
 
 def _failed_runs(instance: DagsterInstance, pipeline: Pipeline, sequence: int) -> list[DagsterRun]:

@@ -45,11 +45,12 @@ from hudi_ingest.orchestration.failures import as_dagster_failures
 from hudi_ingest.orchestration.resources import EngineSparkResource, LedgerResource
 from hudi_ingest.orchestration.run_config import BEGIN, BeginConfig
 from hudi_ingest.planning import Skip, group_slices
-from hudi_ingest.schema import table_schema
+from hudi_ingest.schema import ddl_type, table_schema
 from hudi_ingest.transaction import TransactionProtocol
 
 WRITE = "write"
 COMMIT = "commit"
+START_SECONDS = 120
 LEDGER = "ledger"
 SPARK = "pyspark"
 
@@ -72,7 +73,13 @@ def table_asset(pipeline: Pipeline) -> AssetsDefinition:
 def topic_assets(pipeline: Pipeline) -> list[AssetSpec]:
     """The pipeline's topics, as assets that others make."""
     return [
-        AssetSpec(topic_key(topic), group_name=pipeline.name, kinds={"kafka"}, description=f"Kafka topic {topic}")
+        AssetSpec(
+            topic_key(topic),
+            group_name=pipeline.name,
+            kinds={"kafka"},
+            description=f"Kafka topic `{topic}`.",
+            metadata={"topic": topic, "bootstrap_servers": pipeline.source.bootstrap_servers},
+        )
         for topic in pipeline.source.topics
     ]
 
@@ -82,7 +89,12 @@ def table_key(pipeline: Pipeline) -> AssetKey:
 
 
 def topic_key(topic: str) -> AssetKey:
-    return AssetKey(["kafka", topic])
+    return AssetKey(["kafka", f"{topic}_topic"])
+
+
+def max_runtime(pipeline: Pipeline) -> str:
+    """Seconds that a run may take: its transaction's timeout, and time for its processes to start and end."""
+    return str(pipeline.transaction.timeout_seconds + START_SECONDS)
 
 
 def mapping_keys(groups: Sequence[Sequence[Slice]]) -> list[str]:
@@ -146,6 +158,8 @@ def _begin_op(pipeline: Pipeline) -> OpDefinition:
                     tags.PIPELINE: pipeline.name,
                     tags.TRANSACTION: plan.transaction_id,
                     tags.SEQUENCE: str(plan.sequence),
+                    # The job has it already; a run from the asset's page does not.
+                    tags.MAX_RUNTIME: max_runtime(pipeline),
                 },
             )
             transaction = protocol.begin(plan, Owner.dagster_run(context.run_id), _run_is_finished(context))
@@ -198,13 +212,14 @@ def _commit_op(pipeline: Pipeline) -> OpDefinition:
         name=f"{pipeline.name}__commit",
         description="Publishes one Hudi commit with all files and offsets, then tells the consumer group and the ledger.",
         ins={"transaction": In(dict), "reports": In(list)},
-        out=Out(dict),
+        # Nothing is handed on, so no IO manager adds a path of its own to the table's metadata.
+        out=Out(Nothing),
         required_resource_keys={SPARK, LEDGER},
         retry_policy=_retry_policy(pipeline),
     )
     def commit(
         context: OpExecutionContext, transaction: dict[str, Any], reports: list[list[dict[str, Any]]]
-    ) -> Output[dict[str, Any]]:
+    ) -> Output[None]:
         opened = OpenTransaction.from_dict(transaction)
         found = [SliceReport.from_dict(each) for group in reports for each in group]
         with as_dagster_failures(), _protocol(context, pipeline) as protocol:
@@ -217,7 +232,7 @@ def _commit_op(pipeline: Pipeline) -> OpDefinition:
                 context.log.warning(warning)
             lag = {str(source): waiting for source, waiting in observe(pipeline).lag.by_partition.items()}
         context.log.info(f"{opened.plan.transaction_id}: {receipt.rows} rows are published by {receipt.instant}")
-        return Output({"instant": receipt.instant, "rows": receipt.rows}, metadata=materialization(receipt, lag))
+        return Output(None, metadata=materialization(receipt, lag))
 
     return commit
 
@@ -232,37 +247,40 @@ def materialization(receipt: CommitReceipt, lag: dict[str, int]) -> dict[str, An
         "files": receipt.files,
         "bytes": receipt.size_bytes,
         "lag": sum(lag.values()),
-        **{f"seconds/{phase}": MetadataValue.float(value) for phase, value in sorted(receipt.seconds.items())},
+        **{f"seconds/{phase}": MetadataValue.float(value) for phase, value in receipt.seconds.items()},
         "partitions": _table(
-            [*_SLICE_COLUMNS, TableColumn("lag", "int")],
+            [*_SLICE_COLUMNS[:4], TableColumn("lag", "int"), *_SLICE_COLUMNS[4:]],
             [{**_slice_row(each), "lag": lag.get(str(each.slice.source), 0)} for each in receipt.reports],
         ),
     }
 
 
 _SLICE_COLUMNS = [
-    TableColumn("topic", "string"),
-    *(
-        TableColumn(name, "int")
-        for name in ("partition", "start", "end", "rows", "skipped", "gaps", "files", "bytes", "attempt")
-    ),
+    TableColumn("partition", "string"),
+    TableColumn("start", "int"),
+    TableColumn("end", "int"),
+    TableColumn("rows", "int"),
+    TableColumn("files", "int"),
+    TableColumn("bytes", "int"),
     TableColumn("seconds", "float"),
+    TableColumn("skipped", "int"),
+    TableColumn("gaps", "int"),
+    TableColumn("attempt", "int"),
 ]
 
 
 def _slice_row(report: SliceReport) -> dict[str, str | int | float]:
     return {
-        "topic": report.slice.topic,
-        "partition": report.slice.partition,
+        "partition": str(report.slice.source),
         "start": report.slice.start,
         "end": report.slice.end,
         "rows": report.rows,
-        "skipped": report.skipped,
-        "gaps": report.gaps,
         "files": len(report.files),
         "bytes": report.size_bytes,
-        "attempt": report.attempt,
         "seconds": report.seconds,
+        "skipped": report.skipped,
+        "gaps": report.gaps,
+        "attempt": report.attempt,
     }
 
 
@@ -290,10 +308,10 @@ def _description(pipeline: Pipeline) -> str:
 
 
 def _definition_metadata(pipeline: Pipeline) -> dict[str, Any]:
-    columns = [TableColumn(each.name, str(each.type)) for each in table_schema(pipeline).columns]
+    columns = [TableColumn(each.name, ddl_type(each.type)) for each in table_schema(pipeline).columns]
     return {
-        "base_path": MetadataValue.path(pipeline.table.base_path),
-        "partition_by": ", ".join(pipeline.table.partition_by) or "none",
+        "table path": MetadataValue.path(pipeline.table.base_path),
+        "partitioned by": ", ".join(pipeline.table.partition_by) or "none",
         "dagster/column_schema": TableSchema(columns),
     }
 

@@ -14,6 +14,7 @@ from hudi_ingest.embedded.verification import verify
 from hudi_ingest.exceptions import EngineLost
 from hudi_ingest.home import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
 from hudi_ingest.model import TransactionState
+from hudi_ingest.write import write_slices
 from hudi_ingest_tests.support.ground import Ground
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -57,10 +58,11 @@ def test_d1_a_commit_is_a_materialization_that_tells_all(ground: Ground, pipelin
     assert metadata["files"] == 3
     rows = metadata["partitions"].records
     assert [(row.data["partition"], row.data["start"], row.data["end"], row.data["lag"]) for row in rows] == [
-        (0, 0, 40, 0),
-        (1, 0, 0, 0),
+        (f"{ground.name}:0", 0, 40, 0),
+        (f"{ground.name}:1", 0, 0, 0),
     ]
-    assert {f"seconds/{phase}" for phase in ("begin", "write", "commit", "total")} <= metadata.keys()
+    assert "path" not in metadata, "Dagster's own file of the op's result would look like the table's path"
+    assert {f"seconds/{phase}" for phase in ("begin", "write", "commit", "between", "total")} <= metadata.keys()
     assert run.tags["hudi_ingest/instant"] == metadata["instant"]
     assert run.tags["hudi_ingest/transaction"] == metadata["transaction"]
     assert verify(ground.base_path, ground.produced).exact
@@ -76,12 +78,10 @@ def test_without_config_a_run_plans_for_itself(ground: Ground, pipeline: Pipelin
     assert verify(ground.base_path, ground.produced).exact
 
 
-def test_x5_one_failed_op_is_retried_alone(
-    ground: Ground, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_x5_one_failed_op_is_retried_alone(ground: Ground, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     ground.send_rows(0, 10)
     ground.send_rows(1, 10)
-    real, lost = ingest.write_slices, []
+    real, lost = write_slices, list[str]()
 
     def lose_once(*arguments: Any) -> Any:
         reports = real(*arguments)

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
-from dagster import DagsterInstance, DagsterRunStatus, SkipReason
+from dagster import AssetKey, DagsterInstance, DagsterRunStatus, SkipReason
 from dagster._core.storage.dagster_run import DagsterRun
 
 from hudi_ingest.config import Pipeline
@@ -46,6 +46,16 @@ def test_f1_while_a_run_is_in_flight_no_other_is_launched(pipeline: Pipeline, st
         found = tick(pipeline, instance, datetime.now(timezone.utc))
     assert isinstance(found, SkipReason)
     assert "orders-000007-abc" in str(found.skip_message)
+
+
+def test_f1_a_run_launched_from_the_assets_page_counts_before_it_has_our_tags(pipeline: Pipeline) -> None:
+    with DagsterInstance.ephemeral() as instance:
+        selection = frozenset({AssetKey(["orders"])})
+        run = DagsterRun(job_name="__ASSET_JOB", status=DagsterRunStatus.STARTING, asset_selection=selection)
+        instance.add_run(run)
+        found = tick(pipeline, instance, datetime.now(timezone.utc))
+    assert isinstance(found, SkipReason)
+    assert run.run_id[:8] in str(found.skip_message)
 
 
 def test_backoff_grows_and_is_bounded() -> None:

@@ -1,0 +1,78 @@
+"""Boundaries that import-linter cannot see; those it can are in pyproject.toml."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import hudi_ingest
+
+pytestmark = pytest.mark.fast
+
+PACKAGE = Path(hudi_ingest.__file__).parent
+KEEP_FILES_OF_THEIR_OWN = {
+    "cli.py",
+    "config.py",
+    "config_docs.py",
+    "engine.py",
+    "home.py",
+    "pipeline_file.py",
+    "spark.py",
+}
+"""Files of this machine: settings, pipelines, state, logs. Below embedded/ and ledger/ too; none is a table's."""
+FILE_MODULES = {"glob", "io", "os", "pathlib", "shutil", "tempfile"}
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    """Each module's path in the package, and its syntax tree."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        yield path.relative_to(PACKAGE).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
+
+
+def test_only_hudi_jvm_touches_the_jvm() -> None:
+    found = {
+        name
+        for name, tree in modules()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr == "_jvm" and not _resets_the_context(name, node)
+    }
+    assert found == {"hudi/jvm.py"}
+
+
+def _resets_the_context(name: str, node: ast.Attribute) -> bool:
+    """`SparkContext._jvm = None` in spark.py forgets a dead JVM."""
+    return name == "spark.py" and isinstance(node.ctx, ast.Store) and ast.unparse(node) == "SparkContext._jvm"
+
+
+def test_only_storage_reaches_the_files_of_tables() -> None:
+    found = {
+        (name, what)
+        for name, tree in modules()
+        if name not in KEEP_FILES_OF_THEIR_OWN and not name.startswith(("embedded/", "ledger/"))
+        for node in ast.walk(tree)
+        for what in _ways_to_files(node)
+    }
+    assert {what for name, what in found if name == "storage.py"} == {"pyarrow.fs"}
+    assert {(name, what) for name, what in found if name != "storage.py"} == set()
+
+
+def _ways_to_files(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "open":
+        yield "open()"
+    imported = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+    if isinstance(node, ast.ImportFrom):
+        imported = [str(node.module), *(f"{node.module}.{each.name}" for each in node.names)]
+    yield from (name for name in imported if name in FILE_MODULES or name == "pyarrow.fs")
+
+
+def test_a_sensor_tick_needs_no_spark() -> None:
+    code = "import sys, hudi_ingest.coordinator; print(*{name.partition('.')[0] for name in sys.modules})"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    loaded = set(told.stdout.split())
+    assert "hudi_ingest" in loaded
+    assert not loaded & {"pyspark", "py4j", "dagster"}
