@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -191,6 +192,8 @@ def engine(master: Master = _DEFAULTS.master, memory: Memory = _DEFAULTS.driver_
 
 def main() -> None:
     """The entry point: errors of ours end in one message and exit code 1."""
+    # A shell that starts us in the background lets us ignore Ctrl-C, and all that we start would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # Others' loggers, py4j's above all, print tracebacks of errors that are caught and explained here.
     logging.basicConfig(level=logging.CRITICAL, format="%(levelname)s: %(message)s")
     logging.getLogger("hudi_ingest").setLevel(logging.WARNING)
