@@ -32,7 +32,7 @@ from hudi_ingest.exceptions import (
 )
 from hudi_ingest.hudi.options import table_properties
 from hudi_ingest.hudi.timeline import PIPELINE_PROPERTY, CommittedState, Timeline
-from hudi_ingest.ledger import Ledger
+from hudi_ingest.ledger import Ledger, TransactionRow
 from hudi_ingest.ledger.owner import Owner, is_dead
 from hudi_ingest.model import (
     BaseFile,
@@ -106,7 +106,7 @@ class TransactionProtocol:
         started = time.monotonic()
         table = self.pipeline.table.base_path
         with self.ledger.table_lock(table):
-            self._clear_dead_transaction(run_is_finished)
+            self._clear_dead_transaction(owner, run_is_finished)
             committed = self._committed()
             require_current(plan, committed.checkpoint)
             self._prepare_table(committed)
@@ -117,8 +117,7 @@ class TransactionProtocol:
                 instant = self.instants.begin(plan)
                 self.ledger.record_instant(plan.transaction_id, instant)
             except IngestError as error:
-                self._roll_back_instants_of(plan.transaction_id)
-                self.ledger.mark_aborted(plan.transaction_id, f"begin failed: {error}")
+                self._roll_back(plan.transaction_id, f"begin failed: {error}")
                 raise
         return OpenTransaction(plan, instant, began, deadline, round(time.monotonic() - started, 3))
 
@@ -177,17 +176,16 @@ class TransactionProtocol:
     def abort(self, transaction: OpenTransaction, reason: str) -> None:
         """Rolls the transaction back unless its commit has landed.
 
-        Raises nothing of ours: it runs while another error is on its way, and what cannot be rolled back now, because the
-        engine or the table is away, is rolled back by the next begin.
+        Raises nothing of ours, because it runs while another error is on its way: what cannot be done now is logged, and
+        the next begin does it.
         """
-        plan = transaction.plan
+        transaction_id = transaction.plan.transaction_id
         try:
             with self.ledger.table_lock(self.pipeline.table.base_path):
-                if self.timeline.instant_of(self.pipeline.transaction_key, plan.transaction_id) is None:
-                    self.instants.roll_back(transaction.instant)
-                    self.ledger.mark_aborted(plan.transaction_id, reason)
+                if self.timeline.instant_of(self.pipeline.transaction_key, transaction_id) is None:
+                    self._roll_back(transaction_id, reason)
         except IngestError as error:
-            _logger.warning("%s is not rolled back yet, the next begin does it: %s", plan.transaction_id, error)
+            _logger.warning("%s is not rolled back yet, the next begin does it: %s", transaction_id, error)
 
     def _committed(self) -> CommittedState:
         return self.timeline.committed(self.pipeline.checkpoint_key)
@@ -244,16 +242,16 @@ class TransactionProtocol:
                 "and cannot be committed. The next transaction reads the same offsets."
             )
 
-    def _clear_dead_transaction(self, run_is_finished: Callable[[str], bool | None]) -> None:
+    def _clear_dead_transaction(self, owner: Owner, run_is_finished: Callable[[str], bool | None]) -> None:
         table = self.pipeline.table.base_path
         row = self.ledger.open_transaction(table)
         if row is not None:
             instant = self.timeline.instant_of(self.pipeline.transaction_key, row.transaction_id)
             if instant is not None:
                 self.ledger.mark_committed_as_found(row.transaction_id, instant)
-            elif is_dead(row.owner, run_is_finished) or datetime.now(timezone.utc) > row.deadline:
-                self._roll_back_instants_of(row.transaction_id)
-                self.ledger.mark_aborted(row.transaction_id, f"rolled back by the next begin: {row.owner} is gone")
+            elif is_over(row, run_is_finished) or (row.owner == owner and owner.kind == "dagster"):
+                # A run has one begin op, so its own open transaction is what an earlier attempt of that op left.
+                self._roll_back(row.transaction_id, f"rolled back by the next begin: {row.owner} is gone")
             else:
                 raise TransactionInFlight(
                     f"table {table}: transaction {row.transaction_id} of {row.owner} is open since "
@@ -272,18 +270,27 @@ class TransactionProtocol:
                     f"has run out, at the longest {self.pipeline.transaction.timeout_seconds} s after it began."
                 )
 
-    def _roll_back_instants_of(self, transaction_id: str) -> None:
-        if not self.timeline.exists():
-            return
-        for each in self.instants.open_instants():
-            if each.transaction_id == transaction_id:
-                self.instants.roll_back(each.instant)
+    def _roll_back(self, transaction_id: str, reason: str) -> None:
+        """Ends an uncommitted transaction. Where its instant cannot be removed now, the next begin finds it ended in the
+        ledger and open on the timeline, and removes it."""
+        self.ledger.mark_aborted(transaction_id, reason)
+        try:
+            found = self.instants.open_instants() if self.timeline.exists() else ()
+            for each in found:
+                if each.transaction_id == transaction_id:
+                    self.instants.roll_back(each.instant)
+        except IngestError as error:
+            _logger.warning("%s is not rolled back yet, the next begin does it: %s", transaction_id, error)
 
     def _prepare_table(self, committed: CommittedState) -> None:
         if not committed.exists:
             self.instants.create_table()
             return
         properties = self.timeline.properties()
+        if PIPELINE_PROPERTY not in properties and self.timeline.is_empty():
+            # A begin that died between making the table and writing its properties: nobody has used the table yet.
+            properties = {**properties, PIPELINE_PROPERTY: self.pipeline.name}
+            self.instants.update_properties(table_properties(self.pipeline))
         require_own_table(self.pipeline, properties)
         differences = schema_differences(self.timeline.schema(), self.schema)
         if differences:
@@ -296,6 +303,11 @@ class TransactionProtocol:
         if any(properties.get(key) != value for key, value in wanted.items()):
             self.instants.update_properties(wanted)
         self.instants.roll_back_expired()
+
+
+def is_over(row: TransactionRow, run_is_finished: Callable[[str], bool | None]) -> bool:
+    """Whether an open transaction of the ledger can make no more progress: its owner is gone or its time is up."""
+    return is_dead(row.owner, run_is_finished) or datetime.now(timezone.utc) > row.deadline
 
 
 def require_current(plan: TransactionPlan, checkpoint: Checkpoint | None) -> None:

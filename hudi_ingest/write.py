@@ -189,8 +189,8 @@ def _write_records(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> TaskRe
     if first is None:
         return None
     topic, partition = first["topic"][0].as_py(), first["partition"][0].as_py()
-    first_offset = last_offset = first["offset"][0].as_py()
-    last_offset -= 1
+    first_offset = first["offset"][0].as_py()
+    last_offset = first_offset - 1
     # Spark retries failed tasks silently, and an op is retried too: both numbers keep attempts' files apart.
     context = TaskContext.get()
     token = f"{partition}-{task.attempts[TopicPartition(topic, partition)]}-{context.attemptNumber() if context else 0}"

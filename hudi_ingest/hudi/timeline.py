@@ -99,6 +99,10 @@ class Timeline:
         except OSError as error:
             raise self._unreadable("properties", error) from error
 
+    def is_empty(self) -> bool:
+        """Whether no instant, of any state and any writer, is on the active timeline."""
+        return not any(name[:1].isdigit() for name in self._storage.names(".hoodie/timeline"))
+
     def properties(self) -> dict[str, str]:
         """hoodie.properties, empty when there is no table."""
         for name in ("hoodie.properties", "hoodie.properties.backup"):

@@ -20,11 +20,14 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 
 from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import observe, plan_next
-from hudi_ingest.exceptions import KafkaUnreachable, TableUnreachable
+from hudi_ingest.exceptions import KafkaUnreachable, LedgerUnreachable, TableUnreachable
+from hudi_ingest.home import Home
+from hudi_ingest.ledger import Ledger
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.run_config import run_config
-from hudi_ingest.orchestration.table_asset import table_key
+from hudi_ingest.orchestration.table_asset import run_is_finished, table_key
 from hudi_ingest.planning import Skip
+from hudi_ingest.transaction import is_over
 
 TICK_SECONDS = 5
 LONGEST_BACKOFF_SECONDS = 900
@@ -65,8 +68,11 @@ def tick(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> RunReq
             f"{active.tags.get(tags.TRANSACTION, 'that it will plan itself')}; one at a time"
         )
     try:
+        held = _held_elsewhere(pipeline, instance)
+        if held is not None:
+            return SkipReason(held)
         plan = plan_next(pipeline, observe(pipeline), now=now)
-    except (KafkaUnreachable, TableUnreachable) as error:
+    except (KafkaUnreachable, LedgerUnreachable, TableUnreachable) as error:
         return SkipReason(str(error))
     if isinstance(plan, Skip):
         return SkipReason(plan.reason)
@@ -99,6 +105,18 @@ def _active_run(instance: DagsterInstance, pipeline: Pipeline) -> DagsterRun | N
         if run.tags.get(tags.PIPELINE) == pipeline.name or table_key(pipeline) in (run.asset_selection or ()):
             return run
     return None
+
+
+def _held_elsewhere(pipeline: Pipeline, instance: DagsterInstance) -> str | None:
+    """Why a run would have to wait for somebody outside this Dagster, such as `hudi-ingest run`."""
+    ledger = Ledger.open(Home.from_environment().ledger_url)
+    try:
+        row = ledger.open_transaction(pipeline.table.base_path)
+    finally:
+        ledger.dispose()
+    if row is None or is_over(row, run_is_finished(instance)):
+        return None
+    return f"{row.owner} has the transaction {row.transaction_id}, at the longest until {row.deadline:%H:%M:%S} UTC"
 
 
 def _failed_runs(instance: DagsterInstance, pipeline: Pipeline, sequence: int) -> list[DagsterRun]:

@@ -1,7 +1,7 @@
 """The run: begin → one mapped op per Kafka partition → commit; its result is the Hudi table, an asset."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
@@ -11,6 +11,7 @@ from dagster import (
     AssetsDefinition,
     AssetSpec,
     Backoff,
+    DagsterInstance,
     DependencyDefinition,
     DynamicOut,
     DynamicOutput,
@@ -162,7 +163,7 @@ def _begin_op(pipeline: Pipeline) -> OpDefinition:
                     tags.MAX_RUNTIME: max_runtime(pipeline),
                 },
             )
-            transaction = protocol.begin(plan, Owner.dagster_run(context.run_id), _run_is_finished(context))
+            transaction = protocol.begin(plan, Owner.dagster_run(context.run_id), run_is_finished(context.instance))
             context.instance.add_run_tags(context.run_id, {tags.INSTANT: transaction.instant})
             context.log.info(f"{plan.transaction_id}: instant {transaction.instant} is open for {plan.count} offsets")
         yield Output(transaction.to_dict(), "transaction", metadata={"instant": transaction.instant})
@@ -329,13 +330,15 @@ def _protocol(context: OpExecutionContext, pipeline: Pipeline) -> Iterator[Trans
         yield protocol_for(pipeline, ledger, context.resources.pyspark.spark_session)
 
 
-def _run_is_finished(context: OpExecutionContext) -> Any:
-    def run_is_finished(run_id: str) -> bool | None:
-        run = context.instance.get_run_by_id(run_id)
+def run_is_finished(instance: DagsterInstance) -> Callable[[str], bool | None]:
+    """Tells of a run id whether the run has ended; None when this instance does not know the run."""
+
+    def finished(run_id: str) -> bool | None:
+        run = instance.get_run_by_id(run_id)
         # A run that this instance does not know may be another instance's, and alive.
         return None if run is None else run.is_finished
 
-    return run_is_finished
+    return finished
 
 
 RESOURCES = {SPARK: EngineSparkResource(), LEDGER: LedgerResource()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
@@ -184,6 +185,31 @@ def test_p5_the_next_begin_clears_what_a_dead_owner_left(ground: Ground, pipelin
     with pytest.raises(Fenced):
         protocol.write(dead, dead.plan.slices)
     protocol.commit(taken, protocol.write(taken, plan.slices))
+    assert verify(ground.base_path, ground.produced).exact
+
+
+def test_p5_a_run_that_begins_again_clears_its_own_first_attempt(ground: Ground, pipeline: Pipeline) -> None:
+    ground.send_rows(0, 5)
+    protocol = ground.protocol(pipeline)
+    run = Owner.dagster_run("a run whose begin op is tried again")
+    first = protocol.begin(ground.plan(pipeline), run, lambda run_id: False)
+    with pytest.raises(TransactionInFlight):
+        protocol.begin(ground.plan(pipeline), Owner.dagster_run("another run"), lambda run_id: False)
+    second = protocol.begin(ground.plan(pipeline), run, lambda run_id: False)
+    assert ground.ledger.transaction(first.plan.transaction_id).state is TransactionState.ABORTED  # type: ignore[union-attr]
+    protocol.commit(second, protocol.write(second, second.plan.slices))
+    assert verify(ground.base_path, ground.produced).exact
+
+
+def test_p5_a_table_whose_making_was_cut_off_is_finished(ground: Ground, pipeline: Pipeline) -> None:
+    ground.send_rows(0, 5)
+    ground.protocol(pipeline).instants.create_table()
+    properties = Path(ground.base_path) / ".hoodie" / "hoodie.properties"
+    kept = [line for line in properties.read_text().splitlines() if not line.startswith("hudi_ingest.")]
+    properties.write_text("\n".join(kept))
+    properties.with_name(".hoodie.properties.crc").unlink()
+    ground.run(pipeline)
+    assert Timeline(ground.base_path).properties()["hudi_ingest.pipeline"] == pipeline.name
     assert verify(ground.base_path, ground.produced).exact
 
 

@@ -12,6 +12,7 @@ from dagster._core.storage.dagster_run import DagsterRun
 from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import observe, plan_next
 from hudi_ingest.exceptions import OffsetsLost, TopicMissing
+from hudi_ingest.home import LEDGER_VARIABLE
 from hudi_ingest.kafka import KafkaCluster
 from hudi_ingest.model import TopicPartition, TransactionPlan
 from hudi_ingest.orchestration import tags
@@ -19,6 +20,11 @@ from hudi_ingest.orchestration.sensor import tick
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 
 pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture(autouse=True)
+def environment(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(LEDGER_VARIABLE, ground.home.ledger_url)
 
 
 def now() -> datetime:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,8 @@ from dagster._core.storage.dagster_run import DagsterRun
 
 from hudi_ingest.config import Pipeline
 from hudi_ingest.embedded.processes import free_port
-from hudi_ingest.home import Home
+from hudi_ingest.home import LEDGER_VARIABLE, Home
+from hudi_ingest.ledger import Ledger, Owner
 from hudi_ingest.model import Slice, TransactionPlan
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.run_config import BeginConfig, run_config
@@ -22,8 +23,9 @@ from hudi_ingest_tests.support.ground import Ground, make_pipeline
 
 
 @pytest.fixture
-def pipeline(tmp_path: Path) -> Pipeline:
+def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
     home = Home(root=tmp_path, pipelines=tmp_path / "pipelines", ledger_url=f"sqlite:///{tmp_path / 'ledger.db'}")
+    monkeypatch.setenv(LEDGER_VARIABLE, home.ledger_url)
     nobody = f"127.0.0.1:{free_port()}"
     return make_pipeline(Ground("orders", nobody, home), source={"request_timeout_seconds": 2})
 
@@ -56,6 +58,18 @@ def test_f1_a_run_launched_from_the_assets_page_counts_before_it_has_our_tags(pi
         found = tick(pipeline, instance, datetime.now(timezone.utc))
     assert isinstance(found, SkipReason)
     assert run.run_id[:8] in str(found.skip_message)
+
+
+def test_f1_a_transaction_of_the_command_line_is_waited_for(pipeline: Pipeline) -> None:
+    ledger = Ledger.open(Home.from_environment().ledger_url)
+    now = datetime.now(timezone.utc)
+    plan = TransactionPlan("orders", "orders-000009-cli", 9, (Slice("orders", 0, 5, 9),))
+    ledger.begin(plan, table=pipeline.table.base_path, owner=Owner.this_process(), deadline=now + timedelta(minutes=5))
+    ledger.dispose()
+    with DagsterInstance.ephemeral() as instance:
+        found = tick(pipeline, instance, now)
+    assert isinstance(found, SkipReason)
+    assert "orders-000009-cli" in str(found.skip_message)
 
 
 def test_backoff_grows_and_is_bounded() -> None:
