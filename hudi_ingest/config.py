@@ -35,7 +35,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
-from hudi_ingest.schema import parse_avsc, parse_ddl
+from hudi_ingest.schema import TableSchema, parse_avsc, parse_ddl, table_schema
 
 Place = tuple[str | int, ...]
 """Where a value is in the file: mapping keys and list indexes from the top."""
@@ -360,6 +360,11 @@ class Table(_Model):
     def record(self) -> pa.Schema:
         """The user's columns."""
         return self._record_schema
+
+    @property
+    def table_schema(self) -> TableSchema:
+        """The table's columns: the user's, then the Kafka columns."""
+        return table_schema(self.record, self.kafka_columns)
 
 
 def _record(ddl: str | None, schema_file: Path | None) -> pa.Schema:

@@ -18,7 +18,6 @@ from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.model import CommitReceipt, OpenTransaction, Slice, SliceReport, TopicPartition, TransactionPlan
 from hudi_ingest.planning import Skip
-from hudi_ingest.schema import table_schema
 from hudi_ingest.spark import current_session
 from hudi_ingest.transaction import TransactionProtocol
 from hudi_ingest.write import write_slices
@@ -29,7 +28,7 @@ _COMMIT_TRIES = 3
 
 def protocol_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession) -> TransactionProtocol:
     """The transaction protocol over the real ports: Hudi's client and Spark in `spark`, the broker, the ledger."""
-    schema = table_schema(pipeline)
+    schema = pipeline.table.table_schema
 
     def write_files(
         transaction: OpenTransaction,

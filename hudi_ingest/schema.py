@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import pyarrow as pa
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 from sqlglot.tokens import TokenType
-
-if TYPE_CHECKING:
-    from hudi_ingest.config import Pipeline
 
 MAX_DEPTH = 32
 """How deep structs, arrays and maps may nest."""
@@ -83,9 +80,9 @@ class TableSchema:
     """`columns` as the JSON of a Spark StructType."""
 
 
-def table_schema(pipeline: Pipeline) -> TableSchema:
-    record = pipeline.table.record
-    chosen = pipeline.table.kafka_columns
+def table_schema(record: pa.Schema, chosen: Collection[str]) -> TableSchema:
+    """The columns of a table whose records have `record`'s, with the Kafka columns; `chosen` are the optional ones of
+    those ("topic", "timestamp")."""
     kafka = [pa.field("_kafka_partition", pa.int32(), False), pa.field("_kafka_offset", pa.int64(), False)]
     if "topic" in chosen:
         kafka.insert(0, pa.field("_kafka_topic", pa.string(), False))

@@ -19,10 +19,10 @@ from pyspark import SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from hudi_ingest.embedded.jars import spark_jars
-from hudi_ingest.embedded.java import find_java, java_home
 from hudi_ingest.exceptions import EngineLost
 from hudi_ingest.home import Home
+from hudi_ingest.runtime.jars import spark_jars
+from hudi_ingest.runtime.java import find_java, java_home
 
 _logger = logging.getLogger(__name__)
 _CANCEL_SECONDS = 0.2

@@ -17,8 +17,6 @@ from pathlib import Path
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from hudi_ingest.embedded.jars import kafka_jars
-from hudi_ingest.embedded.java import find_java
 from hudi_ingest.embedded.processes import (
     LOOPBACK,
     ProcessRecord,
@@ -29,6 +27,8 @@ from hudi_ingest.embedded.processes import (
     wait_until,
 )
 from hudi_ingest.exceptions import EnvironmentProblem
+from hudi_ingest.runtime.jars import kafka_jars
+from hudi_ingest.runtime.java import find_java
 
 START_TIMEOUT_SECONDS = 60.0
 FORMAT_TIMEOUT_SECONDS = 60.0

@@ -16,8 +16,6 @@ from pathlib import Path
 
 from hudi_ingest.embedded import webserver
 from hudi_ingest.embedded.broker import BrokerSettings, start_broker
-from hudi_ingest.embedded.jars import spark_jars
-from hudi_ingest.embedded.java import find_java, java_home
 from hudi_ingest.embedded.processes import (
     ProcessRecord,
     free_port,
@@ -29,6 +27,8 @@ from hudi_ingest.embedded.processes import (
 )
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE, Home
+from hudi_ingest.runtime.jars import spark_jars
+from hudi_ingest.runtime.java import find_java, java_home
 from hudi_ingest.spark import EngineConnection
 
 BROKER, ENGINE, WEBSERVER, DAEMON = "kafka", "engine", "dagster-webserver", "dagster-daemon"

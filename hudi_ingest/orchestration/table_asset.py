@@ -46,7 +46,7 @@ from hudi_ingest.orchestration.failures import as_dagster_failures
 from hudi_ingest.orchestration.resources import EngineSparkResource, LedgerResource
 from hudi_ingest.orchestration.run_config import BEGIN, BeginConfig
 from hudi_ingest.planning import Skip, group_slices
-from hudi_ingest.schema import ddl_type, table_schema
+from hudi_ingest.schema import ddl_type
 from hudi_ingest.transaction import TransactionProtocol
 
 WRITE = "write"
@@ -309,7 +309,7 @@ def _description(pipeline: Pipeline) -> str:
 
 
 def _definition_metadata(pipeline: Pipeline) -> dict[str, Any]:
-    columns = [TableColumn(each.name, ddl_type(each.type)) for each in table_schema(pipeline).columns]
+    columns = [TableColumn(each.name, ddl_type(each.type)) for each in pipeline.table.table_schema.columns]
     return {
         "table path": MetadataValue.path(pipeline.table.base_path),
         "partitioned by": ", ".join(pipeline.table.partition_by) or "none",

@@ -17,10 +17,10 @@ from dagster._core.instance.config import dagster_instance_config_schema
 from dagster._core.instance.ref import InstanceRef
 from dagster._core.workspace.load import location_origins_from_yaml_paths
 
-from hudi_ingest.embedded.jars import cache_root
 from hudi_ingest.embedded.stack import BOOTSTRAP_VARIABLE, TABLES_VARIABLE
 from hudi_ingest.home import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE, Home
 from hudi_ingest.pipeline_file import load_pipelines
+from hudi_ingest.runtime.jars import cache_root
 
 pytestmark = pytest.mark.fast
 

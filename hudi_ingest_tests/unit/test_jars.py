@@ -17,9 +17,9 @@ from xml.etree import ElementTree
 import psutil
 import pytest
 
-from hudi_ingest.embedded import jars
 from hudi_ingest.embedded.processes import wait_until
 from hudi_ingest.exceptions import EnvironmentProblem
+from hudi_ingest.runtime import jars
 
 COORDINATES = ("org.a:one:1.0", "org.b:two_2.13:2.0")
 
@@ -182,7 +182,7 @@ def test_a_set_without_its_last_file_is_not_complete(machine: Machine) -> None:
 
 def test_two_fetchers_at_once_fetch_once(machine: Machine) -> None:
     program = (
-        "import sys\nfrom hudi_ingest.embedded import jars\n"
+        "import sys\nfrom hudi_ingest.runtime import jars\n"
         f"jars.lock_text = lambda: {machine.lock!r}\n"
         "for path in jars.kafka_jars(lambda line: None): assert path.read_text()\n"
     )
@@ -253,7 +253,7 @@ def test_ivy_is_ended_with_its_caller(machine: Machine, monkeypatch: pytest.Monk
 
 def test_an_ivy_that_outlives_its_caller_keeps_others_out(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     program = (
-        "from hudi_ingest.embedded import jars\n"
+        "from hudi_ingest.runtime import jars\n"
         f"jars.lock_text = lambda: {machine.lock!r}\n"
         "jars.kafka_jars(lambda line: None)\n"
     )

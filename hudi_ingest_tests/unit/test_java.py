@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hudi_ingest.embedded import java
 from hudi_ingest.exceptions import EnvironmentProblem
+from hudi_ingest.runtime import java
 
 
 def fake_java(folder: Path, version: str) -> Path:

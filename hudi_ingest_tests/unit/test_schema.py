@@ -20,7 +20,6 @@ from hudi_ingest.schema import (
     parse_ddl,
     schema_differences,
     spark_json,
-    table_schema,
 )
 
 pytestmark = pytest.mark.fast
@@ -506,7 +505,7 @@ def test_any_avro_is_a_schema_or_a_problem(kind: object) -> None:
 
 
 def test_kafka_columns_follow_the_users() -> None:
-    found = table_schema(pipeline("id string NOT NULL, n int"))
+    found = pipeline("id string NOT NULL, n int").table.table_schema
     assert found.record == parse_ddl("id string NOT NULL, n int")
     assert found.columns == pa.schema(
         [
@@ -534,7 +533,7 @@ def test_kafka_columns_follow_the_users() -> None:
     ],
 )
 def test_optional_kafka_columns(chosen: tuple[Any, ...], expected: list[str]) -> None:
-    assert table_schema(pipeline(kafka_columns=chosen)).columns.names == ["id", *expected]
+    assert pipeline(kafka_columns=chosen).table.table_schema.columns.names == ["id", *expected]
 
 
 def _differences(there: str, wanted: str) -> tuple[str, ...]:
@@ -572,7 +571,7 @@ def test_schema_differences(there: str, wanted: str, lines: tuple[str, ...] | No
 
 
 def test_another_reader_may_spell_types_differently() -> None:
-    expected = table_schema(pipeline("a array<int>, t timestamp, m map<string,int>"))
+    expected = pipeline("a array<int>, t timestamp, m map<string,int>").table.table_schema
     entries = pa.map_(pa.string(), pa.int32())
     there = pa.schema(
         [

@@ -1,7 +1,7 @@
 """Fetch the pinned jars of Spark and Kafka from Maven Central into a cache folder, with the Ivy inside PySpark.
 
 `jars.lock` names every jar, with its sha256 and size; nothing else is ever fetched. To pin other versions, edit
-`ROOTS` and run `python -m hudi_ingest.embedded.jars --lock`, which resolves them again and rewrites the lock.
+`ROOTS` and run `python -m hudi_ingest.runtime.jars --lock`, which resolves them again and rewrites the lock.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import NoReturn
 from xml.sax.saxutils import quoteattr
 
-from hudi_ingest.embedded.java import find_java
 from hudi_ingest.exceptions import EnvironmentProblem
+from hudi_ingest.runtime.java import find_java
 
 IVY_LIMIT_SECONDS = 900.0
 IVY_STALL_SECONDS = 120.0
@@ -111,7 +111,7 @@ def parse_lock(text: str) -> tuple[Jar, ...]:
 
 def lock_text() -> str:
     """The text of the lock that this package carries."""
-    return importlib.resources.files("hudi_ingest.embedded").joinpath("jars.lock").read_text(encoding="utf-8")
+    return importlib.resources.files("hudi_ingest.runtime").joinpath("jars.lock").read_text(encoding="utf-8")
 
 
 def cache_root(environment: Mapping[str, str]) -> Path:
@@ -456,7 +456,7 @@ def _say(line: str) -> None:
 
 
 def _main(arguments: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(prog="python -m hudi_ingest.embedded.jars", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m hudi_ingest.runtime.jars", description=__doc__)
     parser.add_argument("--lock", action="store_true", required=True, help="resolve ROOTS again and rewrite jars.lock")
     parser.parse_args(arguments)
     write_lock(Path(__file__).with_name("jars.lock"), _say)
