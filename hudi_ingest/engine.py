@@ -13,7 +13,7 @@ import psutil
 
 from hudi_ingest.exceptions import EngineLost, EnvironmentProblem
 from hudi_ingest.home import Home
-from hudi_ingest.spark import EngineConnection, own_session
+from hudi_ingest.spark import EngineConnection, answers, own_session
 
 _WATCH_SECONDS = 1.0
 
@@ -50,6 +50,8 @@ def run_engine(home: Home, *, master: str, driver_memory: str, report: Callable[
         connection.write(home.engine_file)
         report(f"engine ready: Spark {session.version} on {master}, pid {connection.pid}")
         while not stopping.wait(_WATCH_SECONDS):
+            if gateway.proc.poll() is None and not answers(session):
+                raise EngineLost("the engine's Spark context has stopped; its log is above. Start the engine again.")
             if gateway.proc.poll() is not None:
                 raise EngineLost(
                     f"the engine's JVM ended by itself with code {gateway.proc.returncode}; its log is above. Start the "

@@ -78,7 +78,7 @@ def run_transaction(
         try:
             reports = protocol.write(transaction, plan.slices)
             report(f"{plan.transaction_id}: {sum(each.rows for each in reports)} rows are written; committing")
-            return _commit(protocol, transaction, reports)
+            return _commit(protocol, transaction, reports, report)
         except CommitOutcomeUnknown:
             raise
         except BaseException as error:
@@ -90,12 +90,14 @@ def run_transaction(
 
 
 def _commit(
-    protocol: TransactionProtocol, transaction: OpenTransaction, reports: Sequence[SliceReport]
+    protocol: TransactionProtocol,
+    transaction: OpenTransaction,
+    reports: Sequence[SliceReport],
+    report: Callable[[str], None],
 ) -> CommitReceipt:
-    for last in [False] * (_COMMIT_TRIES - 1) + [True]:
+    for _ in range(_COMMIT_TRIES - 1):
         try:
             return protocol.commit(transaction, reports)
-        except CommitOutcomeUnknown:
-            if last:
-                raise
-    raise AssertionError("unreachable")
+        except CommitOutcomeUnknown as error:
+            report(f"{error}; trying again")
+    return protocol.commit(transaction, reports)

@@ -153,6 +153,8 @@ class OpenTransaction:
     instant: str
     began_at: datetime
     deadline: datetime
+    shape: str
+    """Digest of the settings that decide how records become files."""
     begin_seconds: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
@@ -161,6 +163,7 @@ class OpenTransaction:
             "instant": self.instant,
             "began_at": self.began_at.isoformat(),
             "deadline": self.deadline.isoformat(),
+            "shape": self.shape,
             "begin_seconds": self.begin_seconds,
         }
 
@@ -171,6 +174,7 @@ class OpenTransaction:
             instant=str(found["instant"]),
             began_at=datetime.fromisoformat(found["began_at"]),
             deadline=datetime.fromisoformat(found["deadline"]),
+            shape=str(found["shape"]),
             begin_seconds=float(found["begin_seconds"]),
         )
 

@@ -97,14 +97,16 @@ def plan_transaction(
 
     `suffix` makes the transaction's id unique among attempts at the same sequence. `first` holds the configured first
     offsets of partitions that were never committed. The interval counts from the begin of the last transaction, and a
-    transaction that would be full does not wait for it. Every partition gets a slice; an idle one's is empty.
+    transaction that would be full does not wait for it. Every partition gets a slice; an idle one's is empty, and all are when a first start at the topics' ends is pinned.
 
     Raises OffsetsLost.
     """
     starts = slice_starts(checkpoint, watermarks, first)
     waiting = lag(starts, watermarks)
     most = backlog_limit(limits, checkpoint.record_bytes if checkpoint else 0)
-    if waiting.total == 0:
+    # A first start at a topic's end must be committed, or each tick would find a later end and never read anything.
+    pins_the_start = checkpoint is None and any(starts[each] > marks.begin for each, marks in watermarks.items())
+    if waiting.total == 0 and not pins_the_start:
         return Skip(f"all {len(watermarks)} partitions are read to their ends; no new records")
     if last_began_at is not None and waiting.total < most:
         due = last_began_at + timedelta(seconds=limits.interval_seconds)
@@ -113,7 +115,7 @@ def plan_transaction(
                 f"{waiting.total:,} records wait; the next transaction is due in {(due - now).total_seconds():.0f} s "
                 f"(interval_seconds {limits.interval_seconds:g}) or at {most:,} records"
             )
-    if waiting.total < limits.min_records:
+    if waiting.total < limits.min_records and not pins_the_start:
         return Skip(f"{waiting.total:,} records wait, fewer than min_records {limits.min_records:,}")
     shares = fair_shares(waiting.by_partition, most)
     sequence = checkpoint.sequence + 1 if checkpoint else 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -82,7 +83,7 @@ def session_options(jars: Sequence[Path], master: str, driver_memory: str) -> di
         "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
         "spark.sql.session.timeZone": "UTC",
-        "spark.driver.extraJavaOptions": f"-Duser.timezone=UTC {_QUIET_SIZING}",
+        "spark.driver.extraJavaOptions": f"-Duser.timezone=UTC -XX:+ExitOnOutOfMemoryError {_QUIET_SIZING}",
         "spark.executor.extraJavaOptions": "-Duser.timezone=UTC",
         "spark.sql.shuffle.partitions": "2",
         "spark.driver.host": "127.0.0.1",
@@ -140,7 +141,8 @@ def attached_session(connection: EngineConnection) -> SparkSession:
         gateway: Any = launch_gateway()
         existing = gateway.jvm.org.apache.spark.SparkContext.getOrCreate()
         context: Any = gateway.jvm.org.apache.spark.api.java.JavaSparkContext.fromSparkContext(existing)
-        return SparkSession(SparkContext(gateway=gateway, jsc=context))
+        with _interrupt_handler_kept():
+            return SparkSession(SparkContext(gateway=gateway, jsc=context))
     except (Py4JError, ConnectionError, OSError) as error:
         raise EngineLost(
             f"the engine (pid {connection.pid}, port {connection.port}) did not answer: {error}. "
@@ -151,11 +153,24 @@ def attached_session(connection: EngineConnection) -> SparkSession:
         os.environ.pop("PYSPARK_GATEWAY_SECRET", None)
 
 
+@contextmanager
+def _interrupt_handler_kept() -> Iterator[None]:
+    """A SparkContext made inside does not keep its handler of SIGINT, which would cancel the jobs of all the engine's users."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    kept = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, kept)
+
+
 def current_session(home: Home, more: Mapping[str, str] | None = None) -> SparkSession:
     """This process's session if it has a live one, else the engine's, else a new one of its own with `more` settings."""
-    active = SparkSession.getActiveSession()
-    if active is not None and answers(active):
-        return active
+    known = SparkSession._instantiatedSession
+    if known is not None and answers(known):
+        return known
     _forget_dead_context()
     connection = EngineConnection.read(home.engine_file)
     return attached_session(connection) if connection else own_session(more=more)
@@ -186,6 +201,11 @@ def job_group(session: SparkSession, group: str, description: str, seconds: floa
     watcher.start()
     try:
         yield expired
+    except BaseException:
+        # Such as a terminated run: its jobs must not go on in an engine that outlives it.
+        with suppress(*_GONE):
+            context.cancelJobGroup(group)
+        raise
     finally:
         done.set()
         watcher.join()

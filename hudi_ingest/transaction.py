@@ -7,10 +7,11 @@ committed, refused, unknown; after an unknown one the timeline decides.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import Protocol
@@ -18,12 +19,10 @@ from typing import Protocol
 from hudi_ingest.config import Pipeline
 from hudi_ingest.exceptions import (
     CommitOutcomeUnknown,
+    CommitRefused,
     DeadlineExceeded,
-    EngineLost,
     Fenced,
     IngestError,
-    KafkaUnreachable,
-    LedgerUnreachable,
     PlanOutdated,
     TableMismatch,
     TableUnreachable,
@@ -68,7 +67,7 @@ class InstantWriter(Protocol):
         expected_checkpoint: str | None,
         transaction_id: str,
     ) -> None: ...
-    def roll_back(self, instant: str) -> None: ...
+    def roll_back(self, instant: str) -> bool: ...
     def roll_back_expired(self) -> None: ...
     def open_instants(self) -> tuple[OpenInstant, ...]: ...
 
@@ -109,6 +108,7 @@ class TransactionProtocol:
             self._clear_dead_transaction(owner, run_is_finished)
             committed = self._committed()
             require_current(plan, committed.checkpoint)
+            plan = self._with_unused_id(plan)
             self._prepare_table(committed)
             began = datetime.now(timezone.utc)
             deadline = began + timedelta(seconds=self.pipeline.transaction.timeout_seconds)
@@ -119,19 +119,22 @@ class TransactionProtocol:
             except IngestError as error:
                 self._roll_back(plan.transaction_id, f"begin failed: {error}")
                 raise
-        return OpenTransaction(plan, instant, began, deadline, round(time.monotonic() - started, 3))
+        seconds = round(time.monotonic() - started, 3)
+        return OpenTransaction(plan, instant, began, deadline, shape_of(self.pipeline), seconds)
 
     def write(self, transaction: OpenTransaction, slices: Sequence[Slice]) -> tuple[SliceReport, ...]:
         """Writes some of the plan's slices and reports on each. Raises what `write.write_slices` raises."""
         transaction_id = transaction.plan.transaction_id
         require_time(transaction)
+        require_same_shape(transaction, self.pipeline)
         attempts = {each.source: self.ledger.start_attempt(transaction_id, each.source) for each in slices}
         checkpoint = self._committed().checkpoint
+        # Records may have grown since the last commit measured them, so each further attempt takes smaller batches.
+        record_bytes = (checkpoint.record_bytes if checkpoint else 0) * 4 ** max(attempts.values(), default=0)
         try:
-            reports = self.write_files(transaction, slices, attempts, checkpoint.record_bytes if checkpoint else 0)
+            reports = self.write_files(transaction, slices, attempts, record_bytes)
         except IngestError as error:
-            for source, attempt in attempts.items():
-                self.ledger.fail_attempt(transaction_id, source, attempt, str(error))
+            self._note_failed(transaction_id, attempts, error)
             raise
         for report in reports:
             self.ledger.finish_attempt(transaction_id, report.attempt, report)
@@ -146,6 +149,7 @@ class TransactionProtocol:
         started = time.monotonic()
         plan = transaction.plan
         require_complete(plan, reports)
+        require_same_shape(transaction, self.pipeline)
         with self.ledger.table_lock(self.pipeline.table.base_path):
             published = self.timeline.instant_of(self.pipeline.transaction_key, plan.transaction_id)
             committed = self._committed()
@@ -201,8 +205,8 @@ class TransactionProtocol:
                 committed.checkpoint_text,
                 plan.transaction_id,
             )
-        except (TableUnreachable, EngineLost) as error:
-            # Neither proves anything: the commit may have landed before the error came back.
+        except IngestError as error:
+            # Whatever the error says, the commit may have landed, also by an earlier call whose caller was killed.
             try:
                 published = self.timeline.instant_of(self.pipeline.transaction_key, plan.transaction_id)
             except TableUnreachable as unread:
@@ -210,10 +214,13 @@ class TransactionProtocol:
                     f"the commit of {plan.transaction_id} failed ({error}), and the timeline cannot be read to see "
                     f"whether it landed ({unread}). Nothing is deleted; the commit is tried again."
                 ) from error
-            if published is None:
-                raise CommitOutcomeUnknown(
-                    f"the commit of {plan.transaction_id} failed and has not landed so far: {error}"
-                ) from error
+            if published is not None:
+                return
+            if isinstance(error, (CommitRefused, Fenced)):
+                raise
+            raise CommitOutcomeUnknown(
+                f"the commit of {plan.transaction_id} failed and has not landed so far: {error}"
+            ) from error
 
     def _tell_the_others(self, receipt: CommitReceipt) -> CommitReceipt:
         """Acknowledges a durable commit to the consumer group and the ledger.
@@ -224,11 +231,11 @@ class TransactionProtocol:
         warnings = []
         try:
             self.groups.commit_group_offsets(self.pipeline.group_id, receipt.checkpoint.offsets)
-        except KafkaUnreachable as error:
+        except IngestError as error:
             warnings.append(f"the commit is durable, but consumer group {self.pipeline.group_id} was not told: {error}")
         try:
             self.ledger.mark_committed(receipt)
-        except (LedgerUnreachable, Fenced) as error:
+        except IngestError as error:
             warnings.append(f"the commit is durable, but the ledger was not told: {error}")
         for warning in warnings:
             _logger.warning(warning)
@@ -271,16 +278,39 @@ class TransactionProtocol:
                 )
 
     def _roll_back(self, transaction_id: str, reason: str) -> None:
-        """Ends an uncommitted transaction. Where its instant cannot be removed now, the next begin finds it ended in the
-        ledger and open on the timeline, and removes it."""
-        self.ledger.mark_aborted(transaction_id, reason)
+        """Ends a transaction that the timeline does not show as committed.
+
+        Where its instant cannot be removed now, the next begin finds it ended in the ledger and open on the timeline, and
+        removes it.
+        """
         try:
             found = self.instants.open_instants() if self.timeline.exists() else ()
             for each in found:
-                if each.transaction_id == transaction_id:
-                    self.instants.roll_back(each.instant)
+                if each.transaction_id == transaction_id and not self.instants.roll_back(each.instant):
+                    self.ledger.mark_committed_as_found(transaction_id, each.instant)
+                    return
         except IngestError as error:
             _logger.warning("%s is not rolled back yet, the next begin does it: %s", transaction_id, error)
+        try:
+            self.ledger.mark_aborted(transaction_id, reason)
+        except IngestError as error:
+            _logger.warning("the ledger was not told that %s is rolled back: %s", transaction_id, error)
+
+    def _note_failed(self, transaction_id: str, attempts: Mapping[TopicPartition, int], error: IngestError) -> None:
+        try:
+            for source, attempt in attempts.items():
+                self.ledger.fail_attempt(transaction_id, source, attempt, str(error))
+        except IngestError as unnoted:
+            # The op's own error is on its way and must not be hidden by this one.
+            _logger.warning("the ledger was not told of a failed attempt of %s: %s", transaction_id, unnoted)
+
+    def _with_unused_id(self, plan: TransactionPlan) -> TransactionPlan:
+        """The plan under an id that the ledger has not seen: an earlier try to begin it has used up its own."""
+        candidate, tries = plan, 1
+        while self.ledger.transaction(candidate.transaction_id) is not None:
+            tries += 1
+            candidate = replace(plan, transaction_id=f"{plan.transaction_id}-{tries}")
+        return candidate
 
     def _prepare_table(self, committed: CommittedState) -> None:
         if not committed.exists:
@@ -303,6 +333,23 @@ class TransactionProtocol:
         if any(properties.get(key) != value for key, value in wanted.items()):
             self.instants.update_properties(wanted)
         self.instants.roll_back_expired()
+
+
+def shape_of(pipeline: Pipeline) -> str:
+    """A digest of what decides how records become files; ops of one transaction must agree on it."""
+    table = pipeline.table
+    parts = (table.base_path, pipeline.source.format, table.partition_by, table.table_schema.spark_json)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+def require_same_shape(transaction: OpenTransaction, pipeline: Pipeline) -> None:
+    """Raises Fenced when the pipeline file was changed since the transaction began: its files would not fit together."""
+    if transaction.shape != shape_of(pipeline):
+        raise Fenced(
+            f"transaction {transaction.plan.transaction_id}: the file of pipeline {pipeline.name} was changed while it ran "
+            "(table.base_path, schema, partition_by or source.format). It is rolled back; the next transaction uses the "
+            "new file."
+        )
 
 
 def is_over(row: TransactionRow, run_is_finished: Callable[[str], bool | None]) -> bool:

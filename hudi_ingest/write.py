@@ -253,6 +253,8 @@ def _decode(
         "_kafka_timestamp": lambda: batch["timestamp"].cast(pa.timestamp("us", "UTC")),
     }
     record = decoded.rows
+    if record.num_rows != batch.num_rows:
+        raise WriteIncomplete(f"{topic}:{partition}: {batch.num_rows} records became {record.num_rows} rows")
     names = set(record.schema.names)
     arrays = [record[each.name] if each.name in names else kafka[each.name]() for each in columns]
     return pa.Table.from_arrays(arrays, schema=columns), [], 0

@@ -6,21 +6,24 @@ import org.apache.hudi.common.table.HoodieTableMetaClient;
 import org.apache.hudi.common.table.timeline.HoodieInstant;
 import org.apache.hudi.common.table.timeline.HoodieTimeline;
 import org.apache.hudi.common.table.timeline.TimelineUtils;
+import org.apache.hudi.storage.StoragePath;
 
 /**
  * Hudi runs it inside its table lock, before it writes anything of the commit. It throws unless the instant is still
- * open, no completed instant carries our transaction, and the committed checkpoint is the one the plan started from.
+ * open and not being rolled back, no completed instant carries our transaction, and the committed checkpoint is the one the plan started from.
  * Janino compiles it: raw types, no lambdas.
  */
 public class CommitGuard implements java.util.function.BiConsumer {
+  private final String fence;
   private final String instant;
   private final String checkpointKey;
   private final String expectedCheckpoint;
   private final String transactionKey;
   private final String transactionId;
 
-  public CommitGuard(String instant, String checkpointKey, String expectedCheckpoint, String transactionKey,
-      String transactionId) {
+  public CommitGuard(String fence, String instant, String checkpointKey, String expectedCheckpoint,
+      String transactionKey, String transactionId) {
+    this.fence = fence;
     this.instant = instant;
     this.checkpointKey = checkpointKey;
     this.expectedCheckpoint = expectedCheckpoint;
@@ -39,7 +42,10 @@ public class CommitGuard implements java.util.function.BiConsumer {
     }
   }
 
-  private void requireOpen(HoodieTableMetaClient fresh) {
+  private void requireOpen(HoodieTableMetaClient fresh) throws java.io.IOException {
+    if (fresh.getStorage().exists(new StoragePath(fence))) {
+      throw new IllegalStateException("hudi-ingest guard: instant " + instant + " is being rolled back");
+    }
     boolean open = false;
     Iterator instants = fresh.getActiveTimeline().getInstants().iterator();
     while (instants.hasNext()) {

@@ -132,7 +132,9 @@ class BaseFileWriter:
                     state.file.stream.close()
                 state.file = None
         for path in self._made:
-            self._storage.delete(path)
+            # What cannot be deleted now has a marker, by which Hudi deletes it at commit or rollback.
+            with suppress(OSError):
+                self._storage.delete(path)
         self.files.clear()
 
     def _write_row_group(self, path: str, state: _TablePartition) -> None:
@@ -186,6 +188,9 @@ class BaseFileWriter:
         size = file.stream.tell()
         file.stream.close()
         state.file = None
+        # Closing may take long. If the instant was rolled back meanwhile, this file came too late to be cleaned up with it;
+        # the error makes the writer delete it.
+        self._require_open_instant()
         self.files.append(BaseFile(path, file.file_id, file.path, file.rows, size, file.first_offset, file.last_offset))
 
     def _with_meta_columns(self, rows: pa.Table, path: str, file: _OpenFile) -> pa.Table:

@@ -11,7 +11,7 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.sql import SparkSession
 
 from hudi_ingest.config import Pipeline
-from hudi_ingest.exceptions import CommitRefused, DeadlineExceeded, EngineLost, IngestError, TableUnreachable
+from hudi_ingest.exceptions import CommitRefused, EngineLost, Fenced, IngestError, TableUnreachable
 from hudi_ingest.hudi.base_file import heartbeat_path
 from hudi_ingest.hudi.options import table_properties, write_options
 from hudi_ingest.model import BaseFile, OpenInstant, TransactionPlan
@@ -21,6 +21,11 @@ from hudi_ingest.storage import TableStorage
 _ACTION = "commit"
 _RECORD_NAME = "record"
 _RECORD_NAMESPACE = "hudi_ingest"
+
+
+def fence_path(instant: str) -> str:
+    """A file that forbids an instant's commit while the instant is being rolled back."""
+    return f".hoodie/hudi_ingest/fence/{instant}"
 
 
 class HudiWriter:
@@ -94,25 +99,26 @@ class HudiWriter:
         """Publishes the instant with exactly `files`, atomically.
 
         `expected_checkpoint` is the checkpoint's text that the plan started from; the guard inside Hudi's lock compares
-        it. Raises DeadlineExceeded when the heartbeat ran out and CommitRefused when the guard refused: both prove that
-        nothing landed. TableUnreachable and EngineLost do not: the timeline decides.
+        it. Raises Fenced when the instant's heartbeat is gone or expired and CommitRefused when the guard refused: both
+        prove that this call published nothing. TableUnreachable and EngineLost do not: the timeline decides.
         """
-        pipeline = self._pipeline
-        guard = self._guard(
-            instant,
-            pipeline.checkpoint_key,
-            expected_checkpoint or "",
-            pipeline.transaction_key,
-            transaction_id,
-        )
         with _errors(f"commit instant {instant} of {self._base_path}"), self._client() as client:
             heartbeat = client.getHeartbeatClient()
             if heartbeat.isHeartbeatExpired(instant):
-                raise DeadlineExceeded(
-                    f"transaction {transaction_id}: instant {instant} of {self._base_path} is past timeout_seconds "
-                    f"{pipeline.transaction.timeout_seconds} or was rolled back. Nothing was published; the next "
-                    "transaction reads the same offsets. Raise transaction.timeout_seconds or lower max_records."
+                raise Fenced(
+                    f"transaction {transaction_id}: instant {instant} of {self._base_path} is not open any more: it was "
+                    "rolled back, or an earlier try to commit it failed, see that error. This call published nothing; "
+                    "the next transaction reads the same offsets."
                 )
+            guard = self._java_object(
+                "CommitGuard",
+                self._base_path + "/" + fence_path(instant),
+                instant,
+                self._pipeline.checkpoint_key,
+                expected_checkpoint or "",
+                self._pipeline.transaction_key,
+                transaction_id,
+            )
             # From here on the lease is held by this client's timer, or it could run out during the commit and a waiting
             # cleaner would roll the completed commit back.
             heartbeat.start(instant)
@@ -125,16 +131,26 @@ class HudiWriter:
                 self._option(guard),
             )
 
-    def roll_back(self, instant: str) -> None:
-        """Removes an open instant, its files and its markers. A completed or unknown instant is left alone.
+    def roll_back(self, instant: str) -> bool:
+        """Removes an open instant, its files and its markers. False: it was completed meanwhile, and is left alone.
 
-        Raises TableUnreachable, EngineLost.
+        A commit of the instant may be running in this driver, its caller killed. The fence stops one that is not yet in
+        Hudi's lock, at its guard; one that is in it is waited for. Without that, the rollback would delete the files of an
+        instant that completes meanwhile. Raises TableUnreachable, EngineLost.
         """
         with _errors(f"roll back instant {instant} of {self._base_path}"), self._client() as client:
-            # Without its heartbeat the instant counts as expired. Never client.rollback(instant): it would also delete
-            # what a completed instant wrote.
-            self._storage.delete(heartbeat_path(instant))
-            client.rollbackFailedWrites(self._meta_client())
+            fence = fence_path(instant)
+            self._storage.write(fence, b"")
+            self._java_object("CommitBarrier").accept(client)
+            timeline = self._meta_client().getActiveTimeline()
+            completed = timeline.filterCompletedInstants().containsInstant(instant)
+            if not completed:
+                # Without its heartbeat the instant counts as expired. Never client.rollback(instant): it would also
+                # delete what a completed instant wrote.
+                self._storage.delete(heartbeat_path(instant))
+                client.rollbackFailedWrites(self._meta_client())
+            self._storage.delete(fence)
+            return not completed
 
     def roll_back_expired(self) -> None:
         """Rolls back every open instant whose heartbeat has expired. Raises TableUnreachable, EngineLost."""
@@ -207,11 +223,12 @@ class HudiWriter:
             stats.add(stat)
         return stats
 
-    def _guard(self, *arguments: str) -> Any:
+    def _java_object(self, name: str, *arguments: str) -> Any:
+        """An object of the class in `<name>.java` beside this module, compiled by the Janino that Spark ships."""
         compiler = self._jvm.org.codehaus.janino.SimpleCompiler()
         compiler.setParentClassLoader(self._meta_client().getClass().getClassLoader())
-        compiler.cook(resources.files("hudi_ingest.hudi").joinpath("CommitGuard.java").read_text())
-        compiled = compiler.getClassLoader().loadClass("CommitGuard")
+        compiler.cook(resources.files("hudi_ingest.hudi").joinpath(f"{name}.java").read_text())
+        compiled = compiler.getClassLoader().loadClass(name)
         gateway: Any = self._spark.sparkContext._gateway
         types = gateway.new_array(self._jvm.java.lang.Class, len(arguments))
         values = gateway.new_array(self._jvm.java.lang.Object, len(arguments))

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 from hudi import HudiTable
 
-from hudi_ingest.exceptions import TableUnreachable
+from hudi_ingest.exceptions import IngestError, OffsetsLost, TableUnreachable
 from hudi_ingest.model import Checkpoint
 from hudi_ingest.storage import TableStorage
 
@@ -50,14 +50,17 @@ class Timeline:
         """The pipeline's checkpoint: of all that active completed instants carry, the one of the greatest sequence.
 
         Not the one of the newest instant: another writer's commit carries the checkpoint that it found when it began,
-        and may sort after ours with an older one. Raises TableUnreachable.
+        and may sort after ours with an older one. Raises TableUnreachable, and OffsetsLost when the pipeline's own table
+        has commits but none carries its checkpoint.
         """
         if not self.exists():
             return CommittedState(exists=False)
         best: Checkpoint | None = None
         best_text = None
         began = None
+        commits = 0
         for found in self._completed():
+            commits += 1
             text = found.metadata.get(checkpoint_key)
             if text is None:
                 continue
@@ -73,6 +76,14 @@ class Timeline:
             elif checkpoint.sequence == best.sequence and began is not None:
                 # The first instant with a sequence is the pipeline's own; later ones only carry it on.
                 began = min(began, instant_time(found.instant))
+        if best is None and commits and checkpoint_key.endswith(f".{self.properties().get(PIPELINE_PROPERTY)}"):
+            # Starting anew would ingest everything twice.
+            raise OffsetsLost(
+                f"the table at {self.base_path} belongs to this pipeline, and none of its {commits} active commits carries "
+                f"{checkpoint_key}: other writers' commits did not carry it on until archival removed the last that had it, "
+                "or the table was restored. Nothing was written. Ingest into a table with a new name, or restore a copy "
+                "whose commits carry it."
+            )
         return CommittedState(True, best, best_text, began)
 
     def instant_of(self, transaction_key: str, transaction_id: str) -> str | None:
@@ -128,7 +139,7 @@ class Timeline:
                 content: dict[str, Any] = json.loads(timeline.get_instant_metadata_in_json(instant))
                 yield CommittedInstant(instant.timestamp, content.get("extraMetadata") or {})
         except Exception as error:
-            if isinstance(error, TableUnreachable):
+            if isinstance(error, IngestError):
                 raise
             raise self._unreadable("timeline", error) from error
 

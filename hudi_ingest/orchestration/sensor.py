@@ -81,11 +81,12 @@ def tick(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> RunReq
     if wait:
         return SkipReason(wait)
     return RunRequest(
-        # A run key blocks for ever once used, also by a failed run, so the attempt is part of it.
-        run_key=f"{pipeline.name}.{plan.sequence}.{len(failed)}",
+        # A run key blocks for ever once used, also by a failed run; a transaction's id is used once.
+        run_key=plan.transaction_id,
         run_config=run_config(pipeline, plan),
         tags={
             tags.PIPELINE: pipeline.name,
+            tags.TABLE: pipeline.table.base_path,
             tags.TRANSACTION: plan.transaction_id,
             tags.SEQUENCE: str(plan.sequence),
         },
@@ -124,7 +125,7 @@ def _failed_runs(instance: DagsterInstance, pipeline: Pipeline, sequence: int) -
     return list(
         instance.get_runs(
             RunsFilter(
-                tags={tags.PIPELINE: pipeline.name, tags.SEQUENCE: str(sequence)},
+                tags={tags.TABLE: pipeline.table.base_path, tags.SEQUENCE: str(sequence)},
                 statuses=[DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED],
             )
         )

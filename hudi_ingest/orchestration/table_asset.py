@@ -37,7 +37,7 @@ from dagster._core.definitions.dependency import DynamicCollectDependencyDefinit
 
 from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import observe, plan_next
-from hudi_ingest.exceptions import NothingToDo, Terminal
+from hudi_ingest.exceptions import IngestError, NothingToDo, Terminal
 from hudi_ingest.ingest import protocol_for
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.model import CommitReceipt, OpenTransaction, Slice, SliceReport, TransactionPlan
@@ -157,6 +157,7 @@ def _begin_op(pipeline: Pipeline) -> OpDefinition:
                 context.run_id,
                 {
                     tags.PIPELINE: pipeline.name,
+                    tags.TABLE: pipeline.table.base_path,
                     tags.TRANSACTION: plan.transaction_id,
                     tags.SEQUENCE: str(plan.sequence),
                     # The job has it already; a run from the asset's page does not.
@@ -164,7 +165,9 @@ def _begin_op(pipeline: Pipeline) -> OpDefinition:
                 },
             )
             transaction = protocol.begin(plan, Owner.dagster_run(context.run_id), run_is_finished(context.instance))
-            context.instance.add_run_tags(context.run_id, {tags.INSTANT: transaction.instant})
+            plan = transaction.plan
+            begun = {tags.INSTANT: transaction.instant, tags.TRANSACTION: plan.transaction_id}
+            context.instance.add_run_tags(context.run_id, begun)
             context.log.info(f"{plan.transaction_id}: instant {transaction.instant} is open for {plan.count} offsets")
         yield Output(transaction.to_dict(), "transaction", metadata={"instant": transaction.instant})
         groups = group_slices(plan.slices, pipeline.transaction.max_tasks)
@@ -231,11 +234,20 @@ def _commit_op(pipeline: Pipeline) -> OpDefinition:
                 raise
             for warning in receipt.warnings:
                 context.log.warning(warning)
-            lag = {str(source): waiting for source, waiting in observe(pipeline).lag.by_partition.items()}
+            lag = _lag_now(context, pipeline)
         context.log.info(f"{opened.plan.transaction_id}: {receipt.rows} rows are published by {receipt.instant}")
         return Output(None, metadata=materialization(receipt, lag))
 
     return commit
+
+
+def _lag_now(context: OpExecutionContext, pipeline: Pipeline) -> dict[str, int]:
+    """Offsets that wait, per `topic:partition`; empty when they cannot be asked for, which must not fail a durable commit."""
+    try:
+        return {str(source): waiting for source, waiting in observe(pipeline).lag.by_partition.items()}
+    except IngestError as error:
+        context.log.warning(f"the commit is durable; its lag is not known: {error}")
+        return {}
 
 
 def materialization(receipt: CommitReceipt, lag: dict[str, int]) -> dict[str, Any]:
@@ -247,11 +259,11 @@ def materialization(receipt: CommitReceipt, lag: dict[str, int]) -> dict[str, An
         "skipped": sum(each.skipped for each in receipt.reports),
         "files": receipt.files,
         "bytes": receipt.size_bytes,
-        "lag": sum(lag.values()),
+        **({"lag": sum(lag.values())} if lag else {}),
         **{f"seconds/{phase}": MetadataValue.float(value) for phase, value in receipt.seconds.items()},
         "partitions": _table(
             [*_SLICE_COLUMNS[:4], TableColumn("lag", "int"), *_SLICE_COLUMNS[4:]],
-            [{**_slice_row(each), "lag": lag.get(str(each.slice.source), 0)} for each in receipt.reports],
+            [{**_slice_row(each), "lag": lag.get(str(each.slice.source))} for each in receipt.reports],
         ),
     }
 

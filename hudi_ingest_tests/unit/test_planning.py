@@ -155,3 +155,19 @@ def test_k1_a_new_partition_starts_at_its_configured_first_offset() -> None:
     old, new = TopicPartition("orders", 0), TopicPartition("orders", 1)
     marks = {old: Watermarks(0, 10), new: Watermarks(5, 9)}
     assert slice_starts(Checkpoint(1, "t", {old: 10}), marks, {new: 5}) == {old: 10, new: 5}
+
+
+def test_a_first_start_at_the_end_is_pinned_by_an_empty_transaction() -> None:
+    source = TopicPartition("orders", 0)
+    found = plan_transaction(
+        pipeline="orders",
+        suffix="abc",
+        checkpoint=None,
+        watermarks={source: Watermarks(0, 50)},
+        first={source: 50},
+        limits=Limits(60, 10, 100),
+        now=NOW,
+        last_began_at=None,
+    )
+    assert isinstance(found, TransactionPlan)
+    assert found.slices == (Slice("orders", 0, 50, 50),)

@@ -1,0 +1,15 @@
+import org.apache.hudi.client.BaseHoodieClient;
+import org.apache.hudi.client.transaction.TransactionManager;
+import org.apache.hudi.common.util.Option;
+
+/**
+ * Takes Hudi's table lock and gives it back, so that a commit that holds it has ended when this returns. In Java in one
+ * piece: a lock held across calls from Python would stay held if Python died.
+ */
+public class CommitBarrier implements java.util.function.Consumer {
+  public void accept(Object client) {
+    TransactionManager manager = ((BaseHoodieClient) client).getTransactionManager();
+    manager.beginStateChange(Option.empty(), Option.empty());
+    manager.endStateChange(Option.empty());
+  }
+}
