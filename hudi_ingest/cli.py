@@ -17,14 +17,15 @@ from rich.console import Console
 
 from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import observe, plan_next
-from hudi_ingest.display import plan_view, receipt_text, status_view
+from hudi_ingest.display import files_text, plan_view, receipt_text, status_view
 from hudi_ingest.embedded.stack import StackSettings, bring_down, bring_up, stack_environment
 from hudi_ingest.exceptions import ConfigError, IngestError
 from hudi_ingest.home import Home
+from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.pipeline_file import find_pipeline, load_pipeline, load_pipelines
 from hudi_ingest.planning import Skip
-from hudi_ingest.status import pipeline_status
+from hudi_ingest.status import PipelineStatus, pipeline_status
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -32,7 +33,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Kafka topics into Apache Hudi tables, exactly once, coordinated by Dagster.",
 )
-_out = Console(soft_wrap=False)
+_PIPED_WIDTH = 140
+"""Columns for tables that go into a file or a pipe."""
+_out = Console(width=None if sys.stdout.isatty() else _PIPED_WIDTH)
 _err = Console(stderr=True, soft_wrap=True, highlight=False)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print facts as JSON.")]
@@ -171,15 +174,36 @@ def status(
     home = Home.from_environment()
     found = [_pipeline(pipeline)] if pipeline else list(load_pipelines(home.pipelines, _environment(home)))
     ledger = Ledger.open(home.ledger_url)
+    statuses: list[PipelineStatus] = []
+    failed: dict[str, str] = {}
     try:
-        statuses = [pipeline_status(each, observe(each), ledger) for each in found]
+        for each in found:
+            try:
+                statuses.append(pipeline_status(each, observe(each), ledger))
+            except IngestError as error:
+                # One pipeline's trouble must not hide the others' state.
+                failed[each.name] = str(error)
     finally:
         ledger.dispose()
     if as_json:
-        _print_json([each.to_dict() for each in statuses])
+        _print_json([*(each.to_dict() for each in statuses), *({"pipeline": n, "error": e} for n, e in failed.items())])
     else:
-        for each in statuses:
-            _out.print(status_view(each))
+        for shown in statuses:
+            _out.print(status_view(shown))
+        for name, text in failed.items():
+            _err.print(f"error: {name}: {text}", style="red", markup=False)
+    if failed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def files(pipeline: PipelineName, as_json: AsJson = False) -> None:
+    """List the table's live files with the Kafka partition and offsets that each came from."""
+    found = Timeline(_pipeline(pipeline).table.base_path).files()
+    if as_json:
+        _print_json([asdict(each) for each in found])
+    else:
+        _say(files_text(found))
 
 
 @app.command()

@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from hudi_ingest.hudi.timeline import TableFile
 from hudi_ingest.ledger import TransactionRow
 from hudi_ingest.model import CommitReceipt, TransactionPlan
 from hudi_ingest.status import PipelineStatus
@@ -65,3 +66,24 @@ def receipt_text(receipt: CommitReceipt) -> str:
         f"committed {receipt.plan.transaction_id} as instant {receipt.instant}: {receipt.rows:,} rows in "
         f"{receipt.files} files, {receipt.size_bytes / 1e6:.1f} MB ({seconds})"
     )
+
+
+def files_text(files: Sequence[TableFile]) -> str:
+    """A line for each file, aligned: its path is too long for a table in a terminal."""
+    rows = [("KAFKA", "OFFSETS", "ROWS", "MB", "INSTANT", "FILE")]
+    for each in files:
+        offsets = f"{each.offsets[0]}-{each.offsets[1]}" if each.offsets else "-"
+        size = f"{each.size_bytes / 1e6:.1f}"
+        rows.append((kafka_text(each), offsets, str(each.rows), size, each.instant, each.path))
+    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    return "\n".join("  ".join([*map(str.ljust, row[:5], widths), row[5]]) for row in rows)
+
+
+def kafka_text(file: TableFile) -> str:
+    """`topic:partition` of a file's rows; from the file's own columns, else from its id; "several" when mixed."""
+    if file.partitions is None:
+        return f"?:{file.origin.partition}" if file.origin else "-"
+    topics = file.topics or ("?", "?")
+    if topics[0] != topics[1] or file.partitions[0] != file.partitions[1]:
+        return "several"
+    return f"{topics[0]}:{file.partitions[0]}"

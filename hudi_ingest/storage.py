@@ -6,6 +6,7 @@ from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.fs as pafs
+import pyarrow.parquet as pq
 
 from hudi_ingest.exceptions import TableUnreachable
 
@@ -39,6 +40,10 @@ class TableStorage:
         """Raises FileNotFoundError."""
         with self._filesystem.open_input_stream(self._absolute(path)) as stream:
             return bytes(stream.read())
+
+    def parquet_footer(self, path: str) -> pq.FileMetaData:
+        """Schema and statistics of a Parquet file, without its rows."""
+        return pq.read_metadata(self._absolute(path), filesystem=self._filesystem)
 
     def write(self, path: str, content: bytes) -> None:
         """Replaces the file; makes its folders."""

@@ -10,9 +10,12 @@ from datetime import datetime, timezone
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from hudi import HudiTable
 
 from hudi_ingest.exceptions import IngestError, OffsetsLost, TableUnreachable
+from hudi_ingest.hudi import file_ids
+from hudi_ingest.hudi.file_ids import FileOrigin
 from hudi_ingest.model import Checkpoint
 from hudi_ingest.storage import TableStorage
 
@@ -37,6 +40,21 @@ class CommittedState:
     """The checkpoint exactly as the commit carries it, for the commit guard to compare."""
     last_began_at: datetime | None = None
     """When the newest of the pipeline's own instants began."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableFile:
+    """A live base file. `origin` is what its file id tells (None for other writers' files, such as clustering's); the
+    ranges are (least, greatest) of its rows' Kafka columns, None where the file has no statistics of them."""
+
+    path: str
+    instant: str
+    rows: int
+    size_bytes: int
+    origin: FileOrigin | None
+    topics: tuple[Any, Any] | None
+    partitions: tuple[Any, Any] | None
+    offsets: tuple[Any, Any] | None
 
 
 class Timeline:
@@ -110,6 +128,32 @@ class Timeline:
         except OSError as error:
             raise self._unreadable("properties", error) from error
 
+    def files(self) -> list[TableFile]:
+        """The table's live base files and where their rows came from, by partition path and name. Raises TableUnreachable."""
+        if not self.exists():
+            return []
+        try:
+            slices = HudiTable(self.base_path).get_file_slices()
+        except Exception as error:
+            raise self._unreadable("files", error) from error
+        found = []
+        for each in slices:
+            path = f"{each.partition_path}/{each.base_file_name}" if each.partition_path else each.base_file_name
+            footer = self._storage.parquet_footer(path)
+            found.append(
+                TableFile(
+                    path=path,
+                    instant=each.creation_instant_time,
+                    rows=footer.num_rows,
+                    size_bytes=each.base_file_size,
+                    origin=file_ids.decode(each.file_id),
+                    topics=_range(footer, "_kafka_topic"),
+                    partitions=_range(footer, "_kafka_partition"),
+                    offsets=_range(footer, "_kafka_offset"),
+                )
+            )
+        return sorted(found, key=lambda file: file.path)
+
     def is_empty(self) -> bool:
         """Whether no instant, of any state and any writer, is on the active timeline."""
         return not any(name[:1].isdigit() for name in self._storage.names(".hoodie/timeline"))
@@ -148,6 +192,17 @@ class Timeline:
             f"cannot read the {what} of the table at {self.base_path}: {error}. If it was being written just now, try "
             "again; else check the path, its permissions and the network."
         )
+
+
+def _range(footer: pq.FileMetaData, column: str) -> tuple[Any, Any] | None:
+    names = footer.schema.to_arrow_schema().names
+    if column not in names:
+        return None
+    index = [footer.schema.column(i).path for i in range(footer.num_columns)].index(column)
+    groups = [footer.row_group(number).column(index).statistics for number in range(footer.num_row_groups)]
+    if not groups or any(each is None or not each.has_min_max for each in groups):
+        return None
+    return min(each.min for each in groups), max(each.max for each in groups)
 
 
 def _unescape(value: str) -> str:

@@ -14,6 +14,7 @@ import pytest
 
 from hudi_ingest.hudi import file_ids
 from hudi_ingest.spark import current_session
+from hudi_ingest_tests.support.command_line import hudi_ingest
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -158,12 +159,24 @@ def test_h4_awkward_partition_values_stay_in_their_folders_and_read_back(ground:
     assert all(Path(ground.base_path) in file.parents for file in ground.data_files())
 
 
-def test_h1_every_file_says_where_its_rows_came_from(ground: Ground, topic: str) -> None:
+def test_h1_r4_every_file_says_where_its_rows_came_from(ground: Ground, topic: str) -> None:
     pipeline = make_pipeline(ground)
     ground.send_rows(1, 30)
     receipt = ground.run(pipeline)
-    for file in receipt.reports[1].files:
-        assert file_ids.decode(Path(file.path).name) == file_ids.FileOrigin(1, file.first_offset)
+    written = {file.path: file for file in receipt.reports[1].files}
+    for path, file in written.items():
+        assert file_ids.decode(Path(path).name) == file_ids.FileOrigin(1, file.first_offset)
+    listed = hudi_ingest(ground.home, "files", pipeline.name, "--json")
+    assert listed.returncode == 0, listed.stderr
+    found = {each["path"]: each for each in json.loads(listed.stdout)}
+    assert found.keys() == written.keys()
+    for path, each in found.items():
+        assert each["origin"] == {"partition": 1, "first_offset": written[path].first_offset}
+        assert each["offsets"] == [written[path].first_offset, written[path].last_offset]
+        assert each["topics"] == [topic, topic]
+        assert (each["rows"], each["instant"]) == (written[path].rows, receipt.instant)
+    shown = hudi_ingest(ground.home, "files", pipeline.name).stdout.splitlines()
+    assert [line.split()[0] for line in shown] == ["KAFKA", *[f"{topic}:1"] * 3]
 
 
 def test_rivals_wound_no_row_is_hidden_by_a_later_file_over_twenty_commits(ground: Ground, topic: str) -> None:
