@@ -1,72 +1,30 @@
-"""Slices → base files: one Spark job that reads exactly the offsets, decodes them in Arrow and writes Hudi base files."""
+"""Slices → reports: one Spark job that reads exactly the slices' offsets and runs a write task on each range."""
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from functools import partial
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from py4j.protocol import Py4JError
-from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from hudi_ingest.config import Pipeline
-from hudi_ingest.convert import Converter, converter_for
 from hudi_ingest.exceptions import BadRecord, DeadlineExceeded, EngineLost, Fenced, WriteIncomplete
-from hudi_ingest.hudi.base_file import BaseFileLayout, BaseFileWriter, heartbeat_path
+from hudi_ingest.hudi.base_file import BaseFileLayout, heartbeat_path
 from hudi_ingest.kafka import spark_options
-from hudi_ingest.model import BaseFile, OpenTransaction, Slice, SliceReport, TopicPartition
+from hudi_ingest.model import OpenTransaction, Slice, SliceReport, TopicPartition
 from hudi_ingest.schema import TableSchema
 from hudi_ingest.spark import answers, job_group
 from hudi_ingest.storage import TableStorage
+from hudi_ingest.write_task import NAMED_BAD_RECORDS, TaskReport, WriteTask, run_task
 
 BATCH_BYTES = 8 * 1024 * 1024
 BATCH_ROWS = 50_000
 UNMEASURED_BATCH_ROWS = 5_000
 _SHUT_DOWN = "SparkContext was shut down"
-NAMED_BAD_RECORDS = 5
-"""How many bad records a refusal names; all are counted."""
-
-
-@dataclass(frozen=True, slots=True)
-class WriteTask:
-    """What a Spark task needs to turn records into base files. Crosses to the Python workers by pickle."""
-
-    storage: TableStorage
-    layout: BaseFileLayout
-    format: str
-    record_schema: pa.Schema
-    columns: pa.Schema
-    attempts: Mapping[TopicPartition, int]
-
-
-@dataclass(frozen=True, slots=True)
-class TaskReport:
-    """What one Spark task saw of one Kafka partition."""
-
-    topic: str
-    partition: int
-    first_offset: int
-    last_offset: int
-    rows: int
-    skipped: int
-    rejected: int
-    value_bytes: int
-    files: tuple[BaseFile, ...]
-    bad_records: tuple[str, ...]
-
-    @classmethod
-    def from_json(cls, text: str) -> TaskReport:
-        found = json.loads(text)
-        found["files"] = tuple(BaseFile(**each) for each in found["files"])
-        found["bad_records"] = tuple(found["bad_records"])
-        return cls(**found)
 
 
 def write_slices(
@@ -175,101 +133,6 @@ def batch_rows(record_bytes: int) -> int:
 def spark_partitions(slices: Sequence[Slice], pipeline: Pipeline) -> int:
     """How many Spark tasks read the slices: one each, and more where a slice is longer than a file's rows."""
     return sum(max(1, -(-each.count // pipeline.table.rows_per_file)) for each in slices)
-
-
-def run_task(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Runs in a Spark Python worker on one Kafka partition's records in offset order; yields one row, its report."""
-    report = _write_records(task, batches)
-    if report is not None:
-        yield pa.RecordBatch.from_pydict({"report": pa.array([json.dumps(asdict(report))])})
-
-
-def _write_records(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> TaskReport | None:
-    first = next((batch for batch in batches if batch.num_rows), None)
-    if first is None:
-        return None
-    topic, partition = first["topic"][0].as_py(), first["partition"][0].as_py()
-    first_offset = first["offset"][0].as_py()
-    last_offset = first_offset - 1
-    # Spark retries failed tasks silently, and an op is retried too: both numbers keep attempts' files apart.
-    context = TaskContext.get()
-    token = f"{partition}-{task.attempts[TopicPartition(topic, partition)]}-{context.attemptNumber() if context else 0}"
-    converter = converter_for(task.format, task.record_schema)
-    rows = skipped = rejected = value_bytes = 0
-    bad: list[str] = []
-    with BaseFileWriter(task.storage, task.layout, topic, partition, token) as writer:
-        for batch in _chain(first, batches):
-            if not batch.num_rows:
-                continue
-            _require_increasing(batch, topic, partition, last_offset)
-            last_offset = batch["offset"][batch.num_rows - 1].as_py()
-            values = batch["value"]
-            value_bytes += values.nbytes
-            if values.null_count:
-                skipped += values.null_count
-                batch = batch.filter(pc.is_valid(values))
-            decoded, faults, count = _decode(converter, task.columns, batch, topic, partition)
-            rejected += count
-            bad += faults[: NAMED_BAD_RECORDS - len(bad)]
-            if not rejected and decoded is not None:
-                rows += decoded.num_rows
-                writer.write(decoded)
-        if rejected:
-            # The transaction will be refused, so none of this task's files may stay.
-            writer.discard()
-        else:
-            writer.close()
-        return TaskReport(
-            topic,
-            partition,
-            first_offset,
-            last_offset,
-            rows,
-            skipped,
-            rejected,
-            value_bytes,
-            tuple(writer.files),
-            tuple(bad),
-        )
-
-
-def _decode(
-    converter: Converter, columns: pa.Schema, batch: pa.RecordBatch, topic: str, partition: int
-) -> tuple[pa.Table | None, list[str], int]:
-    if not batch.num_rows:
-        return None, [], 0
-    decoded = converter.decode(batch["value"])
-    if decoded.rejected:
-        named = [
-            f"{topic}:{partition}:{batch['offset'][each.index].as_py()}"
-            f"{f' field {each.field}' if each.field else ''}: expected {each.expected}, found {each.found}"
-            for each in decoded.rejected[:NAMED_BAD_RECORDS]
-        ]
-        return None, named, len(decoded.rejected)
-    kafka = {
-        "_kafka_topic": lambda: pa.repeat(topic, batch.num_rows),
-        "_kafka_partition": lambda: batch["partition"],
-        "_kafka_offset": lambda: batch["offset"],
-        "_kafka_timestamp": lambda: batch["timestamp"].cast(pa.timestamp("us", "UTC")),
-    }
-    record = decoded.rows
-    if record.num_rows != batch.num_rows:
-        raise WriteIncomplete(f"{topic}:{partition}: {batch.num_rows} records became {record.num_rows} rows")
-    names = set(record.schema.names)
-    arrays = [record[each.name] if each.name in names else kafka[each.name]() for each in columns]
-    return pa.Table.from_arrays(arrays, schema=columns), [], 0
-
-
-def _require_increasing(batch: pa.RecordBatch, topic: str, partition: int, last_offset: int) -> None:
-    offsets = batch["offset"]
-    steps = pc.subtract(offsets[1:], offsets[:-1])
-    if offsets[0].as_py() <= last_offset or (len(steps) and pc.min(steps).as_py() < 1):
-        raise WriteIncomplete(f"{topic}:{partition}: Spark handed out offsets out of order after {last_offset}")
-
-
-def _chain(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield first
-    yield from rest
 
 
 def _refuse_bad_records(pipeline: Pipeline, found: Sequence[TaskReport]) -> None:

@@ -1,0 +1,125 @@
+"""Writing a slice, as far as it needs no Spark: accounting, refusals, batch sizes, and the worker's task on plain Arrow."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hudi_ingest.exceptions import WriteIncomplete
+from hudi_ingest.hudi.base_file import BaseFileLayout, heartbeat_path
+from hudi_ingest.model import Slice, TopicPartition
+from hudi_ingest.storage import TableStorage
+from hudi_ingest.write import BATCH_BYTES, batch_rows, root_cause, slice_report
+from hudi_ingest.write_task import TaskReport, WriteTask, run_task
+
+INSTANT = "20261121120000000"
+RECORD = pa.schema([("id", pa.string()), ("n", pa.int64())])
+COLUMNS = pa.schema(
+    [*RECORD, pa.field("_kafka_partition", pa.int32(), False), pa.field("_kafka_offset", pa.int64(), False)]
+)
+WHOLE = Slice("orders", 3, 10, 30)
+
+
+def task(first: int, last: int, rows: int, skipped: int = 0) -> TaskReport:
+    return TaskReport("orders", 3, first, last, rows, skipped, 0, rows * 10, (), ())
+
+
+def test_p1_what_the_tasks_did_not_see_is_a_gap() -> None:
+    report = slice_report(WHOLE, 0, [task(21, 29, 8, 1), task(10, 19, 9)], 1.0)
+    assert (report.rows, report.skipped, report.gaps) == (17, 1, 2)
+    assert report.accounted
+    empty = slice_report(WHOLE, 0, [], 1.0)
+    assert (empty.rows, empty.gaps) == (0, 20)
+
+
+@pytest.mark.parametrize("tasks", [[(10, 20), (20, 29)], [(9, 12)], [(10, 30)], [(10, 12), (11, 11)]])
+def test_p2_tasks_that_overlap_or_leave_the_range_are_refused(tasks: list[tuple[int, int]]) -> None:
+    with pytest.raises(WriteIncomplete, match=r"orders:3\[10,30\)"):
+        slice_report(WHOLE, 0, [task(first, last, 1) for first, last in tasks], 1.0)
+
+
+@given(st.integers(0, 10**9))
+def test_a_batch_holds_a_bounded_number_of_bytes(record_bytes: int) -> None:
+    rows = batch_rows(record_bytes)
+    assert 1 <= rows <= 50_000
+    assert not record_bytes or rows == 1 or rows * record_bytes <= BATCH_BYTES
+
+
+def test_the_root_cause_of_a_spark_error_is_one_line() -> None:
+    text = (
+        "org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 failed\n"
+        "Traceback (most recent call last):\n"
+        '  File "worker.py", line 1, in main\n'
+        "OSError: [Errno 28] No space left on device\n"
+        "\tat org.apache.spark.api.python.BasePythonRunner.run(PythonRunner.scala:1)\n"
+    )
+    assert root_cause(text) == "OSError: [Errno 28] No space left on device"
+    assert root_cause("") == "no text"
+
+
+@pytest.fixture
+def writing(tmp_path: Path) -> WriteTask:
+    storage = TableStorage(str(tmp_path / "table"))
+    storage.write(heartbeat_path(INSTANT), b"")
+    layout = BaseFileLayout(INSTANT, (), 1000, 1 << 30, "zstd")
+    return WriteTask(storage, layout, "json", RECORD, COLUMNS, {TopicPartition("orders", 3): 2})
+
+
+def batch(first: int, values: list[bytes | None]) -> pa.RecordBatch:
+    count = len(values)
+    return pa.RecordBatch.from_pydict(
+        {
+            "topic": ["orders"] * count,
+            "partition": pa.array([3] * count, pa.int32()),
+            "offset": pa.array(range(first, first + count), pa.int64()),
+            "timestamp": pa.array([0] * count, pa.timestamp("us", "UTC")),
+            "value": pa.array(values, pa.binary()),
+        }
+    )
+
+
+def run(writing: WriteTask, *batches: pa.RecordBatch) -> TaskReport:
+    (found,) = list(run_task(writing, iter(batches)))
+    return TaskReport.from_json(found["report"][0].as_py())
+
+
+def good(number: int) -> bytes:
+    return json.dumps({"id": f"o{number}", "n": number}).encode()
+
+
+def test_a_task_writes_rows_and_counts_tombstones(writing: WriteTask) -> None:
+    report = run(writing, batch(5, [good(5), None, good(7)]), batch(8, []), batch(20, [good(20)]))
+    assert (report.first_offset, report.last_offset) == (5, 20)
+    assert (report.rows, report.skipped, report.rejected) == (3, 1, 0)
+    (file,) = report.files
+    assert "_3-2-0_" in file.path, "partition, the op's attempt and the task's attempt are in the write token"
+    assert writing.storage.parquet_footer(file.path).num_rows == 3
+
+
+def test_a_task_with_a_bad_record_reports_it_and_leaves_no_file(writing: WriteTask) -> None:
+    report = run(writing, batch(5, [good(5), b"{}}"]), batch(7, [good(7), b'{"n": "x"}']))
+    assert report.rejected == 2
+    assert report.bad_records[0].startswith("orders:3:6: expected")
+    assert report.bad_records[1] == 'orders:3:8 field n: expected int (64 bit), found "x"'
+    assert report.files == ()
+    assert list(Path(writing.storage.base_path).rglob("*.parquet")) == []
+
+
+def test_a_report_is_small_however_many_records_are_bad(writing: WriteTask) -> None:
+    report = run(writing, batch(0, [b"bad"] * 5000))
+    assert report.rejected == 5000
+    assert len(report.bad_records) == 5
+
+
+def test_offsets_that_do_not_grow_are_refused(writing: WriteTask) -> None:
+    with pytest.raises(WriteIncomplete, match=r"orders:3.*out of order"):
+        run(writing, batch(5, [good(5)]), batch(5, [good(5)]))
+
+
+def test_a_task_without_records_reports_nothing(writing: WriteTask) -> None:
+    assert list(run_task(writing, iter([]))) == []
