@@ -174,6 +174,9 @@ def spark_options(source: KafkaSource, slices: Iterable[Slice], min_partitions: 
         "endingOffsets": json.dumps(ends),
         "failOnDataLoss": "true",
         "kafka.isolation.level": "read_committed",
+        # The range is there already, so there is nothing to wait for. The client asks for more behind the range's end while
+        # it reads, and at the default of 500 ms its next request would stand behind that one: half a second for each slice.
+        "kafka.fetch.max.wait.ms": "10",
         "minPartitions": str(min_partitions),
     }
     security = source.security

@@ -15,7 +15,7 @@ from hudi_ingest.exceptions import EngineLost
 from hudi_ingest.home import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
 from hudi_ingest.model import TransactionState
 from hudi_ingest.write import write_slices
-from hudi_ingest_tests.support.ground import Ground
+from hudi_ingest_tests.support.ground import Ground, make_pipeline
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -65,6 +65,20 @@ def test_d1_a_commit_is_a_materialization_that_tells_all(ground: Ground, pipelin
     assert {f"seconds/{phase}" for phase in ("begin", "write", "commit", "between", "total")} <= metadata.keys()
     assert run.tags["hudi_ingest/instant"] == metadata["instant"]
     assert run.tags["hudi_ingest/transaction"] == metadata["transaction"]
+    assert verify(ground.base_path, ground.produced).exact
+
+
+def test_k2_more_partitions_than_tasks_are_grouped(ground: Ground, topic: str) -> None:
+    pipeline = make_pipeline(ground, transaction={"max_tasks": 1})
+    ground.send_rows(0, 7)
+    ground.send_rows(1, 5)
+    with DagsterInstance.ephemeral() as instance:
+        result = launch(pipeline, instance)
+    assert result.success
+    written = [
+        event.step_key for event in result.all_events if event.is_step_success and "write" in str(event.step_key)
+    ]
+    assert written == [f"{pipeline.name}.write[group_0]"]
     assert verify(ground.base_path, ground.produced).exact
 
 
