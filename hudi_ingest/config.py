@@ -154,7 +154,7 @@ class KafkaSource(_Model):
     security: Security | None = None
     """How to log in to the brokers; without it, plain text and anonymous."""
 
-    request_timeout_seconds: Annotated[Seconds, Field(gt=0)] = 10.0
+    request_timeout_seconds: Annotated[Seconds, Field(gt=0)] = 8.0
     """How long to wait for one answer of a broker."""
 
     @field_validator("bootstrap_servers")

@@ -29,7 +29,7 @@ def test_the_shortest_file_has_all_defaults(write: Write) -> None:
     )
     assert found.source.starting_offsets == "earliest"
     assert found.source.security is None
-    assert found.source.request_timeout_seconds == 10
+    assert found.source.request_timeout_seconds == 8
     assert found.table.kafka_columns == ("topic", "timestamp")
     assert found.table.target_file_bytes == 134_217_728
     assert found.table.compression == "zstd"
