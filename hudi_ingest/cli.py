@@ -16,15 +16,14 @@ import typer
 from rich.console import Console
 
 from hudi_ingest.config import Pipeline
-from hudi_ingest.coordinator import observe, plan_next
+from hudi_ingest.coordinator import observe, plan_now
 from hudi_ingest.display import files_text, plan_view, receipt_text, status_view
 from hudi_ingest.embedded.stack import StackSettings, bring_down, bring_up, stack_environment
-from hudi_ingest.exceptions import ConfigError, IngestError
+from hudi_ingest.exceptions import ConfigError, IngestError, NothingToDo
 from hudi_ingest.home import Home
 from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.pipeline_file import find_pipeline, load_pipeline, load_pipelines
-from hudi_ingest.planning import Skip
 from hudi_ingest.status import PipelineStatus, pipeline_status
 
 app = typer.Typer(
@@ -127,12 +126,15 @@ def validate(files: Annotated[list[Path], typer.Argument(metavar="FILE…")], as
 @app.command()
 def plan(pipeline: PipelineName, as_json: AsJson = False) -> None:
     """Show what the next transaction would read. Reads no records and changes nothing."""
-    found = _pipeline(pipeline)
-    planned = plan_next(found, observe(found), at_once=True)
+    try:
+        planned = plan_now(_pipeline(pipeline))
+    except NothingToDo as error:
+        _print_nothing_to_do(error, as_json)
+        return
     if as_json:
-        _print_json({"skip": planned.reason} if isinstance(planned, Skip) else planned.to_dict())
+        _print_json(planned.to_dict())
     else:
-        _say(f"nothing to do: {planned.reason}") if isinstance(planned, Skip) else _out.print(plan_view(planned))
+        _out.print(plan_view(planned))
 
 
 @app.command()
@@ -140,13 +142,11 @@ def run(pipeline: PipelineName, as_json: AsJson = False) -> None:
     """Run one transaction now, in this process; uses the engine when one runs."""
     from hudi_ingest.ingest import run_transaction
 
-    found = _pipeline(pipeline)
-    home = Home.from_environment()
-    planned = plan_next(found, observe(found), at_once=True)
-    if isinstance(planned, Skip):
-        _print_json({"skip": planned.reason}) if as_json else _say(f"nothing to do: {planned.reason}")
+    try:
+        receipt = run_transaction(_pipeline(pipeline), report=_progress)
+    except NothingToDo as error:
+        _print_nothing_to_do(error, as_json)
         return
-    receipt = run_transaction(found, home=home, plan=planned, report=_progress)
     for warning in receipt.warnings:
         _err.print(f"warning: {warning}", markup=False)
     if as_json:
@@ -246,6 +246,13 @@ def _say(line: str) -> None:
 
 def _progress(line: str) -> None:
     _err.print(f"· {line}", style="dim", markup=False)
+
+
+def _print_nothing_to_do(error: NothingToDo, as_json: bool) -> None:
+    if as_json:
+        _print_json({"skip": error.reason})
+    else:
+        _say(f"nothing to do: {error.reason}")
 
 
 def _print_json(facts: Any) -> None:

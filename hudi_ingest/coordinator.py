@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from hudi_ingest.config import Pipeline
+from hudi_ingest.exceptions import NothingToDo
 from hudi_ingest.hudi.timeline import CommittedState, Timeline
 from hudi_ingest.kafka import KafkaCluster
 from hudi_ingest.model import TopicPartition, TransactionPlan, Watermarks
@@ -68,3 +69,14 @@ def plan_next(
         now=now or datetime.now(timezone.utc),
         last_began_at=None if at_once else situation.committed.last_began_at,
     )
+
+
+def plan_now(pipeline: Pipeline) -> TransactionPlan:
+    """A transaction of what waits at this moment, whatever the interval.
+
+    Raises NothingToDo, OffsetsLost, KafkaUnreachable, TopicMissing, TableUnreachable.
+    """
+    found = plan_next(pipeline, observe(pipeline), at_once=True)
+    if isinstance(found, Skip):
+        raise NothingToDo(pipeline.name, found.reason)
+    return found

@@ -50,13 +50,13 @@ def run_engine(home: Home, *, master: str, driver_memory: str, report: Callable[
         connection.write(home.engine_file)
         report(f"engine ready: Spark {session.version} on {master}, pid {connection.pid}")
         while not stopping.wait(_WATCH_SECONDS):
-            if gateway.proc.poll() is None and not answers(session):
-                raise EngineLost("the engine's Spark context has stopped; its log is above. Start the engine again.")
             if gateway.proc.poll() is not None:
                 raise EngineLost(
                     f"the engine's JVM ended by itself with code {gateway.proc.returncode}; its log is above. Start the "
                     "engine again, with more --memory if it ran out of it."
                 )
+            if not answers(session):
+                raise EngineLost("the engine's Spark context has stopped; its log is above. Start the engine again.")
     finally:
         home.engine_file.unlink(missing_ok=True)
         if gateway.proc.poll() is None:

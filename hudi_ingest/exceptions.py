@@ -96,7 +96,15 @@ class CommitOutcomeUnknown(Transient):
 
 
 class NothingToDo(IngestError):
-    """There is nothing to ingest now; the text says why."""
+    """There is nothing to ingest now; `reason` says why."""
+
+    def __init__(self, pipeline: str, reason: str) -> None:
+        super().__init__(pipeline, reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        pipeline, reason = self.args
+        return f"pipeline {pipeline}: {reason}."
 
 
 class EnvironmentProblem(Terminal):

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from pyspark.sql import SparkSession
 
 from hudi_ingest.config import Pipeline
-from hudi_ingest.coordinator import observe, plan_next
-from hudi_ingest.exceptions import CommitOutcomeUnknown, NothingToDo
+from hudi_ingest.coordinator import plan_now
+from hudi_ingest.exceptions import CommitOutcomeUnknown
 from hudi_ingest.home import Home
 from hudi_ingest.hudi.jvm import HudiWriter
 from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.kafka import KafkaCluster
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.owner import Owner
-from hudi_ingest.model import CommitReceipt, OpenTransaction, Slice, SliceReport, TopicPartition, TransactionPlan
-from hudi_ingest.planning import Skip
+from hudi_ingest.model import CommitReceipt, OpenTransaction, SliceReport, TransactionPlan
 from hudi_ingest.spark import current_session
 from hudi_ingest.transaction import TransactionProtocol
 from hudi_ingest.write import write_slices
@@ -29,22 +29,13 @@ _COMMIT_TRIES = 3
 def protocol_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession) -> TransactionProtocol:
     """The transaction protocol over the real ports: Hudi's client and Spark in `spark`, the broker, the ledger."""
     schema = pipeline.table.table_schema
-
-    def write_files(
-        transaction: OpenTransaction,
-        slices: Sequence[Slice],
-        attempts: dict[TopicPartition, int],
-        record_bytes: int,
-    ) -> tuple[SliceReport, ...]:
-        return write_slices(spark, pipeline, schema, transaction, slices, attempts, record_bytes)
-
     return TransactionProtocol(
         pipeline=pipeline,
         schema=schema,
         timeline=Timeline(pipeline.table.base_path),
         ledger=ledger,
         instants=HudiWriter(spark, pipeline, schema),
-        write_files=write_files,
+        write_files=partial(write_slices, spark, pipeline, schema),
         groups=KafkaCluster(pipeline.source),
     )
 
@@ -63,11 +54,7 @@ def run_transaction(
     after CommitOutcomeUnknown, which the next transaction settles.
     """
     home = home or Home.from_environment()
-    if plan is None:
-        found = plan_next(pipeline, observe(pipeline), at_once=True)
-        if isinstance(found, Skip):
-            raise NothingToDo(f"pipeline {pipeline.name}: {found.reason}.")
-        plan = found
+    plan = plan or plan_now(pipeline)
     report(f"{plan.transaction_id}: {plan.count} offsets in {len(plan.slices)} slices; connecting to Spark")
     spark = current_session(home)
     ledger = Ledger.open(home.ledger_url)

@@ -116,6 +116,7 @@ def _run(
             records = reader.load().select("topic", "partition", "offset", "timestamp", "value")
             rows = records.mapInArrow(partial(run_task, task), "report string").collect()
         except Exception as error:
+            # Broad, because a dying driver breaks pyspark anywhere, its own error handling included.
             gone = not answers(spark) or _SHUT_DOWN in _text(error)
             if not gone and not isinstance(error, (Py4JError, PySparkException)):
                 raise

@@ -1,4 +1,4 @@
-"""The plan as Dagster run config, so that a run shows every slice before anything is read, and back."""
+"""The plan as Dagster run config and tags, so that a run shows every slice before anything is read, and back."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pydantic import Field
 
 from hudi_ingest.config import Pipeline
 from hudi_ingest.model import Slice, TransactionPlan
+from hudi_ingest.orchestration import tags
 
 BEGIN = "begin"
 
@@ -42,3 +43,13 @@ def run_config(pipeline: Pipeline, plan: TransactionPlan) -> dict[str, Any]:
     shown = plan.to_dict()
     begin = {key: shown[key] for key in ("transaction_id", "sequence", "slices")}
     return {"ops": {pipeline.name: {"ops": {BEGIN: {"config": begin}}}}}
+
+
+def run_tags(pipeline: Pipeline, plan: TransactionPlan) -> dict[str, str]:
+    """Tags by which a run of this plan is found: by people in the UI, and by the sensor."""
+    return {
+        tags.PIPELINE: pipeline.name,
+        tags.TABLE: pipeline.table.base_path,
+        tags.TRANSACTION: plan.transaction_id,
+        tags.SEQUENCE: str(plan.sequence),
+    }

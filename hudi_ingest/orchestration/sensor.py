@@ -24,7 +24,7 @@ from hudi_ingest.exceptions import KafkaUnreachable, LedgerUnreachable, TableUnr
 from hudi_ingest.home import Home
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.run_config import run_config
+from hudi_ingest.orchestration.run_config import run_config, run_tags
 from hudi_ingest.orchestration.table_asset import run_is_finished, table_key
 from hudi_ingest.planning import Skip
 from hudi_ingest.transaction import is_over
@@ -84,12 +84,7 @@ def tick(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> RunReq
         # A run key blocks for ever once used, also by a failed run; a transaction's id is used once.
         run_key=plan.transaction_id,
         run_config=run_config(pipeline, plan),
-        tags={
-            tags.PIPELINE: pipeline.name,
-            tags.TABLE: pipeline.table.base_path,
-            tags.TRANSACTION: plan.transaction_id,
-            tags.SEQUENCE: str(plan.sequence),
-        },
+        tags=run_tags(pipeline, plan),
     )
 
 

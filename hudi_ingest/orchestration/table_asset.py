@@ -36,16 +36,16 @@ from dagster import (
 from dagster._core.definitions.dependency import DynamicCollectDependencyDefinition, IDependencyDefinition
 
 from hudi_ingest.config import Pipeline
-from hudi_ingest.coordinator import observe, plan_next
-from hudi_ingest.exceptions import IngestError, NothingToDo, Terminal
+from hudi_ingest.coordinator import observe, plan_now
+from hudi_ingest.exceptions import IngestError, Terminal
 from hudi_ingest.ingest import protocol_for
 from hudi_ingest.ledger.owner import Owner
-from hudi_ingest.model import CommitReceipt, OpenTransaction, Slice, SliceReport, TransactionPlan
+from hudi_ingest.model import CommitReceipt, OpenTransaction, Slice, SliceReport
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.failures import as_dagster_failures
 from hudi_ingest.orchestration.resources import EngineSparkResource, LedgerResource
-from hudi_ingest.orchestration.run_config import BEGIN, BeginConfig
-from hudi_ingest.planning import Skip, group_slices
+from hudi_ingest.orchestration.run_config import BEGIN, BeginConfig, run_tags
+from hudi_ingest.planning import group_slices
 from hudi_ingest.schema import ddl_type
 from hudi_ingest.transaction import TransactionProtocol
 
@@ -152,18 +152,10 @@ def _begin_op(pipeline: Pipeline) -> OpDefinition:
     )
     def begin(context: OpExecutionContext, config: BeginConfig) -> Iterator[Any]:
         with as_dagster_failures(), _protocol(context, pipeline) as protocol:
-            plan = config.plan(pipeline.name) or _plan_now(pipeline)
-            context.instance.add_run_tags(
-                context.run_id,
-                {
-                    tags.PIPELINE: pipeline.name,
-                    tags.TABLE: pipeline.table.base_path,
-                    tags.TRANSACTION: plan.transaction_id,
-                    tags.SEQUENCE: str(plan.sequence),
-                    # The job has it already; a run from the asset's page does not.
-                    tags.MAX_RUNTIME: max_runtime(pipeline),
-                },
-            )
+            plan = config.plan(pipeline.name) or plan_now(pipeline)
+            # The job has the limit already; a run from the asset's page does not.
+            limit = {tags.MAX_RUNTIME: max_runtime(pipeline)}
+            context.instance.add_run_tags(context.run_id, {**run_tags(pipeline, plan), **limit})
             transaction = protocol.begin(plan, Owner.dagster_run(context.run_id), run_is_finished(context.instance))
             plan = transaction.plan
             begun = {tags.INSTANT: transaction.instant, tags.TRANSACTION: plan.transaction_id}
@@ -327,13 +319,6 @@ def _definition_metadata(pipeline: Pipeline) -> dict[str, Any]:
         "partitioned by": ", ".join(pipeline.table.partition_by) or "none",
         "dagster/column_schema": TableSchema(columns),
     }
-
-
-def _plan_now(pipeline: Pipeline) -> TransactionPlan:
-    found = plan_next(pipeline, observe(pipeline), at_once=True)
-    if isinstance(found, Skip):
-        raise NothingToDo(f"pipeline {pipeline.name}: {found.reason}.")
-    return found
 
 
 @contextmanager
