@@ -12,6 +12,7 @@ from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import plan_now
 from hudi_ingest.exceptions import CommitOutcomeUnknown
 from hudi_ingest.home import Home
+from hudi_ingest.hudi.epoch import TableEpoch
 from hudi_ingest.hudi.jvm import HudiWriter
 from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.kafka import KafkaCluster
@@ -19,6 +20,7 @@ from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.model import CommitReceipt, OpenTransaction, SliceReport, TransactionPlan
 from hudi_ingest.spark import current_session
+from hudi_ingest.storage import TableStorage
 from hudi_ingest.transaction import TransactionProtocol
 from hudi_ingest.write import write_slices
 
@@ -33,6 +35,7 @@ def protocol_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession) -> Tra
         pipeline=pipeline,
         schema=schema,
         timeline=Timeline(pipeline.table.base_path),
+        epoch=TableEpoch(TableStorage(pipeline.table.base_path)),
         ledger=ledger,
         instants=HudiWriter(spark, pipeline, schema),
         write_files=partial(write_slices, spark, pipeline, schema),

@@ -151,6 +151,8 @@ class OpenTransaction:
 
     plan: TransactionPlan
     instant: str
+    epoch: int
+    """The table's epoch that this transaction may write in, and no other."""
     began_at: datetime
     deadline: datetime
     shape: str
@@ -161,6 +163,7 @@ class OpenTransaction:
         return {
             "plan": self.plan.to_dict(),
             "instant": self.instant,
+            "epoch": self.epoch,
             "began_at": self.began_at.isoformat(),
             "deadline": self.deadline.isoformat(),
             "shape": self.shape,
@@ -172,6 +175,7 @@ class OpenTransaction:
         return cls(
             plan=TransactionPlan.from_dict(found["plan"]),
             instant=str(found["instant"]),
+            epoch=int(found["epoch"]),
             began_at=datetime.fromisoformat(found["began_at"]),
             deadline=datetime.fromisoformat(found["deadline"]),
             shape=str(found["shape"]),

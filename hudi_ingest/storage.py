@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import IO, Any
 
 import pyarrow as pa
@@ -49,6 +50,16 @@ class TableStorage:
         """Replaces the file; makes its folders."""
         with self.open_output(path) as stream:
             stream.write(content)
+
+    def replace(self, path: str, content: bytes) -> None:
+        """Replaces the file in one step: a reader sees the old content or the new, never a part of it."""
+        if not isinstance(self._filesystem, pafs.LocalFileSystem):
+            # An object store's objects appear whole.
+            self.write(path, content)
+            return
+        partial = f"{path}.{uuid.uuid4().hex}.partial"
+        self.write(partial, content)
+        self._filesystem.move(self._absolute(partial), self._absolute(path))
 
     def open_output(self, path: str) -> IO[bytes]:
         """A stream that replaces the file; its folders are made. Closing it, even by an error, completes the file."""

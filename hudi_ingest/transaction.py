@@ -29,6 +29,8 @@ from hudi_ingest.exceptions import (
     TransactionInFlight,
     WriteIncomplete,
 )
+from hudi_ingest.faults import reach
+from hudi_ingest.hudi.epoch import Epoch, TableEpoch
 from hudi_ingest.hudi.options import table_properties
 from hudi_ingest.hudi.timeline import PIPELINE_PROPERTY, CommittedState, Timeline
 from hudi_ingest.ledger import Ledger, TransactionRow
@@ -65,7 +67,7 @@ class InstantWriter(Protocol):
         files: Iterable[BaseFile],
         extra_metadata: dict[str, str],
         expected_checkpoint: str | None,
-        transaction_id: str,
+        epoch: Epoch,
     ) -> None: ...
     def roll_back(self, instant: str) -> bool: ...
     def roll_back_expired(self) -> None: ...
@@ -89,6 +91,7 @@ class TransactionProtocol:
     pipeline: Pipeline
     schema: TableSchema
     timeline: Timeline
+    epoch: TableEpoch
     ledger: Ledger
     instants: InstantWriter
     write_files: SliceWriter
@@ -106,28 +109,37 @@ class TransactionProtocol:
         table = self.pipeline.table.base_path
         with self.ledger.table_lock(table):
             self._clear_dead_transaction(owner, run_is_finished)
+            reach("begin_cleared")
             committed = self._committed()
             require_current(plan, committed.checkpoint)
             plan = self._with_unused_id(plan)
             self._prepare_table(committed)
             began = datetime.now(timezone.utc)
             deadline = began + timedelta(seconds=self.pipeline.transaction.timeout_seconds)
-            self.ledger.begin(plan, table=table, owner=owner, deadline=deadline)
+            above = self.epoch.current().number
+            number = self.ledger.begin(plan, table=table, owner=owner, deadline=deadline, above=above)
+            reach("ledger_opened")
             try:
+                # Whoever still works for an older transaction is fenced from here on.
+                self.epoch.advance(number, plan.transaction_id)
+                reach("epoch_advanced")
                 instant = self.instants.begin(plan)
                 self.ledger.record_instant(plan.transaction_id, instant)
+                reach("instant_recorded")
             except IngestError as error:
                 self._roll_back(plan.transaction_id, f"begin failed: {error}")
                 raise
         seconds = round(time.monotonic() - started, 3)
-        return OpenTransaction(plan, instant, began, deadline, shape_of(self.pipeline), seconds)
+        return OpenTransaction(plan, instant, number, began, deadline, shape_of(self.pipeline), seconds)
 
     def write(self, transaction: OpenTransaction, slices: Sequence[Slice]) -> tuple[SliceReport, ...]:
         """Writes some of the plan's slices and reports on each. Raises what `write.write_slices` raises."""
         transaction_id = transaction.plan.transaction_id
         require_time(transaction)
         require_same_shape(transaction, self.pipeline)
+        self._require_epoch(transaction)
         attempts = {each.source: self.ledger.start_attempt(transaction_id, each.source) for each in slices}
+        reach("attempt_started")
         checkpoint = self._committed().checkpoint
         # Records may have grown since the last commit measured them, so each further attempt takes smaller batches.
         record_bytes = (checkpoint.record_bytes if checkpoint else 0) * 4 ** max(attempts.values(), default=0)
@@ -136,8 +148,10 @@ class TransactionProtocol:
         except IngestError as error:
             self._note_failed(transaction_id, attempts, error)
             raise
+        reach("slices_written")
         for report in reports:
             self.ledger.finish_attempt(transaction_id, report.attempt, report)
+        reach("attempt_reported")
         return reports
 
     def commit(self, transaction: OpenTransaction, reports: Sequence[SliceReport]) -> CommitReceipt:
@@ -151,12 +165,15 @@ class TransactionProtocol:
         require_complete(plan, reports)
         require_same_shape(transaction, self.pipeline)
         with self.ledger.table_lock(self.pipeline.table.base_path):
+            reach("commit_locked")
             published = self.timeline.instant_of(self.pipeline.transaction_key, plan.transaction_id)
             committed = self._committed()
             if published is None:
                 self._require_open(transaction)
                 require_time(transaction)
+                self._require_epoch(transaction)
                 require_current(plan, committed.checkpoint)
+                reach("commit_checked")
                 self._publish(transaction, reports, committed)
                 committed = self._committed()
             checkpoint = committed.checkpoint
@@ -203,7 +220,7 @@ class TransactionProtocol:
                 [file for report in reports for file in report.files],
                 commit_metadata(self.pipeline, checkpoint, reports),
                 committed.checkpoint_text,
-                plan.transaction_id,
+                Epoch(transaction.epoch, plan.transaction_id),
             )
         except IngestError as error:
             # Whatever the error says, the commit may have landed, also by an earlier call whose caller was killed.
@@ -233,13 +250,19 @@ class TransactionProtocol:
             self.groups.commit_group_offsets(self.pipeline.group_id, receipt.checkpoint.offsets)
         except IngestError as error:
             warnings.append(f"the commit is durable, but consumer group {self.pipeline.group_id} was not told: {error}")
+        reach("group_told")
         try:
             self.ledger.mark_committed(receipt)
         except IngestError as error:
             warnings.append(f"the commit is durable, but the ledger was not told: {error}")
+        reach("ledger_told")
         for warning in warnings:
             _logger.warning(warning)
         return replace(receipt, warnings=tuple(warnings))
+
+    def _require_epoch(self, transaction: OpenTransaction) -> None:
+        transaction_id = transaction.plan.transaction_id
+        self.epoch.require(Epoch(transaction.epoch, transaction_id), f"transaction {transaction_id} must not go on")
 
     def _require_open(self, transaction: OpenTransaction) -> None:
         row = self.ledger.transaction(transaction.plan.transaction_id)
@@ -269,6 +292,7 @@ class TransactionProtocol:
             return
         for each in self.instants.open_instants():
             if self.ledger.transaction(each.transaction_id) is not None:
+                self.epoch.retire(each.transaction_id)
                 self.instants.roll_back(each.instant)
             elif each.leased:
                 raise TransactionInFlight(
@@ -285,12 +309,15 @@ class TransactionProtocol:
         """
         try:
             found = self.instants.open_instants() if self.timeline.exists() else ()
+            self.epoch.retire(transaction_id)
+            reach("abort_retired")
             for each in found:
                 if each.transaction_id == transaction_id and not self.instants.roll_back(each.instant):
                     self.ledger.mark_committed_as_found(transaction_id, each.instant)
                     return
         except IngestError as error:
             _logger.warning("%s is not rolled back yet, the next begin does it: %s", transaction_id, error)
+        reach("abort_rolled_back")
         try:
             self.ledger.mark_aborted(transaction_id, reason)
         except IngestError as error:

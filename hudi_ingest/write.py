@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from hudi_ingest.config import Pipeline
 from hudi_ingest.exceptions import BadRecord, DeadlineExceeded, EngineLost, Fenced, WriteIncomplete
 from hudi_ingest.hudi.base_file import BaseFileLayout, heartbeat_path
+from hudi_ingest.hudi.epoch import Epoch
 from hudi_ingest.kafka import spark_options
 from hudi_ingest.model import OpenTransaction, Slice, SliceReport, TopicPartition
 from hudi_ingest.schema import TableSchema
@@ -50,6 +51,7 @@ def write_slices(
             storage=storage,
             layout=BaseFileLayout(
                 instant=transaction.instant,
+                epoch=Epoch(transaction.epoch, transaction.plan.transaction_id),
                 partition_by=pipeline.table.partition_by,
                 rows_per_file=pipeline.table.rows_per_file,
                 target_file_bytes=pipeline.table.target_file_bytes,

@@ -12,6 +12,7 @@ from pyspark import TaskContext
 
 from hudi_ingest.convert import Converter, converter_for
 from hudi_ingest.exceptions import WriteIncomplete
+from hudi_ingest.faults import reach
 from hudi_ingest.hudi.base_file import BaseFileLayout, BaseFileWriter
 from hudi_ingest.model import BaseFile, TopicPartition
 from hudi_ingest.storage import TableStorage
@@ -97,6 +98,7 @@ def _write_records(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> TaskRe
             writer.discard()
         else:
             writer.close()
+        reach("task_done")
         return TaskReport(
             topic,
             partition,

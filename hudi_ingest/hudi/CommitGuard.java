@@ -1,29 +1,34 @@
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.InputStream;
 import java.util.Iterator;
 import org.apache.hudi.common.model.HoodieCommitMetadata;
 import org.apache.hudi.common.table.HoodieTableMetaClient;
 import org.apache.hudi.common.table.timeline.HoodieInstant;
 import org.apache.hudi.common.table.timeline.HoodieTimeline;
 import org.apache.hudi.common.table.timeline.TimelineUtils;
+import org.apache.hudi.io.util.FileIOUtils;
 import org.apache.hudi.storage.StoragePath;
 
 /**
- * Hudi runs it inside its table lock, before it writes anything of the commit. It throws unless the instant is still
- * open and not being rolled back, no completed instant carries our transaction, and the committed checkpoint is the one the plan started from.
+ * Hudi runs it inside its table lock, before it writes anything of the commit. It throws unless the table is in our
+ * transaction's epoch, the instant is still open, no completed instant carries our transaction, and the committed
+ * checkpoint is the one the plan started from.
  * Janino compiles it: raw types, no lambdas.
  */
 public class CommitGuard implements java.util.function.BiConsumer {
-  private final String fence;
+  private final String epochPath;
+  private final String epoch;
   private final String instant;
   private final String checkpointKey;
   private final String expectedCheckpoint;
   private final String transactionKey;
   private final String transactionId;
 
-  public CommitGuard(String fence, String instant, String checkpointKey, String expectedCheckpoint,
+  public CommitGuard(String epochPath, String epoch, String instant, String checkpointKey, String expectedCheckpoint,
       String transactionKey, String transactionId) {
-    this.fence = fence;
+    this.epochPath = epochPath;
+    this.epoch = epoch;
     this.instant = instant;
     this.checkpointKey = checkpointKey;
     this.expectedCheckpoint = expectedCheckpoint;
@@ -35,6 +40,7 @@ public class CommitGuard implements java.util.function.BiConsumer {
     try {
       // A fresh view: the meta client passed in was made before the lock was taken.
       HoodieTableMetaClient fresh = HoodieTableMetaClient.reload((HoodieTableMetaClient) metaClient);
+      requireEpoch(fresh);
       requireOpen(fresh);
       requireCheckpoint(fresh);
     } catch (java.io.IOException error) {
@@ -42,10 +48,20 @@ public class CommitGuard implements java.util.function.BiConsumer {
     }
   }
 
-  private void requireOpen(HoodieTableMetaClient fresh) throws java.io.IOException {
-    if (fresh.getStorage().exists(new StoragePath(fence))) {
-      throw new IllegalStateException("hudi-ingest guard: instant " + instant + " is being rolled back");
+  private void requireEpoch(HoodieTableMetaClient fresh) throws java.io.IOException {
+    InputStream stream = fresh.getStorage().open(new StoragePath(epochPath));
+    try {
+      String current = new String(FileIOUtils.readAsByteArray(stream), "UTF-8");
+      if (!current.equals(epoch)) {
+        throw new IllegalStateException("hudi-ingest guard: the table is in epoch " + current + ", this commit is of epoch "
+            + epoch + ", which is over");
+      }
+    } finally {
+      stream.close();
     }
+  }
+
+  private void requireOpen(HoodieTableMetaClient fresh) throws java.io.IOException {
     boolean open = false;
     Iterator instants = fresh.getActiveTimeline().getInstants().iterator();
     while (instants.hasNext()) {

@@ -14,7 +14,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from hudi_ingest.exceptions import Fenced
+from hudi_ingest.faults import reach
 from hudi_ingest.hudi import file_ids
+from hudi_ingest.hudi.epoch import Epoch, TableEpoch
 from hudi_ingest.hudi.partition_paths import partition_path
 from hudi_ingest.model import BaseFile
 from hudi_ingest.storage import TableStorage
@@ -38,6 +40,7 @@ class BaseFileLayout:
     """How rows become base files; the same for all tasks of a transaction."""
 
     instant: str
+    epoch: Epoch
     partition_by: tuple[str, ...]
     rows_per_file: int
     target_file_bytes: int
@@ -152,6 +155,7 @@ class BaseFileWriter:
             state.file.writer.write_table(self._with_meta_columns(part, path, state.file))
             state.file.rows += part.num_rows
             state.file.last_offset = part["_kafka_offset"][part.num_rows - 1].as_py()
+            reach("rows_written")
             start += part.num_rows
             full = state.file.rows >= self._layout.rows_per_file
             if full or state.file.stream.tell() >= self._layout.target_file_bytes:
@@ -165,6 +169,7 @@ class BaseFileWriter:
         relative = f"{path}/{name}" if path else name
         # The marker comes first: at commit and at rollback Hudi cleans marked files only.
         self._storage.write(marker_path(instant, relative), b"")
+        reach("marker_written")
         self._ensure_partition_metadata(path)
         self._made.append(relative)
         stream = self._storage.open_output(relative)
@@ -177,17 +182,20 @@ class BaseFileWriter:
             use_dictionary=[each.name for each in columns if each.name not in _HIGH_CARDINALITY],
             store_schema=False,
         )
+        reach("file_opened")
         return _OpenFile(file_id, relative, stream, writer, first_offset, first_offset)
 
     def _close_file(self, path: str, state: _TablePartition) -> None:
         file = state.file
         if file is None:
             return
+        reach("file_ready")
         self._require_open_instant()
         file.writer.close()
         size = file.stream.tell()
         file.stream.close()
         state.file = None
+        reach("file_closed")
         # Closing may take long. If the instant was rolled back meanwhile, this file came too late to be cleaned up with it;
         # the error makes the writer delete it.
         self._require_open_instant()
@@ -222,6 +230,7 @@ class BaseFileWriter:
                 f"committed by another), so {self._topic}:{self._partition} must not write to it. "
                 "Nothing of this attempt is visible; the next transaction reads the same offsets."
             )
+        TableEpoch(self._storage).require(self._layout.epoch, f"{self._topic}:{self._partition} must not be written")
 
 
 def split_by_partition(rows: pa.Table, columns: Sequence[str]) -> list[tuple[str, pa.Table]]:

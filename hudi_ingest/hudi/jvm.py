@@ -12,7 +12,9 @@ from pyspark.sql import SparkSession
 
 from hudi_ingest.config import Pipeline
 from hudi_ingest.exceptions import CommitRefused, EngineLost, Fenced, IngestError, TableUnreachable
+from hudi_ingest.faults import reach
 from hudi_ingest.hudi.base_file import heartbeat_path
+from hudi_ingest.hudi.epoch import EPOCH_PATH, Epoch
 from hudi_ingest.hudi.options import table_properties, write_options
 from hudi_ingest.model import BaseFile, OpenInstant, TransactionPlan
 from hudi_ingest.schema import TableSchema
@@ -21,11 +23,6 @@ from hudi_ingest.storage import TableStorage
 _ACTION = "commit"
 _RECORD_NAME = "record"
 _RECORD_NAMESPACE = "hudi_ingest"
-
-
-def fence_path(instant: str) -> str:
-    """A file that forbids an instant's commit while the instant is being rolled back."""
-    return f".hoodie/hudi_ingest/fence/{instant}"
 
 
 class HudiWriter:
@@ -77,6 +74,7 @@ class HudiWriter:
         """Opens an instant whose inflight file holds the plan, and returns it. Raises TableUnreachable, EngineLost."""
         with _errors(f"begin an instant on {self._base_path}"), self._client() as client:
             instant: str = client.startCommit(_ACTION)
+            reach("instant_requested")
             meta = self._meta_client()
             state = getattr(self._jvm, "org.apache.hudi.common.table.timeline.HoodieInstant$State")
             payload = self._hudi.common.model.HoodieCommitMetadata()
@@ -84,8 +82,10 @@ class HudiWriter:
             meta.getActiveTimeline().transitionRequestedToInflight(
                 meta.createNewInstant(state.REQUESTED, _ACTION, instant), self._option(payload)
             )
+            reach("instant_inflight")
             # The metadata table is compacted, and so history archived, only in here.
             client.initTable(self._operation(), self._option(instant))
+            reach("instant_begun")
             return instant
 
     def commit(
@@ -94,34 +94,36 @@ class HudiWriter:
         files: Iterable[BaseFile],
         extra_metadata: Mapping[str, str],
         expected_checkpoint: str | None,
-        transaction_id: str,
+        epoch: Epoch,
     ) -> None:
         """Publishes the instant with exactly `files`, atomically.
 
         `expected_checkpoint` is the checkpoint's text that the plan started from; the guard inside Hudi's lock compares
-        it. Raises Fenced when the instant's heartbeat is gone or expired and CommitRefused when the guard refused: both
+        it, and `epoch`, with the table's. Raises Fenced when the instant's heartbeat is gone or expired and CommitRefused when the guard refused: both
         prove that this call published nothing. TableUnreachable and EngineLost do not: the timeline decides.
         """
         with _errors(f"commit instant {instant} of {self._base_path}"), self._client() as client:
             heartbeat = client.getHeartbeatClient()
             if heartbeat.isHeartbeatExpired(instant):
                 raise Fenced(
-                    f"transaction {transaction_id}: instant {instant} of {self._base_path} is not open any more: it was "
+                    f"transaction {epoch.transaction_id}: instant {instant} of {self._base_path} is not open any more: it was "
                     "rolled back, or an earlier try to commit it failed, see that error. This call published nothing; "
                     "the next transaction reads the same offsets."
                 )
             guard = self._java_object(
                 "CommitGuard",
-                self._base_path + "/" + fence_path(instant),
+                f"{self._base_path}/{EPOCH_PATH}",
+                epoch.to_json(),
                 instant,
                 self._pipeline.checkpoint_key,
                 expected_checkpoint or "",
                 self._pipeline.transaction_key,
-                transaction_id,
+                epoch.transaction_id,
             )
             # From here on the lease is held by this client's timer, or it could run out during the commit and a waiting
             # cleaner would roll the completed commit back.
             heartbeat.start(instant)
+            reach("commit_leased")
             client.commitStats(
                 instant,
                 self._write_stats(files),
@@ -130,17 +132,17 @@ class HudiWriter:
                 self._jvm.java.util.Collections.emptyMap(),
                 self._option(guard),
             )
+            reach("commit_landed")
 
     def roll_back(self, instant: str) -> bool:
         """Removes an open instant, its files and its markers. False: it was completed meanwhile, and is left alone.
 
-        A commit of the instant may be running in this driver, its caller killed. The fence stops one that is not yet in
-        Hudi's lock, at its guard; one that is in it is waited for. Without that, the rollback would delete the files of an
-        instant that completes meanwhile. Raises TableUnreachable, EngineLost.
+        Its transaction's epoch must be over. A commit of the instant may be running in this driver, its caller killed. One
+        that is not yet in Hudi's lock is stopped by its guard, which sees the epoch; one that is in it is waited for.
+        Without that, the rollback would delete the files of an instant that completes meanwhile. Raises TableUnreachable,
+        EngineLost.
         """
         with _errors(f"roll back instant {instant} of {self._base_path}"), self._client() as client:
-            fence = fence_path(instant)
-            self._storage.write(fence, b"")
             self._java_object("CommitBarrier").accept(client)
             timeline = self._meta_client().getActiveTimeline()
             completed = timeline.filterCompletedInstants().containsInstant(instant)
@@ -149,7 +151,6 @@ class HudiWriter:
                 # delete what a completed instant wrote.
                 self._storage.delete(heartbeat_path(instant))
                 client.rollbackFailedWrites(self._meta_client())
-            self._storage.delete(fence)
             return not completed
 
     def roll_back_expired(self) -> None:

@@ -179,10 +179,11 @@ class Ledger(LedgerReader):
             raise
         return ledger
 
-    def begin(self, plan: TransactionPlan, *, table: str, owner: Owner, deadline: datetime) -> int:
+    def begin(self, plan: TransactionPlan, *, table: str, owner: Owner, deadline: datetime, above: int = 0) -> int:
         """Records the plan as the table's open transaction and returns its epoch.
 
-        Epochs of a table start at 1 and grow with each begin, until the ledger is wiped. `deadline` is timezone-aware.
+        Epochs of a table grow with each begin; `above` is the epoch that the table itself has, which a ledger that was
+        wiped does not know. `deadline` is timezone-aware.
         Raises TransactionInFlight when the table has an open transaction, Fenced when the transaction id was used
         before, ValueError when a partition is planned twice or the deadline has no time zone.
         """
@@ -196,7 +197,7 @@ class Ledger(LedgerReader):
         for left in reversed(range(_BEGIN_TRIES)):
             try:
                 with self._writing() as connection:
-                    return _insert(connection, plan, base_path, owner, deadline)
+                    return _insert(connection, plan, base_path, owner, deadline, above)
             except IntegrityError:
                 # PostgreSQL: another begin came between the look and the insert. The next look sees it.
                 if not left:
@@ -415,7 +416,9 @@ class Ledger(LedgerReader):
             )
 
 
-def _insert(connection: sa.Connection, plan: TransactionPlan, base_path: str, owner: Owner, deadline: datetime) -> int:
+def _insert(
+    connection: sa.Connection, plan: TransactionPlan, base_path: str, owner: Owner, deadline: datetime, above: int
+) -> int:
     in_the_way = _open_transaction(connection, base_path)
     if in_the_way is not None:
         raise TransactionInFlight(
@@ -430,11 +433,10 @@ def _insert(connection: sa.Connection, plan: TransactionPlan, base_path: str, ow
             f"transaction id {plan.transaction_id} was used before: it is {used.state.value} on table {used.table} since "
             f"{_shown_time(used.ended_at or used.began_at)}. Plan a new transaction; it reads what is not committed."
         )
-    epoch: int = connection.execute(
-        sa.select(sa.func.coalesce(sa.func.max(TRANSACTIONS.c.epoch), 0) + 1).where(
-            TRANSACTIONS.c.base_path == base_path
-        )
+    last: int = connection.execute(
+        sa.select(sa.func.coalesce(sa.func.max(TRANSACTIONS.c.epoch), 0)).where(TRANSACTIONS.c.base_path == base_path)
     ).scalar_one()
+    epoch = max(last, above) + 1
     connection.execute(
         TRANSACTIONS.insert().values(
             transaction_id=plan.transaction_id,

@@ -21,6 +21,7 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import observe, plan_next
 from hudi_ingest.exceptions import KafkaUnreachable, LedgerUnreachable, TableUnreachable
+from hudi_ingest.faults import reach
 from hudi_ingest.home import Home
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.orchestration import tags
@@ -80,6 +81,7 @@ def tick(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> RunReq
     wait = _backoff_left(instance, pipeline, failed, now)
     if wait:
         return SkipReason(wait)
+    reach("tick_planned")
     return RunRequest(
         # A run key blocks for ever once used, also by a failed run; a transaction's id is used once.
         run_key=plan.transaction_id,

@@ -30,12 +30,14 @@ from hudi_ingest.exceptions import (
     TransactionInFlight,
     WriteIncomplete,
 )
+from hudi_ingest.hudi.epoch import Epoch, TableEpoch
 from hudi_ingest.hudi.jvm import HudiWriter
 from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.kafka import KafkaCluster
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.model import TopicPartition, TransactionState
+from hudi_ingest.storage import TableStorage
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -253,9 +255,41 @@ def test_p4_the_guard_in_hudis_lock_refuses_a_second_publisher(ground: Ground, p
     opened = protocol.begin(ground.plan(pipeline), Owner.this_process(), never)
     files = [file for report in protocol.write(opened, opened.plan.slices) for file in report.files]
     key = {pipeline.checkpoint_key: "{}", pipeline.transaction_key: "{}"}
+    epoch = protocol.epoch.current()
     with pytest.raises(CommitRefused, match="committed checkpoint is none"):
-        protocol.instants.commit(opened.instant, files, key, '{"sequence":7}', "another")
+        protocol.instants.commit(opened.instant, files, key, '{"sequence":7}', epoch)
     assert Timeline(ground.base_path).committed(pipeline.checkpoint_key).checkpoint is None
+
+
+def test_p4_a_newer_epoch_fences_op_and_commit_whatever_the_ledger_and_the_heartbeat_say(
+    ground: Ground, pipeline: Pipeline
+) -> None:
+    ground.send_rows(0, 5)
+    protocol = ground.protocol(pipeline)
+    opened = protocol.begin(ground.plan(pipeline), Owner.this_process(), never)
+    reports = protocol.write(opened, opened.plan.slices)
+    protocol.epoch.advance(opened.epoch + 1, "newer")
+    with pytest.raises(Fenced, match="in epoch 2 of transaction newer"):
+        protocol.write(opened, opened.plan.slices)
+    with pytest.raises(Fenced, match="in epoch 2 of transaction newer"):
+        protocol.commit(opened, reports)
+    files = [file for report in reports for file in report.files]
+    with pytest.raises(CommitRefused, match=r"guard|epoch"):
+        protocol.instants.commit(opened.instant, files, {}, None, Epoch(opened.epoch, opened.plan.transaction_id))
+    assert Timeline(ground.base_path).committed(pipeline.checkpoint_key).checkpoint is None
+
+
+def test_p4_epochs_grow_also_when_the_ledger_is_wiped(ground: Ground, pipeline: Pipeline) -> None:
+    ground.send_rows(0, 5)
+    ground.run(pipeline)
+    ground.send_rows(0, 5, 5)
+    ground.run(pipeline)
+    ground.close()
+    (ground.home.root / "ledger.db").unlink()
+    ground.send_rows(0, 5, 10)
+    ground.run(pipeline)
+    epoch = TableEpoch(TableStorage(ground.base_path)).current()
+    assert epoch == Epoch(3, ground.ledger.history(pipeline.name)[0].transaction_id)
 
 
 def test_p1_a_rollback_waits_for_a_commit_that_runs_and_leaves_it_alone(

@@ -13,14 +13,17 @@ from hypothesis import strategies as st
 from hudi_ingest.exceptions import Fenced
 from hudi_ingest.hudi import file_ids
 from hudi_ingest.hudi.base_file import BaseFileLayout, BaseFileWriter, heartbeat_path, marker_path, split_by_partition
+from hudi_ingest.hudi.epoch import Epoch, TableEpoch
 from hudi_ingest.storage import TableStorage
 
 INSTANT = "20261121120000000"
+EPOCH = Epoch(4, "t-1")
 
 
 def layout(**changes: object) -> BaseFileLayout:
     settings = {
         "instant": INSTANT,
+        "epoch": EPOCH,
         "partition_by": ("dt",),
         "rows_per_file": 1000,
         "target_file_bytes": 1 << 30,
@@ -34,6 +37,7 @@ def layout(**changes: object) -> BaseFileLayout:
 def storage(tmp_path: Path) -> TableStorage:
     found = TableStorage(str(tmp_path / "table"))
     found.write(heartbeat_path(INSTANT), b"")
+    TableEpoch(found).advance(EPOCH.number, EPOCH.transaction_id)
     return found
 
 
@@ -97,6 +101,14 @@ def test_p4_a_rolled_back_instant_can_be_written_no_more(storage: TableStorage) 
     writer.write(rows(0, 10))
     storage.delete(heartbeat_path(INSTANT))
     with pytest.raises(Fenced, match=r"orders:3.*must not write"):
+        writer.close()
+
+
+def test_p4_a_newer_epoch_fences_a_writer_whose_instant_could_not_be_rolled_back(storage: TableStorage) -> None:
+    writer = BaseFileWriter(storage, layout(), "orders", 3, "3-0-0")
+    writer.write(rows(0, 10))
+    TableEpoch(storage).advance(EPOCH.number + 1, "t-2")
+    with pytest.raises(Fenced, match=r"orders:3.*epoch 4 of transaction t-1 is over.*epoch 5 of transaction t-2"):
         writer.close()
 
 

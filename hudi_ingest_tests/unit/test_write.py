@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from hudi_ingest.exceptions import WriteIncomplete
 from hudi_ingest.hudi.base_file import BaseFileLayout, heartbeat_path
+from hudi_ingest.hudi.epoch import TableEpoch
 from hudi_ingest.model import Slice, TopicPartition
 from hudi_ingest.storage import TableStorage
 from hudi_ingest.write import BATCH_BYTES, batch_rows, root_cause, slice_report
@@ -66,7 +67,8 @@ def test_the_root_cause_of_a_spark_error_is_one_line() -> None:
 def writing(tmp_path: Path) -> WriteTask:
     storage = TableStorage(str(tmp_path / "table"))
     storage.write(heartbeat_path(INSTANT), b"")
-    layout = BaseFileLayout(INSTANT, (), 1000, 1 << 30, "zstd")
+    epoch = TableEpoch(storage).advance(1, "t-1")
+    layout = BaseFileLayout(INSTANT, epoch, (), 1000, 1 << 30, "zstd")
     return WriteTask(storage, layout, "json", RECORD, COLUMNS, {TopicPartition("orders", 3): 2})
 
 
