@@ -62,6 +62,62 @@ class Slice:
         return f"{self.topic}:{self.partition}[{self.start},{self.end})"
 
 
+class LossReason(str, Enum):
+    """Why a committed offset cannot be honoured."""
+
+    RETENTION = "retention"
+    """The broker deleted records behind it that were not ingested."""
+    RECREATED = "recreated"
+    """The topic is another one than the committed offset counts in."""
+    TRUNCATED = "truncated"
+    """The topic is the same, and its end is before the committed offset."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class OffsetLoss:
+    """A committed offset that the broker cannot honour, and where reading would go on if the loss were accepted.
+
+    Not accepted it stops its partition; accepted it is a reset, the only jump that successive commits may make.
+    """
+
+    topic: str
+    partition: int
+    committed: int
+    restart: int | None
+    """The broker's first offset; None when it has no such partition any more, which then leaves the checkpoint."""
+    lost: int | None
+    """How many offsets are given up; None when nobody can know."""
+    reason: LossReason
+
+    @property
+    def source(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def repeats(self) -> bool:
+        """Whether offsets from `restart` on were committed before, with other records or the same ones."""
+        return self.reason is not LossReason.RETENTION
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "reason": self.reason.value}
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> OffsetLoss:
+        return cls(**{**found, "reason": LossReason(found["reason"])})
+
+
+@dataclass(frozen=True, slots=True)
+class TopicVersion:
+    """Which topic of a name the offsets count in.
+
+    `topic_id` is the broker's, "" where it has none. `generation` grows by 1 whenever an accepted loss lets offsets of the
+    topic come again; it keeps their record keys apart.
+    """
+
+    topic_id: str
+    generation: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """What one committed instant says of a pipeline: the whole map of next offsets, and its place in the row of commits.
@@ -75,6 +131,8 @@ class Checkpoint:
     offsets: Mapping[TopicPartition, int]
     record_bytes: int = 0
     """Mean size of a record's value in the last transaction that had any; 0 when none had."""
+    topics: Mapping[str, TopicVersion] = field(default_factory=dict)
+    """Version 1 had none: a topic without one takes the broker's with the next commit."""
 
     def to_json(self) -> str:
         """A canonical text: equal checkpoints give equal texts, so the commit guard may compare them as texts."""
@@ -83,11 +141,12 @@ class Checkpoint:
             topics.setdefault(source.topic, {})[str(source.partition)] = offset
         return json.dumps(
             {
-                "version": 1,
+                "version": 2,
                 "sequence": self.sequence,
                 "transaction": self.transaction_id,
                 "offsets": topics,
                 "record_bytes": self.record_bytes,
+                "topics": {topic: asdict(version) for topic, version in sorted(self.topics.items())},
             },
             separators=(",", ":"),
         )
@@ -96,14 +155,15 @@ class Checkpoint:
     def from_json(cls, text: str) -> Checkpoint:
         """Raises ValueError when the text was written by a newer version or is not a checkpoint."""
         found = json.loads(text)
-        if found.get("version") != 1:
-            raise ValueError(f"checkpoint version {found.get('version')!r} is not known, expected 1")
+        if found.get("version") not in (1, 2):
+            raise ValueError(f"checkpoint version {found.get('version')!r} is not known, expected 1 or 2")
         offsets = {
             TopicPartition(topic, int(partition)): int(offset)
             for topic, partitions in found["offsets"].items()
             for partition, offset in partitions.items()
         }
-        return cls(int(found["sequence"]), str(found["transaction"]), offsets, int(found["record_bytes"]))
+        topics = {topic: TopicVersion(**version) for topic, version in found.get("topics", {}).items()}
+        return cls(int(found["sequence"]), str(found["transaction"]), offsets, int(found["record_bytes"]), topics)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +174,12 @@ class TransactionPlan:
     transaction_id: str
     sequence: int
     slices: tuple[Slice, ...]
+    topics: Mapping[str, TopicVersion] = field(default_factory=dict)
+    """Which topics the slices' offsets count in."""
+    resets: tuple[OffsetLoss, ...] = ()
+    """Accepted losses: these partitions' slices start at `restart` and not at their committed offsets."""
+    stopped: tuple[OffsetLoss, ...] = ()
+    """Losses that nobody has accepted: these partitions have no slice."""
 
     @property
     def count(self) -> int:
@@ -125,6 +191,9 @@ class TransactionPlan:
             "transaction_id": self.transaction_id,
             "sequence": self.sequence,
             "slices": [asdict(each) for each in self.slices],
+            "topics": {topic: asdict(version) for topic, version in self.topics.items()},
+            "resets": [each.to_dict() for each in self.resets],
+            "stopped": [each.to_dict() for each in self.stopped],
         }
 
     @classmethod
@@ -134,15 +203,21 @@ class TransactionPlan:
             transaction_id=str(found["transaction_id"]),
             sequence=int(found["sequence"]),
             slices=tuple(Slice(**each) for each in found["slices"]),
+            topics={topic: TopicVersion(**version) for topic, version in found["topics"].items()},
+            resets=tuple(OffsetLoss.from_dict(each) for each in found["resets"]),
+            stopped=tuple(OffsetLoss.from_dict(each) for each in found["stopped"]),
         )
 
 
 def next_checkpoint(current: Checkpoint | None, plan: TransactionPlan, record_bytes: int) -> Checkpoint:
     """The checkpoint that `plan`'s commit carries; a mean record size of 0 keeps the one known before."""
     offsets = dict(current.offsets) if current else {}
+    for reset in plan.resets:
+        offsets.pop(reset.source, None)
     offsets.update({each.source: each.end for each in plan.slices})
     known = current.record_bytes if current else 0
-    return Checkpoint(plan.sequence, plan.transaction_id, offsets, record_bytes or known)
+    topics = {**(current.topics if current else {}), **plan.topics}
+    return Checkpoint(plan.sequence, plan.transaction_id, offsets, record_bytes or known, topics)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,6 +28,7 @@ from hudi_ingest.runtime.java import find_java, java_home
 
 _logger = logging.getLogger(__name__)
 _CANCEL_SECONDS = 0.2
+_ANSWER_SECONDS = 10.0
 _GONE = (Py4JError, ConnectionError)
 """What a call into a driver raises that is no more: it has nothing left to cancel or to reset."""
 _QUIET_SIZING = "-Djdk.attach.allowAttachSelf=true -Djol.skipHotspotSAAttach=true"
@@ -133,8 +135,12 @@ def prepare_environment() -> None:
 
 
 def attached_session(connection: EngineConnection) -> SparkSession:
-    """A session of the engine's driver. It must never be stopped from here: it is everybody's. Raises EngineLost."""
+    """A session of the engine's driver. It must never be stopped from here: it is everybody's.
+
+    Raises EngineLost, also when the engine hangs or refuses the secret.
+    """
     prepare_environment()
+    _require_answer(connection)
     os.environ["PYSPARK_GATEWAY_PORT"] = str(connection.port)
     os.environ["PYSPARK_GATEWAY_SECRET"] = connection.secret
     try:
@@ -144,13 +150,30 @@ def attached_session(connection: EngineConnection) -> SparkSession:
         with _interrupt_handler_kept():
             return SparkSession(SparkContext(gateway=gateway, jsc=context))
     except (Py4JError, ConnectionError, OSError) as error:
-        raise EngineLost(
-            f"the engine (pid {connection.pid}, port {connection.port}) did not answer: {error}. "
-            "Start it again with `hudi-ingest up` or `hudi-ingest engine`; without it each op starts a Spark of its own."
-        ) from error
+        raise _no_answer(connection, error) from error
     finally:
         os.environ.pop("PYSPARK_GATEWAY_PORT", None)
         os.environ.pop("PYSPARK_GATEWAY_SECRET", None)
+
+
+def _require_answer(connection: EngineConnection) -> None:
+    """py4j would wait for ever for a driver that hangs, so its greeting is spoken here first, with a time limit."""
+    try:
+        with socket.create_connection(("127.0.0.1", connection.port), _ANSWER_SECONDS) as found:
+            found.settimeout(_ANSWER_SECONDS)
+            found.sendall(f"A\n{connection.secret}\ne\n".encode())
+            answer = found.makefile("rb").readline()
+    except OSError as error:
+        raise _no_answer(connection, error) from error
+    if not answer.startswith(b"!y"):
+        raise _no_answer(connection, "it refused the secret of its connection file")
+
+
+def _no_answer(connection: EngineConnection, why: object) -> EngineLost:
+    return EngineLost(
+        f"the engine (pid {connection.pid}, port {connection.port}) did not answer: {why}. "
+        "Start it again with `hudi-ingest up` or `hudi-ingest engine`; without it each op starts a Spark of its own."
+    )
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import Protocol
@@ -53,6 +54,8 @@ from hudi_ingest.model import (
 from hudi_ingest.schema import TableSchema, schema_differences
 
 _logger = logging.getLogger(__name__)
+SHORTEST_STALE_SECONDS = 60
+"""Nobody's begin, commit or abort is interrupted by another before this."""
 
 
 class InstantWriter(Protocol):
@@ -107,7 +110,7 @@ class TransactionProtocol:
         """
         started = time.monotonic()
         table = self.pipeline.table.base_path
-        with self.ledger.table_lock(table):
+        with self._table_lock():
             self._clear_dead_transaction(owner, run_is_finished)
             reach("begin_cleared")
             committed = self._committed()
@@ -164,7 +167,7 @@ class TransactionProtocol:
         plan = transaction.plan
         require_complete(plan, reports)
         require_same_shape(transaction, self.pipeline)
-        with self.ledger.table_lock(self.pipeline.table.base_path):
+        with self._table_lock():
             reach("commit_locked")
             published = self.timeline.instant_of(self.pipeline.transaction_key, plan.transaction_id)
             committed = self._committed()
@@ -202,11 +205,16 @@ class TransactionProtocol:
         """
         transaction_id = transaction.plan.transaction_id
         try:
-            with self.ledger.table_lock(self.pipeline.table.base_path):
+            with self._table_lock():
                 if self.timeline.instant_of(self.pipeline.transaction_key, transaction_id) is None:
                     self._roll_back(transaction_id, reason)
         except IngestError as error:
             _logger.warning("%s is not rolled back yet, the next begin does it: %s", transaction_id, error)
+
+    def _table_lock(self) -> AbstractContextManager[None]:
+        # Past the transaction's timeout its holder is fenced anyway: by the epoch, its lease and the guard.
+        stale = max(SHORTEST_STALE_SECONDS, self.pipeline.transaction.timeout_seconds)
+        return self.ledger.table_lock(self.pipeline.table.base_path, stale_seconds=stale)
 
     def _committed(self) -> CommittedState:
         return self.timeline.committed(self.pipeline.checkpoint_key)

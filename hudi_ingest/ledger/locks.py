@@ -4,6 +4,10 @@ SQLite ledgers: `flock` on `<database>.locks/<sha256 of the table>`, so the lock
 PostgreSQL ledgers: a session's advisory lock on a connection of its own. A pooler in transaction mode (pgbouncer) breaks
 session locks: give the ledger a direct connection or a pooler in session mode.
 
+A holder that does not die but hangs (a stopped process, a lost machine behind an open connection) is got rid of after
+`stale_seconds`: the lock is taken away from it. What it does when it wakes up must therefore be safe without the lock; for a
+table's transactions the epoch and the guard inside Hudi's lock see to that.
+
 Not reentrant: a thread that asks again for a lock it holds waits for itself until the timeout.
 """
 
@@ -15,9 +19,11 @@ import logging
 import os
 import socket
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
 
 import sqlalchemy as sa
 
@@ -27,6 +33,11 @@ from hudi_ingest.ledger.owner import Owner
 _LOG = logging.getLogger(__name__)
 _FIRST_WAIT_SECONDS = 0.005
 _LONGEST_WAIT_SECONDS = 0.1
+_HOLDERS = """
+    FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
+    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+    AND l.classid::bigint = :high AND l.objid::bigint = :low
+    AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
 
 
 class HeldLock(Protocol):
@@ -42,11 +53,14 @@ class _Lock(HeldLock, Protocol):
     def holder(self) -> str:
         """Who holds it, for an error's text."""
 
+    def take_away(self, stale_seconds: float) -> str | None:
+        """Takes the lock away from whoever has held it for longer than that, and says who it was; None: nobody has."""
 
-def acquire(engine: sa.Engine, name: str, timeout_seconds: float) -> HeldLock:
+
+def acquire(engine: sa.Engine, name: str, timeout_seconds: float, stale_seconds: float | None = None) -> HeldLock:
     """Waits at most `timeout_seconds` (0: one try) for the lock called `name`.
 
-    Raises TransactionInFlight when another holds it all that time. Polls instead of blocking in the driver, so that
+    One that another has held for longer than `stale_seconds` is taken away from it; None: never. Raises TransactionInFlight when another holds it all that time. Polls instead of blocking in the driver, so that
     signals (Dagster's termination, Ctrl-C) reach the waiting thread.
     """
     lock: _Lock
@@ -61,6 +75,9 @@ def acquire(engine: sa.Engine, name: str, timeout_seconds: float) -> HeldLock:
         deadline = time.monotonic() + timeout_seconds
         wait = _FIRST_WAIT_SECONDS
         while not (acquired := lock.try_acquire()):
+            if stale_seconds is not None and (hung := lock.take_away(stale_seconds)) is not None:
+                _LOG.warning("%s: its lock is taken away from %s, who held it for %g s", name, hung, stale_seconds)
+                continue
             left = deadline - time.monotonic()
             if left <= 0:
                 raise TransactionInFlight(
@@ -77,30 +94,74 @@ def acquire(engine: sa.Engine, name: str, timeout_seconds: float) -> HeldLock:
 
 
 class _FileLock:
-    """The file is never deleted: a waiter would lock the deleted file while a newcomer locks a new one."""
+    """The file is deleted only when the lock is taken away; whoever has the deleted one open then opens the new one."""
 
     def __init__(self, folder: Path, name: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._name = name
         self._path = folder / hashlib.sha256(name.encode()).hexdigest()
+        self._file = self._open(self._path)
+
+    @staticmethod
+    def _open(path: Path) -> IO[str]:
         # An open file description of its own, so that flock is exclusive between threads of one process too.
-        self._file = os.fdopen(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
+        return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
 
     def try_acquire(self) -> bool:
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        since = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        self._file.seek(0)
-        self._file.truncate()
-        self._file.write(f"{Owner.this_process()} since {since}\n{self._name}\n")
-        self._file.flush()
-        return True
+        with self._one_at_a_time():
+            if not self._is_in_place():
+                self._file.close()
+                self._file = self._open(self._path)
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            since = datetime.now(timezone.utc).isoformat(timespec="seconds")
+            self._file.seek(0)
+            self._file.truncate()
+            self._file.write(f"{Owner.this_process()} since {since}\n{self._name}\n")
+            self._file.flush()
+            return True
 
     def holder(self) -> str:
-        lines = self._path.read_text().splitlines()
+        try:
+            lines = self._path.read_text().splitlines()
+        except FileNotFoundError:
+            lines = []
         return f"{lines[0] if lines else 'unknown'} (lock file {self._path})"
+
+    def take_away(self, stale_seconds: float) -> str | None:
+        with self._one_at_a_time():
+            try:
+                held_since = self._path.stat().st_mtime
+            except FileNotFoundError:
+                return None
+            if time.time() - held_since <= stale_seconds or not self._is_held():
+                return None
+            hung = self.holder()
+            self._path.unlink()
+            return hung
+
+    @contextmanager
+    def _one_at_a_time(self) -> Iterator[None]:
+        """Without it, one could take away the file that another has locked just now and not yet written its time into."""
+        with self._open(self._path.with_suffix(".taking")) as taking:
+            fcntl.flock(taking, fcntl.LOCK_EX)
+            yield
+
+    def _is_held(self) -> bool:
+        with self._open(self._path) as found:
+            try:
+                fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+            return False
+
+    def _is_in_place(self) -> bool:
+        try:
+            return os.path.samestat(os.fstat(self._file.fileno()), self._path.stat())
+        except FileNotFoundError:
+            return False
 
     def release(self) -> None:
         # Closing alone would leave the lock with a forked child that inherited the descriptor, so unlock first.
@@ -131,19 +192,27 @@ class _AdvisoryLock:
         return self._connection.execute(sa.select(sa.func.pg_try_advisory_lock(self._key))).scalar_one() is True
 
     def holder(self) -> str:
-        # A lock of one 64-bit key shows as its two halves, with objsubid 1.
         found = self._connection.execute(
-            sa.text(
-                "SELECT a.application_name, a.client_addr, a.pid FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid"
-                " WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1"
-                " AND l.classid::bigint = :high AND l.objid::bigint = :low"
-                " AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
-            ),
-            {"high": (self._key >> 32) & 0xFFFFFFFF, "low": self._key & 0xFFFFFFFF},
+            sa.text(f"SELECT a.application_name, a.client_addr, a.pid {_HOLDERS}"), self._halves()
         ).first()
         if found is None:
             return "unknown (it was released just now)"
         return f"{found[0] or 'unnamed'} from {found[1] or 'the server itself'} (backend {found[2]})"
+
+    def take_away(self, stale_seconds: float) -> str | None:
+        # The holder's connection does nothing else, so it changed its state last when it took the lock.
+        ended = self._connection.execute(
+            sa.text(
+                "SELECT a.application_name, pg_terminate_backend(a.pid)"
+                f"{_HOLDERS} AND a.state_change < now() - make_interval(secs => :stale)"
+            ),
+            {**self._halves(), "stale": stale_seconds},
+        ).first()
+        return None if ended is None else str(ended[0])
+
+    def _halves(self) -> dict[str, int]:
+        # A lock of one 64-bit key shows as its two halves, with objsubid 1.
+        return {"high": (self._key >> 32) & 0xFFFFFFFF, "low": self._key & 0xFFFFFFFF}
 
     def release(self) -> None:
         try:

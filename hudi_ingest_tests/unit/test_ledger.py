@@ -615,6 +615,33 @@ class TestTableLock:
             with ledger.table_lock(TABLE, WAIT_SECONDS):
                 pass
 
+    def test_p5_is_taken_away_from_a_holder_that_hangs(self, ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
+        with ledger.table_lock(TABLE):
+            with pytest.raises(TransactionInFlight), ledger.table_lock(TABLE, 0.05, stale_seconds=60):
+                pass
+            with ledger.table_lock(TABLE, WAIT_SECONDS, stale_seconds=0.3):
+                assert re.search(rf"taken away from .*\b{os.getpid()}\b.*held it for 0.3 s", caplog.text)
+                with pytest.raises(TransactionInFlight), ledger.table_lock(TABLE, 0.05):
+                    pass
+        # The one that hung has let go of nothing that was not its own.
+        with ledger.table_lock(TABLE, 0):
+            pass
+
+    def test_p5_of_many_who_take_it_away_one_gets_it_at_a_time(self, ledger: Ledger) -> None:
+        inside, seen = [0], []
+
+        def enter(_: int) -> None:
+            with ledger.table_lock(TABLE, WAIT_SECONDS, stale_seconds=0.5):
+                inside[0] += 1
+                seen.append(inside[0])
+                threading.Event().wait(0.001)
+                inside[0] -= 1
+
+        with ledger.table_lock(TABLE):
+            for each in at_once(8, enter):
+                each.result()
+        assert seen == [1] * 8
+
 
 class TestOpening:
     def test_makes_the_tables_once(self, url: str) -> None:
