@@ -1,10 +1,13 @@
 # `make demo` and `make test` need only Python 3.10 to 3.12. PYTHON=… chooses which, ARGS=… passes options on.
 PYTHON ?= python3
 ARGS ?=
+CASES ?= 200
+LANES ?= 2
+MINUTES ?= 20
 VENV := .venv
 PYTEST := $(VENV)/bin/python -m pytest
 
-.PHONY: help demo test fast e2e lint format lock docs clean
+.PHONY: help demo test fast e2e chaos soak lint format lock docs clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -20,6 +23,12 @@ fast: $(VENV)/requirements-dev.ready ## the tests without broker and JVM
 
 e2e: $(VENV)/requirements-dev.ready ## all tests, the long ones too
 	$(PYTEST) $(ARGS)
+
+chaos: $(VENV)/requirements-dev.ready ## the kill matrix and random faults on whole stacks; CASES=200 SEED=… LANES=2
+	$(VENV)/bin/python -m hudi_ingest_tests.chaos --cases $(CASES) $(if $(SEED),--seed $(SEED)) --lanes $(LANES) $(ARGS)
+
+soak: $(VENV)/requirements-dev.ready ## 20 minutes of steady records and random faults; MINUTES=20 SEED=…
+	$(VENV)/bin/python -m hudi_ingest_tests.chaos.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 lint: $(VENV)/requirements-dev.ready ## ruff, mypy --strict, import-linter
 	$(VENV)/bin/ruff check .

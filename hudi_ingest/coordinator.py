@@ -14,6 +14,7 @@ from hudi_ingest.config import Pipeline
 from hudi_ingest.exceptions import NothingToDo
 from hudi_ingest.hudi.timeline import CommittedState, Timeline
 from hudi_ingest.kafka import KafkaCluster
+from hudi_ingest.ledger import Ledger
 from hudi_ingest.model import TopicPartition, TransactionPlan, Watermarks
 from hudi_ingest.planning import Lag, Limits, Skip, lag, plan_transaction, slice_starts
 
@@ -47,6 +48,21 @@ def observe(pipeline: Pipeline) -> Situation:
     # "latest" places only the partitions of a first start; one that appears later is new data from its first offset.
     first = {s: m.begin for s, m in new.items()} if known else (cluster.first_offsets(new) if new else {})
     return Situation(committed, watermarks, first)
+
+
+def tell_of_commit(pipeline: Pipeline, ledger: Ledger, transaction_id: str) -> bool:
+    """Tells the ledger and the consumer group of a commit that landed, and whose op died before it could tell anyone.
+
+    False: the transaction has not landed. Raises TableUnreachable, KafkaUnreachable, LedgerUnreachable.
+    """
+    timeline = Timeline(pipeline.table.base_path)
+    instant = timeline.instant_of(pipeline.transaction_key, transaction_id)
+    if instant is None:
+        return False
+    checkpoint = timeline.committed(pipeline.checkpoint_key).checkpoint
+    if checkpoint is not None:
+        KafkaCluster(pipeline.source).commit_group_offsets(pipeline.group_id, checkpoint.offsets)
+    return ledger.mark_committed_as_found(transaction_id, instant)
 
 
 def plan_next(

@@ -19,7 +19,7 @@ from dagster import (
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from hudi_ingest.config import Pipeline
-from hudi_ingest.coordinator import observe, plan_next
+from hudi_ingest.coordinator import observe, plan_next, tell_of_commit
 from hudi_ingest.exceptions import KafkaUnreachable, LedgerUnreachable, TableUnreachable
 from hudi_ingest.faults import reach
 from hudi_ingest.home import Home
@@ -106,14 +106,21 @@ def _active_run(instance: DagsterInstance, pipeline: Pipeline) -> DagsterRun | N
 
 
 def _held_elsewhere(pipeline: Pipeline, instance: DagsterInstance) -> str | None:
-    """Why a run would have to wait for somebody outside this Dagster, such as `hudi-ingest run`."""
+    """Why a run would have to wait for somebody outside this Dagster, such as `hudi-ingest run`.
+
+    Where nobody is left, a commit that nobody was told of is told now.
+    """
     ledger = Ledger.open(Home.from_environment().ledger_url)
     try:
         row = ledger.open_transaction(pipeline.table.base_path)
+        if row is None:
+            return None
+        if is_over(row, run_is_finished(instance)):
+            # On an idle topic no further run would come to put this right.
+            tell_of_commit(pipeline, ledger, row.transaction_id)
+            return None
     finally:
         ledger.dispose()
-    if row is None or is_over(row, run_is_finished(instance)):
-        return None
     return f"{row.owner} has the transaction {row.transaction_id}, at the longest until {row.deadline:%H:%M:%S} UTC"
 
 

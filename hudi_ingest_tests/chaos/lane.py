@@ -9,6 +9,7 @@ import shutil
 import signal
 import sqlite3
 import subprocess
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -35,7 +36,7 @@ from hudi_ingest_tests.support.waiting import NotInTime, wait_for
 PARTITIONS = 2
 ROWS_A_BLOW = 120
 CASES_A_TABLE = 12
-TIMEOUT_SECONDS = 30
+TIMEOUT_SECONDS = 60
 REACH_SECONDS = 150
 RECOVER_SECONDS = 300
 ZOMBIE_SECONDS = 120
@@ -66,6 +67,7 @@ class Lane:
         self._block = -1
         self._produced: dict[tuple[int, int], str] = {}
         self._number = 0
+        self._producing = threading.Lock()
 
     def __enter__(self) -> Lane:
         self.orders.mkdir(parents=True)
@@ -104,13 +106,13 @@ class Lane:
     def finish_table(self) -> Counter[str]:
         """A last transaction without faults, then the sweep: nothing of all the faults may be left."""
         anomalies: Counter[str] = Counter()
-        self._produce(ROWS_A_BLOW)
+        self.produce(ROWS_A_BLOW)
         try:
-            self._await_all_committed()
+            self.await_all_committed()
             # What a begin left that died before it had said whose it is goes when its lease has run out.
             self._make_old(".hoodie/.heartbeat")
-            self._produce(ROWS_A_BLOW)
-            self._await_all_committed()
+            self.produce(ROWS_A_BLOW)
+            self.await_all_committed()
         except NotInTime as error:
             self._say(f"{self.name}: {error}")
             anomalies["stuck"] += 1
@@ -134,10 +136,10 @@ class Lane:
         with oracle.Reader(self.base_path) as reader:
             try:
                 for blow in case.blows:
-                    if not self._strike(blow, stopped):
+                    if not self.strike(blow, stopped):
                         verdict.not_reached.append(str(blow))
                 struck = time.monotonic()
-                self._await_all_committed()
+                self.await_all_committed()
                 verdict.recovery_seconds = time.monotonic() - struck
                 self._let_zombies_go_on(stopped)
                 self._await_settled()
@@ -154,14 +156,16 @@ class Lane:
         verdict.seconds = time.monotonic() - began
         return verdict
 
-    def _strike(self, blow: Blow, stopped: list[psutil.Process]) -> bool:
+    def strike(self, blow: Blow, stopped: list[psutil.Process]) -> bool:
+        """Lets the fault fall on the first process that comes to the point; False when none came. A zombie is put into
+        `stopped`."""
         action = blow.fault if blow.fault in ("raise", "full", "kill") else "stop"
         for left in self.orders.iterdir():
             left.unlink()
         partial = self.orders / "order.partial"
         partial.write_text(action)
         partial.rename(self.orders / f"{blow.point}.armed")
-        self._produce(ROWS_A_BLOW)
+        self.produce(ROWS_A_BLOW)
         reached = self.orders / f"{blow.point}.reached"
         try:
             wait_for(reached.exists, f"a process comes to {blow.point}", REACH_SECONDS)
@@ -277,8 +281,16 @@ class Lane:
 
     # ---- Records
 
+    @property
+    def produced_count(self) -> int:
+        return len(self._produced)
+
+    def produce(self, count: int) -> None:
+        """Produces `count` records to each partition and waits until they are acknowledged. Threads may do so at once."""
+        with self._producing:
+            self._produce(count)
+
     def _produce(self, count: int) -> None:
-        """Produces `count` records to each partition and waits until they are acknowledged."""
         failed: list[str] = []
 
         def delivered(error: object, message: object, identifier: str) -> None:
@@ -302,7 +314,7 @@ class Lane:
         left = self._producer.flush(60)
         assert not left and not failed, f"{left} records are not acknowledged: {failed[:1]}"
 
-    def _await_all_committed(self) -> None:
+    def await_all_committed(self) -> None:
         wait_for(
             lambda: oracle.count(self.base_path) >= len(self._produced),
             f"all {len(self._produced)} records are in {self.base_path}",
