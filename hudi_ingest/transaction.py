@@ -121,16 +121,17 @@ class TransactionProtocol:
             deadline = began + timedelta(seconds=self.pipeline.transaction.timeout_seconds)
             above = self.epoch.current().number
             number = self.ledger.begin(plan, table=table, owner=owner, deadline=deadline, above=above)
-            reach("ledger_opened")
             try:
+                reach("ledger_opened")
                 # Whoever still works for an older transaction is fenced from here on.
                 self.epoch.advance(number, plan.transaction_id)
                 reach("epoch_advanced")
                 instant = self.instants.begin(plan)
                 self.ledger.record_instant(plan.transaction_id, instant)
                 reach("instant_recorded")
-            except IngestError as error:
-                self._roll_back(plan.transaction_id, f"begin failed: {error}")
+            except BaseException as error:
+                # Whatever it was, a Ctrl-C included: an owner that lives on would be waited for until the deadline.
+                self._roll_back(plan.transaction_id, f"begin failed: {type(error).__name__}: {error}")
                 raise
         seconds = round(time.monotonic() - started, 3)
         return OpenTransaction(plan, instant, number, began, deadline, shape_of(self.pipeline), seconds)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from hudi_ingest import faults
 from hudi_ingest.config import Pipeline
 from hudi_ingest.embedded.broker import BrokerSettings, create_topic, start_broker
 from hudi_ingest.embedded.processes import free_port, stop
 from hudi_ingest.home import Home
 from hudi_ingest.pipeline_file import load_pipeline
+from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground, write_pipeline
 
 SLOW = {"kafka", "spark", "e2e", "long"}
@@ -23,6 +26,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if not SLOW & {mark.name for mark in item.iter_markers()}:
             item.add_marker(pytest.mark.fast)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def fault_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Set before any JVM starts, because Spark's workers have its environment."""
+    folder = tmp_path_factory.mktemp("faults")
+    os.environ[faults.VARIABLE] = str(folder)
+    return folder
+
+
+@pytest.fixture
+def fault(fault_folder: Path) -> Iterator[Fault]:
+    """Arms fault points; none is left armed."""
+    yield Fault(fault_folder)
+    for left in fault_folder.iterdir():
+        left.unlink()
 
 
 @pytest.fixture(scope="session")

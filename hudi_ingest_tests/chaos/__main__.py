@@ -15,11 +15,13 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from hudi_ingest_tests.chaos.cases import choose, split
 from hudi_ingest_tests.chaos.lane import CASES_A_TABLE, Lane, small_disk, unmount
+from hudi_ingest_tests.support import postgres
 
 TABLES_MEGABYTES = 400
 
@@ -85,8 +87,15 @@ def _run_lane(options: argparse.Namespace) -> int:
     if not small:
         say("no small file system may be mounted here: the cases with disk_full are left out")
     failed = False
+    # Every other lane has its ledger in PostgreSQL, where there is one.
+    ledger = postgres.running(root) if options.lane % 2 else nullcontext()
     try:
-        with Lane(root, len(blocks), options.seed + options.lane, say) as lane, options.results.open("w") as results:
+        with (
+            ledger as ledger_url,
+            Lane(root, len(blocks), options.seed + options.lane, say, ledger_url or "") as lane,
+            options.results.open("w") as results,
+        ):
+            say(f"ledger in {lane.home.ledger_url.split(':')[0]}, everything in {root}")
 
             def note(**facts: Any) -> None:
                 results.write(json.dumps(facts) + "\n")

@@ -1,0 +1,181 @@
+"""P1–P5: an error, a kill or a pause at each durable step, and then all goes on. The whole matrix is `make chaos`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import uuid
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from hudi_ingest.config import Pipeline
+from hudi_ingest.coordinator import observe, tell_of_commit
+from hudi_ingest.embedded.broker import create_topic
+from hudi_ingest.embedded.verification import verify
+from hudi_ingest.exceptions import Fenced, IngestError
+from hudi_ingest.faults import POINTS, InjectedFault
+from hudi_ingest.home import Home
+from hudi_ingest.kafka import KafkaCluster
+from hudi_ingest.ledger.owner import Owner
+from hudi_ingest.model import TransactionState
+from hudi_ingest_tests.chaos.cases import AT_EVERY_POINT, IN_THE_SENSOR, choose, matrix
+from hudi_ingest_tests.support.command_line import COMMAND, environment, hudi_ingest
+from hudi_ingest_tests.support.fault import Fault
+from hudi_ingest_tests.support.ground import Ground, make_pipeline
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+IN_AN_ABORT = ("abort_retired", "abort_rolled_back")
+IN_A_RUN = [point for point in POINTS if point not in (*IN_AN_ABORT, "tick_planned")]
+
+
+@pytest.fixture(scope="module")
+def shared(bootstrap_servers: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+    """One table that all of these faults strike one after another."""
+    root = tmp_path_factory.mktemp("shared")
+    home = Home(root=root, pipelines=root / "pipelines", ledger_url=f"sqlite:///{root / 'ledger.db'}")
+    ground = Ground(name=f"t{uuid.uuid4().hex[:10]}", bootstrap_servers=bootstrap_servers, home=home)
+    create_topic(bootstrap_servers, ground.name, 2)
+    yield ground
+    ground.close()
+
+
+@pytest.fixture(scope="module")
+def struck(shared: Ground) -> Pipeline:
+    return make_pipeline(shared)
+
+
+def send(ground: Ground, count: int) -> None:
+    """More records, numbered on from those that were produced."""
+    ground.send_rows(0, count, len(ground.produced))
+    ground.send_rows(1, count, len(ground.produced))
+
+
+@pytest.mark.parametrize("point", IN_A_RUN)
+def test_p1_p2_p5_after_an_error_at_any_point_the_next_transaction_goes_on(
+    point: str, shared: Ground, struck: Pipeline, fault: Fault
+) -> None:
+    send(shared, 10)
+    fault.arm(point, "raise")
+    with pytest.raises((InjectedFault, IngestError)):
+        shared.run(struck)
+    assert fault.was_reached(point)
+    send(shared, 5)
+    shared.run(struck)
+    found = verify(shared.base_path, shared.produced)
+    assert found.exact, found
+    assert [row.state for row in shared.ledger.history(struck.name, 2)].count(TransactionState.OPEN) == 0
+
+
+@pytest.mark.parametrize("point", IN_AN_ABORT)
+def test_p5_an_abort_that_breaks_off_is_finished_by_the_next_begin(
+    point: str, shared: Ground, struck: Pipeline, fault: Fault
+) -> None:
+    send(shared, 10)
+    protocol = shared.protocol(struck)
+    opened = protocol.begin(shared.plan(struck), Owner.dagster_run("r"), lambda run: True)
+    reports = protocol.write(opened, opened.plan.slices)
+    fault.arm(point, "raise")
+    with pytest.raises(InjectedFault):
+        protocol.abort(opened, "a test")
+    with pytest.raises(Fenced):
+        protocol.commit(opened, reports)
+    later = protocol.begin(shared.plan(struck), Owner.this_process(), lambda run: True)
+    protocol.commit(later, protocol.write(later, later.plan.slices))
+    assert verify(shared.base_path, shared.produced).exact
+    assert protocol.instants.open_instants() == ()
+
+
+def test_r8_a_commit_that_nobody_was_told_of_is_told_by_the_next_tick(
+    shared: Ground, struck: Pipeline, fault: Fault
+) -> None:
+    send(shared, 3)
+    fault.arm("commit_landed", "raise")
+    with pytest.raises(InjectedFault):
+        shared.run(struck)
+    row = shared.ledger.history(struck.name, 1)[0]
+    assert row.state is TransactionState.OPEN
+    assert tell_of_commit(struck, shared.ledger, row.transaction_id)
+    assert shared.ledger.history(struck.name, 1)[0].state is TransactionState.COMMITTED
+    checkpoint = observe(struck).committed.checkpoint
+    assert checkpoint is not None
+    assert KafkaCluster(struck.source).group_offsets(struck.group_id) == dict(checkpoint.offsets)
+    assert not tell_of_commit(struck, shared.ledger, "never begun")
+
+
+@pytest.mark.parametrize("point", ["instant_inflight", "slices_written", "commit_leased", "commit_landed"])
+def test_p1_p2_p5_a_killed_process_is_recovered_from(
+    point: str, shared: Ground, struck: Pipeline, fault: Fault
+) -> None:
+    send(shared, 10)
+    fault.arm(point, "kill")
+    killed = hudi_ingest(shared.home, "run", struck.name)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    send(shared, 5)
+    shared.run(struck)
+    found = verify(shared.base_path, shared.produced)
+    assert found.exact, found
+
+
+@pytest.mark.parametrize("point", ["instant_recorded", "slices_written", "commit_leased"])
+def test_p4_a_process_that_wakes_up_after_its_replacement_has_committed_changes_nothing(
+    point: str, shared: Ground, struck: Pipeline, fault: Fault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At commit_leased it holds the table's lock, which is taken away from it."""
+    monkeypatch.setattr("hudi_ingest.transaction.SHORTEST_STALE_SECONDS", 10)
+    hasty = make_pipeline(shared, transaction={"timeout_seconds": 10})
+    send(shared, 10)
+    fault.arm(point, "stop")
+    zombie = subprocess.Popen(
+        [*COMMAND, "run", hasty.name], env=environment(shared.home), stderr=subprocess.PIPE, text=True
+    )
+    try:
+        process = psutil.Process(fault.await_reached(point, 60))
+        row = shared.ledger.open_transaction(shared.base_path)
+        assert row is not None
+        wait_until_over(shared)
+        receipt = shared.run(hasty)
+        assert receipt.plan.sequence == row.sequence
+        before = verify(shared.base_path, shared.produced)
+        assert before.exact, before
+        os.kill(process.pid, signal.SIGCONT)
+        _, told = zombie.communicate(timeout=60)
+    finally:
+        zombie.kill()
+        zombie.wait()
+    assert zombie.returncode == 1, told
+    assert "error: " in told
+    assert "Traceback" not in told
+    found = verify(shared.base_path, shared.produced)
+    assert found.exact, found
+    send(shared, 5)
+    shared.run(make_pipeline(shared))
+    assert verify(shared.base_path, shared.produced).exact
+
+
+def wait_until_over(ground: Ground) -> None:
+    """Until the open transaction's deadline has passed."""
+    from datetime import datetime, timezone
+
+    from hudi_ingest_tests.support.waiting import wait_for
+
+    row = ground.ledger.open_transaction(ground.base_path)
+    assert row is not None
+    wait_for(lambda: datetime.now(timezone.utc) > row.deadline, "the deadline has passed", 30)
+
+
+def test_every_point_is_struck_by_every_fault() -> None:
+    assert {*IN_A_RUN, *IN_AN_ABORT, "tick_planned"} == set(POINTS)
+    struck = {(blows[-1].point, blows[-1].fault) for blows in matrix()}
+    for point in POINTS:
+        assert {fault for at, fault in struck if at == point} >= set(IN_THE_SENSOR.get(point, AT_EVERY_POINT))
+
+
+def test_a_seed_gives_the_same_cases_and_the_matrix_comes_first() -> None:
+    assert choose(300, 7) == choose(300, 7)
+    assert choose(300, 7) != choose(300, 8)
+    assert {case.blows for case in choose(len(matrix()), 7)} == set(matrix())
+    assert len(choose(20, 7)) == 20
