@@ -16,3 +16,194 @@ from hudi_ingest.exceptions import BadRecord, DeadlineExceeded, EngineLost, Fenc
 from hudi_ingest.hudi.base_file import BaseFileLayout, heartbeat_path
 from hudi_ingest.hudi.epoch import Epoch
 from hudi_ingest.kafka import spark_options, told_by_spark
+from hudi_ingest.model import OpenTransaction, Slice, SliceReport, TopicPartition
+from hudi_ingest.schema import TableSchema
+from hudi_ingest.spark import answers, job_group
+from hudi_ingest.storage import TableStorage
+from hudi_ingest.write_task import NAMED_BAD_RECORDS, TaskReport, WriteTask, run_task
+
+BATCH_BYTES = 8 * 1024 * 1024
+BATCH_ROWS = 50_000
+UNMEASURED_BATCH_ROWS = 5_000
+_SHUT_DOWN = "SparkContext was shut down"
+
+
+def write_slices(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    schema: TableSchema,
+    transaction: OpenTransaction,
+    slices: Sequence[Slice],
+    attempts: Mapping[TopicPartition, int],
+    record_bytes: int,
+) -> tuple[SliceReport, ...]:
+    """Writes the slices' base files and reports on each slice. `attempts` numbers this try at each partition.
+
+    `record_bytes` (0 when unknown) sizes the Arrow batches, so that memory depends on neither the slice's length nor
+    the records' size. Raises BadRecord, DeadlineExceeded, Fenced, KafkaRefused, KafkaUnreachable,
+    WriteIncomplete, EngineLost.
+    """
+    began = time.monotonic()
+    busy = [each for each in slices if each.count]
+    storage = TableStorage(pipeline.table.base_path)
+    found: list[TaskReport] = []
+    if busy:
+        task = WriteTask(
+            storage=storage,
+            layout=BaseFileLayout(
+                instant=transaction.instant,
+                epoch=Epoch(transaction.epoch, transaction.plan.transaction_id),
+                partition_by=pipeline.table.partition_by,
+                rows_per_file=pipeline.table.rows_per_file,
+                target_file_bytes=pipeline.table.target_file_bytes,
+                compression=pipeline.table.compression,
+            ),
+            format=pipeline.source.format,
+            record_schema=schema.record,
+            columns=schema.columns,
+            attempts=dict(attempts),
+        )
+        found = _run(spark, pipeline, transaction, busy, task, record_bytes)
+    _refuse_bad_records(pipeline, found)
+    seconds = time.monotonic() - began
+    return tuple(slice_report(each, attempts[each.source], found, seconds) for each in slices)
+
+
+def slice_report(each: Slice, attempt: int, found: Sequence[TaskReport], seconds: float) -> SliceReport:
+    """The slice's report out of its tasks' reports. Raises WriteIncomplete when they overlap or leave the range."""
+    tasks = sorted((t for t in found if (t.topic, t.partition) == (each.topic, each.partition)), key=_by_offset)
+    expected = each.start
+    for task in tasks:
+        if task.first_offset < expected or task.last_offset >= each.end:
+            raise WriteIncomplete(
+                f"{each}: a task read offsets {task.first_offset} to {task.last_offset}, outside what was left of the range "
+                f"from {expected}. Nothing is visible; the op is tried again."
+            )
+        expected = task.last_offset + 1
+    rows, skipped = sum(t.rows for t in tasks), sum(t.skipped for t in tasks)
+    return SliceReport(
+        slice=each,
+        attempt=attempt,
+        files=tuple(file for task in tasks for file in task.files),
+        rows=rows,
+        skipped=skipped,
+        gaps=each.count - rows - skipped,
+        value_bytes=sum(t.value_bytes for t in tasks),
+        seconds=round(seconds, 3),
+    )
+
+
+def _by_offset(task: TaskReport) -> int:
+    return task.first_offset
+
+
+def _run(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    transaction: OpenTransaction,
+    slices: Sequence[Slice],
+    task: WriteTask,
+    record_bytes: int,
+) -> list[TaskReport]:
+    name = f"{transaction.plan.transaction_id}: {slices[0]}" + (f" and {len(slices) - 1} more" if slices[1:] else "")
+    group = f"{transaction.plan.transaction_id}/{slices[0].source}"
+    left = (transaction.deadline - datetime.now(timezone.utc)).total_seconds()
+    # A session of its own, because the batch size is a session setting and the engine's session is everybody's.
+    session = spark.newSession()
+    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(batch_rows(record_bytes)))
+    reader = session.read.format("kafka")
+    for key, value in spark_options(pipeline.source, slices, spark_partitions(slices, pipeline)).items():
+        reader = reader.option(key, value)
+    with job_group(spark, group, name, left) as expired:
+        try:
+            records = reader.load().select("topic", "partition", "offset", "timestamp", "value")
+            rows = records.mapInArrow(partial(run_task, task), "report string").collect()
+        except Exception as error:
+            # Broad, because a dying driver breaks pyspark anywhere, its own error handling included.
+            gone = not answers(spark) or _SHUT_DOWN in _text(error)
+            if not gone and not isinstance(error, (Py4JError, PySparkException)):
+                raise
+            raise _explained(error, expired.is_set(), gone, pipeline, transaction, slices, task.storage) from error
+    return [TaskReport.from_json(row.report) for row in rows]
+
+
+def batch_rows(record_bytes: int) -> int:
+    """Rows of an Arrow batch of about BATCH_BYTES."""
+    if not record_bytes:
+        return UNMEASURED_BATCH_ROWS
+    return max(1, min(BATCH_ROWS, BATCH_BYTES // record_bytes))
+
+
+def spark_partitions(slices: Sequence[Slice], pipeline: Pipeline) -> int:
+    """How many Spark tasks read the slices: one each, and more where a slice is longer than a file's rows."""
+    return sum(max(1, -(-each.count // pipeline.table.rows_per_file)) for each in slices)
+
+
+def _refuse_bad_records(pipeline: Pipeline, found: Sequence[TaskReport]) -> None:
+    count = sum(task.rejected for task in found)
+    if not count:
+        return
+    named = [line for task in sorted(found, key=_by_offset) for line in task.bad_records][:NAMED_BAD_RECORDS]
+    records = "1 record" if count == 1 else f"{count} records"
+    raise BadRecord(
+        f"pipeline {pipeline.name}: {records} cannot become rows, and on_bad_record is {pipeline.on_bad_record}, so the "
+        "transaction is refused and nothing of it is visible:\n"
+        + "\n".join(f"  - {line}" for line in named)
+        + ("" if count <= len(named) else f"\n  - and {count - len(named)} more")
+        + "\nCorrect the producer and the records, or change table.schema or table.partition_by to fit them."
+    )
+
+
+def _explained(
+    error: Exception,
+    expired: bool,
+    gone: bool,
+    pipeline: Pipeline,
+    transaction: OpenTransaction,
+    slices: Sequence[Slice],
+    storage: TableStorage,
+) -> Exception:
+    where = f"transaction {transaction.plan.transaction_id}, {', '.join(map(str, slices[:3]))}"
+    if expired:
+        return DeadlineExceeded(
+            f"{where}: not written within timeout_seconds {pipeline.transaction.timeout_seconds}; its Spark job was "
+            "cancelled and the instant will be rolled back. The next transaction reads the same offsets. Raise "
+            "transaction.timeout_seconds or lower transaction.max_records."
+        )
+    if gone:
+        return EngineLost(
+            f"{where}: the Spark driver went away while the op ran ({type(error).__name__}). Nothing of this attempt is "
+            "visible; it is tried again. If the engine stays away, start it with `hudi-ingest up` or `hudi-ingest engine`."
+        )
+    if not storage.exists(heartbeat_path(transaction.instant)):
+        return Fenced(
+            f"{where}: instant {transaction.instant} is not open any more (rolled back or committed by another). "
+            "Nothing of this attempt is visible; the next transaction reads the same offsets."
+        )
+    of_kafka = told_by_spark(_text(error), where, pipeline.source)
+    if of_kafka is not None:
+        return of_kafka
+    return WriteIncomplete(f"{where}: the Spark job failed: {root_cause(_text(error))}. Nothing of it is visible.")
+
+
+def _text(error: Exception) -> str:
+    try:
+        return str(error)
+    except (Py4JError, ConnectionError, TypeError):
+        # A Java error asks the driver for its text.
+        return type(error).__name__
+
+
+def root_cause(text: str) -> str:
+    """The line of a Spark error that says what went wrong: the last error of a Python traceback, else the last cause."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [
+        line
+        for line in lines
+        if not line.startswith(("at ", "File ", "...", "Traceback")) and (": " in line) and "Exception: Job" not in line
+    ]
+    python = [
+        line for line in errors if line.split(":", 1)[0].split(".")[-1].endswith(("Error", "Fenced", "Incomplete"))
+    ]
+    causes = [line for line in errors if line.startswith("Caused by: ")]
+    return (python or causes or errors or lines[:1] or ["no text"])[-1].removeprefix("Caused by: ")[:500]

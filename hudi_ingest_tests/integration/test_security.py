@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from dagster import DagsterInstance, RunRequest
+from dagster._serdes import serialize_value
 
 from hudi_ingest.config import Pipeline
 from hudi_ingest.embedded.verification import verify
@@ -132,7 +133,7 @@ def launch(pipeline: Pipeline, instance: DagsterInstance, planned: bool, before:
         run_config=request.run_config, tags=request.tags, instance=instance, raise_on_error=False
     )
     assert not result.success
-    events = [repr(each) + each.to_json() for each in instance.all_logs(result.run_id)]
+    events = [repr(each) + serialize_value(each) for each in instance.all_logs(result.run_id)]
     run = instance.get_run_by_id(result.run_id)
     return "\n".join([*events, repr(run), repr(request)])
 

@@ -6,6 +6,7 @@ import gc
 import json
 import logging
 import time
+from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any
 
@@ -33,7 +34,7 @@ SECONDS = 2.0
 def wrong(secured: SecuredBroker, case: str) -> dict[str, Any]:
     """`source` of a pipeline file that the broker, or this client, refuses."""
     certificate = {"certificate_file": str(secured.client.certificate), "key_file": str(secured.client.key)}
-    found: dict[str, Any] = {
+    sources: dict[str, Callable[[], dict[str, Any]]] = {
         "wrong password": lambda: secured.source("LOGIN", password=WRONG),
         "wrong password, plain": lambda: secured.source("LOGIN", password=WRONG, sasl_mechanism="PLAIN"),
         "wrong password, not encrypted": lambda: secured.source("PLAINLOGIN", password=WRONG),
@@ -46,8 +47,8 @@ def wrong(secured: SecuredBroker, case: str) -> dict[str, Any]:
         "SSL to plain text": lambda: {**secured.source("SSL"), "bootstrap_servers": secured.bootstrap},
         "SSL to SASL_SSL": lambda: {**secured.source("SSL"), "bootstrap_servers": secured.listeners["LOGIN"]},
         "expired for mutual": lambda: secured.source("EXPIRED", **certificate),
-    }[case]()
-    return {**found, "request_timeout_seconds": SECONDS}
+    }
+    return {**sources[case](), "request_timeout_seconds": SECONDS}
 
 
 @pytest.mark.parametrize(

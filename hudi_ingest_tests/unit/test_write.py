@@ -124,7 +124,11 @@ def test_a_report_is_small_however_many_records_are_bad(writing: WriteTask) -> N
 )
 def test_h4_a_value_too_long_for_a_folders_name_is_a_bad_record(writing: WriteTask, value: str, size: int) -> None:
     partitioned = replace(writing, layout=replace(writing.layout, partition_by=("n", "id")))
-    records = [good(5), json.dumps({"id": value, "n": 6}).encode(), json.dumps({"id": None, "n": 7}).encode()]
+    records: list[bytes | None] = [
+        good(5),
+        json.dumps({"id": value, "n": 6}).encode(),
+        json.dumps({"id": None, "n": 7}).encode(),
+    ]
     report = run(partitioned, batch(5, records))
     if size <= 255:
         assert (report.rejected, report.rows) == (0, 3)
