@@ -104,6 +104,13 @@ class Security(_Model):
     """PEM file of that certificate's private key, as PKCS #8 and not encrypted (`BEGIN PRIVATE KEY`); relative to the
     pipeline file. Needed with `certificate_file`, refused without."""
 
+    def client_certificate(self) -> tuple[str, str] | None:
+        """The client's certificate and its key, as PEM texts; None when it has none. Raises ValueError for a file that
+        cannot be read."""
+        if self.certificate_file is None or self.key_file is None:
+            return None
+        return _read_text(self.certificate_file), _read_text(self.key_file)
+
     @field_validator("sasl_mechanism", "username", "password")
     @classmethod
     def _fits_protocol(cls, value: object, info: ValidationInfo) -> object:

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from datetime import datetime
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, KafkaException, TopicCollection
@@ -32,7 +31,7 @@ _COORDINATOR_MOVES = {
 }
 """A group's coordinator is being found, as at a group's first commit or after a broker's restart: ask again."""
 _COORDINATOR_SECONDS = 0.2
-_NO_TOPIC = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION}
+_NOT_A_TOPIC = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION}
 _LISTEN_SECONDS = 0.05
 
 _REFUSALS = {KafkaError._AUTHENTICATION, KafkaError._SSL}
@@ -129,7 +128,7 @@ class KafkaCluster:
         try:
             found = self._wait(answer)
         except (KafkaException, TimeoutError) as error:
-            if isinstance(error, TimeoutError) or error.args[0].code() not in _NO_TOPIC:
+            if isinstance(error, TimeoutError) or error.args[0].code() not in _NOT_A_TOPIC:
                 raise self._failed(f"describe topic {topic}", error) from error
             raise TopicMissing(
                 f"topic {topic} is not on the broker at {self._source.bootstrap_servers}: {_text(error)}. "
@@ -294,11 +293,11 @@ def spark_options(source: KafkaSource, slices: Iterable[Slice], min_partitions: 
         if security.ca_file is not None:
             options["kafka.ssl.truststore.type"] = "PEM"
             options["kafka.ssl.truststore.location"] = str(security.ca_file)
-        if security.certificate_file is not None and security.key_file is not None:
+        identity = _client_certificate(security)
+        if identity is not None:
             # Java wants the two in one file, or as texts.
             options["kafka.ssl.keystore.type"] = "PEM"
-            options["kafka.ssl.keystore.certificate.chain"] = _read(security.certificate_file)
-            options["kafka.ssl.keystore.key"] = _read(security.key_file)
+            options["kafka.ssl.keystore.certificate.chain"], options["kafka.ssl.keystore.key"] = identity
         if security.sasl_mechanism is not None and security.password is not None:
             module = "plain.PlainLoginModule" if security.sasl_mechanism == "PLAIN" else "scram.ScramLoginModule"
             options["kafka.sasl.mechanism"] = security.sasl_mechanism
@@ -313,11 +312,13 @@ def _milliseconds(source: KafkaSource) -> int:
     return math.ceil(source.request_timeout_seconds * 1000)
 
 
-def _read(path: Path) -> str:
+def _client_certificate(security: Security) -> tuple[str, str] | None:
     try:
-        return path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise KafkaRefused(f"{path} cannot be read: {error}. Correct the file that source.security names.") from error
+        return security.client_certificate()
+    except ValueError as error:
+        raise KafkaRefused(
+            f"a file that source.security names {error}. Correct certificate_file or key_file, or make it readable."
+        ) from error
 
 
 def _quoted(text: str) -> str:

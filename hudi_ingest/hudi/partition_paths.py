@@ -9,7 +9,7 @@ import datetime
 from collections.abc import Sequence
 
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-_ESCAPED = frozenset(map(chr, [*range(0x01, 0x20), 0x7F])) | frozenset("\"#%'*/:=?\\{[]^")
+_ESCAPED = frozenset(map(chr, [*range(0x20), 0x7F])) | frozenset("\"#%'*/:=?\\{[]^")
 
 MAX_FOLDER_BYTES = 255
 """A folder's name is no longer on local file systems and on HDFS."""
