@@ -177,7 +177,9 @@ class KafkaCluster:
         what = f"could not {doing} at Kafka {self._source.bootstrap_servers}"
         if self._trouble.refusal:
             return refused(what, self._trouble.refusal, self._source.security)
-        reason = self._trouble.last or (_PROTOCOLS_DIFFER if self._trouble.all_down else _text(error))
+        reason = self._trouble.last or ("" if self._trouble.all_down else _text(error))
+        if self._trouble.all_down and (not reason or "Disconnected" in reason):
+            reason = "; ".join(filter(None, (reason, _PROTOCOLS_DIFFER)))
         return KafkaUnreachable(f"{what} within {self._seconds:g} s: {reason}. {_CHECK}")
 
 

@@ -94,7 +94,7 @@ def test_a_client_certificate_is_shown_to_a_broker_that_asks_for_one(
         ("no such ca_file", KafkaRefused, "Check the files that source.security names"),
         ("plain text to SSL", KafkaUnreachable, "source.security.protocol is not that of the port"),
         ("SSL to SASL_SSL", KafkaUnreachable, "source.security.protocol is not that of the port"),
-        ("SSL to plain text", KafkaUnreachable, "PLAINTEXT broker listener"),
+        ("SSL to plain text", KafkaUnreachable, "source.security.protocol is not that of the port"),
     ],
 )
 def test_a_refusal_is_told_in_time_and_is_not_asked_for_again_and_again(
