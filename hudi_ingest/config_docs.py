@@ -37,11 +37,12 @@ table:
 
 No two pipelines may have one name or one table, and no table may be inside another's folder.
 
-## Values from the environment
+## Values from the environment and from files
 
 Any text value may hold `${NAME}`, which must be set, or `${NAME:-default}`, which takes the default when NAME is not set or
-is empty. `$${` stands for a plain `${`. Inside `[ ]` and `{ }` YAML wants such a value in quotes: `["${TOPIC}"]`. Give
-passwords this way.
+is empty. `${file:PATH}` stands for what is in a file, without the newline at its end, as Docker and Kubernetes hand out
+secrets; the path is relative to the pipeline file. `$${` stands for a plain `${`. Inside `[ ]` and `{ }` YAML wants such a
+value in quotes: `["${TOPIC}"]`. Give passwords in one of these ways.
 
 ## What YAML reads differently
 

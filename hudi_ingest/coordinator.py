@@ -39,7 +39,7 @@ class Situation:
 
 
 def observe(pipeline: Pipeline) -> Situation:
-    """Raises KafkaUnreachable, TopicMissing, TableUnreachable."""
+    """Raises KafkaUnreachable, KafkaRefused, TopicMissing, TableUnreachable."""
     committed = Timeline(pipeline.table.base_path).committed(pipeline.checkpoint_key)
     cluster = KafkaCluster(pipeline.source)
     watermarks = cluster.watermarks()
@@ -90,7 +90,7 @@ def plan_next(
 def plan_now(pipeline: Pipeline) -> TransactionPlan:
     """A transaction of what waits at this moment, whatever the interval.
 
-    Raises NothingToDo, OffsetsLost, KafkaUnreachable, TopicMissing, TableUnreachable.
+    Raises NothingToDo, OffsetsLost, KafkaUnreachable, KafkaRefused, TopicMissing, TableUnreachable.
     """
     found = plan_next(pipeline, observe(pipeline), at_once=True)
     if isinstance(found, Skip):

@@ -36,7 +36,11 @@ class ConfigError(Terminal):
 
 
 class KafkaUnreachable(Transient):
-    """No broker answered in time, or it refused the connection."""
+    """No broker answered in time."""
+
+
+class KafkaRefused(Terminal):
+    """A broker refused the login or the certificate, or its own certificate is not one to trust."""
 
 
 class TopicMissing(Terminal):

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import json
 import logging
+import math
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, KafkaException
+from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from hudi_ingest.config import KafkaSource
-from hudi_ingest.exceptions import KafkaUnreachable, TopicMissing
+from hudi_ingest.config import KafkaSource, Security
+from hudi_ingest.exceptions import KafkaRefused, KafkaUnreachable, TopicMissing
 from hudi_ingest.model import Offsets, Slice, TopicPartition, Watermarks
 
-_logger = logging.getLogger(__name__)
+_client_logger = logging.getLogger("librdkafka")
+"""Not below ours: what the client complains of is in our errors already."""
 
 _COORDINATOR_MOVES = {
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -27,16 +31,38 @@ _COORDINATOR_MOVES = {
 }
 """A group's coordinator is being found, as at a group's first commit or after a broker's restart: ask again."""
 _COORDINATOR_SECONDS = 0.2
+_NOT_A_TOPIC = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION}
+_LISTEN_SECONDS = 0.05
+
+_REFUSALS = {KafkaError._AUTHENTICATION, KafkaError._SSL}
+_ALERT = "SSL alert number"
+"""By it a broker refuses a client's certificate, in an error that otherwise is one of the network."""
+_LOGIN_FAILED = re.compile("SASL ?Authentication", re.IGNORECASE)
+"""In the texts of librdkafka and of Java's client alike."""
+_PROTOCOLS_DIFFER = "every connection was closed at once, as when source.security.protocol is not that of the port"
+_CHECK = "Check source.bootstrap_servers and source.security, and that the broker runs."
+_RECONNECT_MILLISECONDS = 1000
 
 
 class KafkaCluster:
-    """One Kafka cluster as a pipeline's source names it. Every call asks the broker and waits at most
-    `request_timeout_seconds`. Raises KafkaUnreachable from every method."""
+    """One Kafka cluster as a pipeline's source names it. It connects when first asked; every call asks the broker and
+    waits at most `request_timeout_seconds`. Raises KafkaUnreachable and KafkaRefused from every method."""
 
     def __init__(self, source: KafkaSource) -> None:
         self._source = source
         self._seconds = source.request_timeout_seconds
-        self._admin = AdminClient(librdkafka_options(source), logger=_logger)
+        self._trouble = _Trouble()
+
+    @cached_property
+    def _admin(self) -> AdminClient:
+        options = {**librdkafka_options(self._source), "error_cb": self._trouble.note}
+        try:
+            return AdminClient(options, logger=_client_logger)
+        except KafkaException as error:
+            raise KafkaRefused(
+                f"no connection to Kafka {self._source.bootstrap_servers} can be made with these settings: "
+                f"{_text(error)}. Check the files that source.security names."
+            ) from error
 
     def watermarks(self) -> dict[TopicPartition, Watermarks]:
         """First offset and last stable offset of every partition of the source's topics. Raises TopicMissing."""
@@ -98,17 +124,17 @@ class KafkaCluster:
         return next((each for each in found.topic_partitions if each.error is not None), None)
 
     def _partitions(self, topic: str) -> Sequence[int]:
+        answer = self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._seconds)[topic]
         try:
-            found = self._admin.list_topics(topic, timeout=self._seconds).topics[topic]
-        except KafkaException as error:
-            raise self._unreachable("list topics", error) from error
-        if found.error is not None or not found.partitions:
+            found = self._wait(answer)
+        except (KafkaException, TimeoutError) as error:
+            if isinstance(error, TimeoutError) or error.args[0].code() not in _NOT_A_TOPIC:
+                raise self._failed(f"describe topic {topic}", error) from error
             raise TopicMissing(
-                f"topic {topic} is not on the broker at {self._source.bootstrap_servers}: "
-                f"{found.error.str() if found.error else 'it has no partitions'}. "
+                f"topic {topic} is not on the broker at {self._source.bootstrap_servers}: {_text(error)}. "
                 "Create it, or correct source.topics in the pipeline file."
-            )
-        return sorted(found.partitions)
+            ) from error
+        return sorted(each.id for each in found.partitions)
 
     def _list_offsets(self, partitions: Iterable[TopicPartition], spec: Any) -> dict[TopicPartition, int]:
         wanted = {KafkaTopicPartition(each.topic, each.partition): spec for each in partitions}
@@ -129,30 +155,111 @@ class KafkaCluster:
 
     def _result(self, answer: Future[Any], doing: str) -> Any:
         try:
-            return answer.result(timeout=self._seconds)
+            return self._wait(answer)
         except (KafkaException, TimeoutError) as error:
-            raise self._unreachable(doing, error) from error
+            raise self._failed(doing, error) from error
 
-    def _unreachable(self, doing: str, error: Exception) -> KafkaUnreachable:
-        cause = error.args[0] if error.args else error
-        reason = cause.str() if hasattr(cause, "str") else str(cause) or type(error).__name__
-        return KafkaUnreachable(
-            f"could not {doing} at Kafka {self._source.bootstrap_servers} within {self._seconds:g} s: {reason}. "
-            "Check source.bootstrap_servers and source.security, and that the broker runs."
+    def _wait(self, answer: Future[Any]) -> Any:
+        """The answer. Raises KafkaException when it is an error, TimeoutError when there is none in time, and at once when
+        every broker has turned the client away: it would go on trying."""
+        deadline = time.monotonic() + self._seconds
+        while not answer.done():
+            if self._trouble.is_final or time.monotonic() > deadline:
+                raise TimeoutError
+            wait([answer], timeout=_LISTEN_SECONDS)
+            self._admin.poll(0)
+        found = answer.result()
+        self._trouble.clear()
+        return found
+
+    def _failed(self, doing: str, error: Exception) -> KafkaRefused | KafkaUnreachable:
+        """In words, with what the client met on the way: the answer itself tells of no more than a time-out."""
+        what = f"could not {doing} at Kafka {self._source.bootstrap_servers}"
+        if self._trouble.refusal:
+            return refused(what, self._trouble.refusal, self._source.security)
+        reason = self._trouble.last or ("" if self._trouble.all_down else _text(error))
+        if self._trouble.all_down and (not reason or "Disconnected" in reason):
+            reason = "; ".join(filter(None, (reason, _PROTOCOLS_DIFFER)))
+        return KafkaUnreachable(f"{what} within {self._seconds:g} s: {reason}. {_CHECK}")
+
+
+class _Trouble:
+    """What a client tells beside its answers, since its last good answer."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        self.refusal = ""
+        self.last = ""
+        self.all_down = False
+
+    @property
+    def is_final(self) -> bool:
+        """Whether a broker has refused the client and no other broker is left to ask."""
+        return bool(self.refusal) and self.all_down
+
+    def note(self, error: KafkaError) -> None:
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self.all_down = True
+            return
+        self.last = error.str()
+        if error.code() in _REFUSALS or _ALERT in self.last:
+            self.refusal = self.last
+
+
+def refused(what: str, reason: str, security: Security | None) -> KafkaRefused:
+    """The error of a broker that turned us away, or that we did not trust; `reason` is the Kafka client's text."""
+    if security is not None and security.sasl_mechanism is not None and _LOGIN_FAILED.search(reason):
+        advice = (
+            f"The broker does not accept user {security.username} with this password by {security.sasl_mechanism}: correct "
+            "source.security, or the user at the broker."
         )
+    else:
+        advice = (
+            "Either side may have an expired certificate, one of an authority that the other does not trust, or none at all: "
+            "correct source.security.ca_file, certificate_file and key_file, or the broker's certificate "
+            "(`openssl s_client -connect HOST:PORT` shows it)."
+        )
+    return KafkaRefused(f"{what}: {reason}. {advice} Nothing was read and nothing is visible.")
+
+
+_JAVA_REFUSAL = re.compile(r"org\.apache\.kafka\.common\.errors\.S(?:asl|sl)AuthenticationException: .*")
+_JAVA_TIMEOUT = re.compile(r"org\.apache\.kafka\.common\.errors\.TimeoutException: .*")
+
+
+def told_by_spark(text: str, where: str, source: KafkaSource) -> KafkaRefused | KafkaUnreachable | None:
+    """The error for Spark's text when it is the broker's doing, else None."""
+    what = f"{where}: could not read from Kafka {source.bootstrap_servers}"
+    if found := _JAVA_REFUSAL.findall(text):
+        return refused(what, found[-1].strip(), source.security)
+    if found := _JAVA_TIMEOUT.findall(text):
+        return KafkaUnreachable(f"{what}: {found[-1].strip()}. {_CHECK} Nothing is visible; the op is tried again.")
+    return None
+
+
+def _text(error: Exception) -> str:
+    cause = error.args[0] if error.args else error
+    return cause.str() if hasattr(cause, "str") else str(cause) or type(error).__name__
 
 
 def librdkafka_options(source: KafkaSource) -> dict[str, Any]:
     """Settings for confluent-kafka clients; with the password in clear, so never to be printed."""
     options: dict[str, Any] = {
         "bootstrap.servers": source.bootstrap_servers,
-        "socket.timeout.ms": int(source.request_timeout_seconds * 1000),
+        "socket.timeout.ms": _milliseconds(source),
+        # By default a client whom a broker turns away comes back twenty times a second.
+        "reconnect.backoff.ms": _RECONNECT_MILLISECONDS,
+        "reconnect.backoff.max.ms": _RECONNECT_MILLISECONDS,
     }
     security = source.security
     if security is not None:
         options["security.protocol"] = security.protocol
         if security.ca_file is not None:
             options["ssl.ca.location"] = str(security.ca_file)
+        if security.certificate_file is not None:
+            options["ssl.certificate.location"] = str(security.certificate_file)
+            options["ssl.key.location"] = str(security.key_file)
         if security.sasl_mechanism is not None and security.password is not None:
             options["sasl.mechanism"] = security.sasl_mechanism
             options["sasl.username"] = security.username
@@ -177,6 +284,9 @@ def spark_options(source: KafkaSource, slices: Iterable[Slice], min_partitions: 
         # The range is there already, so there is nothing to wait for. The client asks for more behind the range's end while
         # it reads, and at the default of 500 ms its next request would stand behind that one: half a second for each slice.
         "kafka.fetch.max.wait.ms": "10",
+        # The deadline cancels Spark's jobs only, and Spark asks for the topic's partitions before it has one.
+        "kafka.request.timeout.ms": str(_milliseconds(source)),
+        "kafka.default.api.timeout.ms": str(_milliseconds(source)),
         "minPartitions": str(min_partitions),
     }
     security = source.security
@@ -185,6 +295,11 @@ def spark_options(source: KafkaSource, slices: Iterable[Slice], min_partitions: 
         if security.ca_file is not None:
             options["kafka.ssl.truststore.type"] = "PEM"
             options["kafka.ssl.truststore.location"] = str(security.ca_file)
+        identity = _client_certificate(security)
+        if identity is not None:
+            # Java wants the two in one file, or as texts.
+            options["kafka.ssl.keystore.type"] = "PEM"
+            options["kafka.ssl.keystore.certificate.chain"], options["kafka.ssl.keystore.key"] = identity
         if security.sasl_mechanism is not None and security.password is not None:
             module = "plain.PlainLoginModule" if security.sasl_mechanism == "PLAIN" else "scram.ScramLoginModule"
             options["kafka.sasl.mechanism"] = security.sasl_mechanism
@@ -195,6 +310,21 @@ def spark_options(source: KafkaSource, slices: Iterable[Slice], min_partitions: 
     return options
 
 
+def _milliseconds(source: KafkaSource) -> int:
+    return math.ceil(source.request_timeout_seconds * 1000)
+
+
+def _client_certificate(security: Security) -> tuple[str, str] | None:
+    try:
+        return security.client_certificate()
+    except ValueError as error:
+        raise KafkaRefused(
+            f"a file that source.security names {error}. Correct certificate_file or key_file, or make it readable."
+        ) from error
+
+
 def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
+    """A text as Java's login configuration has it: a quoted one ends at the end of a line."""
+    for character, escaped in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r")):
+        text = text.replace(character, escaped)
+    return f'"{text}"'

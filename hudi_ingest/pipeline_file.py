@@ -1,6 +1,6 @@
 """Reads pipeline files, and reports every problem of a file at once, each with its place.
 
-Values may come from the environment by `${NAME}` or `${NAME:-default}`. No message shows a secret: neither a password
+Values may come from the environment by `${NAME}` or `${NAME:-default}`, and from a file by `${file:PATH}`. No message shows a secret: neither a password
 nor what stands where a password may have been meant.
 """
 
@@ -185,11 +185,11 @@ def _read(path: Path, environment: Mapping[str, str]) -> _Document:
     except UnicodeDecodeError as error:
         document.problems.append(f"the file is not UTF-8 text (byte {error.start + 1}); save it as UTF-8")
     else:
-        _parse(text, environment, document)
+        _parse(text, path.parent, environment, document)
     return document
 
 
-def _parse(text: str, environment: Mapping[str, str], document: _Document) -> None:
+def _parse(text: str, folder: Path, environment: Mapping[str, str], document: _Document) -> None:
     try:
         root = yaml.compose(text, Loader=_Loader)
     except yaml.reader.ReaderError as error:
@@ -199,7 +199,7 @@ def _parse(text: str, environment: Mapping[str, str], document: _Document) -> No
     except yaml.MarkedYAMLError as error:
         document.problems.append(_syntax_problem(text, error))
         return
-    data = None if root is None else _Builder(environment, document).value(root, ())
+    data = None if root is None else _Builder(folder, environment, document).value(root, ())
     if isinstance(data, dict) and data:
         document.data = data
     elif not document.problems and not data:
@@ -237,7 +237,8 @@ class _Builder:
         _NULL: yaml.constructor.SafeConstructor.construct_yaml_null,
     }
 
-    def __init__(self, environment: Mapping[str, str], document: _Document) -> None:
+    def __init__(self, folder: Path, environment: Mapping[str, str], document: _Document) -> None:
+        self._folder = folder
         self._environment = environment
         self._document = document
         self._constructor = yaml.constructor.SafeConstructor()
@@ -288,10 +289,11 @@ class _Builder:
             if found[0] == "$${":
                 return "${"
             name, default = found["name"], found["default"]
+            if found["file"] is not None:
+                return self._content(found["file"], place)
             if name is None:
-                self._note(
-                    place, "`${` begins no ${NAME} or ${NAME:-default}; complete it, or write $${ for a plain ${"
-                )
+                known = "${NAME}, ${NAME:-default} or ${file:PATH}"
+                self._note(place, f"`${{` begins no {known}; complete it, or write $${{ for a plain ${{")
                 return ""
             value = self._environment.get(name)
             if default is not None:
@@ -301,8 +303,18 @@ class _Builder:
                 return ""
             return value
 
-        pattern = r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}|\$\{"
+        pattern = r"\$\$\{|\$\{file:(?P<file>[^-}][^}]*)\}|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}|\$\{"
         return re.sub(pattern, replace, text)
+
+    def _content(self, name: str, place: Place) -> str:
+        path = self._folder / name
+        try:
+            # Editors and `echo` end a file with a newline that is no part of the value.
+            return path.read_bytes().decode().removesuffix("\n").removesuffix("\r")
+        except (OSError, ValueError) as error:
+            why = "is not UTF-8 text" if isinstance(error, ValueError) else getattr(error, "strerror", None) or error
+            self._note(place, f"file {path} cannot be read: {why}; make it readable for this user, or correct the path")
+            return ""
 
     def _note(self, place: Place, problem: str) -> None:
         self._document.problems.append(f"{_shown(place)}: {problem}" if place else problem)

@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import socket
+import stat
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from pyspark import SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from hudi_ingest.exceptions import EngineLost
+from hudi_ingest.exceptions import EngineLost, EnvironmentProblem
 from hudi_ingest.home import Home
 from hudi_ingest.runtime.jars import spark_jars
 from hudi_ingest.runtime.java import find_java, java_home
@@ -55,9 +56,21 @@ class EngineConnection:
 
     @classmethod
     def read(cls, path: Path) -> EngineConnection | None:
-        """The connection of an engine that is alive, else None."""
+        """The connection of an engine that is alive, else None.
+
+        Raises EnvironmentProblem when others could have written the file or can read it: it names a program that runs
+        whatever it is told, and that tells this process what to run.
+        """
         try:
-            found = cls(**json.loads(path.read_text()))
+            with path.open() as file:
+                facts = os.fstat(file.fileno())
+                if facts.st_uid != os.geteuid() or facts.st_mode & 0o077:
+                    raise EnvironmentProblem(
+                        f"{path} is not private: it belongs to user {facts.st_uid} with mode "
+                        f"{stat.filemode(facts.st_mode)}, and must be this user's ({os.geteuid()}) and nobody else's. "
+                        "Stop the engine, delete the file and start the engine again, as the user who runs the ops."
+                    )
+                found = cls(**json.load(file))
         except (FileNotFoundError, ValueError, TypeError):
             return None
         return found if found.is_alive() else None
@@ -92,7 +105,7 @@ def session_options(jars: Sequence[Path], master: str, driver_memory: str) -> di
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.redaction.regex": "(?i)secret|password|token|access[.]key|jaas",
+        "spark.redaction.regex": "(?i)secret|password|token|access[.]key|jaas|keystore[.]key",
     }
 
 
@@ -191,6 +204,8 @@ def _interrupt_handler_kept() -> Iterator[None]:
 
 def current_session(home: Home, more: Mapping[str, str] | None = None) -> SparkSession:
     """This process's session if it has a live one, else the engine's, else a new one of its own with `more` settings."""
+    # At DEBUG py4j logs every command with its values, and the Kafka login is one of them.
+    logging.getLogger("py4j").setLevel(logging.INFO)
     known = SparkSession._instantiatedSession
     if known is not None and answers(known):
         return known

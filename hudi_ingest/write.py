@@ -15,7 +15,7 @@ from hudi_ingest.config import Pipeline
 from hudi_ingest.exceptions import BadRecord, DeadlineExceeded, EngineLost, Fenced, WriteIncomplete
 from hudi_ingest.hudi.base_file import BaseFileLayout, heartbeat_path
 from hudi_ingest.hudi.epoch import Epoch
-from hudi_ingest.kafka import spark_options
+from hudi_ingest.kafka import spark_options, told_by_spark
 from hudi_ingest.model import OpenTransaction, Slice, SliceReport, TopicPartition
 from hudi_ingest.schema import TableSchema
 from hudi_ingest.spark import answers, job_group
@@ -40,7 +40,8 @@ def write_slices(
     """Writes the slices' base files and reports on each slice. `attempts` numbers this try at each partition.
 
     `record_bytes` (0 when unknown) sizes the Arrow batches, so that memory depends on neither the slice's length nor
-    the records' size. Raises BadRecord, DeadlineExceeded, Fenced, WriteIncomplete, EngineLost.
+    the records' size. Raises BadRecord, DeadlineExceeded, Fenced, KafkaRefused, KafkaUnreachable,
+    WriteIncomplete, EngineLost.
     """
     began = time.monotonic()
     busy = [each for each in slices if each.count]
@@ -149,7 +150,7 @@ def _refuse_bad_records(pipeline: Pipeline, found: Sequence[TaskReport]) -> None
         "transaction is refused and nothing of it is visible:\n"
         + "\n".join(f"  - {line}" for line in named)
         + ("" if count <= len(named) else f"\n  - and {count - len(named)} more")
-        + "\nCorrect the producer and the records, or change table.schema to fit them."
+        + "\nCorrect the producer and the records, or change table.schema or table.partition_by to fit them."
     )
 
 
@@ -179,6 +180,9 @@ def _explained(
             f"{where}: instant {transaction.instant} is not open any more (rolled back or committed by another). "
             "Nothing of this attempt is visible; the next transaction reads the same offsets."
         )
+    of_kafka = told_by_spark(_text(error), where, pipeline.source)
+    if of_kafka is not None:
+        return of_kafka
     return WriteIncomplete(f"{where}: the Spark job failed: {root_cause(_text(error))}. Nothing of it is visible.")
 
 

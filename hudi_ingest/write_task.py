@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ from hudi_ingest.convert import Converter, converter_for
 from hudi_ingest.exceptions import WriteIncomplete
 from hudi_ingest.faults import reach
 from hudi_ingest.hudi.base_file import BaseFileLayout, BaseFileWriter
+from hudi_ingest.hudi.partition_paths import MAX_FOLDER_BYTES, folder_bytes
 from hudi_ingest.model import BaseFile, TopicPartition
 from hudi_ingest.storage import TableStorage
 
@@ -87,7 +88,7 @@ def _write_records(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> TaskRe
             if values.null_count:
                 skipped += values.null_count
                 batch = batch.filter(pc.is_valid(values))
-            decoded, faults, count = _decode(converter, task.columns, batch, topic, partition)
+            decoded, faults, count = _decode(converter, task, batch, topic, partition)
             rejected += count
             bad += faults[: NAMED_BAD_RECORDS - len(bad)]
             if not rejected and decoded is not None:
@@ -114,7 +115,7 @@ def _write_records(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> TaskRe
 
 
 def _decode(
-    converter: Converter, columns: pa.Schema, batch: pa.RecordBatch, topic: str, partition: int
+    converter: Converter, task: WriteTask, batch: pa.RecordBatch, topic: str, partition: int
 ) -> tuple[pa.Table | None, list[str], int]:
     if not batch.num_rows:
         return None, [], 0
@@ -136,8 +137,34 @@ def _decode(
     if record.num_rows != batch.num_rows:
         raise WriteIncomplete(f"{topic}:{partition}: {batch.num_rows} records became {record.num_rows} rows")
     names = set(record.schema.names)
-    arrays = [record[each.name] if each.name in names else kafka[each.name]() for each in columns]
-    return pa.Table.from_arrays(arrays, schema=columns), [], 0
+    arrays = [record[each.name] if each.name in names else kafka[each.name]() for each in task.columns]
+    rows = pa.Table.from_arrays(arrays, schema=task.columns)
+    faults = _folders_too_long(rows, task.layout.partition_by)
+    if faults:
+        return None, [f"{topic}:{partition}:{offset} {fault}" for offset, fault in sorted(faults.items())], len(faults)
+    return rows, [], 0
+
+
+def _folders_too_long(rows: pa.Table, partition_by: Sequence[str]) -> dict[int, str]:
+    """By offset, what is wrong with the records that no folder can be named after."""
+    faults: dict[int, str] = {}
+    for name in partition_by:
+        column = rows[name]
+        if column.type != pa.string():
+            continue
+        # An escaped byte becomes three, so shorter values need no closer look; that is nearly always all of them.
+        suspect = pc.greater(pc.binary_length(column), (MAX_FOLDER_BYTES - folder_bytes(name, " ") + 1) // 3)
+        if not pc.any(suspect).as_py():
+            continue
+        sizes = {value: folder_bytes(name, value) for value in column.filter(suspect).unique().to_pylist()}
+        too_long = [value for value, size in sizes.items() if size > MAX_FOLDER_BYTES]
+        found = rows.filter(pc.is_in(column, value_set=pa.array(too_long, pa.string())))
+        for offset, value in zip(found["_kafka_offset"].to_pylist(), found[name].to_pylist(), strict=True):
+            faults[offset] = (
+                f"field {name}: expected a value that makes a folder name of at most {MAX_FOLDER_BYTES} bytes, because the "
+                f"table is partitioned by it, found one of {sizes[value]} bytes, {value[:20]!a}…"
+            )
+    return faults
 
 
 def _require_increasing(batch: pa.RecordBatch, topic: str, partition: int, last_offset: int) -> None:

@@ -17,6 +17,7 @@ from hudi_ingest.home import Home
 from hudi_ingest.pipeline_file import load_pipeline
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground, write_pipeline
+from hudi_ingest_tests.support.secured_broker import SecuredBroker, secured_broker
 
 SLOW = {"kafka", "spark", "e2e", "long"}
 
@@ -51,6 +52,24 @@ def bootstrap_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
     record = start_broker(settings, lambda line: None)
     yield settings.bootstrap
     stop([record])
+
+
+@pytest.fixture(scope="session")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
+    """A second broker, which asks for logins and certificates."""
+    with secured_broker(tmp_path_factory.mktemp("secured")) as found:
+        yield found
+
+
+@pytest.fixture
+def secured_ground(secured: SecuredBroker, tmp_path: Path) -> Iterator[Ground]:
+    """As `ground`, on the secured broker, with its topic; what the test itself does there it does in plain text."""
+    name = f"t{uuid.uuid4().hex[:10]}"
+    home = Home(root=tmp_path, pipelines=tmp_path / "pipelines", ledger_url=f"sqlite:///{tmp_path / 'ledger.db'}")
+    found = Ground(name=name, bootstrap_servers=secured.bootstrap, home=home)
+    create_topic(secured.bootstrap, name, 2)
+    yield found
+    found.close()
 
 
 @pytest.fixture(scope="session")

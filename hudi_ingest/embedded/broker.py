@@ -11,7 +11,7 @@ import subprocess
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from confluent_kafka import KafkaError, KafkaException
@@ -43,12 +43,14 @@ _silent.addHandler(logging.NullHandler())
 
 @dataclass(frozen=True)
 class BrokerSettings:
-    """`home` keeps all that the broker has: its records, log, settings and cluster id. `port` is for clients."""
+    """`home` keeps all that the broker has: its records, log, settings and cluster id. `port` is for clients, and `more`
+    are lines of server.properties that win over ours."""
 
     home: Path
     port: int
     controller_port: int
     heap_megabytes: int = 512
+    more: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def bootstrap(self) -> str:
@@ -90,7 +92,7 @@ def properties(settings: BrokerSettings) -> str:
         "log.segment.bytes": "268435456",
         "log.index.size.max.bytes": "2097152",
     }
-    return "".join(f"{key}={value}\n" for key, value in values.items())
+    return "".join(f"{key}={value}\n" for key, value in {**values, **settings.more}.items())
 
 
 def start_broker(settings: BrokerSettings, report: Callable[[str], None]) -> ProcessRecord:

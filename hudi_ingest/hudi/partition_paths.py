@@ -9,7 +9,10 @@ import datetime
 from collections.abc import Sequence
 
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-_ESCAPED = frozenset(map(chr, [*range(0x01, 0x20), 0x7F])) | frozenset("\"#%'*/:=?\\{[]^")
+_ESCAPED = frozenset(map(chr, [*range(0x20), 0x7F])) | frozenset("\"#%'*/:=?\\{[]^")
+
+MAX_FOLDER_BYTES = 255
+"""A folder's name is no longer on local file systems and on HDFS."""
 
 Value = str | int | bool | datetime.date | None
 
@@ -22,6 +25,11 @@ def escape(text: str) -> str:
 def partition_path(columns: Sequence[str], values: Sequence[Value]) -> str:
     """`a=1/b=x` for columns (a, b) and values (1, "x"); "" when there are no columns. Null and "" share a folder."""
     return "/".join(f"{name}={_folder(value)}" for name, value in zip(columns, values, strict=True))
+
+
+def folder_bytes(column: str, value: Value) -> int:
+    """How long the folder's name of one column's value is, as UTF-8."""
+    return len(partition_path([column], [value]).encode())
 
 
 def _folder(value: Value) -> str:

@@ -61,7 +61,7 @@ def sensor_name(pipeline: Pipeline) -> str:
 
 
 def tick(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> RunRequest | SkipReason:
-    """What to do at `now`: one run, or the reason why none. Raises OffsetsLost and TopicMissing: the tick fails, loudly."""
+    """What to do at `now`: one run, or the reason why none. Raises OffsetsLost, TopicMissing and KafkaRefused: the tick fails, loudly."""
     active = _active_run(instance, pipeline)
     if active is not None:
         return SkipReason(

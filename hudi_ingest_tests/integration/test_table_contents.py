@@ -11,8 +11,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hudi import HudiTable
 
+from hudi_ingest.config import Pipeline
+from hudi_ingest.exceptions import BadRecord
+from hudi_ingest.home import Home
 from hudi_ingest.hudi import file_ids
+from hudi_ingest.hudi.partition_paths import escape
 from hudi_ingest.spark import current_session
 from hudi_ingest_tests.support.command_line import hudi_ingest
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
@@ -141,6 +146,13 @@ AWKWARD = [
     "a:b",
     "__HIVE_DEFAULT_PARTITION__",
     "z" * 200,
+    ".",
+    "..",
+    ".hoodie",
+    "".join(map(chr, range(32))) + "\x7f",
+    "'; drop table x; --",
+    "$HOME `id` {a,b}*?[c]",
+    "%2F%41",
 ]
 
 
@@ -157,6 +169,39 @@ def test_h4_awkward_partition_values_stay_in_their_folders_and_read_back(ground:
         n: None if value in (None, "", "__HIVE_DEFAULT_PARTITION__") else value for n, value in expected.items()
     }
     assert all(Path(ground.base_path) in file.parents for file in ground.data_files())
+
+
+def test_h4_a_value_too_long_for_a_folder_refuses_the_transaction_and_names_the_record(
+    ground: Ground, pipeline: Pipeline
+) -> None:
+    ground.send_rows(0, 3)
+    ground.send(0, [json.dumps({"id": "x", "n": 1, "dt": "ü" * 300}).encode()])
+    with pytest.raises(BadRecord) as raised:
+        ground.run(pipeline)
+    assert f"{ground.name}:0:3 field dt: expected a value that makes a folder name of at most 255 bytes" in str(
+        raised.value
+    )
+    assert "found one of 603 bytes" in str(raised.value)
+    assert "table.partition_by" in str(raised.value)
+    assert ground.data_files() == []
+
+
+def test_h4_every_sign_is_escaped_as_hudi_does(spark_home: Home) -> None:
+    """Hudi's own Spark writer must find our folders, and must not make others beside them."""
+    hudi = current_session(spark_home).sparkContext._jvm.org.apache.hudi.common.util.PartitionPathEncodeUtils
+    signs = [chr(code) for code in [*range(0x180), 0x2028, 0xFF0F, 0x1F642]]
+    assert [escape(f"a{each}") for each in signs] == [hudi.escapePathName(f"a{each}") for each in signs]
+
+
+def test_a_table_path_with_signs_of_sql_and_of_shells_is_only_a_path(ground: Ground, topic: str) -> None:
+    base_path = f"{ground.home.root}/o'r\"d; drop table transactions;-- $(id) ü"
+    pipeline = make_pipeline(ground, table={"base_path": base_path})
+    for start in (0, 5):
+        ground.send_rows(0, 5, start)
+        ground.run(pipeline)
+    rows = pa.Table.from_batches(HudiTable(base_path).read())
+    assert sorted(rows["n"].to_pylist()) == list(range(10))
+    assert [each.state.value for each in ground.ledger.history(pipeline.name)] == ["committed", "committed"]
 
 
 def test_h1_r4_every_file_says_where_its_rows_came_from(ground: Ground, topic: str) -> None:

@@ -84,8 +84,8 @@ class Ground:
     def protocol(self, pipeline: Pipeline) -> TransactionProtocol:
         return protocol_for(pipeline, self.ledger, current_session(self.home))
 
-    def run(self, pipeline: Pipeline) -> CommitReceipt:
-        return run_transaction(pipeline, home=self.home)
+    def run(self, pipeline: Pipeline, plan: TransactionPlan | None = None) -> CommitReceipt:
+        return run_transaction(pipeline, home=self.home, plan=plan)
 
     def rows(self) -> pa.Table:
         """All rows, read by hudi-rs."""

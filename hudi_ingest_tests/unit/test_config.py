@@ -114,8 +114,43 @@ def test_security_cross_checks(write: Write) -> None:
     assert problem(write, source__security={"protocol": "PLAINTEXT"}).endswith(
         "allowed: SSL, SASL_SSL or SASL_PLAINTEXT"
     )
+    for key in ("certificate_file", "key_file"):
+        alone = problem(write, source__security={"protocol": "SSL", key: "c.pem"})
+        assert "is missing; a client's certificate needs certificate_file and key_file" in alone
+    both = {"certificate_file": "c.pem", "key_file": "c.key"}
+    assert [each.split(": ")[0] for each in problems(write, **with_security(protocol="SASL_PLAINTEXT", **both))] == [
+        "source.security.certificate_file",
+        "source.security.key_file",
+    ]
+    assert load(write, **with_security(**both)).source.security is not None
     assert "source.security.username: must not be empty" in problem(write, **with_security(username=""))
     assert "source.security.password:" in problem(write, **with_security(password=""))
+
+
+# ---- Names cannot become paths or statements
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "../up",
+        "a/b",
+        "..",
+        "orders\n",
+        "or'ders",
+        'or"ders',
+        "orders; drop table transactions",
+        "a b",
+        "ö",
+        "",
+        "a%2Fb",
+    ],
+)
+def test_names_are_plain_words(write: Write, text: str) -> None:
+    """A name is part of file names, of keys in the commit's metadata and of Dagster's names."""
+    assert problem(write, name=text).startswith("name: not allowed; found ")
+    assert "source.topics[0]: not a legal topic name" in problem(write, source__topics=[text])
+    assert "table.partition_by[0]: found" in problem(write, table__partition_by=[text])
 
 
 # ---- Source

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hudi_ingest.config import KafkaSource
-from hudi_ingest.kafka import librdkafka_options, spark_options
+from hudi_ingest.exceptions import KafkaRefused, KafkaUnreachable
+from hudi_ingest.kafka import librdkafka_options, spark_options, told_by_spark
 from hudi_ingest.model import Slice
 
 SECURITY = {
@@ -44,6 +46,44 @@ def test_security_reaches_both_clients() -> None:
         'org.apache.kafka.common.security.scram.ScramLoginModule required username="me" password="p\\"a\\\\ss";'
     )
     assert java["kafka.ssl.truststore.location"] == "/etc/ca.pem"
+
+
+def test_a_client_certificate_reaches_both_clients(tmp_path: Path) -> None:
+    certificate, key = tmp_path / "c.pem", tmp_path / "c.key"
+    certificate.write_text("the certificate")
+    key.write_text("the key")
+    secured = source(security={"protocol": "SSL", "certificate_file": str(certificate), "key_file": str(key)})
+    rust = librdkafka_options(secured)
+    assert (rust["ssl.certificate.location"], rust["ssl.key.location"]) == (str(certificate), str(key))
+    java = spark_options(secured, [], 1)
+    assert java["kafka.ssl.keystore.type"] == "PEM"
+    assert java["kafka.ssl.keystore.certificate.chain"] == "the certificate"
+    assert java["kafka.ssl.keystore.key"] == "the key"
+    key.unlink()
+    with pytest.raises(KafkaRefused, match=r"cannot be read: No such file.*found path .*c\.key"):
+        spark_options(secured, [], 1)
+
+
+def test_a_login_cannot_add_to_javas_login_configuration() -> None:
+    secured = source(security={**SECURITY, "username": 'me" debug="true', "password": 'a";\nb required;\r\\'})
+    assert spark_options(secured, [], 1)["kafka.sasl.jaas.config"] == (
+        "org.apache.kafka.common.security.scram.ScramLoginModule required "
+        'username="me\\" debug=\\"true" password="a\\";\\nb required;\\r\\\\";'
+    )
+
+
+JAVAS_REFUSAL = "SaslAuthenticationException: Authentication failed during authentication due to invalid credentials"
+
+
+def test_a_refusal_and_a_time_out_are_found_in_sparks_error() -> None:
+    java = "org.apache.kafka.common.errors"
+    told = f"Py4JJavaError: x\n\tat a.b(C.java)\nCaused by: {java}.{JAVAS_REFUSAL}\n\tat d"
+    refusal = told_by_spark(told, "orders:0 [0, 5)", source(security=SECURITY))
+    assert isinstance(refusal, KafkaRefused)
+    assert f"Kafka a:1,b:2: {java}.{JAVAS_REFUSAL}. The broker does not accept user me" in str(refusal)
+    timeout = told_by_spark(f"Caused by: {java}.TimeoutException: no answer\n", "orders:0 [0, 5)", source())
+    assert isinstance(timeout, KafkaUnreachable)
+    assert told_by_spark("Caused by: java.util.concurrent.TimeoutException: x", "orders:0 [0, 5)", source()) is None
 
 
 @pytest.mark.parametrize("show", [repr, str, lambda found: found.model_dump_json()])

@@ -22,6 +22,7 @@ def test_null_and_empty_share_hives_default_folder() -> None:
 
 def test_unsafe_characters_are_escaped() -> None:
     assert partition_path(["a"], ["../x=1%\n"]) == "a=..%2Fx%3D1%25%0A"
+    assert partition_path(["a"], ["\x00\x1f\x7f"]) == "a=%00%1F%7F"
     assert partition_path(["a"], ["grün 🙂"]) == "a=grün 🙂"
 
 

@@ -268,6 +268,31 @@ def test_substituted_values_are_not_substituted_again(write: Write) -> None:
     assert load(write, {"A": "${B}", "B": "no"}, source__group_id="${A}").group_id == "${B}"
 
 
+@pytest.mark.parametrize("ending", ["", "\n", "\r\n"])
+def test_a_value_may_come_from_a_file(write: Write, tmp_path: Path, ending: str) -> None:
+    """As Docker and Kubernetes hand out secrets; what is in the file is not substituted again."""
+    secret = f" {SECRET}${{B}} \n"
+    (tmp_path / "secret").write_bytes(f"{secret}{ending}".encode())
+    for written in ("${file:secret}", f"${{file:{tmp_path}/secret}}"):
+        found = load(write, **with_security(password=written)).source.security
+        assert found is not None and found.password is not None
+        assert found.password.get_secret_value() == (secret if ending else secret.removesuffix("\n"))
+
+
+def test_a_variable_called_file_is_still_one(write: Write) -> None:
+    assert load(write, {"file": "a"}, source__group_id="${file}-${file:-b}").group_id == "a-a"
+    assert load(write, source__group_id="${file:-b}").group_id == "b"
+
+
+def test_a_file_that_is_no_text_is_not_shown(write: Write, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"\xff" + SECRET.encode())
+    told = problem(write, **with_security(password="${file:secret}"))
+    assert told == (
+        f"source.security.password: file {tmp_path}/secret cannot be read: is not UTF-8 text; make it readable for this "
+        "user, or correct the path"
+    )
+
+
 def test_the_process_environment_is_the_default(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HUDI_INGEST_TEST_GROUP", "mine")
     path = write(yaml.safe_dump(document(source__group_id="${HUDI_INGEST_TEST_GROUP}")))
@@ -289,8 +314,11 @@ def test_the_process_environment_is_the_default(write: Write, monkeypatch: pytes
             {"source__starting_offsets": {"orders": {0: "${O}"}}},
             "source.starting_offsets.orders.0: environment variable O",
         ),
-        ({"name": "${a-b}"}, "name: `${` begins no ${NAME} or ${NAME:-default}; complete it, or write $${"),
+        ({"name": "${a-b}"}, "name: `${` begins no ${NAME}, ${NAME:-default} or ${file:PATH}; complete it"),
         ({"name": "${"}, "name: `${` begins no"),
+        ({"name": "${file:}"}, "name: `${` begins no"),
+        ({"name": "${file:/nowhere/x}"}, "name: file /nowhere/x cannot be read: No such file or directory; make it"),
+        ({"name": "${file:/}"}, "name: file / cannot be read: Is a directory"),
     ],
 )
 def test_substitution_problems_come_alone(write: Write, changes: dict[str, Any], expected: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -116,6 +117,27 @@ def test_a_report_is_small_however_many_records_are_bad(writing: WriteTask) -> N
     report = run(writing, batch(0, [b"bad"] * 5000))
     assert report.rejected == 5000
     assert len(report.bad_records) == 5
+
+
+@pytest.mark.parametrize(
+    ("value", "size"), [("z" * 252, 255), ("z" * 253, 256), ("/" * 84, 255), ("/" * 85, 258), ("é" * 126, 255)]
+)
+def test_h4_a_value_too_long_for_a_folders_name_is_a_bad_record(writing: WriteTask, value: str, size: int) -> None:
+    partitioned = replace(writing, layout=replace(writing.layout, partition_by=("n", "id")))
+    records: list[bytes | None] = [
+        good(5),
+        json.dumps({"id": value, "n": 6}).encode(),
+        json.dumps({"id": None, "n": 7}).encode(),
+    ]
+    report = run(partitioned, batch(5, records))
+    if size <= 255:
+        assert (report.rejected, report.rows) == (0, 3)
+        return
+    assert (report.rejected, report.files) == (1, ())
+    assert list(Path(writing.storage.base_path).rglob("*.parquet")) == []
+    (told,) = report.bad_records
+    assert told.startswith("orders:3:6 field id: expected a value that makes a folder name of at most 255 bytes")
+    assert f"found one of {size} bytes, '{value[:20]}'…" in told
 
 
 def test_offsets_that_do_not_grow_are_refused(writing: WriteTask) -> None:

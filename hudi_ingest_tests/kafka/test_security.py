@@ -1,0 +1,178 @@
+"""Logins and certificates on a real broker, without a JVM of ours: what works, what is said, and how often is tried."""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import time
+from collections.abc import Callable
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+from dagster import DagsterInstance
+
+from hudi_ingest.config import Pipeline
+from hudi_ingest.coordinator import observe
+from hudi_ingest.embedded.processes import wait_until
+from hudi_ingest.exceptions import KafkaRefused, KafkaUnreachable
+from hudi_ingest.home import LEDGER_VARIABLE
+from hudi_ingest.kafka import KafkaCluster
+from hudi_ingest.model import TopicPartition
+from hudi_ingest.orchestration.sensor import tick
+from hudi_ingest_tests.support.command_line import hudi_ingest
+from hudi_ingest_tests.support.ground import Ground, make_pipeline, write_pipeline
+from hudi_ingest_tests.support.secured_broker import PASSWORD, USER, SecuredBroker
+
+pytestmark = pytest.mark.kafka
+
+WRONG = "not-the-Password-7"
+SECONDS = 2.0
+
+
+def wrong(secured: SecuredBroker, case: str) -> dict[str, Any]:
+    """`source` of a pipeline file that the broker, or this client, refuses."""
+    certificate = {"certificate_file": str(secured.client.certificate), "key_file": str(secured.client.key)}
+    sources: dict[str, Callable[[], dict[str, Any]]] = {
+        "wrong password": lambda: secured.source("LOGIN", password=WRONG),
+        "wrong password, plain": lambda: secured.source("LOGIN", password=WRONG, sasl_mechanism="PLAIN"),
+        "wrong password, not encrypted": lambda: secured.source("PLAINLOGIN", password=WRONG),
+        "unknown user": lambda: secured.source("LOGIN", username="nobody", password=WRONG),
+        "expired certificate": lambda: secured.source("EXPIRED"),
+        "unknown authority": lambda: secured.source("SSL", ca_file=str(secured.stranger.certificate)),
+        "no client certificate": lambda: secured.source("MUTUAL"),
+        "no such ca_file": lambda: secured.source("SSL", ca_file="/nowhere/ca.pem"),
+        "plain text to SSL": lambda: {"bootstrap_servers": secured.listeners["SSL"]},
+        "SSL to plain text": lambda: {**secured.source("SSL"), "bootstrap_servers": secured.bootstrap},
+        "SSL to SASL_SSL": lambda: {**secured.source("SSL"), "bootstrap_servers": secured.listeners["LOGIN"]},
+        "expired for mutual": lambda: secured.source("EXPIRED", **certificate),
+    }
+    return {**sources[case](), "request_timeout_seconds": SECONDS}
+
+
+@pytest.mark.parametrize(
+    ("listener", "security"),
+    [
+        ("SSL", {}),
+        ("LOGIN", {"sasl_mechanism": "SCRAM-SHA-512"}),
+        ("LOGIN", {"sasl_mechanism": "SCRAM-SHA-256"}),
+        ("LOGIN", {"sasl_mechanism": "PLAIN"}),
+        ("PLAINLOGIN", {}),
+    ],
+)
+def test_every_protocol_and_mechanism_is_let_in(
+    secured: SecuredBroker, secured_ground: Ground, listener: str, security: dict[str, Any]
+) -> None:
+    secured_ground.send_rows(0, 3)
+    pipeline = make_pipeline(secured_ground, source=secured.source(listener, **security))
+    assert observe(pipeline).lag.by_partition[TopicPartition(secured_ground.name, 0)] == 3
+    cluster = KafkaCluster(pipeline.source)
+    wanted = {TopicPartition(secured_ground.name, 0): 2}
+    cluster.commit_group_offsets(pipeline.group_id, wanted)
+    assert cluster.group_offsets(pipeline.group_id) == wanted
+
+
+def test_a_client_certificate_is_shown_to_a_broker_that_asks_for_one(
+    secured: SecuredBroker, secured_ground: Ground
+) -> None:
+    files = {"certificate_file": str(secured.client.certificate), "key_file": str(secured.client.key)}
+    assert observe(make_pipeline(secured_ground, source=secured.source("MUTUAL", **files))).lag.total == 0
+
+
+@pytest.mark.parametrize(
+    ("case", "kind", "expected"),
+    [
+        ("wrong password", KafkaRefused, f"does not accept user {USER} with this password by SCRAM-SHA-512"),
+        ("wrong password, plain", KafkaRefused, "Invalid username or password"),
+        ("wrong password, not encrypted", KafkaRefused, "does not accept user"),
+        ("unknown user", KafkaRefused, "does not accept user nobody"),
+        ("expired certificate", KafkaRefused, "certificate verify failed"),
+        ("expired for mutual", KafkaRefused, "an expired certificate"),
+        ("unknown authority", KafkaRefused, "correct source.security.ca_file"),
+        ("no client certificate", KafkaRefused, "bad certificate"),
+        ("no such ca_file", KafkaRefused, "Check the files that source.security names"),
+        ("plain text to SSL", KafkaUnreachable, "source.security.protocol is not that of the port"),
+        ("SSL to SASL_SSL", KafkaUnreachable, "source.security.protocol is not that of the port"),
+        ("SSL to plain text", KafkaUnreachable, "source.security.protocol is not that of the port"),
+    ],
+)
+def test_a_refusal_is_told_in_time_and_is_not_asked_for_again_and_again(
+    secured: SecuredBroker, secured_ground: Ground, case: str, kind: type[Exception], expected: str
+) -> None:
+    pipeline = make_pipeline(secured_ground, source=wrong(secured, case))
+    before = secured.refusals
+    began = time.monotonic()
+    with pytest.raises((KafkaRefused, KafkaUnreachable)) as raised:
+        observe(pipeline)
+    seconds = time.monotonic() - began
+    told = str(raised.value)
+    assert type(raised.value) is kind, told
+    assert expected in told
+    assert pipeline.source.bootstrap_servers in told
+    assert "source.security" in told
+    assert WRONG not in told
+    assert seconds < SECONDS + 1
+    del raised
+    gc.collect()
+    assert no_more_refusals(secured) - before <= (3 if kind is KafkaRefused else 2 * SECONDS + 2)
+
+
+def no_more_refusals(secured: SecuredBroker) -> int:
+    """The count of refusals once nobody tries any more: it has not grown for longer than a client waits between tries."""
+    state = {"count": secured.refusals, "since": time.monotonic()}
+
+    def settled() -> bool:
+        if secured.refusals != state["count"]:
+            state.update(count=secured.refusals, since=time.monotonic())
+        return time.monotonic() - state["since"] > 1.2
+
+    wait_until(settled, what="no client tries any more", timeout_seconds=15)
+    return int(state["count"])
+
+
+def test_one_tick_is_one_login(secured: SecuredBroker, secured_ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(LEDGER_VARIABLE, secured_ground.home.ledger_url)
+    pipeline = make_pipeline(secured_ground, source=wrong(secured, "wrong password"))
+    before = secured.refusals
+    with DagsterInstance.ephemeral() as instance:
+        for _ in range(3):
+            with pytest.raises(KafkaRefused):  # the tick fails, and is seen
+                tick(pipeline, instance, datetime.now(timezone.utc))
+    assert no_more_refusals(secured) - before <= 6
+
+
+def test_a_password_that_is_put_right_is_let_in_by_the_next_tick(
+    secured: SecuredBroker, secured_ground: Ground
+) -> None:
+    user = f"u{secured_ground.name}"
+    secured.set_password(user, "first")
+    source = secured.source("LOGIN", username=user, password="${file:secret}")
+    path = write_pipeline(secured_ground, source=source)
+    secret = path.parent / "secret"
+    secret.write_text("second\n")
+    refused = hudi_ingest(secured_ground.home, "plan", str(path), "--json")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "does not accept user" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert "second" not in refused.stderr
+    secret.write_text("first\n")
+    found = hudi_ingest(secured_ground.home, "plan", str(path), "--json")
+    assert found.returncode == 0, found.stderr
+    assert "no new records" in json.loads(found.stdout)["skip"]
+
+
+def test_no_log_shows_the_password(
+    secured: SecuredBroker, secured_ground: Ground, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not at DEBUG either, neither ours nor librdkafka's, with the login refused and with it accepted."""
+    caplog.set_level(logging.DEBUG)
+    for password in (PASSWORD, WRONG):
+        pipeline: Pipeline = make_pipeline(secured_ground, source=secured.source("LOGIN", password=password))
+        try:
+            observe(pipeline)
+        except KafkaRefused:
+            assert password == WRONG
+    assert "librdkafka" in {each.name for each in caplog.records}
+    for password in (PASSWORD, WRONG):
+        assert password not in caplog.text
