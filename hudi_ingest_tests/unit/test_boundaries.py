@@ -20,6 +20,7 @@ KEEP_FILES_OF_THEIR_OWN = {
     "config.py",
     "config_docs.py",
     "engine.py",
+    "faults.py",
     "home.py",
     "pipeline_file.py",
     "spark.py",
