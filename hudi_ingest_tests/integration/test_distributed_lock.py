@@ -208,6 +208,7 @@ def test_p7_other_writers_with_default_settings_take_the_same_lock(ground: Groun
     assert ground.rows().num_rows == 31
 
 
+@pytest.mark.long
 def test_p5_without_zookeeper_nothing_is_half_done_and_with_it_the_next_transaction_works(
     ground: Ground, locked: Pipeline, zookeeper: ZooKeeperServer
 ) -> None:

@@ -31,7 +31,7 @@ class ZooKeeperServer:
         settings = self.home / "zoo.cfg"
         settings.write_text(
             f"dataDir={self.home / 'data'}\nclientPort={self.port}\nclientPortAddress={LOOPBACK}\n"
-            "admin.enableServer=false\n4lw.commands.whitelist=srvr,wchp\n"
+            "admin.enableServer=false\n4lw.commands.whitelist=srvr\n"
         )
         jars = Path(pyspark.__file__).parent / "jars"
         command = [str(find_java()), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", f"{jars}/*"]
