@@ -71,6 +71,19 @@ def _legal_topic(value: str) -> str:
 Topic = Annotated[str, AfterValidator(_legal_topic)]
 
 
+def _addresses(value: str, server: str) -> str:
+    addresses = [each.strip() for each in value.split(",")]
+    for each in addresses:
+        found = re.fullmatch(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})", each)
+        if found is None or not 1 <= int(found[2]) <= 65535:
+            shown = "****" if "@" in value else quoted(each)  # a login may stand before the @
+            raise ValueError(
+                f"not a {server}'s address; found {shown}; allowed: host:port with a port from 1 to 65535, several "
+                "separated by commas"
+            )
+    return ",".join(addresses)
+
+
 class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, hide_input_in_errors=True)
 
@@ -182,16 +195,7 @@ class KafkaSource(_Model):
     @field_validator("bootstrap_servers")
     @classmethod
     def _servers(cls, value: str) -> str:
-        servers = [each.strip() for each in value.split(",")]
-        for each in servers:
-            found = re.fullmatch(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})", each)
-            if found is None or not 1 <= int(found[2]) <= 65535:
-                shown = "****" if "@" in value else quoted(each)  # a login may stand before the @
-                raise ValueError(
-                    f"not a broker's address; found {shown}; allowed: host:port with a port from 1 to 65535, several "
-                    "separated by commas"
-                )
-        return ",".join(servers)
+        return _addresses(value, "broker")
 
     @field_validator("topics")
     @classmethod
@@ -279,6 +283,32 @@ def _natural(value: object) -> int | None:
     return value if type(value) is int and value >= 0 else None
 
 
+class Lock(_Model):
+    """A table lock that is one lock for writers in several JVMs. Without it the lock is inside each JVM."""
+
+    zookeeper: str = Field(json_schema_extra={"allowed": "host:port, or several separated by commas"})
+    """Servers of the ZooKeeper ensemble that keeps the lock."""
+
+    path: str = Field(
+        default="/hudi-ingest/locks", json_schema_extra={"allowed": "an absolute ZooKeeper path, like /hudi/locks"}
+    )
+    """Below this node each table has a lock node of its own, whose name is a digest of `table.base_path`."""
+
+    @field_validator("zookeeper")
+    @classmethod
+    def _servers(cls, value: str) -> str:
+        return _addresses(value, "ZooKeeper server")
+
+    @field_validator("path")
+    @classmethod
+    def _path(cls, value: str) -> str:
+        if not re.fullmatch(r"(/[A-Za-z0-9._-]+)+", value) or {".", ".."} & set(value.split("/")):
+            raise ValueError(
+                f"not a ZooKeeper path; found {quoted(value)}; allowed: /name/name…, of letters, digits, `.`, `_` and `-`"
+            )
+        return value
+
+
 class Table(_Model):
     """What to write to."""
 
@@ -313,6 +343,10 @@ class Table(_Model):
 
     compression: Literal["zstd", "snappy", "gzip"] = "zstd"
     """Compression of the base files."""
+
+    lock: Lock | None = None
+    """Where Hudi's table lock is kept; without it, inside each JVM. It is written into the table's own properties, so
+    that other Spark writers take the same lock. Change it only while nobody writes to the table."""
 
     @field_validator("base_path")
     @classmethod

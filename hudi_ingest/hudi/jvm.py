@@ -15,7 +15,13 @@ from hudi_ingest.exceptions import CommitRefused, EngineLost, Fenced, IngestErro
 from hudi_ingest.faults import reach
 from hudi_ingest.hudi.base_file import heartbeat_path
 from hudi_ingest.hudi.epoch import EPOCH_PATH, Epoch
-from hudi_ingest.hudi.options import table_properties, write_options
+from hudi_ingest.hudi.options import (
+    LOCK_CONNECT_SECONDS,
+    LOCK_SESSION_SECONDS,
+    lock_place,
+    table_properties,
+    write_options,
+)
 from hudi_ingest.model import BaseFile, OpenInstant, TransactionPlan
 from hudi_ingest.schema import TableSchema
 from hudi_ingest.storage import TableStorage
@@ -41,6 +47,7 @@ class HudiWriter:
         self._base_path = pipeline.table.base_path
         self._schema = schema
         self._storage = TableStorage(self._base_path)
+        self._lock = lock_place(pipeline.table)
 
     def create_table(self) -> None:
         """Makes the table. Raises TableUnreachable, EngineLost."""
@@ -72,7 +79,7 @@ class HudiWriter:
 
     def begin(self, plan: TransactionPlan) -> str:
         """Opens an instant whose inflight file holds the plan, and returns it. Raises TableUnreachable, EngineLost."""
-        with _errors(f"begin an instant on {self._base_path}"), self._client() as client:
+        with _errors(f"begin an instant on {self._base_path}", self._lock), self._locking_client() as client:
             instant: str = client.startCommit(_ACTION)
             reach("instant_requested")
             meta = self._meta_client()
@@ -102,7 +109,7 @@ class HudiWriter:
         it, and `epoch`, with the table's. Raises Fenced when the instant's heartbeat is gone or expired and CommitRefused when the guard refused: both
         prove that this call published nothing. TableUnreachable and EngineLost do not: the timeline decides.
         """
-        with _errors(f"commit instant {instant} of {self._base_path}"), self._client() as client:
+        with _errors(f"commit instant {instant} of {self._base_path}", self._lock), self._locking_client() as client:
             heartbeat = client.getHeartbeatClient()
             if heartbeat.isHeartbeatExpired(instant):
                 raise Fenced(
@@ -142,7 +149,7 @@ class HudiWriter:
         Without that, the rollback would delete the files of an instant that completes meanwhile. Raises TableUnreachable,
         EngineLost.
         """
-        with _errors(f"roll back instant {instant} of {self._base_path}"), self._client() as client:
+        with _errors(f"roll back instant {instant} of {self._base_path}", self._lock), self._locking_client() as client:
             self._java_object("CommitBarrier").accept(client)
             timeline = self._meta_client().getActiveTimeline()
             completed = timeline.filterCompletedInstants().containsInstant(instant)
@@ -155,7 +162,7 @@ class HudiWriter:
 
     def roll_back_expired(self) -> None:
         """Rolls back every open instant whose heartbeat has expired. Raises TableUnreachable, EngineLost."""
-        with _errors(f"roll back expired instants of {self._base_path}"), self._client() as client:
+        with _errors(f"roll back expired instants of {self._base_path}", self._lock), self._locking_client() as client:
             client.rollbackFailedWrites(self._meta_client())
 
     def open_instants(self) -> tuple[OpenInstant, ...]:
@@ -174,6 +181,33 @@ class HudiWriter:
                     leased = not client.getHeartbeatClient().isHeartbeatExpired(instant)
                     found.append(OpenInstant(instant, json.loads(text)["transaction_id"], leased))
         return tuple(found)
+
+    def _locking_client(self) -> _Closing:
+        """A client for what takes the table's lock. Raises TableUnreachable when ZooKeeper keeps it and does not answer.
+
+        Hudi 1.2's lock provider would find out as well, but leave a ZooKeeper client behind at each try: together they
+        would use up a server's connections once it is back.
+        """
+        lock = self._pipeline.table.lock
+        if lock is None:
+            return self._client()
+        curator = self._hudi.org.apache.curator
+        seconds = self._jvm.java.util.concurrent.TimeUnit.SECONDS
+        client = curator.framework.CuratorFrameworkFactory.newClient(
+            lock.zookeeper, LOCK_SESSION_SECONDS * 1000, LOCK_CONNECT_SECONDS * 1000, curator.retry.RetryOneTime(1)
+        )
+        client.start()
+        try:
+            if not client.blockUntilConnected(LOCK_CONNECT_SECONDS, seconds):
+                raise TableUnreachable(
+                    f"table {self._base_path}: its lock is {self._lock}, and no server there answered within "
+                    f"{LOCK_CONNECT_SECONDS} s. Without the lock nothing is begun, published or rolled back. Start "
+                    f"ZooKeeper, or correct table.lock in the file of pipeline {self._pipeline.name}; the step is tried "
+                    "again."
+                )
+        finally:
+            client.close()
+        return self._client()
 
     def _client(self) -> _Closing:
         properties = self._jvm.java.util.Properties()
@@ -263,10 +297,11 @@ class _Closing:
 
 
 class _errors:
-    """Turns py4j's errors into ours; what was being done goes into the text."""
+    """Turns py4j's errors into ours; what was being done, and where the table's lock is, goes into the text."""
 
-    def __init__(self, doing: str) -> None:
+    def __init__(self, doing: str, lock: str = "") -> None:
         self._doing = doing
+        self._lock = lock
 
     def __enter__(self) -> None:
         return None
@@ -282,6 +317,12 @@ class _errors:
                         f"could not {self._doing}: {message.split('hudi-ingest guard:', 1)[1].strip()}. Nothing was "
                         "published by this call; the next transaction continues from the table's checkpoint."
                     ) from error
+            if any(message.startswith("HoodieLockException") for message in chain):
+                raise TableUnreachable(
+                    f"could not {self._doing}: the table's lock {self._lock} was not to be had in time, or was lost: "
+                    f"{' <- '.join(chain[:4])}. See which writer holds it and whether that one is alive; the step is "
+                    "tried again."
+                ) from error
             raise TableUnreachable(
                 f"could not {self._doing}: {' <- '.join(chain[:4])}. Check the path, its permissions, free space and "
                 "the Spark driver's log."

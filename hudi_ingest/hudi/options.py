@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Mapping
 
-from hudi_ingest.config import Pipeline
+from hudi_ingest.config import Pipeline, Table
 from hudi_ingest.hudi.timeline import PIPELINE_PROPERTY
+
+LOCK_SESSION_SECONDS = 20
+LOCK_CONNECT_SECONDS = 5
+_LOCK = "hoodie.write.lock."
+_PROVIDERS = "org.apache.hudi.client.transaction.lock."
 
 
 def table_properties(pipeline: Pipeline) -> dict[str, str]:
@@ -21,6 +28,8 @@ def table_properties(pipeline: Pipeline) -> dict[str, str]:
         "hoodie.write.rolling.metadata.keys": pipeline.checkpoint_key,
         # Our base files have no bloom filter in their footer.
         "hoodie.index.type": "SIMPLE",
+        # Also without a distributed lock: it replaces the provider that an earlier pipeline file may have set.
+        **_lock_options(pipeline.table),
     }
 
 
@@ -39,12 +48,46 @@ def write_options(pipeline: Pipeline, metadata_partitions: str) -> dict[str, str
         # Ops of several processes write markers; only files are common to them.
         "hoodie.write.markers.type": "DIRECT",
         "hoodie.embed.timeline.server": "false",
-        "hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.InProcessLockProvider",
         # They run after the commit is durable; what they throw must not look like a failed commit.
         "hoodie.write.can.ignore.post.commit.failures": "true",
         "hoodie.datasource.write.partitionpath.field": ",".join(pipeline.table.partition_by),
         "hoodie.datasource.write.hive_style_partitioning": "true",
         "hoodie.datasource.write.partitionpath.urlencode": "true",
+    }
+
+
+def lock_place(table: Table) -> str:
+    """Where the table's lock is, for messages."""
+    if table.lock is None:
+        return "inside this JVM"
+    return f"in ZooKeeper at {table.lock.zookeeper}, node {table.lock.path}/{_lock_key(table)}"
+
+
+def _lock_key(table: Table) -> str:
+    store = re.sub(r"^s3a://", "s3://", table.base_path)  # two names of one store
+    return hashlib.sha256(store.encode()).hexdigest()[:16]
+
+
+def _lock_options(table: Table) -> dict[str, str]:
+    if table.lock is None:
+        return {f"{_LOCK}provider": f"{_PROVIDERS}InProcessLockProvider"}
+    return {
+        # Not the provider that derives the node by itself: it sees /t and file:/t as two tables.
+        f"{_LOCK}provider": f"{_PROVIDERS}ZookeeperBasedLockProvider",
+        f"{_LOCK}zookeeper.url": table.lock.zookeeper,
+        f"{_LOCK}zookeeper.base_path": table.lock.path,
+        f"{_LOCK}zookeeper.lock_key": _lock_key(table),
+        # The lock of a JVM that dies is free after this time; a JVM that stands still for longer loses it.
+        f"{_LOCK}zookeeper.session_timeout_ms": str(LOCK_SESSION_SECONDS * 1000),
+        f"{_LOCK}zookeeper.connection_timeout_ms": str(LOCK_CONNECT_SECONDS * 1000),
+        # By default a call to a server that is gone is tried 16 times, up to 16 s apart.
+        f"{_LOCK}wait_time_ms_between_retry": "500",
+        f"{_LOCK}max_wait_time_ms_between_retry": "2000",
+        f"{_LOCK}num_retries": "3",
+        # By default a lock that another writer holds is waited for for an hour; so it is two minutes.
+        f"{_LOCK}wait_time_ms": "60000",
+        f"{_LOCK}client.wait_time_ms_between_retry": "1000",
+        f"{_LOCK}client.num_retries": "1",
     }
 
 

@@ -8,7 +8,6 @@ import threading
 import time
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
-from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -39,6 +38,7 @@ from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.model import TopicPartition, TransactionState
 from hudi_ingest.storage import TableStorage
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
+from hudi_ingest_tests.support.slow_guard import write_slow_guard
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -303,17 +303,7 @@ def test_p1_a_rollback_waits_for_a_commit_that_runs_and_leaves_it_alone(
     writer = protocol.instants
     assert isinstance(writer, HudiWriter)
     inside = ground.home.root / "inside"
-    source = resources.files("hudi_ingest.hudi").joinpath("CommitGuard.java").read_text()
-    pause = f'new java.io.File("{inside}").createNewFile(); Thread.sleep(4000L);'
-    slow = source.replace(
-        "requireCheckpoint(fresh);",
-        f"requireCheckpoint(fresh); try {{ {pause} }} catch (InterruptedException e) {{ throw new RuntimeException(e); }}",
-    )
-    assert slow != source
-    (ground.home.root / "CommitGuard.java").write_text(slow)
-    (ground.home.root / "CommitBarrier.java").write_text(
-        resources.files("hudi_ingest.hudi").joinpath("CommitBarrier.java").read_text()
-    )
+    write_slow_guard(ground.home.root, inside, seconds=4)
     monkeypatch.setattr("hudi_ingest.hudi.jvm.resources.files", lambda package: ground.home.root)
     committing = threading.Thread(target=protocol.commit, args=(opened, reports))
     committing.start()

@@ -157,6 +157,14 @@ def test_numbers_and_booleans_in_lists_of_text(write: Write) -> None:
             {"source__bootstrap_servers": ["a:1"]},
             "source.bootstrap_servers: must be text; found a list; allowed: host:port",
         ),
+        ({"table__lock": {}}, "table.lock.zookeeper: missing; allowed: host:port, or several separated by commas"),
+        ({"table__lock": {"zookeeper": "zk1"}}, "table.lock.zookeeper: not a ZooKeeper server's address; found 'zk1'"),
+        (
+            {"table__lock": {"zookeeper": "zk1:1", "path": "locks"}},
+            "table.lock.path: not a ZooKeeper path; found 'locks'",
+        ),
+        ({"table__lock": {"zookeeper": "zk1:1", "path": "/a/../b"}}, "table.lock.path: not a ZooKeeper path"),
+        ({"table__lock": {"zookeeper": "a:1", "filesystem": "/x"}}, "table.lock.filesystem: unknown key"),
         (
             {"transaction__interval_seconds": 0.5},
             "transaction.interval_seconds: too small; found 0.5; allowed: a number of at least 1",

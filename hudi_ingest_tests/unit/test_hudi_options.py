@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hudi_ingest.config import Pipeline
+from hudi_ingest.hudi.options import lock_place, table_properties, write_options
+from hudi_ingest.pipeline_file import load_pipeline
+
+pytestmark = pytest.mark.fast
+
+
+def make(folder: Path, base_path: str, lock: dict[str, str] | None = None) -> Pipeline:
+    table = {"base_path": base_path, "schema": "id string", **({"lock": lock} if lock else {})}
+    source = {"bootstrap_servers": "b:9092", "topics": ["orders"]}
+    path = folder / "orders.yaml"
+    path.write_text(yaml.safe_dump({"name": "orders", "source": source, "table": table}))
+    return load_pipeline(path, {})
+
+
+def test_p7_the_lock_is_in_the_tables_properties_and_in_our_clients_options(tmp_path: Path) -> None:
+    here = {"zookeeper": "zk1:2181, zk2:2181", "path": "/a/locks"}
+    for pipeline, provider in (
+        (make(tmp_path, "/data/orders"), "InProcessLockProvider"),
+        (make(tmp_path, "/data/orders", here), "ZookeeperBasedLockProvider"),
+    ):
+        properties = table_properties(pipeline)
+        assert properties["hoodie.write.lock.provider"] == f"org.apache.hudi.client.transaction.lock.{provider}"
+        options = write_options(pipeline, "files")
+        assert {each for each in properties.items() if "lock" in each[0]} <= options.items()
+    assert properties["hoodie.write.lock.zookeeper.url"] == "zk1:2181,zk2:2181"
+    node = f"{properties['hoodie.write.lock.zookeeper.base_path']}/{properties['hoodie.write.lock.zookeeper.lock_key']}"
+    assert lock_place(pipeline.table) == f"in ZooKeeper at zk1:2181,zk2:2181, node {node}"
+    assert node.startswith("/a/locks/")
+
+
+def test_each_table_has_a_lock_of_its_own_however_its_path_is_written(tmp_path: Path) -> None:
+    def place(base_path: str) -> str:
+        return lock_place(make(tmp_path, base_path, {"zookeeper": "zk:2181"}).table)
+
+    assert place("/data/orders") == place("file:///data/orders/")
+    assert place("s3://bucket/orders") == place("s3a://bucket/orders")
+    assert len({place("/data/orders"), place("/data/orders2"), place("s3://data/orders")}) == 3
