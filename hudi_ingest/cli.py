@@ -17,7 +17,7 @@ from rich.console import Console
 
 from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import observe, plan_now
-from hudi_ingest.display import files_text, plan_view, receipt_text, status_view
+from hudi_ingest.display import files_text, plan_view, receipt_text, status_view, sweep_text
 from hudi_ingest.embedded.stack import StackSettings, bring_down, bring_up, stack_environment
 from hudi_ingest.exceptions import ConfigError, IngestError, NothingToDo
 from hudi_ingest.home import Home
@@ -204,6 +204,36 @@ def files(pipeline: PipelineName, as_json: AsJson = False) -> None:
         _print_json([asdict(each) for each in found])
     else:
         _say(files_text(found))
+
+
+@app.command()
+def sweep(
+    pipeline: PipelineName,
+    older_than: Annotated[
+        float | None,
+        typer.Option(
+            metavar="HOURS", help="Leave younger files alone; by default 6, and twice timeout_seconds or more."
+        ),
+    ] = None,
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Delete what is found; without it nothing is changed.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Find files in the table's folder that no transaction needs: what ops that died at the wrong moment left."""
+    from hudi_ingest.ingest import run_sweep
+    from hudi_ingest.sweep import safe_age
+
+    found = _pipeline(pipeline)
+    try:
+        age = safe_age(found, older_than)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--older-than") from error
+    result = run_sweep(found, age, delete=delete, report=_progress)
+    if as_json:
+        _print_json(result.to_dict())
+    else:
+        _say(sweep_text(result))
 
 
 @app.command()

@@ -13,6 +13,7 @@ from hudi_ingest.hudi.timeline import TableFile
 from hudi_ingest.ledger import TransactionRow
 from hudi_ingest.model import CommitReceipt, TransactionPlan
 from hudi_ingest.status import PipelineStatus
+from hudi_ingest.sweep import SweepResult
 
 
 def status_view(status: PipelineStatus) -> RenderableType:
@@ -75,8 +76,29 @@ def files_text(files: Sequence[TableFile]) -> str:
         offsets = f"{each.offsets[0]}-{each.offsets[1]}" if each.offsets else "-"
         size = f"{each.size_bytes / 1e6:.1f}"
         rows.append((kafka_text(each), offsets, str(each.rows), size, each.instant, each.path))
-    widths = [max(len(row[column]) for row in rows) for column in range(5)]
-    return "\n".join("  ".join([*map(str.ljust, row[:5], widths), row[5]]) for row in rows)
+    return _aligned(rows)
+
+
+def sweep_text(result: SweepResult) -> str:
+    """What a sweep found, a line for each, and a last line that says what was done."""
+    hours = f"{result.safe_age.total_seconds() / 3600:g} h"
+    if not result.orphans:
+        return f"no orphans older than {hours} in {result.base_path}"
+    rows = [("KAFKA", "FROM OFFSET", "BYTES", "AGE H", "INSTANT", "WHY", "FILE")]
+    for each, facts in zip(result.orphans, result.rows(), strict=True):
+        source = f"?:{each.origin.partition}" if each.origin else "-"
+        offset = str(each.origin.first_offset) if each.origin else "-"
+        rows.append(
+            (source, offset, str(facts["bytes"]), str(facts["age_hours"]), each.instant, each.reason, facts["path"])
+        )
+    done = "deleted" if result.deleted else "would be deleted with --delete"
+    return f"{_aligned(rows)}\n{len(result.orphans)} older than {hours}, {result.size_bytes / 1e6:.1f} MB: {done}"
+
+
+def _aligned(rows: Sequence[tuple[str, ...]]) -> str:
+    """Columns as wide as their widest cell, the last one as it is."""
+    widths = [max(map(len, column)) for column in list(zip(*rows, strict=True))[:-1]]
+    return "\n".join("  ".join([*map(str.ljust, row, widths), row[-1]]) for row in rows)
 
 
 def kafka_text(file: TableFile) -> str:

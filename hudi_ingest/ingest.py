@@ -1,9 +1,10 @@
-"""One transaction in one process, without an orchestrator: the embedded API and `hudi-ingest run`."""
+"""One transaction or one sweep in one process, without an orchestrator: the embedded API, `hudi-ingest run` and `sweep`."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from functools import partial
 
 from pyspark.sql import SparkSession
@@ -21,6 +22,7 @@ from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.model import CommitReceipt, OpenTransaction, SliceReport, TransactionPlan
 from hudi_ingest.spark import current_session
 from hudi_ingest.storage import TableStorage
+from hudi_ingest.sweep import Sweep, SweepResult
 from hudi_ingest.transaction import TransactionProtocol
 from hudi_ingest.write import write_slices
 
@@ -41,6 +43,34 @@ def protocol_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession) -> Tra
         write_files=partial(write_slices, spark, pipeline, schema),
         groups=KafkaCluster(pipeline.source),
     )
+
+
+def sweep_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession) -> Sweep:
+    """The sweep of the pipeline's table over the real ports."""
+    writer = HudiWriter(spark, pipeline, pipeline.table.table_schema)
+    return Sweep(pipeline, Timeline(pipeline.table.base_path), ledger, writer.listed_files)
+
+
+def run_sweep(
+    pipeline: Pipeline,
+    age: timedelta,
+    *,
+    delete: bool = False,
+    home: Home | None = None,
+    report: Callable[[str], None] = _logger.info,
+) -> SweepResult:
+    """Finds files older than `age` (see sweep.safe_age) that no transaction needs, and deletes them if told to.
+
+    Attaches to the engine when one runs, else starts Spark in this process. Raises what `Sweep.run` raises.
+    """
+    home = home or Home.from_environment()
+    report(f"{pipeline.name}: connecting to Spark")
+    spark = current_session(home)
+    ledger = Ledger.open(home.ledger_url)
+    try:
+        return sweep_for(pipeline, ledger, spark).run(age, delete=delete, report=report)
+    finally:
+        ledger.dispose()
 
 
 def run_transaction(

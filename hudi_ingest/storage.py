@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import IO, Any
 
 import pyarrow as pa
@@ -12,6 +14,17 @@ import pyarrow.parquet as pq
 from hudi_ingest.exceptions import TableUnreachable
 
 _SCHEMES = {"s3a": "s3", "s3n": "s3"}
+_UNKNOWN = datetime.max.replace(tzinfo=timezone.utc)
+"""The time of a file that the storage tells no time of: it never counts as old."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file as the storage lists it; `modified` is in UTC."""
+
+    path: str
+    size_bytes: int
+    modified: datetime
 
 
 class TableStorage:
@@ -78,6 +91,36 @@ class TableStorage:
         """Names of the files and folders right below `folder`, sorted; none when the folder is not there."""
         selector = pafs.FileSelector(self._absolute(folder), allow_not_found=True)
         return tuple(sorted(info.base_name for info in self._filesystem.get_file_info(selector)))
+
+    def data_files(self) -> list[StoredFile]:
+        """All files of the table that are not below its .hoodie, in no order."""
+        found = []
+        for info in self._filesystem.get_file_info(pafs.FileSelector(self._root, allow_not_found=True)):
+            if info.type == pafs.FileType.File:
+                found.append(self._stored(info))
+            elif info.base_name != ".hoodie":
+                found += self.files(info.base_name)
+        return found
+
+    def files(self, folder: str) -> list[StoredFile]:
+        """All files below `folder`, at any depth and in no order; none when the folder is not there."""
+        selector = pafs.FileSelector(self._absolute(folder), recursive=True, allow_not_found=True)
+        found = self._filesystem.get_file_info(selector)
+        return [self._stored(info) for info in found if info.type == pafs.FileType.File]
+
+    def file(self, path: str) -> StoredFile | None:
+        """The file as it is now, or None."""
+        info = self._info(path)
+        return self._stored(info) if info.type == pafs.FileType.File else None
+
+    def delete_folder(self, folder: str) -> None:
+        """Deletes a folder and all that is in it; one that is not there is fine."""
+        self._filesystem.delete_dir_contents(self._absolute(folder), missing_dir_ok=True)
+        if self.exists(folder):
+            self._filesystem.delete_dir(self._absolute(folder))
+
+    def _stored(self, info: Any) -> StoredFile:
+        return StoredFile(info.path.removeprefix(f"{self._root}/"), int(info.size), info.mtime or _UNKNOWN)
 
     def _info(self, path: str) -> Any:
         return self._filesystem.get_file_info(self._absolute(path))

@@ -150,7 +150,8 @@ class HudiWriter:
         EngineLost.
         """
         with _errors(f"roll back instant {instant} of {self._base_path}", self._lock), self._locking_client() as client:
-            self._java_object("CommitBarrier").accept(client)
+            # Not called directly: py4j remembers methods by their class's name, and each call compiles a new class.
+            self._jvm.java.util.Optional.of(client).ifPresent(self._java_object("CommitBarrier"))
             timeline = self._meta_client().getActiveTimeline()
             completed = timeline.filterCompletedInstants().containsInstant(instant)
             if not completed:
@@ -208,6 +209,28 @@ class HudiWriter:
         finally:
             client.close()
         return self._client()
+
+    def listed_files(self) -> frozenset[str]:
+        """Paths of all data files that the table lists: live ones, and replaced ones that are not cleaned yet.
+
+        Read from the metadata table alone, never from the storage's listing, so an orphan is not among them.
+        Raises TableUnreachable, also when there is no metadata table; EngineLost.
+        """
+        with _errors(f"list the files of {self._base_path}"):
+            meta = self._meta_client()
+            if not meta.getTableConfig().isMetadataTableAvailable():
+                raise TableUnreachable(
+                    f"the table at {self._base_path} has no metadata table now, so which of its files are live cannot be "
+                    "told. The next transaction makes it."
+                )
+            config = self._hudi.common.config.HoodieMetadataConfig.newBuilder().enable(True).build()
+            engine = self._hudi.client.common.HoodieSparkEngineContext(self._context)
+            metadata = self._hudi.metadata.HoodieBackedTableMetadata(engine, meta.getStorage(), config, self._base_path)
+            with _Closing(metadata):
+                # Not called directly: py4j remembers methods by their class's name, and each call compiles a new class.
+                lister = self._java_object("ListedFiles", self._base_path)
+                listed: str = self._jvm.java.util.Optional.of(metadata).map(lister).get()
+        return frozenset(listed.split("\0")) - {""}
 
     def _client(self) -> _Closing:
         properties = self._jvm.java.util.Properties()

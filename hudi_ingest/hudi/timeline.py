@@ -20,14 +20,27 @@ from hudi_ingest.model import Checkpoint
 from hudi_ingest.storage import TableStorage
 
 PIPELINE_PROPERTY = "hudi_ingest.pipeline"
+_INSTANT_FILE = re.compile(r"(?P<requested>\d+)(?P<completed>_\d+)?\.(?P<rest>.+)")
+"""`<requested>_<completed>.<action>`, or `<requested>.` and anything else while it is pending."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommittedInstant:
-    """A completed instant and its extra metadata."""
+    """A completed instant, its extra metadata and the paths of the files that it published."""
 
     instant: str
     metadata: Mapping[str, str]
+    files: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Instants:
+    """Requested times on the active timeline, of every writer's actions. Archived ones are on neither side."""
+
+    pending: frozenset[str]
+    completed: frozenset[str]
+    undoing: frozenset[str] = frozenset()
+    """The pending rollbacks and restores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +171,32 @@ class Timeline:
         """Whether no instant, of any state and any writer, is on the active timeline."""
         return not any(name[:1].isdigit() for name in self._storage.names(".hoodie/timeline"))
 
+    def instants(self) -> Instants:
+        """What is pending and what is completed, by the names on the storage. Raises TableUnreachable.
+
+        An instant that is pending before and after the call is in `pending`, whatever happens meanwhile: its requested
+        file is made before anything of it is written, and goes when it is rolled back or archived, not before.
+        """
+        try:
+            names = self._storage.names(".hoodie/timeline")
+        except OSError as error:
+            raise self._unreadable("timeline", error) from error
+        seen, completed, undoing = set(), set(), set()
+        for name in names:
+            parsed = _INSTANT_FILE.fullmatch(name)
+            if parsed is None:
+                continue
+            seen.add(parsed["requested"])
+            if parsed["completed"]:
+                completed.add(parsed["requested"])
+            elif parsed["rest"].startswith(("rollback.", "restore.")):
+                undoing.add(parsed["requested"])
+        return Instants(frozenset(seen - completed), frozenset(completed), frozenset(undoing - completed))
+
+    def published_files(self) -> frozenset[str]:
+        """Paths of the files that active completed instants published, also replaced and cleaned ones. Raises TableUnreachable."""
+        return frozenset(path for found in self._completed() for path in found.files)
+
     def properties(self) -> dict[str, str]:
         """hoodie.properties, empty when there is no table."""
         for name in ("hoodie.properties", "hoodie.properties.backup"):
@@ -181,7 +220,9 @@ class Timeline:
             ]
             for instant in instants:
                 content: dict[str, Any] = json.loads(timeline.get_instant_metadata_in_json(instant))
-                yield CommittedInstant(instant.timestamp, content.get("extraMetadata") or {})
+                stats = (content.get("partitionToWriteStats") or {}).values()
+                files = frozenset(each["path"] for group in stats for each in group if each.get("path"))
+                yield CommittedInstant(instant.timestamp, content.get("extraMetadata") or {}, files)
         except Exception as error:
             if isinstance(error, IngestError):
                 raise
@@ -215,3 +256,11 @@ def instant_time(instant: str) -> datetime:
     return datetime.strptime(instant[:14], "%Y%m%d%H%M%S").replace(
         microsecond=int(instant[14:17] or 0) * 1000, tzinfo=timezone.utc
     )
+
+
+def is_instant(name: str) -> bool:
+    """Whether the text is an instant as `instant_time` reads it."""
+    try:
+        return name.isdigit() and bool(instant_time(name))
+    except ValueError:
+        return False

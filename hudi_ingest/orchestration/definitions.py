@@ -1,4 +1,4 @@
-"""What Dagster loads: an asset, a job and a coordinator sensor for each pipeline file. workspace.yaml names it."""
+"""What Dagster loads: an asset, its jobs, a coordinator sensor and a sweep schedule for each pipeline file. workspace.yaml names it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hudi_ingest.config import Pipeline
 from hudi_ingest.home import Home
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.sensor import coordinator_sensor
+from hudi_ingest.orchestration.sweep_job import sweep_job, sweep_schedule
 from hudi_ingest.orchestration.table_asset import RESOURCES, max_runtime, table_asset, topic_assets
 from hudi_ingest.pipeline_file import load_pipelines
 
@@ -18,13 +19,15 @@ OPS_AT_ONCE = 4
 
 
 def build_definitions(pipelines: Sequence[Pipeline]) -> Definitions:
-    """All pipelines' assets, jobs and sensors."""
+    """All pipelines' assets, jobs, sensors and schedules."""
     topics = {spec.key: spec for pipeline in pipelines for spec in topic_assets(pipeline)}
     jobs = {pipeline.name: _job(pipeline) for pipeline in pipelines}
+    sweeps = {pipeline.name: sweep_job(pipeline) for pipeline in pipelines}
     return Definitions(
         assets=[*(table_asset(pipeline) for pipeline in pipelines), *topics.values()],
-        jobs=list(jobs.values()),
+        jobs=[*jobs.values(), *sweeps.values()],
         sensors=[coordinator_sensor(pipeline, jobs[pipeline.name]) for pipeline in pipelines],
+        schedules=[sweep_schedule(pipeline, sweeps[pipeline.name]) for pipeline in pipelines],
         resources=RESOURCES,
         executor=multiprocess_executor.configured(
             {

@@ -147,8 +147,8 @@ def _begin_op(pipeline: Pipeline) -> OpDefinition:
         ins={_topic_input(index): In(Nothing) for index in range(len(pipeline.source.topics))},
         out={"transaction": Out(dict), "slices": DynamicOut(list)},
         required_resource_keys={SPARK, LEDGER},
-        retry_policy=_retry_policy(pipeline),
-        pool=_pool(pipeline),
+        retry_policy=retry_policy(pipeline),
+        pool=pool(pipeline),
     )
     def begin(context: OpExecutionContext, config: BeginConfig) -> Iterator[Any]:
         with as_dagster_failures(), _protocol(context, pipeline) as protocol:
@@ -176,7 +176,7 @@ def _write_op(pipeline: Pipeline) -> OpDefinition:
         ins={"transaction": In(dict), "slices": In(list)},
         out=Out(list),
         required_resource_keys={SPARK, LEDGER},
-        retry_policy=_retry_policy(pipeline),
+        retry_policy=retry_policy(pipeline),
     )
     def write(
         context: OpExecutionContext, transaction: dict[str, Any], slices: list[dict[str, Any]]
@@ -196,7 +196,7 @@ def _write_op(pipeline: Pipeline) -> OpDefinition:
                 "files": sum(len(each.files) for each in reports),
                 "bytes": sum(each.size_bytes for each in reports),
                 "attempt": max(each.attempt for each in reports),
-                "slices": _table(_SLICE_COLUMNS, [_slice_row(each) for each in reports]),
+                "slices": metadata_table(_SLICE_COLUMNS, [_slice_row(each) for each in reports]),
             },
         )
 
@@ -211,7 +211,7 @@ def _commit_op(pipeline: Pipeline) -> OpDefinition:
         # Nothing is handed on, so no IO manager adds a path of its own to the table's metadata.
         out=Out(Nothing),
         required_resource_keys={SPARK, LEDGER},
-        retry_policy=_retry_policy(pipeline),
+        retry_policy=retry_policy(pipeline),
     )
     def commit(
         context: OpExecutionContext, transaction: dict[str, Any], reports: list[list[dict[str, Any]]]
@@ -253,7 +253,7 @@ def materialization(receipt: CommitReceipt, lag: dict[str, int]) -> dict[str, An
         "bytes": receipt.size_bytes,
         **({"lag": sum(lag.values())} if lag else {}),
         **{f"seconds/{phase}": MetadataValue.float(value) for phase, value in receipt.seconds.items()},
-        "partitions": _table(
+        "partitions": metadata_table(
             [*_SLICE_COLUMNS[:4], TableColumn("lag", "int"), *_SLICE_COLUMNS[4:]],
             [{**_slice_row(each), "lag": lag.get(str(each.slice.source))} for each in receipt.reports],
         ),
@@ -289,11 +289,11 @@ def _slice_row(report: SliceReport) -> dict[str, str | int | float]:
     }
 
 
-def _table(columns: list[TableColumn], rows: Sequence[dict[str, Any]]) -> MetadataValue[Any]:
+def metadata_table(columns: list[TableColumn], rows: Sequence[dict[str, Any]]) -> MetadataValue[Any]:
     return MetadataValue.table([TableRecord(row) for row in rows], schema=TableSchema(columns))
 
 
-def _retry_policy(pipeline: Pipeline) -> RetryPolicy:
+def retry_policy(pipeline: Pipeline) -> RetryPolicy:
     settings = pipeline.transaction
     return RetryPolicy(
         max_retries=settings.retries,
@@ -303,7 +303,8 @@ def _retry_policy(pipeline: Pipeline) -> RetryPolicy:
     )
 
 
-def _pool(pipeline: Pipeline) -> str:
+def pool(pipeline: Pipeline) -> str:
+    """The Dagster pool that keeps all that changes the pipeline's table in one run at a time."""
     return f"hudi_ingest_{pipeline.name}"
 
 

@@ -1,0 +1,86 @@
+"""Which stored files no transaction will ever need: pure, decided from three readings of one table.
+
+The order of the readings is what makes it safe, without any lock: first the storage, then the timeline, then what the
+table lists. A file that was on the storage belongs to an instant that had begun by then, so at the second reading that
+instant is pending, or it has ended. If it ended by a commit, the commit listed its files before it completed, so the
+third reading has them. If it is neither pending nor listed, it was rolled back or published without the file, and
+neither can be undone. In the other order a commit between the readings would make a live file look like an orphan.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass
+from datetime import datetime
+
+from hudi_ingest.hudi import file_ids
+from hudi_ingest.hudi.file_ids import FileOrigin
+from hudi_ingest.hudi.timeline import Instants
+from hudi_ingest.storage import StoredFile
+
+MARKERS = ".hoodie/.temp"
+HEARTBEATS = ".hoodie/.heartbeat"
+
+_BASE_FILE = re.compile(
+    r"(?P<id>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-0)_[0-9]+-[0-9]+-[0-9]+_(?P<instant>\d{17})\.parquet"
+)
+_LEFT_BEHIND = re.compile(rf"(?:{re.escape(MARKERS)}|{re.escape(HEARTBEATS)})/\.?(?P<instant>\d{{17}})(?:\.crc)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """A base file, a heartbeat file or a folder of markers that may go. `origin` is of base files only."""
+
+    file: StoredFile
+    instant: str
+    reason: str
+    origin: FileOrigin | None = None
+
+
+def find_orphans(
+    stored: Sequence[StoredFile],
+    instants: Instants,
+    listed: Set[str],
+    *,
+    topics: Iterable[str],
+    older_than: datetime,
+) -> list[Orphan]:
+    """The orphans among `stored`, in its order; the three readings must have been made in the order of the arguments.
+
+    Never one of `listed` (live, or replaced and not cleaned yet), of a pending instant or one newer than all on the
+    timeline, that changed after `older_than`, or of another writer: the file id must be the very one that this software
+    gives to a file of that partition folder, instant, and one of `topics`. Nothing while a rollback or restore is pending.
+    """
+    if instants.undoing:
+        return []
+    known_topics = tuple(topics)
+    newest = max(instants.pending | instants.completed, default="")
+    return [
+        each
+        for each in _candidates(stored, instants, known_topics)
+        if each.file.path not in listed
+        and each.instant not in instants.pending
+        and each.instant <= newest
+        and each.file.modified < older_than
+    ]
+
+
+def _candidates(stored: Iterable[StoredFile], instants: Instants, topics: tuple[str, ...]) -> Iterator[Orphan]:
+    for file in stored:
+        left = _LEFT_BEHIND.fullmatch(file.path)
+        if left is not None:
+            ended = "is committed" if left["instant"] in instants.completed else "is not on the timeline any more"
+            yield Orphan(file, left["instant"], f"left behind: its instant {ended}")
+            continue
+        folder, _, name = file.path.rpartition("/")
+        base = _BASE_FILE.fullmatch(name)
+        origin = file_ids.decode(base["id"]) if base is not None else None
+        if base is None or origin is None:
+            continue
+        made = (file_ids.file_id(t, origin.partition, origin.first_offset, folder, base["instant"]) for t in topics)
+        # Another writer's UPDATE keeps our file id under its own instant: the hash in the id tells it from ours.
+        if base["id"] in made:
+            committed = base["instant"] in instants.completed
+            reason = "its instant is committed without it" if committed else "its instant was never committed with it"
+            yield Orphan(file, base["instant"], reason, origin)

@@ -1,0 +1,107 @@
+"""The sweep as a job in the pipeline's pool, and its daily schedule, which is off until somebody turns it on."""
+
+from typing import Any
+
+from dagster import (
+    Config,
+    DefaultScheduleStatus,
+    Failure,
+    JobDefinition,
+    MetadataValue,
+    Nothing,
+    OpExecutionContext,
+    Out,
+    Output,
+    RunConfig,
+    ScheduleDefinition,
+    TableColumn,
+    job,
+    op,
+)
+from pydantic import Field
+
+from hudi_ingest.config import Pipeline
+from hudi_ingest.ingest import sweep_for
+from hudi_ingest.orchestration.failures import as_dagster_failures
+from hudi_ingest.orchestration.table_asset import LEDGER, SPARK, metadata_table, pool, retry_policy
+from hudi_ingest.sweep import SweepResult, safe_age
+
+DAILY = "30 3 * * *"
+
+
+class SweepConfig(Config):
+    """What to sweep. Without config nothing is deleted."""
+
+    older_than_hours: float | None = Field(
+        default=None, description="Leave younger files alone; empty: 6, and twice timeout_seconds or more"
+    )
+    delete: bool = Field(default=False, description="Delete what is found; otherwise only show it")
+
+
+def sweep_job(pipeline: Pipeline) -> JobDefinition:
+    """Finds files that no transaction needs, and deletes them if its config says so."""
+
+    @op(
+        name=f"{pipeline.name}__sweep",
+        description="Compares the table's folder with what the table lists.",
+        out=Out(Nothing),
+        required_resource_keys={SPARK, LEDGER},
+        retry_policy=retry_policy(pipeline),
+        # With one run at a time in the pool it never runs beside a transaction's run.
+        pool=pool(pipeline),
+    )
+    def sweep(context: OpExecutionContext, config: SweepConfig) -> Output[None]:
+        try:
+            age = safe_age(pipeline, config.older_than_hours)
+        except ValueError as error:
+            raise Failure(f"older_than_hours: {error}", allow_retries=False) from error
+        with as_dagster_failures(), context.resources.ledger.open() as ledger:
+            found = sweep_for(pipeline, ledger, context.resources.pyspark.spark_session).run(
+                age, delete=config.delete, report=context.log.info
+            )
+        done = "deleted" if found.deleted else "found, not deleted"
+        context.log.info(f"{len(found.orphans)} orphans, {found.size_bytes} bytes: {done}")
+        return Output(None, metadata=sweep_metadata(found))
+
+    @job(
+        name=f"{pipeline.name}_sweep",
+        description=f"Finds files in the folder of {pipeline.name} that no transaction needs; deletes them if told to.",
+    )
+    def run() -> None:
+        sweep()
+
+    return run
+
+
+def sweep_schedule(pipeline: Pipeline, sweeping: JobDefinition) -> ScheduleDefinition:
+    """Deletes orphans every night, once it is turned on."""
+    return ScheduleDefinition(
+        name=f"{sweeping.name}_daily",
+        job=sweeping,
+        cron_schedule=DAILY,
+        run_config=RunConfig(ops={f"{pipeline.name}__sweep": SweepConfig(delete=True)}),
+        default_status=DefaultScheduleStatus.STOPPED,
+        description=f"Deletes what no transaction of {pipeline.name} needs, once a day at 03:30 UTC.",
+    )
+
+
+def sweep_metadata(found: SweepResult) -> dict[str, Any]:
+    """What the run shows of one sweep."""
+    return {
+        "orphans": len(found.orphans),
+        "bytes": found.size_bytes,
+        "deleted": found.deleted,
+        "older than hours": MetadataValue.float(found.safe_age.total_seconds() / 3600),
+        "files": metadata_table(_COLUMNS, found.rows()),
+    }
+
+
+_COLUMNS = [
+    TableColumn("path", "string"),
+    TableColumn("bytes", "int"),
+    TableColumn("age_hours", "float"),
+    TableColumn("instant", "string"),
+    TableColumn("kafka_partition", "int"),
+    TableColumn("first_offset", "int"),
+    TableColumn("why", "string"),
+]
