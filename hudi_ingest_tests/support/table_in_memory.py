@@ -1,0 +1,548 @@
+"""A Hudi table, its storage, a broker and a ledger in memory, that stop at each step so that a test can interleave them.
+
+The table does what Hudi 1.2 was seen to do: an instant is requested, inflight, completed; LAZY cleaning rolls back what has
+no lease; a rollback looks the expired instants up first, takes the lock for its plan and deletes without it; a commit writes
+the metadata table before it looks whether its instant is still there; every error inside the lock takes the heartbeat away.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+
+import pyarrow as pa
+import sqlalchemy as sa
+
+from hudi_ingest.config import Pipeline
+from hudi_ingest.exceptions import (
+    CommitRefused,
+    EngineLost,
+    Fenced,
+    IngestError,
+    KafkaUnreachable,
+    LedgerUnreachable,
+    TableUnreachable,
+    TransactionInFlight,
+    WriteIncomplete,
+)
+from hudi_ingest.faults import POINTS, InjectedFault
+from hudi_ingest.hudi.epoch import EPOCH_PATH, Epoch, TableEpoch
+from hudi_ingest.hudi.options import table_properties
+from hudi_ingest.hudi.timeline import CommittedInstant, Timeline
+from hudi_ingest.ledger import Ledger
+from hudi_ingest.ledger.tables import ATTEMPTS, METADATA, SLICES, TRANSACTIONS
+from hudi_ingest.model import (
+    BaseFile,
+    Offsets,
+    OpenInstant,
+    OpenTransaction,
+    Slice,
+    SliceReport,
+    TopicPartition,
+    TransactionPlan,
+    Watermarks,
+)
+from hudi_ingest.storage import TableStorage
+from hudi_ingest_tests.support.steps import Program, running, stop
+
+ROWS_PER_FILE = 2
+Row = tuple[TopicPartition, int]
+
+
+@dataclass
+class Instant:
+    """`metadata` is the inflight file's, then the commit's; `files` are what the commit lists."""
+
+    name: str
+    state: str
+    metadata: dict[str, str] = field(default_factory=dict)
+    files: tuple[str, ...] = ()
+    completed_at: int = 0
+    transaction: str = ""
+
+
+class World:
+    """All that outlives a process. `flaws` names what is broken on purpose."""
+
+    def __init__(self, pipeline: Pipeline, flaws: frozenset[str] = frozenset()) -> None:
+        self.pipeline = pipeline
+        self.flaws = flaws
+        self.now = datetime(2026, 1, 1, tzinfo=timezone.utc)
+        self.broker: dict[TopicPartition, list[str]] = {}
+        self.first: dict[TopicPartition, int] = {}
+        self.properties: dict[str, str] = {}
+        self.active: dict[str, Instant] = {}
+        self.archived: dict[str, Instant] = {}
+        self.heartbeats: dict[str, datetime] = {}
+        self.beating: set[str] = set()
+        self.files: dict[str, list[Row]] = {}
+        self.markers: dict[str, set[str]] = {}
+        self.texts: dict[str, bytes] = {}
+        self.lock: Program | None = None
+        self.engine = 0
+        self.group: dict[TopicPartition, int] = {}
+        self.plans: dict[str, TransactionPlan] = {}
+        self.rolled_back: set[str] = set()
+        self.newest_epoch = 0
+        self.reached: set[str] = set()
+        self.wrongs: list[str] = []
+        """What no step may do, found while it was done."""
+        self._moment = 0
+
+    def reach(self, point: str) -> None:
+        """Stands in for faults.reach: every point of the product is a place to stop, to fail or to die."""
+        POINTS[point]
+        self.reached.add(point)
+        stop(point, InjectedFault)
+
+    def next_moment(self) -> int:
+        self._moment += 1
+        return self._moment
+
+    def new_instant(self) -> Instant:
+        self.now += timedelta(milliseconds=1)
+        found = Instant(f"{self.now:%Y%m%d%H%M%S}{self.now.microsecond // 1000:03}", "requested")
+        self.active[found.name] = found
+        return found
+
+    def completed(self) -> list[Instant]:
+        """Every completed instant, in the order of completion."""
+        found = [each for each in (self.active | self.archived).values() if each.state == "completed"]
+        return sorted(found, key=lambda each: each.completed_at)
+
+    def leased(self, instant: str) -> bool:
+        timeout = timedelta(seconds=self.pipeline.transaction.timeout_seconds)
+        beat = self.heartbeats.get(instant)
+        if "lease never expires" in self.flaws:
+            return beat is not None
+        if "no lease" in self.flaws:
+            return False
+        return beat is not None and (instant in self.beating or self.now - beat <= timeout)
+
+    def carried(self) -> dict[str, str]:
+        """What Hudi's rolling metadata puts into another writer's commit."""
+        key = self.pipeline.checkpoint_key
+        completed = sorted(self.active.values(), key=lambda each: -each.completed_at)
+        for each in [each for each in completed if each.state == "completed"][:10]:
+            if key in each.metadata:
+                return {key: each.metadata[key]}
+        return {}
+
+    def end_engine(self) -> None:
+        """The Spark driver dies, with every call that runs in it."""
+        self.engine += 1
+        self.lock = None
+        for instant in self.beating:
+            self.heartbeats[instant] = self.now
+        self.beating.clear()
+
+
+@contextmanager
+def _in_engine(world: World) -> Iterator[Engine]:
+    yield Engine(world, world.engine)
+
+
+@dataclass(frozen=True)
+class Engine:
+    """One call's view of the Spark driver that it runs in."""
+
+    world: World
+    generation: int
+
+    def step(self, point: str, *errors: type[Exception]) -> None:
+        if point in POINTS:
+            self.world.reached.add(point)
+        stop(point, *errors)
+        if self.generation != self.world.engine:
+            raise EngineLost("the Spark driver went away")
+
+    @contextmanager
+    def hudi_lock(self) -> Iterator[None]:
+        while self.world.lock is not None:
+            self.step("waits for Hudi's lock")
+        self.world.lock = running()
+        try:
+            yield
+        finally:
+            if self.generation == self.world.engine:
+                self.world.lock = None
+
+
+class HudiInMemory:
+    """The InstantWriter of hudi/jvm.py over a World."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def create_table(self) -> None:
+        with _in_engine(self._world) as engine:
+            engine.step("create_table", EngineLost)
+            if not self._world.properties:
+                self._world.properties = {"hoodie.table.partition.fields": ""}
+            engine.step("table_created", EngineLost)
+            self._world.properties |= table_properties(self._world.pipeline)
+
+    def update_properties(self, wanted: dict[str, str]) -> None:
+        with _in_engine(self._world) as engine:
+            engine.step("update_properties", EngineLost)
+            self._world.properties |= wanted
+
+    def begin(self, plan: TransactionPlan) -> str:
+        world = self._world
+        with _in_engine(world) as engine:
+            engine.step("begin", EngineLost, TableUnreachable)
+            instant = world.new_instant()
+            world.heartbeats[instant.name] = world.now
+            engine.step("instant_requested", EngineLost, TableUnreachable, InjectedFault)
+            if instant.name not in world.active:
+                raise TableUnreachable(f"{instant.name}.commit.requested does not exist")
+            instant.state = "inflight"
+            instant.transaction = plan.transaction_id
+            world.plans[plan.transaction_id] = plan
+            instant.metadata = {world.pipeline.transaction_key: json.dumps(plan.to_dict())}
+            engine.step("instant_inflight", EngineLost, TableUnreachable, InjectedFault)
+            engine.step("instant_begun", EngineLost, InjectedFault)
+            return instant.name
+
+    def commit(
+        self,
+        instant: str,
+        files: Iterable[BaseFile],
+        extra_metadata: dict[str, str],
+        expected_checkpoint: str | None,
+        epoch: Epoch,
+    ) -> None:
+        world = self._world
+        with _in_engine(world) as engine:
+            engine.step("commit", EngineLost)
+            if not world.leased(instant) and "no lease" not in world.flaws:
+                raise Fenced(f"instant {instant} is not open any more")
+            world.heartbeats[instant] = world.now
+            world.beating.add(instant)
+            try:
+                engine.step("commit_leased", EngineLost, InjectedFault)
+                with engine.hudi_lock():
+                    self._publish(engine, instant, list(files), extra_metadata, expected_checkpoint or "", epoch)
+                    world.heartbeats.pop(instant, None)
+            except (CommitRefused, TableUnreachable):
+                world.heartbeats.pop(instant, None)
+                raise
+            finally:
+                world.beating.discard(instant)
+            engine.step("commit_landed", EngineLost, TableUnreachable, InjectedFault)
+
+    def _publish(
+        self,
+        engine: Engine,
+        instant: str,
+        files: Sequence[BaseFile],
+        metadata: dict[str, str],
+        expected: str,
+        epoch: Epoch,
+    ) -> None:
+        world = self._world
+        # What the guard must see, whatever the guard is: written down apart from it.
+        fenced = epoch.number < world.newest_epoch
+        self._guard(instant, expected, epoch)
+        engine.step("guard passed", TableUnreachable)
+        listed = {each.path for each in files}
+        for path in world.markers.pop(instant, set()) - listed:
+            world.files.pop(path, None)
+        if instant in world.rolled_back:
+            world.wrongs.append(f"P4: {instant} was rolled back, and then written into the metadata table")
+        engine.step("metadata table written", TableUnreachable)
+        open_instant = world.active.get(instant)
+        if open_instant is None or open_instant.state == "requested":
+            raise TableUnreachable(f"{instant}.inflight does not exist")
+        if open_instant.state == "completed":
+            world.wrongs.append(f"P2: {instant} is published twice")
+        if fenced:
+            world.wrongs.append(f"P4: {epoch} landed, and epoch {world.newest_epoch} had begun before")
+        open_instant.state, open_instant.completed_at = "completed", world.next_moment()
+        open_instant.metadata, open_instant.files = dict(metadata), tuple(sorted(listed))
+
+    def _guard(self, instant: str, expected: str, epoch: Epoch) -> None:
+        """What CommitGuard.java does."""
+        world, pipeline = self._world, self._world.pipeline
+        if "no epoch" not in world.flaws and world.texts.get(EPOCH_PATH, b"").decode() != epoch.to_json():
+            raise CommitRefused(f"the table is in another epoch than {epoch}")
+        found = world.active.get(instant)
+        if "no open check" not in world.flaws and (found is None or found.state == "completed"):
+            raise CommitRefused(f"instant {instant} is not open")
+        newest, sequence = "", -1
+        for each in world.active.values():
+            if each.state != "completed":
+                continue
+            published = each.metadata.get(pipeline.transaction_key)
+            if published and json.loads(published)["transaction"] == epoch.transaction_id:
+                raise CommitRefused(f"{each.name} has already published {epoch.transaction_id}")
+            text = each.metadata.get(pipeline.checkpoint_key)
+            if text and json.loads(text)["sequence"] > sequence:
+                newest, sequence = text, json.loads(text)["sequence"]
+        if "no checkpoint check" not in world.flaws and newest != expected:
+            raise CommitRefused(f"the committed checkpoint is {newest or 'none'}, not {expected or 'none'}")
+
+    def roll_back(self, instant: str) -> bool:
+        world = self._world
+        with _in_engine(world) as engine:
+            engine.step("roll_back", EngineLost, TableUnreachable)
+            if "no barrier" not in world.flaws:
+                with engine.hudi_lock():
+                    pass
+            engine.step("barrier passed", EngineLost, TableUnreachable)
+            found = world.active.get(instant)
+            if "rolls completed back" in world.flaws:
+                self._delete(engine, [instant])
+                return True
+            if found is not None and found.state == "completed":
+                return False
+            engine.step("seen to be open", EngineLost, TableUnreachable)
+            world.heartbeats.pop(instant, None)
+            self._roll_back_failed_writes(engine)
+            return True
+
+    def roll_back_expired(self) -> None:
+        with _in_engine(self._world) as engine:
+            engine.step("roll_back_expired", EngineLost, TableUnreachable)
+            self._roll_back_failed_writes(engine)
+
+    def _roll_back_failed_writes(self, engine: Engine) -> None:
+        expired = [
+            each.name
+            for each in self._world.active.values()
+            if each.state != "completed" and not self._world.leased(each.name)
+        ]
+        # Hudi looks the instants up before it has the lock, and what it has looked up it deletes.
+        engine.step("expired instants listed", EngineLost, TableUnreachable)
+        if expired:
+            with engine.hudi_lock():
+                engine.step("rollbacks scheduled", TableUnreachable)
+            self._delete(engine, expired)
+
+    def _delete(self, engine: Engine, instants: Sequence[str]) -> None:
+        world = self._world
+        for name in instants:
+            found = world.active.get(name)
+            for path in world.markers.pop(name, set()) | set(found.files if found else ()):
+                world.files.pop(path, None)
+            engine.step("files deleted", EngineLost, TableUnreachable)
+            if found is not None and found.state != "completed":
+                world.active.pop(name, None)
+                world.heartbeats.pop(name, None)
+            world.rolled_back.add(name)
+
+    def open_instants(self) -> tuple[OpenInstant, ...]:
+        with _in_engine(self._world) as engine:
+            engine.step("open_instants", EngineLost, TableUnreachable)
+            return tuple(
+                OpenInstant(each.name, each.transaction, self._world.leased(each.name))
+                for each in self._world.active.values()
+                if each.state == "inflight" and each.transaction
+            )
+
+
+class WriterInMemory:
+    """The SliceWriter: files of at most ROWS_PER_FILE rows, marker first, fenced before each is opened and closed."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def __call__(
+        self,
+        transaction: OpenTransaction,
+        slices: Sequence[Slice],
+        attempts: dict[TopicPartition, int],
+        record_bytes: int,
+    ) -> tuple[SliceReport, ...]:
+        with _in_engine(self._world) as engine:
+            reports = []
+            for each in slices:
+                made: list[str] = []
+                try:
+                    reports.append(self._write(engine, transaction, each, attempts[each.source], made))
+                except EngineLost:
+                    raise
+                except (IngestError, InjectedFault) as error:
+                    for path in made:
+                        self._world.files.pop(path, None)
+                    if isinstance(error, Fenced):
+                        raise
+                    # Whatever happens in a worker reaches the op as a failed Spark job.
+                    raise WriteIncomplete(f"{each}: the Spark job failed: {error}") from error
+            return tuple(reports)
+
+    def _write(
+        self, engine: Engine, transaction: OpenTransaction, each: Slice, attempt: int, made: list[str]
+    ) -> SliceReport:
+        world = self._world
+        if each.start < world.first[each.source] and each.count:
+            raise WriteIncomplete(f"{each}: the broker's first offset is {world.first[each.source]}")
+        records = list(enumerate(world.broker[each.source]))[each.start : each.end]
+        rows = [offset for offset, kind in records if kind == "row"]
+        files = []
+        for first in range(0, len(rows), ROWS_PER_FILE):
+            offsets = rows[first : first + ROWS_PER_FILE]
+            files.append(self._write_file(engine, transaction, each.source, offsets, attempt, made))
+        engine.step("task_done", EngineLost, InjectedFault)
+        skipped = sum(kind == "tombstone" for _, kind in records)
+        gaps = each.count - len(rows) - skipped
+        return SliceReport(each, attempt, tuple(files), len(rows), skipped, gaps, 10 * len(rows))
+
+    def _write_file(
+        self,
+        engine: Engine,
+        transaction: OpenTransaction,
+        source: TopicPartition,
+        offsets: list[int],
+        attempt: int,
+        made: list[str],
+    ) -> BaseFile:
+        world, instant = self._world, transaction.instant
+        self._require_open(transaction)
+        identifier = f"{source.topic}-{source.partition}-{offsets[0]}-{instant}"
+        path = f"{identifier}_{attempt}.parquet"
+        world.markers.setdefault(instant, set()).add(path)
+        engine.step("marker_written", EngineLost, InjectedFault)
+        made.append(path)
+        content = world.files[path] = []
+        engine.step("file_opened", EngineLost, InjectedFault)
+        for offset in offsets:
+            content.append((source, offset))
+            engine.step("rows_written", EngineLost, InjectedFault)
+        engine.step("file_ready", EngineLost, InjectedFault)
+        self._require_open(transaction)
+        # An open stream writes on into a file that was deleted meanwhile; on an object store it appears only now.
+        world.files[path] = content
+        engine.step("file_closed", EngineLost, InjectedFault)
+        self._require_open(transaction)
+        return BaseFile("", identifier, path, len(offsets), 10 * len(offsets), offsets[0], offsets[-1])
+
+    def _require_open(self, transaction: OpenTransaction) -> None:
+        if transaction.instant not in self._world.heartbeats:
+            raise Fenced(f"instant {transaction.instant} is not open any more")
+        epoch = Epoch(transaction.epoch, transaction.plan.transaction_id)
+        if "no epoch" not in self._world.flaws:
+            TableEpoch(StorageInMemory(self._world)).require(epoch, "a file must not be written")
+
+
+class StorageInMemory(TableStorage):
+    """The small files of a table that the epoch lies in."""
+
+    def __init__(self, world: World) -> None:
+        self.base_path = world.pipeline.table.base_path
+        self._world = world
+
+    def read(self, path: str) -> bytes:
+        stop(f"read {path}", OSError)
+        if path not in self._world.texts:
+            raise FileNotFoundError(path)
+        return self._world.texts[path]
+
+    def replace(self, path: str, content: bytes) -> None:
+        stop(f"replace {path}", OSError)
+        self._world.texts[path] = content
+        if path == EPOCH_PATH:
+            self._world.newest_epoch = max(self._world.newest_epoch, int(json.loads(content)["epoch"]))
+        stop(f"replaced {path}", OSError)
+
+
+class TimelineInMemory(Timeline):
+    """The real Timeline's judgement over a World's instants."""
+
+    def __init__(self, world: World) -> None:
+        self.base_path = world.pipeline.table.base_path
+        self._world = world
+
+    def schema(self) -> pa.Schema:
+        return self._world.pipeline.table.table_schema.columns
+
+    def is_empty(self) -> bool:
+        return not self._world.active
+
+    def properties(self) -> dict[str, str]:
+        return self._world.properties
+
+    def _completed(self) -> Iterator[CommittedInstant]:
+        stop("timeline", TableUnreachable)
+        completed = [each for each in self._world.active.values() if each.state == "completed"]
+        for each in sorted(completed, key=lambda each: each.name, reverse=True):
+            yield CommittedInstant(each.name, each.metadata)
+
+
+class GroupsInMemory:
+    """The consumer group's committed offsets."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def commit_group_offsets(self, group: str, offsets: Offsets) -> None:
+        stop("commit_group_offsets", KafkaUnreachable)
+        self._world.group = dict(offsets)
+        stop("group offsets committed", KafkaUnreachable)
+
+
+class LedgerInMemory(Ledger):
+    """The real ledger on SQLite's memory; each of its database transactions is a step. The table lock is a model's.
+
+    One that waits for the lock is told at once what it would be told after the timeout.
+    """
+
+    def __init__(self) -> None:
+        engine = sa.create_engine("sqlite://", poolclass=sa.StaticPool, connect_args={"check_same_thread": False})
+
+        @sa.event.listens_for(engine, "connect")
+        def prepare(connection: sa.PoolProxiedConnection, _record: object) -> None:
+            connection.execute("PRAGMA foreign_keys = ON")
+
+        super().__init__(engine)
+        METADATA.create_all(engine)
+        self.world: World | None = None
+        self._holder: Program | None = None
+        self._since = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+    def wipe(self) -> None:
+        """As if the database were deleted. The lock is the file system's or the server's, and stays."""
+        with self._engine.begin() as connection:
+            for table in (ATTEMPTS, SLICES, TRANSACTIONS):
+                connection.execute(table.delete())
+
+    def start_anew(self, world: World) -> None:
+        """As if nothing had ever been: for the next example."""
+        self.wipe()
+        self.world = world
+        self._holder = None
+
+    @contextmanager
+    def table_lock(self, table: str, timeout_seconds: float = 60, stale_seconds: float | None = None) -> Iterator[None]:
+        stop("table_lock", LedgerUnreachable)
+        assert self.world is not None
+        fresh = stale_seconds is None or self.world.now - self._since <= timedelta(seconds=stale_seconds)
+        if self._holder is not None and not self._holder.crashed and fresh:
+            raise TransactionInFlight(f"the lock of {table} is held by {self._holder.name}")
+        self._holder = mine = running()
+        self._since = self.world.now
+        try:
+            yield
+        finally:
+            if self._holder is mine:
+                self._holder = None
+
+    @contextmanager
+    def _reading(self) -> Iterator[sa.Connection]:
+        stop("ledger", LedgerUnreachable)
+        with super()._reading() as connection:
+            yield connection
+
+    @contextmanager
+    def _writing(self) -> Iterator[sa.Connection]:
+        stop("ledger", LedgerUnreachable)
+        with super()._writing() as connection:
+            yield connection
+        stop("ledger written", LedgerUnreachable)
+
+
+def watermarks(world: World) -> dict[TopicPartition, Watermarks]:
+    return {source: Watermarks(world.first[source], len(log)) for source, log in sorted(world.broker.items())}
