@@ -11,7 +11,8 @@ from rich.text import Text
 
 from hudi_ingest.hudi.timeline import TableFile
 from hudi_ingest.ledger import TransactionRow
-from hudi_ingest.model import CommitReceipt, TransactionPlan
+from hudi_ingest.model import CommitReceipt, OffsetLoss, TopicPartition, TransactionPlan
+from hudi_ingest.planning import losses_text
 from hudi_ingest.status import PipelineStatus
 
 
@@ -20,11 +21,19 @@ def status_view(status: PipelineStatus) -> RenderableType:
     offsets.add_column("partition")
     for name in ("committed", "end", "lag"):
         offsets.add_column(name, justify="right")
+    stopped = {each.source for each in status.stopped}
     for each in status.partitions:
         committed = "-" if each.committed is None else f"{each.committed:,}"
-        offsets.add_row(f"{each.topic}:{each.partition}", committed, f"{each.end:,}", f"{each.lag:,}")
+        end = "-" if each.end is None else f"{each.end:,}"
+        style = "red" if TopicPartition(each.topic, each.partition) in stopped else None
+        offsets.add_row(f"{each.topic}:{each.partition}", committed, end, f"{each.lag:,}", style=style)
     offsets.add_row("all", "", "", f"{status.lag:,}", style="bold")
-    return Group(offsets, transactions_view(status.transactions))
+    return Group(offsets, *_losses_view(status.pipeline, status.stopped, ()), transactions_view(status.transactions))
+
+
+def _losses_view(pipeline: str, stopped: Sequence[OffsetLoss], resets: Sequence[OffsetLoss]) -> list[Text]:
+    texts = losses_text(pipeline, stopped, resets)
+    return [Text(f"{title}:\n{text}", style="red") for title, text in texts.items()]
 
 
 def transactions_view(rows: Sequence[TransactionRow]) -> RenderableType:
@@ -57,15 +66,17 @@ def plan_view(plan: TransactionPlan) -> RenderableType:
         table.add_column(name, justify="right")
     for each in plan.slices:
         table.add_row(f"{each.topic}:{each.partition}", f"{each.start:,}", f"{each.end:,}", f"{each.count:,}")
-    return table
+    return Group(table, *_losses_view(plan.pipeline, plan.stopped, plan.resets))
 
 
 def receipt_text(receipt: CommitReceipt) -> str:
     seconds = ", ".join(f"{phase} {value:.1f} s" for phase, value in receipt.seconds.items())
-    return (
+    committed = (
         f"committed {receipt.plan.transaction_id} as instant {receipt.instant}: {receipt.rows:,} rows in "
         f"{receipt.files} files, {receipt.size_bytes / 1e6:.1f} MB ({seconds})"
     )
+    losses = losses_text(receipt.plan.pipeline, receipt.plan.stopped, receipt.plan.resets)
+    return "\n".join([committed, *(f"{title}:\n{text}" for title, text in losses.items())])
 
 
 def files_text(files: Sequence[TableFile]) -> str:
