@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,8 +24,9 @@ from hudi_ingest.exceptions import ConfigError, IngestError, NothingToDo, PlanOu
 from hudi_ingest.home import Home
 from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.ledger import Ledger
-from hudi_ingest.model import CommitReceipt, TopicPartition, TransactionPlan
+from hudi_ingest.model import CommitReceipt, OffsetLoss, TopicPartition, TransactionPlan
 from hudi_ingest.pipeline_file import find_pipeline, load_pipeline, load_pipelines
+from hudi_ingest.planning import losses_text
 from hudi_ingest.status import PipelineStatus, pipeline_status
 
 app = typer.Typer(
@@ -212,6 +213,7 @@ def status(
     else:
         for shown in statuses:
             _out.print(status_view(shown))
+            _say_losses(shown.pipeline, shown.stopped)
         for name, text in failed.items():
             _err.print(f"error: {name}: {text}", style="red", markup=False)
     if failed or any(each.stopped for each in statuses):
@@ -282,6 +284,7 @@ def _print_plan(planned: TransactionPlan, as_json: bool) -> None:
         _print_json(planned.to_dict())
     else:
         _out.print(plan_view(planned))
+        _say_losses(planned.pipeline, planned.stopped, planned.resets)
 
 
 def _print_receipt(receipt: CommitReceipt, as_json: bool) -> None:
@@ -303,6 +306,13 @@ def _print_receipt(receipt: CommitReceipt, as_json: bool) -> None:
         )
     else:
         _say(receipt_text(receipt))
+        _say_losses(receipt.plan.pipeline, receipt.plan.stopped, receipt.plan.resets)
+
+
+def _say_losses(pipeline: str, stopped: Sequence[OffsetLoss], resets: Sequence[OffsetLoss] = ()) -> None:
+    # Not wrapped: the commands in it are there to be copied.
+    for title, text in losses_text(pipeline, stopped, resets).items():
+        _out.print(f"{title}:\n{text}", style="red", markup=False, highlight=False, soft_wrap=True)
 
 
 def _topic_partition(text: str) -> TopicPartition:

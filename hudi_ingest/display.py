@@ -11,8 +11,7 @@ from rich.text import Text
 
 from hudi_ingest.hudi.timeline import TableFile
 from hudi_ingest.ledger import TransactionRow
-from hudi_ingest.model import CommitReceipt, OffsetLoss, TopicPartition, TransactionPlan
-from hudi_ingest.planning import losses_text
+from hudi_ingest.model import CommitReceipt, TopicPartition, TransactionPlan
 from hudi_ingest.status import PipelineStatus
 
 
@@ -28,12 +27,7 @@ def status_view(status: PipelineStatus) -> RenderableType:
         style = "red" if TopicPartition(each.topic, each.partition) in stopped else None
         offsets.add_row(f"{each.topic}:{each.partition}", committed, end, f"{each.lag:,}", style=style)
     offsets.add_row("all", "", "", f"{status.lag:,}", style="bold")
-    return Group(offsets, *_losses_view(status.pipeline, status.stopped, ()), transactions_view(status.transactions))
-
-
-def _losses_view(pipeline: str, stopped: Sequence[OffsetLoss], resets: Sequence[OffsetLoss]) -> list[Text]:
-    texts = losses_text(pipeline, stopped, resets)
-    return [Text(f"{title}:\n{text}", style="red") for title, text in texts.items()]
+    return Group(offsets, transactions_view(status.transactions))
 
 
 def transactions_view(rows: Sequence[TransactionRow]) -> RenderableType:
@@ -66,17 +60,15 @@ def plan_view(plan: TransactionPlan) -> RenderableType:
         table.add_column(name, justify="right")
     for each in plan.slices:
         table.add_row(f"{each.topic}:{each.partition}", f"{each.start:,}", f"{each.end:,}", f"{each.count:,}")
-    return Group(table, *_losses_view(plan.pipeline, plan.stopped, plan.resets))
+    return table
 
 
 def receipt_text(receipt: CommitReceipt) -> str:
     seconds = ", ".join(f"{phase} {value:.1f} s" for phase, value in receipt.seconds.items())
-    committed = (
+    return (
         f"committed {receipt.plan.transaction_id} as instant {receipt.instant}: {receipt.rows:,} rows in "
         f"{receipt.files} files, {receipt.size_bytes / 1e6:.1f} MB ({seconds})"
     )
-    losses = losses_text(receipt.plan.pipeline, receipt.plan.stopped, receipt.plan.resets)
-    return "\n".join([committed, *(f"{title}:\n{text}" for title, text in losses.items())])
 
 
 def files_text(files: Sequence[TableFile]) -> str:

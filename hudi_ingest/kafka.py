@@ -134,7 +134,10 @@ class KafkaCluster:
             [ConsumerGroupTopicPartitions(group, wanted)], request_timeout=self._seconds
         )
         found = self._result(answers[group], f"commit offsets of consumer group {group}")
-        return next((each for each in found.topic_partitions if each.error is not None), None)
+        # A partition that is stopped because it is gone has no lag to watch.
+        return next(
+            (each for each in found.topic_partitions if each.error and each.error.code() not in _NOT_A_TOPIC), None
+        )
 
     def _topic(self, name: str, answer: Future[Any]) -> Topic:
         try:

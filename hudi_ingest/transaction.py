@@ -519,7 +519,7 @@ def commit_metadata(
     pipeline: Pipeline,
     checkpoint: Checkpoint,
     reports: Sequence[SliceReport],
-    resets: Sequence[OffsetLoss],
+    resets: Sequence[OffsetLoss] = (),
 ) -> dict[str, str]:
     """The commit's extra metadata: the checkpoint, this transaction's accounting, and Hudi Streamer's checkpoint for a
     pipeline of one topic (`topic,0:123,1:456`, next offsets), so that users can move to Hudi Streamer and back."""
