@@ -97,7 +97,7 @@ def loss_text(loss: OffsetLoss) -> str:
     if loss.reason is LossReason.RETENTION:
         return (
             f"{loss.source}: the next offset to read is {loss.committed}, but the broker's first is {loss.restart}: "
-            f"{loss.lost} records were deleted by retention before they were ingested"
+            f"up to {loss.lost} records were deleted by retention before they were ingested"
         )
     if loss.reason is LossReason.TRUNCATED:
         return (
@@ -214,10 +214,10 @@ def plan_transaction(
     )
     wait = _reason_to_wait(waiting.total, most, len(readable), has_to_commit, limits, now, last_began_at)
     if wait and stopped:
+        others = f"\nThe other partitions go on; now: {wait}." if readable else ""
         raise OffsetsLost(
-            f"pipeline {pipeline}: the broker does not hold what comes next for {len(stopped)} of "
-            f"{len(watermarks)} partitions, which are stopped. Nothing was written.\n{stop_text(pipeline, stopped)}\n"
-            f"The other partitions go on; now: {wait}."
+            f"pipeline {pipeline}: the broker does not hold what comes next for {sources_text(stopped)}. Nothing was "
+            f"written.\n{stop_text(pipeline, stopped)}{others}"
         )
     if wait:
         return Skip(wait)

@@ -11,6 +11,7 @@ from dagster import (
     AssetChecksDefinition,
     AssetCheckSeverity,
     DagsterInstance,
+    MetadataValue,
     asset_check,
 )
 
@@ -48,7 +49,7 @@ def report_offsets_check(pipeline: Pipeline, instance: DagsterInstance, stopped:
     record = instance.get_latest_asset_check_evaluation_record(key)
     known = record.evaluation if record else None
     names = sources_text(stopped)
-    if isinstance(known, AssetCheckEvaluation) and known.metadata["stopped"].value == names:
+    if isinstance(known, AssetCheckEvaluation) and known.metadata.get("stopped") == MetadataValue.text(names):
         return
     instance.report_runless_asset_event(
         AssetCheckEvaluation(
