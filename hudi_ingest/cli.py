@@ -7,7 +7,8 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,14 +17,16 @@ import typer
 from rich.console import Console
 
 from hudi_ingest.config import Pipeline
-from hudi_ingest.coordinator import observe, plan_now
+from hudi_ingest.coordinator import observe, plan_accepting, plan_now
 from hudi_ingest.display import files_text, plan_view, receipt_text, status_view, sweep_text
 from hudi_ingest.embedded.stack import StackSettings, bring_down, bring_up, stack_environment
-from hudi_ingest.exceptions import ConfigError, IngestError, NothingToDo
+from hudi_ingest.exceptions import ConfigError, IngestError, NothingToDo, PlanOutdated, TransactionInFlight
 from hudi_ingest.home import Home
 from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.ledger import Ledger
+from hudi_ingest.model import CommitReceipt, OffsetLoss, TopicPartition, TransactionPlan
 from hudi_ingest.pipeline_file import find_pipeline, load_pipeline, load_pipelines
+from hudi_ingest.planning import losses_text
 from hudi_ingest.status import PipelineStatus, pipeline_status
 
 app = typer.Typer(
@@ -34,6 +37,8 @@ app = typer.Typer(
 )
 _PIPED_WIDTH = 140
 """Columns for tables that go into a file or a pipe."""
+_IN_FLIGHT_SECONDS = 1.0
+"""How long to wait before asking again whether another transaction has ended."""
 _out = Console(width=None if sys.stdout.isatty() else _PIPED_WIDTH)
 _err = Console(stderr=True, soft_wrap=True, highlight=False)
 
@@ -131,10 +136,7 @@ def plan(pipeline: PipelineName, as_json: AsJson = False) -> None:
     except NothingToDo as error:
         _print_nothing_to_do(error, as_json)
         return
-    if as_json:
-        _print_json(planned.to_dict())
-    else:
-        _out.print(plan_view(planned))
+    _print_plan(planned, as_json)
 
 
 @app.command()
@@ -147,22 +149,43 @@ def run(pipeline: PipelineName, as_json: AsJson = False) -> None:
     except NothingToDo as error:
         _print_nothing_to_do(error, as_json)
         return
-    for warning in receipt.warnings:
-        _err.print(f"warning: {warning}", markup=False)
-    if as_json:
-        _print_json(
-            {
-                "transaction_id": receipt.plan.transaction_id,
-                "instant": receipt.instant,
-                "rows": receipt.rows,
-                "files": receipt.files,
-                "bytes": receipt.size_bytes,
-                "seconds": dict(receipt.seconds),
-                "slices": [each.to_dict() for each in receipt.reports],
-            }
-        )
-    else:
-        _say(receipt_text(receipt))
+    _print_receipt(receipt, as_json)
+
+
+@app.command("accept-loss")
+def accept_loss(
+    pipeline: PipelineName,
+    partition: Annotated[
+        list[str] | None, typer.Option(metavar="TOPIC:PARTITION", help="A stopped partition; may be repeated.")
+    ] = None,
+    topic: Annotated[
+        list[str] | None, typer.Option(help="A topic that was deleted and made again; may be repeated.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Give up what stopped partitions have lost, and go on at the broker's first offsets, in one transaction."""
+    from hudi_ingest.ingest import run_transaction
+
+    found = _pipeline(pipeline)
+    sources = [_topic_partition(each) for each in partition or ()]
+    if not sources and not topic:
+        raise typer.BadParameter("name at least one --partition TOPIC:PARTITION or --topic TOPIC")
+    deadline = time.monotonic() + found.transaction.timeout_seconds
+    while True:
+        planned = plan_accepting(found, sources, topic or ())
+        if dry_run:
+            _print_plan(planned, as_json)
+            return
+        try:
+            _print_receipt(run_transaction(found, plan=planned, report=_progress), as_json)
+            return
+        except (TransactionInFlight, PlanOutdated) as error:
+            # The partitions that go on have transactions of their own, which soon end.
+            if time.monotonic() > deadline:
+                raise
+            _progress(f"{error} Trying again")
+            time.sleep(_IN_FLIGHT_SECONDS)
 
 
 @app.command()
@@ -170,7 +193,7 @@ def status(
     pipeline: Annotated[str, typer.Argument(metavar="[PIPELINE]", help="All pipelines when left out.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show committed offsets, lag and the last transactions."""
+    """Show committed offsets, lag and the last transactions. Exits with 1 while a partition is stopped."""
     home = Home.from_environment()
     found = [_pipeline(pipeline)] if pipeline else list(load_pipelines(home.pipelines, _environment(home)))
     ledger = Ledger.open(home.ledger_url)
@@ -190,9 +213,10 @@ def status(
     else:
         for shown in statuses:
             _out.print(status_view(shown))
+            _say_losses(shown.pipeline, shown.stopped)
         for name, text in failed.items():
             _err.print(f"error: {name}: {text}", style="red", markup=False)
-    if failed:
+    if failed or any(each.stopped for each in statuses):
         raise typer.Exit(1)
 
 
@@ -283,6 +307,49 @@ def _print_nothing_to_do(error: NothingToDo, as_json: bool) -> None:
         _print_json({"skip": error.reason})
     else:
         _say(f"nothing to do: {error.reason}")
+
+
+def _print_plan(planned: TransactionPlan, as_json: bool) -> None:
+    if as_json:
+        _print_json(planned.to_dict())
+    else:
+        _out.print(plan_view(planned))
+        _say_losses(planned.pipeline, planned.stopped, planned.resets)
+
+
+def _print_receipt(receipt: CommitReceipt, as_json: bool) -> None:
+    for warning in receipt.warnings:
+        _err.print(f"warning: {warning}", markup=False)
+    if as_json:
+        _print_json(
+            {
+                "transaction_id": receipt.plan.transaction_id,
+                "instant": receipt.instant,
+                "rows": receipt.rows,
+                "files": receipt.files,
+                "bytes": receipt.size_bytes,
+                "seconds": dict(receipt.seconds),
+                "slices": [each.to_dict() for each in receipt.reports],
+                "resets": [each.to_dict() for each in receipt.plan.resets],
+                "stopped": [each.to_dict() for each in receipt.plan.stopped],
+            }
+        )
+    else:
+        _say(receipt_text(receipt))
+        _say_losses(receipt.plan.pipeline, receipt.plan.stopped, receipt.plan.resets)
+
+
+def _say_losses(pipeline: str, stopped: Sequence[OffsetLoss], resets: Sequence[OffsetLoss] = ()) -> None:
+    # Not wrapped: the commands in it are there to be copied.
+    for title, text in losses_text(pipeline, stopped, resets).items():
+        _out.print(f"{title}:\n{text}", style="red", markup=False, highlight=False, soft_wrap=True)
+
+
+def _topic_partition(text: str) -> TopicPartition:
+    topic, _, number = text.rpartition(":")
+    if not topic or not number.isdecimal():
+        raise typer.BadParameter(f"--partition wants TOPIC:PARTITION, like orders:3; found {text!r}")
+    return TopicPartition(topic, int(number))
 
 
 def _print_json(facts: Any) -> None:

@@ -180,6 +180,12 @@ class KafkaSource(_Model):
     """Where the pipeline's first transaction begins; after it the table's own offsets count. A partition that the map
     does not name, and one that appears later, begins at earliest."""
 
+    on_data_loss: Literal["fail", "skip_to_earliest"] = "fail"
+    """What happens to a partition whose committed offset the broker does not hold any more (retention passed it, the
+    topic was made again, its end is before it). `fail` stops that partition, or that topic, until somebody accepts the
+    loss with `hudi-ingest accept-loss`; the others go on. `skip_to_earliest` goes on at the broker's first offset, and
+    each such jump is in the plan and in the commit."""
+
     group_id: Annotated[str, StringConstraints(min_length=1)] | None = Field(
         default=None, json_schema_extra={"default": "hudi-ingest.<name>"}
     )

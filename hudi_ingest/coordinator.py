@@ -6,7 +6,7 @@ No JVM: committed offsets come from hudi-rs, watermarks from confluent-kafka.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
@@ -15,8 +15,8 @@ from hudi_ingest.exceptions import NothingToDo
 from hudi_ingest.hudi.timeline import CommittedState, Timeline
 from hudi_ingest.kafka import KafkaCluster
 from hudi_ingest.ledger import Ledger
-from hudi_ingest.model import TopicPartition, TransactionPlan, Watermarks
-from hudi_ingest.planning import Lag, Limits, Skip, lag, plan_transaction, slice_starts
+from hudi_ingest.model import LossReason, OffsetLoss, TopicPartition, TransactionPlan, Watermarks
+from hudi_ingest.planning import Lag, Limits, Skip, find_losses, lag, plan_transaction, slice_starts, stop_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,28 +26,41 @@ class Situation:
     committed: CommittedState
     watermarks: Mapping[TopicPartition, Watermarks]
     first: Mapping[TopicPartition, int]
+    topic_ids: Mapping[str, str]
+
+    @property
+    def losses(self) -> tuple[OffsetLoss, ...]:
+        """Committed offsets that the broker cannot honour. Raises KafkaUnreachable."""
+        return find_losses(self.committed.checkpoint, self.watermarks, self.topic_ids)
 
     @property
     def starts(self) -> dict[TopicPartition, int]:
-        """Where each partition continues. Raises OffsetsLost."""
-        return slice_starts(self.committed.checkpoint, self.watermarks, self.first)
+        """Where each partition continues, a stopped one if its loss were accepted. Raises KafkaUnreachable."""
+        return slice_starts(self.committed.checkpoint, self.watermarks, self.first, self.losses)
 
     @property
     def lag(self) -> Lag:
-        """Raises OffsetsLost."""
+        """Raises KafkaUnreachable."""
         return lag(self.starts, self.watermarks)
 
 
 def observe(pipeline: Pipeline) -> Situation:
-    """Raises KafkaUnreachable, KafkaRefused, TopicMissing, TableUnreachable."""
+    """Raises KafkaUnreachable, KafkaRefused, TopicMissing, TableUnreachable, and OffsetsLost for a table that lost its
+    checkpoint."""
     committed = Timeline(pipeline.table.base_path).committed(pipeline.checkpoint_key)
     cluster = KafkaCluster(pipeline.source)
-    watermarks = cluster.watermarks()
+    topics = cluster.topics()
+    watermarks = cluster.watermarks(each for found in topics.values() for each in found.partitions)
     known = committed.checkpoint.offsets if committed.checkpoint else {}
     new = {source: marks for source, marks in watermarks.items() if source not in known}
     # "latest" places only the partitions of a first start; one that appears later is new data from its first offset.
     first = {s: m.begin for s, m in new.items()} if known else (cluster.first_offsets(new) if new else {})
-    return Situation(committed, watermarks, first)
+    return Situation(committed, watermarks, first, {topic: found.topic_id for topic, found in topics.items()})
+
+
+def stopped_partitions(pipeline: Pipeline, situation: Situation) -> tuple[OffsetLoss, ...]:
+    """Losses that wait for a person. Raises KafkaUnreachable."""
+    return () if pipeline.source.on_data_loss == "skip_to_earliest" else situation.losses
 
 
 def tell_of_commit(pipeline: Pipeline, ledger: Ledger, transaction_id: str) -> bool:
@@ -66,15 +79,23 @@ def tell_of_commit(pipeline: Pipeline, ledger: Ledger, transaction_id: str) -> b
 
 
 def plan_next(
-    pipeline: Pipeline, situation: Situation, *, now: datetime | None = None, at_once: bool = False
+    pipeline: Pipeline,
+    situation: Situation,
+    *,
+    now: datetime | None = None,
+    at_once: bool = False,
+    accepts: Callable[[OffsetLoss], bool] = lambda loss: False,
 ) -> TransactionPlan | Skip:
-    """The next transaction, or why there is none. `at_once` ignores the interval and min_records. Raises OffsetsLost."""
+    """The next transaction, or why there is none. `at_once` ignores the interval and min_records; `accepts` says which
+    losses are accepted beside those that the pipeline's `on_data_loss` does. Raises OffsetsLost, KafkaUnreachable."""
     settings = pipeline.transaction
+    all_accepted = pipeline.source.on_data_loss == "skip_to_earliest"
     return plan_transaction(
         pipeline=pipeline.name,
         suffix=secrets.token_hex(3),
         checkpoint=situation.committed.checkpoint,
         watermarks=situation.watermarks,
+        topic_ids=situation.topic_ids,
         first=situation.first,
         limits=Limits(
             interval_seconds=settings.interval_seconds,
@@ -84,6 +105,7 @@ def plan_next(
         ),
         now=now or datetime.now(timezone.utc),
         last_began_at=None if at_once else situation.committed.last_began_at,
+        accepts=lambda loss: all_accepted or accepts(loss),
     )
 
 
@@ -95,4 +117,28 @@ def plan_now(pipeline: Pipeline) -> TransactionPlan:
     found = plan_next(pipeline, observe(pipeline), at_once=True)
     if isinstance(found, Skip):
         raise NothingToDo(pipeline.name, found.reason)
+    return found
+
+
+def plan_accepting(
+    pipeline: Pipeline, partitions: Sequence[TopicPartition], topics: Sequence[str] = ()
+) -> TransactionPlan:
+    """A transaction of what waits at this moment that gives up what these stopped partitions, and all stopped ones of
+    these topics, have lost.
+
+    Raises NothingToDo unless each of them is stopped; else what `plan_now` does.
+    """
+    situation = observe(pipeline)
+    losses = situation.losses
+    # Offsets of a topic that was made again mean nothing one by one.
+    single = {each.source for each in losses if each.reason is not LossReason.RECREATED}
+    wrong = [str(each) for each in partitions if each not in single]
+    wrong += [topic for topic in topics if topic not in {each.topic for each in losses}]
+    if wrong:
+        stopped = f"stopped are:\n{stop_text(pipeline.name, losses)}" if losses else "no partition is stopped"
+        raise NothingToDo(pipeline.name, f"nothing of {', '.join(wrong)} can be accepted so; {stopped}")
+    found = plan_next(
+        pipeline, situation, at_once=True, accepts=lambda loss: loss.source in partitions or loss.topic in topics
+    )
+    assert isinstance(found, TransactionPlan), "an accepted loss is always committed"
     return found

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from hudi_ingest.hudi.timeline import TableFile
 from hudi_ingest.ledger import TransactionRow
-from hudi_ingest.model import CommitReceipt, TransactionPlan
+from hudi_ingest.model import CommitReceipt, TopicPartition, TransactionPlan
 from hudi_ingest.status import PipelineStatus
 from hudi_ingest.sweep import SweepResult
 
@@ -21,9 +21,12 @@ def status_view(status: PipelineStatus) -> RenderableType:
     offsets.add_column("partition")
     for name in ("committed", "end", "lag"):
         offsets.add_column(name, justify="right")
+    stopped = {each.source for each in status.stopped}
     for each in status.partitions:
         committed = "-" if each.committed is None else f"{each.committed:,}"
-        offsets.add_row(f"{each.topic}:{each.partition}", committed, f"{each.end:,}", f"{each.lag:,}")
+        end = "-" if each.end is None else f"{each.end:,}"
+        style = "red" if TopicPartition(each.topic, each.partition) in stopped else None
+        offsets.add_row(f"{each.topic}:{each.partition}", committed, end, f"{each.lag:,}", style=style)
     offsets.add_row("all", "", "", f"{status.lag:,}", style="bold")
     return Group(offsets, transactions_view(status.transactions))
 

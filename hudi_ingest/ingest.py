@@ -20,6 +20,7 @@ from hudi_ingest.kafka import KafkaCluster
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.model import CommitReceipt, OpenTransaction, SliceReport, TransactionPlan
+from hudi_ingest.planning import losses_text
 from hudi_ingest.spark import current_session
 from hudi_ingest.storage import TableStorage
 from hudi_ingest.sweep import Sweep, SweepResult
@@ -89,6 +90,8 @@ def run_transaction(
     home = home or Home.from_environment()
     plan = plan or plan_now(pipeline)
     report(f"{plan.transaction_id}: {plan.count} offsets in {len(plan.slices)} slices; connecting to Spark")
+    for title, text in losses_text(plan.pipeline, plan.stopped, plan.resets).items():
+        _logger.warning("%s: %s:\n%s", plan.transaction_id, title, text)
     spark = current_session(home)
     ledger = Ledger.open(home.ledger_url)
     try:

@@ -7,8 +7,9 @@ import logging
 import math
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, wait
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from typing import Any
@@ -44,6 +45,14 @@ _CHECK = "Check source.bootstrap_servers and source.security, and that the broke
 _RECONNECT_MILLISECONDS = 1000
 
 
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as the broker describes it. `topic_id` is new whenever a topic is made, and "" where the broker has none."""
+
+    topic_id: str
+    partitions: tuple[TopicPartition, ...]
+
+
 class KafkaCluster:
     """One Kafka cluster as a pipeline's source names it. It connects when first asked; every call asks the broker and
     waits at most `request_timeout_seconds`. Raises KafkaUnreachable and KafkaRefused from every method."""
@@ -64,11 +73,15 @@ class KafkaCluster:
                 f"{_text(error)}. Check the files that source.security names."
             ) from error
 
-    def watermarks(self) -> dict[TopicPartition, Watermarks]:
-        """First offset and last stable offset of every partition of the source's topics. Raises TopicMissing."""
-        partitions = [
-            TopicPartition(topic, number) for topic in self._source.topics for number in self._partitions(topic)
-        ]
+    def topics(self) -> dict[str, Topic]:
+        """The source's topics. Raises TopicMissing."""
+        names = list(self._source.topics)
+        answers = self._admin.describe_topics(TopicCollection(names), request_timeout=self._seconds)
+        return {name: self._topic(name, answers[name]) for name in names}
+
+    def watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks]:
+        """First offset and last stable offset of each partition."""
+        partitions = list(partitions)
         begins = self._list_offsets(partitions, OffsetSpec.earliest())
         ends = self._list_offsets(partitions, OffsetSpec.latest())
         return {each: Watermarks(begins[each], max(begins[each], ends[each])) for each in partitions}
@@ -121,20 +134,25 @@ class KafkaCluster:
             [ConsumerGroupTopicPartitions(group, wanted)], request_timeout=self._seconds
         )
         found = self._result(answers[group], f"commit offsets of consumer group {group}")
-        return next((each for each in found.topic_partitions if each.error is not None), None)
+        # A partition that is stopped because it is gone has no lag to watch.
+        return next(
+            (each for each in found.topic_partitions if each.error and each.error.code() not in _NOT_A_TOPIC), None
+        )
 
-    def _partitions(self, topic: str) -> Sequence[int]:
-        answer = self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._seconds)[topic]
+    def _topic(self, name: str, answer: Future[Any]) -> Topic:
         try:
             found = self._wait(answer)
         except (KafkaException, TimeoutError) as error:
             if isinstance(error, TimeoutError) or error.args[0].code() not in _NOT_A_TOPIC:
-                raise self._failed(f"describe topic {topic}", error) from error
+                raise self._failed(f"describe topic {name}", error) from error
             raise TopicMissing(
-                f"topic {topic} is not on the broker at {self._source.bootstrap_servers}: {_text(error)}. "
+                f"topic {name} is not on the broker at {self._source.bootstrap_servers}: {_text(error)}. "
                 "Create it, or correct source.topics in the pipeline file."
             ) from error
-        return sorted(each.id for each in found.partitions)
+        # A broker without topic ids answers with the id zero.
+        has_id = found.topic_id.get_most_significant_bits() or found.topic_id.get_least_significant_bits()
+        partitions = tuple(sorted(TopicPartition(name, each.id) for each in found.partitions))
+        return Topic(str(found.topic_id) if has_id else "", partitions)
 
     def _list_offsets(self, partitions: Iterable[TopicPartition], spec: Any) -> dict[TopicPartition, int]:
         wanted = {KafkaTopicPartition(each.topic, each.partition): spec for each in partitions}

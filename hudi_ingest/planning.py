@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from hudi_ingest.exceptions import OffsetsLost
-from hudi_ingest.model import Checkpoint, Offsets, Slice, TopicPartition, TransactionPlan, Watermarks
+from hudi_ingest.exceptions import KafkaUnreachable, OffsetsLost
+from hudi_ingest.model import (
+    Checkpoint,
+    LossReason,
+    OffsetLoss,
+    Offsets,
+    Slice,
+    TopicPartition,
+    TopicVersion,
+    TransactionPlan,
+    Watermarks,
+)
 
 FIRST_GUESS_RECORD_BYTES = 1000
 """Mean record size that `max_bytes` reckons with before any transaction has measured one."""
@@ -41,40 +51,124 @@ class Lag:
         return sum(self.by_partition.values())
 
 
-def slice_starts(
-    checkpoint: Checkpoint | None, watermarks: Mapping[TopicPartition, Watermarks], first: Offsets
-) -> dict[TopicPartition, int]:
-    """Where each partition continues: its committed offset, else its configured first offset.
+def find_losses(
+    checkpoint: Checkpoint | None, watermarks: Mapping[TopicPartition, Watermarks], topic_ids: Mapping[str, str]
+) -> tuple[OffsetLoss, ...]:
+    """The committed offsets that the broker cannot honour; of a topic that was made again, all of them.
 
-    Raises OffsetsLost when a committed offset lies outside what the broker holds, which reading on would turn into a
-    silent loss (retention has passed it) or a silent repetition (the topic was made again).
+    Reading on from any of them would be a silent loss or a silent repetition. Topics that the broker was not asked for
+    are not looked at. Raises KafkaUnreachable when the broker's view of a topic is behind.
     """
+    if checkpoint is None:
+        return ()
+    topics = {each.topic for each in watermarks}
+    committed = {source: offset for source, offset in checkpoint.offsets.items() if source.topic in topics}
+    recreated = set()
+    for source, offset in sorted(committed.items()):
+        known = checkpoint.topics.get(source.topic, TopicVersion(""))
+        found_id = topic_ids.get(source.topic, "")
+        if known.topic_id and found_id:
+            if known.topic_id != found_id:
+                recreated.add(source.topic)
+            elif source not in watermarks:
+                raise KafkaUnreachable(
+                    f"{source}: the broker does not list this partition of the same topic (id {found_id}), and Kafka never "
+                    "takes a partition away: its metadata is behind. Nothing was written; ask again."
+                )
+        elif source not in watermarks or offset > watermarks[source].end:
+            # Without both ids this is all there is to tell a new topic by, so the other partitions count as its too.
+            recreated.add(source.topic)
+    losses = []
+    for source, offset in sorted(committed.items()):
+        marks = watermarks.get(source)
+        if source.topic in recreated or marks is None:
+            restart = marks.begin if marks else None
+            losses.append(OffsetLoss(source.topic, source.partition, offset, restart, None, LossReason.RECREATED))
+        elif offset < marks.begin:
+            lost = marks.begin - offset
+            losses.append(OffsetLoss(source.topic, source.partition, offset, marks.begin, lost, LossReason.RETENTION))
+        elif offset > marks.end:
+            losses.append(OffsetLoss(source.topic, source.partition, offset, marks.begin, None, LossReason.TRUNCATED))
+    return tuple(losses)
+
+
+def loss_text(loss: OffsetLoss) -> str:
+    """What happened to the committed offset."""
+    if loss.reason is LossReason.RETENTION:
+        return (
+            f"{loss.source}: the next offset to read is {loss.committed}, but the broker's first is {loss.restart}: "
+            f"up to {loss.lost} records were deleted by retention before they were ingested"
+        )
+    if loss.reason is LossReason.TRUNCATED:
+        return (
+            f"{loss.source}: the next offset to read is {loss.committed}, and the broker's end is before it: the broker lost "
+            "records that it had handed out, or was restored from an older copy"
+        )
+    gone = "" if loss.restart is not None else ", and the new topic has no such partition"
+    return (
+        f"{loss.source}: the topic was deleted and made again after offset {loss.committed} was committed{gone}; how many "
+        "records of the old topic were not ingested cannot be known"
+    )
+
+
+def stop_text(pipeline: str, stopped: Sequence[OffsetLoss]) -> str:
+    """What happened to each stopped partition, and the command that accepts it; a line for each."""
+    return "\n".join(f"  - {loss_text(each)}. {_remedy(pipeline, each)}" for each in stopped)
+
+
+def reset_text(resets: Sequence[OffsetLoss]) -> str:
+    """What each reset gives up and where it goes on; a line for each."""
+    return "\n".join(
+        f"  - {loss_text(each)}; given up: " + ("not read on" if each.restart is None else f"goes on at {each.restart}")
+        for each in resets
+    )
+
+
+def losses_text(pipeline: str, stopped: Sequence[OffsetLoss], resets: Sequence[OffsetLoss]) -> dict[str, str]:
+    """What people must see, by its title: "stopped", "given up". Empty when nothing is lost."""
+    texts = {"stopped": stop_text(pipeline, stopped), "given up": reset_text(resets)}
+    return {title: text for title, text in texts.items() if text}
+
+
+def sources_text(losses: Iterable[OffsetLoss]) -> str:
+    return " ".join(str(each.source) for each in losses)
+
+
+def _remedy(pipeline: str, loss: OffsetLoss) -> str:
+    command = f"hudi-ingest accept-loss {pipeline}"
+    if loss.reason is LossReason.RETENTION:
+        return f"`{command} --partition {loss.source}` gives them up and goes on at {loss.restart}."
+    if loss.reason is LossReason.TRUNCATED:
+        return (
+            f"`{command} --partition {loss.source}` reads the partition again from its first offset {loss.restart}; records "
+            "that are in the table come a second time, under other keys."
+        )
+    return f"`{command} --topic {loss.topic}` reads the new topic from its first offsets into the same table."
+
+
+def is_stopped(source: TopicPartition, stopped: Iterable[OffsetLoss]) -> bool:
+    """Whether the partition may not be read; a topic that was made again is stopped whole, new partitions included."""
+    return any(
+        each.source == source or (each.topic == source.topic and each.reason is LossReason.RECREATED)
+        for each in stopped
+    )
+
+
+def slice_starts(
+    checkpoint: Checkpoint | None,
+    watermarks: Mapping[TopicPartition, Watermarks],
+    first: Offsets,
+    losses: Iterable[OffsetLoss],
+) -> dict[TopicPartition, int]:
+    """Where each partition continues: its committed offset, else its configured first offset; behind a loss where it
+    would go on if the loss were accepted."""
+    starts = {
+        source: min(max(first.get(source, marks.begin), marks.begin), marks.end)
+        for source, marks in sorted(watermarks.items())
+    }
     committed = checkpoint.offsets if checkpoint else {}
-    starts = {}
-    for source, marks in sorted(watermarks.items()):
-        start = committed.get(source)
-        if start is None:
-            starts[source] = min(max(first.get(source, marks.begin), marks.begin), marks.end)
-        elif start < marks.begin:
-            raise OffsetsLost(
-                f"{source}: the next offset to read is {start}, but the broker's first is {marks.begin}: "
-                f"{marks.begin - start} records were deleted by retention before they were ingested. Nothing was "
-                "written. Restore the records, or make a table with a new name that starts at the broker's first offset."
-            )
-        elif start > marks.end:
-            raise OffsetsLost(
-                f"{source}: the next offset to read is {start}, but the broker's end is {marks.end}: the topic was "
-                "deleted and made again, or restored from an older copy. Nothing was written. Ingest the new topic "
-                "into a table with a new name."
-            )
-        else:
-            starts[source] = start
-    for source in sorted(committed.keys() - watermarks.keys()):
-        if any(source.topic == each.topic for each in watermarks):
-            raise OffsetsLost(
-                f"{source}: its committed offset is {committed[source]}, but the broker knows no such partition: the "
-                "topic was deleted and made again with fewer. Ingest the new topic into a table with a new name."
-            )
+    starts.update({source: committed[source] for source in starts.keys() & committed.keys()})
+    starts.update({each.source: each.restart for each in losses if each.restart is not None})
     return starts
 
 
@@ -88,35 +182,45 @@ def plan_transaction(
     suffix: str,
     checkpoint: Checkpoint | None,
     watermarks: Mapping[TopicPartition, Watermarks],
+    topic_ids: Mapping[str, str],
     first: Offsets,
     limits: Limits,
     now: datetime,
     last_began_at: datetime | None,
+    accepts: Callable[[OffsetLoss], bool] = lambda loss: False,
 ) -> TransactionPlan | Skip:
     """The next transaction, or why there is none.
 
     `suffix` makes the transaction's id unique among attempts at the same sequence. `first` holds the configured first
     offsets of partitions that were never committed. The interval counts from the begin of the last transaction, and a
-    transaction that would be full does not wait for it. Every partition gets a slice; an idle one's is empty, and all are when a first start at the topics' ends is pinned.
+    transaction that would be full does not wait for it. Every partition gets a slice, an idle one's is empty; all are
+    when a first start at the topics' ends is pinned. A partition whose committed offset the broker cannot honour is reset
+    when `accepts` says so (for all partitions of a topic that was made again, or for none), else it is stopped: the plan
+    names it and gives it no slice.
 
-    Raises OffsetsLost.
+    Raises OffsetsLost when a partition is stopped and there is nothing to do for the others now, and KafkaUnreachable.
     """
-    starts = slice_starts(checkpoint, watermarks, first)
-    waiting = lag(starts, watermarks)
+    losses = find_losses(checkpoint, watermarks, topic_ids)
+    resets = tuple(each for each in losses if accepts(each))
+    stopped = tuple(each for each in losses if not accepts(each))
+    readable = {source: marks for source, marks in watermarks.items() if not is_stopped(source, stopped)}
+    starts = slice_starts(checkpoint, readable, first, resets)
+    waiting = lag(starts, readable)
     most = backlog_limit(limits, checkpoint.record_bytes if checkpoint else 0)
-    # A first start at a topic's end must be committed, or each tick would find a later end and never read anything.
-    pins_the_start = checkpoint is None and any(starts[each] > marks.begin for each, marks in watermarks.items())
-    if waiting.total == 0 and not pins_the_start:
-        return Skip(f"all {len(watermarks)} partitions are read to their ends; no new records")
-    if last_began_at is not None and waiting.total < most:
-        due = last_began_at + timedelta(seconds=limits.interval_seconds)
-        if now < due:
-            return Skip(
-                f"{waiting.total:,} records wait; the next transaction is due in {(due - now).total_seconds():.0f} s "
-                f"(interval_seconds {limits.interval_seconds:g}) or at {most:,} records"
-            )
-    if waiting.total < limits.min_records and not pins_the_start:
-        return Skip(f"{waiting.total:,} records wait, fewer than min_records {limits.min_records:,}")
+    # A first start at a topic's end must be committed, or each tick would find a later end and never read anything. An
+    # accepted loss must be too, or nobody would see it before the next record.
+    has_to_commit = bool(resets) or (
+        checkpoint is None and any(starts[each] > marks.begin for each, marks in readable.items())
+    )
+    wait = _reason_to_wait(waiting.total, most, len(readable), has_to_commit, limits, now, last_began_at)
+    if wait and stopped:
+        others = f"\nThe other partitions go on; now: {wait}." if readable else ""
+        raise OffsetsLost(
+            f"pipeline {pipeline}: the broker does not hold what comes next for {sources_text(stopped)}. Nothing was "
+            f"written.\n{stop_text(pipeline, stopped)}{others}"
+        )
+    if wait:
+        return Skip(wait)
     shares = fair_shares(waiting.by_partition, most)
     sequence = checkpoint.sequence + 1 if checkpoint else 1
     return TransactionPlan(
@@ -125,9 +229,46 @@ def plan_transaction(
         sequence=sequence,
         slices=tuple(
             Slice(source.topic, source.partition, starts[source], starts[source] + shares[source])
-            for source in sorted(watermarks)
+            for source in sorted(readable)
         ),
+        topics={
+            topic: _version(topic, checkpoint, topic_ids, resets) for topic in sorted({each.topic for each in readable})
+        },
+        resets=resets,
+        stopped=stopped,
     )
+
+
+def _version(
+    topic: str, checkpoint: Checkpoint | None, topic_ids: Mapping[str, str], resets: Iterable[OffsetLoss]
+) -> TopicVersion:
+    known = checkpoint.topics.get(topic, TopicVersion("")) if checkpoint else TopicVersion("")
+    repeats = any(each.topic == topic and each.repeats for each in resets)
+    return TopicVersion(topic_ids.get(topic) or known.topic_id, known.generation + repeats)
+
+
+def _reason_to_wait(
+    waiting: int,
+    most: int,
+    partitions: int,
+    has_to_commit: bool,
+    limits: Limits,
+    now: datetime,
+    last_began_at: datetime | None,
+) -> str:
+    """Why no transaction begins now; "" when one does."""
+    if waiting == 0 and not has_to_commit:
+        return f"all {partitions} partitions are read to their ends; no new records"
+    if last_began_at is not None and waiting < most:
+        due = last_began_at + timedelta(seconds=limits.interval_seconds)
+        if now < due:
+            return (
+                f"{waiting:,} records wait; the next transaction is due in {(due - now).total_seconds():.0f} s "
+                f"(interval_seconds {limits.interval_seconds:g}) or at {most:,} records"
+            )
+    if waiting < limits.min_records and not has_to_commit:
+        return f"{waiting:,} records wait, fewer than min_records {limits.min_records:,}"
+    return ""
 
 
 def backlog_limit(limits: Limits, record_bytes: int) -> int:

@@ -6,20 +6,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from hudi_ingest.config import Pipeline
-from hudi_ingest.coordinator import Situation
+from hudi_ingest.coordinator import Situation, stopped_partitions
 from hudi_ingest.ledger import LedgerReader, TransactionRow
+from hudi_ingest.model import OffsetLoss
+from hudi_ingest.planning import stop_text
 
 HISTORY = 5
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
-    """One Kafka partition: next offset to read (None before the first commit), broker's end, and what waits."""
+    """One Kafka partition: next offset to read (None before the first commit), broker's end (None when the broker has no
+    such partition any more), and what waits."""
 
     topic: str
     partition: int
     committed: int | None
-    end: int
+    end: int | None
     lag: int
 
 
@@ -32,6 +35,8 @@ class PipelineStatus:
     sequence: int
     partitions: tuple[PartitionStatus, ...]
     transactions: tuple[TransactionRow, ...]
+    stopped: tuple[OffsetLoss, ...] = ()
+    """Committed offsets that the broker does not hold, and that nobody has accepted."""
 
     @property
     def lag(self) -> int:
@@ -53,6 +58,7 @@ class PipelineStatus:
                 }
                 for each in self.partitions
             ],
+            "stopped": [{**each.to_dict(), "text": stop_text(self.pipeline, [each])} for each in self.stopped],
             "transactions": [transaction_dict(each) for each in self.transactions],
         }
 
@@ -70,11 +76,13 @@ def transaction_dict(row: TransactionRow) -> dict[str, Any]:
         "bytes": row.size_bytes,
         "owner": str(row.owner),
         "reason": row.reason,
+        "resets": [each.to_dict() for each in row.resets],
     }
 
 
 def pipeline_status(pipeline: Pipeline, situation: Situation, ledger: LedgerReader) -> PipelineStatus:
-    """Raises OffsetsLost."""
+    """Raises KafkaUnreachable, LedgerUnreachable."""
+    stopped = stopped_partitions(pipeline, situation)
     checkpoint = situation.committed.checkpoint
     lag = situation.lag.by_partition
     return PipelineStatus(
@@ -86,10 +94,11 @@ def pipeline_status(pipeline: Pipeline, situation: Situation, ledger: LedgerRead
                 topic=source.topic,
                 partition=source.partition,
                 committed=checkpoint.offsets.get(source) if checkpoint else None,
-                end=marks.end,
-                lag=lag[source],
+                end=situation.watermarks[source].end if source in situation.watermarks else None,
+                lag=lag.get(source, 0),
             )
-            for source, marks in sorted(situation.watermarks.items())
+            for source in sorted(situation.watermarks.keys() | {each.source for each in stopped})
         ),
         transactions=ledger.history(pipeline.name, HISTORY),
+        stopped=stopped,
     )

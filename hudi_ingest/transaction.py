@@ -11,7 +11,7 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
@@ -40,17 +40,20 @@ from hudi_ingest.model import (
     BaseFile,
     Checkpoint,
     CommitReceipt,
+    OffsetLoss,
     Offsets,
     OpenInstant,
     OpenTransaction,
     Slice,
     SliceReport,
     TopicPartition,
+    TopicVersion,
     TransactionPlan,
     TransactionState,
     mean_record_bytes,
     next_checkpoint,
 )
+from hudi_ingest.planning import is_stopped
 from hudi_ingest.schema import TableSchema, schema_differences
 
 _logger = logging.getLogger(__name__)
@@ -223,11 +226,12 @@ class TransactionProtocol:
     def _publish(self, transaction: OpenTransaction, reports: Sequence[SliceReport], committed: CommittedState) -> None:
         plan = transaction.plan
         checkpoint = next_checkpoint(committed.checkpoint, plan, mean_record_bytes(reports))
+        require_sums(committed.checkpoint, checkpoint, plan, reports)
         try:
             self.instants.commit(
                 transaction.instant,
                 [file for report in reports for file in report.files],
-                commit_metadata(self.pipeline, checkpoint, reports),
+                commit_metadata(self.pipeline, checkpoint, reports, plan.resets),
                 committed.checkpoint_text,
                 Epoch(transaction.epoch, plan.transaction_id),
             )
@@ -394,19 +398,45 @@ def is_over(row: TransactionRow, run_is_finished: Callable[[str], bool | None]) 
 
 
 def require_current(plan: TransactionPlan, checkpoint: Checkpoint | None) -> None:
-    """Raises PlanOutdated unless the plan starts exactly where the table's checkpoint ends."""
+    """Raises PlanOutdated unless the plan starts exactly where the table's checkpoint ends, or at an explicit reset."""
     sequence = checkpoint.sequence if checkpoint else 0
-    moved = [
-        f"{each.source} starts at {each.start}, committed is {checkpoint.offsets[each.source]}"
-        for each in plan.slices
-        if checkpoint and checkpoint.offsets.get(each.source, each.start) != each.start
-    ]
+    moved = [*_jumps(plan, checkpoint)]
     if plan.sequence != sequence + 1 or moved:
         raise PlanOutdated(
             f"plan {plan.transaction_id} is not current any more: it is number {plan.sequence}, and the table's last "
             f"committed transaction is number {sequence}{'; ' + '; '.join(moved) if moved else ''}. Nothing was written. "
             "Plan again; the sensor does so by itself."
         )
+
+
+def _jumps(plan: TransactionPlan, checkpoint: Checkpoint | None) -> Iterator[str]:
+    """Where the plan does not follow from the checkpoint."""
+    committed = checkpoint.offsets if checkpoint else {}
+    versions = checkpoint.topics if checkpoint else {}
+    starts = {each.source: each.start for each in plan.slices}
+    reset = {each.source for each in plan.resets}
+    for each in plan.resets:
+        if (each.committed, each.restart) != (committed.get(each.source), starts.get(each.source)):
+            yield (
+                f"{each.source} is reset from {each.committed} to {each.restart}, committed is "
+                f"{committed.get(each.source)} and its slice starts at {starts.get(each.source)}"
+            )
+    for source, start in starts.items():
+        if source not in reset and committed.get(source, start) != start:
+            yield f"{source} starts at {start}, committed is {committed[source]}"
+        if is_stopped(source, plan.stopped):
+            yield f"{source} is stopped and has a slice"
+    for topic in sorted({each.topic for each in plan.slices} | plan.topics.keys()):
+        known, found = versions.get(topic, TopicVersion("")), plan.topics.get(topic)
+        again = {each.source for each in plan.resets if each.topic == topic and each.repeats}
+        if found is None:
+            yield f"it does not say which topic {topic} is"
+        elif known.topic_id not in ("", found.topic_id) and again != {
+            each for each in committed if each.topic == topic
+        }:
+            yield f"topic {topic} has id {found.topic_id}, committed is {known.topic_id}, and not all of it is reset"
+        elif found.generation != known.generation + bool(again):
+            yield f"topic {topic} has generation {found.generation}, committed is {known.generation}"
 
 
 def require_time(transaction: OpenTransaction) -> None:
@@ -459,7 +489,38 @@ def require_own_table(pipeline: Pipeline, properties: dict[str, str]) -> None:
         )
 
 
-def commit_metadata(pipeline: Pipeline, checkpoint: Checkpoint, reports: Sequence[SliceReport]) -> dict[str, str]:
+def require_sums(
+    before: Checkpoint | None, after: Checkpoint, plan: TransactionPlan, reports: Sequence[SliceReport]
+) -> None:
+    """Raises WriteIncomplete unless each partition's next offset is its last one, or its reset, plus what is accounted."""
+    committed = before.offsets if before else {}
+    starts: dict[TopicPartition, int | None] = {each.source: each.start for each in plan.slices}
+    starts |= committed
+    starts |= {each.source: each.restart for each in plan.resets}
+    counts = {each.slice.source: each.rows + each.skipped + each.gaps for each in reports}
+    wrong = [
+        f"{source}: from {committed.get(source)} (start {start}) by {counts.get(source, 0)} to {after.offsets.get(source)}"
+        for source, start in sorted(starts.items())
+        if after.offsets.get(source) != (None if start is None else start + counts.get(source, 0))
+    ]
+    wrong += [f"{source}: appears without a slice" for source in sorted(after.offsets.keys() - starts.keys())]
+    wrong += [
+        f"{each.source}: {each.lost} offsets are given up between {each.committed} and {each.restart}"
+        for each in plan.resets
+        if each.lost is not None and (each.restart is None or each.committed + each.lost != each.restart)
+    ]
+    if wrong:
+        raise WriteIncomplete(
+            f"transaction {plan.transaction_id}: the offsets do not add up: {'; '.join(wrong)}. Nothing was published."
+        )
+
+
+def commit_metadata(
+    pipeline: Pipeline,
+    checkpoint: Checkpoint,
+    reports: Sequence[SliceReport],
+    resets: Sequence[OffsetLoss] = (),
+) -> dict[str, str]:
     """The commit's extra metadata: the checkpoint, this transaction's accounting, and Hudi Streamer's checkpoint for a
     pipeline of one topic (`topic,0:123,1:456`, next offsets), so that users can move to Hudi Streamer and back."""
     accounting = {
@@ -479,6 +540,7 @@ def commit_metadata(pipeline: Pipeline, checkpoint: Checkpoint, reports: Sequenc
             }
             for each in sorted(reports, key=lambda report: report.slice)
         ],
+        "resets": [each.to_dict() for each in resets],
     }
     metadata = {
         pipeline.checkpoint_key: checkpoint.to_json(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from functools import partial
 
@@ -12,11 +12,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from hudi_ingest.config import Pipeline
-from hudi_ingest.exceptions import BadRecord, DeadlineExceeded, EngineLost, Fenced, WriteIncomplete
+from hudi_ingest.exceptions import BadRecord, DeadlineExceeded, EngineLost, Fenced, OffsetsLost, WriteIncomplete
 from hudi_ingest.hudi.base_file import BaseFileLayout, heartbeat_path
 from hudi_ingest.hudi.epoch import Epoch
-from hudi_ingest.kafka import spark_options, told_by_spark
-from hudi_ingest.model import OpenTransaction, Slice, SliceReport, TopicPartition
+from hudi_ingest.kafka import KafkaCluster, spark_options, told_by_spark
+from hudi_ingest.model import OpenTransaction, Slice, SliceReport, TopicPartition, TransactionPlan
 from hudi_ingest.schema import TableSchema
 from hudi_ingest.spark import answers, job_group
 from hudi_ingest.storage import TableStorage
@@ -57,6 +57,7 @@ def write_slices(
                 rows_per_file=pipeline.table.rows_per_file,
                 target_file_bytes=pipeline.table.target_file_bytes,
                 compression=pipeline.table.compression,
+                generations={topic: each.generation for topic, each in transaction.plan.topics.items()},
             ),
             format=pipeline.source.format,
             record_schema=schema.record,
@@ -64,9 +65,23 @@ def write_slices(
             attempts=dict(attempts),
         )
         found = _run(spark, pipeline, transaction, busy, task, record_bytes)
+        require_same_topics(pipeline, transaction.plan, {each.topic for each in busy})
     _refuse_bad_records(pipeline, found)
     seconds = time.monotonic() - began
     return tuple(slice_report(each, attempts[each.source], found, seconds) for each in slices)
+
+
+def require_same_topics(pipeline: Pipeline, plan: TransactionPlan, topics: Iterable[str]) -> None:
+    """Raises OffsetsLost when a topic was made again since the plan: an id that is there before and after the reading was
+    there all the time, because ids never come again."""
+    now = KafkaCluster(pipeline.source).topics()
+    for topic in sorted(topics):
+        planned, found = plan.topics[topic].topic_id, now[topic].topic_id
+        if planned and found and planned != found:
+            raise OffsetsLost(
+                f"topic {topic} was deleted and made again while transaction {plan.transaction_id} read it (id {planned}, now "
+                f"{found}), so what was read is of either. Nothing of it is visible; the next plan says what is lost."
+            )
 
 
 def slice_report(each: Slice, attempt: int, found: Sequence[TaskReport], seconds: float) -> SliceReport:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -45,6 +45,8 @@ class BaseFileLayout:
     rows_per_file: int
     target_file_bytes: int
     compression: str
+    generations: Mapping[str, int] = field(default_factory=dict)
+    """Of each topic whose offsets have come again; see TopicVersion."""
 
 
 def heartbeat_path(instant: str) -> str:
@@ -92,6 +94,8 @@ class BaseFileWriter:
         self._topic = topic
         self._partition = partition
         self._write_token = write_token
+        generation = layout.generations.get(topic, 0)
+        self._generation = [f"g{generation}"] if generation else []
         self._partitions: dict[str, _TablePartition] = {}
         self._buffered = 0
         self._made: list[str] = []
@@ -204,7 +208,7 @@ class BaseFileWriter:
     def _with_meta_columns(self, rows: pa.Table, path: str, file: _OpenFile) -> pa.Table:
         count = rows.num_rows
         offsets = rows["_kafka_offset"].cast(pa.string())
-        key = pc.binary_join_element_wise(f"{self._topic}-{self._partition}", offsets, "-")
+        key = pc.binary_join_element_wise(f"{self._topic}-{self._partition}", offsets, *self._generation, "-")
         meta = [
             pa.repeat(self._layout.instant, count),
             key,

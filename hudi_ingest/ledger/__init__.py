@@ -449,6 +449,7 @@ def _insert(
             owner=str(owner),
             began_at=_now(),
             deadline=deadline,
+            resets=[each.to_dict() for each in plan.resets] or None,
         )
     )
     if plan.slices:

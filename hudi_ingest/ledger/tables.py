@@ -14,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from hudi_ingest.ledger.owner import Owner
-from hudi_ingest.model import Slice, SliceReport, TopicPartition, TransactionState
+from hudi_ingest.model import OffsetLoss, Slice, SliceReport, TopicPartition, TransactionState
 
 REVISION_TABLE = "ingest_ledger_revision"
 """Where alembic keeps the ledger's revision."""
@@ -75,6 +75,7 @@ TRANSACTIONS = sa.Table(
     sa.Column("files", sa.BigInteger, comment="How many base files did it publish? NULL unless committed."),
     sa.Column("size_bytes", sa.BigInteger, comment="How large are these files? NULL unless committed."),
     sa.Column("reason", sa.Text, comment="Why was it aborted? NULL unless aborted."),
+    sa.Column("resets", sa.JSON(none_as_null=True), comment="Which offsets does it give up, and why? NULL if none."),
     sa.UniqueConstraint("base_path", "epoch"),
     sa.CheckConstraint("state IN ('open', 'committed', 'aborted')", name="state_known"),
     sa.CheckConstraint("(state = 'open') = (ended_at IS NULL)", name="ended_unless_open"),
@@ -152,6 +153,7 @@ class TransactionRow:
     files: int | None
     size_bytes: int | None
     reason: str | None
+    resets: tuple[OffsetLoss, ...] = ()
 
     @classmethod
     def from_mapping(cls, found: sa.RowMapping) -> TransactionRow:
@@ -159,6 +161,7 @@ class TransactionRow:
         values["table"] = values.pop("base_path")
         values["state"] = TransactionState(values["state"])
         values["owner"] = Owner.parse(values["owner"])
+        values["resets"] = tuple(OffsetLoss.from_dict(each) for each in values["resets"] or ())
         return cls(**values)
 
 

@@ -8,8 +8,9 @@ from dagster import Config
 from pydantic import Field
 
 from hudi_ingest.config import Pipeline
-from hudi_ingest.model import Slice, TransactionPlan
+from hudi_ingest.model import TransactionPlan
 from hudi_ingest.orchestration import tags
+from hudi_ingest.planning import sources_text
 
 BEGIN = "begin"
 
@@ -23,33 +24,54 @@ class SliceConfig(Config):
     end: int = Field(description="Offset to stop before")
 
 
+class TopicConfig(Config):
+    """Which topic of its name the offsets count in."""
+
+    topic_id: str = Field(description="The broker's id of the topic; empty where it has none")
+    generation: int = Field(description="How often offsets of this topic have begun again")
+
+
+class LossConfig(Config):
+    """A committed offset that the broker does not hold any more."""
+
+    topic: str = Field(description="Kafka topic")
+    partition: int = Field(description="Kafka partition")
+    committed: int = Field(description="The table's committed offset")
+    restart: int | None = Field(description="The broker's first offset; none when the partition is gone")
+    lost: int | None = Field(description="Offsets that are given up, if known")
+    reason: str = Field(description="retention, recreated or truncated")
+
+
 class BeginConfig(Config):
     """The transaction to run. Leave all of it out to plan one now, from the committed offsets to the topic's ends."""
 
     transaction_id: str = Field(default="", description="Name of the transaction; empty: plan now")
     sequence: int = Field(default=0, description="Number of the transaction: the table's last one plus 1")
     slices: list[SliceConfig] = Field(default=[], description="Offset ranges, one for each Kafka partition")
+    topics: dict[str, TopicConfig] = Field(default={}, description="The topics that the offsets count in")
+    resets: list[LossConfig] = Field(default=[], description="Losses that are accepted: slices start at `restart`")
+    stopped: list[LossConfig] = Field(default=[], description="Losses that stop their partition: it has no slice")
 
     def plan(self, pipeline: str) -> TransactionPlan | None:
         """The plan that the config holds, or None when it holds none."""
         if not self.transaction_id:
             return None
-        slices = tuple(Slice(each.topic, each.partition, each.start, each.end) for each in self.slices)
-        return TransactionPlan(pipeline, self.transaction_id, self.sequence, slices)
+        return TransactionPlan.from_dict({"pipeline": pipeline, **self.model_dump()})
 
 
 def run_config(pipeline: Pipeline, plan: TransactionPlan) -> dict[str, Any]:
     """Run config of the pipeline's job for exactly this plan."""
-    shown = plan.to_dict()
-    begin = {key: shown[key] for key in ("transaction_id", "sequence", "slices")}
+    begin = {key: value for key, value in plan.to_dict().items() if key != "pipeline"}
     return {"ops": {pipeline.name: {"ops": {BEGIN: {"config": begin}}}}}
 
 
 def run_tags(pipeline: Pipeline, plan: TransactionPlan) -> dict[str, str]:
     """Tags by which a run of this plan is found: by people in the UI, and by the sensor."""
+    losses = {tags.STOPPED: plan.stopped, tags.RESET: plan.resets}
     return {
         tags.PIPELINE: pipeline.name,
         tags.TABLE: pipeline.table.base_path,
         tags.TRANSACTION: plan.transaction_id,
         tags.SEQUENCE: str(plan.sequence),
+        **{tag: sources_text(found) for tag, found in losses.items() if found},
     }

@@ -19,12 +19,13 @@ from dagster import (
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from hudi_ingest.config import Pipeline
-from hudi_ingest.coordinator import observe, plan_next, tell_of_commit
+from hudi_ingest.coordinator import observe, plan_next, stopped_partitions, tell_of_commit
 from hudi_ingest.exceptions import KafkaUnreachable, LedgerUnreachable, TableUnreachable
 from hudi_ingest.faults import reach
 from hudi_ingest.home import Home
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.offsets_check import report_offsets_check
 from hudi_ingest.orchestration.run_config import run_config, run_tags
 from hudi_ingest.orchestration.table_asset import run_is_finished, table_key
 from hudi_ingest.planning import Skip
@@ -51,7 +52,11 @@ def coordinator_sensor(pipeline: Pipeline, job: JobDefinition | UnresolvedAssetJ
         description=f"Begins a transaction of {pipeline.name} at most every {pipeline.transaction.interval_seconds:g} s.",
     )
     def coordinator(context: SensorEvaluationContext) -> RunRequest | SkipReason:
-        return tick(pipeline, context.instance, datetime.now(timezone.utc))
+        found = tick(pipeline, context.instance, datetime.now(timezone.utc))
+        for tag in (tags.STOPPED, tags.RESET):
+            if isinstance(found, RunRequest) and tag in found.tags:
+                context.log.warning(f"{tag}: {found.tags[tag]}; the run's begin op says why")
+        return found
 
     return coordinator
 
@@ -72,7 +77,9 @@ def tick(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> RunReq
         held = _held_elsewhere(pipeline, instance)
         if held is not None:
             return SkipReason(held)
-        plan = plan_next(pipeline, observe(pipeline), now=now)
+        situation = observe(pipeline)
+        report_offsets_check(pipeline, instance, stopped_partitions(pipeline, situation))
+        plan = plan_next(pipeline, situation, now=now)
     except (KafkaUnreachable, LedgerUnreachable, TableUnreachable) as error:
         return SkipReason(str(error))
     if isinstance(plan, Skip):

@@ -45,7 +45,7 @@ from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.failures import as_dagster_failures
 from hudi_ingest.orchestration.resources import EngineSparkResource, LedgerResource
 from hudi_ingest.orchestration.run_config import BEGIN, BeginConfig, run_tags
-from hudi_ingest.planning import group_slices
+from hudi_ingest.planning import group_slices, losses_text
 from hudi_ingest.schema import ddl_type
 from hudi_ingest.transaction import TransactionProtocol
 
@@ -161,6 +161,8 @@ def _begin_op(pipeline: Pipeline) -> OpDefinition:
             begun = {tags.INSTANT: transaction.instant, tags.TRANSACTION: plan.transaction_id}
             context.instance.add_run_tags(context.run_id, begun)
             context.log.info(f"{plan.transaction_id}: instant {transaction.instant} is open for {plan.count} offsets")
+            for title, text in losses_text(pipeline.name, plan.stopped, plan.resets).items():
+                context.log.warning(f"{title}:\n{text}")
         yield Output(transaction.to_dict(), "transaction", metadata={"instant": transaction.instant})
         groups = group_slices(plan.slices, pipeline.transaction.max_tasks)
         for name, group in zip(mapping_keys(groups), groups, strict=True):
@@ -244,13 +246,15 @@ def _lag_now(context: OpExecutionContext, pipeline: Pipeline) -> dict[str, int]:
 
 def materialization(receipt: CommitReceipt, lag: dict[str, int]) -> dict[str, Any]:
     """What the asset shows of one commit. `lag`: offsets that wait now, per `topic:partition`."""
+    plan = receipt.plan
     return {
         "instant": receipt.instant,
-        "transaction": receipt.plan.transaction_id,
+        "transaction": plan.transaction_id,
         "rows": receipt.rows,
         "skipped": sum(each.skipped for each in receipt.reports),
         "files": receipt.files,
         "bytes": receipt.size_bytes,
+        **losses_text(plan.pipeline, plan.stopped, plan.resets),
         **({"lag": sum(lag.values())} if lag else {}),
         **{f"seconds/{phase}": MetadataValue.float(value) for phase, value in receipt.seconds.items()},
         "partitions": metadata_table(

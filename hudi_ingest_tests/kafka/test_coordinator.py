@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -124,4 +125,4 @@ def test_p6_a_committed_offset_that_the_broker_lost_fails_the_tick_loudly(ground
     situation = observe(pipeline)
     ahead = CommittedState(True, Checkpoint(4, "t", {TopicPartition(ground.name, 0): 50}))
     with pytest.raises(OffsetsLost, match=f"{ground.name}:0"):
-        plan_next(pipeline, type(situation)(ahead, situation.watermarks, situation.first), at_once=True)
+        plan_next(pipeline, replace(situation, committed=ahead), at_once=True)

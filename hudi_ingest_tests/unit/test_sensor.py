@@ -14,7 +14,7 @@ from hudi_ingest.config import Pipeline
 from hudi_ingest.embedded.processes import free_port
 from hudi_ingest.home import LEDGER_VARIABLE, Home
 from hudi_ingest.ledger import Ledger, Owner
-from hudi_ingest.model import Slice, TransactionPlan
+from hudi_ingest.model import LossReason, OffsetLoss, Slice, TopicVersion, TransactionPlan
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.run_config import BeginConfig, run_config
 from hudi_ingest.orchestration.sensor import LONGEST_BACKOFF_SECONDS, backoff_seconds, tick
@@ -79,7 +79,15 @@ def test_backoff_grows_and_is_bounded() -> None:
 
 
 def test_x1_the_run_config_shows_the_whole_plan_and_gives_it_back(pipeline: Pipeline) -> None:
-    plan = TransactionPlan("orders", "orders-000003-ab", 3, (Slice("orders", 0, 5, 9), Slice("orders", 1, 2, 2)))
+    plan = TransactionPlan(
+        "orders",
+        "orders-000003-ab",
+        3,
+        (Slice("orders", 0, 5, 9), Slice("orders", 1, 2, 2)),
+        {"orders": TopicVersion("id", 1)},
+        (OffsetLoss("orders", 0, 3, 5, 2, LossReason.RETENTION),),
+        (OffsetLoss("orders", 2, 8, None, None, LossReason.RECREATED),),
+    )
     shown = run_config(pipeline, plan)["ops"]["orders"]["ops"]["begin"]["config"]
     assert shown["slices"][0] == {"topic": "orders", "partition": 0, "start": 5, "end": 9}
     assert BeginConfig(**shown).plan("orders") == plan
