@@ -129,6 +129,8 @@ class TransactionProtocol:
                 # Whoever still works for an older transaction is fenced from here on.
                 self.epoch.advance(number, plan.transaction_id)
                 reach("epoch_advanced")
+                # Not before: a commit that passed its guard in the old epoch has a beating heart by now.
+                self.instants.roll_back_expired()
                 instant = self.instants.begin(plan)
                 self.ledger.record_instant(plan.transaction_id, instant)
                 reach("instant_recorded")
@@ -372,7 +374,6 @@ class TransactionProtocol:
         wanted = table_properties(self.pipeline)
         if any(properties.get(key) != value for key, value in wanted.items()):
             self.instants.update_properties(wanted)
-        self.instants.roll_back_expired()
 
 
 def shape_of(pipeline: Pipeline) -> str:

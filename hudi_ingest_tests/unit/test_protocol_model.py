@@ -418,7 +418,7 @@ class ProtocolModel(RuleBasedStateMachine):
         committed = self.timeline.committed(self.ground.pipeline.checkpoint_key)
         if "group is the truth" in self.flaws and committed.checkpoint is not None:
             committed = replace(committed, checkpoint=replace(committed.checkpoint, offsets=self.world.group))
-        situation = Situation(committed, watermarks(self.world), {})
+        situation = Situation(committed, watermarks(self.world), {}, {})
         found = plan_next(self.ground.pipeline, situation, now=self.world.now, at_once=True)
         return found if isinstance(found, TransactionPlan) else None
 
