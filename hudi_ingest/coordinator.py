@@ -40,7 +40,7 @@ class Situation:
 
 def observe(pipeline: Pipeline) -> Situation:
     """Raises KafkaUnreachable, KafkaRefused, TopicMissing, TableUnreachable."""
-    committed = Timeline(pipeline.table.base_path).committed(pipeline.checkpoint_key)
+    committed = Timeline(pipeline.table.base_path).committed(pipeline.checkpoint_key, pipeline.transaction_key)
     cluster = KafkaCluster(pipeline.source)
     watermarks = cluster.watermarks()
     known = committed.checkpoint.offsets if committed.checkpoint else {}
@@ -59,7 +59,7 @@ def tell_of_commit(pipeline: Pipeline, ledger: Ledger, transaction_id: str) -> b
     instant = timeline.instant_of(pipeline.transaction_key, transaction_id)
     if instant is None:
         return False
-    checkpoint = timeline.committed(pipeline.checkpoint_key).checkpoint
+    checkpoint = timeline.committed(pipeline.checkpoint_key, pipeline.transaction_key).checkpoint
     if checkpoint is not None:
         KafkaCluster(pipeline.source).commit_group_offsets(pipeline.group_id, checkpoint.offsets)
     return ledger.mark_committed_as_found(transaction_id, instant)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from hudi_ingest.config import Pipeline
-from hudi_ingest.exceptions import Fenced
+from hudi_ingest.coordinator import observe
+from hudi_ingest.exceptions import Fenced, NothingToDo, OffsetsLost, PlanOutdated
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.model import TransactionState
 from hudi_ingest.spark import current_session
@@ -74,12 +76,12 @@ def delete_and_update(ground: Ground, spark: SparkSession) -> None:
     spark.sql(f"update {table} set id = 'changed' where n = 20")
 
 
-def append(ground: Ground, spark: SparkSession) -> None:
+def append(ground: Ground, spark: SparkSession, options: Mapping[str, int] | None = None) -> None:
     rows = spark.read.format("hudi").load(ground.base_path).where("n = 20")
     kept = [name for name in rows.columns if not name.startswith("_hoodie")]
     rows.selectExpr(*[f"{'-1L as n' if name == 'n' else name}" for name in kept]).write.format("hudi").option(
         "hoodie.table.name", ground.name
-    ).mode("append").save(ground.base_path)
+    ).options(**(options or {})).mode("append").save(ground.base_path)
 
 
 def clean(ground: Ground, spark: SparkSession) -> None:
@@ -193,3 +195,88 @@ def traces(ground: Ground, instant: str) -> list[Path]:
     return sorted(
         path for path in Path(ground.base_path).rglob("*") if instant in str(path.relative_to(ground.base_path))
     )
+
+
+def test_p7_r6_offsets_outlive_our_own_commits(ground: Ground, pipeline: Pipeline, spark: SparkSession) -> None:
+    """Rivals' wound: another writer's commits hide the offsets, or archival removes the last commit that had them."""
+    ground.send_rows(0, 30)
+    own = ground.run(pipeline).instant
+    small = {"hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3, "hoodie.clean.commits.retained": 1}
+    timeline = Path(ground.base_path) / ".hoodie" / "timeline"
+    appended = 0
+    while list(timeline.glob(f"{own}*")):
+        assert appended < 20
+        append(ground, spark, {**small, "hoodie.metadata.compact.max.delta.commits": 1})
+        appended += 1
+    situation = observe(pipeline)
+    assert situation.committed.checkpoint is not None
+    assert (situation.committed.checkpoint.sequence, situation.lag.total) == (1, 0)
+    with pytest.raises(NothingToDo):
+        ground.run(pipeline)
+    ground.send_rows(0, 5, 30)
+    assert ground.run(pipeline).rows == 5
+    assert contents(ground, spark) == sorted([*produced(ground), *[(-1, "0-20")] * appended])
+
+
+def test_p2_p7_a_restored_table_reads_the_removed_ranges_again(
+    ground: Ground, pipeline: Pipeline, spark: SparkSession
+) -> None:
+    ground.send_rows(0, 10)
+    first = ground.run(pipeline)
+    table = table_of(ground, spark)
+    spark.sql(f"call create_savepoint(table => '{table}', commit_time => '{first.instant}')")
+    for start in (10, 20):
+        ground.send_rows(0, 10, start)
+        ground.run(pipeline)
+    spark.sql(f"delete from {table} where n < 5")
+    spark.sql(f"call rollback_to_savepoint(table => '{table}', instant_time => '{first.instant}')")
+    assert observe(pipeline).committed.checkpoint == first.checkpoint
+    assert [(each.start, each.end) for each in ground.run(pipeline).plan.slices] == [(10, 30), (0, 0)]
+    assert contents(ground, spark) == produced(ground)
+
+
+def test_p2_p7_our_last_commit_rolled_back_by_another_is_read_again(
+    ground: Ground, pipeline: Pipeline, spark: SparkSession
+) -> None:
+    """Also while a transaction of ours is open, which then must not commit: it starts behind the hole."""
+    ground.send_rows(0, 10)
+    ground.run(pipeline)
+    ground.send_rows(0, 10, 10)
+    last = ground.run(pipeline)
+    ground.send_rows(0, 10, 20)
+    protocol = ground.protocol(pipeline)
+    opened = protocol.begin(ground.plan(pipeline), Owner.this_process(), never)
+    reports = protocol.write(opened, opened.plan.slices)
+    roll_back(ground, spark, last.instant)
+    with pytest.raises(PlanOutdated, match="is not current any more"):
+        protocol.commit(opened, reports)
+    protocol.abort(opened, "its plan is outdated")
+    again = ground.run(pipeline)
+    assert [(each.start, each.end) for each in again.plan.slices] == [(10, 30), (0, 0)]
+    assert contents(ground, spark) == produced(ground)
+
+
+def test_p6_p7_a_rolled_back_commit_under_later_ones_stops_until_they_are_rolled_back_too(
+    ground: Ground, pipeline: Pipeline, spark: SparkSession
+) -> None:
+    """The later commit carries the checkpoint on, so going on would lose the rolled back rows without a word."""
+    ground.send_rows(0, 10)
+    ground.run(pipeline)
+    ground.send_rows(0, 10, 10)
+    last = ground.run(pipeline)
+    delete_and_update(ground, spark)
+    roll_back(ground, spark, last.instant)
+    with pytest.raises(OffsetsLost, match=r"rolled back the commit of transaction number 2 of this pipeline"):
+        ground.run(pipeline)
+    with pytest.raises(OffsetsLost) as told:
+        observe(pipeline)
+    for carrier in re.findall(r"\b\d{17}\b", str(told.value)):
+        roll_back(ground, spark, carrier)
+    assert ground.run(pipeline).rows == 10
+    assert contents(ground, spark) == produced(ground)
+
+
+def roll_back(ground: Ground, spark: SparkSession, instant: str) -> None:
+    table = table_of(ground, spark)
+    found = spark.sql(f"call rollback_to_instant(table => '{table}', instant_time => '{instant}')").collect()
+    assert [row.rollback_result for row in found] == [True]

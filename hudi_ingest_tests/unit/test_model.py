@@ -26,6 +26,7 @@ checkpoints = st.builds(
     st.text(),
     st.dictionaries(sources, st.integers(0, 2**56)),
     st.integers(0, 10**7),
+    instant=st.from_regex(r"\d{17}", fullmatch=True),
 )
 
 
@@ -33,14 +34,18 @@ checkpoints = st.builds(
 def test_r6_a_checkpoint_survives_its_text(found: Checkpoint) -> None:
     assert Checkpoint.from_json(found.to_json()) == found
     shuffled = Checkpoint(
-        found.sequence, found.transaction_id, dict(reversed(list(found.offsets.items()))), found.record_bytes
+        found.sequence,
+        found.transaction_id,
+        dict(reversed(list(found.offsets.items()))),
+        found.record_bytes,
+        instant=found.instant,
     )
     assert shuffled.to_json() == found.to_json(), "equal checkpoints are equal texts: the guard compares texts"
 
 
 def test_a_checkpoint_of_a_newer_version_is_refused() -> None:
-    text = json.loads(Checkpoint(1, "t", {}).to_json()) | {"version": 2}
-    with pytest.raises(ValueError, match="version 2"):
+    text = json.loads(Checkpoint(1, "t", {}).to_json()) | {"version": 3}
+    with pytest.raises(ValueError, match="version 3"):
         Checkpoint.from_json(json.dumps(text))
 
 
@@ -62,8 +67,8 @@ def test_p1_a_report_accounts_for_each_offset_or_says_so() -> None:
 def test_the_next_checkpoint_keeps_partitions_that_the_plan_does_not_name() -> None:
     one, two = TopicPartition("orders", 0), TopicPartition("orders", 1)
     current = Checkpoint(4, "t4", {one: 5, two: 8}, 120)
-    found = next_checkpoint(current, TransactionPlan("orders", "t5", 5, (Slice("orders", 0, 5, 9),)), 0)
-    assert found == Checkpoint(5, "t5", {one: 9, two: 8}, 120)
+    found = next_checkpoint(current, TransactionPlan("orders", "t5", 5, (Slice("orders", 0, 5, 9),)), 0, "30")
+    assert found == Checkpoint(5, "t5", {one: 9, two: 8}, 120, instant="30")
 
 
 def test_mean_record_bytes_rounds_up_and_knows_empty_transactions() -> None:
