@@ -206,9 +206,9 @@ class Timeline:
     def _completed(self) -> Iterator[CommittedInstant]:
         try:
             timeline = HudiTable(self.base_path).get_timeline()
-            # A completed instant's file is <requested time>_<completion time>.<action>.
+            # A commit's file is <requested time>_<completion time>.<action>.
             names = [name.partition("_") for name in self._storage.names(".hoodie/timeline")]
-            completed = {requested: instant_time(rest) for requested, _, rest in names if rest[:1].isdigit()}
+            completed = {requested: instant_time(rest) for requested, _, rest in names if rest.endswith("commit")}
             instants = [
                 *timeline.get_completed_commits(desc=True),
                 *timeline.get_completed_deltacommits(desc=True),
