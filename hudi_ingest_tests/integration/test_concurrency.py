@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 def at_once(*works: Callable[[threading.Barrier], T]) -> list[T]:
     """What each of the works returns; each runs in a thread and gets a barrier that lets all of them through together."""
-    barrier = threading.Barrier(len(works), timeout=60)
+    barrier = threading.Barrier(len(works), timeout=300)
     with ThreadPoolExecutor(len(works)) as pool:
         futures = [pool.submit(work, barrier) for work in works]
     return [future.result() for future in futures]
