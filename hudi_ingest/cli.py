@@ -18,7 +18,7 @@ from rich.console import Console
 
 from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import observe, plan_accepting, plan_now
-from hudi_ingest.display import files_text, plan_view, receipt_text, status_view, sweep_text
+from hudi_ingest.display import files_text, plan_view, receipt_text, recovery_text, status_view, sweep_text
 from hudi_ingest.embedded.stack import StackSettings, bring_down, bring_up, stack_environment
 from hudi_ingest.exceptions import ConfigError, IngestError, NothingToDo, PlanOutdated, TransactionInFlight
 from hudi_ingest.home import Home
@@ -218,6 +218,32 @@ def status(
             _err.print(f"error: {name}: {text}", style="red", markup=False)
     if failed or any(each.stopped for each in statuses):
         raise typer.Exit(1)
+
+
+@app.command()
+def recover(
+    pipeline: PipelineName,
+    roll_back: Annotated[
+        bool, typer.Option("--roll-back", help="Also end open instants that this ledger does not know.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Bring a lost ledger and consumer group back to what the table says. Ingestion goes on without it, too."""
+    from hudi_ingest.ingest import protocol_for
+    from hudi_ingest.recovery import recover
+    from hudi_ingest.spark import current_session
+
+    home, found = Home.from_environment(), _pipeline(pipeline)
+    ledger = Ledger.open(home.ledger_url)
+    try:
+        _progress("connecting to Spark")
+        recovery = recover(protocol_for(found, ledger, current_session(home)), roll_back=roll_back)
+    finally:
+        ledger.dispose()
+    if as_json:
+        _print_json(recovery.to_dict())
+    else:
+        _say(recovery_text(recovery))
 
 
 @app.command()

@@ -46,8 +46,8 @@ class Situation:
 
 def observe(pipeline: Pipeline) -> Situation:
     """Raises KafkaUnreachable, KafkaRefused, TopicMissing, TableUnreachable, and OffsetsLost for a table that lost its
-    checkpoint."""
-    committed = Timeline(pipeline.table.base_path).committed(pipeline.checkpoint_key)
+    checkpoint or one of our commits."""
+    committed = Timeline(pipeline.table.base_path).committed(pipeline.checkpoint_key, pipeline.transaction_key)
     cluster = KafkaCluster(pipeline.source)
     topics = cluster.topics()
     watermarks = cluster.watermarks(each for found in topics.values() for each in found.partitions)
@@ -72,7 +72,7 @@ def tell_of_commit(pipeline: Pipeline, ledger: Ledger, transaction_id: str) -> b
     instant = timeline.instant_of(pipeline.transaction_key, transaction_id)
     if instant is None:
         return False
-    checkpoint = timeline.committed(pipeline.checkpoint_key).checkpoint
+    checkpoint = timeline.committed(pipeline.checkpoint_key, pipeline.transaction_key).checkpoint
     if checkpoint is not None:
         KafkaCluster(pipeline.source).commit_group_offsets(pipeline.group_id, checkpoint.offsets)
     return ledger.mark_committed_as_found(transaction_id, instant)

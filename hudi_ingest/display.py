@@ -12,6 +12,7 @@ from rich.text import Text
 from hudi_ingest.hudi.timeline import TableFile
 from hudi_ingest.ledger import TransactionRow
 from hudi_ingest.model import CommitReceipt, TopicPartition, TransactionPlan
+from hudi_ingest.recovery import Recovery, UnknownInstant
 from hudi_ingest.status import PipelineStatus
 from hudi_ingest.sweep import SweepResult
 
@@ -69,6 +70,36 @@ def receipt_text(receipt: CommitReceipt) -> str:
     return (
         f"committed {receipt.plan.transaction_id} as instant {receipt.instant}: {receipt.rows:,} rows in "
         f"{receipt.files} files, {receipt.size_bytes / 1e6:.1f} MB ({seconds})"
+    )
+
+
+def recovery_text(recovery: Recovery) -> str:
+    """What was found and what was changed, a line each."""
+    lines = [
+        f"{recovery.pipeline}: the table's active timeline has {recovery.committed} transactions of this pipeline",
+        f"ledger: {f'restored {len(recovery.restored)}: ' if recovery.restored else 'says the same, nothing changed'}"
+        + ", ".join(recovery.restored),
+    ]
+    moves = [
+        f"{source} {'none' if old is None else old} → {new}" for source, (old, new) in sorted(recovery.moved.items())
+    ]
+    lines.append(f"consumer group {recovery.group}: {', '.join(moves) or 'has the same offsets, nothing changed'}")
+    if recovery.open_transaction:
+        lines.append(f"{recovery.open_transaction} is open in the ledger; the next begin waits for it or clears it")
+    for each in recovery.unknown:
+        lines.append(
+            f"instant {each.instant} of {each.transaction_id} is open and unknown to this ledger: {_fate(each)}"
+        )
+    return "\n".join(lines)
+
+
+def _fate(each: UnknownInstant) -> str:
+    if each.rolled_back:
+        return "rolled back"
+    if not each.leased:
+        return "its lease has run out, the next begin rolls it back"
+    return (
+        f"it may still run; rolled back by the first begin after {each.expires_at:%H:%M:%S} UTC, or now by --roll-back"
     )
 
 

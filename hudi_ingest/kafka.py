@@ -104,6 +104,10 @@ class KafkaCluster:
 
     def group_offsets(self, group: str) -> dict[TopicPartition, int]:
         """The group's committed offsets, without partitions that have none."""
+        listed = self._result(self._admin.list_consumer_groups(request_timeout=self._seconds), "list consumer groups")
+        if group not in {each.group_id for each in listed.valid}:
+            # Asked for a group's offsets where there has never been a group, confluent-kafka ends the process by a segfault.
+            return {}
         request = ConsumerGroupTopicPartitions(group)
         answers = self._admin.list_consumer_group_offsets([request], request_timeout=self._seconds)
         found = self._result(answers[group], f"read the offsets of consumer group {group}")

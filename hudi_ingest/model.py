@@ -133,6 +133,8 @@ class Checkpoint:
     """Mean size of a record's value in the last transaction that had any; 0 when none had."""
     topics: Mapping[str, TopicVersion] = field(default_factory=dict)
     """Version 1 had none: a topic without one takes the broker's with the next commit."""
+    instant: str = ""
+    """The transaction's own instant, whichever commit carries the checkpoint now. Version 1 had none."""
 
     def to_json(self) -> str:
         """A canonical text: equal checkpoints give equal texts, so the commit guard may compare them as texts."""
@@ -147,6 +149,7 @@ class Checkpoint:
                 "offsets": topics,
                 "record_bytes": self.record_bytes,
                 "topics": {topic: asdict(version) for topic, version in sorted(self.topics.items())},
+                "instant": self.instant,
             },
             separators=(",", ":"),
         )
@@ -163,7 +166,14 @@ class Checkpoint:
             for partition, offset in partitions.items()
         }
         topics = {topic: TopicVersion(**version) for topic, version in found.get("topics", {}).items()}
-        return cls(int(found["sequence"]), str(found["transaction"]), offsets, int(found["record_bytes"]), topics)
+        return cls(
+            int(found["sequence"]),
+            str(found["transaction"]),
+            offsets,
+            int(found["record_bytes"]),
+            topics,
+            found.get("instant", ""),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,15 +219,17 @@ class TransactionPlan:
         )
 
 
-def next_checkpoint(current: Checkpoint | None, plan: TransactionPlan, record_bytes: int) -> Checkpoint:
-    """The checkpoint that `plan`'s commit carries; a mean record size of 0 keeps the one known before."""
+def next_checkpoint(
+    current: Checkpoint | None, plan: TransactionPlan, record_bytes: int, instant: str = ""
+) -> Checkpoint:
+    """The checkpoint that `plan`'s commit, `instant`, carries; a mean record size of 0 keeps the one known before."""
     offsets = dict(current.offsets) if current else {}
     for reset in plan.resets:
         offsets.pop(reset.source, None)
     offsets.update({each.source: each.end for each in plan.slices})
     known = current.record_bytes if current else 0
     topics = {**(current.topics if current else {}), **plan.topics}
-    return Checkpoint(plan.sequence, plan.transaction_id, offsets, record_bytes or known, topics)
+    return Checkpoint(plan.sequence, plan.transaction_id, offsets, record_bytes or known, topics, instant)
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,6 +353,19 @@ class CommitReceipt:
     @property
     def size_bytes(self) -> int:
         return sum(each.size_bytes for each in self.reports)
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedTransaction:
+    """A committed transaction as the table tells it, without its attempts."""
+
+    plan: TransactionPlan
+    instant: str
+    began_at: datetime
+    ended_at: datetime
+    rows: int
+    files: int
+    size_bytes: int
 
 
 class TransactionState(str, Enum):

@@ -103,6 +103,8 @@ def session_options(jars: Sequence[Path], master: str, driver_memory: str) -> di
         "spark.sql.shuffle.partitions": "2",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
+        # Spark keeps a batch's Kafka consumers for the next one, which never takes them: its consumer group is another.
+        "spark.kafka.consumer.cache.capacity": "1",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.redaction.regex": "(?i)secret|password|token|access[.]key|jaas|keystore[.]key",

@@ -131,7 +131,7 @@ class Sweep:
         # What active commits say of themselves is not needed, but would also hold if the metadata table were wrong.
         published = self.timeline.published_files()
         listed = self.listed_files() | published
-        committed = self.timeline.committed(self.pipeline.checkpoint_key).checkpoint
+        committed = self.timeline.committed(self.pipeline.checkpoint_key, self.pipeline.transaction_key).checkpoint
         topics = {*self.pipeline.source.topics, *(each.topic for each in (committed.offsets if committed else ()))}
         found = find_orphans(stored, instants, listed, topics=sorted(topics), older_than=older_than)
         return sorted(found, key=lambda each: each.file.path)

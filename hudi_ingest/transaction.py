@@ -84,6 +84,7 @@ class ConsumerGroups(Protocol):
     """Where committed offsets are acknowledged; see kafka.py."""
 
     def commit_group_offsets(self, group: str, offsets: Offsets) -> None: ...
+    def group_offsets(self, group: str) -> dict[TopicPartition, int]: ...
 
 
 SliceWriter = Callable[[OpenTransaction, Sequence[Slice], dict[TopicPartition, int], int], tuple[SliceReport, ...]]
@@ -223,11 +224,11 @@ class TransactionProtocol:
         return self.ledger.table_lock(self.pipeline.table.base_path, stale_seconds=stale)
 
     def _committed(self) -> CommittedState:
-        return self.timeline.committed(self.pipeline.checkpoint_key)
+        return self.timeline.committed(self.pipeline.checkpoint_key, self.pipeline.transaction_key)
 
     def _publish(self, transaction: OpenTransaction, reports: Sequence[SliceReport], committed: CommittedState) -> None:
         plan = transaction.plan
-        checkpoint = next_checkpoint(committed.checkpoint, plan, mean_record_bytes(reports))
+        checkpoint = next_checkpoint(committed.checkpoint, plan, mean_record_bytes(reports), transaction.instant)
         require_sums(committed.checkpoint, checkpoint, plan, reports)
         try:
             self.instants.commit(

@@ -13,7 +13,6 @@ from pyspark.sql import SparkSession
 from hudi_ingest.config import Pipeline
 from hudi_ingest.exceptions import CommitRefused, EngineLost, Fenced, IngestError, TableUnreachable
 from hudi_ingest.faults import reach
-from hudi_ingest.hudi.base_file import heartbeat_path
 from hudi_ingest.hudi.epoch import EPOCH_PATH, Epoch
 from hudi_ingest.hudi.options import (
     LOCK_CONNECT_SECONDS,
@@ -24,7 +23,6 @@ from hudi_ingest.hudi.options import (
 )
 from hudi_ingest.model import BaseFile, OpenInstant, TransactionPlan
 from hudi_ingest.schema import TableSchema
-from hudi_ingest.storage import TableStorage
 
 _ACTION = "commit"
 _RECORD_NAME = "record"
@@ -46,7 +44,6 @@ class HudiWriter:
         self._pipeline = pipeline
         self._base_path = pipeline.table.base_path
         self._schema = schema
-        self._storage = TableStorage(self._base_path)
         self._lock = lock_place(pipeline.table)
 
     def create_table(self) -> None:
@@ -157,8 +154,11 @@ class HudiWriter:
             if not completed:
                 # Without its heartbeat the instant counts as expired. Never client.rollback(instant): it would also
                 # delete what a completed instant wrote.
-                self._storage.delete(heartbeat_path(instant))
-                client.rollbackFailedWrites(self._meta_client())
+                meta = self._meta_client()
+                self._hudi.client.heartbeat.HeartbeatUtils.deleteHeartbeatFile(
+                    meta.getStorage(), self._base_path, instant
+                )
+                client.rollbackFailedWrites(meta)
             return not completed
 
     def roll_back_expired(self) -> None:

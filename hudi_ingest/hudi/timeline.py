@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Set
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
@@ -26,11 +26,13 @@ _INSTANT_FILE = re.compile(r"(?P<requested>\d+)(?P<completed>_\d+)?\.(?P<rest>.+
 
 @dataclass(frozen=True, slots=True)
 class CommittedInstant:
-    """A completed instant, its extra metadata and the paths of the files that it published."""
+    """A completed instant, its extra metadata, the paths of the files that it published, and their bytes."""
 
     instant: str
     metadata: Mapping[str, str]
+    completed_at: datetime
     files: frozenset[str] = frozenset()
+    size_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,21 +79,21 @@ class Timeline:
         self.base_path = base_path
         self._storage = TableStorage(base_path)
 
-    def committed(self, checkpoint_key: str) -> CommittedState:
+    def committed(self, checkpoint_key: str, transaction_key: str) -> CommittedState:
         """The pipeline's checkpoint: of all that active completed instants carry, the one of the greatest sequence.
 
         Not the one of the newest instant: another writer's commit carries the checkpoint that it found when it began,
         and may sort after ours with an older one. Raises TableUnreachable, and OffsetsLost when the pipeline's own table
-        has commits but none carries its checkpoint.
+        has commits but none carries its checkpoint, or the checkpoint counts a commit that was rolled back.
         """
         if not self.exists():
             return CommittedState(exists=False)
         best: Checkpoint | None = None
         best_text = None
-        began = None
-        commits = 0
+        sequences: dict[str, int] = {}
+        own: set[str] = set()
         for found in self._completed():
-            commits += 1
+            sequences[found.instant] = 0
             text = found.metadata.get(checkpoint_key)
             if text is None:
                 continue
@@ -102,20 +104,23 @@ class Timeline:
                     f"instant {found.instant} of {self.base_path} carries a checkpoint under {checkpoint_key} that cannot "
                     f"be read ({error}). Upgrade hudi-ingest if a newer version wrote it."
                 ) from error
+            sequences[found.instant] = checkpoint.sequence
+            if transaction_key in found.metadata:
+                own.add(found.instant)
             if best is None or checkpoint.sequence > best.sequence:
-                best, best_text, began = checkpoint, text, instant_time(found.instant)
-            elif checkpoint.sequence == best.sequence and began is not None:
-                # The first instant with a sequence is the pipeline's own; later ones only carry it on.
-                began = min(began, instant_time(found.instant))
-        if best is None and commits and checkpoint_key.endswith(f".{self.properties().get(PIPELINE_PROPERTY)}"):
+                best, best_text = checkpoint, text
+        if best is None and sequences and checkpoint_key.endswith(f".{self.properties().get(PIPELINE_PROPERTY)}"):
             # Starting anew would ingest everything twice.
             raise OffsetsLost(
-                f"the table at {self.base_path} belongs to this pipeline, and none of its {commits} active commits carries "
+                f"the table at {self.base_path} belongs to this pipeline, and none of its {len(sequences)} active commits carries "
                 f"{checkpoint_key}: other writers' commits did not carry it on until archival removed the last that had it, "
                 "or the table was restored. Nothing was written. Ingest into a table with a new name, or restore a copy "
                 "whose commits carry it."
             )
-        return CommittedState(True, best, best_text, began)
+        if best is None:
+            return CommittedState(exists=True)
+        self._require_none_missing(best, sequences, own)
+        return CommittedState(True, best, best_text, instant_time(best.instant) if best.instant else None)
 
     def instant_of(self, transaction_key: str, transaction_id: str) -> str | None:
         """The completed instant that published the transaction, or None. Raises TableUnreachable."""
@@ -126,6 +131,11 @@ class Timeline:
             if text is not None and json.loads(text).get("transaction") == transaction_id:
                 return found.instant
         return None
+
+    def commits_of(self, transaction_key: str) -> tuple[CommittedInstant, ...]:
+        """The pipeline's own completed instants on the active timeline, oldest first. Raises TableUnreachable."""
+        own = [found for found in self._completed() if transaction_key in found.metadata] if self.exists() else []
+        return tuple(sorted(own, key=lambda found: found.instant))
 
     def schema(self) -> pa.Schema:
         """The table's columns without Hudi's own. Raises TableUnreachable."""
@@ -210,9 +220,33 @@ class Timeline:
             return {key: _unescape(value) for key, _, value in pairs}
         return {}
 
+    def _require_none_missing(self, checkpoint: Checkpoint, sequences: Mapping[str, int], own: Set[str]) -> None:
+        missing = missing_sequences(checkpoint, sequences, own, ())
+        if missing:
+            # Archival may keep a savepointed commit when it removes later ones.
+            missing = missing_sequences(checkpoint, sequences, own, self._savepoints())
+        if not missing:
+            return
+        later = sorted((each for each, sequence in sequences.items() if sequence >= missing[0]), reverse=True)
+        raise OffsetsLost(
+            f"the table at {self.base_path} lost rows that its checkpoint counts: another writer rolled back the commit of "
+            f"transaction number {', '.join(map(str, missing[:5]))}{' and others' if missing[5:] else ''} of this pipeline, "
+            f"and the commits {', '.join(later[:10])}{' and others' if later[10:] else ''}, which carry the checkpoint on, "
+            "stayed. Nothing was written. Roll these back too, in this order, by `CALL rollback_to_instant(table => …, "
+            "instant_time => …)`, or restore a savepoint from before: the checkpoint goes back with them, and the next "
+            "transaction reads the lost offsets again."
+        )
+
+    def _savepoints(self) -> frozenset[str]:
+        names = self._storage.names(".hoodie/timeline")
+        return frozenset(name.split("_", 1)[0] for name in names if name.endswith(".savepoint"))
+
     def _completed(self) -> Iterator[CommittedInstant]:
         try:
             timeline = HudiTable(self.base_path).get_timeline()
+            # A commit's file is <requested time>_<completion time>.<action>.
+            names = [name.partition("_") for name in self._storage.names(".hoodie/timeline")]
+            completed = {requested: instant_time(rest) for requested, _, rest in names if rest.endswith("commit")}
             instants = [
                 *timeline.get_completed_commits(desc=True),
                 *timeline.get_completed_deltacommits(desc=True),
@@ -220,9 +254,14 @@ class Timeline:
             ]
             for instant in instants:
                 content: dict[str, Any] = json.loads(timeline.get_instant_metadata_in_json(instant))
-                stats = (content.get("partitionToWriteStats") or {}).values()
-                files = frozenset(each["path"] for group in stats for each in group if each.get("path"))
-                yield CommittedInstant(instant.timestamp, content.get("extraMetadata") or {}, files)
+                stats = [each for found in (content.get("partitionToWriteStats") or {}).values() for each in found]
+                yield CommittedInstant(
+                    instant=instant.timestamp,
+                    metadata=content.get("extraMetadata") or {},
+                    completed_at=completed.get(instant.timestamp) or instant_time(instant.timestamp),
+                    files=frozenset(each["path"] for each in stats if each.get("path")),
+                    size_bytes=sum(each["fileSizeInBytes"] for each in stats),
+                )
         except Exception as error:
             if isinstance(error, IngestError):
                 raise
@@ -233,6 +272,27 @@ class Timeline:
             f"cannot read the {what} of the table at {self.base_path}: {error}. If it was being written just now, try "
             "again; else check the path, its permissions and the network."
         )
+
+
+def missing_sequences(
+    checkpoint: Checkpoint, sequences: Mapping[str, int], own: Set[str], savepoints: Collection[str]
+) -> tuple[int, ...]:
+    """Numbers of the pipeline's transactions that the checkpoint counts and whose commits were rolled back.
+
+    `sequences` are the active completed instants with the checkpoint's number that each carries, `own` those of them that
+    made it. Archival takes instants from the oldest on, `savepoints` apart, so what is missing behind the oldest that is
+    left was not archived.
+    """
+    left = [instant for instant in sequences if instant not in savepoints]
+    present = {sequences[instant] for instant in own}
+    archivable = [sequences[instant] for instant in left if instant in own]
+    if archivable:
+        first = min(archivable)
+    elif left and checkpoint.instant >= min(left):
+        first = checkpoint.sequence
+    else:
+        return ()
+    return tuple(number for number in range(first, checkpoint.sequence + 1) if number not in present)
 
 
 def _range(footer: pq.FileMetaData, column: str) -> tuple[Any, Any] | None:

@@ -33,7 +33,14 @@ from hudi_ingest.ledger.tables import (
     SliceRow,
     TransactionRow,
 )
-from hudi_ingest.model import CommitReceipt, SliceReport, TopicPartition, TransactionPlan, TransactionState
+from hudi_ingest.model import (
+    CommitReceipt,
+    CommittedTransaction,
+    SliceReport,
+    TopicPartition,
+    TransactionPlan,
+    TransactionState,
+)
 
 __all__ = [
     "AttemptRow",
@@ -301,6 +308,29 @@ class Ledger(LedgerReader):
         """
         return self._commit(transaction_id, instant, {}, ())
 
+    def restore_committed(self, found: CommittedTransaction, *, table: str, owner: Owner, deadline: datetime) -> bool:
+        """Makes the ledger say of a committed transaction what the table says; False when it says so already.
+
+        The caller holds the table's lock. A transaction that this ledger does not know becomes `owner`'s. Raises Fenced
+        when the transaction is recorded as committed by another instant.
+        """
+        plan = found.plan
+        figures = {"rows": found.rows, "files": found.files, "size_bytes": found.size_bytes}
+        row = self.transaction(plan.transaction_id)
+        if row is not None:
+            known = row.state is TransactionState.COMMITTED and row.instant == found.instant and row.rows is not None
+            return not known and self._commit(plan.transaction_id, found.instant, figures, ())
+        values = {
+            "state": TransactionState.COMMITTED.value,
+            "instant": found.instant,
+            "began_at": found.began_at,
+            "ended_at": found.ended_at,
+            **figures,
+        }
+        with self._writing() as connection:
+            _add(connection, plan, _base_path(table), owner, deadline, 0, values)
+        return True
+
     def mark_aborted(self, transaction_id: str, reason: str) -> bool:
         """Records that an open transaction was rolled back. On an aborted one nothing happens: its first reason stays.
 
@@ -434,6 +464,19 @@ def _insert(
             f"transaction id {plan.transaction_id} was used before: it is {used.state.value} on table {used.table} since "
             f"{_shown_time(used.ended_at or used.began_at)}. Plan a new transaction; it reads what is not committed."
         )
+    values = {"state": TransactionState.OPEN.value, "began_at": _now()}
+    return _add(connection, plan, base_path, owner, deadline, above, values)
+
+
+def _add(
+    connection: sa.Connection,
+    plan: TransactionPlan,
+    base_path: str,
+    owner: Owner,
+    deadline: datetime,
+    above: int,
+    values: Mapping[str, Any],
+) -> int:
     last: int = connection.execute(
         sa.select(sa.func.coalesce(sa.func.max(TRANSACTIONS.c.epoch), 0)).where(TRANSACTIONS.c.base_path == base_path)
     ).scalar_one()
@@ -445,11 +488,10 @@ def _insert(
             base_path=base_path,
             sequence=plan.sequence,
             epoch=epoch,
-            state=TransactionState.OPEN.value,
             owner=str(owner),
-            began_at=_now(),
             deadline=deadline,
             resets=[each.to_dict() for each in plan.resets] or None,
+            **values,
         )
     )
     if plan.slices:

@@ -258,7 +258,7 @@ def test_p4_the_guard_in_hudis_lock_refuses_a_second_publisher(ground: Ground, p
     epoch = protocol.epoch.current()
     with pytest.raises(CommitRefused, match="committed checkpoint is none"):
         protocol.instants.commit(opened.instant, files, key, '{"sequence":7}', epoch)
-    assert Timeline(ground.base_path).committed(pipeline.checkpoint_key).checkpoint is None
+    assert observe(pipeline).committed.checkpoint is None
 
 
 def test_p4_a_newer_epoch_fences_op_and_commit_whatever_the_ledger_and_the_heartbeat_say(
@@ -276,7 +276,7 @@ def test_p4_a_newer_epoch_fences_op_and_commit_whatever_the_ledger_and_the_heart
     files = [file for report in reports for file in report.files]
     with pytest.raises(CommitRefused, match=r"guard|epoch"):
         protocol.instants.commit(opened.instant, files, {}, None, Epoch(opened.epoch, opened.plan.transaction_id))
-    assert Timeline(ground.base_path).committed(pipeline.checkpoint_key).checkpoint is None
+    assert observe(pipeline).committed.checkpoint is None
 
 
 def test_p4_epochs_grow_also_when_the_ledger_is_wiped(ground: Ground, pipeline: Pipeline) -> None:

@@ -31,7 +31,7 @@ from hudi_ingest.exceptions import (
 from hudi_ingest.faults import POINTS, InjectedFault
 from hudi_ingest.hudi.epoch import EPOCH_PATH, Epoch, TableEpoch
 from hudi_ingest.hudi.options import table_properties
-from hudi_ingest.hudi.timeline import CommittedInstant, Timeline
+from hudi_ingest.hudi.timeline import CommittedInstant, Timeline, instant_time
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.tables import ATTEMPTS, METADATA, SLICES, TRANSACTIONS
 from hudi_ingest.model import (
@@ -469,7 +469,7 @@ class TimelineInMemory(Timeline):
         stop("timeline", TableUnreachable)
         completed = [each for each in self._world.active.values() if each.state == "completed"]
         for each in sorted(completed, key=lambda each: each.name, reverse=True):
-            yield CommittedInstant(each.name, each.metadata)
+            yield CommittedInstant(each.name, each.metadata, instant_time(each.name))
 
 
 class GroupsInMemory:
@@ -477,6 +477,9 @@ class GroupsInMemory:
 
     def __init__(self, world: World) -> None:
         self._world = world
+
+    def group_offsets(self, group: str) -> dict[TopicPartition, int]:
+        return dict(self._world.group)
 
     def commit_group_offsets(self, group: str, offsets: Offsets) -> None:
         stop("commit_group_offsets", KafkaUnreachable)

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from queue import Queue
@@ -51,6 +52,7 @@ from hudi_ingest.model import (
     BaseFile,
     Checkpoint,
     CommitReceipt,
+    CommittedTransaction,
     Slice,
     SliceReport,
     TopicPartition,
@@ -449,6 +451,37 @@ class TestEnds:
         assert (row.state, row.instant, row.rows) == (TransactionState.COMMITTED, "i1", None)
         ledger.mark_committed(receipt())
         assert ledger.transaction("t1") == replace(row, rows=10, files=1, size_bytes=4096)
+
+    def test_p5_a_commit_is_restored_into_a_ledger_that_was_wiped(self, ledger: Ledger) -> None:
+        began = datetime(2026, 11, 21, 14, 0, tzinfo=timezone.utc)
+        found = CommittedTransaction(plan("t7", sequence=7), "i7", began, began + timedelta(seconds=9), 10, 1, 4096)
+        restore = partial(ledger.restore_committed, found, table=TABLE, owner=OWNER, deadline=deadline())
+        assert restore() is True
+        row = ledger.transaction("t7")
+        assert row is not None
+        assert (row.state, row.instant, row.sequence) == (TransactionState.COMMITTED, "i7", 7)
+        assert (row.began_at, row.ended_at) == (found.began_at, found.ended_at)
+        assert (row.rows, row.files, row.size_bytes) == (10, 1, 4096)
+        assert tuple(each.slice for each in ledger.slices("t7")) == found.plan.slices
+        assert restore() is False
+        assert ledger.transaction("t7") == row
+        assert begin(ledger, "t8") > row.epoch
+        with pytest.raises(Fenced, match="by instant i7 and now reported as committed by i8"):
+            ledger.restore_committed(replace(found, instant="i8"), table=TABLE, owner=OWNER, deadline=deadline())
+
+    @pytest.mark.parametrize("end", ["open", "aborted", "found"])
+    def test_p5_a_restored_commit_overrules_what_the_ledger_said(self, ledger: Ledger, end: str) -> None:
+        begin(ledger)
+        if end == "aborted":
+            ledger.mark_aborted("t1", "thought lost")
+        if end == "found":
+            ledger.mark_committed_as_found("t1", "i1")
+        now = datetime.now(timezone.utc)
+        found = CommittedTransaction(plan(), "i1", now, now, 10, 1, 4096)
+        assert ledger.restore_committed(found, table=TABLE, owner=OWNER, deadline=deadline()) is True
+        row = ledger.transaction("t1")
+        assert row is not None
+        assert (row.state, row.instant, row.reason, row.rows) == (TransactionState.COMMITTED, "i1", None, 10)
 
     def test_commit_ends_the_attempts_that_run_still(self, ledger: Ledger) -> None:
         begin(ledger)

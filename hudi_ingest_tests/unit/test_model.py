@@ -31,6 +31,7 @@ checkpoints = st.builds(
     st.dictionaries(sources, st.integers(0, 2**56)),
     st.integers(0, 10**7),
     st.dictionaries(st.text(min_size=1), st.builds(TopicVersion, st.text(), st.integers(0, 9))),
+    st.from_regex(r"\d{17}", fullmatch=True),
 )
 
 
@@ -85,8 +86,8 @@ def test_p1_a_report_accounts_for_each_offset_or_says_so() -> None:
 def test_the_next_checkpoint_keeps_partitions_that_the_plan_does_not_name() -> None:
     one, two = TopicPartition("orders", 0), TopicPartition("orders", 1)
     current = Checkpoint(4, "t4", {one: 5, two: 8}, 120)
-    found = next_checkpoint(current, TransactionPlan("orders", "t5", 5, (Slice("orders", 0, 5, 9),)), 0)
-    assert found == Checkpoint(5, "t5", {one: 9, two: 8}, 120)
+    found = next_checkpoint(current, TransactionPlan("orders", "t5", 5, (Slice("orders", 0, 5, 9),)), 0, "30")
+    assert found == Checkpoint(5, "t5", {one: 9, two: 8}, 120, instant="30")
 
 
 def test_mean_record_bytes_rounds_up_and_knows_empty_transactions() -> None:

@@ -410,12 +410,14 @@ class ProtocolModel(RuleBasedStateMachine):
         assert seen == (sequence, ends), f"P7: the table says {seen}, committed is {(sequence, ends)}"
 
     def checkpoint(self) -> Checkpoint | None:
-        return self.timeline.committed(self.ground.pipeline.checkpoint_key).checkpoint
+        return self.timeline.committed(
+            self.ground.pipeline.checkpoint_key, self.ground.pipeline.transaction_key
+        ).checkpoint
 
     # How programs are made.
 
     def plan(self) -> TransactionPlan | None:
-        committed = self.timeline.committed(self.ground.pipeline.checkpoint_key)
+        committed = self.timeline.committed(self.ground.pipeline.checkpoint_key, self.ground.pipeline.transaction_key)
         if "group is the truth" in self.flaws and committed.checkpoint is not None:
             committed = replace(committed, checkpoint=replace(committed.checkpoint, offsets=self.world.group))
         situation = Situation(committed, watermarks(self.world), {}, {})

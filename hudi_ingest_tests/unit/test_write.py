@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hudi_ingest.exceptions import WriteIncomplete
 from hudi_ingest.hudi.base_file import BaseFileLayout, heartbeat_path
 from hudi_ingest.hudi.epoch import TableEpoch
-from hudi_ingest.model import Slice, TopicPartition
+from hudi_ingest.model import BaseFile, Slice, TopicPartition
 from hudi_ingest.storage import TableStorage
 from hudi_ingest.write import BATCH_BYTES, batch_rows, root_cause, slice_report
 from hudi_ingest.write_task import TaskReport, WriteTask, run_task
@@ -43,6 +43,31 @@ def test_p1_what_the_tasks_did_not_see_is_a_gap() -> None:
 def test_p2_tasks_that_overlap_or_leave_the_range_are_refused(tasks: list[tuple[int, int]]) -> None:
     with pytest.raises(WriteIncomplete, match=r"orders:3\[10,30\)"):
         slice_report(WHOLE, 0, [task(first, last, 1) for first, last in tasks], 1.0)
+
+
+def test_rivals_wound_a_report_stays_small_however_long_the_slice_is() -> None:
+    """Hudi's Kafka Connect sink reports 91 bytes a record, and stalls without a word at a message limit of 1 MiB."""
+    rows, days, rows_per_file = 5_000_000, 3, 2_000_000
+    tasks = []
+    for first in range(0, rows, rows_per_file):
+        count = min(rows_per_file, rows - first)
+        files = tuple(
+            BaseFile(
+                f"dt=2026-01-0{day}",
+                "0199aa00-0000-8003-8000-00000000000a-0",
+                f"dt=2026-01-0{day}/0199aa00-0000-8003-8000-00000000000a-0_3-0-0_{INSTANT}.parquet",
+                count // days,
+                120_000_000,
+                first,
+                first + count - 1,
+            )
+            for day in range(days)
+        )
+        tasks.append(TaskReport("orders", 3, first, first + count - 1, count, 0, 0, count * 190, files, ()))
+    report = slice_report(Slice("orders", 3, 0, rows), 0, tasks, 100.0)
+    assert report.rows == rows
+    assert len(json.dumps(report.to_dict())) < 4096
+    assert all(len(json.dumps(asdict(each))) < 2048 for each in tasks)
 
 
 @given(st.integers(0, 10**9))

@@ -1,0 +1,139 @@
+"""F1 and promise 4: several coordinators, runs and commits at the same moment."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from dagster import DagsterInstance, RunRequest
+
+from hudi_ingest.config import Pipeline
+from hudi_ingest.coordinator import observe
+from hudi_ingest.embedded.verification import verify
+from hudi_ingest.exceptions import IngestError
+from hudi_ingest.home import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
+from hudi_ingest.ingest import protocol_for
+from hudi_ingest.ledger import Ledger
+from hudi_ingest.ledger.owner import Owner
+from hudi_ingest.model import CommitReceipt
+from hudi_ingest.orchestration.definitions import build_definitions, job_name
+from hudi_ingest.orchestration.sensor import tick
+from hudi_ingest.spark import current_session
+from hudi_ingest_tests.support.command_line import COMMAND, environment
+from hudi_ingest_tests.support.ground import Ground
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+T = TypeVar("T")
+
+
+def at_once(*works: Callable[[threading.Barrier], T]) -> list[T]:
+    """What each of the works returns; each runs in a thread and gets a barrier that lets all of them through together."""
+    barrier = threading.Barrier(len(works), timeout=300)
+    with ThreadPoolExecutor(len(works)) as pool:
+        futures = [pool.submit(work, barrier) for work in works]
+    return [future.result() for future in futures]
+
+
+def own_commits(ground: Ground) -> list[Path]:
+    return list((Path(ground.base_path) / ".hoodie" / "timeline").glob("*_*.commit"))
+
+
+def test_f1_p4_two_sensors_and_a_person_launch_the_same_transaction(
+    ground: Ground, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two daemons tick at the same moment, `hudi-ingest run` has planned it as well, and all three go on."""
+    monkeypatch.setenv(HOME_VARIABLE, str(ground.home.root))
+    monkeypatch.setenv(PIPELINES_VARIABLE, str(ground.home.pipelines))
+    monkeypatch.setenv(LEDGER_VARIABLE, ground.home.ledger_url)
+    ground.send_rows(0, 20)
+    ground.send_rows(1, 20)
+    current_session(ground.home)
+    dagster_home = ground.home.root / "dagster"
+    dagster_home.mkdir()
+
+    def daemon(barrier: threading.Barrier) -> str:
+        """A sensor's tick and the run that it requests; returns why the run failed, "" when it did not."""
+        with DagsterInstance.from_config(str(dagster_home)) as instance:
+            barrier.wait()
+            request = tick(pipeline, instance, datetime.now(timezone.utc))
+            assert isinstance(request, RunRequest), request
+            barrier.wait()
+            job = build_definitions([pipeline]).resolve_job_def(job_name(pipeline))
+            result = job.execute_in_process(
+                run_config=request.run_config, tags=request.tags, instance=instance, raise_on_error=False
+            )
+            return "\n".join(failures(result))
+
+    command = subprocess.Popen(
+        [*COMMAND, "run", pipeline.name], env=environment(ground.home), stderr=subprocess.PIPE, text=True
+    )
+    assert command.stderr is not None
+    planned = command.stderr.readline()
+    assert "40 offsets in 2 slices" in planned, planned
+    told = at_once(daemon, daemon)
+    _, by_command = command.communicate(timeout=240)
+    told.append("" if command.returncode == 0 else by_command)
+    assert told.count("") == 1, told
+    for text in filter(None, told):
+        assert "is not current any more" in text or "is open since" in text, text
+    assert len(own_commits(ground)) == 1
+    assert verify(ground.base_path, ground.produced).exact
+    ground.send_rows(0, 5, 20)
+    with DagsterInstance.from_config(str(dagster_home)) as instance:
+        request = tick(pipeline, instance, datetime.now(timezone.utc).replace(year=2100))
+        assert isinstance(request, RunRequest), request
+        job = build_definitions([pipeline]).resolve_job_def(job_name(pipeline))
+        assert job.execute_in_process(run_config=request.run_config, tags=request.tags, instance=instance).success
+    assert verify(ground.base_path, ground.produced).exact
+
+
+def failures(result: Any) -> list[str]:
+    return [
+        f"{event.step_failure_data.error_display_string}\n{event.step_failure_data.user_failure_data}"
+        for event in result.all_events
+        if event.is_step_failure
+    ]
+
+
+@pytest.mark.parametrize("ledgers", ["one", "two"])
+def test_p4_two_commits_of_one_transaction_publish_it_once(ground: Ground, pipeline: Pipeline, ledgers: str) -> None:
+    """With two ledgers nothing but the guard in Hudi's lock keeps the commits apart, as when the table's lock is lost."""
+    ground.send_rows(0, 20)
+    protocol = ground.protocol(pipeline)
+    opened = protocol.begin(ground.plan(pipeline), Owner.this_process(), lambda run_id: None)
+    reports = protocol.write(opened, opened.plan.slices)
+
+    def commit(name: str) -> Callable[[threading.Barrier], CommitReceipt | IngestError]:
+        def work(barrier: threading.Barrier) -> CommitReceipt | IngestError:
+            ledger = Ledger.open(f"sqlite:///{ground.home.root / name}")
+            try:
+                mine = protocol_for(pipeline, ledger, current_session(ground.home))
+                barrier.wait()
+                return mine.commit(opened, reports)
+            except IngestError as error:
+                return error
+            finally:
+                ledger.dispose()
+
+        return work
+
+    results = at_once(commit("ledger.db"), commit("ledger.db" if ledgers == "one" else "other.db"))
+    receipts = [each for each in results if isinstance(each, CommitReceipt)]
+    assert receipts, results
+    assert len(receipts) == 2 or ledgers == "two", results
+    assert {(each.instant, each.checkpoint.sequence) for each in receipts} == {(opened.instant, 1)}
+    assert len(own_commits(ground)) == 1
+    assert observe(pipeline).lag.total == 0
+    assert verify(ground.base_path, ground.produced).exact
+    again = protocol.commit(opened, reports)
+    assert again.instant == opened.instant
+    ground.send_rows(0, 5, 20)
+    assert ground.run(pipeline).rows == 5
+    assert verify(ground.base_path, ground.produced).exact

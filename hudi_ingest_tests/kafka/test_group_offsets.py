@@ -1,0 +1,29 @@
+"""The consumer group's offsets on a broker that has never had a group."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hudi_ingest.config import KafkaSource
+from hudi_ingest.embedded.broker import BrokerSettings, create_topic, start_broker
+from hudi_ingest.embedded.processes import free_port, stop
+from hudi_ingest.kafka import KafkaCluster
+from hudi_ingest.model import TopicPartition
+
+pytestmark = pytest.mark.kafka
+
+
+def test_a_group_that_is_not_there_has_no_offsets(tmp_path: Path) -> None:
+    settings = BrokerSettings(tmp_path, free_port(), free_port())
+    broker = start_broker(settings, lambda line: None)
+    try:
+        create_topic(settings.bootstrap, "orders", 1)
+        cluster = KafkaCluster(KafkaSource(bootstrap_servers=settings.bootstrap, topics=("orders",)))
+        assert cluster.group_offsets("nobody") == {}
+        cluster.commit_group_offsets("somebody", {TopicPartition("orders", 0): 3})
+        assert cluster.group_offsets("somebody") == {TopicPartition("orders", 0): 3}
+        assert cluster.group_offsets("nobody") == {}
+    finally:
+        stop([broker])
