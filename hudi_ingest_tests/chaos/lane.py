@@ -11,6 +11,7 @@ import sqlite3
 import subprocess
 import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -143,12 +144,17 @@ class Lane:
                 verdict.recovery_seconds = time.monotonic() - struck
                 self._let_zombies_go_on(stopped)
                 self._await_settled()
+                verdict.anomalies += oracle.compare(self.base_path, self._produced)
+                verdict.anomalies += self._stale()
             except NotInTime as error:
                 verdict.anomalies["stuck"] += 1
                 verdict.detail = str(error)
+            except Exception:
+                # Counted, and the other cases go on.
+                verdict.anomalies["broken-off"] += 1
+                verdict.detail = traceback.format_exc()
+            finally:
                 self._let_zombies_go_on(stopped)
-            verdict.anomalies += oracle.compare(self.base_path, self._produced) if oracle.count(self.base_path) else {}
-            verdict.anomalies += self._stale()
         verdict.anomalies += reader.anomalies
         if not reader.polls:
             verdict.detail += " no reader ever read the table"

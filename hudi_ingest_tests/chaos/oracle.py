@@ -13,7 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from hudi import HudiReadOptions, HudiTable
 
 _PLACE = ["_hoodie_commit_time", "_kafka_partition", "_kafka_offset", "id"]
@@ -68,10 +68,13 @@ def pending_instants(base_path: str) -> set[str]:
 
 
 def group_offsets(bootstrap_servers: str, group: str, topic: str, partitions: int) -> dict[int, int]:
+    """Next offset of each partition; none while the broker cannot tell, as just after its start."""
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group, "log_level": 0})
     try:
         answer = consumer.committed([TopicPartition(topic, number) for number in range(partitions)], timeout=20)
         return {each.partition: each.offset for each in answer}
+    except KafkaException:
+        return {}
     finally:
         consumer.close()
 
