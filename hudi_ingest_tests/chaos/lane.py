@@ -149,8 +149,7 @@ class Lane:
             except NotInTime as error:
                 verdict.anomalies["stuck"] += 1
                 verdict.detail = str(error)
-            except Exception:
-                # Counted, and the other cases go on.
+            except Exception:  # noqa: BLE001 - whatever it was, it is counted
                 verdict.anomalies["broken-off"] += 1
                 verdict.detail = traceback.format_exc()
             finally:
