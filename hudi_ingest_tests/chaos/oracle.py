@@ -82,7 +82,7 @@ def group_offsets(bootstrap_servers: str, group: str, topic: str, partitions: in
 class Reader:
     """Reads the table again and again: a commit's rows must appear all at once and stay."""
 
-    def __init__(self, base_path: str, pause_seconds: float = 0.5) -> None:
+    def __init__(self, base_path: str, pause_seconds: float = 1.0) -> None:
         self.polls = 0
         self.anomalies: Counter[str] = Counter()
         self._base_path = base_path

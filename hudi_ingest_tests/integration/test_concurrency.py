@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from dagster import DagsterInstance, RunRequest
+from dagster import DagsterInstance, RunRequest, SkipReason
 
 from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import observe
@@ -58,26 +58,40 @@ def test_f1_p4_two_sensors_and_a_person_launch_the_same_transaction(
     dagster_home = ground.home.root / "dagster"
     dagster_home.mkdir()
 
-    def daemon(barrier: threading.Barrier) -> str:
-        """A sensor's tick and the run that it requests; returns why the run failed, "" when it did not."""
-        with DagsterInstance.from_config(str(dagster_home)) as instance:
+    def ticking(instance: DagsterInstance) -> Callable[[threading.Barrier], RunRequest | SkipReason]:
+        def work(barrier: threading.Barrier) -> RunRequest | SkipReason:
             barrier.wait()
-            request = tick(pipeline, instance, datetime.now(timezone.utc))
+            return tick(pipeline, instance, datetime.now(timezone.utc))
+
+        return work
+
+    def running(instance: DagsterInstance, request: RunRequest | SkipReason) -> Callable[[threading.Barrier], str]:
+        """Returns why the requested run failed, "" when it did not."""
+
+        def work(barrier: threading.Barrier) -> str:
             assert isinstance(request, RunRequest), request
-            barrier.wait()
             job = build_definitions([pipeline]).resolve_job_def(job_name(pipeline))
+            barrier.wait()
             result = job.execute_in_process(
                 run_config=request.run_config, tags=request.tags, instance=instance, raise_on_error=False
             )
             return "\n".join(failures(result))
 
-    command = subprocess.Popen(
-        [*COMMAND, "run", pipeline.name], env=environment(ground.home), stderr=subprocess.PIPE, text=True
-    )
-    assert command.stderr is not None
-    planned = command.stderr.readline()
-    assert "40 offsets in 2 slices" in planned, planned
-    told = at_once(daemon, daemon)
+        return work
+
+    with (
+        DagsterInstance.from_config(str(dagster_home)) as one,
+        DagsterInstance.from_config(str(dagster_home)) as other,
+    ):
+        # All three plan before any of them begins.
+        requests = at_once(ticking(one), ticking(other))
+        command = subprocess.Popen(
+            [*COMMAND, "run", pipeline.name], env=environment(ground.home), stderr=subprocess.PIPE, text=True
+        )
+        assert command.stderr is not None
+        planned = command.stderr.readline()
+        assert "40 offsets in 2 slices" in planned, planned
+        told = at_once(running(one, requests[0]), running(other, requests[1]))
     _, by_command = command.communicate(timeout=240)
     told.append("" if command.returncode == 0 else by_command)
     assert told.count("") == 1, told
