@@ -77,7 +77,7 @@ class Lane:
             (self.home.pipelines / f"chaos{block}.yaml").write_text(yaml.safe_dump(_pipeline(block)))
         os.environ[VARIABLE] = str(self.orders)
         # JVMs are killed before a better compiler pays.
-        os.environ["JAVA_TOOL_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+        os.environ["JAVA_TOOL_OPTIONS"] = "-XX:TieredStopAtLevel=1"
         self._settings = StackSettings(free_port(), free_port())
         self._stack = self._restore()
         self._producer = Producer({"bootstrap.servers": self._stack.bootstrap_servers, "linger.ms": 5, "log_level": 0})
