@@ -6,15 +6,20 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, TimeoutError
+from subprocess import Popen
 from types import FrameType
 from typing import Any
 
 import psutil
+from pyspark.sql import SparkSession
 
 from hudi_ingest.exceptions import EngineLost, EnvironmentProblem
 from hudi_ingest.home import Home
 from hudi_ingest.spark import EngineConnection, answers, own_session
 
+HANG_SECONDS = 60.0
+"""A JVM that does not answer for so long is killed."""
 _WATCH_SECONDS = 1.0
 
 
@@ -49,16 +54,32 @@ def run_engine(home: Home, *, master: str, driver_memory: str, report: Callable[
     try:
         connection.write(home.engine_file)
         report(f"engine ready: Spark {session.version} on {master}, pid {connection.pid}")
-        while not stopping.wait(_WATCH_SECONDS):
-            if gateway.proc.poll() is not None:
-                raise EngineLost(
-                    f"the engine's JVM ended by itself with code {gateway.proc.returncode}; its log is above. Start the "
-                    "engine again, with more --memory if it ran out of it."
-                )
-            if not answers(session):
-                raise EngineLost("the engine's Spark context has stopped; its log is above. Start the engine again.")
+        with ThreadPoolExecutor(1, thread_name_prefix="watch") as asking:
+            while not stopping.wait(_WATCH_SECONDS):
+                _require_alive(session, gateway.proc, asking)
     finally:
         home.engine_file.unlink(missing_ok=True)
         if gateway.proc.poll() is None:
             session.stop()
     report("engine stopped")
+
+
+def _require_alive(session: SparkSession, jvm: Popen[bytes], asking: ThreadPoolExecutor) -> None:
+    """Raises EngineLost when the JVM has ended, and when it hangs, after it was killed."""
+    if jvm.poll() is not None:
+        raise EngineLost(
+            f"the engine's JVM ended by itself with code {jvm.returncode}; its log is above. Start the engine again, with "
+            "more --memory if it ran out of it."
+        )
+    try:
+        stopped = not asking.submit(answers, session).result(HANG_SECONDS)
+    except TimeoutError:
+        # Dead for sure: what it had begun must not go on after other drivers have taken over.
+        jvm.kill()
+        jvm.wait()
+        raise EngineLost(
+            f"the engine's JVM (pid {jvm.pid}) did not answer for {HANG_SECONDS:g} s and was killed; its log is above. Start "
+            "the engine again, with more --memory if it was busy collecting garbage."
+        ) from None
+    if stopped:
+        raise EngineLost("the engine's Spark context has stopped; its log is above. Start the engine again.")

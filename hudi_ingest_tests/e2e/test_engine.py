@@ -5,27 +5,22 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable
+import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from hudi_ingest.config import Pipeline
 from hudi_ingest.embedded.processes import ProcessRecord, start, stop
 from hudi_ingest.embedded.verification import verify
-from hudi_ingest.spark import EngineConnection
+from hudi_ingest.exceptions import EngineLost
+from hudi_ingest.spark import EngineConnection, attached_session
 from hudi_ingest_tests.support.command_line import COMMAND, environment, hudi_ingest
 from hudi_ingest_tests.support.ground import Ground
+from hudi_ingest_tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.e2e]
-
-
-def wait_for(condition: Callable[[], object], what: str, seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.02)
 
 
 def start_engine(ground: Ground) -> ProcessRecord:
@@ -66,3 +61,25 @@ def test_an_engine_killed_while_an_op_runs_fails_it_clearly_and_the_retry_works(
     found = verify(ground.base_path, ground.produced)
     assert found.exact, found
     assert found.rows == 150_005
+
+
+def test_a_jvm_that_hangs_is_not_waited_for_and_is_killed(ground: Ground) -> None:
+    code = (
+        "import hudi_ingest.engine as engine; from hudi_ingest.home import Home; engine.HANG_SECONDS = 12.0;"
+        "engine.run_engine(Home.from_environment(), master='local[1]', driver_memory='1g', report=print)"
+    )
+    log = ground.home.root / "engine.log"
+    record = start("engine", [sys.executable, "-c", code], log=log, env=environment(ground.home))
+    try:
+        wait_for(lambda: EngineConnection.read(ground.home.engine_file), f"the engine is ready, see {log}")
+        (jvm,) = (each for each in psutil.Process(record.pid).children(recursive=True) if "java" in each.name())
+        jvm.suspend()
+        connection = EngineConnection.read(ground.home.engine_file)
+        assert connection is not None
+        with pytest.raises(EngineLost, match="did not answer"):
+            attached_session(connection)
+        wait_for(lambda: not jvm.is_running() or jvm.status() == psutil.STATUS_ZOMBIE, "the JVM is killed", 60)
+        wait_for(lambda: not ground.home.engine_file.exists(), "the engine is not offered any more", 60)
+        assert "did not answer for 12 s and was killed" in log.read_text()
+    finally:
+        stop([record])
