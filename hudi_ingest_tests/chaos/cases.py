@@ -26,7 +26,7 @@ _ENVIRONMENT_POINTS = {
     "disk_full": ("ledger_opened", "attempt_started", "commit_checked"),
     "cut_ledger": ("begin_cleared", "attempt_started", "commit_checked", "commit_landed"),
 }
-_NEEDS_A_DEAD_TRANSACTION = ("abort_retired", "abort_rolled_back")
+NEEDS_A_DEAD_TRANSACTION = ("abort_retired", "abort_rolled_back")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def _combination(dice: random.Random, singles: list[Blow]) -> tuple[Blow, ...]:
 
 def _reachable(blow: Blow) -> tuple[Blow, ...]:
     """The blow, and before it what brings a transaction to its point."""
-    if blow.point in _NEEDS_A_DEAD_TRANSACTION:
+    if blow.point in NEEDS_A_DEAD_TRANSACTION:
         return (Blow("slices_written", "kill"), blow)
     return (blow,)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -30,7 +31,7 @@ from hudi_ingest.embedded.stack import BROKER, DAEMON, ENGINE, Stack, StackSetti
 from hudi_ingest.faults import VARIABLE
 from hudi_ingest.home import Home
 from hudi_ingest_tests.chaos import oracle
-from hudi_ingest_tests.chaos.cases import Blow, Case
+from hudi_ingest_tests.chaos.cases import NEEDS_A_DEAD_TRANSACTION, Blow, Case
 from hudi_ingest_tests.support.command_line import hudi_ingest
 from hudi_ingest_tests.support.waiting import NotInTime, wait_for
 
@@ -139,8 +140,8 @@ class Lane:
         stopped: list[psutil.Process] = []
         with oracle.Reader(self.base_path) as reader:
             try:
-                for blow in case.blows:
-                    if not self.strike(blow, stopped):
+                for blow, following in itertools.zip_longest(case.blows, case.blows[1:]):
+                    if not self.strike(blow, stopped, following):
                         verdict.not_reached.append(str(blow))
                 struck = time.monotonic()
                 self.await_all_committed()
@@ -164,17 +165,19 @@ class Lane:
         verdict.seconds = time.monotonic() - began
         return verdict
 
-    def strike(self, blow: Blow, stopped: list[psutil.Process]) -> bool:
+    def strike(self, blow: Blow, stopped: list[psutil.Process], following: Blow | None = None) -> bool:
         """Lets the fault fall on the first process that comes to the point; False when none came. A zombie is put into
         `stopped`."""
-        action = blow.fault if blow.fault in ("raise", "full", "kill") else "stop"
-        for left in self.orders.iterdir():
-            left.unlink()
-        partial = self.orders / "order.partial"
-        partial.write_text(action)
-        partial.rename(self.orders / f"{blow.point}.armed")
-        self.produce(ROWS_A_BLOW)
+        action = _action(blow)
         reached = self.orders / f"{blow.point}.reached"
+        if blow.point not in NEEDS_A_DEAD_TRANSACTION:
+            for left in self.orders.iterdir():
+                left.unlink()
+            if following is not None and following.point in NEEDS_A_DEAD_TRANSACTION:
+                # It comes so soon after the death that there would be no time to arm it then.
+                self._arm(following)
+            self._arm(blow)
+            self.produce(ROWS_A_BLOW)
         try:
             wait_for(reached.exists, f"a process comes to {blow.point}", REACH_SECONDS)
         except NotInTime:
@@ -187,6 +190,11 @@ class Lane:
         elif blow.fault == "kill":
             self._restore()
         return True
+
+    def _arm(self, blow: Blow) -> None:
+        partial = self.orders / "order.partial"
+        partial.write_text(_action(blow))
+        partial.rename(self.orders / f"{blow.point}.armed")
 
     def _hit(self, fault: str, process: psutil.Process, stopped: list[psutil.Process]) -> None:
         if fault == "zombie":
@@ -376,6 +384,10 @@ def _pipeline(block: int) -> dict[str, object]:
             "max_tasks": 2,
         },
     }
+
+
+def _action(blow: Blow) -> str:
+    return blow.fault if blow.fault in ("raise", "full", "kill") else "stop"
 
 
 def _continue(process: psutil.Process) -> None:
