@@ -5,18 +5,21 @@ No JVM: committed offsets come from hudi-rs, watermarks from confluent-kafka.
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from hudi_ingest.config import Pipeline
-from hudi_ingest.exceptions import NothingToDo
+from hudi_ingest.exceptions import IngestError, NothingToDo
 from hudi_ingest.hudi.timeline import CommittedState, Timeline
 from hudi_ingest.kafka import KafkaCluster
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.model import LossReason, OffsetLoss, TopicPartition, TransactionPlan, Watermarks
 from hudi_ingest.planning import Lag, Limits, Skip, find_losses, lag, plan_transaction, slice_starts, stop_text
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,22 +63,41 @@ def observe(pipeline: Pipeline) -> Situation:
 
 def stopped_partitions(pipeline: Pipeline, situation: Situation) -> tuple[OffsetLoss, ...]:
     """Losses that wait for a person. Raises KafkaUnreachable."""
-    return () if pipeline.source.on_data_loss == "skip_to_earliest" else situation.losses
+    return tuple(each for each in situation.losses if not _is_skipped(pipeline, situation, each))
+
+
+def _is_skipped(pipeline: Pipeline, situation: Situation, loss: OffsetLoss) -> bool:
+    """Whether the pipeline's `on_data_loss` accepts the loss without a person.
+
+    Where a topic's ids are not known, a broker whose metadata is behind looks like a topic that was made again, and to skip
+    would read all of it twice.
+    """
+    if pipeline.source.on_data_loss != "skip_to_earliest":
+        return False
+    checkpoint = situation.committed.checkpoint
+    known = checkpoint.topics.get(loss.topic) if checkpoint else None
+    ids = known is not None and known.topic_id and situation.topic_ids.get(loss.topic)
+    return loss.reason is not LossReason.RECREATED or bool(ids)
 
 
 def tell_of_commit(pipeline: Pipeline, ledger: Ledger, transaction_id: str) -> bool:
     """Tells the ledger and the consumer group of a commit that landed, and whose op died before it could tell anyone.
 
-    False: the transaction has not landed. Raises TableUnreachable, KafkaUnreachable, LedgerUnreachable.
+    False: the transaction has not landed. A group that cannot be told now is told by the next commit, which must not wait
+    for it. Raises TableUnreachable, LedgerUnreachable.
     """
     timeline = Timeline(pipeline.table.base_path)
     instant = timeline.instant_of(pipeline.transaction_key, transaction_id)
     if instant is None:
         return False
+    known = ledger.mark_committed_as_found(transaction_id, instant)
     checkpoint = timeline.committed(pipeline.checkpoint_key, pipeline.transaction_key).checkpoint
     if checkpoint is not None:
-        KafkaCluster(pipeline.source).commit_group_offsets(pipeline.group_id, checkpoint.offsets)
-    return ledger.mark_committed_as_found(transaction_id, instant)
+        try:
+            KafkaCluster(pipeline.source).commit_group_offsets(pipeline.group_id, checkpoint.offsets)
+        except IngestError as error:
+            _logger.warning("consumer group %s was not told of %s: %s", pipeline.group_id, transaction_id, error)
+    return known
 
 
 def plan_next(
@@ -89,7 +111,6 @@ def plan_next(
     """The next transaction, or why there is none. `at_once` ignores the interval and min_records; `accepts` says which
     losses are accepted beside those that the pipeline's `on_data_loss` does. Raises OffsetsLost, KafkaUnreachable."""
     settings = pipeline.transaction
-    all_accepted = pipeline.source.on_data_loss == "skip_to_earliest"
     return plan_transaction(
         pipeline=pipeline.name,
         suffix=secrets.token_hex(3),
@@ -105,7 +126,7 @@ def plan_next(
         ),
         now=now or datetime.now(timezone.utc),
         last_began_at=None if at_once else situation.committed.last_began_at,
-        accepts=lambda loss: all_accepted or accepts(loss),
+        accepts=lambda loss: _is_skipped(pipeline, situation, loss) or accepts(loss),
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,6 +17,7 @@ from hudi_ingest.ledger import TransactionRow
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.model import (
     CommittedTransaction,
+    OffsetLoss,
     Offsets,
     OpenInstant,
     Slice,
@@ -36,6 +37,10 @@ class UnknownInstant:
     expires_at: datetime
     leased: bool
     rolled_back: bool = False
+
+    @property
+    def opened(self) -> OpenInstant:
+        return OpenInstant(self.instant, self.transaction_id, self.leased)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +98,7 @@ def recover(protocol: TransactionProtocol, *, roll_back: bool) -> Recovery:
         instants = protocol.instants.open_instants()
         unknown = unknown_instants(instants, row, timeout)
         if roll_back:
-            unknown = tuple(_roll_back(protocol, each) for each in unknown)
+            unknown = tuple(replace(each, rolled_back=protocol.end_instant(each.opened)) for each in unknown)
     return Recovery(
         pipeline=pipeline.name,
         table=table,
@@ -116,6 +121,8 @@ def committed_transaction(pipeline: str, transaction_key: str, found: CommittedI
             transaction_id=accounting["transaction"],
             sequence=accounting["sequence"],
             slices=tuple(Slice(each["topic"], each["partition"], each["start"], each["end"]) for each in slices),
+            # The first commits of a table may be of a version without them.
+            resets=tuple(OffsetLoss.from_dict(each) for each in accounting.get("resets", ())),
         ),
         instant=found.instant,
         began_at=instant_time(found.instant),
@@ -147,10 +154,3 @@ def _restore_group(protocol: TransactionProtocol, offsets: Offsets) -> dict[Topi
     if moved:
         protocol.groups.commit_group_offsets(group, offsets)
     return moved
-
-
-def _roll_back(protocol: TransactionProtocol, each: UnknownInstant) -> UnknownInstant:
-    # The epoch first: whoever still works for the transaction is fenced before its files go.
-    protocol.epoch.retire(each.transaction_id)
-    rolled_back = protocol.instants.roll_back(each.instant)
-    return UnknownInstant(each.instant, each.transaction_id, each.expires_at, each.leased, rolled_back)

@@ -218,6 +218,18 @@ class TransactionProtocol:
         except IngestError as error:
             _logger.warning("%s is not rolled back yet, the next begin does it: %s", transaction_id, error)
 
+    def end_instant(self, found: OpenInstant) -> bool:
+        """Rolls an open instant back, under the table's lock. False: its commit landed meanwhile, and stands.
+
+        Raises TableUnreachable, EngineLost, LedgerUnreachable.
+        """
+        # The epoch first: whoever still works for the transaction is fenced before its files go.
+        self.epoch.retire(found.transaction_id)
+        rolled_back = self.instants.roll_back(found.instant)
+        if not rolled_back:
+            self.ledger.mark_committed_as_found(found.transaction_id, found.instant)
+        return rolled_back
+
     def _table_lock(self) -> AbstractContextManager[None]:
         # Past the transaction's timeout its holder is fenced anyway: by the epoch, its lease and the guard.
         stale = max(SHORTEST_STALE_SECONDS, self.pipeline.transaction.timeout_seconds)
@@ -295,9 +307,12 @@ class TransactionProtocol:
             instant = self.timeline.instant_of(self.pipeline.transaction_key, row.transaction_id)
             if instant is not None:
                 self.ledger.mark_committed_as_found(row.transaction_id, instant)
-            elif is_over(row, run_is_finished) or (row.owner == owner and owner.kind == "dagster"):
+            elif is_dead(row.owner, run_is_finished) or (row.owner == owner and owner.kind == "dagster"):
                 # A run has one begin op, so its own open transaction is what an earlier attempt of that op left.
                 self._roll_back(row.transaction_id, f"rolled back by the next begin: {row.owner} is gone")
+            elif is_over(row, run_is_finished):
+                self._require_no_commit_at_work(row)
+                self._roll_back(row.transaction_id, "rolled back by the next begin: its timeout has passed")
             else:
                 raise TransactionInFlight(
                     f"table {table}: transaction {row.transaction_id} of {row.owner} is open since "
@@ -308,14 +323,29 @@ class TransactionProtocol:
             return
         for each in self.instants.open_instants():
             if self.ledger.transaction(each.transaction_id) is not None:
-                self.epoch.retire(each.transaction_id)
-                self.instants.roll_back(each.instant)
+                self.end_instant(each)
             elif each.leased:
                 raise TransactionInFlight(
                     f"table {table}: instant {each.instant} of transaction {each.transaction_id} is open, and this ledger "
                     "does not know it (it is another ledger's, or this one was wiped). It is rolled back when its lease "
-                    f"has run out, at the longest {self.pipeline.transaction.timeout_seconds} s after it began."
+                    f"has run out, {self.pipeline.transaction.timeout_seconds} s after it began; if it is still here then, "
+                    f"end it by `hudi-ingest recover {self.pipeline.name} --roll-back`."
                 )
+
+    def _require_no_commit_at_work(self, row: TransactionRow) -> None:
+        """Raises TransactionInFlight when the instant of a transaction past its deadline is leased.
+
+        Nothing but a commit renews a lease. One in another JVM, whose lock may not be ours, would go on under the rollback
+        and then stand for files that are gone.
+        """
+        if not self.timeline.exists():
+            return
+        if any(each.leased for each in self.instants.open_instants() if each.transaction_id == row.transaction_id):
+            raise TransactionInFlight(
+                f"table {row.table}: transaction {row.transaction_id} of {row.owner} is past its deadline "
+                f"{row.deadline:%H:%M:%S} UTC, and its instant's heartbeat still beats, so its commit may be at work. It is "
+                f"waited for. If {row.owner} hangs, end it: what it left is then rolled back."
+            )
 
     def _roll_back(self, transaction_id: str, reason: str) -> None:
         """Ends a transaction that the timeline does not show as committed.
@@ -328,9 +358,13 @@ class TransactionProtocol:
             self.epoch.retire(transaction_id)
             reach("abort_retired")
             for each in found:
-                if each.transaction_id == transaction_id and not self.instants.roll_back(each.instant):
-                    self.ledger.mark_committed_as_found(transaction_id, each.instant)
-                    return
+                if each.transaction_id == transaction_id:
+                    self.end_instant(each)
+            # A commit whose caller was killed may have landed since anybody looked.
+            instant = self.timeline.instant_of(self.pipeline.transaction_key, transaction_id)
+            if instant is not None:
+                self.ledger.mark_committed_as_found(transaction_id, instant)
+                return
         except IngestError as error:
             _logger.warning("%s is not rolled back yet, the next begin does it: %s", transaction_id, error)
         reach("abort_rolled_back")

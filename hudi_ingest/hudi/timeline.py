@@ -179,7 +179,7 @@ class Timeline:
 
     def is_empty(self) -> bool:
         """Whether no instant, of any state and any writer, is on the active timeline."""
-        return not any(name[:1].isdigit() for name in self._storage.names(".hoodie/timeline"))
+        return not any(name[:1].isdigit() for name in self._names())
 
     def instants(self) -> Instants:
         """What is pending and what is completed, by the names on the storage. Raises TableUnreachable.
@@ -187,10 +187,7 @@ class Timeline:
         An instant that is pending before and after the call is in `pending`, whatever happens meanwhile: its requested
         file is made before anything of it is written, and goes when it is rolled back or archived, not before.
         """
-        try:
-            names = self._storage.names(".hoodie/timeline")
-        except OSError as error:
-            raise self._unreadable("timeline", error) from error
+        names = self._names()
         seen, completed, undoing = set(), set(), set()
         for name in names:
             parsed = _INSTANT_FILE.fullmatch(name)
@@ -232,20 +229,27 @@ class Timeline:
             f"the table at {self.base_path} lost rows that its checkpoint counts: another writer rolled back the commit of "
             f"transaction number {', '.join(map(str, missing[:5]))}{' and others' if missing[5:] else ''} of this pipeline, "
             f"and the commits {', '.join(later[:10])}{' and others' if later[10:] else ''}, which carry the checkpoint on, "
-            "stayed. Nothing was written. Roll these back too, in this order, by `CALL rollback_to_instant(table => …, "
+            "stayed. Nothing was written. First make sure of it: `hudi-ingest files` must show no file of the lost commits (if it "
+            "does, archival took them beside a savepoint that was deleted since: run `CALL archive_commits(table => …)` and "
+            "roll nothing back). Then roll these back too, in this order, by `CALL rollback_to_instant(table => …, "
             "instant_time => …)`, or restore a savepoint from before: the checkpoint goes back with them, and the next "
             "transaction reads the lost offsets again."
         )
 
     def _savepoints(self) -> frozenset[str]:
-        names = self._storage.names(".hoodie/timeline")
-        return frozenset(name.split("_", 1)[0] for name in names if name.endswith(".savepoint"))
+        return frozenset(name.split("_", 1)[0] for name in self._names() if name.endswith(".savepoint"))
+
+    def _names(self) -> tuple[str, ...]:
+        try:
+            return self._storage.names(".hoodie/timeline")
+        except OSError as error:
+            raise self._unreadable("timeline", error) from error
 
     def _completed(self) -> Iterator[CommittedInstant]:
         try:
             timeline = HudiTable(self.base_path).get_timeline()
             # A commit's file is <requested time>_<completion time>.<action>.
-            names = [name.partition("_") for name in self._storage.names(".hoodie/timeline")]
+            names = [name.partition("_") for name in self._names()]
             completed = {requested: instant_time(rest) for requested, _, rest in names if rest.endswith("commit")}
             instants = [
                 *timeline.get_completed_commits(desc=True),

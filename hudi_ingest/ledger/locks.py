@@ -60,8 +60,9 @@ class _Lock(HeldLock, Protocol):
 def acquire(engine: sa.Engine, name: str, timeout_seconds: float, stale_seconds: float | None = None) -> HeldLock:
     """Waits at most `timeout_seconds` (0: one try) for the lock called `name`.
 
-    One that another has held for longer than `stale_seconds` is taken away from it; None: never. Raises TransactionInFlight when another holds it all that time. Polls instead of blocking in the driver, so that
-    signals (Dagster's termination, Ctrl-C) reach the waiting thread.
+    One that another has held for longer than `stale_seconds` is taken away from it; None: never. Raises
+    TransactionInFlight when another holds it all that time. Polls instead of blocking in the driver, so that signals
+    (Dagster's termination, Ctrl-C) reach the waiting thread.
     """
     lock: _Lock
     if engine.dialect.name == "sqlite":
@@ -77,7 +78,8 @@ def acquire(engine: sa.Engine, name: str, timeout_seconds: float, stale_seconds:
         while not (acquired := lock.try_acquire()):
             if stale_seconds is not None and (hung := lock.take_away(stale_seconds)) is not None:
                 _LOG.warning("%s: its lock is taken away from %s, who held it for %g s", name, hung, stale_seconds)
-                continue
+                # The next try comes soon; it may still fail, when another is quicker or a server is slow to let go.
+                wait = _FIRST_WAIT_SECONDS
             left = deadline - time.monotonic()
             if left <= 0:
                 raise TransactionInFlight(
@@ -108,7 +110,9 @@ class _FileLock:
         return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
 
     def try_acquire(self) -> bool:
-        with self._one_at_a_time():
+        with self._one_at_a_time() as mine:
+            if not mine:
+                return False
             if not self._is_in_place():
                 self._file.close()
                 self._file = self._open(self._path)
@@ -131,7 +135,9 @@ class _FileLock:
         return f"{lines[0] if lines else 'unknown'} (lock file {self._path})"
 
     def take_away(self, stale_seconds: float) -> str | None:
-        with self._one_at_a_time():
+        with self._one_at_a_time() as mine:
+            if not mine:
+                return None
             try:
                 held_since = self._path.stat().st_mtime
             except FileNotFoundError:
@@ -143,11 +149,20 @@ class _FileLock:
             return hung
 
     @contextmanager
-    def _one_at_a_time(self) -> Iterator[None]:
-        """Without it, one could take away the file that another has locked just now and not yet written its time into."""
+    def _one_at_a_time(self) -> Iterator[bool]:
+        """Whether this one may look and take now. Two at once, and one could take away the file that the other has locked
+        just now and not yet written its time into."""
         with self._open(self._path.with_suffix(".taking")) as taking:
-            fcntl.flock(taking, fcntl.LOCK_EX)
-            yield
+            try:
+                fcntl.flock(taking, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            try:
+                yield True
+            finally:
+                # Closing alone would leave it with a child that was forked meanwhile.
+                fcntl.flock(taking, fcntl.LOCK_UN)
 
     def _is_held(self) -> bool:
         with self._open(self._path) as found:
@@ -201,14 +216,18 @@ class _AdvisoryLock:
 
     def take_away(self, stale_seconds: float) -> str | None:
         # The holder's connection does nothing else, so it changed its state last when it took the lock.
-        ended = self._connection.execute(
-            sa.text(
-                "SELECT a.application_name, pg_terminate_backend(a.pid)"
-                f"{_HOLDERS} AND a.state_change < now() - make_interval(secs => :stale)"
-            ),
-            {**self._halves(), "stale": stale_seconds},
-        ).first()
-        return None if ended is None else str(ended[0])
+        try:
+            ended = self._connection.execute(
+                sa.text(
+                    "SELECT a.application_name, pg_terminate_backend(a.pid)"
+                    f"{_HOLDERS} AND a.state_change < now() - make_interval(secs => :stale)"
+                ),
+                {**self._halves(), "stale": stale_seconds},
+            ).first()
+        except sa.exc.ProgrammingError as error:
+            _LOG.warning("%s: its holder is of another database role and cannot be ended (%s)", self._name, error.orig)
+            return None
+        return str(ended[0]) if ended is not None and ended[1] else None
 
     def _halves(self) -> dict[str, int]:
         # A lock of one 64-bit key shows as its two halves, with objsubid 1.

@@ -1,4 +1,7 @@
-"""The sweep as a job in the pipeline's pool, and its daily schedule, which is off until somebody turns it on."""
+"""The sweep as a job, and its daily schedule, which is off until somebody turns it on.
+
+It may run beside transactions: what it lists is safe without any lock, and it deletes under the table's.
+"""
 
 from typing import Any
 
@@ -22,11 +25,13 @@ from pydantic import Field
 
 from hudi_ingest.config import Pipeline
 from hudi_ingest.ingest import sweep_for
+from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.failures import as_dagster_failures
-from hudi_ingest.orchestration.table_asset import LEDGER, SPARK, metadata_table, pool, retry_policy
+from hudi_ingest.orchestration.table_asset import LEDGER, SPARK, metadata_table, retry_policy
 from hudi_ingest.sweep import SweepResult, safe_age
 
 DAILY = "30 3 * * *"
+MOST_SECONDS = 6 * 3600
 
 
 class SweepConfig(Config):
@@ -47,8 +52,6 @@ def sweep_job(pipeline: Pipeline) -> JobDefinition:
         out=Out(Nothing),
         required_resource_keys={SPARK, LEDGER},
         retry_policy=retry_policy(pipeline),
-        # With one run at a time in the pool it never runs beside a transaction's run.
-        pool=pool(pipeline),
     )
     def sweep(context: OpExecutionContext, config: SweepConfig) -> Output[None]:
         try:
@@ -66,6 +69,7 @@ def sweep_job(pipeline: Pipeline) -> JobDefinition:
     @job(
         name=f"{pipeline.name}_sweep",
         description=f"Finds files in the folder of {pipeline.name} that no transaction needs; deletes them if told to.",
+        tags={tags.PIPELINE_SWEEP: pipeline.name, tags.MAX_RUNTIME: str(MOST_SECONDS)},
     )
     def run() -> None:
         sweep()

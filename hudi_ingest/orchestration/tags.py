@@ -1,6 +1,8 @@
 """Run tags of ours, to find a pipeline's runs by."""
 
 PIPELINE = "hudi_ingest/pipeline"
+PIPELINE_SWEEP = "hudi_ingest/sweep"
+"""On a sweep's runs instead of PIPELINE, by which the sensor finds transactions."""
 TABLE = "hudi_ingest/table"
 TRANSACTION = "hudi_ingest/transaction"
 SEQUENCE = "hudi_ingest/sequence"

@@ -7,24 +7,26 @@ import signal
 import subprocess
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
 
-import psutil
 import pytest
 
 from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import observe, tell_of_commit
 from hudi_ingest.embedded.broker import create_topic
 from hudi_ingest.embedded.verification import verify
-from hudi_ingest.exceptions import Fenced, IngestError
+from hudi_ingest.exceptions import Fenced, IngestError, TransactionInFlight
 from hudi_ingest.faults import POINTS, InjectedFault
 from hudi_ingest.home import Home
 from hudi_ingest.kafka import KafkaCluster
 from hudi_ingest.ledger.owner import Owner
-from hudi_ingest.model import TransactionState
+from hudi_ingest.model import CommitReceipt, TransactionState
 from hudi_ingest_tests.chaos.cases import AT_EVERY_POINT, IN_THE_SENSOR, choose, matrix
 from hudi_ingest_tests.support.command_line import COMMAND, environment, hudi_ingest
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
+from hudi_ingest_tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -120,32 +122,25 @@ def test_p1_p2_p5_a_killed_process_is_recovered_from(
     assert found.exact, found
 
 
-@pytest.mark.parametrize("point", ["instant_recorded", "slices_written", "commit_leased"])
+@pytest.mark.parametrize("point", ["instant_recorded", "slices_written", "commit_checked"])
 def test_p4_a_process_that_wakes_up_after_its_replacement_has_committed_changes_nothing(
     point: str, shared: Ground, struck: Pipeline, fault: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At commit_leased it holds the table's lock, which is taken away from it."""
+    """At commit_checked it holds the table's lock, which is taken away from it."""
     monkeypatch.setattr("hudi_ingest.transaction.SHORTEST_STALE_SECONDS", 10)
     hasty = make_pipeline(shared, transaction={"timeout_seconds": 10})
     send(shared, 10)
     fault.arm(point, "stop")
-    zombie = subprocess.Popen(
-        [*COMMAND, "run", hasty.name], env=environment(shared.home), stderr=subprocess.PIPE, text=True
-    )
-    try:
-        process = psutil.Process(fault.await_reached(point, 60))
+    with running(shared, hasty) as zombie:
+        pid = fault.await_reached(point, 60)
         row = shared.ledger.open_transaction(shared.base_path)
         assert row is not None
-        wait_until_over(shared)
-        receipt = shared.run(hasty)
+        receipt = run_when_free(shared, hasty)
         assert receipt.plan.sequence == row.sequence
         before = verify(shared.base_path, shared.produced)
         assert before.exact, before
-        os.kill(process.pid, signal.SIGCONT)
+        os.kill(pid, signal.SIGCONT)
         _, told = zombie.communicate(timeout=60)
-    finally:
-        zombie.kill()
-        zombie.wait()
     assert zombie.returncode == 1, told
     assert "error: " in told
     assert "Traceback" not in told
@@ -156,15 +151,54 @@ def test_p4_a_process_that_wakes_up_after_its_replacement_has_committed_changes_
     assert verify(shared.base_path, shared.produced).exact
 
 
-def wait_until_over(ground: Ground) -> None:
-    """Until the open transaction's deadline has passed."""
-    from datetime import datetime, timezone
+def test_p4_a_commit_that_may_be_at_work_is_not_rolled_back(
+    shared: Ground, struck: Pipeline, fault: Fault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its JVM, which is another one, keeps the instant's lease: it may be inside Hudi's lock, which is not ours."""
+    monkeypatch.setattr("hudi_ingest.transaction.SHORTEST_STALE_SECONDS", 10)
+    hasty = make_pipeline(shared, transaction={"timeout_seconds": 10})
+    send(shared, 10)
+    fault.arm("commit_leased", "stop")
+    with running(shared, hasty) as paused:
+        pid = fault.await_reached("commit_leased", 60)
+        row = shared.ledger.open_transaction(shared.base_path)
+        assert row is not None
+        wait_for(lambda: datetime.now(timezone.utc) > row.deadline, "the deadline has passed", 30)
+        with pytest.raises(TransactionInFlight, match=r"heartbeat still beats.*If process:.* hangs, end it"):
+            shared.run(hasty)
+        os.kill(pid, signal.SIGCONT)
+        _, told = paused.communicate(timeout=60)
+    assert paused.returncode == 0, told
+    found = verify(shared.base_path, shared.produced)
+    assert found.exact, found
 
-    from hudi_ingest_tests.support.waiting import wait_for
 
-    row = ground.ledger.open_transaction(ground.base_path)
-    assert row is not None
-    wait_for(lambda: datetime.now(timezone.utc) > row.deadline, "the deadline has passed", 30)
+@contextmanager
+def running(ground: Ground, pipeline: Pipeline) -> Iterator[subprocess.Popen[str]]:
+    """`hudi-ingest run` in a process of its own, which is gone afterwards."""
+    process = subprocess.Popen(
+        [*COMMAND, "run", pipeline.name], env=environment(ground.home), stderr=subprocess.PIPE, text=True
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def run_when_free(ground: Ground, pipeline: Pipeline) -> CommitReceipt:
+    """Runs a transaction as soon as the one that is open may be rolled back."""
+    receipts: list[CommitReceipt] = []
+
+    def committed() -> bool:
+        try:
+            receipts.append(ground.run(pipeline))
+        except TransactionInFlight:
+            return False
+        return True
+
+    wait_for(committed, "the open transaction may be rolled back", 90, pause_seconds=0.5)
+    return receipts[0]
 
 
 def test_every_point_is_struck_by_every_fault() -> None:
