@@ -61,12 +61,9 @@ def main() -> int:
         ]
         try:
             codes = [lane.wait() for lane in lanes]
-        except BaseException:
-            for lane in lanes:
-                lane.terminate()
-            for lane in lanes:
-                lane.wait()
-            raise
+        except KeyboardInterrupt:
+            # Ctrl-C reaches the lanes too: each ends its stack, and what has been seen is summed up.
+            codes = [lane.wait() for lane in lanes]
         found = [json.loads(line) for path in results if path.exists() for line in path.read_text().splitlines()]
     return _summary(found, codes, time.monotonic() - began)
 
@@ -135,7 +132,8 @@ def _run_lane(options: argparse.Namespace) -> int:
 
 
 def _summary(found: list[dict[str, Any]], codes: list[int], seconds: float) -> int:
-    cases = [each for each in found if each["faults"]]
+    # A case whose point no process came to has tried nothing.
+    cases = [each for each in found if each["faults"] and not each["not_reached"]]
     anomalies = sum((Counter(each["anomalies"]) for each in found), Counter())
     by_fault: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for each in cases:
@@ -149,7 +147,7 @@ def _summary(found: list[dict[str, Any]], codes: list[int], seconds: float) -> i
         middle = sorted(each["recovery"] for each in rows)[len(rows) // 2]
         shown = ", ".join(f"{name} {times}" for name, times in named.items()) or "0"
         print(f"| {fault} | {len(rows)} | {len(points)} | {middle:.0f} | {shown} |")
-    missed = [name for each in cases for name in each["not_reached"]]
+    missed = [name for each in found for name in each["not_reached"]]
     print(f"\nnot reached: {missed or 'none'}; {seconds / 60:.0f} minutes; by name: {dict(anomalies) or 'none'}")
     broken = [code for code in codes if code]
     if broken:
