@@ -33,6 +33,7 @@ def main() -> int:
     parser.add_argument("--lanes", type=int, default=2, help="stacks that run side by side")
     parser.add_argument("--minutes", type=float, default=120, help="after this no further case begins")
     parser.add_argument("--only", default="", help="only cases whose text holds this")
+    parser.add_argument("--skip", type=int, default=0, help="leave out the first cases, to go on with an earlier run")
     parser.add_argument("--lane", type=int, default=None, help=argparse.SUPPRESS)
     parser.add_argument("--results", type=Path, default=None, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -69,7 +70,7 @@ def main() -> int:
 
 
 def _run_lane(options: argparse.Namespace) -> int:
-    cases = [case for case in choose(options.cases, options.seed) if options.only in str(case)]
+    cases = [case for case in choose(options.cases, options.seed)[options.skip :] if options.only in str(case)]
     mine = [*split(tuple(cases), options.lanes)][options.lane]
     if not mine:
         return 0
