@@ -207,7 +207,8 @@ def _interrupt_handler_kept() -> Iterator[None]:
 def current_session(home: Home, more: Mapping[str, str] | None = None) -> SparkSession:
     """This process's session if it has a live one, else the engine's, else a new one of its own with `more` settings."""
     # At DEBUG py4j logs every command with its values, and the Kafka login is one of them.
-    logging.getLogger("py4j").setLevel(logging.INFO)
+    py4j = logging.getLogger("py4j")
+    py4j.setLevel(max(logging.INFO, py4j.getEffectiveLevel()))
     known = SparkSession._instantiatedSession
     if known is not None and answers(known):
         return known
