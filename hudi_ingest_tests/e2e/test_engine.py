@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import psutil
 import pytest
@@ -17,6 +16,7 @@ from hudi_ingest.embedded.verification import verify
 from hudi_ingest.exceptions import EngineLost
 from hudi_ingest.spark import EngineConnection, attached_session
 from hudi_ingest_tests.support.command_line import COMMAND, environment, hudi_ingest
+from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground
 from hudi_ingest_tests.support.waiting import wait_for
 
@@ -31,7 +31,7 @@ def start_engine(ground: Ground) -> ProcessRecord:
 
 
 def test_an_engine_killed_while_an_op_runs_fails_it_clearly_and_the_retry_works(
-    ground: Ground, pipeline: Pipeline
+    ground: Ground, pipeline: Pipeline, fault: Fault
 ) -> None:
     ground.send_rows(0, 5)
     engine = start_engine(ground)
@@ -44,12 +44,14 @@ def test_an_engine_killed_while_an_op_runs_fails_it_clearly_and_the_retry_works(
         assert second.returncode == 1
         assert "already serves" in second.stderr
         ground.send_rows(0, 150_000, 5)
+        # Spark's worker stands still in mid-file, so the engine dies while the op runs.
+        fault.arm("rows_written", "stop")
         running = subprocess.Popen(
             [*COMMAND, "run", pipeline.name], env=environment(ground.home), stderr=subprocess.PIPE, text=True
         )
-        markers = Path(ground.base_path) / ".hoodie" / ".temp"
-        wait_for(lambda: list(markers.rglob("*.marker.CREATE")), "the op writes")
+        worker = fault.await_reached("rows_written", 120)
         os.kill(engine.pid, signal.SIGKILL)
+        os.kill(worker, signal.SIGKILL)
         _, told = running.communicate(timeout=120)
         assert running.returncode == 1
         assert "the Spark driver went away" in told
