@@ -40,6 +40,9 @@ class HudiWriter:
         self._spark = spark
         self._jvm: Any = spark._jvm
         self._hudi: Any = self._jvm.org.apache.hudi
+        # Hudi 1.2 compares the metadata table's schema by identity with the one that this class has interned. If an equal one
+        # is interned before the class is loaded, as by threads of a young JVM, every write to the metadata table fails there.
+        _ = self._hudi.metadata.HoodieMetadataPayload.RECORD_INDEX_FIELD_POSITION
         self._context: Any = spark.sparkContext._jsc
         self._pipeline = pipeline
         self._base_path = pipeline.table.base_path
