@@ -142,11 +142,12 @@ def main() -> int:
             _say(f"memory grows: {line}")
         _tell_memory(watch)
         _say(f"faults: {dict(struck)}; a reader looked {reader.polls} times; by name: {dict(+anomalies) or 'none'}")
-        shutil.rmtree(root, ignore_errors=True)
         _say(
             f"minutes={options.minutes:g} records={lane.produced_count} faults={struck.total()} "
             f"most_lag={watch.most_lag} anomalies={anomalies.total()}"
         )
+    # Not before the stack is down: its processes are known by a file in there.
+    shutil.rmtree(root, ignore_errors=True)
     return 1 if anomalies.total() or not struck.total() else 0
 
 
