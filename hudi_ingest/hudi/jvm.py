@@ -42,7 +42,8 @@ class HudiWriter:
         self._hudi: Any = self._jvm.org.apache.hudi
         # Hudi 1.2 compares the metadata table's schema by identity with the one that this class has interned. If an equal one
         # is interned before the class is loaded, as by threads of a young JVM, every write to the metadata table fails there.
-        _ = self._hudi.metadata.HoodieMetadataPayload.RECORD_INDEX_FIELD_POSITION
+        with _errors("load Hudi's classes"):
+            _ = self._hudi.metadata.HoodieMetadataPayload.RECORD_INDEX_FIELD_POSITION
         self._context: Any = spark.sparkContext._jsc
         self._pipeline = pipeline
         self._base_path = pipeline.table.base_path
@@ -152,12 +153,11 @@ class HudiWriter:
         with _errors(f"roll back instant {instant} of {self._base_path}", self._lock), self._locking_client() as client:
             # Not called directly: py4j remembers methods by their class's name, and each call compiles a new class.
             self._jvm.java.util.Optional.of(client).ifPresent(self._java_object("CommitBarrier"))
-            timeline = self._meta_client().getActiveTimeline()
-            completed = timeline.filterCompletedInstants().containsInstant(instant)
+            meta = self._meta_client()
+            completed = meta.getActiveTimeline().filterCompletedInstants().containsInstant(instant)
             if not completed:
                 # Without its heartbeat the instant counts as expired. Never client.rollback(instant): it would also
                 # delete what a completed instant wrote.
-                meta = self._meta_client()
                 self._hudi.client.heartbeat.HeartbeatUtils.deleteHeartbeatFile(
                     meta.getStorage(), self._base_path, instant
                 )

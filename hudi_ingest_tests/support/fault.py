@@ -25,9 +25,6 @@ class Fault:
         partial.write_text(action)
         partial.rename(self.folder / f"{point}.armed")
 
-    def disarm(self, point: str) -> None:
-        (self.folder / f"{point}.armed").unlink(missing_ok=True)
-
     def was_reached(self, point: str) -> bool:
         return (self.folder / f"{point}.reached").exists()
 
