@@ -5,21 +5,18 @@ No JVM: committed offsets come from hudi-rs, watermarks from confluent-kafka.
 
 from __future__ import annotations
 
-import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from hudi_ingest.config import Pipeline
-from hudi_ingest.exceptions import IngestError, NothingToDo
+from hudi_ingest.exceptions import NothingToDo
 from hudi_ingest.hudi.timeline import CommittedState, Timeline
 from hudi_ingest.kafka import KafkaCluster
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.model import LossReason, OffsetLoss, TopicPartition, TransactionPlan, Watermarks
 from hudi_ingest.planning import Lag, Limits, Skip, find_losses, lag, plan_transaction, slice_starts, stop_text
-
-_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,24 +77,32 @@ def _is_skipped(pipeline: Pipeline, situation: Situation, loss: OffsetLoss) -> b
     return loss.reason is not LossReason.RECREATED or bool(ids)
 
 
-def tell_of_commit(pipeline: Pipeline, ledger: Ledger, transaction_id: str) -> bool:
-    """Tells the ledger and the consumer group of a commit that landed, and whose op died before it could tell anyone.
+def mark_if_committed(pipeline: Pipeline, ledger: Ledger, transaction_id: str) -> bool:
+    """Tells the ledger of a commit that landed, and whose op died before it could. False: the transaction has not landed.
 
-    False: the transaction has not landed. A group that cannot be told now is told by the next commit, which must not wait
-    for it. Raises TableUnreachable, LedgerUnreachable.
+    Raises TableUnreachable, LedgerUnreachable.
     """
-    timeline = Timeline(pipeline.table.base_path)
-    instant = timeline.instant_of(pipeline.transaction_key, transaction_id)
-    if instant is None:
+    instant = Timeline(pipeline.table.base_path).instant_of(pipeline.transaction_key, transaction_id)
+    return instant is not None and ledger.mark_committed_as_found(transaction_id, instant)
+
+
+def keep_group_told(pipeline: Pipeline, situation: Situation) -> bool:
+    """Sets the consumer group's offsets to the table's where they differ, and says whether they did.
+
+    A commit is durable before it tells the group, and the broker may be away just then; while records come, the next commit
+    tells it all the same. Raises KafkaUnreachable, KafkaRefused.
+    """
+    checkpoint = situation.committed.checkpoint
+    if checkpoint is None:
         return False
-    known = ledger.mark_committed_as_found(transaction_id, instant)
-    checkpoint = timeline.committed(pipeline.checkpoint_key, pipeline.transaction_key).checkpoint
-    if checkpoint is not None:
-        try:
-            KafkaCluster(pipeline.source).commit_group_offsets(pipeline.group_id, checkpoint.offsets)
-        except IngestError as error:
-            _logger.warning("consumer group %s was not told of %s: %s", pipeline.group_id, transaction_id, error)
-    return known
+    # A partition that the broker does not have has no lag to watch.
+    wanted = {source: offset for source, offset in checkpoint.offsets.items() if source in situation.watermarks}
+    cluster = KafkaCluster(pipeline.source)
+    told = cluster.group_offsets(pipeline.group_id)
+    differs = any(told.get(source) != offset for source, offset in wanted.items())
+    if differs:
+        cluster.commit_group_offsets(pipeline.group_id, wanted)
+    return differs
 
 
 def plan_next(

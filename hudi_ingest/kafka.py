@@ -14,7 +14,14 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import (
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+)
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
@@ -104,8 +111,8 @@ class KafkaCluster:
 
     def group_offsets(self, group: str) -> dict[TopicPartition, int]:
         """The group's committed offsets, without partitions that have none."""
-        listed = self._result(self._admin.list_consumer_groups(request_timeout=self._seconds), "list consumer groups")
-        if group not in {each.group_id for each in listed.valid}:
+        described = self._admin.describe_consumer_groups([group], request_timeout=self._seconds)[group]
+        if self._result(described, f"describe consumer group {group}").state is ConsumerGroupState.DEAD:
             # Asked for a group's offsets where there has never been a group, confluent-kafka ends the process by a segfault.
             return {}
         request = ConsumerGroupTopicPartitions(group)

@@ -19,7 +19,7 @@ from dagster import (
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from hudi_ingest.config import Pipeline
-from hudi_ingest.coordinator import observe, plan_next, stopped_partitions, tell_of_commit
+from hudi_ingest.coordinator import keep_group_told, mark_if_committed, observe, plan_next, stopped_partitions
 from hudi_ingest.exceptions import KafkaUnreachable, LedgerUnreachable, TableUnreachable
 from hudi_ingest.faults import reach
 from hudi_ingest.home import Home
@@ -80,6 +80,8 @@ def tick(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> RunReq
         situation = observe(pipeline)
         report_offsets_check(pipeline, instance, stopped_partitions(pipeline, situation))
         plan = plan_next(pipeline, situation, now=now)
+        if isinstance(plan, Skip):
+            keep_group_told(pipeline, situation)
     except (KafkaUnreachable, LedgerUnreachable, TableUnreachable) as error:
         return SkipReason(str(error))
     if isinstance(plan, Skip):
@@ -115,7 +117,7 @@ def _active_run(instance: DagsterInstance, pipeline: Pipeline) -> DagsterRun | N
 def _held_elsewhere(pipeline: Pipeline, instance: DagsterInstance) -> str | None:
     """Why a run would have to wait for somebody outside this Dagster, such as `hudi-ingest run`.
 
-    Where nobody is left, a commit that nobody was told of is told now.
+    Where nobody is left, the ledger is told of a commit that landed before its op could.
     """
     ledger = Ledger.open(Home.from_environment().ledger_url)
     try:
@@ -124,7 +126,7 @@ def _held_elsewhere(pipeline: Pipeline, instance: DagsterInstance) -> str | None
             return None
         if is_over(row, run_is_finished(instance)):
             # On an idle topic no further run would come to put this right.
-            tell_of_commit(pipeline, ledger, row.transaction_id)
+            mark_if_committed(pipeline, ledger, row.transaction_id)
             return None
     finally:
         ledger.dispose()

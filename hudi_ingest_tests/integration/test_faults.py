@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 import pytest
 
 from hudi_ingest.config import Pipeline
-from hudi_ingest.coordinator import observe, tell_of_commit
+from hudi_ingest.coordinator import keep_group_told, mark_if_committed, observe
 from hudi_ingest.embedded.broker import create_topic
 from hudi_ingest.embedded.verification import verify
 from hudi_ingest.exceptions import Fenced, IngestError, TransactionInFlight
@@ -101,12 +101,14 @@ def test_r8_a_commit_that_nobody_was_told_of_is_told_by_the_next_tick(
         shared.run(struck)
     row = shared.ledger.history(struck.name, 1)[0]
     assert row.state is TransactionState.OPEN
-    assert tell_of_commit(struck, shared.ledger, row.transaction_id)
+    assert mark_if_committed(struck, shared.ledger, row.transaction_id)
     assert shared.ledger.history(struck.name, 1)[0].state is TransactionState.COMMITTED
-    checkpoint = observe(struck).committed.checkpoint
-    assert checkpoint is not None
-    assert KafkaCluster(struck.source).group_offsets(struck.group_id) == dict(checkpoint.offsets)
-    assert not tell_of_commit(struck, shared.ledger, "never begun")
+    assert not mark_if_committed(struck, shared.ledger, "never begun")
+    situation = observe(struck)
+    assert situation.committed.checkpoint is not None
+    assert keep_group_told(struck, situation)
+    assert KafkaCluster(struck.source).group_offsets(struck.group_id) == dict(situation.committed.checkpoint.offsets)
+    assert not keep_group_told(struck, situation)
 
 
 @pytest.mark.parametrize("point", ["instant_inflight", "slices_written", "commit_leased", "commit_landed"])
