@@ -508,6 +508,11 @@ class Transaction(_Model):
     max_tasks: Annotated[Whole, Field(ge=1)] = 8
     """A transaction writes with at most this many Dagster ops; with more Kafka partitions, an op takes several."""
 
+    fan_out_from: Annotated[Whole, Field(ge=0)] = 100_000
+    """From this many records on, a transaction's ops run side by side, each in a process of its own. A smaller one is
+    written by a single op, and all its ops run one after another in the run's process, which saves seconds. 0 makes every
+    transaction fan out."""
+
     retries: Annotated[Whole, Field(ge=0)] = 2
     """How often a failed write op is tried again."""
 

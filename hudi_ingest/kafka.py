@@ -313,6 +313,9 @@ def spark_options(source: KafkaSource, slices: Iterable[Slice], min_partitions: 
         # The range is there already, so there is nothing to wait for. The client asks for more behind the range's end while
         # it reads, and at the default of 500 ms its next request would stand behind that one: half a second for each slice.
         "kafka.fetch.max.wait.ms": "10",
+        # After each poll Spark asks for the partition's first and last offset; at the default of 500 records that is a third
+        # of all the time. A poll returns no more than has been fetched, so memory does not grow by this.
+        "kafka.max.poll.records": "20000",
         # The deadline cancels Spark's jobs only, and Spark asks for the topic's partitions before it has one.
         "kafka.request.timeout.ms": str(_milliseconds(source)),
         "kafka.default.api.timeout.ms": str(_milliseconds(source)),

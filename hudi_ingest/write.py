@@ -1,15 +1,15 @@
-"""Slices → reports: one Spark job that reads exactly the slices' offsets and runs a write task on each range."""
+"""Slices → reports: one Spark job that reads exactly the slices' offsets and runs write tasks on them."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
-from functools import partial
+from functools import partial, reduce
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from hudi_ingest.config import Pipeline
 from hudi_ingest.exceptions import BadRecord, DeadlineExceeded, EngineLost, Fenced, OffsetsLost, WriteIncomplete
@@ -25,6 +25,8 @@ from hudi_ingest.write_task import NAMED_BAD_RECORDS, TaskReport, WriteTask, run
 BATCH_BYTES = 8 * 1024 * 1024
 BATCH_ROWS = 50_000
 UNMEASURED_BATCH_ROWS = 5_000
+SMALLEST_TASK_ROWS = 100_000
+"""What a Spark task costs is not worth fewer records, if others can share it."""
 _SHUT_DOWN = "SparkContext was shut down"
 
 
@@ -126,12 +128,11 @@ def _run(
     # A session of its own, because the batch size is a session setting and the engine's session is everybody's.
     session = spark.newSession()
     session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(batch_rows(record_bytes)))
-    reader = session.read.format("kafka")
-    for key, value in spark_options(pipeline.source, slices, spark_partitions(slices, pipeline)).items():
-        reader = reader.option(key, value)
     with job_group(spark, group, name, left) as expired:
         try:
-            records = reader.load().select("topic", "partition", "offset", "timestamp", "value")
+            parallelism = spark.sparkContext.defaultParallelism
+            most_rows = rows_per_task(pipeline.table.rows_per_file, transaction.plan.count, parallelism)
+            records = _records(session, pipeline, slices, most_rows)
             rows = records.mapInArrow(partial(run_task, task), "report string").collect()
         except Exception as error:
             # Broad, because a dying driver breaks pyspark anywhere, its own error handling included.
@@ -149,9 +150,40 @@ def batch_rows(record_bytes: int) -> int:
     return max(1, min(BATCH_ROWS, BATCH_BYTES // record_bytes))
 
 
-def spark_partitions(slices: Sequence[Slice], pipeline: Pipeline) -> int:
-    """How many Spark tasks read the slices: one each, and more where a slice is longer than a file's rows."""
-    return sum(max(1, -(-each.count // pipeline.table.rows_per_file)) for each in slices)
+def rows_per_task(rows_per_file: int, count: int, parallelism: int) -> int:
+    """How many of a transaction's `count` records a Spark task gets at most: as few as keep all cores busy, and no fewer
+    than make files of a size. `parallelism`: tasks that run at the same time.
+    """
+    return min(rows_per_file, max(SMALLEST_TASK_ROWS, -(-count // parallelism)))
+
+
+def cut(slices: Sequence[Slice], most_rows: int) -> tuple[tuple[Slice, ...], tuple[Slice, ...]]:
+    """The slices that several Spark tasks read, and those that are short enough for tasks to read several of them."""
+    long = tuple(each for each in slices if each.count > most_rows)
+    return long, tuple(each for each in slices if each.count <= most_rows)
+
+
+def tasks_for(slices: Iterable[Slice], most_rows: int) -> int:
+    return -(-sum(each.count for each in slices) // most_rows)
+
+
+def _records(session: SparkSession, pipeline: Pipeline, slices: Sequence[Slice], most_rows: int) -> DataFrame:
+    """The slices' records, in tasks of about `most_rows`. Each task writes files of its own, so fewer tasks make larger ones."""
+    long, short = cut(slices, most_rows)
+    parts = []
+    if long:
+        parts.append(_read(session, pipeline, long, tasks_for(long, most_rows)))
+    if short:
+        # Narrow: a task reads its slices one after another, each in the order of its offsets.
+        parts.append(_read(session, pipeline, short, 1).coalesce(tasks_for(short, most_rows)))
+    return reduce(DataFrame.union, parts)
+
+
+def _read(session: SparkSession, pipeline: Pipeline, slices: Sequence[Slice], min_partitions: int) -> DataFrame:
+    reader = session.read.format("kafka")
+    for key, value in spark_options(pipeline.source, slices, min_partitions).items():
+        reader = reader.option(key, value)
+    return reader.load().select("topic", "partition", "offset", "timestamp", "value")
 
 
 def _refuse_bad_records(pipeline: Pipeline, found: Sequence[TaskReport]) -> None:

@@ -1,10 +1,10 @@
-"""What runs in a Spark Python worker: one range of a Kafka partition, decoded in Arrow, becomes Hudi base files."""
+"""What runs in a Spark Python worker: ranges of Kafka partitions, decoded in Arrow, become Hudi base files."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,7 +13,7 @@ from pyspark import TaskContext
 from hudi_ingest.convert import Converter, converter_for
 from hudi_ingest.exceptions import WriteIncomplete
 from hudi_ingest.faults import reach
-from hudi_ingest.hudi.base_file import BaseFileLayout, BaseFileWriter
+from hudi_ingest.hudi.base_file import BaseFileLayout, BaseFileWriter, RowSource
 from hudi_ingest.hudi.partition_paths import MAX_FOLDER_BYTES, folder_bytes
 from hudi_ingest.model import BaseFile, TopicPartition
 from hudi_ingest.storage import TableStorage
@@ -36,7 +36,7 @@ class WriteTask:
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """What one Spark task saw of one Kafka partition."""
+    """What one Spark task saw of one Kafka partition; `files` are those whose first row is of it."""
 
     topic: str
     partition: int
@@ -58,90 +58,126 @@ class TaskReport:
 
 
 def run_task(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Runs in a Spark Python worker on one Kafka partition's records in offset order; yields one row, its report."""
-    report = _write_records(task, batches)
-    if report is not None:
-        yield pa.RecordBatch.from_pydict({"report": pa.array([json.dumps(asdict(report))])})
+    """Runs in a Spark Python worker on records of Kafka partitions, one after another, each in offset order.
+
+    Yields a row for each of them, its report.
+    """
+    reports = [json.dumps(asdict(report)) for report in _write_records(task, batches)]
+    if reports:
+        yield pa.RecordBatch.from_pydict({"report": pa.array(reports, pa.string())})
 
 
-def _write_records(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> TaskReport | None:
-    first = next((batch for batch in batches if batch.num_rows), None)
-    if first is None:
-        return None
-    topic, partition = first["topic"][0].as_py(), first["partition"][0].as_py()
-    first_offset = first["offset"][0].as_py()
-    last_offset = first_offset - 1
+@dataclass(slots=True)
+class _Progress:
+    """What was seen of one Kafka partition so far."""
+
+    first_offset: int
+    last_offset: int
+    rows: int = 0
+    skipped: int = 0
+    rejected: int = 0
+    value_bytes: int = 0
+    bad_records: list[str] = field(default_factory=list)
+
+
+def _write_records(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> list[TaskReport]:
     # Spark retries failed tasks silently, and an op is retried too: both numbers keep attempts' files apart.
     context = TaskContext.get()
-    token = f"{partition}-{task.attempts[TopicPartition(topic, partition)]}-{context.attemptNumber() if context else 0}"
+    spark_attempt = context.attemptNumber() if context else 0
     converter = converter_for(task.format, task.record_schema)
-    rows = skipped = rejected = value_bytes = 0
-    bad: list[str] = []
-    with BaseFileWriter(task.storage, task.layout, topic, partition, token) as writer:
-        for batch in _chain(first, batches):
-            if not batch.num_rows:
-                continue
-            _require_increasing(batch, topic, partition, last_offset)
-            last_offset = batch["offset"][batch.num_rows - 1].as_py()
+    seen: dict[TopicPartition, _Progress] = {}
+    with BaseFileWriter(task.storage, task.layout) as writer:
+        for source, batch in _by_source(batches):
+            _note_offsets(seen, source, batch)
+            progress = seen[source]
             values = batch["value"]
-            value_bytes += values.nbytes
+            progress.value_bytes += values.nbytes
             if values.null_count:
-                skipped += values.null_count
+                progress.skipped += values.null_count
                 batch = batch.filter(pc.is_valid(values))
-            decoded, faults, count = _decode(converter, task, batch, topic, partition)
-            rejected += count
-            bad += faults[: NAMED_BAD_RECORDS - len(bad)]
-            if not rejected and decoded is not None:
-                rows += decoded.num_rows
-                writer.write(decoded)
-        if rejected:
+            decoded, faults, count = _decode(converter, task, batch, source)
+            progress.rejected += count
+            progress.bad_records += faults[: NAMED_BAD_RECORDS - len(progress.bad_records)]
+            if decoded is not None and not any(each.rejected for each in seen.values()):
+                progress.rows += decoded.num_rows
+                writer.write(RowSource(source, f"{source.partition}-{task.attempts[source]}-{spark_attempt}"), decoded)
+        if any(each.rejected for each in seen.values()):
             # The transaction will be refused, so none of this task's files may stay.
             writer.discard()
         else:
             writer.close()
         reach("task_done")
-        return TaskReport(
-            topic,
-            partition,
-            first_offset,
-            last_offset,
-            rows,
-            skipped,
-            rejected,
-            value_bytes,
-            tuple(writer.files),
-            tuple(bad),
-        )
+        return [
+            TaskReport(
+                source.topic,
+                source.partition,
+                each.first_offset,
+                each.last_offset,
+                each.rows,
+                each.skipped,
+                each.rejected,
+                each.value_bytes,
+                tuple(writer.files.get(source, ())),
+                tuple(each.bad_records),
+            )
+            for source, each in seen.items()
+        ]
+
+
+def _by_source(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
+    """The batches, cut where the next Kafka partition begins."""
+    for batch in batches:
+        while batch.num_rows:
+            source = TopicPartition(batch["topic"][0].as_py(), batch["partition"][0].as_py())
+            same = pc.and_(pc.equal(batch["topic"], source.topic), pc.equal(batch["partition"], source.partition))
+            end = pc.index(same, False).as_py()
+            yield source, batch if end < 0 else batch.slice(0, end)
+            batch = batch.slice(batch.num_rows if end < 0 else end)
+
+
+def _note_offsets(seen: dict[TopicPartition, _Progress], source: TopicPartition, batch: pa.RecordBatch) -> None:
+    """Raises WriteIncomplete when the batch does not continue what was seen of its partition."""
+    offsets = batch["offset"]
+    first, last = offsets[0].as_py(), offsets[batch.num_rows - 1].as_py()
+    known = seen.get(source)
+    before = known.last_offset if known else first - 1
+    steps = pc.subtract(offsets[1:], offsets[:-1])
+    if first <= before or (len(steps) and pc.min(steps).as_py() < 1):
+        raise WriteIncomplete(f"{source}: Spark handed out offsets out of order after {before}")
+    if known:
+        known.last_offset = last
+    else:
+        seen[source] = _Progress(first, last)
 
 
 def _decode(
-    converter: Converter, task: WriteTask, batch: pa.RecordBatch, topic: str, partition: int
+    converter: Converter, task: WriteTask, batch: pa.RecordBatch, source: TopicPartition
 ) -> tuple[pa.Table | None, list[str], int]:
     if not batch.num_rows:
         return None, [], 0
     decoded = converter.decode(batch["value"])
     if decoded.rejected:
         named = [
-            f"{topic}:{partition}:{batch['offset'][each.index].as_py()}"
+            f"{source}:{batch['offset'][each.index].as_py()}"
             f"{f' field {each.field}' if each.field else ''}: expected {each.expected}, found {each.found}"
             for each in decoded.rejected[:NAMED_BAD_RECORDS]
         ]
         return None, named, len(decoded.rejected)
     kafka = {
-        "_kafka_topic": lambda: pa.repeat(topic, batch.num_rows),
+        "_kafka_topic": lambda: pa.repeat(source.topic, batch.num_rows),
         "_kafka_partition": lambda: batch["partition"],
         "_kafka_offset": lambda: batch["offset"],
         "_kafka_timestamp": lambda: batch["timestamp"].cast(pa.timestamp("us", "UTC")),
     }
     record = decoded.rows
     if record.num_rows != batch.num_rows:
-        raise WriteIncomplete(f"{topic}:{partition}: {batch.num_rows} records became {record.num_rows} rows")
+        raise WriteIncomplete(f"{source}: {batch.num_rows} records became {record.num_rows} rows")
     names = set(record.schema.names)
     arrays = [record[each.name] if each.name in names else kafka[each.name]() for each in task.columns]
     rows = pa.Table.from_arrays(arrays, schema=task.columns)
     faults = _folders_too_long(rows, task.layout.partition_by)
     if faults:
-        return None, [f"{topic}:{partition}:{offset} {fault}" for offset, fault in sorted(faults.items())], len(faults)
+        return None, [f"{source}:{offset} {fault}" for offset, fault in sorted(faults.items())], len(faults)
     return rows, [], 0
 
 
@@ -165,15 +201,3 @@ def _folders_too_long(rows: pa.Table, partition_by: Sequence[str]) -> dict[int, 
                 f"table is partitioned by it, found one of {sizes[value]} bytes, {value[:20]!a}…"
             )
     return faults
-
-
-def _require_increasing(batch: pa.RecordBatch, topic: str, partition: int, last_offset: int) -> None:
-    offsets = batch["offset"]
-    steps = pc.subtract(offsets[1:], offsets[:-1])
-    if offsets[0].as_py() <= last_offset or (len(steps) and pc.min(steps).as_py() < 1):
-        raise WriteIncomplete(f"{topic}:{partition}: Spark handed out offsets out of order after {last_offset}")
-
-
-def _chain(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield first
-    yield from rest

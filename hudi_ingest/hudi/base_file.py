@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from types import TracebackType
 from typing import IO
 
@@ -18,7 +20,7 @@ from hudi_ingest.faults import reach
 from hudi_ingest.hudi import file_ids
 from hudi_ingest.hudi.epoch import Epoch, TableEpoch
 from hudi_ingest.hudi.partition_paths import partition_path
-from hudi_ingest.model import BaseFile
+from hudi_ingest.model import BaseFile, TopicPartition
 from hudi_ingest.storage import TableStorage
 
 META_COLUMNS = (
@@ -58,8 +60,20 @@ def marker_path(instant: str, path: str) -> str:
     return f".hoodie/.temp/{instant}/{path}.marker.CREATE"
 
 
+@dataclass(frozen=True, slots=True)
+class RowSource:
+    """Where rows come from, and the write token of the files whose first row comes from there."""
+
+    source: TopicPartition
+    write_token: str
+
+    def __str__(self) -> str:
+        return str(self.source)
+
+
 @dataclass(slots=True)
 class _OpenFile:
+    origin: RowSource
     file_id: str
     path: str
     stream: IO[bytes]
@@ -71,31 +85,27 @@ class _OpenFile:
 
 @dataclass(slots=True)
 class _TablePartition:
-    buffered: list[pa.Table] = field(default_factory=list)
+    buffered: list[tuple[RowSource, pa.Table]] = field(default_factory=list)
     rows: int = 0
     size: int = 0
     file: _OpenFile | None = None
 
 
 class BaseFileWriter:
-    """Writes rows of one Kafka partition, given in offset order, to base files of new file groups.
+    """Writes rows to base files of new file groups, one at a time in each table partition.
+
+    Rows of one Kafka partition are given in offset order, and those of one after those of another; a base file may hold
+    rows of several, and is named after its first row's origin.
 
     Use it as a context manager: leaving it by an error deletes every file it made, because pyarrow would complete
-    an unfinished one as a valid file with fewer rows. `files` holds the reports of closed files, complete after
-    `close`. Memory is bounded by BUFFERED_BYTES and one row group's encoding, however long the range is.
+    an unfinished one as a valid file with fewer rows. `files` holds the reports of closed files by their origin, complete
+    after `close`. Memory is bounded by BUFFERED_BYTES and one row group's encoding, however long the range is.
     """
 
-    def __init__(
-        self, storage: TableStorage, layout: BaseFileLayout, topic: str, partition: int, write_token: str
-    ) -> None:
-        self.files: list[BaseFile] = []
+    def __init__(self, storage: TableStorage, layout: BaseFileLayout) -> None:
+        self.files: dict[TopicPartition, list[BaseFile]] = {}
         self._storage = storage
         self._layout = layout
-        self._topic = topic
-        self._partition = partition
-        self._write_token = write_token
-        generation = layout.generations.get(topic, 0)
-        self._generation = [f"g{generation}"] if generation else []
         self._partitions: dict[str, _TablePartition] = {}
         self._buffered = 0
         self._made: list[str] = []
@@ -109,11 +119,11 @@ class BaseFileWriter:
         if error is not None:
             self.discard()
 
-    def write(self, rows: pa.Table) -> None:
+    def write(self, source: RowSource, rows: pa.Table) -> None:
         """Takes rows with the table's columns (Kafka columns included). Raises Fenced, OSError."""
         for path, part in split_by_partition(rows, self._layout.partition_by):
             state = self._partitions.setdefault(path, _TablePartition())
-            state.buffered.append(part)
+            state.buffered.append((source, part))
             state.rows += part.num_rows
             state.size += part.nbytes
             self._buffered += part.nbytes
@@ -145,31 +155,39 @@ class BaseFileWriter:
         self.files.clear()
 
     def _write_row_group(self, path: str, state: _TablePartition) -> None:
-        if not state.rows:
-            return
-        rows = pa.concat_tables(state.buffered)
+        buffered, state.buffered = state.buffered, []
         self._buffered -= state.size
-        state.buffered, state.rows, state.size = [], 0, 0
-        start = 0
-        while start < rows.num_rows:
-            if state.file is None:
-                state.file = self._open_file(path, rows["_kafka_offset"][start].as_py(), rows.schema)
-            room = self._layout.rows_per_file - state.file.rows
-            part = rows.slice(start, room)
-            state.file.writer.write_table(self._with_meta_columns(part, path, state.file))
-            state.file.rows += part.num_rows
-            state.file.last_offset = part["_kafka_offset"][part.num_rows - 1].as_py()
-            reach("rows_written")
-            start += part.num_rows
-            full = state.file.rows >= self._layout.rows_per_file
-            if full or state.file.stream.tell() >= self._layout.target_file_bytes:
-                self._close_file(path, state)
+        state.rows = state.size = 0
+        ready: list[pa.Table] = []
+        for source, parts in groupby(buffered, key=itemgetter(0)):
+            rows = pa.concat_tables(part for _, part in parts)
+            start = 0
+            while start < rows.num_rows:
+                file = state.file or self._open_file(path, source, rows["_kafka_offset"][start].as_py(), rows.schema)
+                state.file = file
+                part = rows.slice(start, self._layout.rows_per_file - file.rows)
+                ready.append(self._with_meta_columns(part, source, path, file))
+                start += part.num_rows
+                file.rows += part.num_rows
+                if source == file.origin:
+                    file.last_offset = part["_kafka_offset"][part.num_rows - 1].as_py()
+                if file.rows >= self._layout.rows_per_file:
+                    self._append(path, state, file, ready)
+                    ready = []
+        if ready and state.file is not None:
+            self._append(path, state, state.file, ready)
 
-    def _open_file(self, path: str, first_offset: int, schema: pa.Schema) -> _OpenFile:
-        self._require_open_instant()
+    def _append(self, path: str, state: _TablePartition, file: _OpenFile, rows: Sequence[pa.Table]) -> None:
+        file.writer.write_table(pa.concat_tables(rows))
+        reach("rows_written")
+        if file.rows >= self._layout.rows_per_file or file.stream.tell() >= self._layout.target_file_bytes:
+            self._close_file(path, state)
+
+    def _open_file(self, path: str, origin: RowSource, first_offset: int, schema: pa.Schema) -> _OpenFile:
+        self._require_open_instant(origin)
         instant = self._layout.instant
-        file_id = file_ids.file_id(self._topic, self._partition, first_offset, path, instant)
-        name = f"{file_id}_{self._write_token}_{instant}.parquet"
+        file_id = file_ids.file_id(origin.source.topic, origin.source.partition, first_offset, path, instant)
+        name = f"{file_id}_{origin.write_token}_{instant}.parquet"
         relative = f"{path}/{name}" if path else name
         # The marker comes first: at commit and at rollback Hudi cleans marked files only.
         self._storage.write(marker_path(instant, relative), b"")
@@ -187,14 +205,14 @@ class BaseFileWriter:
             store_schema=False,
         )
         reach("file_opened")
-        return _OpenFile(file_id, relative, stream, writer, first_offset, first_offset)
+        return _OpenFile(origin, file_id, relative, stream, writer, first_offset, first_offset)
 
     def _close_file(self, path: str, state: _TablePartition) -> None:
         file = state.file
         if file is None:
             return
         reach("file_ready")
-        self._require_open_instant()
+        self._require_open_instant(file.origin)
         file.writer.close()
         size = file.stream.tell()
         file.stream.close()
@@ -202,19 +220,24 @@ class BaseFileWriter:
         reach("file_closed")
         # Closing may take long. If the instant was rolled back meanwhile, this file came too late to be cleaned up with it;
         # the error makes the writer delete it.
-        self._require_open_instant()
-        self.files.append(BaseFile(path, file.file_id, file.path, file.rows, size, file.first_offset, file.last_offset))
+        self._require_open_instant(file.origin)
+        self.files.setdefault(file.origin.source, []).append(
+            BaseFile(path, file.file_id, file.path, file.rows, size, file.first_offset, file.last_offset)
+        )
 
-    def _with_meta_columns(self, rows: pa.Table, path: str, file: _OpenFile) -> pa.Table:
-        count = rows.num_rows
+    def _with_meta_columns(self, rows: pa.Table, source: RowSource, path: str, file: _OpenFile) -> pa.Table:
+        topic, partition = source.source.topic, source.source.partition
+        generation = self._layout.generations.get(topic, 0)
         offsets = rows["_kafka_offset"].cast(pa.string())
-        key = pc.binary_join_element_wise(f"{self._topic}-{self._partition}", offsets, *self._generation, "-")
+        key = pc.binary_join_element_wise(
+            f"{topic}-{partition}", offsets, *([f"g{generation}"] if generation else []), "-"
+        )
         meta = [
-            pa.repeat(self._layout.instant, count),
+            pa.repeat(self._layout.instant, rows.num_rows),
             key,
             key,
-            pa.repeat(path, count),
-            pa.repeat(file.path.rsplit("/", 1)[-1], count),
+            pa.repeat(path, rows.num_rows),
+            pa.repeat(file.path.rsplit("/", 1)[-1], rows.num_rows),
         ]
         fields = [pa.field(column, pa.string()) for column in META_COLUMNS] + list(rows.schema)
         return pa.table([*meta, *rows.columns], schema=pa.schema(fields))
@@ -227,14 +250,14 @@ class BaseFileWriter:
             content = f"#partition metadata\ncommitTime={self._layout.instant}\npartitionDepth={depth}\n"
             self._storage.write(metadata, content.encode())
 
-    def _require_open_instant(self) -> None:
+    def _require_open_instant(self, source: RowSource) -> None:
         if not self._storage.exists(heartbeat_path(self._layout.instant)):
             raise Fenced(
                 f"instant {self._layout.instant} of {self._storage.base_path} is not open any more (rolled back or "
-                f"committed by another), so {self._topic}:{self._partition} must not write to it. "
+                f"committed by another), so {source} must not write to it. "
                 "Nothing of this attempt is visible; the next transaction reads the same offsets."
             )
-        TableEpoch(self._storage).require(self._layout.epoch, f"{self._topic}:{self._partition} must not be written")
+        TableEpoch(self._storage).require(self._layout.epoch, f"{source} must not be written")
 
 
 def split_by_partition(rows: pa.Table, columns: Sequence[str]) -> list[tuple[str, pa.Table]]:
@@ -243,23 +266,22 @@ def split_by_partition(rows: pa.Table, columns: Sequence[str]) -> list[tuple[str
         return []
     if not columns:
         return [("", rows)]
-    codes = np.zeros(rows.num_rows, dtype=np.int64)
-    values: list[tuple[object, ...]] = [()]
+    codes, values = np.zeros(rows.num_rows, dtype=np.int64), [()]
     for name in columns:
         encoded = pc.dictionary_encode(rows[name].combine_chunks(), null_encoding="encode")
-        width = len(encoded.dictionary)
-        combined = codes * width + encoded.indices.to_numpy(zero_copy_only=False)
-        present, codes = np.unique(combined, return_inverse=True)
-        dictionary = encoded.dictionary.to_pylist()
-        values = [(*values[code // width], dictionary[code % width]) for code in present.tolist()]
-    paths = [partition_path(columns, each) for each in values]  # type: ignore[arg-type]
+        width, dictionary = len(encoded.dictionary), encoded.dictionary.to_pylist()
+        both = pa.array(codes * width + encoded.indices.to_numpy(zero_copy_only=False)).dictionary_encode()
+        codes = both.indices.to_numpy()
+        values = [(*values[code // width], dictionary[code % width]) for code in both.dictionary.to_pylist()]
+    paths = [partition_path(columns, each) for each in values]
     if len(paths) == 1:
         return [(paths[0], rows)]
-    order = np.argsort(codes, kind="stable")
-    bounds = np.searchsorted(codes[order], np.arange(len(paths) + 1))
+    # numpy sorts the small type by radix, and a stable sort keeps the rows of a partition in their order.
+    order = np.argsort(codes.astype(np.uint16) if len(paths) <= 1 << 16 else codes, kind="stable")
+    bounds = np.concatenate(([0], np.cumsum(np.bincount(codes, minlength=len(paths)))))
     together: dict[str, list[pa.Table]] = {}
     for index, path in enumerate(paths):
-        taken = rows.take(pa.array(np.sort(order[bounds[index] : bounds[index + 1]])))
+        taken = rows.take(pa.array(order[bounds[index] : bounds[index + 1]]))
         together.setdefault(path, []).append(taken)
     return [
         # Null and "" are two values of one folder: their rows go back into offset order.

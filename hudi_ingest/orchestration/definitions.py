@@ -5,18 +5,40 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dagster import AssetSelection, Definitions, define_asset_job, multiprocess_executor
+from dagster import AssetSelection, Definitions, Field, configured, define_asset_job, multi_or_in_process_executor
 
 from hudi_ingest.config import Pipeline
 from hudi_ingest.home import Home
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.offsets_check import offsets_check
+from hudi_ingest.orchestration.run_config import IN_PROCESS
 from hudi_ingest.orchestration.sensor import coordinator_sensor
 from hudi_ingest.orchestration.sweep_job import sweep_job, sweep_schedule
 from hudi_ingest.orchestration.table_asset import RESOURCES, max_runtime, table_asset, topic_assets
 from hudi_ingest.pipeline_file import load_pipelines
 
 OPS_AT_ONCE = 4
+
+
+def _executor_config(chosen: dict[str, Any]) -> dict[str, Any]:
+    if chosen[IN_PROCESS]:
+        return {"in_process": {}}
+    # Forked from a process that has done the imports already: an op starts in a fraction of the time.
+    forked = {"forkserver": {"preload_modules": ["hudi_ingest.orchestration.table_asset"]}}
+    return {"multiprocess": {"max_concurrent": OPS_AT_ONCE, "start_method": forked}}
+
+
+EXECUTOR = configured(
+    multi_or_in_process_executor,
+    name="hudi_ingest",
+    config_schema={
+        IN_PROCESS: Field(
+            bool,
+            default_value=False,
+            description="Ops run one after another in the run's process: sooner done when there is little to do.",
+        )
+    },
+)(_executor_config)
 
 
 def build_definitions(pipelines: Sequence[Pipeline]) -> Definitions:
@@ -31,13 +53,7 @@ def build_definitions(pipelines: Sequence[Pipeline]) -> Definitions:
         sensors=[coordinator_sensor(pipeline, jobs[pipeline.name]) for pipeline in pipelines],
         schedules=[sweep_schedule(pipeline, sweeps[pipeline.name]) for pipeline in pipelines],
         resources=RESOURCES,
-        executor=multiprocess_executor.configured(
-            {
-                "max_concurrent": OPS_AT_ONCE,
-                # Forked from a process that has done the imports already: an op starts in a fraction of the time.
-                "start_method": {"forkserver": {"preload_modules": ["hudi_ingest.orchestration.table_asset"]}},
-            }
-        ),
+        executor=EXECUTOR,
     )
 
 

@@ -13,6 +13,7 @@ from hudi_ingest.orchestration import tags
 from hudi_ingest.planning import sources_text
 
 BEGIN = "begin"
+IN_PROCESS = "in_process"
 
 
 class SliceConfig(Config):
@@ -62,7 +63,10 @@ class BeginConfig(Config):
 def run_config(pipeline: Pipeline, plan: TransactionPlan) -> dict[str, Any]:
     """Run config of the pipeline's job for exactly this plan."""
     begin = {key: value for key, value in plan.to_dict().items() if key != "pipeline"}
-    return {"ops": {pipeline.name: {"ops": {BEGIN: {"config": begin}}}}}
+    return {
+        "ops": {pipeline.name: {"ops": {BEGIN: {"config": begin}}}},
+        "execution": {"config": {IN_PROCESS: plan.count < pipeline.transaction.fan_out_from}},
+    }
 
 
 def run_tags(pipeline: Pipeline, plan: TransactionPlan) -> dict[str, str]:

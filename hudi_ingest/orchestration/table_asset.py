@@ -164,7 +164,8 @@ def _begin_op(pipeline: Pipeline) -> OpDefinition:
             for title, text in losses_text(pipeline.name, plan.stopped, plan.resets).items():
                 context.log.warning(f"{title}:\n{text}")
         yield Output(transaction.to_dict(), "transaction", metadata={"instant": transaction.instant})
-        groups = group_slices(plan.slices, pipeline.transaction.max_tasks)
+        settings = pipeline.transaction
+        groups = group_slices(plan.slices, settings.max_tasks if plan.count >= settings.fan_out_from else 1)
         for name, group in zip(mapping_keys(groups), groups, strict=True):
             yield DynamicOutput([asdict(each) for each in group], output_name="slices", mapping_key=name)
 

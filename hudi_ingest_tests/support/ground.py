@@ -109,7 +109,8 @@ def write_pipeline(ground: Ground, name: str | None = None, file: str | None = N
             "schema": "id string, n long, dt string",
             "partition_by": ["dt"],
         },
-        "transaction": {"timeout_seconds": 120, "retry_delay_seconds": 1},
+        # The tests' transactions are small, and most of what they ask is how ops work together.
+        "transaction": {"timeout_seconds": 120, "retry_delay_seconds": 1, "fan_out_from": 0},
     }
     for block, change in changes.items():
         settings[block] = {**settings[block], **change} if isinstance(change, Mapping) else change

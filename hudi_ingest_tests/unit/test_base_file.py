@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,12 +13,21 @@ from hypothesis import strategies as st
 
 from hudi_ingest.exceptions import Fenced
 from hudi_ingest.hudi import file_ids
-from hudi_ingest.hudi.base_file import BaseFileLayout, BaseFileWriter, heartbeat_path, marker_path, split_by_partition
+from hudi_ingest.hudi.base_file import (
+    BaseFileLayout,
+    BaseFileWriter,
+    RowSource,
+    heartbeat_path,
+    marker_path,
+    split_by_partition,
+)
 from hudi_ingest.hudi.epoch import Epoch, TableEpoch
+from hudi_ingest.model import BaseFile, TopicPartition
 from hudi_ingest.storage import TableStorage
 
 INSTANT = "20261121120000000"
 EPOCH = Epoch(4, "t-1")
+ORDERS_3 = RowSource(TopicPartition("orders", 3), "3-0-0")
 
 
 def layout(**changes: object) -> BaseFileLayout:
@@ -33,6 +43,10 @@ def layout(**changes: object) -> BaseFileLayout:
     return BaseFileLayout(**settings)  # type: ignore[arg-type]
 
 
+def files_of(writer: BaseFileWriter) -> list[BaseFile]:
+    return [file for files in writer.files.values() for file in files]
+
+
 @pytest.fixture
 def storage(tmp_path: Path) -> TableStorage:
     found = TableStorage(str(tmp_path / "table"))
@@ -41,26 +55,26 @@ def storage(tmp_path: Path) -> TableStorage:
     return found
 
 
-def rows(start: int, count: int, days: int = 2) -> pa.Table:
+def rows(start: int, count: int, days: int = 2, partition: int = 3) -> pa.Table:
     offsets = range(start, start + count)
     return pa.table(
         {
             "id": [f"o-{offset}" for offset in offsets],
             "dt": [f"d{offset % days}" for offset in offsets],
-            "_kafka_partition": pa.array([3] * count, pa.int32()),
+            "_kafka_partition": pa.array([partition] * count, pa.int32()),
             "_kafka_offset": pa.array(offsets, pa.int64()),
         }
     )
 
 
 def test_r4_files_say_where_they_came_from_and_rows_carry_hudis_columns(storage: TableStorage) -> None:
-    with BaseFileWriter(storage, layout(), "orders", 3, "3-0-0") as writer:
-        writer.write(rows(100, 10))
-        writer.write(rows(110, 5))
+    with BaseFileWriter(storage, layout()) as writer:
+        writer.write(ORDERS_3, rows(100, 10))
+        writer.write(ORDERS_3, rows(110, 5))
         writer.close()
-    assert sorted(file.partition_path for file in writer.files) == ["dt=d0", "dt=d1"]
-    assert sum(file.rows for file in writer.files) == 15
-    for file in writer.files:
+    assert sorted(file.partition_path for file in files_of(writer)) == ["dt=d0", "dt=d1"]
+    assert sum(file.rows for file in files_of(writer)) == 15
+    for file in files_of(writer):
         assert file_ids.decode(file.file_id) == file_ids.FileOrigin(3, file.first_offset)
         found = pq.read_table(f"{storage.base_path}/{file.path}", partitioning=None)
         assert found.num_rows == file.rows
@@ -77,45 +91,74 @@ def test_r4_files_say_where_they_came_from_and_rows_carry_hudis_columns(storage:
 
 def test_x4_offsets_that_come_again_get_other_record_keys(storage: TableStorage) -> None:
     again = layout(partition_by=(), generations={"orders": 2, "payments": 1})
-    with BaseFileWriter(storage, again, "orders", 3, "3-0-0") as writer:
-        writer.write(rows(7, 2))
+    with BaseFileWriter(storage, again) as writer:
+        writer.write(ORDERS_3, rows(7, 2))
         writer.close()
-    found = pq.read_table(f"{storage.base_path}/{writer.files[0].path}", partitioning=None)
+    found = pq.read_table(f"{storage.base_path}/{files_of(writer)[0].path}", partitioning=None)
     assert found["_hoodie_record_key"].to_pylist() == ["orders-3-7-g2", "orders-3-8-g2"]
 
 
 def test_h3_files_rotate_by_rows_and_by_bytes(storage: TableStorage) -> None:
-    with BaseFileWriter(storage, layout(rows_per_file=400, partition_by=()), "orders", 3, "3-0-0") as writer:
-        writer.write(rows(0, 1000))
+    with BaseFileWriter(storage, layout(rows_per_file=400, partition_by=())) as writer:
+        writer.write(ORDERS_3, rows(0, 1000))
         writer.close()
-    assert [file.rows for file in writer.files] == [400, 400, 200]
-    assert [file.first_offset for file in writer.files] == [0, 400, 800]
+    assert [file.rows for file in files_of(writer)] == [400, 400, 200]
+    assert [file.first_offset for file in files_of(writer)] == [0, 400, 800]
     small = layout(target_file_bytes=1, rows_per_file=200, partition_by=())
-    with BaseFileWriter(storage, small, "orders", 4, "4-0-0") as writer:
-        writer.write(rows(0, 1000))
+    with BaseFileWriter(storage, small) as writer:
+        writer.write(ORDERS_3, rows(0, 1000))
         writer.close()
-    assert len(writer.files) == 5
+    assert len(files_of(writer)) == 5
+
+
+def test_h3_little_of_many_kafka_partitions_shares_files(storage: TableStorage) -> None:
+    with BaseFileWriter(storage, layout(rows_per_file=30, generations={"payments": 1})) as writer:
+        for number in range(20):
+            topic = "orders" if number < 10 else "payments"
+            source = RowSource(TopicPartition(topic, number), f"{number}-0-0")
+            writer.write(source, rows(100 * number, 3, days=1, partition=number))
+            writer.write(source, rows(100 * number + 3, 1, days=1, partition=number))
+        writer.close()
+    files = files_of(writer)
+    assert [file.rows for file in files] == [30, 30, 20]
+    assert [str(source) for source in writer.files] == ["orders:0", "orders:7", "payments:15"]
+    for file, first, last in zip(files, (0, 702, 1500), (3, 703, 1503), strict=True):
+        assert (file.first_offset, file.last_offset) == (first, last), "both are of the origin's partition"
+        assert file_ids.decode(file.file_id) == file_ids.FileOrigin(first // 100, first)
+        assert f"_{first // 100}-0-0_" in file.path
+        footer = pq.read_metadata(f"{storage.base_path}/{file.path}")
+        assert footer.num_row_groups <= 2, "not one for each Kafka partition"
+    keys = [
+        key
+        for file in files
+        for key in pq.read_table(f"{storage.base_path}/{file.path}", partitioning=None)[
+            "_hoodie_record_key"
+        ].to_pylist()
+    ]
+    assert len(set(keys)) == 80
+    assert keys[:5] == ["orders-0-0", "orders-0-1", "orders-0-2", "orders-0-3", "orders-1-100"]
+    assert keys[-1] == "payments-19-1903-g1"
 
 
 def test_p3_a_failed_attempt_leaves_no_data_file(storage: TableStorage) -> None:
-    with pytest.raises(RuntimeError), BaseFileWriter(storage, layout(rows_per_file=3), "orders", 3, "3-0-0") as writer:
-        writer.write(rows(0, 100))
+    with pytest.raises(RuntimeError), BaseFileWriter(storage, layout(rows_per_file=3)) as writer:
+        writer.write(ORDERS_3, rows(0, 100))
         raise RuntimeError("the task dies")
     assert not list(Path(storage.base_path).rglob("*.parquet"))
     assert list(Path(storage.base_path).rglob("*.marker.CREATE")), "the marker stays: it lets Hudi clean up too"
 
 
 def test_p4_a_rolled_back_instant_can_be_written_no_more(storage: TableStorage) -> None:
-    writer = BaseFileWriter(storage, layout(), "orders", 3, "3-0-0")
-    writer.write(rows(0, 10))
+    writer = BaseFileWriter(storage, layout())
+    writer.write(ORDERS_3, rows(0, 10))
     storage.delete(heartbeat_path(INSTANT))
     with pytest.raises(Fenced, match=r"orders:3.*must not write"):
         writer.close()
 
 
 def test_p4_a_newer_epoch_fences_a_writer_whose_instant_could_not_be_rolled_back(storage: TableStorage) -> None:
-    writer = BaseFileWriter(storage, layout(), "orders", 3, "3-0-0")
-    writer.write(rows(0, 10))
+    writer = BaseFileWriter(storage, layout())
+    writer.write(ORDERS_3, rows(0, 10))
     TableEpoch(storage).advance(EPOCH.number + 1, "t-2")
     with pytest.raises(Fenced, match=r"orders:3.*epoch 4 of transaction t-1 is over.*epoch 5 of transaction t-2"):
         writer.close()
@@ -124,10 +167,10 @@ def test_p4_a_newer_epoch_fences_a_writer_whose_instant_could_not_be_rolled_back
 def test_attempts_never_share_a_file(storage: TableStorage) -> None:
     names = set()
     for token in ("3-0-0", "3-1-0", "3-0-1"):
-        with BaseFileWriter(storage, layout(), "orders", 3, token) as writer:
-            writer.write(rows(0, 4))
+        with BaseFileWriter(storage, layout()) as writer:
+            writer.write(replace(ORDERS_3, write_token=token), rows(0, 4))
             writer.close()
-        names |= {file.path for file in writer.files}
+        names |= {file.path for file in files_of(writer)}
     assert len(names) == 6
 
 

@@ -16,7 +16,16 @@ from hudi_ingest.hudi.base_file import BaseFileLayout, heartbeat_path
 from hudi_ingest.hudi.epoch import TableEpoch
 from hudi_ingest.model import BaseFile, Slice, TopicPartition
 from hudi_ingest.storage import TableStorage
-from hudi_ingest.write import BATCH_BYTES, batch_rows, root_cause, slice_report
+from hudi_ingest.write import (
+    BATCH_BYTES,
+    SMALLEST_TASK_ROWS,
+    batch_rows,
+    cut,
+    root_cause,
+    rows_per_task,
+    slice_report,
+    tasks_for,
+)
 from hudi_ingest.write_task import TaskReport, WriteTask, run_task
 
 INSTANT = "20261121120000000"
@@ -163,6 +172,67 @@ def test_h4_a_value_too_long_for_a_folders_name_is_a_bad_record(writing: WriteTa
     (told,) = report.bad_records
     assert told.startswith("orders:3:6 field id: expected a value that makes a folder name of at most 255 bytes")
     assert f"found one of {size} bytes, '{value[:20]}'…" in told
+
+
+def of(partition: int, first: int, values: list[bytes | None], topic: str = "orders") -> pa.RecordBatch:
+    made = batch(first, values)
+    return pa.RecordBatch.from_pydict(
+        {
+            **{name: made[name] for name in made.schema.names},
+            "topic": [topic] * len(values),
+            "partition": pa.array([partition] * len(values), pa.int32()),
+        }
+    )
+
+
+def test_p2_a_task_accounts_for_each_partition_that_it_reads(writing: WriteTask) -> None:
+    sources = [TopicPartition("orders", 3), TopicPartition("orders", 4), TopicPartition("payments", 4)]
+    writing = replace(writing, attempts=dict.fromkeys(sources, 0))
+    table = pa.Table.from_batches(
+        [
+            of(3, 5, [good(1), good(2), None]),
+            of(4, 9, [good(3)]),
+            of(4, 20, [good(4), good(5)], "payments"),
+            of(4, 23, [good(6)], "payments"),
+        ]
+    ).combine_chunks()
+    # Arrow batches do not end where a Kafka partition does.
+    batches = [*table.to_batches(max_chunksize=2), of(4, 24, [good(7)], "payments")]
+    reports = [
+        TaskReport.from_json(text) for found in run_task(writing, iter(batches)) for text in found["report"].to_pylist()
+    ]
+    assert [
+        (r.topic, r.partition, r.first_offset, r.last_offset, r.rows, r.skipped, len(r.files)) for r in reports
+    ] == [
+        ("orders", 3, 5, 7, 2, 1, 1),
+        ("orders", 4, 9, 9, 1, 0, 0),
+        ("payments", 4, 20, 24, 4, 0, 0),
+    ]
+    assert reports[0].files[0].rows == 7
+    back_again = [*batches, of(3, 7, [good(1)])]
+    with pytest.raises(WriteIncomplete, match=r"orders:3.*out of order after 7"):
+        list(run_task(writing, iter(back_again)))
+
+
+def test_one_bad_record_discards_the_files_of_all_partitions_of_its_task(writing: WriteTask) -> None:
+    writing = replace(writing, attempts={TopicPartition("orders", number): 0 for number in (3, 4, 5)})
+    batches = [of(3, 0, [good(1)]), of(4, 0, [b"bad"]), of(5, 0, [good(1)])]
+    (found,) = run_task(writing, iter(batches))
+    reports = [TaskReport.from_json(text) for text in found["report"].to_pylist()]
+    assert [(each.partition, each.rejected, each.files) for each in reports] == [(3, 0, ()), (4, 1, ()), (5, 0, ())]
+    assert list(Path(writing.storage.base_path).rglob("*.parquet")) == []
+
+
+@given(st.lists(st.integers(1, 3_000_000), min_size=1, max_size=40), st.integers(1, 64))
+def test_h3_tasks_keep_all_cores_busy_and_are_no_smaller_than_need_be(counts: list[int], parallelism: int) -> None:
+    slices = [Slice("t", number, 0, count) for number, count in enumerate(counts)]
+    most = rows_per_task(2_000_000, sum(counts), parallelism)
+    long, short = cut(slices, most)
+    assert sorted([*long, *short]) == slices
+    assert SMALLEST_TASK_ROWS <= most <= 2_000_000
+    tasks = tasks_for(long, most) + tasks_for(short, most)
+    assert tasks >= min(parallelism, sum(counts) // SMALLEST_TASK_ROWS)
+    assert tasks <= max(parallelism, sum(counts) // 2_000_000 + 1) + 2
 
 
 def test_offsets_that_do_not_grow_are_refused(writing: WriteTask) -> None:
