@@ -347,6 +347,9 @@ class Table(_Model):
     """A base file is closed at this many rows, if `target_file_bytes` does not close it first. A longer range of one
     Kafka partition is split over several Spark tasks."""
 
+    small_files_a_day: Annotated[Whole, Field(ge=1)] = 10_000
+    """A commit warns when others like it would make more files below a quarter of `target_file_bytes` in a day."""
+
     compression: Literal["zstd", "snappy", "gzip"] = "zstd"
     """Compression of the base files."""
 

@@ -347,8 +347,12 @@ class CommitReceipt:
         return sum(each.rows for each in self.reports)
 
     @property
+    def base_files(self) -> tuple[BaseFile, ...]:
+        return tuple(file for each in self.reports for file in each.files)
+
+    @property
     def files(self) -> int:
-        return sum(len(each.files) for each in self.reports)
+        return len(self.base_files)
 
     @property
     def size_bytes(self) -> int:

@@ -47,6 +47,7 @@ from hudi_ingest.orchestration.resources import EngineSparkResource, LedgerResou
 from hudi_ingest.orchestration.run_config import BEGIN, BeginConfig, run_tags
 from hudi_ingest.planning import group_slices, losses_text
 from hudi_ingest.schema import ddl_type
+from hudi_ingest.small_files import small_files_warning
 from hudi_ingest.transaction import TransactionProtocol
 
 WRITE = "write"
@@ -227,11 +228,12 @@ def _commit_op(pipeline: Pipeline) -> OpDefinition:
             except Terminal as error:
                 protocol.abort(opened, str(error))
                 raise
-            for warning in receipt.warnings:
+            small = small_files_warning(pipeline, receipt.base_files)
+            for warning in (*receipt.warnings, *filter(None, [small])):
                 context.log.warning(warning)
             lag = _lag_now(context, pipeline)
         context.log.info(f"{opened.plan.transaction_id}: {receipt.rows} rows are published by {receipt.instant}")
-        return Output(None, metadata=materialization(receipt, lag))
+        return Output(None, metadata=materialization(receipt, lag, small))
 
     return commit
 
@@ -245,8 +247,9 @@ def _lag_now(context: OpExecutionContext, pipeline: Pipeline) -> dict[str, int]:
         return {}
 
 
-def materialization(receipt: CommitReceipt, lag: dict[str, int]) -> dict[str, Any]:
-    """What the asset shows of one commit. `lag`: offsets that wait now, per `topic:partition`."""
+def materialization(receipt: CommitReceipt, lag: dict[str, int], small: str) -> dict[str, Any]:
+    """What the asset shows of one commit. `lag`: offsets that wait now, per `topic:partition`; `small`: the warning
+    about small files."""
     plan = receipt.plan
     return {
         "instant": receipt.instant,
@@ -255,6 +258,8 @@ def materialization(receipt: CommitReceipt, lag: dict[str, int]) -> dict[str, An
         "skipped": sum(each.skipped for each in receipt.reports),
         "files": receipt.files,
         "bytes": receipt.size_bytes,
+        "bytes per file": receipt.size_bytes // receipt.files if receipt.files else 0,
+        **({"small files": small} if small else {}),
         **losses_text(plan.pipeline, plan.stopped, plan.resets),
         **({"lag": sum(lag.values())} if lag else {}),
         **{f"seconds/{phase}": MetadataValue.float(value) for phase, value in receipt.seconds.items()},

@@ -1,0 +1,39 @@
+"""Whether commits like the last one fill the table with small files, and which setting helps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from hudi_ingest.config import Pipeline
+from hudi_ingest.model import BaseFile
+
+SMALL_PART = 4
+"""A file below the target size by more than this factor is small."""
+_DAY_SECONDS = 86_400
+
+
+def small_files(files: Sequence[BaseFile], target_file_bytes: int) -> list[BaseFile]:
+    return [each for each in files if each.size_bytes * SMALL_PART < target_file_bytes]
+
+
+def small_files_warning(pipeline: Pipeline, files: Sequence[BaseFile]) -> str:
+    """What to change when a commit of `files` at every interval makes more small files a day than the pipeline allows.
+
+    "" when it does not. Files of 0 and more bytes; the interval is the pipeline's.
+    """
+    settings = pipeline.transaction
+    small = small_files(files, pipeline.table.target_file_bytes)
+    a_day = len(small) * _DAY_SECONDS / settings.interval_seconds
+    allowed = pipeline.table.small_files_a_day
+    if a_day <= allowed:
+        return ""
+    folders = len({each.partition_path for each in small})
+    interval = math.ceil(len(small) * _DAY_SECONDS / allowed)
+    mean = sum(each.size_bytes for each in small) // len(small)
+    return (
+        f"{len(small)} of this commit's {len(files)} files are small ({mean:,} bytes in the mean, in {folders} table "
+        f"partitions). At interval_seconds {settings.interval_seconds:g} that can be {a_day:,.0f} small files a day, more than "
+        f"table.small_files_a_day {allowed:,}: they slow every reader down. Raise transaction.interval_seconds (to {interval:,} "
+        "for that limit)" + (", or partition the table by fewer values" if folders > 1 else "") + "."
+    )
