@@ -22,7 +22,7 @@ TITLES: Mapping[str, str] = {
 _COLOURS: Mapping[str, str] = {DAGSTER: "#1f6f8b", API: "#4fb0c6", STREAMING: "#d98c3f", LIMIT: "#b8b8b8"}
 _TERMINAL: Mapping[str, str] = {DAGSTER: "cyan", API: "bright_cyan", STREAMING: "yellow", LIMIT: "white"}
 _BAR_WIDTH = 40
-_NO_MATPLOTLIB = "the chart needs matplotlib, which is not installed: `pip install 'hudi-ingest[dev]'` has it"
+_NO_MATPLOTLIB = "the chart was not drawn, because matplotlib cannot be loaded; `pip install 'hudi-ingest[dev]'` has it"
 
 
 def results_view(results: Mapping[str, Any]) -> RenderableType:
@@ -163,7 +163,7 @@ def _pyplot() -> Any:
     try:
         import matplotlib
     except ImportError as error:
-        raise EnvironmentProblem(_NO_MATPLOTLIB) from error
+        raise EnvironmentProblem(f"{_NO_MATPLOTLIB} ({error})") from error
     matplotlib.use("Agg")
     import matplotlib.pyplot
 
