@@ -28,7 +28,7 @@ from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import observe, plan_next
 from hudi_ingest.embedded.broker import BrokerSettings, start_broker
 from hudi_ingest.embedded.processes import free_port, stop
-from hudi_ingest.embedded.stack import StackSettings
+from hudi_ingest.embedded.stack import StackSettings, bring_down
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home import HOME_VARIABLE, LEDGER_VARIABLE, Home
 
@@ -80,6 +80,8 @@ def run_growth(
 
     `home` is made empty first and removed when all went well. Raises EnvironmentProblem; what was measured is kept.
     """
+    # An earlier run that was killed may have left its stack.
+    bring_down(home, report)
     require_disk(home.root, [_bulk("disk", 1)])
     results: dict[str, Any] = {**preamble(settings), "axes": {}}
 

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 from hudi_ingest.benchmark.loads import Load
 from hudi_ingest.config import KafkaSource
 from hudi_ingest.embedded.broker import create_topic
+from hudi_ingest.embedded.processes import wait_until
 from hudi_ingest.exceptions import KafkaUnreachable
 from hudi_ingest.kafka import KafkaCluster
 from hudi_ingest.model import TopicPartition
@@ -39,21 +40,31 @@ def produce(load: Load, bootstrap_servers: str, report: Report) -> Produced:
     """Makes the load's topic and fills it, compressed by lz4. Raises KafkaUnreachable unless the broker then holds exactly
     the load's records; EnvironmentProblem when the topic is there with another number of partitions."""
     create(load, bootstrap_servers)
-    return _fill(load, bootstrap_servers, 0, report)
+    return append(load, bootstrap_servers, report)
 
 
 def create(load: Load, bootstrap_servers: str) -> None:
     """Makes the load's topic, empty. Raises EnvironmentProblem."""
     create_topic(bootstrap_servers, load.topic, len(load.counts), {"retention.ms": "-1"})
+    # A leader that was just named may not yet know that it is one.
+    wait_until(
+        lambda: _tells_offsets(bootstrap_servers, load),
+        what=f"the broker at {bootstrap_servers} tells the offsets of topic {load.topic}",
+        timeout_seconds=_ASK_SECONDS,
+    )
+
+
+def _tells_offsets(bootstrap_servers: str, load: Load) -> bool:
+    try:
+        topic_size(bootstrap_servers, load)
+    except KafkaUnreachable:
+        return False
+    return True
 
 
 def append(load: Load, bootstrap_servers: str, report: Report) -> Produced:
     """Adds the load's records to its topic once more. Raises KafkaUnreachable unless the broker has taken all of them."""
-    return _fill(load, bootstrap_servers, topic_size(bootstrap_servers, load), report)
-
-
-def _fill(load: Load, bootstrap_servers: str, before: int, report: Report) -> Produced:
-    # A topic that was just made may refuse to tell its offsets while it takes records already, so `before` is given.
+    before = topic_size(bootstrap_servers, load)
     began = told = time.monotonic()
     errors: list[str] = []
     producer = Producer(

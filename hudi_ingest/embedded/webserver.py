@@ -105,8 +105,8 @@ class Tick:
     reason: str
 
 
-def ticks(url: str, name: str, limit: int = 20) -> list[Tick]:
-    """The sensor's newest ticks, newest first; empty while no webserver answers."""
+def ticks(url: str, name: str, limit: int) -> list[Tick]:
+    """The sensor's newest ticks, at most `limit`, newest first; empty while no webserver answers."""
     found = query(
         url,
         "query($selector: SensorSelector!, $limit: Int) { sensorOrError(sensorSelector: $selector) { ... on Sensor { "

@@ -24,6 +24,8 @@ from hudi_ingest.storage import TableStorage
 _LOOK_SECONDS = 0.1
 _ASK_SECONDS = 5.0
 _TELL_SECONDS = 15.0
+_NEWEST_TICKS = 20
+_ALL_TICKS = 1000
 _OVER = {"SUCCESS", "FAILURE", "CANCELED"}
 
 Report = Callable[[str], None]
@@ -78,13 +80,15 @@ class DagsterStack:
         return [self._outcome(each, committed[each.name], deadline) for each in pipelines]
 
     def _outcome(self, pipeline: Pipeline, committed: float, deadline: float) -> Outcome:
-        began, run_id = min((each.began, each.run_ids[0]) for each in self.ticks(pipeline) if each.run_ids)
+        # The tick that began it may be hundreds of ticks ago.
+        launched = [each for each in self.ticks(pipeline, _ALL_TICKS) if each.run_ids]
+        began, run_id = min((each.began, each.run_ids[0]) for each in launched)
         at_rest = self._await_end(run_id, deadline)
         return Outcome(began, committed, table_rows(pipeline.table.base_path), at_rest)
 
-    def ticks(self, pipeline: Pipeline) -> list[webserver.Tick]:
+    def ticks(self, pipeline: Pipeline, limit: int = _NEWEST_TICKS) -> list[webserver.Tick]:
         """The pipeline's newest ticks, newest first."""
-        return webserver.ticks(self.stack.url, _sensor(pipeline))
+        return webserver.ticks(self.stack.url, _sensor(pipeline), limit)
 
     def _await_commits(self, pipelines: Sequence[Pipeline], deadline: float) -> dict[str, float]:
         """By pipeline, when its first commit could be seen."""
