@@ -71,12 +71,12 @@ def _measured(load: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
 
 
 def write_chart(results: Mapping[str, Any], path: Path) -> None:
-    """Bars of records a second and of seconds, a group for each load. Raises EnvironmentProblem without matplotlib."""
+    """Bars of records a second and of CPU, a group for each load. Raises EnvironmentProblem without matplotlib."""
     plot = _pyplot()
     loads = {name: load for name, load in results["loads"].items() if _measured(load)}
     figure, axes = plot.subplots(2, 1, figsize=(max(9.0, 1.9 * len(loads)), 8.5), layout="constrained")
-    _draw_bars(axes[0], loads, "records_per_second", "records/s (more is better)")
-    _draw_bars(axes[1], loads, "seconds", "seconds (less is better)")
+    _draw_bars(axes[0], loads, "records_per_second", "records/s, share of the load's most")
+    _draw_bars(axes[1], loads, "cpu_seconds_per_million", "CPU s per million records,\nshare of the load's most")
     axes[0].legend(loc="upper center", bbox_to_anchor=(0.5, 1.28), ncols=2, frameon=False)
     machine = results["machine"]
     figure.suptitle(
@@ -88,21 +88,21 @@ def write_chart(results: Mapping[str, Any], path: Path) -> None:
 
 
 def _draw_bars(axis: Any, loads: Mapping[str, Mapping[str, Any]], figure: str, label: str) -> None:
-    """Logarithmic, because a load of ten records stands beside one of ten millions."""
+    """Within a load lengths compare; between loads only the figures on the bars do, as ten records stand beside ten millions."""
     width = 0.8 / len(CONTENDERS)
     for place, contender in enumerate(CONTENDERS):
-        found = [
-            (at, load[contender][figure])
-            for at, load in enumerate(loads.values())
-            if load.get(contender, {}).get("rounds")
-        ]
-        offsets = [at + (place - (len(CONTENDERS) - 1) / 2) * width for at, _ in found]
-        bars = axis.bar(
-            offsets, [value for _, value in found], width, label=TITLES[contender], color=_COLOURS[contender]
-        )
-        axis.bar_label(bars, [short(value) for _, value in found], fontsize=7, padding=1)
-    axis.set_yscale("log")
-    axis.margins(y=0.12)
+        offsets, shares, labels = [], [], []
+        for at, load in enumerate(loads.values()):
+            found = dict(_measured(load))
+            if contender in found:
+                value = found[contender][figure]
+                most = max(each[figure] for each in found.values())
+                offsets.append(at + (place - (len(CONTENDERS) - 1) / 2) * width)
+                shares.append(value / most if most else 0.0)
+                labels.append(short(value))
+        bars = axis.bar(offsets, shares, width, label=TITLES[contender], color=_COLOURS[contender])
+        axis.bar_label(bars, labels, fontsize=7, padding=1)
+    axis.set_ylim(0, 1.1)
     axis.set_xticks(range(len(loads)), list(loads))
     axis.set_ylabel(label)
     axis.spines[["top", "right"]].set_visible(False)
