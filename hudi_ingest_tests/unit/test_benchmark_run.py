@@ -41,7 +41,8 @@ def test_more_rounds_take_longer() -> None:
 
 def test_results_are_replaced_as_a_whole(tmp_path: Path) -> None:
     path = tmp_path / "results" / "latest.json"
-    for each in ({"loads": {}}, {"loads": {"tiny": {}}}):
+    contents: list[dict[str, dict[str, object]]] = [{"loads": {}}, {"loads": {"tiny": {}}}]
+    for each in contents:
         write_results(path, each)
         assert json.loads(path.read_text()) == each
     assert [each.name for each in path.parent.iterdir()] == ["latest.json"]
