@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -86,8 +85,7 @@ def run_benchmark(home: Home, settings: Settings, output: Path, report: Report) 
         f"{len(settings.loads)} loads, {settings.rounds} warm rounds each: about {max(1, round(minutes))} minutes on 2 cores"
     )
     results = {**preamble(settings), "loads": {}}
-    with ExitStack() as ending:
-        arena = ending.enter_context(Arena(home, settings, report))
+    with Arena(home, settings, report) as arena:
         for number, load in enumerate(settings.loads, 1):
             report(f"load {number} of {len(settings.loads)}: {load.name}, {load.records:,} records")
 
