@@ -4,13 +4,16 @@ ARGS ?=
 CASES ?= 200
 LANES ?= 2
 MINUTES ?= 20
+LOADS ?=
+ROUNDS ?= 3
+AXES ?=
 VENV := .venv
 PYTEST := $(VENV)/bin/python -m pytest
 
-.PHONY: help demo test fast e2e chaos soak lint format lock docs clean
+.PHONY: help demo test fast e2e chaos soak bench bench-growth bench-smoke lint format lock docs clean
 
 help: ## this list
-	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 demo: $(VENV)/requirements.ready ## Kafka, Spark and Dagster here, with sample orders; ARGS=--once checks 200,000 of them and stops
 	@$(VENV)/bin/hudi-ingest demo $(ARGS)
@@ -29,6 +32,15 @@ chaos: $(VENV)/requirements-dev.ready ## the kill matrix and random faults on wh
 
 soak: $(VENV)/requirements-dev.ready ## 20 minutes of steady records and random faults; MINUTES=20 SEED=…
 	$(VENV)/bin/python -m hudi_ingest_tests.chaos.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+bench: $(VENV)/requirements-dev.ready ## hudi-ingest, plain Spark and the limit side by side, hours; LOADS=orders-1m,tiny ROUNDS=3
+	$(VENV)/bin/hudi-ingest bench $(if $(LOADS),--loads $(LOADS)) --rounds $(ROUNDS) $(ARGS)
+
+bench-growth: $(VENV)/requirements-dev.ready ## cost as history, partitions and pipelines grow; AXES=history=200,pipelines
+	$(VENV)/bin/hudi-ingest bench --growth $(AXES) $(ARGS)
+
+bench-smoke: $(VENV)/requirements-dev.ready ## 90 seconds: is the data path still where it should be?
+	$(VENV)/bin/hudi-ingest bench --smoke $(ARGS)
 
 lint: $(VENV)/requirements-dev.ready ## ruff, mypy --strict, import-linter
 	$(VENV)/bin/ruff check .

@@ -32,6 +32,7 @@ setup(
             "cryptography",
             "hypothesis",
             "import-linter",
+            "matplotlib",
             "mypy",
             "pytest",
             "pytest-timeout",

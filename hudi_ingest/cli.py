@@ -20,7 +20,14 @@ from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import observe, plan_accepting, plan_now
 from hudi_ingest.display import files_text, plan_view, receipt_text, recovery_text, status_view, sweep_text
 from hudi_ingest.embedded.stack import StackSettings, bring_down, bring_up, stack_environment
-from hudi_ingest.exceptions import ConfigError, IngestError, NothingToDo, PlanOutdated, TransactionInFlight
+from hudi_ingest.exceptions import (
+    ConfigError,
+    EnvironmentProblem,
+    IngestError,
+    NothingToDo,
+    PlanOutdated,
+    TransactionInFlight,
+)
 from hudi_ingest.home import Home
 from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.ledger import Ledger
@@ -292,6 +299,60 @@ def engine(master: Master = _DEFAULTS.master, memory: Memory = _DEFAULTS.driver_
     from hudi_ingest.engine import run_engine
 
     run_engine(Home.from_environment(), master=master, driver_memory=memory, report=_progress)
+
+
+@app.command()
+def bench(
+    axes: Annotated[
+        str,
+        typer.Argument(metavar="[AXES]", help="With --growth: which axes, and how far, as history=200,pipelines."),
+    ] = "",
+    loads: Annotated[str, typer.Option(help="Loads to measure, as orders-1m,wide-200k,tiny; all when left out.")] = "",
+    rounds: Annotated[int, typer.Option(min=1, help="Warm rounds of each contender.")] = 3,
+    growth: Annotated[bool, typer.Option("--growth", help="Measure how a transaction's cost grows instead.")] = False,
+    smoke: Annotated[bool, typer.Option("--smoke", help="One short round; exit 1 if a ratio is far off.")] = False,
+    master: Master = _DEFAULTS.master,
+    memory: Memory = _DEFAULTS.driver_memory,
+    results: Annotated[Path, typer.Option(help="Folder for the results' JSON and PNG.")] = Path("benchmarks/results"),
+    as_json: AsJson = False,
+) -> None:
+    """Measure hudi-ingest against plain Spark and against the limit, on this machine."""
+    from hudi_ingest.benchmark.growth import parse_axes, run_growth
+    from hudi_ingest.benchmark.loads import DEFAULT_LOADS, parse_loads
+    from hudi_ingest.benchmark.report import growth_view, results_view, write_chart, write_growth_chart
+    from hudi_ingest.benchmark.run import Settings, bench_home, run_benchmark
+    from hudi_ingest.benchmark.smoke import run_smoke
+
+    home = bench_home(Home.from_environment())
+    if smoke:
+        found = run_smoke(home, _progress)
+        told = ", ".join(f"{name} {ratio}" for name, ratio in found.ratios.items())
+        _say(f"bench-smoke {'failed' if found.failures else 'passed'}: {'; '.join(found.failures) or told}")
+        if found.failures:
+            raise typer.Exit(1)
+        return
+    try:
+        settings = Settings(parse_loads(loads or ",".join(DEFAULT_LOADS)), rounds, master=master, driver_memory=memory)
+        chosen = parse_axes(axes)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    if axes and not growth:
+        raise typer.BadParameter("AXES go with --growth; loads are named by --loads")
+    if growth:
+        measured = run_growth(home, chosen, settings, results / "growth.json", _progress)
+        view, draw, chart = growth_view, write_growth_chart, results / "growth.png"
+    else:
+        measured = run_benchmark(home, settings, results / "latest.json", _progress)
+        view, draw, chart = results_view, write_chart, results / "latest.png"
+    try:
+        draw(measured, chart)
+    except EnvironmentProblem as error:
+        # The figures are there; only their picture is not.
+        _progress(str(error))
+    if as_json:
+        _print_json(measured)
+    else:
+        _out.print(view(measured))
 
 
 def main() -> None:

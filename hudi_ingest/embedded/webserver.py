@@ -1,10 +1,11 @@
-"""Asks a running Dagster webserver by its GraphQL API: is it ready, are the daemons well, start a sensor."""
+"""Asks a running Dagster webserver by its GraphQL API: is it ready, are the daemons well, sensors, ticks and runs."""
 
 from __future__ import annotations
 
 import json
 import urllib.error
 import urllib.request
+from dataclasses import dataclass
 from typing import Any
 
 from hudi_ingest.exceptions import EnvironmentProblem
@@ -58,12 +59,11 @@ def daemons_are_healthy(url: str) -> bool:
 
 def start_sensor(url: str, name: str) -> None:
     """Turns a sensor on. Raises EnvironmentProblem when Dagster refuses."""
-    selector = {"repositoryName": _REPOSITORY, "repositoryLocationName": LOCATION, "sensorName": name}
     found = query(
         url,
         "mutation($selector: SensorSelector!) { startSensor(sensorSelector: $selector) { __typename "
         "... on PythonError { message } } }",
-        {"selector": selector},
+        {"selector": _selector(name)},
     )
     answer = (found or {}).get("startSensor") or {}
     if answer.get("__typename") != "Sensor":
@@ -71,3 +71,79 @@ def start_sensor(url: str, name: str) -> None:
             f"Dagster did not start sensor {name}: {answer.get('message') or answer.get('__typename') or 'no answer'}. "
             f"Start it in the UI at {url}/automation."
         )
+
+
+def stop_sensor(url: str, name: str) -> None:
+    """Turns a sensor off; a tick that is under way ends. Raises EnvironmentProblem when Dagster refuses."""
+    found = query(
+        url,
+        "query($selector: SensorSelector!) { sensorOrError(sensorSelector: $selector) { ... on Sensor { id } } }",
+        {"selector": _selector(name)},
+    )
+    identifier = ((found or {}).get("sensorOrError") or {}).get("id")
+    stopped = query(
+        url,
+        "mutation($id: String!) { stopSensor(id: $id) { __typename ... on PythonError { message } } }",
+        {"id": identifier},
+    )
+    answer = (stopped or {}).get("stopSensor") or {}
+    if answer.get("__typename") != "StopSensorMutationResult":
+        raise EnvironmentProblem(
+            f"Dagster did not stop sensor {name}: {answer.get('message') or answer.get('__typename') or 'no answer'}. "
+            f"Stop it in the UI at {url}/automation."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """One evaluation of a sensor; times in seconds since the epoch. `ended` is None while it runs."""
+
+    began: float
+    ended: float | None
+    status: str
+    run_ids: tuple[str, ...]
+    reason: str
+
+
+def ticks(url: str, name: str, limit: int) -> list[Tick]:
+    """The sensor's newest ticks, at most `limit`, newest first; empty while no webserver answers."""
+    found = query(
+        url,
+        "query($selector: SensorSelector!, $limit: Int) { sensorOrError(sensorSelector: $selector) { ... on Sensor { "
+        "sensorState { ticks(limit: $limit) { timestamp endTimestamp status runIds skipReason error { message } } } } } }",
+        {"selector": _selector(name), "limit": limit},
+    )
+    state = ((found or {}).get("sensorOrError") or {}).get("sensorState") or {}
+    return [
+        Tick(
+            began=each["timestamp"],
+            ended=each["endTimestamp"],
+            status=each["status"],
+            run_ids=tuple(each["runIds"]),
+            reason=(each["error"] or {}).get("message") or each["skipReason"] or "",
+        )
+        for each in state.get("ticks") or []
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class RunState:
+    """Where a run is. `ended` is in seconds since the epoch, None while it has not."""
+
+    status: str
+    ended: float | None
+
+
+def run_state(url: str, run_id: str) -> RunState | None:
+    """The run's state; None while no webserver answers, or when it knows no such run."""
+    found = query(
+        url,
+        "query($id: ID!) { runOrError(runId: $id) { ... on Run { status endTime } } }",
+        {"id": run_id},
+    )
+    run = (found or {}).get("runOrError") or {}
+    return RunState(run["status"], run["endTime"]) if "status" in run else None
+
+
+def _selector(sensor: str) -> dict[str, str]:
+    return {"repositoryName": _REPOSITORY, "repositoryLocationName": LOCATION, "sensorName": sensor}

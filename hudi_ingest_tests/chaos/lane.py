@@ -102,11 +102,11 @@ class Lane:
     def next_table(self) -> None:
         """From now on the cases' records go into a new topic and a new table."""
         if self._block >= 0:
-            _sensor(self._stack.url, f"{self.name}_coordinator", "stop")
+            webserver.stop_sensor(self._stack.url, f"{self.name}_coordinator")
         self._block += 1
         self._produced = {}
         create_topic(self._stack.bootstrap_servers, self.name, PARTITIONS)
-        _sensor(self._stack.url, f"{self.name}_coordinator", "start")
+        webserver.start_sensor(self._stack.url, f"{self.name}_coordinator")
 
     def finish_table(self) -> Counter[str]:
         """A last transaction without faults, then the sweep: nothing of all the faults may be left."""
@@ -395,24 +395,6 @@ def _action(blow: Blow) -> str:
 def _continue(process: psutil.Process) -> None:
     with suppress(psutil.NoSuchProcess):
         process.send_signal(signal.SIGCONT)
-
-
-def _sensor(url: str, name: str, what: str) -> None:
-    if what == "start":
-        webserver.start_sensor(url, name)
-        return
-    found = webserver.query(
-        url,
-        "query($selector: SensorSelector!) { sensorOrError(sensorSelector: $selector) { ... on Sensor { id } } }",
-        {"selector": {"repositoryName": "__repository__", "repositoryLocationName": "hudi_ingest", "sensorName": name}},
-    )
-    identifier = (found or {}).get("sensorOrError", {}).get("id")
-    stopped = webserver.query(
-        url,
-        "mutation($id: String!) { stopSensor(id: $id) { __typename ... on PythonError { message } } }",
-        {"id": identifier},
-    )
-    assert stopped and stopped["stopSensor"]["__typename"] == "StopSensorMutationResult", stopped
 
 
 def small_disk(folder: Path, megabytes: int) -> bool:

@@ -1,0 +1,40 @@
+"""The limit: the same reading and decoding, then one plain parquet file for each Spark task. No Hudi, no orchestration.
+
+Kafka source → Arrow → the same converter → pyarrow, with the same Kafka columns, codec, level and dictionaries. What
+hudi-ingest is slower by is what its promises cost: the split by table partition, Hudi's meta columns, markers, the commit.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from hudi_ingest.benchmark.contenders import Assignment, Outcome
+from hudi_ingest.benchmark.contenders.plain_write import KAFKA, PlainWrite, write_plainly
+from hudi_ingest.coordinator import plan_now
+from hudi_ingest.kafka import spark_options
+from hudi_ingest.pipeline_file import load_pipeline
+from hudi_ingest.write import batch_rows, spark_partitions
+
+
+def run(spark: SparkSession, assignment: Assignment) -> Outcome:
+    """Writes all that the topic holds to parquet files in the folder. Raises what Spark raises."""
+    pipeline = load_pipeline(Path(assignment.pipeline_file))
+    slices = plan_now(pipeline).slices
+    files = Path(assignment.folder) / "files"
+    files.mkdir(parents=True)
+    write = PlainWrite(str(files), pipeline.source.format, pipeline.table.record, pipeline.table.compression)
+    session = spark.newSession()
+    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(batch_rows(assignment.record_bytes)))
+    reader = session.read.format("kafka")
+    for key, value in spark_options(pipeline.source, slices, spark_partitions(slices, pipeline)).items():
+        reader = reader.option(key, value)
+    began = time.time()
+    records = reader.load().select(*KAFKA, "value")
+    records.mapInArrow(partial(write_plainly, write), "rows long").collect()
+    ended = time.time()
+    return Outcome(began, ended, sum(pq.read_metadata(each).num_rows for each in files.glob("*.parquet")))

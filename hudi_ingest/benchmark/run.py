@@ -1,0 +1,292 @@
+"""One run of the benchmark: for each load all contenders in turn, round by round, on the same topic and broker.
+
+Each load gets fresh engines; the first round of each is its cold one. The order turns by one each round, so that no
+contender always follows the same other.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from hudi_ingest.benchmark import topics
+from hudi_ingest.benchmark.contenders import Assignment, Outcome
+from hudi_ingest.benchmark.contenders.dagster_stack import DagsterStack
+from hudi_ingest.benchmark.contenders.process import Worker
+from hudi_ingest.benchmark.loads import Load
+from hudi_ingest.benchmark.machine import commit, machine
+from hudi_ingest.benchmark.measure import Meter
+from hudi_ingest.benchmark.pipelines import made_pipeline, write_pipeline
+from hudi_ingest.benchmark.results import CONTENDERS, DAGSTER, Measured, load_results
+from hudi_ingest.config import Pipeline
+from hudi_ingest.embedded.broker import BrokerSettings, start_broker
+from hudi_ingest.embedded.processes import ProcessRecord, free_port, stop
+from hudi_ingest.embedded.stack import StackSettings
+from hudi_ingest.exceptions import EnvironmentProblem
+from hudi_ingest.home import HOME_VARIABLE, LEDGER_VARIABLE, Home
+from hudi_ingest.spark import session_options
+
+Report = Callable[[str], None]
+
+_FIXED_SECONDS = {"hudi_ingest_dagster": 15.0, "hudi_ingest_api": 2.5, "spark_streaming": 4.0, "limit": 1.0}
+_MB_A_SECOND = {"hudi_ingest_dagster": 45.0, "hudi_ingest_api": 55.0, "spark_streaming": 22.0, "limit": 80.0}
+"""What two cores do, roughly: only to say beforehand how long it will take."""
+_PRODUCED_MB_A_SECOND = 60.0
+_START_SECONDS = 75.0
+_SPARE_BYTES = 2 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`rounds` are warm ones; a cold one comes before them."""
+
+    loads: tuple[Load, ...]
+    rounds: int = 3
+    contenders: tuple[str, ...] = CONTENDERS
+    master: str = "local[*]"
+    driver_memory: str = "2g"
+
+
+def estimated_seconds(settings: Settings) -> float:
+    """About how long it will take on two cores."""
+    return sum(_load_seconds(load, settings) for load in settings.loads)
+
+
+def needed_bytes(loads: Sequence[Load]) -> int:
+    """Disk that the largest load takes: its topic, and one table or parquet folder at a time, both taken as uncompressed."""
+    return max(2 * load.records * load.record_bytes for load in loads) + _SPARE_BYTES
+
+
+def require_disk(folder: Path, loads: Sequence[Load]) -> None:
+    """Raises EnvironmentProblem when the largest load will not fit."""
+    folder.mkdir(parents=True, exist_ok=True)
+    free, needed = shutil.disk_usage(folder).free, needed_bytes(loads)
+    if free < needed:
+        raise EnvironmentProblem(
+            f"the disk that holds {folder} has {free >> 20:,} MB free, and these loads need {needed >> 20:,} MB; free some, set "
+            f"{HOME_VARIABLE} to a folder on another disk, or name smaller loads."
+        )
+
+
+def run_benchmark(home: Home, settings: Settings, output: Path, report: Report) -> dict[str, Any]:
+    """Measures all loads and gives the results, which are in `output`, too, after each load.
+
+    `home` is made empty first and removed when all went well. Raises EnvironmentProblem, also when a contender published
+    another number of rows than the topic has; what was measured before is kept in `output`.
+    """
+    require_disk(home.root, settings.loads)
+    minutes = estimated_seconds(settings) / 60
+    report(
+        f"{len(settings.loads)} loads, {settings.rounds} warm rounds each: about {max(1, round(minutes))} minutes on 2 cores"
+    )
+    results = {**preamble(settings), "loads": {}}
+    with Arena(home, settings, report) as arena:
+        for number, load in enumerate(settings.loads, 1):
+            report(f"load {number} of {len(settings.loads)}: {load.name}, {load.records:,} records")
+
+            def keep(rounds: Sequence[Measured], load: Load = load) -> None:
+                results["loads"][load.name] = {
+                    "records": load.records,
+                    "kafka_partitions": len(load.counts),
+                    "value_bytes": rounds[0].value_bytes,
+                    **load_results(rounds),
+                }
+                write_results(output, results)
+
+            arena.measure(load, keep)
+    shutil.rmtree(home.root, ignore_errors=True)
+    return results
+
+
+def preamble(settings: Settings) -> dict[str, Any]:
+    """What every results file begins with. Raises EnvironmentProblem."""
+    return {
+        "machine": machine(),
+        "git": commit(),
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "settings": {
+            "rounds": settings.rounds,
+            "master": settings.master,
+            "driver_memory": settings.driver_memory,
+            "spark": {
+                key: value
+                for key, value in session_options([], settings.master, settings.driver_memory).items()
+                if key != "spark.jars"
+            },
+        },
+    }
+
+
+def write_results(path: Path, results: Any) -> None:
+    """Replaces the file at once, so that an interrupted run leaves a whole one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(results, indent=2) + "\n")
+    partial.rename(path)
+
+
+class Arena:
+    """The broker and the contenders' processes. Start it with `with`."""
+
+    def __init__(self, home: Home, settings: Settings, report: Report) -> None:
+        self._home = home
+        self._settings = settings
+        self._report = report
+        self._ports = StackSettings(free_port(), free_port(), settings.master, settings.driver_memory)
+        self.bootstrap_servers = f"127.0.0.1:{self._ports.kafka_port}"
+        self._stack = DagsterStack(home, self._ports, report)
+        self._broker: ProcessRecord | None = None
+        self._workers: dict[str, Worker] = {}
+
+    def __enter__(self) -> Arena:
+        self._stack.stop()
+        shutil.rmtree(self._home.root, ignore_errors=True)
+        self._home.pipelines.mkdir(parents=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop_workers()
+        self._stack.stop()
+        if self._broker is not None:
+            stop([self._broker])
+
+    def measure(self, load: Load, keep: Callable[[Sequence[Measured]], None]) -> None:
+        """All rounds of one load; `keep` gets what there is after each round. Raises EnvironmentProblem."""
+        settings = self._settings
+        published = self._write_dagster_pipelines(load)
+        self._start_services()
+        report = self._report
+        report(f"{load.name}: producing")
+        produced = topics.produce(load, self.bootstrap_servers, report)
+        report(
+            f"{load.name}: {produced.records:,} records, {produced.value_bytes / 1e6:,.0f} MB in {produced.seconds:.1f} s"
+        )
+        self._start_workers()
+        rounds: list[Measured] = []
+        for number in range(settings.rounds + 1):
+            for contender in turned(settings.contenders, number):
+                what = f"{load.name}: {'cold round' if number == 0 else f'round {number} of {settings.rounds}'}, {contender}"
+                report(f"{what} …")
+                measured = self._round(contender, load, produced, number, published)
+                rounds.append(measured)
+                report(f"{what}: {measured.seconds:.2f} s, {measured.records / measured.seconds:,.0f} records/s")
+            keep(rounds)
+        self._stop_workers()
+        topics.delete(load, self.bootstrap_servers)
+
+    def _round(
+        self, contender: str, load: Load, produced: topics.Produced, number: int, published: Sequence[Pipeline]
+    ) -> Measured:
+        folder = self._home.root / "rounds" / f"{load.pipeline}_{contender}_{number}"
+        folder.mkdir(parents=True)
+        pids = self._stack.pids if contender == DAGSTER else (self._workers[contender].pid,)
+        seconds = 300 + load.records / 5_000
+        with Meter({contender: pids, "broker": (self._broker_pid,)}) as meter:
+            if contender == DAGSTER:
+                (outcome,) = self._stack.run([published[number]], seconds)
+                table = Path(published[number].table.base_path)
+            else:
+                table = folder / "table"
+                file = write_pipeline(folder, f"{load.pipeline}_{number}", load, self.bootstrap_servers, table)
+                assignment = Assignment(str(file), str(folder), produced.value_bytes // produced.records)
+                outcome = self._workers[contender].run(assignment, seconds)
+        require_rows(contender, load, outcome, produced)
+        for each in (folder, table):
+            shutil.rmtree(each, ignore_errors=True)
+        return measured(contender, number == 0, outcome, produced, meter)
+
+    def _write_dagster_pipelines(self, load: Load) -> list[Pipeline]:
+        for old in self._home.pipelines.iterdir():
+            old.unlink()
+        if DAGSTER not in self._settings.contenders:
+            return []
+        names = [f"{load.pipeline}_{number}" for number in range(self._settings.rounds + 1)]
+        return [
+            made_pipeline(self._home.pipelines, name, load, self.bootstrap_servers, self._home.tables / name)
+            for name in names
+        ]
+
+    def _start_services(self) -> None:
+        """The broker, once, and for each load a fresh stack around it if the stack is measured."""
+        if DAGSTER in self._settings.contenders:
+            self._stack.renew()
+        elif self._broker is None:
+            self._broker = start_broker(
+                BrokerSettings(self._home.kafka, self._ports.kafka_port, free_port()), self._report
+            )
+
+    @property
+    def _broker_pid(self) -> int:
+        return self._broker.pid if self._broker is not None else self._stack.broker_pid
+
+    def _start_workers(self) -> None:
+        names = [name for name in self._settings.contenders if name != DAGSTER]
+        self._report(f"starting Spark for {', '.join(names)}")
+        for name in names:
+            root = self._home.root / name
+            environment = {HOME_VARIABLE: str(root), LEDGER_VARIABLE: f"sqlite:///{root / 'ledger.db'}"}
+            root.mkdir(exist_ok=True)
+            worker = Worker(
+                name,
+                self._settings.master,
+                self._settings.driver_memory,
+                self._home.logs / f"{name}.log",
+                environment,
+            )
+            self._workers[name] = worker
+        for worker in self._workers.values():
+            worker.await_ready()
+
+    def _stop_workers(self) -> None:
+        for worker in self._workers.values():
+            worker.stop()
+        self._workers.clear()
+
+
+def turned(contenders: Sequence[str], number: int) -> tuple[str, ...]:
+    """The contenders, beginning with another one each round."""
+    start = number % len(contenders)
+    return (*contenders[start:], *contenders[:start])
+
+
+def require_rows(contender: str, load: Load, outcome: Outcome, produced: topics.Produced) -> None:
+    """Raises EnvironmentProblem when not exactly the topic's records were written."""
+    if outcome.rows != produced.records:
+        raise EnvironmentProblem(
+            f"{contender} published {outcome.rows:,} rows of load {load.name}, and its topic holds {produced.records:,} records. "
+            "A wrong result has no speed, so the benchmark stops; see the contender's log."
+        )
+
+
+def measured(contender: str, cold: bool, outcome: Outcome, produced: topics.Produced, meter: Meter) -> Measured:
+    """The round's figures, out of its times and what was sampled meanwhile."""
+    at_rest = outcome.at_rest or outcome.ended
+    own = meter.usage(contender, outcome.began, at_rest)
+    return Measured(
+        contender=contender,
+        cold=cold,
+        records=produced.records,
+        value_bytes=produced.value_bytes,
+        seconds=outcome.seconds,
+        cpu_seconds=own.cpu_seconds,
+        peak_rss_bytes=own.peak_rss_bytes,
+        broker_cpu_seconds=meter.usage("broker", outcome.began, at_rest).cpu_seconds,
+    )
+
+
+def bench_home(home: Home) -> Home:
+    """The benchmark's own home inside the user's, so that it neither meets nor touches his stack."""
+    root = home.root / "benchmark"
+    return replace(home, root=root, pipelines=root / "pipelines", ledger_url=f"sqlite:///{root / 'ledger.db'}")
+
+
+def _load_seconds(load: Load, settings: Settings) -> float:
+    megabytes = load.records * load.record_bytes / 1e6
+    each = sum(_FIXED_SECONDS[name] + megabytes / _MB_A_SECOND[name] for name in settings.contenders)
+    # A cold round takes about twice as long.
+    return _START_SECONDS + megabytes / _PRODUCED_MB_A_SECOND + each * (settings.rounds + 2)
