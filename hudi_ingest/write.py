@@ -11,7 +11,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from hudi_ingest.config import Pipeline
+from hudi_ingest.config import KafkaSource, Pipeline
 from hudi_ingest.exceptions import BadRecord, DeadlineExceeded, EngineLost, Fenced, OffsetsLost, WriteIncomplete
 from hudi_ingest.hudi.base_file import BaseFileLayout, heartbeat_path
 from hudi_ingest.hudi.epoch import Epoch
@@ -132,7 +132,7 @@ def _run(
         try:
             parallelism = spark.sparkContext.defaultParallelism
             most_rows = rows_per_task(pipeline.table.rows_per_file, transaction.plan.count, parallelism)
-            records = _records(session, pipeline, slices, most_rows)
+            records = read_slices(session, pipeline.source, slices, most_rows)
             rows = records.mapInArrow(partial(run_task, task), "report string").collect()
         except Exception as error:
             # Broad, because a dying driver breaks pyspark anywhere, its own error handling included.
@@ -167,21 +167,21 @@ def tasks_for(slices: Iterable[Slice], most_rows: int) -> int:
     return -(-sum(each.count for each in slices) // most_rows)
 
 
-def _records(session: SparkSession, pipeline: Pipeline, slices: Sequence[Slice], most_rows: int) -> DataFrame:
+def read_slices(session: SparkSession, source: KafkaSource, slices: Sequence[Slice], most_rows: int) -> DataFrame:
     """The slices' records, in tasks of about `most_rows`. Each task writes files of its own, so fewer tasks make larger ones."""
     long, short = cut(slices, most_rows)
     parts = []
     if long:
-        parts.append(_read(session, pipeline, long, tasks_for(long, most_rows)))
+        parts.append(_read(session, source, long, tasks_for(long, most_rows)))
     if short:
         # Narrow: a task reads its slices one after another, each in the order of its offsets.
-        parts.append(_read(session, pipeline, short, 1).coalesce(tasks_for(short, most_rows)))
+        parts.append(_read(session, source, short, 1).coalesce(tasks_for(short, most_rows)))
     return reduce(DataFrame.union, parts)
 
 
-def _read(session: SparkSession, pipeline: Pipeline, slices: Sequence[Slice], min_partitions: int) -> DataFrame:
+def _read(session: SparkSession, source: KafkaSource, slices: Sequence[Slice], min_partitions: int) -> DataFrame:
     reader = session.read.format("kafka")
-    for key, value in spark_options(pipeline.source, slices, min_partitions).items():
+    for key, value in spark_options(source, slices, min_partitions).items():
         reader = reader.option(key, value)
     return reader.load().select("topic", "partition", "offset", "timestamp", "value")
 

@@ -14,11 +14,10 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from hudi_ingest.benchmark.contenders import Assignment, Outcome
-from hudi_ingest.benchmark.contenders.plain_write import KAFKA, PlainWrite, write_plainly
+from hudi_ingest.benchmark.contenders.plain_write import PlainWrite, write_plainly
 from hudi_ingest.coordinator import plan_now
-from hudi_ingest.kafka import spark_options
 from hudi_ingest.pipeline_file import load_pipeline
-from hudi_ingest.write import batch_rows, spark_partitions
+from hudi_ingest.write import batch_rows, read_slices, rows_per_task
 
 
 def run(spark: SparkSession, assignment: Assignment) -> Outcome:
@@ -30,11 +29,10 @@ def run(spark: SparkSession, assignment: Assignment) -> Outcome:
     write = PlainWrite(str(files), pipeline.source.format, pipeline.table.record, pipeline.table.compression)
     session = spark.newSession()
     session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(batch_rows(assignment.record_bytes)))
-    reader = session.read.format("kafka")
-    for key, value in spark_options(pipeline.source, slices, spark_partitions(slices, pipeline)).items():
-        reader = reader.option(key, value)
+    count = sum(each.count for each in slices)
+    most_rows = rows_per_task(pipeline.table.rows_per_file, count, spark.sparkContext.defaultParallelism)
     began = time.time()
-    records = reader.load().select(*KAFKA, "value")
+    records = read_slices(session, pipeline.source, slices, most_rows)
     records.mapInArrow(partial(write_plainly, write), "rows long").collect()
     ended = time.time()
     return Outcome(began, ended, sum(pq.read_metadata(each).num_rows for each in files.glob("*.parquet")))

@@ -25,7 +25,7 @@ from hudi_ingest.coordinator import plan_now
 from hudi_ingest.kafka import spark_options
 from hudi_ingest.pipeline_file import load_pipeline
 from hudi_ingest.schema import spark_json
-from hudi_ingest.write import spark_partitions
+from hudi_ingest.write import rows_per_task, tasks_for
 
 _KAFKA = ("topic", "partition", "offset", "timestamp")
 _NOT_FOR_STREAMS = ("endingOffsets",)
@@ -37,7 +37,10 @@ def run(spark: SparkSession, assignment: Assignment) -> Outcome:
     pipeline = load_pipeline(Path(assignment.pipeline_file))
     table = pipeline.table
     slices = plan_now(pipeline).slices
-    options = spark_options(pipeline.source, slices, spark_partitions(slices, pipeline))
+    most_rows = rows_per_task(
+        table.rows_per_file, sum(each.count for each in slices), spark.sparkContext.defaultParallelism
+    )
+    options = spark_options(pipeline.source, slices, max(len(slices), tasks_for(slices, most_rows)))
     reader = spark.readStream.format("kafka")
     for key, value in options.items():
         if key not in _NOT_FOR_STREAMS:
