@@ -17,6 +17,7 @@ from types import TracebackType
 import psutil
 
 PAUSE_SECONDS = 0.1
+_WORKER = "pyspark.daemon"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,8 @@ class Sample:
     at: float
     cpu_seconds: float
     rss_bytes: int
+    worker_rss_bytes: int
+    """Of Spark's Python workers alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,7 @@ class Usage:
 
     cpu_seconds: float
     peak_rss_bytes: int
+    peak_worker_rss_bytes: int
 
 
 def usage_between(samples: Sequence[Sample], begin: float, end: float) -> Usage:
@@ -46,7 +50,11 @@ def usage_between(samples: Sequence[Sample], begin: float, end: float) -> Usage:
     first = max((index for index, each in enumerate(samples) if each.at <= begin), default=0)
     last = min((index for index, each in enumerate(samples) if each.at >= end), default=len(samples) - 1)
     window = samples[first : max(first, last) + 1]
-    return Usage(window[-1].cpu_seconds - window[0].cpu_seconds, max(each.rss_bytes for each in window))
+    return Usage(
+        window[-1].cpu_seconds - window[0].cpu_seconds,
+        max(each.rss_bytes for each in window),
+        max(each.worker_rss_bytes for each in window),
+    )
 
 
 @dataclass(slots=True)
@@ -57,18 +65,21 @@ class ProcessTrees:
     _known: dict[psutil.Process, float] = field(default_factory=dict)
     """CPU seconds last seen, waited-for children's included."""
     _parents: dict[psutil.Process, int] = field(default_factory=dict)
+    _workers: dict[psutil.Process, bool] = field(default_factory=dict)
     _lost: float = 0.0
 
     def sample(self) -> Sample:
         """CPU seconds since the processes began, and resident bytes now. A process that is gone is not an error."""
         at = time.time()
         seen: dict[psutil.Process, float] = {}
-        rss = 0
+        rss = of_workers = 0
         for process in self._members():
             try:
                 with process.oneshot():
                     seen[process] = _cpu_seconds(process)
-                    rss += process.memory_info().rss
+                    resident = process.memory_info().rss
+                    rss += resident
+                    of_workers += resident * self._is_worker(process)
                     self._parents[process] = process.ppid()
             except (psutil.NoSuchProcess, psutil.ZombieProcess):
                 continue
@@ -78,7 +89,12 @@ class ProcessTrees:
             if process not in seen and self._parents[process] not in alive_before:
                 self._lost += seconds
         self._known = seen
-        return Sample(at, sum(seen.values()) + self._lost, rss)
+        return Sample(at, sum(seen.values()) + self._lost, rss, of_workers)
+
+    def _is_worker(self, process: psutil.Process) -> bool:
+        if process not in self._workers:
+            self._workers[process] = _WORKER in process.cmdline()
+        return self._workers[process]
 
     def _members(self) -> Iterable[psutil.Process]:
         found: dict[psutil.Process, None] = {}

@@ -36,6 +36,7 @@ class Measured:
     seconds: float
     cpu_seconds: float
     peak_rss_bytes: int
+    peak_worker_rss_bytes: int
     broker_cpu_seconds: float
 
 
@@ -89,5 +90,6 @@ def _figures(rounds: Sequence[Measured]) -> dict[str, Any]:
         "cpu_seconds_per_million": round(median(each.cpu_seconds for each in rounds) / millions, 3),
         "broker_cpu_seconds_per_million": round(median(each.broker_cpu_seconds for each in rounds) / millions, 3),
         "peak_rss_bytes": int(median(each.peak_rss_bytes for each in rounds)),
+        "peak_worker_rss_bytes": int(median(each.peak_worker_rss_bytes for each in rounds)),
         "seconds": round(seconds, 3),
     }

@@ -275,6 +275,7 @@ def measured(contender: str, cold: bool, outcome: Outcome, produced: topics.Prod
         seconds=outcome.seconds,
         cpu_seconds=own.cpu_seconds,
         peak_rss_bytes=own.peak_rss_bytes,
+        peak_worker_rss_bytes=own.peak_worker_rss_bytes,
         broker_cpu_seconds=meter.usage("broker", outcome.began, at_rest).cpu_seconds,
     )
 

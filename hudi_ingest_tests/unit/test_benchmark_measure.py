@@ -9,14 +9,14 @@ import pytest
 
 from hudi_ingest.benchmark.measure import Meter, ProcessTrees, Sample, Usage, usage_between
 
-SAMPLES = [Sample(1.0, 10.0, 5), Sample(2.0, 11.0, 9), Sample(3.0, 14.0, 7), Sample(4.0, 20.0, 99)]
+SAMPLES = [Sample(1.0, 10.0, 5, 1), Sample(2.0, 11.0, 9, 4), Sample(3.0, 14.0, 7, 2), Sample(4.0, 20.0, 99, 3)]
 BURN = "import time\nwhile time.process_time() < {seconds}: pass\n"
 
 
 def test_usage_is_what_lies_between_the_samples_around_the_window() -> None:
-    assert usage_between(SAMPLES, 1.5, 2.5) == Usage(4.0, 9)
-    assert usage_between(SAMPLES, 0.0, 9.0) == Usage(10.0, 99)
-    assert usage_between(SAMPLES, 2.0, 2.0) == Usage(0.0, 9)
+    assert usage_between(SAMPLES, 1.5, 2.5) == Usage(4.0, 9, 4)
+    assert usage_between(SAMPLES, 0.0, 9.0) == Usage(10.0, 99, 4)
+    assert usage_between(SAMPLES, 2.0, 2.0) == Usage(0.0, 9, 4)
     with pytest.raises(ValueError, match="no sample"):
         usage_between([], 0, 1)
 

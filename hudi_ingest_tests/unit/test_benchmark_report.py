@@ -12,7 +12,7 @@ from hudi_ingest.benchmark.results import API, CONTENDERS, STREAMING, Measured, 
 
 def results(*contenders: str) -> dict[str, Any]:
     rounds = [
-        Measured(name, cold, 1_000_000, 190_000_000, 4.0 * (number + 1), 8.0, 2**31, 1.0)
+        Measured(name, cold, 1_000_000, 190_000_000, 4.0 * (number + 1), 8.0, 2**31, 2**28, 1.0)
         for number, name in enumerate(contenders)
         for cold in (True, False)
     ]

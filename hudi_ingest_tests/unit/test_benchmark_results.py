@@ -13,7 +13,7 @@ from hudi_ingest.benchmark.results import (
 
 
 def a_round(contender: str, seconds: float, *, cold: bool = False, cpu: float = 4.0, memory: int = 100) -> Measured:
-    return Measured(contender, cold, 2_000_000, 380_000_000, seconds, cpu, memory, 1.0)
+    return Measured(contender, cold, 2_000_000, 380_000_000, seconds, cpu, memory, memory, 1.0)
 
 
 def test_figures_are_medians_of_the_warm_rounds_and_the_cold_round_stands_apart() -> None:
