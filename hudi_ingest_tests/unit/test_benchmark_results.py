@@ -13,7 +13,7 @@ from hudi_ingest.benchmark.results import (
 
 
 def a_round(contender: str, seconds: float, *, cold: bool = False, cpu: float = 4.0, memory: int = 100) -> Measured:
-    return Measured(contender, cold, 2_000_000, 380_000_000, seconds, cpu, memory, memory, 1.0)
+    return Measured(contender, cold, 2_000_000, 380_000_000, seconds, cpu, memory, 40, 1.0)
 
 
 def test_figures_are_medians_of_the_warm_rounds_and_the_cold_round_stands_apart() -> None:
@@ -30,6 +30,7 @@ def test_figures_are_medians_of_the_warm_rounds_and_the_cold_round_stands_apart(
         "cpu_seconds_per_million": 2.0,
         "broker_cpu_seconds_per_million": 0.5,
         "peak_rss_bytes": 100,
+        "peak_worker_rss_bytes": 40,
         "seconds": 10.0,
         "rounds": 3,
         "seconds_of_each_round": [9.0, 10.0, 20.0],
@@ -39,6 +40,7 @@ def test_figures_are_medians_of_the_warm_rounds_and_the_cold_round_stands_apart(
             "cpu_seconds_per_million": 2.0,
             "broker_cpu_seconds_per_million": 0.5,
             "peak_rss_bytes": 100,
+            "peak_worker_rss_bytes": 40,
             "seconds": 40.0,
         },
     }
