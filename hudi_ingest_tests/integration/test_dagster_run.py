@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from hudi_ingest.embedded.verification import verify
 from hudi_ingest.exceptions import EngineLost
 from hudi_ingest.home import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
 from hudi_ingest.model import TransactionState
+from hudi_ingest.orchestration.sensor import tick
 from hudi_ingest.write import write_slices
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 
@@ -30,7 +31,6 @@ def environment(ground: Ground, pipeline: Pipeline, monkeypatch: pytest.MonkeyPa
 def launch(pipeline: Pipeline, instance: DagsterInstance, planned: bool = True) -> ExecuteInProcessResult:
     """Executes what the sensor requests now, or what the Launchpad does without config."""
     from hudi_ingest.orchestration.definitions import build_definitions, job_name
-    from hudi_ingest.orchestration.sensor import tick
 
     request = tick(pipeline, instance, datetime.now(timezone.utc)) if planned else RunRequest()
     assert isinstance(request, RunRequest), request
@@ -66,6 +66,28 @@ def test_d1_a_commit_is_a_materialization_that_tells_all(ground: Ground, pipelin
     assert run.tags["hudi_ingest/instant"] == metadata["instant"]
     assert run.tags["hudi_ingest/transaction"] == metadata["transaction"]
     assert verify(ground.base_path, ground.produced).exact
+
+
+def test_d6_a_small_transaction_is_one_write_op_in_the_runs_process(ground: Ground, topic: str) -> None:
+    pipeline = make_pipeline(ground, transaction={"fan_out_from": 13})
+    ground.send_rows(0, 7)
+    ground.send_rows(1, 5)
+    with DagsterInstance.ephemeral() as instance:
+        small = tick(pipeline, instance, datetime.now(timezone.utc))
+        result = launch(pipeline, instance)
+        assert verify(ground.base_path, ground.produced).exact
+        ground.send_rows(1, 13, 5)
+        large = tick(pipeline, instance, datetime.now(timezone.utc) + timedelta(hours=1))
+    assert isinstance(small, RunRequest)
+    assert isinstance(large, RunRequest)
+    assert small.run_config["execution"] == {"config": {"in_process": True}}
+    assert large.run_config["execution"] == {"config": {"in_process": False}}
+    assert result.success
+    written = [
+        event.step_key for event in result.all_events if event.is_step_success and "write" in str(event.step_key)
+    ]
+    assert len(written) == 1
+    assert len(ground.data_files()) == 3, "a file for each table partition, not for each Kafka partition too"
 
 
 def test_k2_more_partitions_than_tasks_are_grouped(ground: Ground, topic: str) -> None:
