@@ -7,6 +7,7 @@ the schema it is: their count and then each of them, all zigzag varints; one byt
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,6 +68,19 @@ def split_schema_ids(values: pa.BinaryArray) -> Framed:
         ids = (ids << 8) | data[begin + place]
     payloads = without_prefix(values, np.minimum(lengths, HEADER_BYTES), indexes)
     return Framed(ids, payloads, indexes, rejected)
+
+
+def select_known(framed: Framed, known: Collection[int]) -> tuple[pa.BinaryArray, Indexes | None, tuple[Rejected, ...]]:
+    """The payloads whose schema ids are `known`, their places in the batch (None for all), and the rejected others."""
+    good = np.isin(framed.schema_ids, np.fromiter(known, np.int64, len(known)))
+    if good.all():
+        return framed.payloads, framed.indexes, ()
+    places = np.arange(len(framed.payloads)) if framed.indexes is None else framed.indexes
+    unknown = tuple(
+        Rejected(int(places[at]), "", "a schema id of the topic's schemas", f"schema id {framed.schema_ids[at]}")
+        for at in np.flatnonzero(~good)
+    )
+    return framed.payloads.filter(pa.array(good)), places[good], unknown
 
 
 def _no_header(value: bytes) -> str:
