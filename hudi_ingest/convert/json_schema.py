@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from hudi_ingest.convert import Decoded, Options, Rejected
+from hudi_ingest.convert import Decoded, Options
 from hudi_ingest.convert.json import JsonConverter
 from hudi_ingest.convert.options import read_options
 from hudi_ingest.convert.values import regrouped
@@ -41,7 +41,6 @@ class JsonSchemaConverter:
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         framed = split_schema_ids(values)
-        payloads, indexes, unknown = select_known(framed, self._known)
-        part = self._json.decode(payloads)
-        rejected: list[Rejected] = [*framed.rejected, *unknown]
-        return regrouped(self._schema, len(values), [(indexes, part)], rejected)
+        known = select_known(framed, self._known)
+        part = self._json.decode(known.payloads)
+        return regrouped(self._schema, len(values), [(known.indexes, part)], [*framed.rejected, *known.rejected])

@@ -73,7 +73,7 @@ def regrouped(
     batches: list[pa.RecordBatch] = []
     places: list[Indexes] = []
     for indexes, part in groups:
-        if indexes is None:
+        if indexes is None or len(indexes) == count:
             return part
         kept = indexes if part.kept is None else indexes[part.kept.to_numpy(zero_copy_only=False)]
         faults += [Rejected(int(indexes[each.index]), each.field, each.expected, each.found) for each in part.rejected]

@@ -8,7 +8,7 @@ the schema it is: their count and then each of them, all zigzag varints; one byt
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,26 @@ class Framed:
     indexes: Indexes | None
     """Places of the framed values in the batch; None when all are."""
     rejected: tuple[Rejected, ...]
+    """Ascending by index."""
+
+    def place(self, at: int) -> int:
+        """Where in the batch the framed value number `at` is."""
+        return at if self.indexes is None else int(self.indexes[at])
+
+    def places(self, of: Indexes | None) -> Indexes:
+        """Where in the batch the framed values number `of` are; None stands for all of them."""
+        indexes = np.arange(len(self.payloads)) if self.indexes is None else self.indexes
+        return indexes if of is None else indexes[of]
+
+    def of_schema(self, schema_id: int) -> Framed:
+        """The framed values of one schema."""
+        same = self.schema_ids == schema_id
+        return self if same.all() else self.only(same)
+
+    def only(self, wanted: npt.NDArray[np.bool_]) -> Framed:
+        """The framed values where `wanted` is true."""
+        payloads = self.payloads.filter(pa.array(wanted))
+        return Framed(self.schema_ids[wanted], payloads, self.places(None)[wanted], self.rejected)
 
 
 def split_schema_ids(values: pa.BinaryArray) -> Framed:
@@ -70,17 +90,16 @@ def split_schema_ids(values: pa.BinaryArray) -> Framed:
     return Framed(ids, payloads, indexes, rejected)
 
 
-def select_known(framed: Framed, known: Collection[int]) -> tuple[pa.BinaryArray, Indexes | None, tuple[Rejected, ...]]:
-    """The payloads whose schema ids are `known`, their places in the batch (None for all), and the rejected others."""
+def select_known(framed: Framed, known: Collection[int]) -> Framed:
+    """The framed values whose schema ids are `known`; only the others are rejected in it."""
     good = np.isin(framed.schema_ids, np.fromiter(known, np.int64, len(known)))
     if good.all():
-        return framed.payloads, framed.indexes, ()
-    places = np.arange(len(framed.payloads)) if framed.indexes is None else framed.indexes
+        return replace(framed, rejected=())
     unknown = tuple(
-        Rejected(int(places[at]), "", "a schema id of the topic's schemas", f"schema id {framed.schema_ids[at]}")
-        for at in np.flatnonzero(~good)
+        Rejected(framed.place(at), "", "a schema id of the topic's schemas", f"schema id {framed.schema_ids[at]}")
+        for at in np.flatnonzero(~good).tolist()
     )
-    return framed.payloads.filter(pa.array(good)), places[good], unknown
+    return replace(framed.only(good), rejected=unknown)
 
 
 def _no_header(value: bytes) -> str:
