@@ -6,7 +6,7 @@ format, which says for each record its schema and its message type.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -17,16 +17,12 @@ from hudi_ingest.config import suggestion
 from hudi_ingest.convert import Decoded, Options, Rejected
 from hudi_ingest.convert.json_exact import shortened
 from hudi_ingest.convert.options import read_options
+from hudi_ingest.convert.pieces import decode_exactly, decode_in_pieces
 from hudi_ingest.convert.protobuf_exact import MessageReader
-from hudi_ingest.convert.protobuf_fast import FastPath, fast_path
+from hudi_ingest.convert.protobuf_fast import fast_path
 from hudi_ingest.convert.protobuf_schema import ProtobufSchema
-from hudi_ingest.convert.values import Indexes, decoded, regrouped, require_values
+from hudi_ingest.convert.values import Indexes, regrouped, require_values
 from hudi_ingest.convert.wire_format import select_known, split_message_indexes, split_schema_ids
-
-EXACT_ROWS = 256
-"""A doubtful batch is cut down to pieces of this size before it is read record by record."""
-
-_PIECES = 16
 
 
 @dataclass(frozen=True)
@@ -130,29 +126,8 @@ class _Reader:
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         if self._fast is None:
-            return self._exactly(values)
-        return regrouped(self._schema, len(values), [*self._groups(self._fast, values, 0)], ())
-
-    def _groups(self, fast: FastPath, values: pa.BinaryArray, start: int) -> Iterator[tuple[Indexes, Decoded]]:
-        """What became of `values`, whose first is number `start` of the batch."""
-        places = np.arange(start, start + len(values))
-        found = fast.rows(values) if len(values) else None
-        if found is not None:
-            rows, proved = found
-            yield places[proved], Decoded(rows, None, ())
-            if not proved.all():
-                yield places[~proved], self._exactly(values.filter(pa.array(~proved)))
-        elif len(values) <= EXACT_ROWS:
-            yield places, self._exactly(values)
-        else:
-            # One bad record must not send thousands of good ones down the slow path.
-            size = max(-(-len(values) // _PIECES), EXACT_ROWS // _PIECES)
-            for offset in range(0, len(values), size):
-                yield from self._groups(fast, values.slice(offset, size), start + offset)
-
-    def _exactly(self, values: pa.BinaryArray) -> Decoded:
-        rows, rejected = self._exact.read(values)
-        return decoded(rows, len(values), rejected)
+            return decode_exactly(values, self._exact.read)
+        return decode_in_pieces(self._schema, values, self._fast.rows, self._exact.read)
 
 
 def _common_first_message(schemas: Mapping[int, ProtobufSchema]) -> str:

@@ -346,7 +346,7 @@ def _range_reader(least: int, most: int, expected: str) -> Reader:
 
 
 def _enum_reader(field: FieldDescriptor) -> Reader:
-    names = {number: value.name for number, value in field.enum_type.values_by_number.items()}
+    names: dict[int, str] = {number: value.name for number, value in field.enum_type.values_by_number.items()}
     expected = shortened(f"a value of enum {field.enum_type.full_name}")
 
     def read(number: Any) -> str:
