@@ -80,7 +80,7 @@ class _FastPath:
         self._names = [f"f{place}" for place in range(len(names))]
         self._wanted = [self._names[names.index(each)] for each in schema.names]
         self._finish = [_finish_field(field) for field in schema]
-        self._well_formed = _well_formed(options, len(names))
+        self._well_formed = _well_formed(options)
         self._parse = pyarrow.csv.ParseOptions(
             delimiter=options.delimiter,
             quote_char=options.quote or False,
@@ -145,7 +145,10 @@ class _FastPath:
         for sign in doubtful:
             simple &= ~_mask(pc.match_substring(text, sign))
         if options.quote is not None and options.quote.encode() in block:
-            simple &= _mask(pc.match_substring_regex(text, self._well_formed))
+            plain = ~_mask(pc.match_substring(text, options.quote))
+            simple &= plain | _mask(pc.match_substring_regex(text, self._well_formed))
+            if options.null:
+                simple &= plain | ~_mask(pc.match_substring(text, options.null))
         # An empty line is no record to pyarrow in some releases.
         return simple & _mask(pc.greater(pc.binary_length(text), 0))
 
@@ -162,10 +165,13 @@ def _mask(found: pa.BooleanArray) -> npt.NDArray[np.bool_]:
     return mask
 
 
-def _well_formed(options: CsvOptions, count: int) -> str:
-    """RE2 pattern of a line of `count` fields, each quoted as a whole or without quotes."""
+def _well_formed(options: CsvOptions) -> str:
+    """RE2 pattern of a line of fields that are each quoted as a whole, or without quotes and not empty.
+
+    pyarrow may take an empty field after a quoted one for quoted, and such a one is never null.
+    """
     delimiter, quote = re.escape(options.delimiter), re.escape(options.quote or "")
-    field = f"(?:[^{delimiter}{quote}]*|{quote}(?:[^{quote}]|{quote}{quote})*{quote})"
+    field = f"(?:[^{delimiter}{quote}]+|{quote}(?:[^{quote}]|{quote}{quote})*{quote})"
     return f"^{field}(?:{delimiter}{field})*$"
 
 
