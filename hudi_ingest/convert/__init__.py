@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -33,21 +34,27 @@ class Decoded:
     """Ascending by index."""
 
 
+@runtime_checkable
 class Converter(Protocol):
-    """Picklable, without state between calls: the outcome for a value does not depend on the batch it came in."""
+    """Picklable, without state between calls: the outcome for a value does not depend on the batch it came in.
+
+    It does not know whether it is given the values or the keys of records: whatever bytes a batch holds, with the schema
+    of the columns that they become.
+    """
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """`values` holds no nulls: the caller takes tombstones out before. Bad content never raises."""
 
 
-KNOWN_FORMATS = ("json",)
+Options = Mapping[str, Any]
+"""What a pipeline says about its format beyond the name, with files read and schemas fetched: option -> value."""
+Factory = Callable[[pa.Schema, Options], Converter]
+"""Makes the converter of a format to rows of a schema. Raises ValueError for types and options that cannot be."""
 
 
-def converter_for(format: str, schema: pa.Schema) -> Converter:
-    """The converter of a `source.format`. Raises ValueError when the format or a type in the schema is not supported."""
-    # Imported here because the converters' modules import this one for Decoded and Rejected.
-    if format == "json":
-        from hudi_ingest.convert.json import JsonConverter
+def converter_for(format: str, schema: pa.Schema, options: Options | None = None) -> Converter:
+    """The converter of a `source.format`; see `hudi_ingest.convert.formats`. Raises ValueError when the format is not
+    known or its code cannot be used, and for types in the schema and options that it does not have."""
+    from hudi_ingest.convert import formats  # which needs this module's classes
 
-        return JsonConverter(schema)
-    raise ValueError(f"format {format!r} is not known; known are: {', '.join(KNOWN_FORMATS)}")
+    return formats.converter_for(format, schema, options or {})

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from hudi_ingest.convert import Decoded, Rejected
+from hudi_ingest.convert import Decoded, Options, Rejected
 from hudi_ingest.convert.json_exact import (
     FIRST_DAY,
     FIRST_MICROSECOND,
@@ -21,6 +21,8 @@ from hudi_ingest.convert.json_exact import (
     RecordReader,
     bytes_of,
 )
+from hudi_ingest.convert.options import refuse_options
+from hudi_ingest.convert.values import decoded, require_values
 
 PARSE_BYTES = 512 * 1024 * 1024
 """Values that are parsed as one block; its size is an int32 in pyarrow."""
@@ -41,6 +43,12 @@ class _Doubt(Exception):
     """The fast path cannot prove that its result is the exact one."""
 
 
+def json_converter(schema: pa.Schema, options: Options) -> JsonConverter:
+    """Raises ValueError when a type in the schema cannot be read from JSON, or there are options."""
+    refuse_options("json", options)
+    return JsonConverter(schema)
+
+
 class JsonConverter:
     """Decodes JSON objects to rows of `schema`; fields that it does not declare are ignored.
 
@@ -58,10 +66,7 @@ class JsonConverter:
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """`values`: binary, no nulls. Raises TypeError or ValueError when it is not that; bad content never raises."""
-        if not pa.types.is_binary(values.type):
-            raise TypeError(f"values must be binary, found {values.type}")
-        if values.null_count:
-            raise ValueError(f"values must hold no nulls, found {values.null_count}: take tombstones out before")
+        require_values(values)
         rejected: list[Rejected] = []
         batches = [batch for piece, start in _blocks(values) for batch in self._decode(piece, start, rejected)]
         if len(batches) == 1:
@@ -70,11 +75,7 @@ class JsonConverter:
             rows = pa.concat_batches(batches)
         else:
             rows = self._batch([])
-        if not rejected:
-            return Decoded(rows, None, ())
-        out = {each.index for each in rejected}
-        kept = pa.array([index for index in range(len(values)) if index not in out], pa.int64())
-        return Decoded(rows, kept, tuple(rejected))
+        return decoded(rows, len(values), rejected)
 
     def _decode(self, values: pa.BinaryArray, start: int, rejected: list[Rejected]) -> Iterator[pa.RecordBatch]:
         """The rows of `values`, whose first is number `start` of the batch; adds what is rejected to `rejected`."""

@@ -104,6 +104,24 @@ _NOT_FINITE = re.compile(r"-?(?:NaN|Inf(?:inity)?)")
 _WHITESPACE = re.compile(r"[ \t\n\r]*")
 
 
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+
+
+def token_of(text: str) -> object:
+    """What a text outside of JSON stands for when it is read like a JSON token: a number, true, false, or a text."""
+    if text in ("true", "false"):
+        return text == "true"
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        return text
+    return _Real(text) if match[1] or match[2] else _Integer(text)
+
+
+def value_reader(field: pa.Field) -> Reader:
+    """The reader of one column's values. Raises ValueError when its type is not supported."""
+    return _field_reader(field, f".{field.name}")
+
+
 class RecordReader:
     """Reads records of one schema. Raises ValueError at construction when a type in the schema is not supported."""
 

@@ -23,6 +23,7 @@ KEEP_FILES_OF_THEIR_OWN = {
     "faults.py",
     "home.py",
     "pipeline_file.py",
+    "protoc.py",
     "spark.py",
 }
 """Files of this machine: settings, pipelines, state, logs. Below benchmark/, embedded/, ledger/ and runtime/ too; none is a

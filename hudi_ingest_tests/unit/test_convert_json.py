@@ -355,8 +355,8 @@ def test_what_the_caller_gets_wrong_raises() -> None:
         JsonConverter(WIDE).decode(pa.array([b"{}", None], pa.binary()))
     with pytest.raises(TypeError, match="binary"):
         JsonConverter(WIDE).decode(pa.array(["{}"]))
-    with pytest.raises(ValueError, match="known are: json"):
-        converter_for("csv", WIDE)
+    with pytest.raises(ValueError, match=r"format 'jsonn' is not known; known are: json, .*; did you mean json?"):
+        converter_for("jsonn", WIDE)
 
 
 @pytest.mark.parametrize(
