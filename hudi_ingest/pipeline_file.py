@@ -18,21 +18,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from hudi_ingest.config import (
-    Pipeline,
-    Place,
-    PlacedProblems,
-    allowed,
-    describe,
-    has_secrets,
-    is_secret,
-    keys,
-    kind_of,
-    nested_model,
-    quoted,
-    suggestion,
-    type_in_words,
-)
+from hudi_ingest.config import Pipeline, allowed, has_secrets, is_secret, keys, nested_model, type_in_words
+from hudi_ingest.config_model import Place, PlacedProblems, describe, kind_of, quoted, suggestion
 from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.schema import SchemaProblem
 
