@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -32,8 +33,22 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 
 from hudi_ingest.config_model import Model as _Model
-from hudi_ingest.config_model import Place, PlacedProblems, Seconds, Whole, describe, quoted, suggestion
+from hudi_ingest.config_model import (
+    Place,
+    PlacedProblems,
+    ProblemsFromTop,
+    Seconds,
+    Whole,
+    describe,
+    quoted,
+    suggestion,
+)
+from hudi_ingest.config_transforms import TransformStep, legal_zone
 from hudi_ingest.schema import TableSchema, parse_avsc, parse_ddl, table_schema
+from hudi_ingest.transform import Transform
+from hudi_ingest.transform.chain import Chain, ChainProblems, Step
+from hudi_ingest.transform.event_time import EventTimeLimits
+from hudi_ingest.transform.time_partition import TimePartition, is_expression, parse_time_partition
 
 PARTITION_TYPES = "string, boolean, int, long or date"
 
@@ -288,6 +303,34 @@ class Lock(_Model):
         return value
 
 
+class EventTime(_Model):
+    """Limits of a record's own time."""
+
+    field: Annotated[str, StringConstraints(min_length=1)]
+    """A timestamp, as it is after the transforms. Null is within the limits."""
+
+    late_after_seconds: Annotated[Seconds, Field(ge=0, le=1e10)] | None = None
+    """A record is late when its time is more than this before `relative_to`; without it, none is."""
+
+    future_after_seconds: Annotated[Seconds, Field(ge=0, le=1e10)] | None = Field(default=None, validate_default=True)
+    """A record is ahead when its time is more than this after `relative_to`; without it, none is."""
+
+    relative_to: Literal["kafka_timestamp", "transaction"] = "kafka_timestamp"
+    """`kafka_timestamp` is when the record was produced, or when the broker got it, as the topic is configured;
+    `transaction` is when the transaction began, whatever attempt writes the record."""
+
+    action: Literal["reject", "route"] = "reject"
+    """`reject` makes it a bad record. `route` puts it into partition `late` or `future`, in place of each time in
+    `table.partition_by` that is made of `field`."""
+
+    @field_validator("future_after_seconds")
+    @classmethod
+    def _a_limit(cls, value: float | None, info: ValidationInfo) -> float | None:
+        if value is None and info.data.get("late_after_seconds", 0) is None:
+            raise ValueError("neither it nor `late_after_seconds` is there; add one, or remove event_time")
+        return value
+
+
 class Table(_Model):
     """What to write to."""
 
@@ -306,8 +349,20 @@ class Table(_Model):
     )
     """File of an Avro record schema with the table's columns, relative to the pipeline file."""
 
-    partition_by: tuple[str, ...] = Field(default=(), json_schema_extra={"allowed": "a list of columns of the schema"})
-    """Columns whose values split the table into folders. Their type is string, boolean, int, long or date."""
+    partition_by: tuple[str, ...] = Field(
+        default=(), json_schema_extra={"allowed": "a list of columns, and of times like day(ts) or dt=day(ts)"}
+    )
+    """Columns whose values split the table into folders. Their type is string, boolean, int, long or date. year(…),
+    month(…), day(…) and hour(…) of a timestamp make a column of text: `day(ts)` makes `ts_day`, `dt=day(ts)` makes `dt`."""
+
+    partition_zone: str = Field(
+        default="UTC", json_schema_extra={"allowed": "a zone's name like Europe/Berlin, or +02:00"}
+    )
+    """Whose clocks say when the years, months, days and hours of `partition_by` begin. Changed later, it moves new rows
+    to other partitions than old ones of the same time."""
+
+    event_time: EventTime | None = None
+    """Which records are too old, or too far ahead; without it, none are."""
 
     kafka_columns: tuple[Literal["topic", "timestamp"], ...] = ("topic", "timestamp")
     """Which of `_kafka_topic` and `_kafka_timestamp` every row carries; `_kafka_partition` and `_kafka_offset` are
@@ -357,26 +412,25 @@ class Table(_Model):
 
     @field_validator("partition_by")
     @classmethod
-    def _partition_by(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        if "schema_" not in info.data or "schema_file" not in info.data:
-            return value  # no schema to check against; that is a problem of its own
-        record = _record(info.data["schema_"], info.data["schema_file"])
+    def _partition_by(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        # Whether the columns are there is seen by the pipeline, because transforms may make or remove them.
         problems: list[tuple[Place, str]] = []
         for index, each in enumerate(value):
             if each in value[:index]:
                 problems.append(((index,), f"found {quoted(each)} twice in the list; remove one"))
-            elif each not in record.names:
-                columns = ", ".join(record.names)
-                text = (
-                    f"found {quoted(each)}; allowed: a column of the schema ({columns}){suggestion(each, record.names)}"
-                )
-                problems.append(((index,), text))
-            elif not _partitions(record.field(each).type):
-                text = f"column {each} has type {record.field(each).type}; allowed: {PARTITION_TYPES}"
-                problems.append(((index,), text))
+            elif is_expression(each):
+                try:
+                    parse_time_partition(each, "UTC")
+                except ValueError as error:
+                    problems.append(((index,), f"{error}; found {quoted(each)}"))
         if problems:
             raise PlacedProblems(problems)
         return value
+
+    @field_validator("partition_zone")
+    @classmethod
+    def _partition_zone(cls, value: str) -> str:
+        return legal_zone(value)
 
     @field_validator("kafka_columns")
     @classmethod
@@ -400,6 +454,21 @@ class Table(_Model):
     def table_schema(self) -> TableSchema:
         """The table's columns: the user's, then the Kafka columns."""
         return table_schema(self.record, self.kafka_columns)
+
+    @property
+    def time_partitions(self) -> dict[int, TimePartition]:
+        """By place in `partition_by`: the entries that are time expressions."""
+        return {
+            index: parse_time_partition(each, self.partition_zone)
+            for index, each in enumerate(self.partition_by)
+            if is_expression(each)
+        }
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        """The columns that split the table into folders."""
+        times = self.time_partitions
+        return tuple(times[index].column if index in times else each for index, each in enumerate(self.partition_by))
 
 
 def _record(ddl: str | None, schema_file: Path | None) -> pa.Schema:
@@ -515,12 +584,41 @@ class Pipeline(_Model):
     table: Table
     """What to write to."""
 
+    transforms: tuple[TransformStep, ...] = Field(
+        default=(), validate_default=True, json_schema_extra={"default": "[]"}
+    )
+    """What happens to every record, in this order, between `table.schema`, which says what records hold, and the table."""
+
     transaction: Transaction = Transaction()
     """How much is published at a time, and how long it may take."""
 
     on_bad_record: Literal["fail"] = "fail"
     """What happens when a record cannot become a row: the transaction fails and names the record, and nothing of it is
     published."""
+
+    @field_validator("transforms")
+    @classmethod
+    def _transforms(cls, value: tuple[TransformStep, ...], info: ValidationInfo) -> tuple[TransformStep, ...]:
+        # A table that is there and wrong is not in info.data; it has its own problem.
+        if "table" in info.data:
+            _chain(info.data["table"], value)
+        return value
+
+    _made_chain: Chain = PrivateAttr()
+
+    def model_post_init(self, context: object, /) -> None:
+        self._made_chain = _chain(self.table, self.transforms)
+
+    @property
+    def chain(self) -> Chain:
+        """What turns decoded records into the table's rows, columns for time partitions included."""
+        return self._made_chain
+
+    @property
+    def table_schema(self) -> TableSchema:
+        """What records are decoded to, and the table's columns: what the chain makes of it, then the Kafka columns."""
+        after = table_schema(self.chain.output, self.table.kafka_columns)
+        return replace(after, record=self.table.record)
 
     @property
     def checkpoint_key(self) -> str:
@@ -536,6 +634,61 @@ class Pipeline(_Model):
     def group_id(self) -> str:
         """The consumer group that gets the committed offsets."""
         return self.source.group_id or f"hudi-ingest.{self.name}"
+
+
+def _chain(table: Table, transforms: Sequence[TransformStep]) -> Chain:
+    """Raises ProblemsFromTop when a step does not fit, or a partition column is not there at the end."""
+    placed: list[tuple[Place, Transform]] = [
+        (("transforms", index, each.kind), each.transform()) for index, each in enumerate(transforms)
+    ]
+    times = table.time_partitions
+    placed += [(("table", "partition_by", index), each) for index, each in times.items()]
+    limits = table.event_time
+    if limits is not None:
+        route = [each.column for each in times.values() if each.source == limits.field]
+        if limits.action == "route" and not route:
+            text = f"`route` needs a time of {limits.field} in table.partition_by, like day({limits.field})"
+            raise ProblemsFromTop([(("table", "event_time", "action"), text)])
+        transform = EventTimeLimits(
+            limits.field,
+            _span(limits.late_after_seconds),
+            _span(limits.future_after_seconds),
+            limits.relative_to == "kafka_timestamp",
+            route=tuple(route) if limits.action == "route" else (),
+        )
+        placed.append((("table", "event_time"), transform))
+    try:
+        chain = Chain.of(table.record, [Step(_step_name(place), transform) for place, transform in placed])
+    except ChainProblems as error:
+        above = placed[error.step][0]
+        raise ProblemsFromTop([((*above, *each.place), each.text) for each in error.problems]) from None
+    problems: list[tuple[Place, str]] = []
+    columns = chain.output
+    for index, name in enumerate(table.partition_columns):
+        place = ("table", "partition_by", index)
+        if name in table.partition_columns[:index]:
+            problems.append(
+                (place, f"makes the column {name} a second time; name it, like other={table.partition_by[index]}")
+            )
+        elif name not in columns.names:
+            known = ", ".join(columns.names)
+            where = "that the transforms give" if transforms else "of the schema"
+            text = f"found {quoted(name)}; allowed: a column {where} ({known}){suggestion(name, columns.names)}"
+            problems.append((place, text))
+        elif not _partitions(columns.field(name).type):
+            text = f"column {name} has type {columns.field(name).type}; allowed: {PARTITION_TYPES}"
+            problems.append((place, text))
+    if problems:
+        raise ProblemsFromTop(problems)
+    return chain
+
+
+def _step_name(place: Place) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).lstrip(".")
+
+
+def _span(seconds: float | None) -> timedelta | None:
+    return None if seconds is None else timedelta(seconds=seconds)
 
 
 # ---- The models as data, for messages and for docs/configuration.md

@@ -21,6 +21,10 @@ class PlacedProblems(ValueError):
         super().__init__("; ".join(text for _, text in self.problems))
 
 
+class ProblemsFromTop(PlacedProblems):
+    """Problems whose places begin at the top of the file, because several of its values together are wrong."""
+
+
 def _no_boolean(value: object) -> object:
     if isinstance(value, bool):
         raise PydanticCustomError("int_type", "must be a number, not a boolean")
