@@ -5,6 +5,8 @@ pipeline_file.py reads the files.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import posixpath
 import re
@@ -619,6 +621,15 @@ class Pipeline(_Model):
         """What records are decoded to, and the table's columns: what the chain makes of it, then the Kafka columns."""
         after = table_schema(self.chain.output, self.table.kafka_columns)
         return replace(after, record=self.table.record)
+
+    @property
+    def rows_digest(self) -> str:
+        """Differs when records would become other rows, or rows of other partitions: by the transforms, salts included, the
+        partitions or the limits."""
+        parts = [self.transforms, self.table.partition_by, self.table.partition_zone, self.table.event_time]
+        plain = TypeAdapter(Any).dump_python(parts)
+        text = json.dumps(plain, default=lambda secret: secret.get_secret_value())
+        return hashlib.sha256(text.encode()).hexdigest()
 
     @property
     def checkpoint_key(self) -> str:

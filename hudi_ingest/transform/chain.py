@@ -175,9 +175,7 @@ def _with_history(problem: Problem, schemas: Sequence[pa.Schema], steps: Sequenc
     """Says which earlier step took a missing field away, when one did."""
     for step, schema in zip(reversed(steps[: len(schemas) - 1]), reversed(schemas[:-1]), strict=True):
         if problem.missing and problem.missing in schema.names:
-            text = (
-                f"no field is called {quoted(problem.missing)} any more: {step.name} took it away; move this before it"
-            )
+            text = f"no field is called {quoted(problem.missing)} after {step.name}; use it before that, or let that keep it"
             return replace(problem, text=text)
     return problem
 
