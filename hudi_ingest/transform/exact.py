@@ -7,9 +7,10 @@ halving, with the same function, so a value's outcome depends on nothing but the
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Context, Decimal, Inexact, InvalidOperation
 from functools import partial
 
 import pyarrow as pa
@@ -163,11 +164,6 @@ def _checked(wanted: pa.DataType, column: pa.Array) -> pa.Array:
     return column.cast(wanted)
 
 
-def _matching(pattern: str, wanted: pa.DataType, column: pa.Array) -> pa.Array:
-    refuse(pc.invert(pc.match_substring_regex(column, f"^(?:{pattern})\\z")))
-    return column.cast(wanted)
-
-
 def _integer_of_text(wanted: pa.DataType, column: pa.Array) -> pa.Array:
     # Arrow alone would also read 0x1F, and would not read +5.
     refuse(pc.invert(pc.match_substring_regex(column, r"^[+-]?[0-9]{1,40}\z")))
@@ -201,6 +197,7 @@ def _date_of_text(wanted: pa.DataType, column: pa.Array) -> pa.Array:
 
 
 _NUMBER = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+_DECIMAL_TEXT = re.compile(_NUMBER)
 _INTEGERS = (pa.int32(), pa.int64())
 _FLOATS = (pa.float32(), pa.float64())
 _STRING = pa.string()
@@ -225,22 +222,46 @@ _TO_DECIMAL = (*_INTEGERS, *_FLOATS, _STRING)
 
 
 def _decimal_cast(found: pa.DataType, wanted: pa.DataType) -> Convert | None:
-    if pa.types.is_decimal(found) and (pa.types.is_decimal(wanted) or wanted in _INTEGERS):
+    if pa.types.is_decimal(found) and pa.types.is_decimal(wanted):
+        return partial(_rescaled, wanted)
+    if pa.types.is_decimal(found) and wanted in _INTEGERS:
         return partial(_checked, wanted)
     if pa.types.is_decimal(found) and wanted == _STRING:
         return _text_of_decimal
     if pa.types.is_decimal(found) and wanted in _FLOATS:
         return partial(_float_of_decimal, wanted)
-    if found == _STRING:
-        return partial(_matching, _NUMBER, wanted)
     if found in _TO_DECIMAL:
-        return partial(_decimal_by_text, wanted)
+        # A float's text is the shortest that names it, so 19.99 is 19.99 and not the binary number next to it.
+        return partial(_decimal_of_text, wanted)
     return None
 
 
-def _decimal_by_text(wanted: pa.DataType, column: pa.Array) -> pa.Array:
-    # A float's text is the shortest that names it, so 19.99 is 19.99 and not the binary number next to it.
-    return column.cast(_STRING).cast(wanted)
+def _rescaled(wanted: pa.DataType, column: pa.Array) -> pa.Array:
+    # Arrow's check for overflow misses products that wrap; in 256 bits 38 digits and 38 zeros do not.
+    return column.cast(pa.decimal256(76, wanted.scale)).cast(wanted)
+
+
+def _decimal_of_text(wanted: pa.DataType, column: pa.Array) -> pa.Array:
+    text = column.cast(_STRING)
+    # Arrow turns 39 digits, and some exponents, into other numbers; it is asked only where that cannot be.
+    plain = pc.match_substring_regex(text, r"^[+-]?[0-9]{1,19}(?:\.[0-9]{1,15})?\z")
+    if pc.all(plain, min_count=0).as_py():
+        return _rescaled(wanted, text.cast(pa.decimal256(76, wanted.scale)))
+    special = pc.fill_null(pc.invert(plain), False)
+    found = _rescaled(wanted, pc.if_else(plain, text, None).cast(pa.decimal256(76, wanted.scale)))
+    exact = [_exact_decimal(each, wanted) for each in text.filter(special).to_pylist()]
+    return pc.replace_with_mask(found, special, pa.array(exact, wanted))
+
+
+def _exact_decimal(text: str, wanted: pa.DataType) -> Decimal:
+    if not _DECIMAL_TEXT.fullmatch(text):
+        raise pa.ArrowInvalid("not a number")
+    # Too many digits and digits that would be rounded away raise; zeros at the end may go.
+    context = Context(prec=wanted.precision, traps=[InvalidOperation, Inexact])
+    try:
+        return Decimal(text).quantize(Decimal((0, (1,), -wanted.scale)), context=context)
+    except ArithmeticError:
+        raise pa.ArrowInvalid("not a decimal of this precision and scale") from None
 
 
 def _text_of_decimal(column: pa.Array) -> pa.Array:
@@ -255,6 +276,6 @@ def _text_of_decimal(column: pa.Array) -> pa.Array:
 def _float_of_decimal(wanted: pa.DataType, column: pa.Array) -> pa.Array:
     # Exact when the float's shortest text is the same number, as JSON and Spark print it.
     found = column.cast(_STRING).cast(wanted)
-    back = found.cast(_STRING).cast(column.type)
+    back = _decimal_of_text(column.type, found)
     refuse(pc.not_equal(back, column))
     return found

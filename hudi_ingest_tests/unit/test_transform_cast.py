@@ -7,6 +7,7 @@ import math
 import pickle
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
+from fractions import Fraction
 from typing import Any
 
 import pyarrow as pa
@@ -76,8 +77,8 @@ def decimal_of(precision: int, scale: int) -> Callable[[Any], object]:
             return BAD
         if not number.is_finite():
             return BAD
-        scaled = number.scaleb(scale) if number else number
-        return number if scaled == scaled.to_integral_value() and abs(scaled) < 10**precision else BAD
+        scaled = Fraction(number) * 10**scale
+        return number if scaled.denominator == 1 and abs(scaled) < 10**precision else BAD
 
     return read
 
@@ -85,7 +86,7 @@ def decimal_of(precision: int, scale: int) -> Callable[[Any], object]:
 ints = st.integers(-(2**31), 2**31 - 1)
 longs = st.integers(-(2**63), 2**63 - 1) | st.integers(-(2**33), 2**33) | st.sampled_from([2**53, 2**53 + 1, 2**24 + 1])
 floats = st.floats() | st.integers(-(2**64), 2**64).map(float) | st.decimals(-1000, 1000, places=2).map(float)
-numbers = st.from_regex(r"[+-]?[0-9]{0,12}(\.[0-9]{0,4})?([eE][+-]?[0-9]{1,2})?", fullmatch=True) | st.text(
+numbers = st.from_regex(r"[+-]?[0-9]{0,12}(\.[0-9]{0,4})?([eE][+-]?[0-9]{1,3})?", fullmatch=True) | st.text(
     "0123456789.+-eE xXaN_\n", max_size=6
 )
 
@@ -138,6 +139,17 @@ def test_k4_decimals(values: list[Decimal]) -> None:
 
 
 @RELAXED
+@given(lists(st.integers(-(10**38) + 1, 10**38 - 1) | st.integers(0, 38).map(lambda n: 10**n - 1)))
+def test_k4_decimals_of_all_sizes_are_rescaled_without_wrapping(values: list[int | None]) -> None:
+    for scale in (0, 20, 38):
+        found = pa.decimal128(38, scale)
+        decimals = [None if each is None else Decimal(f"{each}E-{scale}") for each in values]
+        for wanted in (pa.decimal128(38, 0), pa.decimal128(38, 38), pa.decimal128(38, 19), pa.decimal128(9, 5)):
+            check(decimals, found, wanted, decimal_of(wanted.precision, wanted.scale))
+        check(decimals, found, LONG, whole(64))
+
+
+@RELAXED
 @given(lists(st.decimals(allow_nan=False, allow_infinity=False, places=20, min_value=-1, max_value=1)))
 def test_k4_decimals_of_many_digits_become_plain_text_and_no_rounded_double(values: list[Decimal]) -> None:
     found = pa.decimal128(38, 20)
@@ -151,6 +163,14 @@ def test_k4_texts_of_numbers(values: list[str]) -> None:
     check(values, TEXT, INT, whole(32))
     check(values, TEXT, LONG, whole(64))
     check(values, TEXT, DECIMAL, decimal_of(10, 2))
+    check(values, TEXT, pa.decimal128(38, 38), decimal_of(38, 38))
+
+
+@RELAXED
+@given(lists(st.from_regex(r"-?[0-9]{0,45}(\.[0-9]{1,45})?([eE][+-]?[0-9]{1,3})?", fullmatch=True)))
+def test_k4_texts_of_long_decimals(values: list[str]) -> None:
+    for precision, scale in ((38, 0), (38, 20), (38, 38), (1, 0)):
+        check(values, TEXT, pa.decimal128(precision, scale), decimal_of(precision, scale))
 
 
 @RELAXED
@@ -229,7 +249,7 @@ def test_k4_what_is_allowed_gives_what_was_announced(found: pa.DataType, wanted:
     schema = pa.schema([pa.field("v", found, nullable)])
     cast = Cast({"v": wanted})
     if cast_of(found, wanted) is None:
-        with pytest.raises(TransformProblems, match="v has type .*, which cannot be cast to"):
+        with pytest.raises(TransformProblems, match=r"v has type .*, which cannot be cast to"):
             cast.output_schema(schema)
         return
     assert cast.output_schema(schema) == pa.schema([pa.field("v", wanted, nullable)])

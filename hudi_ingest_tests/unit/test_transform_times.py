@@ -239,7 +239,7 @@ def test_k5_a_late_record_says_how_late_it_may_be() -> None:
         rejected.expected == "a time at most 7 days, 0:00:00 before the transaction's begin 2026-01-02T00:00:00+00:00"
     )
     assert rejected.found == "2025-01-01 00:00:00.000000Z"
-    with pytest.raises(ValueError, match="use Chain.at"):
+    with pytest.raises(ValueError, match=r"use Chain\.at"):
         limits.apply(batch)
 
 
