@@ -1,7 +1,7 @@
 """Column conversions that keep every value or refuse it, row by row: never a wrapped, cut or rounded one.
 
-A conversion is a function of whole columns that raises when any value does not convert. The bad values are found by
-halving, with the same function, so a value's outcome depends on nothing but the value.
+A conversion is a function of whole columns that raises when any value does not convert. Which values those are, it says
+itself, or they are found by halving, with the same function; so a value's outcome depends on nothing but the value.
 """
 
 from __future__ import annotations
@@ -23,6 +23,14 @@ from hudi_ingest.transform import Transformed
 
 Convert = Callable[[pa.Array], pa.Array]
 """Column -> column of another type, null for null. Raises ArrowInvalid when any value cannot be kept exactly."""
+
+
+class Refused(pa.ArrowInvalid):  # type: ignore[misc]
+    """A conversion knows which values it refuses."""
+
+    def __init__(self, wrong: pa.Array) -> None:
+        super().__init__("values cannot be converted")
+        self.wrong = wrong
 
 
 @dataclass(frozen=True)
@@ -66,12 +74,17 @@ def convert_exactly(column: pa.Array, convert: Convert, kind: pa.DataType) -> tu
     """The converted column, null where a value was bad, and the indexes of the bad ones, ascending."""
     bad: list[int] = []
     pieces = _pieces(column, convert, kind, 0, bad)
-    return (pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces)), bad
+    return (pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces)), sorted(bad)
 
 
 def _pieces(column: pa.Array, convert: Convert, kind: pa.DataType, start: int, bad: list[int]) -> list[pa.Array]:
     try:
         return [convert(column)]
+    except Refused as refused:
+        # Null passes every check, so each turn has fewer values to refuse.
+        wrong = pc.fill_null(refused.wrong, False)
+        bad += [start + index for index in pc.indices_nonzero(wrong).to_pylist()]
+        return _pieces(pc.if_else(wrong, pa.scalar(None, column.type), column), convert, kind, start, bad)
     except pa.ArrowInvalid:
         if len(column) == 1:
             bad.append(start)
@@ -95,9 +108,9 @@ def shown(value: pa.Scalar) -> str:
 
 
 def refuse(wrong: pa.Array) -> None:
-    """Raises ArrowInvalid when any is true; null counts as false."""
+    """Raises Refused when any is true; null counts as false. One flag for each value of the column that is converted."""
     if pc.any(wrong).as_py():
-        raise pa.ArrowInvalid("a value cannot be converted")
+        raise Refused(wrong)
 
 
 def within_time(timestamps: pa.Array) -> pa.Array:

@@ -126,6 +126,9 @@ def test_k4_epochs(values: list[int | None]) -> None:
 def test_k4_formats(format: str, text: str, expected: str | None) -> None:
     (found,) = read(ToTimestamp(("t",), format), [text], pa.string())
     assert (None if found is None else found.isoformat()) == expected
+    if format == "iso8601":
+        beside = [text, "2026-01-31", "2026-01-31T00:00Z"]  # so that neither short cut is taken
+        assert read(ToTimestamp(("t",), format), beside, pa.string())[0] == found
 
 
 def test_k4_times_with_and_without_an_offset_stand_side_by_side() -> None:
