@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import pickle
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -253,7 +254,7 @@ def test_k4_flatten_random_structs(data: st.DataObject, kind: pa.DataType, nulla
 def test_k4_filters_are_as_in_sql(values: list[float | None], op: str, wanted: list[float]) -> None:
     """A comparison with null is not true."""
     first = wanted[0]
-    truth = {
+    truth: dict[str, Callable[[float], bool]] = {
         "==": lambda v: v == first,
         "!=": lambda v: v != first,
         "<": lambda v: v < first,

@@ -72,7 +72,7 @@ def test_k4_local_times_are_those_of_zoneinfo(values: list[datetime], zone: str,
 @given(st.lists(st.datetimes(timezones=st.sampled_from([UTC, timezone(timedelta(hours=-9, minutes=-30))])), max_size=8))
 def test_k4_offsets_in_the_text_count(values: list[datetime]) -> None:
     shown = [value.isoformat() for value in values]
-    expected = []
+    expected: list[datetime | None] = []
     for value in values:
         try:
             expected.append(value.astimezone(UTC))
