@@ -5,12 +5,14 @@ pipeline_file.py reads the files.
 
 from __future__ import annotations
 
-import difflib
+import hashlib
+import json
 import os
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -21,8 +23,6 @@ from pydantic import (
     AfterValidator,
     AwareDatetime,
     BaseModel,
-    BeforeValidator,
-    ConfigDict,
     Field,
     PrivateAttr,
     SecretStr,
@@ -33,32 +33,26 @@ from pydantic import (
     field_validator,
 )
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticCustomError
 
+from hudi_ingest.config_model import Model as _Model
+from hudi_ingest.config_model import (
+    Place,
+    PlacedProblems,
+    ProblemsFromTop,
+    Seconds,
+    Whole,
+    describe,
+    quoted,
+    suggestion,
+)
+from hudi_ingest.config_transforms import TransformStep, legal_zone
 from hudi_ingest.schema import TableSchema, parse_avsc, parse_ddl, table_schema
-
-Place = tuple[str | int, ...]
-"""Where a value is in the file: mapping keys and list indexes from the top."""
+from hudi_ingest.transform import Transform
+from hudi_ingest.transform.chain import Chain, ChainProblems, Step
+from hudi_ingest.transform.event_time import EventTimeLimits
+from hudi_ingest.transform.time_partition import TimePartition, is_expression, parse_time_partition
 
 PARTITION_TYPES = "string, boolean, int, long or date"
-
-
-class PlacedProblems(ValueError):
-    """Problems of one value, each with its place below the value."""
-
-    def __init__(self, problems: Iterable[tuple[Place, str]]) -> None:
-        self.problems = tuple(problems)
-        super().__init__("; ".join(text for _, text in self.problems))
-
-
-def _no_boolean(value: object) -> object:
-    if isinstance(value, bool):
-        raise PydanticCustomError("int_type", "must be a number, not a boolean")
-    return value
-
-
-Whole = Annotated[int, BeforeValidator(_no_boolean)]
-Seconds = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_no_boolean)]
 
 
 def _legal_topic(value: str) -> str:
@@ -82,10 +76,6 @@ def _addresses(value: str, server: str) -> str:
                 "separated by commas"
             )
     return ",".join(addresses)
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, hide_input_in_errors=True)
 
 
 class Security(_Model):
@@ -315,6 +305,34 @@ class Lock(_Model):
         return value
 
 
+class EventTime(_Model):
+    """Limits of a record's own time."""
+
+    field: Annotated[str, StringConstraints(min_length=1)]
+    """A timestamp, as it is after the transforms. Null is within the limits."""
+
+    late_after_seconds: Annotated[Seconds, Field(ge=0, le=1e10)] | None = None
+    """A record is late when its time is more than this before `relative_to`; without it, none is."""
+
+    future_after_seconds: Annotated[Seconds, Field(ge=0, le=1e10)] | None = Field(default=None, validate_default=True)
+    """A record is ahead when its time is more than this after `relative_to`; without it, none is."""
+
+    relative_to: Literal["kafka_timestamp", "transaction"] = "kafka_timestamp"
+    """`kafka_timestamp` is when the record was produced, or when the broker got it, as the topic is configured;
+    `transaction` is when the transaction began, whatever attempt writes the record."""
+
+    action: Literal["reject", "route"] = "reject"
+    """`reject` makes it a bad record. `route` puts it into partition `late` or `future`, in place of each time in
+    `table.partition_by` that is made of `field`."""
+
+    @field_validator("future_after_seconds")
+    @classmethod
+    def _a_limit(cls, value: float | None, info: ValidationInfo) -> float | None:
+        if value is None and info.data.get("late_after_seconds", 0) is None:
+            raise ValueError("neither it nor `late_after_seconds` is there; add one, or remove event_time")
+        return value
+
+
 class Table(_Model):
     """What to write to."""
 
@@ -333,8 +351,20 @@ class Table(_Model):
     )
     """File of an Avro record schema with the table's columns, relative to the pipeline file."""
 
-    partition_by: tuple[str, ...] = Field(default=(), json_schema_extra={"allowed": "a list of columns of the schema"})
-    """Columns whose values split the table into folders. Their type is string, boolean, int, long or date."""
+    partition_by: tuple[str, ...] = Field(
+        default=(), json_schema_extra={"allowed": "a list of columns, and of times like day(ts) or dt=day(ts)"}
+    )
+    """Columns whose values split the table into folders. Their type is string, boolean, int, long or date. year(…),
+    month(…), day(…) and hour(…) of a timestamp make a column of text: `day(ts)` makes `ts_day`, `dt=day(ts)` makes `dt`."""
+
+    partition_zone: str = Field(
+        default="UTC", json_schema_extra={"allowed": "a zone's name like Europe/Berlin, or +02:00"}
+    )
+    """Whose clocks say when the years, months, days and hours of `partition_by` begin. Changed later, it moves new rows
+    to other partitions than old ones of the same time."""
+
+    event_time: EventTime | None = None
+    """Which records are too old, or too far ahead; without it, none are."""
 
     kafka_columns: tuple[Literal["topic", "timestamp"], ...] = ("topic", "timestamp")
     """Which of `_kafka_topic` and `_kafka_timestamp` every row carries; `_kafka_partition` and `_kafka_offset` are
@@ -387,26 +417,25 @@ class Table(_Model):
 
     @field_validator("partition_by")
     @classmethod
-    def _partition_by(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        if "schema_" not in info.data or "schema_file" not in info.data:
-            return value  # no schema to check against; that is a problem of its own
-        record = _record(info.data["schema_"], info.data["schema_file"])
+    def _partition_by(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        # Whether the columns are there is seen by the pipeline, because transforms may make or remove them.
         problems: list[tuple[Place, str]] = []
         for index, each in enumerate(value):
             if each in value[:index]:
                 problems.append(((index,), f"found {quoted(each)} twice in the list; remove one"))
-            elif each not in record.names:
-                columns = ", ".join(record.names)
-                text = (
-                    f"found {quoted(each)}; allowed: a column of the schema ({columns}){suggestion(each, record.names)}"
-                )
-                problems.append(((index,), text))
-            elif not _partitions(record.field(each).type):
-                text = f"column {each} has type {record.field(each).type}; allowed: {PARTITION_TYPES}"
-                problems.append(((index,), text))
+            elif is_expression(each):
+                try:
+                    parse_time_partition(each, "UTC")
+                except ValueError as error:
+                    problems.append(((index,), f"{error}; found {quoted(each)}"))
         if problems:
             raise PlacedProblems(problems)
         return value
+
+    @field_validator("partition_zone")
+    @classmethod
+    def _partition_zone(cls, value: str) -> str:
+        return legal_zone(value)
 
     @field_validator("kafka_columns")
     @classmethod
@@ -430,6 +459,21 @@ class Table(_Model):
     def table_schema(self) -> TableSchema:
         """The table's columns: the user's, then the Kafka columns."""
         return table_schema(self.record, self.kafka_columns)
+
+    @property
+    def time_partitions(self) -> dict[int, TimePartition]:
+        """By place in `partition_by`: the entries that are time expressions."""
+        return {
+            index: parse_time_partition(each, self.partition_zone)
+            for index, each in enumerate(self.partition_by)
+            if is_expression(each)
+        }
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        """The columns that split the table into folders."""
+        times = self.time_partitions
+        return tuple(times[index].column if index in times else each for index, each in enumerate(self.partition_by))
 
 
 def _record(ddl: str | None, schema_file: Path | None) -> pa.Schema:
@@ -550,12 +594,50 @@ class Pipeline(_Model):
     table: Table
     """What to write to."""
 
+    transforms: tuple[TransformStep, ...] = Field(
+        default=(), validate_default=True, json_schema_extra={"default": "[]"}
+    )
+    """What happens to every record, in this order, between `table.schema`, which says what records hold, and the table."""
+
     transaction: Transaction = Transaction()
     """How much is published at a time, and how long it may take."""
 
     on_bad_record: Literal["fail"] = "fail"
     """What happens when a record cannot become a row: the transaction fails and names the record, and nothing of it is
     published."""
+
+    @field_validator("transforms")
+    @classmethod
+    def _transforms(cls, value: tuple[TransformStep, ...], info: ValidationInfo) -> tuple[TransformStep, ...]:
+        # A table that is there and wrong is not in info.data; it has its own problem.
+        if "table" in info.data:
+            _chain(info.data["table"], value)
+        return value
+
+    _made_chain: Chain = PrivateAttr()
+
+    def model_post_init(self, context: object, /) -> None:
+        self._made_chain = _chain(self.table, self.transforms)
+
+    @property
+    def chain(self) -> Chain:
+        """What turns decoded records into the table's rows, columns for time partitions included."""
+        return self._made_chain
+
+    @property
+    def table_schema(self) -> TableSchema:
+        """What records are decoded to, and the table's columns: what the chain makes of it, then the Kafka columns."""
+        after = table_schema(self.chain.output, self.table.kafka_columns)
+        return replace(after, record=self.table.record)
+
+    @property
+    def rows_digest(self) -> str:
+        """Differs when records would become other rows, or rows of other partitions: by the transforms, salts included, the
+        partitions or the limits."""
+        parts = [self.transforms, self.table.partition_by, self.table.partition_zone, self.table.event_time]
+        plain = TypeAdapter(Any).dump_python(parts)
+        text = json.dumps(plain, default=lambda secret: secret.get_secret_value())
+        return hashlib.sha256(text.encode()).hexdigest()
 
     @property
     def checkpoint_key(self) -> str:
@@ -571,6 +653,61 @@ class Pipeline(_Model):
     def group_id(self) -> str:
         """The consumer group that gets the committed offsets."""
         return self.source.group_id or f"hudi-ingest.{self.name}"
+
+
+def _chain(table: Table, transforms: Sequence[TransformStep]) -> Chain:
+    """Raises ProblemsFromTop when a step does not fit, or a partition column is not there at the end."""
+    placed: list[tuple[Place, Transform]] = [
+        (("transforms", index, each.kind), each.transform()) for index, each in enumerate(transforms)
+    ]
+    times = table.time_partitions
+    placed += [(("table", "partition_by", index), each) for index, each in times.items()]
+    limits = table.event_time
+    if limits is not None:
+        route = [each.column for each in times.values() if each.source == limits.field]
+        if limits.action == "route" and not route:
+            text = f"`route` needs a time of {limits.field} in table.partition_by, like day({limits.field})"
+            raise ProblemsFromTop([(("table", "event_time", "action"), text)])
+        transform = EventTimeLimits(
+            limits.field,
+            _span(limits.late_after_seconds),
+            _span(limits.future_after_seconds),
+            limits.relative_to == "kafka_timestamp",
+            route=tuple(route) if limits.action == "route" else (),
+        )
+        placed.append((("table", "event_time"), transform))
+    try:
+        chain = Chain.of(table.record, [Step(_step_name(place), transform) for place, transform in placed])
+    except ChainProblems as error:
+        above = placed[error.step][0]
+        raise ProblemsFromTop([((*above, *each.place), each.text) for each in error.problems]) from None
+    problems: list[tuple[Place, str]] = []
+    columns = chain.output
+    for index, name in enumerate(table.partition_columns):
+        place = ("table", "partition_by", index)
+        if name in table.partition_columns[:index]:
+            problems.append(
+                (place, f"makes the column {name} a second time; name it, like other={table.partition_by[index]}")
+            )
+        elif name not in columns.names:
+            known = ", ".join(columns.names)
+            where = "that the transforms give" if transforms else "of the schema"
+            text = f"found {quoted(name)}; allowed: a column {where} ({known}){suggestion(name, columns.names)}"
+            problems.append((place, text))
+        elif not _partitions(columns.field(name).type):
+            text = f"column {name} has type {columns.field(name).type}; allowed: {PARTITION_TYPES}"
+            problems.append((place, text))
+    if problems:
+        raise ProblemsFromTop(problems)
+    return chain
+
+
+def _step_name(place: Place) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).lstrip(".")
+
+
+def _span(seconds: float | None) -> timedelta | None:
+    return None if seconds is None else timedelta(seconds=seconds)
 
 
 # ---- The models as data, for messages and for docs/configuration.md
@@ -649,36 +786,3 @@ def type_in_words(annotation: Any, metadata: Iterable[Any] = ()) -> str:
         elif isinstance(each, annotated_types.Gt):
             words += f" above {each.gt}"
     return words
-
-
-# ---- Values in words
-
-
-def quoted(value: str) -> str:
-    """A text as messages show it: in quotes, and not too long."""
-    return repr(value if len(value) <= 60 else value[:57] + "…")
-
-
-def describe(value: object) -> str:
-    """A value as messages show it."""
-    if isinstance(value, str):
-        return quoted(value)
-    if isinstance(value, bool):
-        return f"the boolean {str(value).lower()}"
-    return str(value) if isinstance(value, (int, float)) else kind_of(value)
-
-
-def kind_of(value: object) -> str:
-    """What kind of value it is, without the value: it may be a secret."""
-    if value is None:
-        return "nothing"
-    for kind, name in ((bool, "a boolean"), (str, "text"), (Mapping, "a mapping"), ((int, float), "a number")):
-        if isinstance(value, kind):
-            return name
-    return "a list"
-
-
-def suggestion(found: str, known: Iterable[str]) -> str:
-    """The end of a message: the known name that was probably meant, or nothing."""
-    close = difflib.get_close_matches(found.lower(), [*known], n=1)
-    return f"; did you mean {close[0]}?" if close else ""

@@ -67,6 +67,10 @@ class BadRecord(Terminal):
     """A record that cannot become a row, under `on_bad_record: fail`."""
 
 
+class TransformFailed(Terminal):
+    """A user's own function is not there, or does not give what the pipeline file declares."""
+
+
 class WriteIncomplete(Transient):
     """A slice's rows, skips and gaps do not add up to its offset range."""
 

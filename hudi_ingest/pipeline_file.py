@@ -18,21 +18,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from hudi_ingest.config import (
-    Pipeline,
-    Place,
-    PlacedProblems,
-    allowed,
-    describe,
-    has_secrets,
-    is_secret,
-    keys,
-    kind_of,
-    nested_model,
-    quoted,
-    suggestion,
-    type_in_words,
-)
+from hudi_ingest.config import Pipeline, allowed, has_secrets, is_secret, keys, nested_model, type_in_words
+from hudi_ingest.config_model import Place, PlacedProblems, ProblemsFromTop, describe, kind_of, quoted, suggestion
 from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.schema import SchemaProblem
 
@@ -353,6 +340,8 @@ def _sentences(error: ErrorDetails, document: _Document) -> Iterator[str]:
     if isinstance(cause, SchemaProblem):
         yield from (f"{_shown(place)}: {problem}" for problem in cause.problems)
     elif isinstance(cause, PlacedProblems):
+        if isinstance(cause, ProblemsFromTop):
+            place = ()
         for below, problem in cause.problems:
             if not document.is_broken((*place, *below)):
                 yield f"{_shown((*place, *below))}: {problem}"

@@ -97,6 +97,11 @@ def spark_json(schema: pa.Schema) -> str:
     return json.dumps(_spark_struct(schema), separators=(",", ":"), sort_keys=True)
 
 
+def column_problems(columns: pa.Schema) -> tuple[str, ...]:
+    """Why Hudi and Spark could not hold columns of these names; one line each, empty when they could."""
+    return tuple(_name_problems([*columns], "", top=True))
+
+
 def schema_differences(found: pa.Schema, expected: TableSchema) -> tuple[str, ...]:
     """Why a pipeline must not write `expected` to a table whose columns are `found`; one line each, empty when it may.
 

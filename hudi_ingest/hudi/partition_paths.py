@@ -1,4 +1,4 @@
-"""Table partition paths as Hudi writes them: hive style, with unsafe characters escaped.
+"""Table partition paths as Hudi writes them: hive style unless told otherwise, with unsafe characters escaped.
 
 The set of escaped characters is that of Hudi's `PartitionPathEncodeUtils`, which took it from Hive.
 """
@@ -22,14 +22,25 @@ def escape(text: str) -> str:
     return "".join(f"%{ord(each):02X}" if each in _ESCAPED else each for each in text)
 
 
-def partition_path(columns: Sequence[str], values: Sequence[Value]) -> str:
-    """`a=1/b=x` for columns (a, b) and values (1, "x"); "" when there are no columns. Null and "" share a folder."""
-    return "/".join(f"{name}={_folder(value)}" for name, value in zip(columns, values, strict=True))
+def partition_path(columns: Sequence[str], values: Sequence[Value], hive_style: bool = True) -> str:
+    """`a=1/b=x` for columns (a, b) and values (1, "x"), or `1/x` when not in hive style; "" when there are no columns.
+
+    Null and "" share a folder. Raises ValueError for a text that is no folder of rows without its column's name before it.
+    """
+    folders = [_folder(value) for value in values]
+    if hive_style:
+        return "/".join(f"{name}={folder}" for name, folder in zip(columns, folders, strict=True))
+    for name, folder in zip(columns, folders, strict=True):
+        # `.hoodie` holds Hudi's metadata, `..` is the folder above, and readers pass over what begins with . or _
+        if folder[0] in "._" and folder != DEFAULT_PARTITION:
+            raise ValueError(f"column {name}: a folder cannot be called {folder!a}; use hive style")
+    return "/".join(folders)
 
 
-def folder_bytes(column: str, value: Value) -> int:
+def folder_bytes(column: str, value: Value, hive_style: bool = True) -> int:
     """How long the folder's name of one column's value is, as UTF-8."""
-    return len(partition_path([column], [value]).encode())
+    name = f"{column}={_folder(value)}" if hive_style else _folder(value)
+    return len(name.encode())
 
 
 def _folder(value: Value) -> str:

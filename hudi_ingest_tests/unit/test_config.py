@@ -374,7 +374,7 @@ def test_partition_columns(write: Write, kind: str) -> None:
             "table.partition_by[0]: column amount has type double; allowed: string, boolean, int, long or date",
         ),
         (["dt", "dt"], "table.partition_by[1]: found 'dt' twice in the list; remove one"),
-        ("dt", "table.partition_by: must be a list; found 'dt'; allowed: a list of columns of the schema"),
+        ("dt", "table.partition_by: must be a list; found 'dt'; allowed: a list of columns, and of times"),
     ],
 )
 def test_partition_columns_that_are_refused(write: Write, columns: object, expected: str) -> None:

@@ -4,16 +4,32 @@ from __future__ import annotations
 
 import datetime
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hudi_ingest.hudi.partition_paths import DEFAULT_PARTITION, escape, partition_path
+from hudi_ingest.hudi.partition_paths import DEFAULT_PARTITION, escape, folder_bytes, partition_path
 
 
 def test_h4_hive_style_paths() -> None:
     assert partition_path([], []) == ""
     assert partition_path(["dt", "n"], [datetime.date(2026, 1, 2), 7]) == "dt=2026-01-02/n=7"
     assert partition_path(["ok"], [True]) == "ok=true"
+
+
+def test_paths_of_values_alone() -> None:
+    assert partition_path([], [], hive_style=False) == ""
+    assert partition_path(["dt", "n"], [datetime.date(2026, 1, 2), 7], hive_style=False) == "2026-01-02/7"
+    assert partition_path(["a", "b"], [None, "x=1/y"], hive_style=False) == f"{DEFAULT_PARTITION}/x%3D1%2Fy"
+    assert folder_bytes("column", "grün", hive_style=False) == 5
+    assert folder_bytes("column", "grün") == 12
+
+
+@pytest.mark.parametrize("value", [".hoodie", "..", ".", "_hidden", "__HIVE_DEFAULT_PARTITION__x"])
+def test_a_value_alone_never_names_a_folder_that_is_no_partition(value: str) -> None:
+    assert partition_path(["a"], [value]) == f"a={value}"
+    with pytest.raises(ValueError, match="column a: a folder cannot be called"):
+        partition_path(["a"], [value], hive_style=False)
 
 
 def test_null_and_empty_share_hives_default_folder() -> None:
