@@ -486,7 +486,8 @@ def require_time(transaction: OpenTransaction) -> None:
 
 
 def require_complete(plan: TransactionPlan, reports: Sequence[SliceReport]) -> None:
-    """Raises WriteIncomplete unless each planned slice has exactly one report, which accounts for each of its offsets."""
+    """Raises WriteIncomplete unless each planned slice has exactly one report, which accounts for each of its offsets, and the
+    files hold exactly the rows that are reported (slices may share files, so all together)."""
     planned, reported = sorted(plan.slices), sorted(each.slice for each in reports)
     if planned != reported:
         missing = [str(each) for each in planned if each not in reported]
@@ -498,12 +499,17 @@ def require_complete(plan: TransactionPlan, reports: Sequence[SliceReport]) -> N
             f"planned or twice {foreign or 'none'}. Run its missing ops again."
         )
     for report in reports:
-        if not report.accounted or report.rows != sum(file.rows for file in report.files):
+        if not report.accounted:
             raise WriteIncomplete(
-                f"{report.slice}: {report.rows} rows ({sum(file.rows for file in report.files)} in files) + {report.skipped} "
-                f"skipped + {report.gaps} gaps do not make {report.slice.count} offsets. Nothing was published; run the op "
-                "again."
+                f"{report.slice}: {report.rows} rows + {report.skipped} skipped + {report.gaps} gaps do not make "
+                f"{report.slice.count} offsets. Nothing was published; run the op again."
             )
+    rows, in_files = sum(each.rows for each in reports), sum(file.rows for each in reports for file in each.files)
+    if rows != in_files:
+        raise WriteIncomplete(
+            f"transaction {plan.transaction_id}: {rows} rows are reported, and its files hold {in_files}. Nothing was "
+            "published; run the ops again."
+        )
 
 
 def require_own_table(pipeline: Pipeline, properties: dict[str, str]) -> None:
