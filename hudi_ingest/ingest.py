@@ -33,7 +33,7 @@ _COMMIT_TRIES = 3
 
 def protocol_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession) -> TransactionProtocol:
     """The transaction protocol over the real ports: Hudi's client and Spark in `spark`, the broker, the ledger."""
-    schema = pipeline.table.table_schema
+    schema = pipeline.table_schema
     return TransactionProtocol(
         pipeline=pipeline,
         schema=schema,
@@ -48,7 +48,7 @@ def protocol_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession) -> Tra
 
 def sweep_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession) -> Sweep:
     """The sweep of the pipeline's table over the real ports."""
-    writer = HudiWriter(spark, pipeline, pipeline.table.table_schema)
+    writer = HudiWriter(spark, pipeline, pipeline.table_schema)
     return Sweep(pipeline, Timeline(pipeline.table.base_path), ledger, writer.listed_files)
 
 

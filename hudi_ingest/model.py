@@ -302,6 +302,8 @@ class SliceReport:
     rows: int = 0
     skipped: int = 0
     """Tombstones: records with no value."""
+    filtered: int = 0
+    """Records that a transform left out on purpose."""
     gaps: int = 0
     """Offsets the broker does not hand out: compacted away, transaction markers, aborted records."""
     value_bytes: int = 0
@@ -309,7 +311,7 @@ class SliceReport:
 
     @property
     def accounted(self) -> bool:
-        return self.rows + self.skipped + self.gaps == self.slice.count and self.gaps >= 0
+        return self.gaps >= 0 and self.rows + self.skipped + self.filtered + self.gaps == self.slice.count
 
     @property
     def size_bytes(self) -> int:

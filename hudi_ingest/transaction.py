@@ -414,7 +414,8 @@ class TransactionProtocol:
 def shape_of(pipeline: Pipeline) -> str:
     """A digest of what decides how records become files; ops of one transaction must agree on it."""
     table = pipeline.table
-    parts = (table.base_path, pipeline.source.format, table.partition_by, table.table_schema.spark_json)
+    columns = pipeline.table_schema.spark_json
+    parts = (table.base_path, pipeline.source.format, table.partition_columns, columns, pipeline.rows_digest)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
@@ -501,8 +502,8 @@ def require_complete(plan: TransactionPlan, reports: Sequence[SliceReport]) -> N
     for report in reports:
         if not report.accounted:
             raise WriteIncomplete(
-                f"{report.slice}: {report.rows} rows + {report.skipped} skipped + {report.gaps} gaps do not make "
-                f"{report.slice.count} offsets. Nothing was published; run the op again."
+                f"{report.slice}: {report.rows} rows + {report.skipped} skipped + {report.filtered} filtered + {report.gaps} "
+                f"gaps do not make {report.slice.count} offsets. Nothing was published; run the op again."
             )
     rows, in_files = sum(each.rows for each in reports), sum(file.rows for each in reports for file in each.files)
     if rows != in_files:
@@ -522,7 +523,7 @@ def require_own_table(pipeline: Pipeline, properties: dict[str, str]) -> None:
             f"the table at {path} belongs to {whose}, not to pipeline {pipeline.name}. Choose another table.base_path, or "
             f"{f'name this pipeline {owner}' if owner else 'move that table away'}."
         )
-    columns = ",".join(pipeline.table.partition_by)
+    columns = ",".join(pipeline.table.partition_columns)
     found = properties.get("hoodie.table.partition.fields", "")
     if found != columns:
         raise TableMismatch(
@@ -539,7 +540,7 @@ def require_sums(
     starts: dict[TopicPartition, int | None] = {each.source: each.start for each in plan.slices}
     starts |= committed
     starts |= {each.source: each.restart for each in plan.resets}
-    counts = {each.slice.source: each.rows + each.skipped + each.gaps for each in reports}
+    counts = {each.slice.source: each.rows + each.skipped + each.filtered + each.gaps for each in reports}
     wrong = [
         f"{source}: from {committed.get(source)} (start {start}) by {counts.get(source, 0)} to {after.offsets.get(source)}"
         for source, start in sorted(starts.items())
@@ -577,6 +578,7 @@ def commit_metadata(
                 "end": each.slice.end,
                 "rows": each.rows,
                 "skipped": each.skipped,
+                "filtered": each.filtered,
                 "gaps": each.gaps,
                 "attempt": each.attempt,
             }

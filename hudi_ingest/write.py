@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from functools import partial, reduce
 
@@ -55,14 +55,14 @@ def write_slices(
             layout=BaseFileLayout(
                 instant=transaction.instant,
                 epoch=Epoch(transaction.epoch, transaction.plan.transaction_id),
-                partition_by=pipeline.table.partition_by,
+                partition_by=pipeline.table.partition_columns,
                 rows_per_file=pipeline.table.rows_per_file,
                 target_file_bytes=pipeline.table.target_file_bytes,
                 compression=pipeline.table.compression,
                 generations={topic: each.generation for topic, each in transaction.plan.topics.items()},
             ),
             format=pipeline.source.format,
-            record_schema=schema.record,
+            chain=pipeline.chain.at(transaction.began_at),
             columns=schema.columns,
             attempts=dict(attempts),
         )
@@ -97,14 +97,15 @@ def slice_report(each: Slice, attempt: int, found: Sequence[TaskReport], seconds
                 f"from {expected}. Nothing is visible; the op is tried again."
             )
         expected = task.last_offset + 1
-    rows, skipped = sum(t.rows for t in tasks), sum(t.skipped for t in tasks)
+    rows, skipped, filtered = (sum(getattr(t, name) for t in tasks) for name in ("rows", "skipped", "filtered"))
     return SliceReport(
         slice=each,
         attempt=attempt,
         files=tuple(file for task in tasks for file in task.files),
         rows=rows,
         skipped=skipped,
-        gaps=each.count - rows - skipped,
+        filtered=filtered,
+        gaps=each.count - rows - skipped - filtered,
         value_bytes=sum(t.value_bytes for t in tasks),
         seconds=round(seconds, 3),
     )
@@ -132,7 +133,7 @@ def _run(
         try:
             parallelism = spark.sparkContext.defaultParallelism
             most_rows = rows_per_task(pipeline.table.rows_per_file, transaction.plan.count, parallelism)
-            records = read_slices(session, pipeline.source, slices, most_rows)
+            records = read_slices(session, pipeline.source, slices, most_rows, pipeline.chain.kafka)
             rows = records.mapInArrow(partial(run_task, task), "report string").collect()
         except Exception as error:
             # Broad, because a dying driver breaks pyspark anywhere, its own error handling included.
@@ -167,23 +168,35 @@ def tasks_for(slices: Iterable[Slice], most_rows: int) -> int:
     return -(-sum(each.count for each in slices) // most_rows)
 
 
-def read_slices(session: SparkSession, source: KafkaSource, slices: Sequence[Slice], most_rows: int) -> DataFrame:
-    """The slices' records, in tasks of about `most_rows`. Each task writes files of its own, so fewer tasks make larger ones."""
+def read_slices(
+    session: SparkSession,
+    source: KafkaSource,
+    slices: Sequence[Slice],
+    most_rows: int,
+    also: Collection[str] = (),
+) -> DataFrame:
+    """The slices' records, in tasks of about `most_rows`. Each task writes files of its own, so fewer tasks make larger ones.
+
+    Columns topic, partition, offset, timestamp and value; key and headers when they are in `also`.
+    """
     long, short = cut(slices, most_rows)
     parts = []
     if long:
-        parts.append(_read(session, source, long, tasks_for(long, most_rows)))
+        parts.append(_read(session, source, long, tasks_for(long, most_rows), also))
     if short:
         # Narrow: a task reads its slices one after another, each in the order of its offsets.
-        parts.append(_read(session, source, short, 1).coalesce(tasks_for(short, most_rows)))
+        parts.append(_read(session, source, short, 1, also).coalesce(tasks_for(short, most_rows)))
     return reduce(DataFrame.union, parts)
 
 
-def _read(session: SparkSession, source: KafkaSource, slices: Sequence[Slice], min_partitions: int) -> DataFrame:
-    reader = session.read.format("kafka")
+def _read(
+    session: SparkSession, source: KafkaSource, slices: Sequence[Slice], min_partitions: int, also: Collection[str]
+) -> DataFrame:
+    reader = session.read.format("kafka").option("includeHeaders", str("headers" in also).lower())
     for key, value in spark_options(source, slices, min_partitions).items():
         reader = reader.option(key, value)
-    return reader.load().select("topic", "partition", "offset", "timestamp", "value")
+    more = [name for name in ("key", "headers") if name in also]
+    return reader.load().select("topic", "partition", "offset", "timestamp", "value", *more)
 
 
 def _refuse_bad_records(pipeline: Pipeline, found: Sequence[TaskReport]) -> None:
@@ -197,7 +210,7 @@ def _refuse_bad_records(pipeline: Pipeline, found: Sequence[TaskReport]) -> None
         "transaction is refused and nothing of it is visible:\n"
         + "\n".join(f"  - {line}" for line in named)
         + ("" if count <= len(named) else f"\n  - and {count - len(named)} more")
-        + "\nCorrect the producer and the records, or change table.schema or table.partition_by to fit them."
+        + "\nCorrect the producer and the records, or change table.schema, transforms or table.partition_by to fit them."
     )
 
 

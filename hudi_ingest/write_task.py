@@ -10,13 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
-from hudi_ingest.convert import Converter, converter_for
+from hudi_ingest.convert import Converter, Rejected, converter_for
 from hudi_ingest.exceptions import WriteIncomplete
 from hudi_ingest.faults import reach
 from hudi_ingest.hudi.base_file import BaseFileLayout, BaseFileWriter, RowSource
 from hudi_ingest.hudi.partition_paths import MAX_FOLDER_BYTES, folder_bytes
 from hudi_ingest.model import BaseFile, TopicPartition
 from hudi_ingest.storage import TableStorage
+from hudi_ingest.transform import KAFKA_FIELDS
+from hudi_ingest.transform.chain import Chain
 
 NAMED_BAD_RECORDS = 5
 """How many bad records a report names; all are counted."""
@@ -29,7 +31,8 @@ class WriteTask:
     storage: TableStorage
     layout: BaseFileLayout
     format: str
-    record_schema: pa.Schema
+    chain: Chain
+    """From what a record is decoded to, `chain.record`, to the table's columns without its Kafka columns."""
     columns: pa.Schema
     attempts: Mapping[TopicPartition, int]
 
@@ -44,6 +47,7 @@ class TaskReport:
     last_offset: int
     rows: int
     skipped: int
+    filtered: int
     rejected: int
     value_bytes: int
     files: tuple[BaseFile, ...]
@@ -75,6 +79,7 @@ class _Progress:
     last_offset: int
     rows: int = 0
     skipped: int = 0
+    filtered: int = 0
     rejected: int = 0
     value_bytes: int = 0
     bad_records: list[str] = field(default_factory=list)
@@ -84,7 +89,7 @@ def _write_records(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> list[T
     # Spark retries failed tasks silently, and an op is retried too: both numbers keep attempts' files apart.
     context = TaskContext.get()
     spark_attempt = context.attemptNumber() if context else 0
-    converter = converter_for(task.format, task.record_schema)
+    converter = converter_for(task.format, task.chain.record)
     seen: dict[TopicPartition, _Progress] = {}
     with BaseFileWriter(task.storage, task.layout) as writer:
         for source, batch in _by_source(batches):
@@ -95,12 +100,15 @@ def _write_records(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> list[T
             if values.null_count:
                 progress.skipped += values.null_count
                 batch = batch.filter(pc.is_valid(values))
-            decoded, faults, count = _decode(converter, task, batch, source)
-            progress.rejected += count
-            progress.bad_records += faults[: NAMED_BAD_RECORDS - len(progress.bad_records)]
-            if decoded is not None and not any(each.rejected for each in seen.values()):
-                progress.rows += decoded.num_rows
-                writer.write(RowSource(source, f"{source.partition}-{task.attempts[source]}-{spark_attempt}"), decoded)
+            made = _rows(converter, task, batch, source)
+            progress.filtered += made.filtered
+            progress.rejected += made.rejected
+            progress.bad_records += made.faults[: NAMED_BAD_RECORDS - len(progress.bad_records)]
+            if made.rows is not None and not any(each.rejected for each in seen.values()):
+                progress.rows += made.rows.num_rows
+                writer.write(
+                    RowSource(source, f"{source.partition}-{task.attempts[source]}-{spark_attempt}"), made.rows
+                )
         if any(each.rejected for each in seen.values()):
             # The transaction will be refused, so none of this task's files may stay.
             writer.discard()
@@ -115,6 +123,7 @@ def _write_records(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> list[T
                 each.last_offset,
                 each.rows,
                 each.skipped,
+                each.filtered,
                 each.rejected,
                 each.value_bytes,
                 tuple(writer.files.get(source, ())),
@@ -150,35 +159,67 @@ def _note_offsets(seen: dict[TopicPartition, _Progress], source: TopicPartition,
         seen[source] = _Progress(first, last)
 
 
-def _decode(
-    converter: Converter, task: WriteTask, batch: pa.RecordBatch, source: TopicPartition
-) -> tuple[pa.Table | None, list[str], int]:
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What became of a batch of one Kafka partition."""
+
+    rows: pa.Table | None
+    """None when there are none, or when one was rejected."""
+    filtered: int = 0
+    rejected: int = 0
+    faults: Sequence[str] = ()
+
+
+def _rows(converter: Converter, task: WriteTask, batch: pa.RecordBatch, source: TopicPartition) -> _Made:
     if not batch.num_rows:
-        return None, [], 0
+        return _Made(None)
+    chain = task.chain
     decoded = converter.decode(batch["value"])
     if decoded.rejected:
-        named = [
-            f"{source}:{batch['offset'][each.index].as_py()}"
-            f"{f' field {each.field}' if each.field else ''}: expected {each.expected}, found {each.found}"
-            for each in decoded.rejected[:NAMED_BAD_RECORDS]
-        ]
-        return None, named, len(decoded.rejected)
-    kafka = {
-        "_kafka_topic": lambda: pa.repeat(source.topic, batch.num_rows),
-        "_kafka_partition": lambda: batch["partition"],
-        "_kafka_offset": lambda: batch["offset"],
-        "_kafka_timestamp": lambda: batch["timestamp"].cast(pa.timestamp("us", "UTC")),
-    }
-    record = decoded.rows
-    if record.num_rows != batch.num_rows:
-        raise WriteIncomplete(f"{source}: {batch.num_rows} records became {record.num_rows} rows")
-    names = set(record.schema.names)
-    arrays = [record[each.name] if each.name in names else kafka[each.name]() for each in task.columns]
-    rows = pa.Table.from_arrays(arrays, schema=task.columns)
+        return _bad(batch, source, [chain.redact(each) for each in decoded.rejected])
+    if decoded.rows.num_rows != batch.num_rows:
+        raise WriteIncomplete(f"{source}: {batch.num_rows} records became {decoded.rows.num_rows} rows")
+    done = chain.apply(_beside_kafka(decoded.rows, batch, source, _kafka_columns(task)))
+    if done.rejected:
+        return _bad(batch, source, done.rejected)
+    if done.rows.num_rows + done.filtered != batch.num_rows:
+        raise WriteIncomplete(
+            f"{source}: {batch.num_rows} records became {done.rows.num_rows} rows, and {done.filtered} were filtered out"
+        )
+    if not done.rows.num_rows:
+        return _Made(None, done.filtered)
+    rows = pa.Table.from_arrays([done.rows[each.name] for each in task.columns], schema=task.columns)
     faults = _folders_too_long(rows, task.layout.partition_by)
     if faults:
-        return None, [f"{source}:{offset} {fault}" for offset, fault in sorted(faults.items())], len(faults)
-    return rows, [], 0
+        named = [f"{source}:{offset} {fault}" for offset, fault in sorted(faults.items())]
+        return _Made(None, done.filtered, len(faults), named)
+    return _Made(rows, done.filtered)
+
+
+def _bad(batch: pa.RecordBatch, source: TopicPartition, rejected: Sequence[Rejected]) -> _Made:
+    named = [
+        f"{source}:{batch['offset'][each.index].as_py()}"
+        f"{f' field {each.field}' if each.field else ''}: expected {each.expected}, found {each.found}"
+        for each in rejected[:NAMED_BAD_RECORDS]
+    ]
+    return _Made(None, 0, len(rejected), named)
+
+
+def _kafka_columns(task: WriteTask) -> list[str]:
+    """By their names in KAFKA_FIELDS: those that the transforms read and those that the table has."""
+    names = set(task.columns.names)
+    return [kind for kind, each in KAFKA_FIELDS.items() if kind in task.chain.kafka or each.name in names]
+
+
+def _beside_kafka(
+    record: pa.RecordBatch, batch: pa.RecordBatch, source: TopicPartition, kinds: Sequence[str]
+) -> pa.RecordBatch:
+    fields = [KAFKA_FIELDS[kind] for kind in kinds]
+    columns = [
+        pa.repeat(source.topic, batch.num_rows) if kind == "topic" else batch[kind].cast(each.type)
+        for kind, each in zip(kinds, fields, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays([*record.columns, *columns], schema=pa.schema([*record.schema, *fields]))
 
 
 def _folders_too_long(rows: pa.Table, partition_by: Sequence[str]) -> dict[int, str]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from hudi_ingest.config import describe, quoted, suggestion
+from hudi_ingest.config_model import describe, quoted, suggestion
 from hudi_ingest.convert import Converter, Decoded, Factory, Options, Rejected
 from hudi_ingest.convert.json_exact import shortened
 from hudi_ingest.convert.values import require_values

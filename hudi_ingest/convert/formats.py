@@ -7,7 +7,7 @@ from importlib.metadata import entry_points
 
 import pyarrow as pa
 
-from hudi_ingest.config import quoted, suggestion
+from hudi_ingest.config_model import quoted, suggestion
 from hudi_ingest.convert import Converter, Options
 from hudi_ingest.convert.foreign import ENTRY_POINTS, ForeignConverter, imported
 

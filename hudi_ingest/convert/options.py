@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from hudi_ingest.config import quoted, suggestion
+from hudi_ingest.config_model import quoted, suggestion
 from hudi_ingest.convert import Options
 
 Chosen = TypeVar("Chosen")

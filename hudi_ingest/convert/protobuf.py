@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from google.protobuf.descriptor import Descriptor
 
-from hudi_ingest.config import suggestion
+from hudi_ingest.config_model import suggestion
 from hudi_ingest.convert import Decoded, Options, Rejected
 from hudi_ingest.convert.json_exact import shortened
 from hudi_ingest.convert.options import read_options

@@ -16,7 +16,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 
-from hudi_ingest.config import quoted, suggestion
+from hudi_ingest.config_model import quoted, suggestion
 from hudi_ingest.schema import MAX_DEPTH, TIMESTAMP
 
 TIMESTAMP_MESSAGE = "google.protobuf.Timestamp"

@@ -64,8 +64,8 @@ class HudiWriter:
                 .setUrlEncodePartitioning(True)
                 .setCommitTimezone(self._hudi.common.model.HoodieTimelineTimeZone.UTC)
             )
-            if table.partition_by:
-                builder = builder.setPartitionFields(",".join(table.partition_by))
+            if table.partition_columns:
+                builder = builder.setPartitionFields(",".join(table.partition_columns))
             builder.initTable(self._storage_configuration(), self._base_path)
             self.update_properties(table_properties(self._pipeline))
 

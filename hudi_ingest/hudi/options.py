@@ -50,7 +50,7 @@ def write_options(pipeline: Pipeline, metadata_partitions: str) -> dict[str, str
         "hoodie.embed.timeline.server": "false",
         # They run after the commit is durable; what they throw must not look like a failed commit.
         "hoodie.write.can.ignore.post.commit.failures": "true",
-        "hoodie.datasource.write.partitionpath.field": ",".join(pipeline.table.partition_by),
+        "hoodie.datasource.write.partitionpath.field": ",".join(pipeline.table.partition_columns),
         "hoodie.datasource.write.hive_style_partitioning": "true",
         "hoodie.datasource.write.partitionpath.urlencode": "true",
     }

@@ -256,6 +256,7 @@ def materialization(receipt: CommitReceipt, lag: dict[str, int], small: str) -> 
         "transaction": plan.transaction_id,
         "rows": receipt.rows,
         "skipped": sum(each.skipped for each in receipt.reports),
+        "filtered": sum(each.filtered for each in receipt.reports),
         "files": receipt.files,
         "bytes": receipt.size_bytes,
         "bytes per file": receipt.size_bytes // receipt.files if receipt.files else 0,
@@ -279,6 +280,7 @@ _SLICE_COLUMNS = [
     TableColumn("bytes", "int"),
     TableColumn("seconds", "float"),
     TableColumn("skipped", "int"),
+    TableColumn("filtered", "int"),
     TableColumn("gaps", "int"),
     TableColumn("attempt", "int"),
 ]
@@ -294,6 +296,7 @@ def _slice_row(report: SliceReport) -> dict[str, str | int | float]:
         "bytes": report.size_bytes,
         "seconds": report.seconds,
         "skipped": report.skipped,
+        "filtered": report.filtered,
         "gaps": report.gaps,
         "attempt": report.attempt,
     }
@@ -324,10 +327,10 @@ def _description(pipeline: Pipeline) -> str:
 
 
 def _definition_metadata(pipeline: Pipeline) -> dict[str, Any]:
-    columns = [TableColumn(each.name, ddl_type(each.type)) for each in pipeline.table.table_schema.columns]
+    columns = [TableColumn(each.name, ddl_type(each.type)) for each in pipeline.table_schema.columns]
     return {
         "table path": MetadataValue.path(pipeline.table.base_path),
-        "partitioned by": ", ".join(pipeline.table.partition_by) or "none",
+        "partitioned by": ", ".join(pipeline.table.partition_columns) or "none",
         "dagster/column_schema": TableSchema(columns),
     }
 

@@ -102,7 +102,9 @@ def _comparable(found: tuple[str, Any]) -> Any:
 
 def one(column: pa.Field, message: Message, **options: Any) -> Any:
     """The value or the rejection of one column."""
-    found = rows_of(both(message.DESCRIPTOR.full_name, pa.schema([column]), [message.SerializeToString()], **options))[0]
+    found = rows_of(both(message.DESCRIPTOR.full_name, pa.schema([column]), [message.SerializeToString()], **options))[
+        0
+    ]
     return found[column.name] if isinstance(found, dict) else found
 
 
@@ -131,7 +133,9 @@ def test_the_columns_of_a_message() -> None:
 def test_an_empty_value_is_a_message_of_defaults() -> None:
     row = rows_of(both("shop.Flat", FLAT_SCHEMA, [b""]))[0]
     assert (row["i32"], row["text"], row["state"], row["numbers"], row["u64"]) == (0, "", "UNKNOWN", [], Decimal(0))
-    assert {row[each] for each in ("maybe", "maybe_text", "number", "word", "where", "point", "at", "wrapped")} == {None}
+    assert {row[each] for each in ("maybe", "maybe_text", "number", "word", "where", "point", "at", "wrapped")} == {
+        None
+    }
 
 
 def test_presence_tells_defaults_from_nothing() -> None:
@@ -342,7 +346,7 @@ def test_the_wire_format_says_schema_and_message() -> None:
     older = compile_protos("order.proto", {"order.proto": ORDER})
     schema = pa.schema([("id", pa.string()), ("note", pa.string())])
     converter = pickle.loads(pickle.dumps(converter_for("protobuf", schema, {"schemas": {7: older, 8: newer}})))
-    head = (lambda id_: struct.pack(">BI", 0, id_))
+    head = lambda id_: struct.pack(">BI", 0, id_)
     messages = [
         head(8) + b"\0\x0a\x01a\x12\x01n",
         head(7) + b"\0\x0a\x01b",

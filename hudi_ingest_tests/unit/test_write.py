@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +17,9 @@ from hudi_ingest.hudi.base_file import BaseFileLayout, heartbeat_path
 from hudi_ingest.hudi.epoch import TableEpoch
 from hudi_ingest.model import BaseFile, Slice, TopicPartition
 from hudi_ingest.storage import TableStorage
+from hudi_ingest.transform.chain import Chain, Step
+from hudi_ingest.transform.columns import Drop, InsertKafka
+from hudi_ingest.transform.filter import Filter
 from hudi_ingest.write import (
     BATCH_BYTES,
     SMALLEST_TASK_ROWS,
@@ -37,7 +41,7 @@ WHOLE = Slice("orders", 3, 10, 30)
 
 
 def task(first: int, last: int, rows: int, skipped: int = 0) -> TaskReport:
-    return TaskReport("orders", 3, first, last, rows, skipped, 0, rows * 10, (), ())
+    return TaskReport("orders", 3, first, last, rows, skipped, 0, 0, rows * 10, (), ())
 
 
 def test_p1_what_the_tasks_did_not_see_is_a_gap() -> None:
@@ -72,7 +76,7 @@ def test_rivals_wound_a_report_stays_small_however_long_the_slice_is() -> None:
             )
             for day in range(days)
         )
-        tasks.append(TaskReport("orders", 3, first, first + count - 1, count, 0, 0, count * 190, files, ()))
+        tasks.append(TaskReport("orders", 3, first, first + count - 1, count, 0, 0, 0, count * 190, files, ()))
     report = slice_report(Slice("orders", 3, 0, rows), 0, tasks, 100.0)
     assert report.rows == rows
     assert len(json.dumps(report.to_dict())) < 4096
@@ -104,7 +108,7 @@ def writing(tmp_path: Path) -> WriteTask:
     storage.write(heartbeat_path(INSTANT), b"")
     epoch = TableEpoch(storage).advance(1, "t-1")
     layout = BaseFileLayout(INSTANT, epoch, (), 1000, 1 << 30, "zstd")
-    return WriteTask(storage, layout, "json", RECORD, COLUMNS, {TopicPartition("orders", 3): 2})
+    return WriteTask(storage, layout, "json", Chain.of(RECORD, ()), COLUMNS, {TopicPartition("orders", 3): 2})
 
 
 def batch(first: int, values: list[bytes | None]) -> pa.RecordBatch:
@@ -233,6 +237,32 @@ def test_h3_tasks_keep_all_cores_busy_and_are_no_smaller_than_need_be(counts: li
     tasks = tasks_for(long, most) + tasks_for(short, most)
     assert tasks >= min(parallelism, sum(counts) // SMALLEST_TASK_ROWS)
     assert tasks <= max(parallelism, sum(counts) // 2_000_000 + 1) + 2
+
+
+def test_k4_transforms_make_the_rows_and_filtered_records_are_accounted_for(writing: WriteTask) -> None:
+    chain = Chain.of(
+        RECORD,
+        [
+            Step("transforms[0].filter", Filter("n", ">", (1,))),
+            Step("transforms[1].insert_kafka", InsertKafka({"offset": "at", "key": "k"})),
+            Step("transforms[2].drop", Drop(("id",))),
+        ],
+    )
+    columns = pa.schema([*chain.output, *[field for field in COLUMNS if field.name.startswith("_kafka")]])
+    writing = replace(writing, chain=chain, columns=columns)
+    keyed = batch(5, [good(0), good(1), None, good(2), good(3)])
+    keyed = keyed.append_column("key", pa.array([b"a", b"b", b"c", b"d", None], pa.binary()))
+    report = run(writing, keyed)
+    assert (report.rows, report.filtered, report.skipped, report.rejected) == (2, 2, 1, 0)
+    found = pq.read_table(f"{writing.storage.base_path}/{report.files[0].path}")
+    assert found.select(["n", "at", "k", "_kafka_offset"]).to_pylist() == [
+        {"n": 2, "at": 8, "k": b"d", "_kafka_offset": 8},
+        {"n": 3, "at": 9, "k": None, "_kafka_offset": 9},
+    ]
+    nothing = replace(writing, chain=Chain.of(RECORD, [Step("f", Filter("n", ">", (100,)))]), columns=COLUMNS)
+    assert (run(nothing, batch(5, [good(1)])).filtered, run(nothing, batch(5, [good(1)])).files) == (1, ())
+    slice_of = Slice("orders", 3, 5, 10)
+    assert slice_report(slice_of, 0, [report], 1.0).accounted
 
 
 def test_offsets_that_do_not_grow_are_refused(writing: WriteTask) -> None:
