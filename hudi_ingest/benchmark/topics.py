@@ -109,9 +109,10 @@ def topic_size(bootstrap_servers: str, load: Load) -> int:
 
 def delete(load: Load, bootstrap_servers: str) -> None:
     """Gives the topic's disk space back. Raises KafkaUnreachable."""
-    answers = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0}).delete_topics([load.topic])
+    client = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     try:
-        answers[load.topic].result(_ASK_SECONDS)
+        # The client must outlive its answer.
+        client.delete_topics([load.topic])[load.topic].result(_ASK_SECONDS)
     except KafkaException as error:
         if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise KafkaUnreachable(

@@ -10,6 +10,7 @@ from dagster import (
     AssetCheckResult,
     AssetChecksDefinition,
     AssetCheckSeverity,
+    AssetKey,
     DagsterInstance,
     MetadataValue,
     asset_check,
@@ -44,12 +45,15 @@ def offsets_check(pipeline: Pipeline) -> AssetChecksDefinition:
 
 
 def report_offsets_check(pipeline: Pipeline, instance: DagsterInstance, stopped: Sequence[OffsetLoss]) -> None:
-    """Tells Dagster what the check finds, when that is news."""
+    """Tells Dagster what the check finds, when that is news. After each materialization it is: Dagster shows a check that is
+    older than that as not evaluated."""
     key = AssetCheckKey(table_key(pipeline), NAME)
     record = instance.get_latest_asset_check_evaluation_record(key)
     known = record.evaluation if record else None
     names = sources_text(stopped)
-    if isinstance(known, AssetCheckEvaluation) and known.metadata.get("stopped") == MetadataValue.text(names):
+    same = isinstance(known, AssetCheckEvaluation) and known.metadata.get("stopped") == MetadataValue.text(names)
+    told_at = record.event.timestamp if record and record.event else 0.0
+    if same and told_at >= _materialized_at(instance, key.asset_key):
         return
     instance.report_runless_asset_event(
         AssetCheckEvaluation(
@@ -61,3 +65,9 @@ def report_offsets_check(pipeline: Pipeline, instance: DagsterInstance, stopped:
             metadata={"stopped": names},
         )
     )
+
+
+def _materialized_at(instance: DagsterInstance, key: AssetKey) -> float:
+    """Seconds since the epoch; 0 for an asset that never was."""
+    event = instance.get_latest_materialization_event(key)
+    return event.timestamp if event else 0.0

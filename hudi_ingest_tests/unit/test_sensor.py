@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from dagster import AssetKey, DagsterInstance, DagsterRunStatus, SkipReason
+from dagster import AssetCheckKey, AssetKey, AssetMaterialization, DagsterInstance, DagsterRunStatus, SkipReason
 from dagster._core.storage.dagster_run import DagsterRun
 
 from hudi_ingest.config import Pipeline
@@ -16,9 +16,10 @@ from hudi_ingest.home import LEDGER_VARIABLE, Home
 from hudi_ingest.ledger import Ledger, Owner
 from hudi_ingest.model import LossReason, OffsetLoss, Slice, TopicVersion, TransactionPlan
 from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.offsets_check import NAME, report_offsets_check
 from hudi_ingest.orchestration.run_config import BeginConfig, run_config
 from hudi_ingest.orchestration.sensor import LONGEST_BACKOFF_SECONDS, backoff_seconds, tick
-from hudi_ingest.orchestration.table_asset import mapping_keys
+from hudi_ingest.orchestration.table_asset import mapping_keys, table_key
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 
 
@@ -101,3 +102,23 @@ def test_mapped_ops_are_named_after_their_partitions() -> None:
     assert mapping_keys([one("orders.eu-1", 0), one("orders.eu-1", 1)]) == ["orders_eu_1_0", "orders_eu_1_1"]
     assert mapping_keys([one("a.b", 0), one("a_b", 0)]) == ["a_b_0__0", "a_b_0__1"]
     assert mapping_keys([one("a", 0) + one("a", 1), one("a", 2)]) == ["group_0", "a_2"]
+
+
+def test_d3_the_check_is_told_once_and_again_after_each_materialization(pipeline: Pipeline) -> None:
+    key = AssetCheckKey(table_key(pipeline), NAME)
+    with DagsterInstance.ephemeral() as instance:
+
+        def told() -> list[str]:
+            records = instance.event_log_storage.get_asset_check_execution_history(key, limit=10)
+            return [each.status.value for each in records]
+
+        report_offsets_check(pipeline, instance, ())
+        report_offsets_check(pipeline, instance, ())
+        assert told() == ["SUCCEEDED"]
+        instance.report_runless_asset_event(AssetMaterialization(key.asset_key))
+        report_offsets_check(pipeline, instance, ())
+        report_offsets_check(pipeline, instance, ())
+        assert told() == ["SUCCEEDED"] * 2
+        lost = OffsetLoss("orders", 0, 5, 9, 4, LossReason.RETENTION)
+        report_offsets_check(pipeline, instance, (lost,))
+        assert told() == ["FAILED", "SUCCEEDED", "SUCCEEDED"]

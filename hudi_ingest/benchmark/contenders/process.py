@@ -17,7 +17,7 @@ from hudi_ingest.benchmark.contenders import Assignment, Outcome
 from hudi_ingest.embedded.processes import log_tail
 from hudi_ingest.exceptions import EnvironmentProblem
 
-_START_SECONDS = 120
+_START_SECONDS = 300
 _STOP_SECONDS = 30
 
 
