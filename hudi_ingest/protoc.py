@@ -40,7 +40,9 @@ def compile_protos(name: str, texts: Mapping[str, str]) -> bytes:
             "--include_imports",
             f"--descriptor_set_out={out}",
         ]
-        done = subprocess.run([*command, str(root / name)], capture_output=True, text=True, timeout=_SECONDS, check=False)
+        done = subprocess.run(
+            [*command, str(root / name)], capture_output=True, text=True, timeout=_SECONDS, check=False
+        )
         if done.returncode:
             said = " ".join(done.stderr.replace(f"{root}/", "").split())
             raise ValueError(f"protoc refuses {name}: {said or f'exit code {done.returncode}'}")

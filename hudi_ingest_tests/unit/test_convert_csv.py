@@ -216,7 +216,9 @@ def test_what_pythons_writer_wrote_comes_back(records: list[list[str]], all_quot
     messages = []
     for each in records:
         out = io.StringIO()
-        csv.writer(out, quoting=csv.QUOTE_ALL if all_quoted else csv.QUOTE_MINIMAL, lineterminator="\r\n").writerow(each)
+        csv.writer(out, quoting=csv.QUOTE_ALL if all_quoted else csv.QUOTE_MINIMAL, lineterminator="\r\n").writerow(
+            each
+        )
         messages.append(out.getvalue().encode())
     expected = [{"a": a, "b": b} for a, b in records]
     if not all_quoted:
