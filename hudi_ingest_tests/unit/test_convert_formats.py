@@ -103,14 +103,14 @@ def test_deep_and_large_json(format: str) -> None:
         ("json", {"a": 1}, "format json: it has no options, found 'a'"),
         ("json_schema", {}, "option schema_ids: Field required"),
         ("no_such_package.x:Y", {}, "importing no_such_package.x failed, ModuleNotFoundError"),
-        ("json:Jsondecoder", {}, r"json has no Jsondecoder; did you mean JSONDecoder\?"),
+        ("json:detect_encodin", {}, r"json has no detect_encodin; did you mean detect_encoding\?"),
         ("json:__name__", {}, "__name__ is no converter but 'json'"),
         ("json:", {}, "not an import path"),
-        ("collections:OrderedDict", {}, "takes|cannot|made"),
+        ("collections:OrderedDict", {}, "called with the schema and the options, TypeError: expected"),
     ],
 )
 def test_formats_that_cannot_be(format: str, options: dict[str, Any], problem: str) -> None:
-    with pytest.raises((ValueError, TypeError), match=problem):
+    with pytest.raises(ValueError, match=problem):
         converter_for(format, IDS, options)
 
 

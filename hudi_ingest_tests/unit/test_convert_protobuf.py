@@ -308,8 +308,10 @@ def test_bad_records_in_a_large_batch_are_found_where_they_are() -> None:
 
 
 small = st.integers(-3, 3)
-points = st.builds(dict, x=st.floats(), y=st.none() | st.integers(-(2**31), 2**31 - 1))
-flats = st.builds(
+points: st.SearchStrategy[dict[str, Any]] = st.builds(
+    dict, x=st.floats(), y=st.none() | st.integers(-(2**31), 2**31 - 1)
+)
+flats: st.SearchStrategy[dict[str, Any]] = st.builds(
     dict,
     i32=st.integers(-(2**31), 2**31 - 1), i64=st.integers(-(2**63), 2**63 - 1), u32=st.integers(0, 2**32 - 1),
     u64=st.integers(0, 2**64 - 1), s32=st.integers(-(2**31), 2**31 - 1), s64=st.integers(-(2**63), 2**63 - 1),
@@ -345,7 +347,6 @@ def test_the_wire_format_says_schema_and_message() -> None:
     older = compile_protos("order.proto", {"order.proto": ORDER})
     schema = pa.schema([("id", pa.string()), ("note", pa.string())])
     converter = pickle.loads(pickle.dumps(converter_for("protobuf", schema, {"schemas": {7: older, 8: newer}})))
-    head = lambda id_: struct.pack(">BI", 0, id_)
     messages = [
         head(8) + b"\0\x0a\x01a\x12\x01n",
         head(7) + b"\0\x0a\x01b",
@@ -369,6 +370,10 @@ def test_the_wire_format_says_schema_and_message() -> None:
     assert found[7][2] == "the end of the value"
     assert found[8][1] == "a Protobuf message shop.Order"
     assert found[9] == {"id": "d", "note": None}
+
+
+def head(schema_id: int) -> bytes:
+    return struct.pack(">BI", 0, schema_id)
 
 
 ORDER = 'syntax = "proto3"; package shop; message Order { string id = 1; } message Other { string x = 1; }'
