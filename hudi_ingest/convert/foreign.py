@@ -34,7 +34,14 @@ class ForeignConverter:
         self._format = format
         self._schema = schema
         self._options = dict(options)
-        made = _factory(format)(schema, self._options)
+        factory = _factory(format)
+        try:
+            made = factory(schema, self._options)
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+            raise ValueError(
+                f"format {quoted(format)}: it was called with the schema and the options, {why}"
+            ) from error
         if not isinstance(made, Converter):
             raise ValueError(
                 f"format {quoted(format)} made {type(made).__name__}, which is no converter: it has no method `decode`"

@@ -5,8 +5,8 @@ when that message is the record, byte for byte. So the record is an encoding of 
 that row, whatever ptars may do with encodings that it does not write: unknown fields, fields given twice or out of
 order, longer varints than needed, truncated and hostile bytes. Those records go to google.protobuf. Three things are
 left to rely on, and the tests compare them with google.protobuf: that ptars writes each type as Protobuf does, that
-text is UTF-8 (which is verified here), and that every way of writing a row is a way of reading it (which maps with a
-key given twice are not, so messages with maps do not come here).
+text is UTF-8 (which is verified here), and that every row which ptars may read is one that Protobuf has: not so a map with
+a key given twice, and two members of a oneof, so messages with maps or oneofs do not come here.
 
 Messages are given to ptars under other names, because it makes values of its own from Protobuf's well-known types, and
 fails on timestamps outside of Arrow's range.
@@ -50,6 +50,8 @@ def fast_path(message: Descriptor, schema: pa.Schema, truncate_nanoseconds: bool
 
 def _is_plain(message: Descriptor, enclosing: tuple[str, ...]) -> bool:
     if message.full_name in enclosing or len(enclosing) >= MAX_DEPTH or not message.fields:
+        return False
+    if any(len(oneof.fields) > 1 for oneof in message.oneofs):  # an `optional` field is a oneof of itself
         return False
     below = (*enclosing, message.full_name)
     return is_proto3(message.file) and all(
