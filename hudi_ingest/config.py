@@ -417,8 +417,12 @@ class Table(_Model):
 
     @field_validator("partition_by")
     @classmethod
-    def _partition_by(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        # Whether the columns are there is seen by the pipeline, because transforms may make or remove them.
+    def _partition_by(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        # Transforms may make or remove columns, so then only the pipeline can judge. Without them the table's other
+        # problems need not hide this one.
+        record = None
+        if (info.context or {}).get("transformed") is False and {"schema_", "schema_file"} <= info.data.keys():
+            record = _record(info.data["schema_"], info.data["schema_file"])
         problems: list[tuple[Place, str]] = []
         for index, each in enumerate(value):
             if each in value[:index]:
@@ -428,6 +432,8 @@ class Table(_Model):
                     parse_time_partition(each, "UTC")
                 except ValueError as error:
                     problems.append(((index,), f"{error}; found {quoted(each)}"))
+            elif record is not None and (problem := _partition_problem(each, record, False)):
+                problems.append(((index,), problem))
         if problems:
             raise PlacedProblems(problems)
         return value
@@ -689,17 +695,22 @@ def _chain(table: Table, transforms: Sequence[TransformStep]) -> Chain:
             problems.append(
                 (place, f"makes the column {name} a second time; name it, like other={table.partition_by[index]}")
             )
-        elif name not in columns.names:
-            known = ", ".join(columns.names)
-            where = "that the transforms give" if transforms else "of the schema"
-            text = f"found {quoted(name)}; allowed: a column {where} ({known}){suggestion(name, columns.names)}"
-            problems.append((place, text))
-        elif not _partitions(columns.field(name).type):
-            text = f"column {name} has type {columns.field(name).type}; allowed: {PARTITION_TYPES}"
-            problems.append((place, text))
+        elif problem := _partition_problem(name, columns, bool(transforms)):
+            problems.append((place, problem))
     if problems:
         raise ProblemsFromTop(problems)
     return chain
+
+
+def _partition_problem(name: str, columns: pa.Schema, transformed: bool) -> str:
+    """Why the table cannot be partitioned by the column; empty when it can."""
+    if name not in columns.names:
+        known = ", ".join(columns.names)
+        where = "that the transforms give" if transformed else "of the schema"
+        return f"found {quoted(name)}; allowed: a column {where} ({known}){suggestion(name, columns.names)}"
+    if not _partitions(columns.field(name).type):
+        return f"column {name} has type {columns.field(name).type}; allowed: {PARTITION_TYPES}"
+    return ""
 
 
 def _step_name(place: Place) -> str:
