@@ -6,7 +6,6 @@ pipeline_file.py reads the files.
 from __future__ import annotations
 
 import difflib
-import os
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,7 +21,6 @@ from pydantic import (
     AwareDatetime,
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     PrivateAttr,
     SecretStr,
@@ -35,6 +33,8 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
+from hudi_ingest.config_model import Model as _Model
+from hudi_ingest.config_model import beside_the_file as _beside_the_file
 from hudi_ingest.schema import TableSchema, parse_avsc, parse_ddl, table_schema
 
 Place = tuple[str | int, ...]
@@ -82,10 +82,6 @@ def _addresses(value: str, server: str) -> str:
                 "separated by commas"
             )
     return ",".join(addresses)
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, hide_input_in_errors=True)
 
 
 class Security(_Model):
@@ -447,11 +443,6 @@ def _read_text(path: Path) -> str:
         raise ValueError(f"cannot be read: {error.strerror or error}; found path {path}") from None
     except UnicodeDecodeError as error:
         raise ValueError(f"is not UTF-8 text (byte {error.start + 1}); found path {path}") from None
-
-
-def _beside_the_file(path: Path, info: ValidationInfo) -> Path:
-    folder = (info.context or {}).get("folder", Path())
-    return Path(os.path.abspath(folder / path))
 
 
 def _normal_path(value: str) -> str:
