@@ -8,7 +8,7 @@ a row is left to a decoder: not UTF-8, not the range of a date, not a key that i
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from itertools import count
@@ -78,8 +78,8 @@ def parse_writer(schema: RegisteredSchema) -> AvroType:
     named: dict[str, Any] = {}
     try:
         for text in schema.references:
-            parse_schema(json.loads(text), named)
-        found = parse_schema(json.loads(schema.text), named)
+            parse_schema(_loads(text), named)
+        found = parse_schema(_loads(schema.text), named)
         return _Tree(named).type(found, (), 0)
     except json.JSONDecodeError as error:
         # A registry gives a schema of one primitive type as its bare name too.
@@ -100,8 +100,10 @@ def record_schema(schema: RegisteredSchema) -> pa.Schema:
     A logical type that tables do not have is its plain type, as Avro wants it.
     """
     parse_writer(schema)  # so that all names are there, and none contains itself
-    named = _names(schema.references)
-    return parse_avsc(json.dumps(_self_contained(parse_schema(json.loads(schema.text), named), named, set())))
+    named: dict[str, Any] = {}
+    for text in schema.references:
+        parse_schema(_loads(text), named)
+    return parse_avsc(json.dumps(_self_contained(parse_schema(_loads(schema.text), named), named, set())))
 
 
 def _self_contained(found: Any, named: Mapping[str, Any], declared: set[str]) -> Any:
@@ -174,16 +176,16 @@ def _default(type_: AvroType, value: Any) -> Any:
     return value
 
 
-def _names(references: Sequence[str]) -> dict[str, Any]:
-    named: dict[str, Any] = {}
-    for text in references:
-        parse_schema(json.loads(text), named)
-    return named
+def _loads(text: str) -> Any:
+    """A schema's JSON without defaults: a writer's have no use here, and fastavro refuses some that are in use."""
+    return json.loads(text, object_pairs_hook=lambda pairs: {key: each for key, each in pairs if key != "default"})
 
 
 def crc_64(text: str) -> bytes:
-    """The fingerprint that single-object encoding names a schema by, its 8 bytes in their order there."""
-    canonical = to_parsing_canonical_form(parse_schema(json.loads(text)))
+    """The fingerprint that single-object encoding names a schema by, its 8 bytes in their order there. Raises
+    WriterSchemaProblem."""
+    parse_writer(RegisteredSchema(text))
+    canonical = to_parsing_canonical_form(parse_schema(_loads(text)))
     # fastavro writes the fingerprint's bytes as hex in the order of the encoding, the lowest byte first.
     return bytes.fromhex(fingerprint(canonical, "CRC-64-AVRO"))
 
@@ -201,6 +203,8 @@ class _Tree:
                 f"its schema has more than {MAX_FIELDS} types or is nested deeper than {MAX_DEPTH} levels"
             )
         if isinstance(found, list):
+            if any(isinstance(each, list) for each in found):
+                raise WriterSchemaProblem("its schema has a union inside a union")
             return AvroType("union", parts=tuple(self.type(each, within, depth) for each in found))
         if isinstance(found, str):
             if found in _PRIMITIVES:

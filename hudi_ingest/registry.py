@@ -10,6 +10,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -55,7 +56,7 @@ class RegistryClient:
 
     def schema(self, schema_id: int) -> RegisteredSchema | None:
         """The Avro schema of an id; None when the registry has none, or one of another kind."""
-        found = self._ask(f"schema id {schema_id}", lambda: self._client.get_schema(schema_id), missing_is_none=True)
+        found = self._ask(f"schema id {schema_id}", lambda: self._client.get_schema(schema_id))
         return None if found is None else self._registered(found)
 
     def latest(self, subject: str) -> SubjectVersion:
@@ -71,9 +72,7 @@ class RegistryClient:
 
     def versions(self, subject: str) -> tuple[SubjectVersion, ...]:
         """All versions of a subject that are Avro, ascending; none when there is no such subject."""
-        numbers = self._ask(
-            f"the versions of {subject}", lambda: self._client.get_versions(subject), missing_is_none=True
-        )
+        numbers = self._ask(f"the versions of {subject}", lambda: self._client.get_versions(subject))
         found = []
         for number in sorted(numbers or ()):
             try:
@@ -83,7 +82,7 @@ class RegistryClient:
         return tuple(found)
 
     def _version(self, subject: str, what: str, ask: Callable[[], Any]) -> SubjectVersion:
-        found = self._ask(what, ask, missing_is_none=True)
+        found = self._ask(what, ask)
         if found is None:
             raise SchemaMissing(
                 f"Schema registry {self._config.url} has no subject {subject} with that version ({what}); register the "
@@ -115,17 +114,22 @@ class RegistryClient:
                     f"Schema registry {self._config.url}: a schema refers to over {_MAX_REFERENCES} others."
                 )
             what = f"version {each.version} of {each.subject}, which a schema refers to"
-            found = self._ask(what, lambda key=key: self._client.get_version(*key), missing_is_none=False)
+            found = self._ask(what, partial(self._client.get_version, each.subject, each.version))
+            if found is None:
+                raise SchemaMissing(
+                    f"Schema registry {self._config.url} has no {what}; register it again, it is needed to read records."
+                )
             self._add_references(found.schema, texts)
             texts[key] = found.schema.schema_str
 
-    def _ask(self, what: str, ask: Callable[[], _Found], *, missing_is_none: bool) -> _Found | None:
+    def _ask(self, what: str, ask: Callable[[], _Found]) -> _Found | None:
+        """The answer; None when the registry does not have it."""
         where = f"Schema registry {self._config.url}: {what}"
         try:
             return ask()
         except SchemaRegistryError as error:
             status = error.http_status_code
-            if status == 404 and missing_is_none:
+            if status == 404:
                 return None
             if status in (401, 403):
                 raise RegistryRefused(

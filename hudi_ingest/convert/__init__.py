@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    from hudi_ingest.convert.avro import AvroValuesOf
 
 
 @dataclass(frozen=True)
@@ -40,14 +43,23 @@ class Converter(Protocol):
         """`values` holds no nulls: the caller takes tombstones out before. Bad content never raises."""
 
 
-KNOWN_FORMATS = ("json",)
+KNOWN_FORMATS = ("json", "avro")
 
 
-def converter_for(format: str, schema: pa.Schema) -> Converter:
-    """The converter of a `source.format`. Raises ValueError when the format or a type in the schema is not supported."""
+def converter_for(format: str, schema: pa.Schema, avro: AvroValuesOf | None = None) -> Converter:
+    """The converter of a `source.format`; `avro` says how Avro values name their schemas, and is needed for them.
+
+    Raises ValueError when the format or a type in the schema is not supported.
+    """
     # Imported here because the converters' modules import this one for Decoded and Rejected.
     if format == "json":
         from hudi_ingest.convert.json import JsonConverter
 
         return JsonConverter(schema)
+    if format == "avro":
+        if avro is None:
+            raise ValueError("format avro needs to know how values name their schemas")
+        from hudi_ingest.convert.avro import AvroConverter
+
+        return AvroConverter(schema, avro.writers, avro.defaults)
     raise ValueError(f"format {format!r} is not known; known are: {', '.join(KNOWN_FORMATS)}")

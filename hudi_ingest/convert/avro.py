@@ -20,15 +20,17 @@ from hudi_ingest.avro_schema import AvroType, RegisteredSchema, WriterSchemaProb
 from hudi_ingest.convert import Decoded, Rejected
 from hudi_ingest.convert.avro_batch import BatchReader, Unproved
 from hudi_ingest.convert.avro_exact import DatumReader
-from hudi_ingest.convert.json_exact import Mismatch
+from hudi_ingest.convert.json_exact import Mismatch, shortened
 
 BATCH_BYTES = 128 * 1024 * 1024
 """Values that are read as one batch, but for single ones beyond it."""
 BATCH_ROWS = 65_536
-EXACT_ROWS = 64
+EXACT_ROWS = 256
 """A doubtful batch is cut down to pieces of this size before it is read record by record."""
 
 _PIECES = 16
+_DOUBTS = 4
+"""After so many doubtful pieces of a batch, the rest of it is read record by record."""
 
 Indexes = npt.NDArray[np.int64]
 
@@ -101,7 +103,7 @@ class SingleObjectEncoding:
 
     @classmethod
     def of(cls, *texts: str) -> SingleObjectEncoding:
-        """For records written with any of these schemas."""
+        """For records written with any of these schemas. Raises WriterSchemaProblem."""
         return cls({crc_64(text): RegisteredSchema(text) for text in texts})
 
     def schema(self, header: bytes) -> RegisteredSchema:
@@ -117,6 +119,15 @@ class SingleObjectEncoding:
                 f"fingerprint {header[2:][::-1].hex()} of another schema",
             )
         return found
+
+
+@dataclass(frozen=True)
+class AvroValuesOf:
+    """What a pipeline says of its Avro values. Picklable."""
+
+    writers: Writers
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Values of fields that a writer did not have, by their path; see `field_defaults`."""
 
 
 class AvroConverter:
@@ -176,7 +187,7 @@ class AvroConverter:
             except Mismatch as mismatch:
                 found = mismatch
             except WriterSchemaProblem as problem:
-                found = Mismatch("a schema that records can be read with", str(problem)[:80])
+                found = Mismatch("a schema that records can be read with", shortened(str(problem)))
             self._readers[header] = found
         return found
 
@@ -218,21 +229,29 @@ class _Reader:
         except Unproved:
             self._batch = None
 
-    def decode(self, values: pa.BinaryArray, at: Indexes, done: _Done) -> None:
-        """`at`: the values' input indexes."""
+    def decode(self, values: pa.BinaryArray, at: Indexes, done: _Done) -> bool:
+        """Whether the batch path could read them all. `at`: the values' input indexes."""
         count = len(values)
         fits = count <= BATCH_ROWS and (count == 1 or pc.sum(pc.binary_length(values)).as_py() <= BATCH_BYTES)
         rows = self._batch.rows(values) if self._batch and fits else None
         if rows is not None:
             done.batches.append(rows)
             done.kept.append(at)
-        elif fits and (self._batch is None or count <= EXACT_ROWS):
+            return True
+        if fits and (self._batch is None or count <= EXACT_ROWS):
             self._decode_exactly(values, at, done)
-        else:
-            # One bad record must not send thousands of good ones down the slow path.
-            size = max(-(-count // _PIECES), EXACT_ROWS // _PIECES)
-            for offset in range(0, count, size):
-                self.decode(values.slice(offset, size), at[offset : offset + size], done)
+            return False
+        # One bad record must not send thousands of good ones down the slow path, and a producer whose every record is
+        # in doubt must not make each be read several times.
+        doubts = 0
+        size = max(-(-count // _PIECES), EXACT_ROWS // _PIECES)
+        for offset in range(0, count, size):
+            piece, its = values.slice(offset, size), at[offset : offset + size]
+            if doubts < _DOUBTS or not fits:
+                doubts += not self.decode(piece, its, done)
+            else:
+                self._decode_exactly(piece, its, done)
+        return False
 
     def _decode_exactly(self, values: pa.BinaryArray, at: Indexes, done: _Done) -> None:
         rows, kept = [], []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,9 @@ from hudi_ingest.convert.json_exact import FIRST_DAY, FIRST_MICROSECOND, LAST_DA
 _GUARD = b"\xf3/hudi-ingest/\x00\x01"
 """Stands after each datum. No end of it is a beginning of it, so places where it stands do not overlap."""
 _SYNC = bytes(16)
+_ROWS_CLAIMED = 1 << 40
+"""How many rows the block says it has: more than there can be. Of a block with bytes left after its last row, arrow-avro
+would try to read the next one for ever; of this one it reads as many rows as it is asked for, and fails beyond its end."""
 
 Finish = Callable[[pa.Array], pa.Array]
 """Column as it was read -> column of the table's type. Raises _Doubt, or ArrowInvalid or ValueError for a wrong value."""
@@ -72,8 +75,9 @@ class BatchReader:
         body = joined.to_pybytes()
         if body.count(_GUARD) != len(datums) - 1:
             raise Unproved("a datum holds the guard")
-        block = _number(len(datums)) + _number(len(body) + len(_GUARD))
-        read, guards = _read_file(self._file_header, block, body, _GUARD, _SYNC)
+        block = _number(_ROWS_CLAIMED) + _number(len(body) + len(_GUARD))
+        batch = _read_rows(len(datums), self._file_header, block, body, _GUARD, _SYNC)
+        read, guards = batch.column("datum"), batch.column("guard")
         if len(read) != len(datums) or guards.cast(pa.binary()).unique().to_pylist() != [_GUARD]:
             raise Unproved("a datum does not end where its schema says")
         lengths = np.asarray(pc.binary_length(datums).to_numpy(zero_copy_only=False)).astype(np.int64)
@@ -84,24 +88,23 @@ class BatchReader:
         return pa.RecordBatch.from_arrays(columns.flatten(), schema=self._schema)
 
 
-@cache
-def _session() -> SessionContext:
-    # One thread: tasks run side by side already. One per process, and a worker process begins without it.
-    return SessionContext(SessionConfig().with_target_partitions(1))
+@lru_cache(maxsize=16)
+def _session(rows: int) -> SessionContext:
+    """A session that reads so many rows at once."""
+    # One thread: tasks run side by side already. A session belongs to its process, and worker processes begin without.
+    return SessionContext(SessionConfig().with_target_partitions(1).with_batch_size(rows))
 
 
-def _read_file(*parts: bytes) -> tuple[pa.StructArray, pa.Array]:
-    """The datums and guards of an Object Container File. Raises Unproved when it cannot be read."""
+def _read_rows(count: int, *parts: bytes) -> pa.RecordBatch:
+    """The first `count` rows of an Object Container File. Raises Unproved when they cannot be read."""
     with tempfile.TemporaryDirectory(prefix="hudi-ingest-avro-") as folder:
         path = Path(folder, "batch.avro")
         with path.open("wb") as file:
             file.writelines(parts)
         try:
-            batches = _session().read_avro(str(path)).collect()
+            return next(_session(count).read_avro(str(path)).execute_stream()).to_pyarrow()
         except Exception as error:  # noqa: BLE001  # DataFusion has no class of its own; the exact path then judges
             raise Unproved(str(error)) from None
-    datums, guards = (pa.concat_arrays([each.column(name) for each in batches]) for name in ("datum", "guard"))
-    return datums, guards
 
 
 def _file_header(schema: object) -> bytes:

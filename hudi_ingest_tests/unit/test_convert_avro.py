@@ -18,8 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hudi_ingest.avro_schema import RegisteredSchema, field_defaults, parse_writer, record_schema
-from hudi_ingest.convert import Decoded
-from hudi_ingest.convert.avro import AvroConverter, ConfluentWireFormat, OneSchema, SingleObjectEncoding
+from hudi_ingest.convert import Decoded, converter_for
+from hudi_ingest.convert.avro import AvroConverter, AvroValuesOf, ConfluentWireFormat, OneSchema, SingleObjectEncoding
 from hudi_ingest.convert.avro_batch import _GUARD, BatchReader
 from hudi_ingest.exceptions import RegistryUnreachable
 
@@ -47,8 +47,8 @@ def one(kind: Any, value: Any, column: pa.DataType, *, nullable: bool = True) ->
     table = pa.schema([pa.field("a", column, nullable)])
     datum = encoded(text, {"a": value})
     found = decoded(text, [datum], table)
-    many = decoded(text, [datum] * 70, table)  # too many for the exact path, if the batch path can read it
-    assert many.rows.num_rows == 70 * found.rows.num_rows
+    many = decoded(text, [datum] * 300, table)  # too many for the exact path, if the batch path can read it
+    assert many.rows.num_rows == 300 * found.rows.num_rows
     assert many.rows.slice(0, 1).equals(found.rows.slice(0, 1))
     return found
 
@@ -267,7 +267,8 @@ def _type(draw: st.DrawFn, names: list[int], depth: int) -> tuple[Any, st.Search
         size = draw(st.integers(1, 5))
         return {"type": "fixed", "name": f"t{len(names)}", "size": size}, st.binary(min_size=size, max_size=size)
     if choice == 1:
-        return draw(st.sampled_from(_SCALARS))
+        scalar: tuple[Any, st.SearchStrategy[Any]] = draw(st.sampled_from(_SCALARS))
+        return scalar
     if choice == 2:
         names.append(0)
         symbols = ["A", "B", "C"]
@@ -278,7 +279,8 @@ def _type(draw: st.DrawFn, names: list[int], depth: int) -> tuple[Any, st.Search
     if choice == 4:
         item, values = draw(_nullable(names, depth - 1))
         return {"type": "map", "values": item}, st.dictionaries(st.text(max_size=5), values, max_size=4)
-    return draw(_record(names, depth - 1))
+    inner: tuple[Any, st.SearchStrategy[Any]] = draw(_record(names, depth - 1))
+    return inner
 
 
 @st.composite
@@ -322,7 +324,7 @@ def fastavro_reads(text: str, datum: bytes) -> dict[str, Any] | None:
         found = fastavro.schemaless_reader(source, fastavro.parse_schema(json.loads(text)), None)
     except (EOFError, IndexError, ValueError, OverflowError):
         return None
-    return found if source.tell() == len(datum) else None  # type: ignore[return-value]
+    return found if source.tell() == len(datum) else None
 
 
 @settings(max_examples=60, deadline=None)
@@ -420,6 +422,21 @@ def test_ends_that_are_wrong_and_fit_together_are_seen() -> None:
     text = record({"name": "b", "type": "bytes"})
     found = decoded(text, [b"\x04a", b"a\x02a"])  # together they are two datums
     assert [each.index for each in found.rejected] == [0, 1]
+
+
+def test_bytes_left_over_at_the_end_of_a_batch_are_seen() -> None:
+    good = encoded(ORDER, {"id": "a", "n": 1})  # arrow-avro alone would wait for a next row for ever
+    for count in (0, 1, 300):
+        found = decoded(ORDER, [good] * count + [good + b"\0"])
+        assert [each.index for each in found.rejected] == [count]
+        assert found.rows.num_rows == count
+
+
+def test_a_producer_whose_every_record_is_in_doubt() -> None:
+    text = record({"name": "l", "type": {"type": "array", "items": "int"}})
+    found = decoded(text, [b"\x03\x04\x02\x04\x00"] * 10_000)
+    assert found.kept is None and not found.rejected
+    assert found.rows.to_pylist() == [{"l": [1, 2]}] * 10_000
 
 
 def test_longer_forms_of_a_datum_are_read() -> None:
@@ -550,3 +567,15 @@ def test_names_of_other_schemas_are_resolved() -> None:
     )
     found = AvroConverter(record_schema(schema), OneSchema(schema)).decode(pa.array([b"\x02\x04"], pa.binary()))
     assert found.rows.to_pylist() == [{"a": {"price": {"cents": 1}}, "b": {"cents": 2}}]
+
+
+def test_the_converter_of_the_format() -> None:
+    values = AvroValuesOf(OneSchema(RegisteredSchema(WIDER)), {"n": 5})
+    converter = converter_for(
+        "avro", pa.schema([("id", pa.string()), ("n", pa.int64())]), pickle.loads(pickle.dumps(values))
+    )
+    assert (
+        converter.decode(pa.array([encoded(WIDER, {"id": "a", "n": 1, "more": 0.5})], pa.binary())).rows.num_rows == 1
+    )
+    with pytest.raises(ValueError, match="avro"):
+        converter_for("avro", pa.schema([("id", pa.string())]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hudi_ingest.evolution import evolve
@@ -29,12 +29,14 @@ def schemas(draw: st.DrawFn) -> pa.Schema:
     return parse_ddl(", ".join(f"{name} {kind}{' NOT NULL' * required}" for name, (kind, required) in columns.items()))
 
 
+@settings(deadline=None)
 @given(schemas())
 def test_the_same_columns_change_nothing(schema: pa.Schema) -> None:
     found = evolve(schema, schema)
     assert (found.schema, found.changes, found.refusals) == (schema, (), ())
 
 
+@settings(deadline=None)
 @given(schemas(), schemas())
 def test_an_evolved_table_holds_both_and_is_at_its_end(table: pa.Schema, records: pa.Schema) -> None:
     found = evolve(table, records)
