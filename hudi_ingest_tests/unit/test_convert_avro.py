@@ -14,7 +14,7 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hudi_ingest.avro_schema import RegisteredSchema, field_defaults, parse_writer, record_schema
@@ -332,7 +332,9 @@ def fastavro_reads(text: str, datum: bytes) -> dict[str, Any] | None:
 def test_the_batch_path_reads_what_was_written(case: Case) -> None:
     schema = RegisteredSchema(case.text)
     reader = BatchReader(parse_writer(schema), record_schema(schema), {})
-    rows = reader.rows(pa.array([encoded(case.text, each) for each in case.values], pa.binary()))
+    datums = [encoded(case.text, each) for each in case.values]
+    assume(not any(_GUARD in each for each in datums))  # Hypothesis tries constants of the source
+    rows = reader.rows(pa.array(datums, pa.binary()))
     assert rows is not None
     rows.validate(full=True)
     assert rows.schema.equals(record_schema(schema))
