@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -45,6 +44,7 @@ from hudi_ingest.config_model import (
     quoted,
     suggestion,
 )
+from hudi_ingest.config_model import beside_the_file as _beside_the_file
 from hudi_ingest.config_transforms import TransformStep, legal_zone
 from hudi_ingest.schema import TableSchema, parse_avsc, parse_ddl, table_schema
 from hudi_ingest.transform import Transform
@@ -500,11 +500,6 @@ def _read_text(path: Path) -> str:
         raise ValueError(f"cannot be read: {error.strerror or error}; found path {path}") from None
     except UnicodeDecodeError as error:
         raise ValueError(f"is not UTF-8 text (byte {error.start + 1}); found path {path}") from None
-
-
-def _beside_the_file(path: Path, info: ValidationInfo) -> Path:
-    folder = (info.context or {}).get("folder", Path())
-    return Path(os.path.abspath(folder / path))
 
 
 def _normal_path(value: str) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 from pydantic_core import PydanticCustomError
 
 Place = tuple[str | int, ...]
@@ -36,6 +38,8 @@ Seconds = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_no_boole
 
 
 class Model(BaseModel):
+    """A mapping of a pipeline file."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, hide_input_in_errors=True)
 
 
@@ -67,3 +71,9 @@ def suggestion(found: str, known: Iterable[str]) -> str:
     """The end of a message: the known name that was probably meant, or nothing."""
     close = difflib.get_close_matches(found.lower(), [*known], n=1)
     return f"; did you mean {close[0]}?" if close else ""
+
+
+def beside_the_file(path: Path, info: ValidationInfo) -> Path:
+    """The absolute path of one that is relative to the pipeline file."""
+    folder = (info.context or {}).get("folder", Path())
+    return Path(os.path.abspath(folder / path))

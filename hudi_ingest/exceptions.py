@@ -51,6 +51,18 @@ class OffsetsLost(Terminal):
     """Records between the committed offset and the broker's first offset are gone, or the topic is another one."""
 
 
+class RegistryUnreachable(Transient):
+    """The schema registry did not answer in time, or could not answer just now."""
+
+
+class RegistryRefused(Terminal):
+    """The schema registry refused the login or the certificate, or its own certificate is not one to trust."""
+
+
+class SchemaMissing(Terminal):
+    """The schema registry answered, and has no such subject, or none whose schema a table can have."""
+
+
 class TableMismatch(Terminal):
     """The table path holds a table that this pipeline must not write to."""
 

@@ -13,6 +13,7 @@ from hudi_ingest.convert.foreign import ENTRY_POINTS, ForeignConverter, imported
 
 _BUILT_IN: Mapping[str, str] = {
     "json": "hudi_ingest.convert.json:json_converter",
+    "avro": "hudi_ingest.convert.avro:avro_converter",
     "json_schema": "hudi_ingest.convert.json_schema:json_schema_converter",
     "protobuf": "hudi_ingest.convert.protobuf:protobuf_converter",
     "csv": "hudi_ingest.convert.csv:csv_converter",

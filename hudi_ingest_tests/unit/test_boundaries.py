@@ -19,6 +19,10 @@ KEEP_FILES_OF_THEIR_OWN = {
     "cli.py",
     "config.py",
     "config_docs.py",
+    "config_model.py",
+    "config_registry.py",
+    "convert/avro_batch.py",
+    "convert/avro_exact.py",
     "engine.py",
     "faults.py",
     "home.py",
@@ -26,8 +30,8 @@ KEEP_FILES_OF_THEIR_OWN = {
     "protoc.py",
     "spark.py",
 }
-"""Files of this machine: settings, pipelines, state, logs. Below benchmark/, embedded/, ledger/ and runtime/ too; none is a
-table's but those of the benchmark, which it removes."""
+"""Files of this machine: settings, pipelines, state, logs, batches for a decoder that reads files only. Below benchmark/,
+embedded/, ledger/ and runtime/ too; none is a table's but those of the benchmark, which it removes."""
 FILE_MODULES = {"glob", "io", "os", "pathlib", "shutil", "tempfile"}
 
 

@@ -1,0 +1,158 @@
+"""A real schema registry: Apicurio from Maven Central, by its API that is compatible with Confluent's, on loopback only.
+
+It is one archive of 109 MB, which is fetched once into the cache folder of the jars and checked by its sha256.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tarfile
+import threading
+import urllib.error
+import urllib.request
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from hudi_ingest.embedded.processes import LOOPBACK, ProcessRecord, free_port, start, stop, wait_until
+from hudi_ingest.runtime.jars import cache_root
+from hudi_ingest.runtime.java import find_java
+
+VERSION = "3.0.9"
+SHA256 = "2b28181501a20cbf6efcd77f9b7153908fc01f3d3a7c32024c0bd9e1b04c8a43"
+_URL = (
+    "https://repo1.maven.org/maven2/io/apicurio/apicurio-registry-app/"
+    f"{VERSION}/apicurio-registry-app-{VERSION}-all.tar.gz"
+)
+_API = "/apis/ccompat/v7"
+
+
+def application() -> Path:
+    """The folder of the unpacked registry, fetched when it is not there."""
+    folder = cache_root(os.environ) / f"apicurio-registry-{VERSION}-{SHA256[:12]}"
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        partial = folder.with_name(f"{folder.name}.{os.getpid()}.part")
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir()
+        archive = partial / "archive.tar.gz"
+        with urllib.request.urlopen(_URL, timeout=60) as answer, archive.open("wb") as target:
+            shutil.copyfileobj(answer, target)
+        found = hashlib.sha256(archive.read_bytes()).hexdigest()
+        assert found == SHA256, f"{_URL} is another file: sha256 {found}"
+        with tarfile.open(archive) as packed:
+            packed.extractall(partial, filter="data")
+        archive.unlink()
+        partial.rename(folder)
+    return folder
+
+
+class Registry:
+    """An empty registry that keeps its schemas in memory."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self.port = free_port()
+        self._record: ProcessRecord | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://{LOOPBACK}:{self.port}{_API}"
+
+    def start(self) -> None:
+        self._home.mkdir(parents=True, exist_ok=True)
+        settings = {
+            "quarkus.http.host": LOOPBACK,
+            "quarkus.http.port": self.port,
+            "quarkus.management.enabled": "false",
+            "quarkus.otel.sdk.disabled": "true",
+            "apicurio.datasource.jdbc.initial-size": 2,
+            "apicurio.datasource.jdbc.min-size": 2,
+        }
+        self._record = start(
+            "registry",
+            [
+                str(find_java()),
+                "-Xmx384m",
+                "-XX:TieredStopAtLevel=1",
+                *(f"-D{key}={value}" for key, value in settings.items()),
+                "-jar",
+                str(application() / f"apicurio-registry-app-{VERSION}-runner.jar"),
+            ],
+            log=self._home / "registry.log",
+            env=os.environ,
+            cwd=self._home,
+        )
+        wait_until(self._answers, what="the registry answers", timeout_seconds=600, records_to_watch=[self._record])
+
+    def stop(self) -> None:
+        if self._record is not None:
+            stop([self._record])
+            self._record = None
+
+    def _answers(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.url}/subjects", timeout=5) as answer:
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
+
+
+@contextmanager
+def running_registry(home: Path) -> Iterator[Registry]:
+    """A registry that is stopped afterwards."""
+    registry = Registry(home)
+    try:
+        registry.start()
+        yield registry
+    finally:
+        registry.stop()
+
+
+@contextmanager
+def door(registry: Registry, authorization: str) -> Iterator[str]:
+    """The URL of a proxy that lets only requests with this Authorization header through to the registry.
+
+    Apicurio itself knows basic authentication only by way of an OpenID server.
+    """
+    target = f"http://{LOOPBACK}:{registry.port}"
+
+    class Door(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.headers.get("Authorization") != authorization:
+                self._answer(401, b'{"error_code": 401, "message": "Unauthorized"}')
+                return
+            try:
+                with urllib.request.urlopen(target + self.path, timeout=30) as answer:
+                    self._answer(answer.status, answer.read())
+            except urllib.error.HTTPError as error:
+                self._answer(error.code, error.read())
+
+        def _answer(self, status: int, content: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass  # the tests' output is not its log
+
+    server = ThreadingHTTPServer((LOOPBACK, 0), Door)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://{LOOPBACK}:{server.server_address[1]}{_API}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def basic(username: str, password: str) -> str:
+    """The Authorization header of a login."""
+    return f"Basic {b64encode(f'{username}:{password}'.encode()).decode()}"
