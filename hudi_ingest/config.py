@@ -30,9 +30,11 @@ from pydantic import (
     ValidationError,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 from pydantic.fields import FieldInfo
 
+from hudi_ingest.config_formats import CsvValues, ProtobufValues
 from hudi_ingest.config_model import Model as _Model
 from hudi_ingest.config_model import (
     Place,
@@ -45,7 +47,9 @@ from hudi_ingest.config_model import (
     suggestion,
 )
 from hudi_ingest.config_model import beside_the_file as _beside_the_file
+from hudi_ingest.config_registry import AvroValues, SchemaRegistry
 from hudi_ingest.config_transforms import TransformStep, legal_zone
+from hudi_ingest.convert.formats import known_formats
 from hudi_ingest.schema import TableSchema, parse_avsc, parse_ddl, table_schema
 from hudi_ingest.transform import Transform
 from hudi_ingest.transform.chain import Chain, ChainProblems, Step
@@ -158,8 +162,25 @@ class KafkaSource(_Model):
     topics: tuple[Topic, ...] = Field(json_schema_extra={"allowed": "a list of Kafka topic names"})
     """Topics to read, all into the same table. A topic that is added later is read from its first offset."""
 
-    format: Literal["json"] = "json"
-    """What a record's value is: one JSON object, whose fields are the table's columns."""
+    format: str = Field(
+        default="json",
+        json_schema_extra={"allowed": "json, avro, protobuf, csv, string, bytes, or package.module:Converter"},
+    )
+    """What a record's value is: one JSON object, Avro record, Protobuf message or CSV line whose fields are the table's
+    columns; or a text or bytes for a table of one column. Other packages may bring formats (entry points
+    `hudi_ingest.converters`), and the import path of a converter does as well."""
+
+    schema_registry: SchemaRegistry | None = None
+    """Where the schemas of Avro records are, unless `avro` names files."""
+
+    avro: AvroValues = AvroValues()
+    """How Avro records name their schemas. Only with `format: avro`."""
+
+    protobuf: ProtobufValues | None = None
+    """Which type Protobuf messages have. Needed with `format: protobuf`."""
+
+    csv: CsvValues = CsvValues()
+    """How CSV records are written. Only with `format: csv`."""
 
     starting_offsets: StartingOffsets = Field(
         default="earliest",
@@ -205,6 +226,26 @@ class KafkaSource(_Model):
         if problems:
             raise PlacedProblems(problems)
         return value
+
+    @field_validator("format")
+    @classmethod
+    def _known_format(cls, value: str) -> str:
+        known = [each for each in known_formats() if each != "json_schema"]
+        if ":" not in value and value not in known:
+            raise ValueError(
+                f"found {quoted(value)}; allowed: {', '.join(known)}, or package.module:Converter{suggestion(value, known)}"
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _format_has_what_it_needs(self) -> KafkaSource:
+        if self.format == "protobuf" and self.protobuf is None:
+            raise PlacedProblems([(("protobuf",), "missing; format protobuf needs descriptor_file and message")])
+        if self.format == "avro" and self.avro.wire_format == "confluent" and self.schema_registry is None:
+            raise PlacedProblems(
+                [(("schema_registry",), "missing; Avro in Confluent's wire format needs it, or set avro.wire_format")]
+            )
+        return self
 
     @field_validator("starting_offsets", mode="before")
     @classmethod
@@ -633,9 +674,11 @@ class Pipeline(_Model):
 
     @property
     def rows_digest(self) -> str:
-        """Differs when records would become other rows, or rows of other partitions: by the transforms, salts included, the
-        partitions or the limits."""
-        parts = [self.transforms, self.table.partition_by, self.table.partition_zone, self.table.event_time]
+        """Differs when records would become other rows, or rows of other partitions: by the format, the transforms, salts
+        included, the partitions or the limits."""
+        source = self.source
+        parts = [source.format, source.avro, source.protobuf, source.csv]
+        parts += [self.transforms, self.table.partition_by, self.table.partition_zone, self.table.event_time]
         plain = TypeAdapter(Any).dump_python(parts)
         text = json.dumps(plain, default=lambda secret: secret.get_secret_value())
         return hashlib.sha256(text.encode()).hexdigest()

@@ -415,7 +415,7 @@ def shape_of(pipeline: Pipeline) -> str:
     """A digest of what decides how records become files; ops of one transaction must agree on it."""
     table = pipeline.table
     columns = pipeline.table_schema.spark_json
-    parts = (table.base_path, pipeline.source.format, table.partition_columns, columns, pipeline.rows_digest)
+    parts = (table.base_path, table.partition_columns, columns, pipeline.rows_digest)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 

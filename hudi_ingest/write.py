@@ -12,6 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from hudi_ingest.config import KafkaSource, Pipeline
+from hudi_ingest.decoding import converter_of
 from hudi_ingest.exceptions import BadRecord, DeadlineExceeded, EngineLost, Fenced, OffsetsLost, WriteIncomplete
 from hudi_ingest.hudi.base_file import BaseFileLayout, heartbeat_path
 from hudi_ingest.hudi.epoch import Epoch
@@ -61,7 +62,7 @@ def write_slices(
                 compression=pipeline.table.compression,
                 generations={topic: each.generation for topic, each in transaction.plan.topics.items()},
             ),
-            format=pipeline.source.format,
+            converter=converter_of(pipeline),
             chain=pipeline.chain.at(transaction.began_at),
             columns=schema.columns,
             attempts=dict(attempts),

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
-from hudi_ingest.convert import Converter, Rejected, converter_for
+from hudi_ingest.convert import Converter, Rejected
 from hudi_ingest.exceptions import WriteIncomplete
 from hudi_ingest.faults import reach
 from hudi_ingest.hudi.base_file import BaseFileLayout, BaseFileWriter, RowSource
@@ -30,7 +30,7 @@ class WriteTask:
 
     storage: TableStorage
     layout: BaseFileLayout
-    format: str
+    converter: Converter
     chain: Chain
     """From what a record is decoded to, `chain.record`, to the table's columns without its Kafka columns."""
     columns: pa.Schema
@@ -89,7 +89,6 @@ def _write_records(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> list[T
     # Spark retries failed tasks silently, and an op is retried too: both numbers keep attempts' files apart.
     context = TaskContext.get()
     spark_attempt = context.attemptNumber() if context else 0
-    converter = converter_for(task.format, task.chain.record)
     seen: dict[TopicPartition, _Progress] = {}
     with BaseFileWriter(task.storage, task.layout) as writer:
         for source, batch in _by_source(batches):
@@ -100,7 +99,7 @@ def _write_records(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> list[T
             if values.null_count:
                 progress.skipped += values.null_count
                 batch = batch.filter(pc.is_valid(values))
-            made = _rows(converter, task, batch, source)
+            made = _rows(task, batch, source)
             progress.filtered += made.filtered
             progress.rejected += made.rejected
             progress.bad_records += made.faults[: NAMED_BAD_RECORDS - len(progress.bad_records)]
@@ -170,11 +169,11 @@ class _Made:
     faults: Sequence[str] = ()
 
 
-def _rows(converter: Converter, task: WriteTask, batch: pa.RecordBatch, source: TopicPartition) -> _Made:
+def _rows(task: WriteTask, batch: pa.RecordBatch, source: TopicPartition) -> _Made:
     if not batch.num_rows:
         return _Made(None)
     chain = task.chain
-    decoded = converter.decode(batch["value"])
+    decoded = task.converter.decode(batch["value"])
     if decoded.rejected:
         return _bad(batch, source, [chain.redact(each) for each in decoded.rejected])
     if decoded.rows.num_rows != batch.num_rows:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hudi_ingest.convert import converter_for
 from hudi_ingest.exceptions import WriteIncomplete
 from hudi_ingest.hudi.base_file import BaseFileLayout, heartbeat_path
 from hudi_ingest.hudi.epoch import TableEpoch
@@ -108,7 +109,9 @@ def writing(tmp_path: Path) -> WriteTask:
     storage.write(heartbeat_path(INSTANT), b"")
     epoch = TableEpoch(storage).advance(1, "t-1")
     layout = BaseFileLayout(INSTANT, epoch, (), 1000, 1 << 30, "zstd")
-    return WriteTask(storage, layout, "json", Chain.of(RECORD, ()), COLUMNS, {TopicPartition("orders", 3): 2})
+    return WriteTask(
+        storage, layout, converter_for("json", RECORD), Chain.of(RECORD, ()), COLUMNS, {TopicPartition("orders", 3): 2}
+    )
 
 
 def batch(first: int, values: list[bytes | None]) -> pa.RecordBatch:

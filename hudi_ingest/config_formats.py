@@ -1,0 +1,60 @@
+"""What a pipeline file says of formats that need more than a name: how CSV is written, where Protobuf's types are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, StringConstraints, ValidationInfo, field_validator, model_validator
+
+from hudi_ingest.config_model import Model, beside_the_file
+from hudi_ingest.convert.csv_exact import CsvOptions
+
+_Name = Annotated[str, StringConstraints(min_length=1)]
+
+
+class CsvValues(Model):
+    """How the values of CSV records are written: one record a value, without a header line."""
+
+    delimiter: str = ","
+    """Between fields: one character."""
+
+    quote: str | None = '"'
+    """Around fields: one character; null when quotes are text."""
+
+    escape: str | None = None
+    """Before a character that is text; null when there is none."""
+
+    null: str = ""
+    """What an unquoted field that is null holds."""
+
+    columns: tuple[_Name, ...] | None = Field(default=None, json_schema_extra={"allowed": "a list of names"})
+    """Names of a record's fields in their order; those that the schema does not have are read over. Without it, the
+    fields are the schema's columns in their order."""
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> CsvValues:
+        self.options()
+        return self
+
+    def options(self) -> CsvOptions:
+        """Raises ValueError when the characters do not go together."""
+        return CsvOptions(self.delimiter, self.quote, self.escape, self.null, self.columns)
+
+
+class ProtobufValues(Model):
+    """Which type the values of Protobuf records have: plain messages of one type."""
+
+    descriptor_file: Path
+    """File of a FileDescriptorSet (`protoc --include_imports --descriptor_set_out=FILE`), relative to the pipeline file."""
+
+    message: _Name
+    """Full name of the message type, like `shop.Order`."""
+
+    truncate_nanoseconds: bool = False
+    """Cut timestamps to whole microseconds, instead of refusing those that are finer."""
+
+    @field_validator("descriptor_file")
+    @classmethod
+    def _file(cls, value: Path, info: ValidationInfo) -> Path:
+        return beside_the_file(value, info)
