@@ -828,7 +828,14 @@ def type_in_words(annotation: Any, metadata: Iterable[Any] = ()) -> str:
         return f"a list of {type_in_words(inner[0])}"
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return f"a mapping with the keys {', '.join(keys(annotation))}"
-    words = {int: "a whole number", float: "a number", str: "text", SecretStr: "text", Path: "a path"}[annotation]
+    words = {
+        bool: "true or false",
+        int: "a whole number",
+        float: "a number",
+        str: "text",
+        SecretStr: "text",
+        Path: "a path",
+    }[annotation]
     for each in metadata:
         if isinstance(each, annotated_types.Ge):
             words += f" of at least {each.ge}"
