@@ -608,6 +608,10 @@ class Transaction(_Model):
     retry_delay_seconds: Annotated[Seconds, Field(ge=0)] = 5.0
     """How long to wait before a write op is tried again."""
 
+    def fans_out(self, count: int) -> bool:
+        """Whether a transaction of `count` records has ops side by side, in processes of their own."""
+        return count >= self.fan_out_from
+
     @field_validator("max_records")
     @classmethod
     def _not_below_min_records(cls, value: int, info: ValidationInfo) -> int:

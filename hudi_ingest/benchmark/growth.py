@@ -28,7 +28,7 @@ from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import observe, plan_next
 from hudi_ingest.embedded.broker import BrokerSettings, start_broker
 from hudi_ingest.embedded.processes import free_port, stop
-from hudi_ingest.embedded.stack import StackSettings, bring_down
+from hudi_ingest.embedded.stack import Report, StackSettings, bring_down
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home import HOME_VARIABLE, LEDGER_VARIABLE, Home
 
@@ -50,7 +50,6 @@ _SECONDS = 1200.0
 _TELL_SECONDS = 5.0
 _KAFKA_PARTITIONS = 4
 
-Report = Callable[[str], None]
 Keep = Callable[[str, list[dict[str, Any]]], None]
 
 

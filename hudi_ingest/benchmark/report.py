@@ -34,15 +34,16 @@ def _load_view(name: str, load: Mapping[str, Any]) -> Sequence[RenderableType]:
     title = f"{name}: {load['records']:,} records, {load['value_bytes'] / 1e6:,.1f} MB, {load['kafka_partitions']} Kafka partitions"
     table = Table(title=title, title_justify="left")
     table.add_column("contender")
-    for column in ("seconds", "records/s", "MB/s", "CPU s per 10⁶", "peak MB", "cold s", "rounds"):
+    for column in ("seconds", "records/s", "MB/s", "CPU s", "CPU s per 10⁶", "peak MB", "cold s", "rounds"):
         table.add_column(column, justify="right")
     for contender, found in _measured(load):
         cold = found.get("cold")
         table.add_row(
             TITLES[contender],
             f"{found['seconds']:.2f}",
-            f"{found['records_per_second']:,.0f}",
+            _rate(found["records_per_second"]),
             f"{found['mb_per_second']:,.1f}",
+            f"{found['cpu_seconds']:,.1f}",
             f"{found['cpu_seconds_per_million']:,.2f}",
             f"{found['peak_rss_bytes'] / 1e6:,.0f}",
             f"{cold['seconds']:.2f}" if cold else "-",
@@ -61,8 +62,12 @@ def _bars(load: Mapping[str, Any]) -> list[Text]:
         rate = found["records_per_second"]
         line = Text(f"{TITLES[contender]:<{width}} ")
         line.append("█" * max(1, round(_BAR_WIDTH * rate / most)), style=_TERMINAL[contender])
-        lines.append(line.append(f" {rate:,.0f}/s"))
+        lines.append(line.append(f" {_rate(rate)}/s"))
     return lines
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
 
 
 def _measured(load: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:

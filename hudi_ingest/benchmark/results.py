@@ -85,8 +85,9 @@ def _figures(rounds: Sequence[Measured]) -> dict[str, Any]:
     seconds = median(each.seconds for each in rounds)
     millions = rounds[0].records / 1e6
     return {
-        "records_per_second": round(rounds[0].records / seconds, 1),
+        "records_per_second": round(rounds[0].records / seconds, 3),
         "mb_per_second": round(rounds[0].value_bytes / 1e6 / seconds, 3),
+        "cpu_seconds": round(median(each.cpu_seconds for each in rounds), 3),
         "cpu_seconds_per_million": round(median(each.cpu_seconds for each in rounds) / millions, 3),
         "broker_cpu_seconds_per_million": round(median(each.broker_cpu_seconds for each in rounds) / millions, 3),
         "peak_rss_bytes": int(median(each.peak_rss_bytes for each in rounds)),

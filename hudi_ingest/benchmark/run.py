@@ -26,12 +26,10 @@ from hudi_ingest.benchmark.results import CONTENDERS, DAGSTER, Measured, load_re
 from hudi_ingest.config import Pipeline
 from hudi_ingest.embedded.broker import BrokerSettings, start_broker
 from hudi_ingest.embedded.processes import ProcessRecord, free_port, stop
-from hudi_ingest.embedded.stack import StackSettings
+from hudi_ingest.embedded.stack import Report, StackSettings
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home import HOME_VARIABLE, LEDGER_VARIABLE, Home
 from hudi_ingest.spark import session_options
-
-Report = Callable[[str], None]
 
 _FIXED_SECONDS = {"hudi_ingest_dagster": 15.0, "hudi_ingest_api": 2.5, "spark_streaming": 4.0, "limit": 1.0}
 _MB_A_SECOND = {"hudi_ingest_dagster": 45.0, "hudi_ingest_api": 55.0, "spark_streaming": 22.0, "limit": 80.0}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import pyarrow.compute as pc
@@ -14,6 +13,7 @@ from hudi_ingest.benchmark.loads import Load
 from hudi_ingest.config import KafkaSource
 from hudi_ingest.embedded.broker import create_topic
 from hudi_ingest.embedded.processes import wait_until
+from hudi_ingest.embedded.stack import Report
 from hudi_ingest.exceptions import KafkaUnreachable
 from hudi_ingest.kafka import KafkaCluster
 from hudi_ingest.model import TopicPartition
@@ -23,8 +23,6 @@ _ASK_SECONDS = 30
 _TELL_SECONDS = 5.0
 _QUEUED_RECORDS = 200_000
 _ROOM_SECONDS = 0.05
-
-Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from rich.console import Console, Group, RenderableType
@@ -18,7 +17,7 @@ from hudi_ingest.display import status_view
 from hudi_ingest.embedded import webserver
 from hudi_ingest.embedded.broker import create_topic
 from hudi_ingest.embedded.orders import PARTITIONS, TOPIC, OrderProducer
-from hudi_ingest.embedded.stack import Stack, StackSettings, bring_down, bring_up
+from hudi_ingest.embedded.stack import Report, Stack, StackSettings, bring_down, bring_up
 from hudi_ingest.embedded.verification import Verification, verify
 from hudi_ingest.exceptions import EnvironmentProblem, IngestError, KafkaUnreachable, TableUnreachable
 from hudi_ingest.home import Home
@@ -31,8 +30,6 @@ PER_SECOND = 2_000
 ONCE_SECONDS = 900
 _REFRESH_SECONDS = 2.0
 _TELL_SECONDS = 10.0
-
-Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)

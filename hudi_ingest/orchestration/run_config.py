@@ -65,7 +65,7 @@ def run_config(pipeline: Pipeline, plan: TransactionPlan) -> dict[str, Any]:
     begin = {key: value for key, value in plan.to_dict().items() if key != "pipeline"}
     return {
         "ops": {pipeline.name: {"ops": {BEGIN: {"config": begin}}}},
-        "execution": {"config": {IN_PROCESS: plan.count < pipeline.transaction.fan_out_from}},
+        "execution": {"config": {IN_PROCESS: not pipeline.transaction.fans_out(plan.count)}},
     }
 
 

@@ -166,7 +166,7 @@ def _begin_op(pipeline: Pipeline) -> OpDefinition:
                 context.log.warning(f"{title}:\n{text}")
         yield Output(transaction.to_dict(), "transaction", metadata={"instant": transaction.instant})
         settings = pipeline.transaction
-        groups = group_slices(plan.slices, settings.max_tasks if plan.count >= settings.fan_out_from else 1)
+        groups = group_slices(plan.slices, settings.max_tasks if settings.fans_out(plan.count) else 1)
         for name, group in zip(mapping_keys(groups), groups, strict=True):
             yield DynamicOutput([asdict(each) for each in group], output_name="slices", mapping_key=name)
 

@@ -27,6 +27,7 @@ def test_figures_are_medians_of_the_warm_rounds_and_the_cold_round_stands_apart(
     assert found == {
         "records_per_second": 200_000.0,
         "mb_per_second": 38.0,
+        "cpu_seconds": 4.0,
         "cpu_seconds_per_million": 2.0,
         "broker_cpu_seconds_per_million": 0.5,
         "peak_rss_bytes": 100,
@@ -37,6 +38,7 @@ def test_figures_are_medians_of_the_warm_rounds_and_the_cold_round_stands_apart(
         "cold": {
             "records_per_second": 50_000.0,
             "mb_per_second": 9.5,
+            "cpu_seconds": 4.0,
             "cpu_seconds_per_million": 2.0,
             "broker_cpu_seconds_per_million": 0.5,
             "peak_rss_bytes": 100,

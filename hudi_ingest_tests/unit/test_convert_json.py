@@ -687,7 +687,8 @@ def test_random_records_come_back_as_they_were_put_in(data: st.DataObject, maps:
     assert decoded.rows == pa.RecordBatch.from_arrays(columns, schema=schema)
     assert decoded.rows == exact_only(schema).decode(values).rows
     fast = JsonConverter(schema)._fast
-    if fast is not None:
+    # Beside a decimal, even a float's negative exponent may be left to the exact path: the block is searched as a whole.
+    if fast is not None and not (fast._decimals and any(b"e-" in value for value in values.to_pylist())):
         assert fast.rows(values) is not None
 
 

@@ -8,7 +8,7 @@ is counted until the run has ended.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from hudi_ingest.benchmark.contenders import Outcome
@@ -16,7 +16,17 @@ from hudi_ingest.benchmark.contenders.hudi_ingest_api import table_rows
 from hudi_ingest.config import Pipeline
 from hudi_ingest.embedded import webserver
 from hudi_ingest.embedded.processes import stop
-from hudi_ingest.embedded.stack import BROKER, DAEMON, ENGINE, WEBSERVER, Stack, StackSettings, bring_down, bring_up
+from hudi_ingest.embedded.stack import (
+    BROKER,
+    DAEMON,
+    ENGINE,
+    WEBSERVER,
+    Report,
+    Stack,
+    StackSettings,
+    bring_down,
+    bring_up,
+)
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home import Home
 from hudi_ingest.storage import TableStorage
@@ -27,8 +37,6 @@ _TELL_SECONDS = 15.0
 _NEWEST_TICKS = 20
 _ALL_TICKS = 1000
 _OVER = {"SUCCESS", "FAILURE", "CANCELED"}
-
-Report = Callable[[str], None]
 
 
 class DagsterStack:
