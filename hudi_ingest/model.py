@@ -176,6 +176,23 @@ class Checkpoint:
         )
 
 
+class TransactionKind(str, Enum):
+    """What a transaction is for. Only `ingest` moves the committed offsets."""
+
+    INGEST = "ingest"
+    """Goes on where the table's offsets end."""
+    BACKFILL = "backfill"
+    """Adds ranges of offsets that are not in the table."""
+    REPLAY = "replay"
+    """Writes ranges anew that are in the table, in place of their rows."""
+    RETRY = "retry"
+    """Adds dead letters that can become rows now."""
+
+    @property
+    def moves_offsets(self) -> bool:
+        return self is TransactionKind.INGEST
+
+
 @dataclass(frozen=True, slots=True)
 class TransactionPlan:
     """A fixed set of slices that is published by one commit, or not at all."""
@@ -190,6 +207,7 @@ class TransactionPlan:
     """Accepted losses: these partitions' slices start at `restart` and not at their committed offsets."""
     stopped: tuple[OffsetLoss, ...] = ()
     """Losses that nobody has accepted: these partitions have no slice."""
+    kind: TransactionKind = TransactionKind.INGEST
 
     @property
     def count(self) -> int:
@@ -204,6 +222,7 @@ class TransactionPlan:
             "topics": {topic: asdict(version) for topic, version in self.topics.items()},
             "resets": [each.to_dict() for each in self.resets],
             "stopped": [each.to_dict() for each in self.stopped],
+            "kind": self.kind.value,
         }
 
     @classmethod
@@ -216,6 +235,8 @@ class TransactionPlan:
             topics={topic: TopicVersion(**version) for topic, version in found["topics"].items()},
             resets=tuple(OffsetLoss.from_dict(each) for each in found["resets"]),
             stopped=tuple(OffsetLoss.from_dict(each) for each in found["stopped"]),
+            # Plans of older versions name none.
+            kind=TransactionKind(found.get("kind", TransactionKind.INGEST.value)),
         )
 
 
@@ -224,11 +245,13 @@ def next_checkpoint(
 ) -> Checkpoint:
     """The checkpoint that `plan`'s commit, `instant`, carries; a mean record size of 0 keeps the one known before."""
     offsets = dict(current.offsets) if current else {}
-    for reset in plan.resets:
-        offsets.pop(reset.source, None)
-    offsets.update({each.source: each.end for each in plan.slices})
     known = current.record_bytes if current else 0
-    topics = {**(current.topics if current else {}), **plan.topics}
+    topics = dict(current.topics) if current else {}
+    if plan.kind.moves_offsets:
+        for reset in plan.resets:
+            offsets.pop(reset.source, None)
+        offsets.update({each.source: each.end for each in plan.slices})
+        topics |= plan.topics
     return Checkpoint(plan.sequence, plan.transaction_id, offsets, record_bytes or known, topics, instant)
 
 

@@ -48,6 +48,7 @@ from hudi_ingest.model import (
     SliceReport,
     TopicPartition,
     TopicVersion,
+    TransactionKind,
     TransactionPlan,
     TransactionState,
     mean_record_bytes,
@@ -246,7 +247,7 @@ class TransactionProtocol:
             self.instants.commit(
                 transaction.instant,
                 [file for report in reports for file in report.files],
-                commit_metadata(self.pipeline, checkpoint, reports, plan.resets),
+                commit_metadata(self.pipeline, checkpoint, reports, plan.resets, plan.kind),
                 committed.checkpoint_text,
                 Epoch(transaction.epoch, plan.transaction_id),
             )
@@ -435,7 +436,8 @@ def is_over(row: TransactionRow, run_is_finished: Callable[[str], bool | None]) 
 
 
 def require_current(plan: TransactionPlan, checkpoint: Checkpoint | None) -> None:
-    """Raises PlanOutdated unless the plan starts exactly where the table's checkpoint ends, or at an explicit reset."""
+    """Raises PlanOutdated unless the plan is the next of the table and, if it moves offsets, starts exactly where the table's
+    checkpoint ends, or at an explicit reset."""
     sequence = checkpoint.sequence if checkpoint else 0
     moved = [*_jumps(plan, checkpoint)]
     if plan.sequence != sequence + 1 or moved:
@@ -450,6 +452,11 @@ def _jumps(plan: TransactionPlan, checkpoint: Checkpoint | None) -> Iterator[str
     """Where the plan does not follow from the checkpoint."""
     committed = checkpoint.offsets if checkpoint else {}
     versions = checkpoint.topics if checkpoint else {}
+    if not plan.kind.moves_offsets:
+        for topic, version in sorted(plan.topics.items()):
+            if versions.get(topic, version) != version:
+                yield f"topic {topic} is {version}, committed is {versions[topic]}"
+        return
     starts = {each.source: each.start for each in plan.slices}
     reset = {each.source for each in plan.resets}
     for each in plan.resets:
@@ -535,8 +542,16 @@ def require_own_table(pipeline: Pipeline, properties: dict[str, str]) -> None:
 def require_sums(
     before: Checkpoint | None, after: Checkpoint, plan: TransactionPlan, reports: Sequence[SliceReport]
 ) -> None:
-    """Raises WriteIncomplete unless each partition's next offset is its last one, or its reset, plus what is accounted."""
+    """Raises WriteIncomplete unless each partition's next offset is its last one, or its reset, plus what is accounted; and
+    what it was where the plan moves no offsets."""
     committed = before.offsets if before else {}
+    if not plan.kind.moves_offsets:
+        if after.offsets != committed:
+            raise WriteIncomplete(
+                f"transaction {plan.transaction_id} is a {plan.kind.value} and must leave the committed offsets {committed} as "
+                f"they are, and would make them {after.offsets}. Nothing was published."
+            )
+        return
     starts: dict[TopicPartition, int | None] = {each.source: each.start for each in plan.slices}
     starts |= committed
     starts |= {each.source: each.restart for each in plan.resets}
@@ -563,6 +578,7 @@ def commit_metadata(
     checkpoint: Checkpoint,
     reports: Sequence[SliceReport],
     resets: Sequence[OffsetLoss] = (),
+    kind: TransactionKind = TransactionKind.INGEST,
 ) -> dict[str, str]:
     """The commit's extra metadata: the checkpoint, this transaction's accounting, and Hudi Streamer's checkpoint for a
     pipeline of one topic (`topic,0:123,1:456`, next offsets), so that users can move to Hudi Streamer and back."""
@@ -570,6 +586,7 @@ def commit_metadata(
         "version": 1,
         "transaction": checkpoint.transaction_id,
         "sequence": checkpoint.sequence,
+        "kind": kind.value,
         "slices": [
             {
                 "topic": each.slice.topic,
