@@ -34,6 +34,7 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
+from hudi_ingest.config_bad_records import DeadLetters
 from hudi_ingest.config_formats import CsvValues, ProtobufValues
 from hudi_ingest.config_model import Model as _Model
 from hudi_ingest.config_model import (
@@ -648,9 +649,22 @@ class Pipeline(_Model):
     transaction: Transaction = Transaction()
     """How much is published at a time, and how long it may take."""
 
-    on_bad_record: Literal["fail"] = "fail"
-    """What happens when a record cannot become a row: the transaction fails and names the record, and nothing of it is
-    published."""
+    on_bad_record: Literal["fail", "skip", "dead_letter"] = "fail"
+    """What happens when a record cannot become a row. `fail`: the transaction fails and names the record, and nothing of it
+    is published. `skip`: the record is counted and left out. `dead_letter`: it is kept as a dead letter, which the same
+    commit publishes; see docs/dead-letters.md."""
+
+    max_bad_records: Annotated[Whole, Field(ge=0)] | None = 100_000
+    """A transaction with more bad records than this is refused as with `fail`; null: there is no such limit."""
+
+    max_bad_ratio: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = Field(
+        default=None, json_schema_extra={"allowed": "a number from 0 to 1"}
+    )
+    """A transaction is refused as with `fail` when more than this share of its records are bad, like 0.01; without it, only
+    `max_bad_records` limits. Tombstones do not count as records here."""
+
+    dead_letters: DeadLetters = DeadLetters()
+    """What dead letters hold."""
 
     @field_validator("transforms")
     @classmethod

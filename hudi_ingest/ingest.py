@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import plan_now
+from hudi_ingest.dead_letters.log import DeadLetterLog
 from hudi_ingest.exceptions import CommitOutcomeUnknown
 from hudi_ingest.home import Home
 from hudi_ingest.hudi.epoch import TableEpoch
@@ -43,6 +44,7 @@ def protocol_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession) -> Tra
         instants=HudiWriter(spark, pipeline, schema),
         write_files=partial(write_slices, spark, pipeline, schema),
         groups=KafkaCluster(pipeline.source),
+        letters=DeadLetterLog(TableStorage(pipeline.table.base_path)),
     )
 
 

@@ -25,6 +25,7 @@ from hudi_ingest.faults import reach
 from hudi_ingest.home import Home
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.dead_letters_check import report_dead_letters_check
 from hudi_ingest.orchestration.offsets_check import report_offsets_check
 from hudi_ingest.orchestration.run_config import run_config, run_tags
 from hudi_ingest.orchestration.table_asset import run_is_finished, table_key
@@ -79,6 +80,7 @@ def tick(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> RunReq
             return SkipReason(held)
         situation = observe(pipeline)
         report_offsets_check(pipeline, instance, stopped_partitions(pipeline, situation))
+        report_dead_letters_check(pipeline, instance, situation.committed)
         plan = plan_next(pipeline, situation, now=now)
         if isinstance(plan, Skip):
             keep_group_told(pipeline, situation)

@@ -48,11 +48,12 @@ def shared(bootstrap_servers: str, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="module")
 def struck(shared: Ground) -> Pipeline:
-    return make_pipeline(shared)
+    return make_pipeline(shared, on_bad_record="dead_letter")
 
 
 def send(ground: Ground, count: int) -> None:
-    """More records, numbered on from those that were produced."""
+    """More records, numbered on from those that were produced, and a bad one before them."""
+    ground.send(0, [b"{bad"])
     ground.send_rows(0, count, len(ground.produced))
     ground.send_rows(1, count, len(ground.produced))
 

@@ -26,6 +26,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from hudi_ingest import transaction as protocol_module
 from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import Situation, plan_next
+from hudi_ingest.dead_letters import log as letters_module
+from hudi_ingest.dead_letters.log import DeadLetterLog
 from hudi_ingest.exceptions import IngestError, Terminal
 from hudi_ingest.faults import POINTS, InjectedFault
 from hudi_ingest.hudi.epoch import Epoch, TableEpoch
@@ -40,6 +42,7 @@ from hudi_ingest_tests.support.table_in_memory import (
     HudiInMemory,
     Instant,
     LedgerInMemory,
+    Row,
     StorageInMemory,
     TimelineInMemory,
     World,
@@ -112,6 +115,7 @@ class ProtocolModel(RuleBasedStateMachine):
                 instants=HudiInMemory(self.world),
                 write_files=WriterInMemory(self.world),
                 groups=GroupsInMemory(self.world),
+                letters=DeadLetterLog(StorageInMemory(self.world)),
             )
             for ledger in ground.ledgers
         ]
@@ -121,7 +125,7 @@ class ProtocolModel(RuleBasedStateMachine):
         """One rule for all, because hypothesis leaves whole rules out of an example, and these need one another."""
         coordinator, programs = more % COORDINATORS, bool(self.programs)
         if action == "produce":
-            self.produce(which, ["row", "tombstone", "gap", "row"][: more % 4 + 1])
+            self.produce(which, ["row", "bad", "tombstone", "gap", "row"][: more % 5 + 1])
         elif action == "tick":
             self.tick(coordinator)
         elif action == "a newer one begins":
@@ -382,6 +386,7 @@ class ProtocolModel(RuleBasedStateMachine):
         assert not world.wrongs, world.wrongs
         ends: dict[TopicPartition, int] = {}
         sequence = 0
+        letters: dict[str, list[Row]] = {}
         for instant in world.completed():
             text = instant.metadata.get(world.pipeline.transaction_key)
             if text is None:
@@ -395,12 +400,14 @@ class ProtocolModel(RuleBasedStateMachine):
             ]
             planned = world.plans[published["transaction"]].slices
             assert sorted(planned) == slices, f"P3: {instant.name} published {slices} of {planned}"
-            expected = []
+            expected, bad = [], []
             for each in slices:
                 assert each.start == ends.get(each.source, 0), f"P2: {each} does not follow {ends.get(each.source, 0)}"
                 ends[each.source] = each.end
                 log = world.broker[each.source]
                 expected += [(each.source, offset) for offset in range(each.start, each.end) if log[offset] == "row"]
+                bad += [(each.source, offset) for offset in range(each.start, each.end) if log[offset] == "bad"]
+            letters[instant.name] = bad
             missing = [path for path in instant.files if path not in world.files]
             assert not missing, f"P1: files of completed instant {instant.name} are gone: {missing}"
             found = sorted(row for path in instant.files for row in world.files[path])
@@ -408,6 +415,20 @@ class ProtocolModel(RuleBasedStateMachine):
         checkpoint = self.checkpoint()
         seen = (checkpoint.sequence, dict(checkpoint.offsets)) if checkpoint else (0, {})
         assert seen == (sequence, ends), f"P7: the table says {seen}, committed is {(sequence, ends)}"
+
+        self.judge_letters({instant: bad for instant, bad in letters.items() if bad}, checkpoint)
+
+    def judge_letters(self, expected: dict[str, list[Row]], checkpoint: Checkpoint | None) -> None:
+        """P1, P2: exactly the bad records of committed ranges are dead letters, each once."""
+        head = checkpoint.letters if checkpoint else None
+        entries = DeadLetterLog(StorageInMemory(self.world)).entries(head)
+        found = {
+            each.instant: sorted(row for file in each.files for row in self.world.letters[file.path])
+            for each in entries
+        }
+        assert len(found) == len(entries), "P2: an instant is in the list of dead letters twice"
+        assert found == expected, f"P1, P2: dead letters are {found}, bad records {expected}"
+        assert sum(map(len, expected.values())) == (head.waiting if head else 0)
 
     def checkpoint(self) -> Checkpoint | None:
         return self.timeline.committed(
@@ -564,7 +585,8 @@ class Ground:
 @pytest.fixture
 def ground(tmp_path: Path) -> Iterator[Ground]:
     path = tmp_path / "orders.yaml"
-    path.write_text(yaml.safe_dump(document(transaction={"max_records": MAX_RECORDS, "timeout_seconds": 300})))
+    limits = {"max_records": MAX_RECORDS, "timeout_seconds": 300}
+    path.write_text(yaml.safe_dump(document(transaction=limits, on_bad_record="dead_letter")))
     found = Ground(load_pipeline(path, {}), [LedgerInMemory() for _ in range(COORDINATORS)])
 
     class Clock(datetime):
@@ -577,7 +599,11 @@ def ground(tmp_path: Path) -> Iterator[Ground]:
         assert found.world is not None
         found.world.reach(point)
 
-    with mock.patch.object(protocol_module, "reach", reach), mock.patch.object(protocol_module, "datetime", Clock):
+    with (
+        mock.patch.object(protocol_module, "reach", reach),
+        mock.patch.object(letters_module, "reach", reach),
+        mock.patch.object(protocol_module, "datetime", Clock),
+    ):
         yield found
     for ledger in found.ledgers:
         ledger.dispose()

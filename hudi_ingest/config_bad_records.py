@@ -1,0 +1,13 @@
+"""What a pipeline file says about records that cannot become rows."""
+
+from __future__ import annotations
+
+from hudi_ingest.config_model import Model
+
+
+class DeadLetters(Model):
+    """What dead letters hold, with `on_bad_record: dead_letter`."""
+
+    keep_masked: bool = False
+    """Whether dead letters hold records' bytes (value, key and headers) also where the pipeline masks fields. Without it such
+    a pipeline's dead letters say where the record is and what is wrong with it, and cannot be retried."""
