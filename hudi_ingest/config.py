@@ -19,7 +19,6 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import annotated_types
 import pyarrow as pa
 from pydantic import (
-    AfterValidator,
     AwareDatetime,
     BaseModel,
     Field,
@@ -41,7 +40,9 @@ from hudi_ingest.config_model import (
     Place,
     PlacedProblems,
     ProblemsFromTop,
+    Ratio,
     Seconds,
+    Topic,
     Whole,
     describe,
     quoted,
@@ -58,16 +59,6 @@ from hudi_ingest.transform.event_time import EventTimeLimits
 from hudi_ingest.transform.time_partition import TimePartition, is_expression, parse_time_partition
 
 PARTITION_TYPES = "string, boolean, int, long or date"
-
-
-def _legal_topic(value: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", value) or value in (".", ".."):
-        may_be = "1 to 249 of the characters a-z, A-Z, 0-9, `.`, `_` and `-`, and not `.` or `..`"
-        raise ValueError(f"not a legal topic name; found {quoted(value)}; allowed: {may_be}")
-    return value
-
-
-Topic = Annotated[str, AfterValidator(_legal_topic)]
 
 
 def _addresses(value: str, server: str) -> str:
@@ -657,14 +648,12 @@ class Pipeline(_Model):
     max_bad_records: Annotated[Whole, Field(ge=0)] | None = 100_000
     """A transaction with more bad records than this is refused as with `fail`; null: there is no such limit."""
 
-    max_bad_ratio: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = Field(
-        default=None, json_schema_extra={"allowed": "a number from 0 to 1"}
-    )
+    max_bad_ratio: Ratio | None = Field(default=None, json_schema_extra={"allowed": "a number from 0 to 1"})
     """A transaction is refused as with `fail` when more than this share of its records are bad, like 0.01; without it, only
     `max_bad_records` limits. Tombstones do not count as records here."""
 
     dead_letters: DeadLetters = DeadLetters()
-    """What dead letters hold."""
+    """What dead letters hold, and where else they go."""
 
     @field_validator("transforms")
     @classmethod
@@ -672,6 +661,15 @@ class Pipeline(_Model):
         # A table that is there and wrong is not in info.data; it has its own problem.
         if "table" in info.data:
             _chain(info.data["table"], value)
+        return value
+
+    @field_validator("dead_letters")
+    @classmethod
+    def _dead_letters(cls, value: DeadLetters, info: ValidationInfo) -> DeadLetters:
+        source = info.data.get("source")
+        if source is not None and value.topic is not None and value.topic in source.topics:
+            text = f"found {quoted(value.topic)}, which source.topics has: dead letters would come back; name another topic"
+            raise PlacedProblems([(("topic",), text)])
         return value
 
     _made_chain: Chain = PrivateAttr()

@@ -39,6 +39,7 @@ POINTS = {
     "commit_landed": "commitStats has returned, and nobody else knows",
     "group_told": "the consumer group has the offsets, the ledger does not",
     "ledger_told": "the ledger has the commit, and the orchestrator does not",
+    "letters_copied": "the broker has acknowledged copies of dead letters, and the marker does not say so",
     "abort_retired": "an abort has fenced its transaction, and rolled nothing back",
     "abort_rolled_back": "an abort has rolled the instant back, and the ledger has it open",
 }

@@ -127,6 +127,11 @@ class LettersHead:
     waiting: int
     """Dead letters that have not become rows yet."""
 
+    @property
+    def instant(self) -> str:
+        """Of the newest transaction on the list."""
+        return self.manifest.split("/")[-2]
+
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:

@@ -42,6 +42,7 @@ from hudi_ingest.model import (
     BaseFile,
     Checkpoint,
     CommitReceipt,
+    LettersHead,
     OffsetLoss,
     Offsets,
     OpenInstant,
@@ -90,6 +91,9 @@ class ConsumerGroups(Protocol):
     def group_offsets(self, group: str) -> dict[TopicPartition, int]: ...
 
 
+LetterCopier = Callable[[LettersHead | None], int]
+"""Copies what the list of dead letters has to where copies go, and says how many that were; see letter_copies.py."""
+
 SliceWriter = Callable[[OpenTransaction, Sequence[Slice], dict[TopicPartition, int], int], tuple[SliceReport, ...]]
 """Writes slices: (transaction, slices, attempt of each partition, mean record bytes) → a report of each slice."""
 
@@ -107,6 +111,7 @@ class TransactionProtocol:
     write_files: SliceWriter
     groups: ConsumerGroups
     letters: DeadLetterLog
+    copy_letters: LetterCopier
 
     def begin(
         self, plan: TransactionPlan, owner: Owner, run_is_finished: Callable[[str], bool | None]
@@ -281,10 +286,10 @@ class TransactionProtocol:
             ) from error
 
     def _tell_the_others(self, receipt: CommitReceipt) -> CommitReceipt:
-        """Acknowledges a durable commit to the consumer group and the ledger.
+        """Acknowledges a durable commit to the consumer group, the ledger and the topic of dead letters.
 
-        Neither may turn a durable commit into a failed one: each commit tells the whole map of offsets again, and begin
-        corrects the ledger from the table.
+        None may turn a durable commit into a failed one: each commit tells the whole map of offsets again, begin corrects
+        the ledger from the table, and copies that are missing are made after the next commit.
         """
         warnings = []
         try:
@@ -297,6 +302,10 @@ class TransactionProtocol:
         except IngestError as error:
             warnings.append(f"the commit is durable, but the ledger was not told: {error}")
         reach("ledger_told")
+        try:
+            self.copy_letters(receipt.checkpoint.letters)
+        except IngestError as error:
+            warnings.append(f"the commit is durable, but its dead letters are not copied yet: {error}")
         for warning in warnings:
             _logger.warning(warning)
         return replace(receipt, warnings=tuple(warnings))

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from hudi_ingest.dead_letters.letter_file import letter_batches, read_letters
-from hudi_ingest.dead_letters.log import WaitingFile
+from hudi_ingest.dead_letters.log import LetterEntry, WaitingFile
 from hudi_ingest.model import TopicPartition
 from hudi_ingest.storage import TableStorage
 
@@ -81,6 +81,11 @@ class DeadLetter:
                 {"key": name, "value": preview(value), "value_base64": _base64(value)} for name, value in self.headers
             ],
         }
+
+
+def find_letters_of(storage: TableStorage, entry: LetterEntry) -> Iterator[DeadLetter]:
+    """All that a transaction added, whether they still count or not. Raises TableUnreachable."""
+    return find_letters(storage, [WaitingFile(file, entry, ()) for file in entry.files])
 
 
 def count_letters(storage: TableStorage, waiting: Sequence[WaitingFile]) -> list[LetterCount]:

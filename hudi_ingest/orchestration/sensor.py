@@ -19,7 +19,14 @@ from dagster import (
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from hudi_ingest.config import Pipeline
-from hudi_ingest.coordinator import keep_group_told, mark_if_committed, observe, plan_next, stopped_partitions
+from hudi_ingest.coordinator import (
+    keep_group_told,
+    keep_letters_copied,
+    mark_if_committed,
+    observe,
+    plan_next,
+    stopped_partitions,
+)
 from hudi_ingest.exceptions import KafkaUnreachable, LedgerUnreachable, TableUnreachable
 from hudi_ingest.faults import reach
 from hudi_ingest.home import Home
@@ -84,6 +91,7 @@ def tick(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> RunReq
         plan = plan_next(pipeline, situation, now=now)
         if isinstance(plan, Skip):
             keep_group_told(pipeline, situation)
+            keep_letters_copied(pipeline, situation)
     except (KafkaUnreachable, LedgerUnreachable, TableUnreachable) as error:
         return SkipReason(str(error))
     if isinstance(plan, Skip):

@@ -53,6 +53,7 @@ from hudi_ingest.transaction import TransactionProtocol
 WRITE = "write"
 COMMIT = "commit"
 START_SECONDS = 120
+SHOWN_BAD_RECORDS = 20
 LEDGER = "ledger"
 SPARK = "pyspark"
 
@@ -281,7 +282,7 @@ def _bad_records(receipt: CommitReceipt) -> dict[str, Any]:
     if receipt.rejected:
         rows = [
             {"partition": f"{each.topic}:{each.partition}", "offset": each.offset, "reason": each.reason}
-            for each in receipt.bad_records
+            for each in receipt.bad_records[:SHOWN_BAD_RECORDS]
         ]
         found["first bad records"] = metadata_table(_BAD_RECORD_COLUMNS, rows)
     return found

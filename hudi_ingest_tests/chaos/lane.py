@@ -107,6 +107,7 @@ class Lane:
         self._block += 1
         self._produced, self._bad = {}, set()
         create_topic(self._stack.bootstrap_servers, self.name, PARTITIONS)
+        create_topic(self._stack.bootstrap_servers, f"{self.name}.dead", 1)
         webserver.start_sensor(self._stack.url, f"{self.name}_coordinator")
 
     def finish_table(self) -> Counter[str]:
@@ -389,6 +390,7 @@ def _pipeline(block: int) -> dict[str, object]:
             "partition_by": ["dt"],
         },
         "on_bad_record": "dead_letter",
+        "dead_letters": {"topic": f"chaos{block}.dead"},
         "transaction": {
             "interval_seconds": 1,
             "timeout_seconds": TIMEOUT_SECONDS,

@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from dagster import AssetCheckKey, AssetKey, DagsterInstance
 
 from hudi_ingest.config import Pipeline
-from hudi_ingest.coordinator import observe
+from hudi_ingest.coordinator import keep_letters_copied, observe
 from hudi_ingest.dead_letters.letter_file import read_letters
 from hudi_ingest.dead_letters.log import DeadLetterLog
+from hudi_ingest.embedded.broker import create_topic
 from hudi_ingest.embedded.verification import verify
 from hudi_ingest.exceptions import BadRecord, IngestError
 from hudi_ingest.faults import InjectedFault
@@ -92,12 +94,7 @@ def test_d3_p1_p2_p5_bad_records_go_the_whole_way(ground: Ground, topic: str, fa
     ground.send_rows(1, 5)
     ground.send(1, [None])
 
-    # An attempt that fails after its letters are written, and a commit that dies after it has listed them.
-    fault.arm("letters_closed", "raise")
-    with pytest.raises((InjectedFault, IngestError)):
-        ground.run(pipeline)
-    assert fault.was_reached("letters_closed")
-    assert letter_files(ground) == set()
+    # A commit that dies after it has listed its letters.
     fault.arm("letters_listed", "kill")
     killed = hudi_ingest(ground.home, "run", pipeline.name)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
@@ -123,7 +120,6 @@ def test_d3_p1_p2_p5_bad_records_go_the_whole_way(ground: Ground, topic: str, fa
     (one,) = json.loads(shown.stdout)
     assert (one["offset"], one["field"], base64.b64decode(one["value_base64"])) == (0, "n", repairable(1))
     assert '"id": "late-1"' in one["value"]
-    assert "10 dead letters wait" in hudi_ingest(ground.home, "dead-letters", "list", pipeline.name).stdout
 
     # Nothing can become a row yet, so nothing changes.
     before = observe(pipeline).committed.checkpoint
@@ -188,6 +184,67 @@ def test_d3_a_transaction_with_too_many_bad_records_is_refused_and_leaves_nothin
     assert ground.run(skipping).rejected == 3
     assert verify(ground.base_path, ground.produced).exact
     assert letter_files(ground) == set()
+
+
+def test_p1_copies_for_kafka_follow_the_commits_at_least_once(ground: Ground, topic: str, fault: Fault) -> None:
+    copies = f"{topic}.dead"
+    create_topic(ground.bootstrap_servers, copies, 1)
+    pipeline = make_pipeline(ground, on_bad_record="dead_letter", dead_letters={"topic": copies})
+    ground.send_rows(0, 3)
+    place = send_bad(ground, 1, repairable(1))
+    fault.arm("ledger_told", "raise")
+    with pytest.raises(InjectedFault):
+        ground.run(pipeline)
+    # The commit is durable and nobody has copied its letters: the next idle tick does.
+    assert keep_letters_copied(pipeline, observe(pipeline)) == 1
+    assert keep_letters_copied(pipeline, observe(pipeline)) == 0
+    send_bad(ground, 1, b"{broken")
+    fault.arm("letters_copied", "raise")
+    with pytest.raises(InjectedFault):
+        ground.run(pipeline)
+    send_bad(ground, 0, b"[")
+    # The broker does not have the topic: a warning, and the copies are made later.
+    lost = make_pipeline(
+        ground,
+        on_bad_record="dead_letter",
+        dead_letters={"topic": f"{copies}.none"},
+        source={"request_timeout_seconds": 5},
+    )
+    (warning,) = ground.run(lost).warnings
+    assert "its dead letters are not copied yet" in warning
+    assert f"{copies}.none" in warning
+    assert keep_letters_copied(pipeline, observe(pipeline)) == 2
+    found = consumed(ground, copies, 4)
+    assert [value for _, value, _ in found] == [repairable(1), b"{broken", b"{broken", b"["]
+    key, _, headers = found[0]
+    assert key == b"key-\xff"
+    assert headers["source"] == b"\x00\x01"
+    said = {
+        name.removeprefix("__connect.errors."): value.decode() for name, value in headers.items() if "connect" in name
+    }
+    assert said.pop("exception.message").startswith('field n: expected int (64 bit), found "1"')
+    assert said == {
+        "topic": topic,
+        "partition": str(place[0]),
+        "offset": str(place[1]),
+        "connector.name": pipeline.name,
+        "task.id": "1",
+        "stage": "VALUE_CONVERTER",
+        "exception.class.name": "org.apache.kafka.connect.errors.DataException",
+    }
+
+
+def consumed(ground: Ground, topic: str, count: int) -> list[tuple[bytes, bytes, dict[str, bytes]]]:
+    """Keys, values and headers of all records of a topic with one partition; there are `count`, and no more."""
+    consumer = Consumer({"bootstrap.servers": ground.bootstrap_servers, "group.id": f"{topic}.test", "log_level": 0})
+    source = TopicPartition(topic, 0, 0)
+    try:
+        consumer.assign([source])
+        assert consumer.get_watermark_offsets(source, timeout=30) == (0, count)
+        records = consumer.consume(count, timeout=30)
+        return [(each.key(), each.value(), dict(each.headers() or ())) for each in records]
+    finally:
+        consumer.close()
 
 
 def test_d1_the_ui_says_how_many_bad_records_there_were_and_which(

@@ -21,6 +21,7 @@ from hudi_ingest.dead_letters.reading import PREVIEW_CHARACTERS, count_letters, 
 from hudi_ingest.exceptions import BadRecord, TableUnreachable, WriteIncomplete
 from hudi_ingest.hudi.base_file import BaseFileLayout, heartbeat_path
 from hudi_ingest.hudi.epoch import TableEpoch
+from hudi_ingest.letter_copies import connect_headers
 from hudi_ingest.letter_retry import plan_retry
 from hudi_ingest.model import (
     BadRecordNote,
@@ -40,7 +41,7 @@ from hudi_ingest.transform.chain import Chain, Step
 from hudi_ingest.transform.filter import Filter
 from hudi_ingest.transform.mask import Hash, Mask
 from hudi_ingest.write_task import TaskReport, WriteTask, run_retry, run_task
-from hudi_ingest_tests.support.pipeline_files import Write, load
+from hudi_ingest_tests.support.pipeline_files import Write, load, problem
 
 INSTANT = "20261121120000000"
 RECORD = pa.schema([("id", pa.string()), ("n", pa.int64())])
@@ -480,6 +481,22 @@ def test_p1_a_bad_record_that_is_in_no_file_refuses_the_commit(write: Write) -> 
     require_bad_accounted(skipping, TransactionKind.INGEST, [replace(reports(7, 3)[0], letters=())])
 
 
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"on_bad_record": "no"}, "on_bad_record: not one of the allowed values"),
+        ({"max_bad_records": -1}, "max_bad_records: "),
+        ({"max_bad_ratio": 1.5}, "max_bad_ratio: "),
+        ({"max_bad_ratio": True}, "max_bad_ratio: "),
+        ({"dead_letters__topic": "a b"}, "dead_letters.topic: not a legal topic name"),
+        ({"dead_letters__topic": "orders"}, "dead_letters.topic: found 'orders', which source.topics has"),
+        ({"dead_letters__keep": True}, "dead_letters.keep: "),
+    ],
+)
+def test_d3_what_a_file_may_say_of_bad_records(write: Write, changes: dict[str, object], text: str) -> None:
+    assert problem(write, **changes).startswith(text)
+
+
 # ---- For people
 
 
@@ -514,3 +531,14 @@ def test_a_preview_is_short_and_printable(content: bytes) -> None:
     assert shown is not None
     assert len(shown) <= PREVIEW_CHARACTERS + 3
     assert shown.isprintable()
+
+
+def test_a_copy_says_what_kafka_connect_would(storage: TableStorage) -> None:
+    waiting = waiting_files([LetterEntry("1", "t-1", "ingest", (letters_file(storage, 1, [11]),))])
+    (letter,) = find_letters(storage, waiting)
+    stages = {"decoding": b"VALUE_CONVERTER", "transforming": b"TRANSFORMATION", "partitioning": b"TASK_PUT"}
+    for stage, expected in stages.items():
+        headers = dict(connect_headers("p", replace(letter, stage=stage, field="n", found="x")))
+        assert headers["__connect.errors.stage"] == expected
+        assert headers["__connect.errors.exception.message"] == b"field n: expected a JSON object, found x"
+        assert headers["__connect.errors.offset"] == b"11"

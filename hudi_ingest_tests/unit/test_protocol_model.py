@@ -28,15 +28,23 @@ from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import Situation, plan_next
 from hudi_ingest.dead_letters import log as letters_module
 from hudi_ingest.dead_letters.log import DeadLetterLog
-from hudi_ingest.exceptions import IngestError, Terminal
+from hudi_ingest.exceptions import IngestError, KafkaUnreachable, Terminal
 from hudi_ingest.faults import POINTS, InjectedFault
 from hudi_ingest.hudi.epoch import Epoch, TableEpoch
 from hudi_ingest.ledger.owner import Owner
-from hudi_ingest.model import Checkpoint, OpenTransaction, Slice, SliceReport, TopicPartition, TransactionPlan
+from hudi_ingest.model import (
+    Checkpoint,
+    LettersHead,
+    OpenTransaction,
+    Slice,
+    SliceReport,
+    TopicPartition,
+    TransactionPlan,
+)
 from hudi_ingest.pipeline_file import load_pipeline
 from hudi_ingest.transaction import TransactionProtocol
 from hudi_ingest_tests.support.pipeline_files import document
-from hudi_ingest_tests.support.steps import Program
+from hudi_ingest_tests.support.steps import Program, stop
 from hudi_ingest_tests.support.table_in_memory import (
     GroupsInMemory,
     HudiInMemory,
@@ -116,9 +124,15 @@ class ProtocolModel(RuleBasedStateMachine):
                 write_files=WriterInMemory(self.world),
                 groups=GroupsInMemory(self.world),
                 letters=DeadLetterLog(StorageInMemory(self.world)),
+                copy_letters=self.copy_letters,
             )
             for ledger in ground.ledgers
         ]
+
+    def copy_letters(self, head: LettersHead | None) -> int:
+        self.world.reach("letters_copied")
+        stop("letters are copied", KafkaUnreachable)
+        return head.waiting if head else 0
 
     @rule(action=st.sampled_from(ACTIONS), which=st.integers(0, 9), more=st.integers(0, 39))
     def act(self, action: str, which: int, more: int) -> None:
