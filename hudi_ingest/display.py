@@ -144,7 +144,7 @@ def letters_text(counts: Sequence[LetterCount]) -> str:
         rows.append((each.instant, kafka, offsets, str(each.letters), each.stage, each.field or "-", each.expected))
     withheld = sum(each.letters for each in counts if each.withheld)
     more = f", {withheld} of them without their bytes, because the pipeline masks fields" if withheld else ""
-    return f"{_aligned(rows)}\n{sum(each.letters for each in counts)} dead letters wait{more}"
+    return f"{_aligned(rows)}\ndead letters that wait: {sum(each.letters for each in counts)}{more}"
 
 
 def letter_text(letter: DeadLetter) -> str:
@@ -164,10 +164,11 @@ def retry_text(result: RetryResult) -> str:
     """What a retry came to, and why letters stay."""
     if not result.tried and not result.waiting:
         return "no dead letters wait"
+    commits = "1 commit" if len(result.receipts) == 1 else f"{len(result.receipts)} commits"
     lines = [
-        f"{result.tried} dead letters tried: {result.rows} became rows in {len(result.receipts)} commits"
-        + (f", {result.filtered} were filtered out" if result.filtered else "")
-        + f"; {result.waiting} wait"
+        f"dead letters tried: {result.tried}, became rows: {result.rows}"
+        + (f", filtered out: {result.filtered}" if result.filtered else "")
+        + f", in {commits}; {result.waiting} wait"
     ]
     lines += [f"  - {each}" for each in result.reasons]
     if result.withheld:

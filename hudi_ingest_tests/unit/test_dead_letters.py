@@ -18,11 +18,12 @@ from hudi_ingest.convert import converter_for
 from hudi_ingest.dead_letters.letter_file import HEADERS, LETTERS, LetterLayout, read_letters
 from hudi_ingest.dead_letters.log import PAGE, DeadLetterLog, LetterEntry, waiting_files
 from hudi_ingest.dead_letters.reading import PREVIEW_CHARACTERS, count_letters, find_letters, preview
+from hudi_ingest.display import letter_text, letters_text, retry_text
 from hudi_ingest.exceptions import BadRecord, TableUnreachable, WriteIncomplete
 from hudi_ingest.hudi.base_file import BaseFileLayout, heartbeat_path
 from hudi_ingest.hudi.epoch import TableEpoch
 from hudi_ingest.letter_copies import connect_headers
-from hudi_ingest.letter_retry import plan_retry
+from hudi_ingest.letter_retry import RetryResult, plan_retry
 from hudi_ingest.model import (
     BadRecordNote,
     Checkpoint,
@@ -542,3 +543,22 @@ def test_a_copy_says_what_kafka_connect_would(storage: TableStorage) -> None:
         assert headers["__connect.errors.stage"] == expected
         assert headers["__connect.errors.exception.message"] == b"field n: expected a JSON object, found x"
         assert headers["__connect.errors.offset"] == b"11"
+
+
+def test_k7_the_terminal_shows_letters_and_what_a_retry_came_to(storage: TableStorage) -> None:
+    file = letters_file(storage, 1, [11, 12])
+    waiting = waiting_files([LetterEntry("1", "t-1", "ingest", (file,), withheld=True)])
+    text = letters_text(count_letters(storage, waiting))
+    assert "orders:3  11-12    2" in text
+    assert "dead letters that wait: 2, 2 of them without their bytes" in text
+    assert letters_text([]) == "no dead letters wait"
+    (one, _) = find_letters(storage, waiting)
+    assert "not kept, because the pipeline masks fields" in letter_text(one)
+    assert letter_text(replace(one, withheld=False)).splitlines() == [
+        "orders:3:11 of 1970-01-01 00:00:00 UTC, : expected a JSON object, found ",
+        "  key    -",
+        "  value  {",
+    ]
+    told = retry_text(RetryResult("orders", 3, (), 5, 2, ("why",)))
+    assert told.startswith("dead letters tried: 3, became rows: 0, in 0 commits; 5 wait\n  - why\n2 could not be tried")
+    assert retry_text(RetryResult("orders", 0, (), 0, 0, ())) == "no dead letters wait"
