@@ -109,7 +109,7 @@ def keep_group_told(pipeline: Pipeline, situation: Situation) -> bool:
 def keep_letters_copied(pipeline: Pipeline, situation: Situation) -> int:
     """Copies the dead letters that a commit left uncopied, to the pipeline's topic of them if it has one, and says how many.
 
-    While records come, the next commit copies them all the same. Raises KafkaUnreachable, TableUnreachable.
+    While records come, the next commit copies them all the same. Raises KafkaUnreachable, KafkaRefused, TableUnreachable.
     """
     checkpoint = situation.committed.checkpoint
     return LetterCopies(pipeline).catch_up(checkpoint.letters if checkpoint else None)

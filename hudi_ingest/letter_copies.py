@@ -16,7 +16,7 @@ from hudi_ingest.config import Pipeline
 from hudi_ingest.dead_letters.letter_file import DECODING, TRANSFORMING
 from hudi_ingest.dead_letters.log import DeadLetterLog, LetterEntry
 from hudi_ingest.dead_letters.reading import DeadLetter, find_letters_of
-from hudi_ingest.exceptions import KafkaUnreachable, TableUnreachable
+from hudi_ingest.exceptions import KafkaRefused, KafkaUnreachable, TableUnreachable
 from hudi_ingest.faults import reach
 from hudi_ingest.hudi.base_file import DEAD_LETTERS
 from hudi_ingest.kafka import librdkafka_options
@@ -45,7 +45,7 @@ class LetterCopies:
     def catch_up(self, head: LettersHead | None) -> int:
         """Copies what the list that ends at `head` has and the topic has not, and returns how many letters that were.
 
-        Raises KafkaUnreachable, TableUnreachable; the next call goes on where this one has stopped.
+        Raises KafkaUnreachable, KafkaRefused, TableUnreachable; the next call goes on where this one has stopped.
         """
         topic = self._pipeline.dead_letters.topic
         if topic is None or head is None:
@@ -53,9 +53,7 @@ class LetterCopies:
         copied = self._copied()
         if head.instant <= copied:
             return 0
-        producer = Producer(
-            {**librdkafka_options(self._pipeline.source), "acks": "all", "enable.idempotence": True, "log_level": 0}
-        )
+        producer = self._producer()
         began = time.monotonic()
         count = 0
         for entry in self._log.entries(head):
@@ -69,6 +67,23 @@ class LetterCopies:
             if time.monotonic() - began > CATCH_UP_SECONDS:
                 break
         return count
+
+    def _producer(self) -> Producer:
+        options = {
+            **librdkafka_options(self._pipeline.source),
+            "acks": "all",
+            "enable.idempotence": True,
+            # What is given up here must not be produced later by a client that is still there.
+            "message.timeout.ms": int(self._seconds * 1000),
+            "log_level": 0,
+        }
+        try:
+            return Producer(options)
+        except KafkaException as error:
+            raise KafkaRefused(
+                f"no connection to Kafka {self._pipeline.source.bootstrap_servers} can be made with these settings: {error}. "
+                "Check the files that source.security names. No dead letter was copied; the next commit or tick tries again."
+            ) from error
 
     def _copy(self, producer: Producer, topic: str, entry: LetterEntry) -> int:
         failed: list[str] = []

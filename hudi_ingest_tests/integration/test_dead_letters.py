@@ -110,10 +110,7 @@ def test_d3_p1_p2_p5_bad_records_go_the_whole_way(ground: Ground, topic: str, fa
     assert not left & letter_files(ground), "the next begin has cleared it"
     assert (receipt.rejected, sum(each.skipped for each in receipt.reports)) == (len(bad), 1)
 
-    # list and show, as a user types them.
-    listed = hudi_ingest(ground.home, "dead-letters", "list", pipeline.name, "--json")
-    assert listed.returncode == 0, listed.stderr
-    assert sum(each["letters"] for each in json.loads(listed.stdout)) == len(bad)
+    # As a user types it.
     shown = hudi_ingest(
         ground.home, "dead-letters", "show", pipeline.name, "--partition", f"{topic}:1", "--error", "field n", "--json"
     )

@@ -380,10 +380,7 @@ class WriterInMemory:
     def _write(
         self, engine: Engine, transaction: OpenTransaction, each: Slice, attempt: int, made: list[str]
     ) -> SliceReport:
-        world = self._world
-        if each.start < world.first[each.source] and each.count:
-            raise WriteIncomplete(f"{each}: the broker's first offset is {world.first[each.source]}")
-        records = list(enumerate(world.broker[each.source]))[each.start : each.end]
+        records = self._records(transaction.plan, each)
         rows = [offset for offset, kind in records if kind == "row"]
         bad = [offset for offset, kind in records if kind == "bad"]
         files = []
@@ -404,6 +401,16 @@ class WriterInMemory:
             rejected=len(bad),
             letters=tuple(letters),
         )
+
+    def _records(self, plan: TransactionPlan, each: Slice) -> list[tuple[int, str]]:
+        """Offsets and what is there. Of dead letters those with even offsets can become rows now."""
+        world = self._world
+        if plan.retry is not None:
+            letters = sorted(row for file in plan.retry.files for row in world.letters[file.path])
+            return [(offset, "bad" if offset % 2 else "row") for source, offset in letters if source == each.source]
+        if each.start < world.first[each.source] and each.count:
+            raise WriteIncomplete(f"{each}: the broker's first offset is {world.first[each.source]}")
+        return list(enumerate(world.broker[each.source]))[each.start : each.end]
 
     def _write_letters(
         self, engine: Engine, transaction: OpenTransaction, source: TopicPartition, offsets: list[int], attempt: int
