@@ -45,7 +45,7 @@ class LetterEntry:
     withheld: bool = False
     """Whether the records' own bytes are not in `files`."""
     generations: Mapping[str, int] = field(default_factory=dict)
-    """Of each topic in `files` that was made again; see TopicVersion."""
+    """Of each topic of the transaction that was made again; see TopicVersion."""
     taken: tuple[str, ...] = ()
     """Files of earlier entries that count no more: each of their letters became a row, was filtered, or is in `files`."""
     replaced: tuple[Slice, ...] = ()
@@ -88,10 +88,17 @@ def waiting_files(entries: Iterable[LetterEntry]) -> tuple[WaitingFile, ...]:
             waiting.pop(path, None)
         if entry.replaced:
             for path, each in waiting.items():
-                waiting[path] = replace(each, without=(*each.without, *entry.replaced))
+                waiting[path] = replace(each, without=(*each.without, *_replaced(entry, each.entry)))
         for file in entry.files:
             waiting[file.path] = WaitingFile(file, entry, ())
     return tuple(waiting.values())
+
+
+def _replaced(entry: LetterEntry, earlier: LetterEntry) -> Iterator[Slice]:
+    """The ranges of `entry` whose offsets count as those of the earlier one do."""
+    for each in entry.replaced:
+        if entry.generations.get(each.topic, 0) == earlier.generations.get(each.topic, 0):
+            yield each
 
 
 class DeadLetterLog:
@@ -149,7 +156,7 @@ class DeadLetterLog:
         )
         if retry is not None:
             require_all_taken(plan, reports)
-        gone = retry.letters if retry else self._count(head, replaced)
+        gone = retry.letters if retry else self._count_replaced(head, entry)
         waiting = (head.waiting if head else 0) - gone + entry.letters
         return LettersHead(self._append(entry, head), waiting)
 
@@ -191,10 +198,11 @@ class DeadLetterLog:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise self._unreachable("read", path, error) from error
 
-    def _count(self, head: LettersHead | None, ranges: Sequence[Slice]) -> int:
-        """How many waiting letters are in the ranges."""
+    def _count_replaced(self, head: LettersHead | None, entry: LetterEntry) -> int:
+        """How many waiting letters are in ranges that the entry has replaced."""
         found = 0
-        for each in self.waiting(head) if ranges else ():
+        for each in self.waiting(head) if entry.replaced else ():
+            ranges = [*_replaced(entry, each.entry)]
             there = read_letters(self._storage, each.file.path, _PLACE, each.without)
             found += (
                 there.num_rows - read_letters(self._storage, each.file.path, _PLACE, (*each.without, *ranges)).num_rows

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -379,6 +380,8 @@ def test_a_later_replay_does_not_touch_letters_that_came_after_it() -> None:
     ]
     (left,) = waiting_files(entries)
     assert (left.file.path, left.without) == ("b", ())
+    again = LetterEntry("3", "t-3", "replay", replaced=(Slice("orders", 3, 0, 9),), generations={"orders": 1})
+    assert waiting_files([*entries, again]) == (left,), "the offsets of a topic that was made again are others"
 
 
 def test_what_a_rolled_back_transaction_left_is_forgotten(storage: TableStorage) -> None:
@@ -494,7 +497,7 @@ def test_p1_a_bad_record_that_is_in_no_file_refuses_the_commit(write: Write) -> 
         ({"dead_letters__keep": True}, "dead_letters.keep: "),
     ],
 )
-def test_d3_what_a_file_may_say_of_bad_records(write: Write, changes: dict[str, object], text: str) -> None:
+def test_d3_what_a_file_may_say_of_bad_records(write: Write, changes: dict[str, Any], text: str) -> None:
     assert problem(write, **changes).startswith(text)
 
 
