@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hudi_ingest.bad_records import require_bad_accounted
@@ -21,8 +22,12 @@ from hudi_ingest.dead_letters.log import PAGE, DeadLetterLog, LetterEntry, waiti
 from hudi_ingest.dead_letters.reading import PREVIEW_CHARACTERS, count_letters, find_letters, preview
 from hudi_ingest.display import letter_text, letters_text, retry_text
 from hudi_ingest.exceptions import BadRecord, TableUnreachable, WriteIncomplete
-from hudi_ingest.hudi.base_file import BaseFileLayout, heartbeat_path
+from hudi_ingest.hudi import file_ids
+from hudi_ingest.hudi.base_file import DEAD_LETTERS, BaseFileLayout, dead_letters_folder, heartbeat_path
 from hudi_ingest.hudi.epoch import TableEpoch
+from hudi_ingest.hudi.file_ids import FileOrigin
+from hudi_ingest.hudi.orphans import find_orphans
+from hudi_ingest.hudi.timeline import Instants
 from hudi_ingest.letter_copies import connect_headers
 from hudi_ingest.letter_retry import RetryResult, plan_retry
 from hudi_ingest.model import (
@@ -38,7 +43,7 @@ from hudi_ingest.model import (
     TransactionKind,
     TransactionPlan,
 )
-from hudi_ingest.storage import TableStorage
+from hudi_ingest.storage import StoredFile, TableStorage
 from hudi_ingest.transform.chain import Chain, Step
 from hudi_ingest.transform.filter import Filter
 from hudi_ingest.transform.mask import Hash, Mask
@@ -148,6 +153,7 @@ def test_p1_every_kind_of_badness_is_a_letter_and_filtered_records_are_not(writi
     assert found["value"].to_pylist() == [long, b"{", long]
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.sampled_from(["good", "bad", "filtered", "tombstone"]), max_size=40), st.integers(1, 7))
 def test_p1_p2_each_record_has_one_fate(
     tmp_path_factory: pytest.TempPathFactory, kinds: list[str], batch_rows: int
@@ -565,3 +571,29 @@ def test_k7_the_terminal_shows_letters_and_what_a_retry_came_to(storage: TableSt
     told = retry_text(RetryResult("orders", 3, (), 5, 2, ("why",)))
     assert told.startswith("dead letters tried: 3, became rows: 0, in 0 commits; 5 wait\n  - why\n2 could not be tried")
     assert retry_text(RetryResult("orders", 0, (), 0, 0, ())) == "no dead letters wait"
+
+
+def test_r9_letters_that_no_list_names_are_orphans_once_their_instant_has_ended() -> None:
+    past = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    pending, ended, newest = "20261121120000000", "20261121110000000", "20261121130000000"
+
+    def stored(instant: str, offset: int) -> StoredFile:
+        folder = dead_letters_folder(instant)
+        identifier = file_ids.file_id("orders", 3, offset, folder, instant)
+        return StoredFile(f"{folder}/{identifier}_3-0-0_{instant}.parquet", 1, past)
+
+    manifests = [StoredFile(f"{dead_letters_folder(each)}/{'0' * 16}.json", 1, past) for each in (pending, ended)]
+    others = [
+        StoredFile(f"{DEAD_LETTERS}/copied", 1, past),
+        StoredFile(f"{dead_letters_folder(ended)}/theirs.parquet", 1, past),
+    ]
+    listed, lost, open_ = stored(ended, 1), stored(ended, 2), stored(pending, 3)
+    found = find_orphans(
+        [listed, lost, open_, *manifests, *others],
+        Instants(frozenset({pending}), frozenset({ended, newest})),
+        {listed.path},
+        topics=["orders"],
+        older_than=past + timedelta(hours=1),
+    )
+    assert [each.file for each in found] == [lost, manifests[1]]
+    assert found[0].origin == FileOrigin(3, 2)
