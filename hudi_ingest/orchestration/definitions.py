@@ -10,6 +10,7 @@ from dagster import AssetSelection, Definitions, Field, configured, define_asset
 from hudi_ingest.config import Pipeline
 from hudi_ingest.home import Home
 from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.dead_letters_check import dead_letters_check
 from hudi_ingest.orchestration.offsets_check import offsets_check
 from hudi_ingest.orchestration.run_config import IN_PROCESS
 from hudi_ingest.orchestration.sensor import coordinator_sensor
@@ -55,7 +56,7 @@ def build_definitions(pipelines: Sequence[Pipeline]) -> Definitions:
     sweeps = {pipeline.name: sweep_job(pipeline) for pipeline in pipelines}
     return Definitions(
         assets=[*(table_asset(pipeline) for pipeline in pipelines), *topics.values()],
-        asset_checks=[offsets_check(pipeline) for pipeline in pipelines],
+        asset_checks=[check(pipeline) for pipeline in pipelines for check in (offsets_check, dead_letters_check)],
         jobs=[*jobs.values(), *sweeps.values()],
         sensors=[coordinator_sensor(pipeline, jobs[pipeline.name]) for pipeline in pipelines],
         schedules=[sweep_schedule(pipeline, sweeps[pipeline.name]) for pipeline in pipelines],
