@@ -1,6 +1,6 @@
 """Frozen records that cross the boundaries between planning, writing, committing and reporting.
 
-Standard library only. Offsets are Kafka offsets; every range is half open, `[start, end)`. Sizes are bytes,
+Offsets are Kafka offsets; every range is half open, `[start, end)`. Sizes are bytes,
 durations are seconds, times are timezone-aware UTC.
 """
 
@@ -13,6 +13,8 @@ from datetime import datetime
 from enum import Enum
 from typing import Any
 
+from hudi_ingest.offset_ranges import Ranges, from_bounds, to_bounds, union
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class TopicPartition:
@@ -23,6 +25,14 @@ class TopicPartition:
 
     def __str__(self) -> str:
         return f"{self.topic}:{self.partition}"
+
+    @classmethod
+    def parse(cls, text: str) -> TopicPartition:
+        """Of its text form. Raises ValueError."""
+        topic, _, number = text.rpartition(":")
+        if not topic or not number.isdecimal():
+            raise ValueError(f"expected TOPIC:PARTITION, like orders:3; found {text!r}")
+        return cls(topic, int(number))
 
 
 Offsets = Mapping[TopicPartition, int]
@@ -135,12 +145,20 @@ class Checkpoint:
     """Version 1 had none: a topic without one takes the broker's with the next commit."""
     instant: str = ""
     """The transaction's own instant, whichever commit carries the checkpoint now. Version 1 had none."""
+    covered: Mapping[TopicPartition, Ranges] = field(default_factory=dict)
+    """Which offsets of a partition transactions have read into the table, deleted rows included; in the normal case one
+    range that ends at the committed offset. Checkpoints of older versions do not say it of their partitions."""
+    moved_by: str = ""
+    """Instant of the newest transaction that moved offsets, where that is another one than `instant`."""
 
     def to_json(self) -> str:
         """A canonical text: equal checkpoints give equal texts, so the commit guard may compare them as texts."""
         topics: dict[str, dict[str, int]] = {}
         for source, offset in sorted(self.offsets.items()):
             topics.setdefault(source.topic, {})[str(source.partition)] = offset
+        covered: dict[str, dict[str, list[int]]] = {}
+        for source, found in sorted(self.covered.items()):
+            covered.setdefault(source.topic, {})[str(source.partition)] = to_bounds(found, self.offsets[source])
         return json.dumps(
             {
                 "version": 2,
@@ -150,6 +168,8 @@ class Checkpoint:
                 "record_bytes": self.record_bytes,
                 "topics": {topic: asdict(version) for topic, version in sorted(self.topics.items())},
                 "instant": self.instant,
+                **({"covered": covered} if covered else {}),
+                **({"moved_by": self.moved_by} if self.moved_by else {}),
             },
             separators=(",", ":"),
         )
@@ -166,6 +186,11 @@ class Checkpoint:
             for partition, offset in partitions.items()
         }
         topics = {topic: TopicVersion(**version) for topic, version in found.get("topics", {}).items()}
+        covered = {
+            TopicPartition(topic, int(partition)): from_bounds(bounds, offsets[TopicPartition(topic, int(partition))])
+            for topic, partitions in found.get("covered", {}).items()
+            for partition, bounds in partitions.items()
+        }
         return cls(
             int(found["sequence"]),
             str(found["transaction"]),
@@ -173,6 +198,8 @@ class Checkpoint:
             int(found["record_bytes"]),
             topics,
             found.get("instant", ""),
+            covered,
+            found.get("moved_by", ""),
         )
 
 
@@ -193,6 +220,38 @@ class TransactionKind(str, Enum):
         return self is TransactionKind.INGEST
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class ReplacedFile:
+    """A live base file whose rows a replay takes out of the table: all of them, or `rows` of a range while `kept` others are
+    copied to a new file.
+
+    `path` is relative to the table. The write of the slice of `topic` and `partition` makes the copy.
+    """
+
+    path: str
+    rows: int
+    kept: int
+    size_bytes: int
+    topic: str
+    partition: int
+
+    @property
+    def source(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def partition_path(self) -> str:
+        return self.path.rpartition("/")[0]
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+    @property
+    def file_id(self) -> str:
+        return self.name.split("_", 1)[0]
+
+
 @dataclass(frozen=True, slots=True)
 class TransactionPlan:
     """A fixed set of slices that is published by one commit, or not at all."""
@@ -208,6 +267,12 @@ class TransactionPlan:
     stopped: tuple[OffsetLoss, ...] = ()
     """Losses that nobody has accepted: these partitions have no slice."""
     kind: TransactionKind = TransactionKind.INGEST
+    covered: Mapping[TopicPartition, Ranges] = field(default_factory=dict)
+    """What the table holds of partitions whose checkpoint does not say it, found out when the plan was made."""
+    replaces: tuple[ReplacedFile, ...] = ()
+    """The files that hold rows of a replay's slices."""
+    respect_deletes: bool = False
+    """A replay writes only offsets that have a row in the table."""
 
     @property
     def count(self) -> int:
@@ -223,6 +288,9 @@ class TransactionPlan:
             "resets": [each.to_dict() for each in self.resets],
             "stopped": [each.to_dict() for each in self.stopped],
             "kind": self.kind.value,
+            **({"covered": [[str(source), found] for source, found in self.covered.items()]} if self.covered else {}),
+            **({"replaces": [asdict(each) for each in self.replaces]} if self.replaces else {}),
+            **({"respect_deletes": True} if self.respect_deletes else {}),
         }
 
     @classmethod
@@ -237,6 +305,12 @@ class TransactionPlan:
             stopped=tuple(OffsetLoss.from_dict(each) for each in found["stopped"]),
             # Plans of older versions name none.
             kind=TransactionKind(found.get("kind", TransactionKind.INGEST.value)),
+            covered={
+                TopicPartition.parse(source): tuple((start, end) for start, end in pairs)
+                for source, pairs in found.get("covered", ())
+            },
+            replaces=tuple(ReplacedFile(**each) for each in found.get("replaces", ())),
+            respect_deletes=bool(found.get("respect_deletes", False)),
         )
 
 
@@ -252,7 +326,37 @@ def next_checkpoint(
             offsets.pop(reset.source, None)
         offsets.update({each.source: each.end for each in plan.slices})
         topics |= plan.topics
-    return Checkpoint(plan.sequence, plan.transaction_id, offsets, record_bytes or known, topics, instant)
+    moved_by = "" if plan.kind.moves_offsets or current is None else current.moved_by or current.instant
+    return Checkpoint(
+        plan.sequence,
+        plan.transaction_id,
+        offsets,
+        record_bytes or known,
+        topics,
+        instant,
+        next_coverage(current, plan),
+        moved_by,
+    )
+
+
+def next_coverage(current: Checkpoint | None, plan: TransactionPlan) -> dict[TopicPartition, Ranges]:
+    """What is covered after `plan`'s commit. A partition of which nobody knows what was covered before is left out."""
+    committed = current.offsets if current else {}
+    covered = dict(current.covered) if current else {}
+    if plan.kind is TransactionKind.BACKFILL:
+        covered = {**plan.covered, **covered}
+    elif plan.kind is not TransactionKind.INGEST:
+        return covered
+    for reset in plan.resets:
+        if reset.repeats:
+            # What comes now under the same offsets are other records.
+            covered[reset.source] = ()
+        if reset.restart is None:
+            covered.pop(reset.source, None)
+    for each in plan.slices:
+        if each.source in covered or each.source not in committed:
+            covered[each.source] = union(covered.get(each.source, ()), [(each.start, each.end)])
+    return covered
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,6 +435,8 @@ class SliceReport:
     """Offsets the broker does not hand out: compacted away, transaction markers, aborted records."""
     value_bytes: int = 0
     seconds: float = 0.0
+    copies: tuple[BaseFile, ...] = ()
+    """Files of a replay with rows of other ranges, copied from files that it replaces; their rows are not among `rows`."""
 
     @property
     def accounted(self) -> bool:
@@ -350,6 +456,7 @@ class SliceReport:
                 **found,
                 "slice": Slice(**found["slice"]),
                 "files": tuple(BaseFile(**each) for each in found["files"]),
+                "copies": tuple(BaseFile(**each) for each in found.get("copies", ())),
             }
         )
 

@@ -59,6 +59,10 @@ class TableStorage:
         """Schema and statistics of a Parquet file, without its rows."""
         return pq.read_metadata(self._absolute(path), filesystem=self._filesystem)
 
+    def parquet_file(self, path: str) -> pq.ParquetFile:
+        """A Parquet file to read rows from, to be closed. Raises FileNotFoundError."""
+        return pq.ParquetFile(self._absolute(path), filesystem=self._filesystem)
+
     def write(self, path: str, content: bytes) -> None:
         """Replaces the file; makes its folders."""
         with self.open_output(path) as stream:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial, reduce
 
@@ -17,11 +19,12 @@ from hudi_ingest.exceptions import BadRecord, DeadlineExceeded, EngineLost, Fenc
 from hudi_ingest.hudi.base_file import BaseFileLayout, heartbeat_path
 from hudi_ingest.hudi.epoch import Epoch
 from hudi_ingest.kafka import KafkaCluster, spark_options, told_by_spark
-from hudi_ingest.model import OpenTransaction, Slice, SliceReport, TopicPartition, TransactionPlan
+from hudi_ingest.kafka_columns import offsets_in_files
+from hudi_ingest.model import BaseFile, OpenTransaction, Slice, SliceReport, TopicPartition, TransactionPlan
 from hudi_ingest.schema import TableSchema
 from hudi_ingest.spark import answers, job_group
 from hudi_ingest.storage import TableStorage
-from hudi_ingest.write_task import NAMED_BAD_RECORDS, TaskReport, WriteTask, run_task
+from hudi_ingest.write_task import NAMED_BAD_RECORDS, CopyTask, TaskReport, WriteTask, run_copies, run_task
 
 BATCH_BYTES = 8 * 1024 * 1024
 BATCH_ROWS = 50_000
@@ -48,30 +51,47 @@ def write_slices(
     """
     began = time.monotonic()
     busy = [each for each in slices if each.count]
+    plan = transaction.plan
     storage = TableStorage(pipeline.table.base_path)
     found: list[TaskReport] = []
+    layout = BaseFileLayout(
+        instant=transaction.instant,
+        epoch=Epoch(transaction.epoch, plan.transaction_id),
+        partition_by=pipeline.table.partition_columns,
+        rows_per_file=pipeline.table.rows_per_file,
+        target_file_bytes=pipeline.table.target_file_bytes,
+        compression=pipeline.table.compression,
+        generations={topic: each.generation for topic, each in plan.topics.items()},
+    )
     if busy:
         task = WriteTask(
             storage=storage,
-            layout=BaseFileLayout(
-                instant=transaction.instant,
-                epoch=Epoch(transaction.epoch, transaction.plan.transaction_id),
-                partition_by=pipeline.table.partition_columns,
-                rows_per_file=pipeline.table.rows_per_file,
-                target_file_bytes=pipeline.table.target_file_bytes,
-                compression=pipeline.table.compression,
-                generations={topic: each.generation for topic, each in transaction.plan.topics.items()},
-            ),
+            layout=layout,
             converter=converter_of(pipeline),
             chain=pipeline.chain.at(transaction.began_at),
             columns=schema.columns,
             attempts=dict(attempts),
+            only=offsets_in_files(storage, plan.replaces, busy) if plan.respect_deletes else None,
         )
         found = _run(spark, pipeline, transaction, busy, task, record_bytes)
         require_same_topics(pipeline, transaction.plan, {each.topic for each in busy})
     _refuse_bad_records(pipeline, found)
+    copies: list[tuple[TopicPartition, BaseFile]] = []
+    sources = {each.source for each in slices}
+    shared = [each for each in plan.replaces if each.kept and each.source in sources]
+    if shared:
+        copying = CopyTask(storage, layout, plan.slices, dict(attempts))
+        with _job(spark, pipeline, transaction, slices, storage):
+            files = spark.sparkContext.parallelize(shared, len(shared))
+            copies = files.mapPartitions(partial(run_copies, copying)).collect()
     seconds = time.monotonic() - began
-    return tuple(slice_report(each, attempts[each.source], found, seconds) for each in slices)
+    return tuple(
+        replace(
+            slice_report(each, attempts[each.source], found, seconds),
+            copies=tuple(file for source, file in copies if source == each.source),
+        )
+        for each in slices
+    )
 
 
 def require_same_topics(pipeline: Pipeline, plan: TransactionPlan, topics: Iterable[str]) -> None:
@@ -124,25 +144,38 @@ def _run(
     task: WriteTask,
     record_bytes: int,
 ) -> list[TaskReport]:
-    name = f"{transaction.plan.transaction_id}: {slices[0]}" + (f" and {len(slices) - 1} more" if slices[1:] else "")
-    group = f"{transaction.plan.transaction_id}/{slices[0].source}"
-    left = (transaction.deadline - datetime.now(timezone.utc)).total_seconds()
     # A session of its own, because the batch size is a session setting and the engine's session is everybody's.
     session = spark.newSession()
     session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(batch_rows(record_bytes)))
+    with _job(spark, pipeline, transaction, slices, task.storage):
+        parallelism = spark.sparkContext.defaultParallelism
+        most_rows = rows_per_task(pipeline.table.rows_per_file, transaction.plan.count, parallelism)
+        records = read_slices(session, pipeline.source, slices, most_rows, pipeline.chain.kafka)
+        rows = records.mapInArrow(partial(run_task, task), "report string").collect()
+    return [TaskReport.from_json(row.report) for row in rows]
+
+
+@contextmanager
+def _job(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    transaction: OpenTransaction,
+    slices: Sequence[Slice],
+    storage: TableStorage,
+) -> Iterator[None]:
+    """Spark jobs inside belong to the slices' op, end at the transaction's deadline, and fail with errors of ours."""
+    name = f"{transaction.plan.transaction_id}: {slices[0]}" + (f" and {len(slices) - 1} more" if slices[1:] else "")
+    group = f"{transaction.plan.transaction_id}/{slices[0].source}"
+    left = (transaction.deadline - datetime.now(timezone.utc)).total_seconds()
     with job_group(spark, group, name, left) as expired:
         try:
-            parallelism = spark.sparkContext.defaultParallelism
-            most_rows = rows_per_task(pipeline.table.rows_per_file, transaction.plan.count, parallelism)
-            records = read_slices(session, pipeline.source, slices, most_rows, pipeline.chain.kafka)
-            rows = records.mapInArrow(partial(run_task, task), "report string").collect()
+            yield
         except Exception as error:
             # Broad, because a dying driver breaks pyspark anywhere, its own error handling included.
             gone = not answers(spark) or _SHUT_DOWN in _text(error)
             if not gone and not isinstance(error, (Py4JError, PySparkException)):
                 raise
-            raise _explained(error, expired.is_set(), gone, pipeline, transaction, slices, task.storage) from error
-    return [TaskReport.from_json(row.report) for row in rows]
+            raise _explained(error, expired.is_set(), gone, pipeline, transaction, slices, storage) from error
 
 
 def batch_rows(record_bytes: int) -> int:

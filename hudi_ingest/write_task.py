@@ -14,8 +14,11 @@ from hudi_ingest.convert import Converter, Rejected
 from hudi_ingest.exceptions import WriteIncomplete
 from hudi_ingest.faults import reach
 from hudi_ingest.hudi.base_file import BaseFileLayout, BaseFileWriter, RowSource
+from hudi_ingest.hudi.copied_file import copy_other_rows
 from hudi_ingest.hudi.partition_paths import MAX_FOLDER_BYTES, folder_bytes
-from hudi_ingest.model import BaseFile, TopicPartition
+from hudi_ingest.kafka_columns import within
+from hudi_ingest.model import BaseFile, ReplacedFile, Slice, TopicPartition
+from hudi_ingest.offset_ranges import Ranges
 from hudi_ingest.storage import TableStorage
 from hudi_ingest.transform import KAFKA_FIELDS
 from hudi_ingest.transform.chain import Chain
@@ -34,6 +37,18 @@ class WriteTask:
     chain: Chain
     """From what a record is decoded to, `chain.record`, to the table's columns without its Kafka columns."""
     columns: pa.Schema
+    attempts: Mapping[TopicPartition, int]
+    only: Mapping[TopicPartition, Ranges] | None = None
+    """Offsets that may become rows, the others are filtered out; None: all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyTask:
+    """What a Spark task needs to copy rows of files that a replay takes away, and that are of none of its `slices`."""
+
+    storage: TableStorage
+    layout: BaseFileLayout
+    slices: tuple[Slice, ...]
     attempts: Mapping[TopicPartition, int]
 
 
@@ -85,6 +100,17 @@ class _Progress:
     bad_records: list[str] = field(default_factory=list)
 
 
+def run_copies(task: CopyTask, files: Iterator[ReplacedFile]) -> Iterator[tuple[TopicPartition, BaseFile]]:
+    """Runs in a Spark Python worker. Yields the copies and which slice's report they belong to."""
+    context = TaskContext.get()
+    for each in files:
+        token = f"{each.partition}-{task.attempts[each.source]}-{context.attemptNumber() if context else 0}"
+        yield (
+            each.source,
+            copy_other_rows(task.storage, task.layout, RowSource(each.source, token), each, task.slices),
+        )
+
+
 def _write_records(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> list[TaskReport]:
     # Spark retries failed tasks silently, and an op is retried too: both numbers keep attempts' files apart.
     context = TaskContext.get()
@@ -99,6 +125,10 @@ def _write_records(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> list[T
             if values.null_count:
                 progress.skipped += values.null_count
                 batch = batch.filter(pc.is_valid(values))
+            if task.only is not None:
+                wanted = batch.filter(within(batch["offset"], task.only.get(source, ())))
+                progress.filtered += batch.num_rows - wanted.num_rows
+                batch = wanted
             made = _rows(task, batch, source)
             progress.filtered += made.filtered
             progress.rejected += made.rejected

@@ -26,12 +26,22 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from hudi_ingest import transaction as protocol_module
 from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import Situation, plan_next
-from hudi_ingest.exceptions import IngestError, Terminal
+from hudi_ingest.exceptions import IngestError, RangeRefused, Terminal
 from hudi_ingest.faults import POINTS, InjectedFault
 from hudi_ingest.hudi.epoch import Epoch, TableEpoch
 from hudi_ingest.ledger.owner import Owner
-from hudi_ingest.model import Checkpoint, OpenTransaction, Slice, SliceReport, TopicPartition, TransactionPlan
+from hudi_ingest.model import (
+    Checkpoint,
+    OpenTransaction,
+    Slice,
+    SliceReport,
+    TopicPartition,
+    TransactionKind,
+    TransactionPlan,
+)
+from hudi_ingest.offset_ranges import Ranges, intersection, ranges, union
 from hudi_ingest.pipeline_file import load_pipeline
+from hudi_ingest.range_planning import Known, next_ranges, range_transaction, to_backfill, to_replay
 from hudi_ingest.transaction import TransactionProtocol
 from hudi_ingest_tests.support.pipeline_files import document
 from hudi_ingest_tests.support.steps import Program
@@ -69,6 +79,9 @@ ACTIONS = [
         "die",
         "the run ends",
         "recover",
+        "backfill",
+        "replay",
+        "replay",
     ),
     *OUTSIDE,
 ]
@@ -124,6 +137,8 @@ class ProtocolModel(RuleBasedStateMachine):
             self.produce(which, ["row", "tombstone", "gap", "row"][: more % 4 + 1])
         elif action == "tick":
             self.tick(coordinator)
+        elif action in ("backfill", "replay"):
+            self.ask_for_a_range(coordinator, TransactionKind(action), which, more)
         elif action == "a newer one begins":
             self.a_newer_one_begins(coordinator, bool(which & 1), which > 6, bool(more & 2))
         elif action == "recover":
@@ -156,11 +171,13 @@ class ProtocolModel(RuleBasedStateMachine):
 
     # What the outside world does.
 
-    @initialize(partitions=st.integers(1, 2), records=st.integers(0, 5))
-    def start(self, partitions: int, records: int) -> None:
+    @initialize(partitions=st.integers(1, 2), records=st.integers(0, 5), history=st.integers(0, 7))
+    def start(self, partitions: int, records: int, history: int = 0) -> None:
         for partition in range(partitions):
-            self.world.broker[TopicPartition("orders", partition)] = ["row"] * records
-            self.world.first[TopicPartition("orders", partition)] = 0
+            source = TopicPartition("orders", partition)
+            self.world.broker[source] = ["row"] * (history + records)
+            self.world.first[source] = 0
+            self.world.began[source] = history
 
     def produce(self, number: int, kinds: list[str]) -> None:
         sources = sorted(self.world.broker)
@@ -188,9 +205,10 @@ class ProtocolModel(RuleBasedStateMachine):
     def end_the_engine(self) -> None:
         self.world.end_engine()
 
-    def another_writer_begins(self) -> None:
+    def another_writer_begins(self, rewrites: bool) -> None:
         instant = self.world.new_instant()
         instant.state = "inflight"
+        instant.rewrites = self.world.live()[0] if rewrites and self.world.live() and not self.others else ""
         self.world.heartbeats[instant.name] = self.world.now
         self.world.beating.add(instant.name)
         self.others.append(instant)
@@ -202,6 +220,13 @@ class ProtocolModel(RuleBasedStateMachine):
         if instant.name in self.world.active:
             instant.state, instant.completed_at = "completed", self.world.next_moment()
             instant.metadata = self.world.carried()
+            if instant.rewrites:
+                before = [path for path in self.world.live() if path != instant.rewrites]
+                if len(before) == len(self.world.live()):
+                    self.world.wrongs.append(f"P7: {instant.rewrites} was replaced while another writer changed it")
+                path = f"{instant.rewrites}-{instant.name}"
+                self.world.files[path] = self.world.files[instant.rewrites]
+                instant.files, instant.replaced = (path,), (instant.rewrites,)
 
     def another_writer_cleans(self) -> None:
         self.spawn("another writer's cleaning", self.protocols[0].instants.roll_back_expired)
@@ -221,7 +246,7 @@ class ProtocolModel(RuleBasedStateMachine):
         elif what == "a partition is added" and len(self.world.broker) < 4:
             self.add_partition()
         elif what == "another writer begins" and self.checkpoint() is not None and len(self.others) < 2:
-            self.another_writer_begins()
+            self.another_writer_begins(bool(coordinator))
         elif what == "another writer commits" and self.others and self.world.lock is None:
             self.another_writer_commits()
         elif what == "another writer cleans" and self.world.properties:
@@ -245,6 +270,41 @@ class ProtocolModel(RuleBasedStateMachine):
             run = Run(ident, coordinator, replace(plan, transaction_id=f"{plan.transaction_id[:-6]}{ident}"))
             self.runs.append(run)
             self.begin(run)
+
+    def ask_for_a_range(self, coordinator: int, kind: TransactionKind, which: int, more: int) -> None:
+        """What `hudi-ingest backfill` or `replay` plans for some range of a partition."""
+        checkpoint = self.checkpoint()
+        if checkpoint is None or len(self.programs) >= 6:
+            return
+        source = sorted(checkpoint.offsets)[which % len(checkpoint.offsets)]
+        start = which % (checkpoint.offsets[source] + 1)
+        asked = Slice(source.topic, source.partition, start, min(start + more, checkpoint.offsets[source]))
+        known = Known("orders", checkpoint, checkpoint.covered, watermarks(self.world), {})
+        try:
+            if kind is TransactionKind.BACKFILL:
+                left = to_backfill(known, [asked], skip_covered=True)
+            else:
+                left = to_replay(known, [asked])
+        except RangeRefused:
+            return
+        slices = next_ranges(left, MAX_RECORDS)
+        if not slices:
+            return
+        replaces = self.world.files_of(slices) if kind is TransactionKind.REPLAY else ()
+        plan = range_transaction(known, kind, slices, suffix="000000", replaces=replaces)
+        run = Run(ident := f"run-{len(self.runs)}", coordinator, plan)
+        run.plan = replace(plan, transaction_id=f"{plan.transaction_id[:-6]}{ident}")
+        self.runs.append(run)
+        self.begin(run)
+        if which & 1:
+            self.run_through(run)
+
+    def run_through(self, run: Run) -> BaseException | None:
+        """All of the run's ops, one after another, while everybody else stands still."""
+        last = None
+        while mine := [each for each in self.programs if self.run_of.get(each) is run]:
+            last = self.run_to_its_end(mine[0]) or last
+        return last
 
     def begin_again(self, which: int) -> None:
         found = self.waiting("begin")
@@ -346,12 +406,15 @@ class ProtocolModel(RuleBasedStateMachine):
             run.plan = replace(plan, transaction_id=f"{plan.transaction_id[:-6]}{run.ident}")
             self.runs.append(run)
             self.begin(run)
-            while mine := [each for each in self.programs if self.run_of.get(each) is run]:
-                last = self.run_to_its_end(mine[0]) or last
+            last = self.run_through(run) or last
             self.judge()
             run.finished = True
         else:
             raise AssertionError(f"P5: {plan} is not done after {turn} ticks; the last error was {last!r}")
+        for number, kind in enumerate((TransactionKind.BACKFILL, TransactionKind.REPLAY, TransactionKind.REPLAY)):
+            if not self.programs:
+                self.ask_for_a_range(0, kind, 2 * number + 1, 5)
+                self.judge()
         left = [each for each in self.world.active.values() if each.state != "completed"]
         assert not left, f"P5: everything is ingested, and open instants are left: {left}"
         assert all(set(each.files) <= set(self.world.files) for each in self.world.completed())
@@ -381,6 +444,7 @@ class ProtocolModel(RuleBasedStateMachine):
         world = self.world
         assert not world.wrongs, world.wrongs
         ends: dict[TopicPartition, int] = {}
+        covered: dict[TopicPartition, Ranges] = {}
         sequence = 0
         for instant in world.completed():
             text = instant.metadata.get(world.pipeline.transaction_key)
@@ -393,21 +457,43 @@ class ProtocolModel(RuleBasedStateMachine):
             slices = [
                 Slice(*(each[key] for key in ("topic", "partition", "start", "end"))) for each in published["slices"]
             ]
-            planned = world.plans[published["transaction"]].slices
-            assert sorted(planned) == slices, f"P3: {instant.name} published {slices} of {planned}"
+            plan = world.plans[published["transaction"]]
+            assert sorted(plan.slices) == slices, f"P3: {instant.name} published {slices} of {plan.slices}"
             expected = []
             for each in slices:
-                assert each.start == ends.get(each.source, 0), f"P2: {each} does not follow {ends.get(each.source, 0)}"
-                ends[each.source] = each.end
+                before = covered.get(each.source, ())
+                here = ranges([(each.start, each.end)])
+                if plan.kind is TransactionKind.INGEST:
+                    begin = ends.get(each.source, world.began.get(each.source, 0))
+                    assert each.start == begin, f"P2: {each} does not follow {begin}"
+                    ends[each.source] = each.end
+                elif plan.kind is TransactionKind.BACKFILL:
+                    assert not intersection(before, here), f"P2: {each} is backfilled, and {before} was there"
+                else:
+                    assert intersection(before, here) == here, f"P1: {each} is replayed, and {before} was there"
+                covered[each.source] = union(before, here)
                 log = world.broker[each.source]
                 expected += [(each.source, offset) for offset in range(each.start, each.end) if log[offset] == "row"]
             missing = [path for path in instant.files if path not in world.files]
             assert not missing, f"P1: files of completed instant {instant.name} are gone: {missing}"
             found = sorted(row for path in instant.files for row in world.files[path])
-            assert found == expected, f"P1, P2, P3: {instant.name} has {found}, its ranges are {expected}"
+            kept = sum(each.kept for each in plan.replaces)
+            self.ground.published.add((plan.kind, kept > 0))
+            assert len(found) == len(expected) + kept, f"P1, P2, P3: {instant.name} has {found}, kept are {kept}"
+            assert kept or found == expected, f"P1, P2, P3: {instant.name} has {found}, its ranges are {expected}"
+        rows = sorted(row for path in world.live() for row in world.files[path])
+        wanted = [
+            (source, offset)
+            for source in sorted(covered)
+            for start, end in covered[source]
+            for offset in range(start, end)
+            if world.broker[source][offset] == "row"
+        ]
+        assert rows == wanted, f"P1, P2: the table has {rows}, covered are the rows {wanted}"
         checkpoint = self.checkpoint()
         seen = (checkpoint.sequence, dict(checkpoint.offsets)) if checkpoint else (0, {})
         assert seen == (sequence, ends), f"P7: the table says {seen}, committed is {(sequence, ends)}"
+        assert (checkpoint.covered if checkpoint else {}) == covered, f"the table says it covers {checkpoint}"
 
     def checkpoint(self) -> Checkpoint | None:
         return self.timeline.committed(
@@ -420,7 +506,7 @@ class ProtocolModel(RuleBasedStateMachine):
         committed = self.timeline.committed(self.ground.pipeline.checkpoint_key, self.ground.pipeline.transaction_key)
         if "group is the truth" in self.flaws and committed.checkpoint is not None:
             committed = replace(committed, checkpoint=replace(committed.checkpoint, offsets=self.world.group))
-        situation = Situation(committed, watermarks(self.world), {}, {})
+        situation = Situation(committed, watermarks(self.world), self.world.began, {})
         found = plan_next(self.ground.pipeline, situation, now=self.world.now, at_once=True)
         return found if isinstance(found, TransactionPlan) else None
 
@@ -559,6 +645,8 @@ class Ground:
     dead: list[Program] = field(default_factory=list)
     world: World | None = None
     reached: set[str] = field(default_factory=set)
+    published: set[tuple[TransactionKind, bool]] = field(default_factory=set)
+    """Kinds of transactions that were committed, and whether they copied rows of shared files."""
 
 
 @pytest.fixture
@@ -609,6 +697,9 @@ def run_model(model: Callable[[], ProtocolModel], chosen: settings) -> None:
 def test_p1_p2_p3_p4_p5_p7_no_order_of_steps_breaks_a_promise(ground: Ground) -> None:
     run_model(partial(ProtocolModel, ground), settings_of(60))
     assert not POINTS.keys() - ground.reached, "the model never stands at these points of the product"
+    kinds = {(TransactionKind.INGEST, False), (TransactionKind.BACKFILL, False)}
+    kinds |= {(TransactionKind.REPLAY, False), (TransactionKind.REPLAY, True)}
+    assert ground.published == kinds, "the model never commits some kind of transaction"
 
 
 def test_random_orders_find_a_broken_protocol(ground: Ground) -> None:
@@ -669,3 +760,34 @@ def _overtaken(model: ProtocolModel, point: str) -> None:
         model.run_to_its_end(second if second in model.programs else model.programs[0])
         model.judge()
     model.teardown()
+
+
+@pytest.mark.parametrize("flaws", [frozenset(), frozenset({"no live check"})], ids=["as it is", "no live check"])
+def test_p7_a_replay_of_a_file_that_another_writer_changes_meanwhile_is_refused(
+    ground: Ground, flaws: frozenset[str]
+) -> None:
+    """The same order of steps is right with the guard as it is, and is found wrong without its look at the replaced files."""
+    model = ProtocolModel(ground, flaws)
+    model.start(1, 3)
+    model.tick(0)
+    while model.programs:
+        model.run_to_its_end(model.programs[0])
+    model.another_writer_begins(rewrites=True)
+    model.ask_for_a_range(0, TransactionKind.REPLAY, 0, 9)
+    replayed = model.runs[-1]
+    while model.programs and not (replayed.transaction and replayed.reports):
+        model.run_to_its_end(model.programs[0])
+    with contextlib.ExitStack() as expected:
+        if flaws:
+            expected.enter_context(
+                pytest.raises(AssertionError, match=r"P1, P2: the table has|P7: .* was replaced while")
+            )
+        model.another_writer_commits()
+        while model.programs:
+            model.run_to_its_end(model.programs[0])
+        model.judge()
+        assert replayed.finished
+        assert (TransactionKind.REPLAY, False) not in ground.published
+        model.teardown()
+    for program in [*model.programs, *ground.dead]:
+        program.end()
