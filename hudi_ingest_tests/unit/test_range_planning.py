@@ -104,7 +104,7 @@ def test_p1_p2_a_backfill_reads_each_missing_offset_once_and_never_moves_the_liv
     """Also when it is cut off after any transaction and begun again, and whatever comes between two of its transactions."""
     checkpoint = replace(CHECKPOINT, offsets={P0: 100, P1: 100}, covered={P0: zero, P1: one})
     marks = {P0: Watermarks(0, 10_000), P1: Watermarks(0, 10_000)}
-    want = [*asked(*wanted), *asked(*wanted, source=P1)]
+    want = [*asked(wanted[0], wanted[1]), *asked(wanted[0], wanted[1], P1)]
     seen: list[Slice] = []
     for turn in range(400):
         known = Known("orders", checkpoint, checkpoint.covered, marks, {"orders": "id"})
