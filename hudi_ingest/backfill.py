@@ -13,7 +13,7 @@ from hudi_ingest.exceptions import RangeRefused
 from hudi_ingest.home import Home
 from hudi_ingest.model import CommitReceipt, Slice, TransactionKind, TransactionPlan
 from hudi_ingest.range_planning import Left, most_offsets, next_ranges, range_transaction, to_backfill, total
-from hudi_ingest.turns import turns_of
+from hudi_ingest.turns import RunTransaction, turns_of
 
 _logger = logging.getLogger(__name__)
 
@@ -32,6 +32,7 @@ def run_backfill(
     home: Home | None = None,
     wait_seconds: float | None = None,
     report: Callable[[str], None] = _logger.info,
+    run: RunTransaction | None = None,
 ) -> Iterator[CommitReceipt]:
     """Adds the asked ranges in transactions of at most `transaction.max_records`, and yields each one's receipt.
 
@@ -54,7 +55,7 @@ def run_backfill(
         slices = next_ranges(left, most_offsets(pipeline, known))
         return range_transaction(known, TransactionKind.BACKFILL, slices, suffix=secrets.token_hex(3))
 
-    for receipt in turns_of(pipeline, home or Home.from_environment(), wait_seconds, report).each(next_plan):
+    for receipt in turns_of(pipeline, home or Home.from_environment(), wait_seconds, report, run).each(next_plan):
         done.append(receipt)
         report(progress_line(receipt, done))
         yield receipt

@@ -570,19 +570,19 @@ def _asked(
         raise typer.BadParameter("--partition, --start and --end go together")
     if ways[1] and (from_time is None or to_time is None):
         raise typer.BadParameter("--from-time and --to-time go together")
-    situation = observe(pipeline)
     if partition is not None and start is not None and end is not None:
         source = _topic_partition(partition)
         if start >= end:
             raise typer.BadParameter(f"--start {start} is not before --end {end}")
-        return (Slice(source.topic, source.partition, start, end),), situation
+        return (Slice(source.topic, source.partition, start, end),), observe(pipeline)
     if from_time is not None and to_time is not None:
         times = _time("--from-time", from_time), _time("--to-time", to_time)
         if times[0] >= times[1]:
             raise typer.BadParameter("--from-time is not before --to-time")
+        situation = observe(pipeline)
         return in_time(pipeline, situation, *times), situation
     assert transaction is not None
-    return of_transaction(pipeline, transaction), situation
+    return of_transaction(pipeline, transaction), observe(pipeline)
 
 
 def _time(option: str, text: str) -> datetime:

@@ -28,7 +28,7 @@ from hudi_ingest.range_planning import (
 )
 from hudi_ingest.replaced_files import ReplaySurvey, accounted_slices, files_to_replace, missing_rows
 from hudi_ingest.storage import TableStorage
-from hudi_ingest.turns import turns_of
+from hudi_ingest.turns import RunTransaction, turns_of
 
 _logger = logging.getLogger(__name__)
 
@@ -57,6 +57,7 @@ def run_replay(
     home: Home | None = None,
     wait_seconds: float | None = None,
     report: Callable[[str], None] = _logger.info,
+    run: RunTransaction | None = None,
 ) -> Iterator[CommitReceipt]:
     """Writes the asked ranges anew in transactions of at most `transaction.max_records`, and yields each one's receipt.
 
@@ -84,7 +85,7 @@ def run_replay(
             respect_deletes=respect_deletes,
         )
 
-    for receipt in turns_of(pipeline, home or Home.from_environment(), wait_seconds, report).each(next_plan):
+    for receipt in turns_of(pipeline, home or Home.from_environment(), wait_seconds, report, run).each(next_plan):
         done.append(receipt)
         rest = [piece for each in rest for piece in without(each, receipt.plan.slices)]
         report(progress_line(receipt, done))

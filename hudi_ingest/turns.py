@@ -76,14 +76,23 @@ class Turns:
             self.pause(ASK_AGAIN_SECONDS)
 
 
-def turns_of(pipeline: Pipeline, home: Home, wait_seconds: float | None, report: Callable[[str], None]) -> Turns:
-    """Over the real table, broker and ledger."""
+RunTransaction = Callable[[TransactionPlan], CommitReceipt]
+
+
+def turns_of(
+    pipeline: Pipeline,
+    home: Home,
+    wait_seconds: float | None,
+    report: Callable[[str], None],
+    run: RunTransaction | None = None,
+) -> Turns:
+    """Over the real table, broker and ledger; `run` is for who owns his transactions in another way than by this process."""
     return Turns(
         pipeline=pipeline,
         wait_seconds=WAIT_TIMEOUTS * pipeline.transaction.timeout_seconds if wait_seconds is None else wait_seconds,
         report=report,
         look=partial(observe, pipeline),
-        run=lambda plan: run_transaction(pipeline, home=home, plan=plan, report=report),
+        run=run or (lambda plan: run_transaction(pipeline, home=home, plan=plan, report=report)),
         live_waits=partial(_live_waits, pipeline, home),
     )
 

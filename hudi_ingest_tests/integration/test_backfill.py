@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient
+from dagster import DagsterInstance, Failure
 
 from hudi_ingest.asked_ranges import in_time, known_state, of_transaction
 from hudi_ingest.backfill import run_backfill, what_is_missing
@@ -17,6 +18,7 @@ from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import observe
 from hudi_ingest.embedded.verification import verify
 from hudi_ingest.exceptions import NothingToDo, RangeRefused
+from hudi_ingest.home import HOME_VARIABLE, LEDGER_VARIABLE
 from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.kafka import KafkaCluster
 from hudi_ingest.model import Slice, TopicPartition, TransactionKind, TransactionState
@@ -80,9 +82,7 @@ def test_p1_p2_p5_history_is_added_once_after_a_kill_and_between_live_transactio
     assert before.committed.checkpoint is not None
     ends = {TopicPartition(ground.name, 0): 280, TopicPartition(ground.name, 1): 30}
     assert after.committed.checkpoint.offsets == ends
-    assert after.committed.checkpoint.covered == {
-        source: ((0, end),) for source, end in ends.items()
-    }
+    assert after.committed.checkpoint.covered == {source: ((0, end),) for source, end in ends.items()}
     assert KafkaCluster(history.source).group_offsets(history.group_id) == ends
     assert [row.state for row in ground.ledger.history(history.name, 20)].count(TransactionState.OPEN) == 0
     with pytest.raises(NothingToDo):
@@ -132,3 +132,49 @@ def test_a_table_whose_checkpoint_does_not_say_what_it_covers_is_asked_for_it(
     # By the files alone: as if archival had taken the commits.
     monkeypatch.setattr(Timeline, "commits_of", lambda self, key: ())
     assert known_state(history, situation, [source]).covered == {source: ((250, 270),)}
+
+
+def test_d1_hours_are_backfilled_and_ranges_are_replayed_from_dagster(
+    ground: Ground, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hudi_ingest.orchestration.definitions import build_definitions
+
+    monkeypatch.setenv(HOME_VARIABLE, str(ground.home.root))
+    monkeypatch.setenv(LEDGER_VARIABLE, ground.home.ledger_url)
+    pipeline = make_pipeline(ground, source={"starting_offsets": "latest"})
+    hour = datetime.now(timezone.utc).replace(minute=0, second=0, microsecond=0) - timedelta(hours=2)
+    for number in range(30):
+        at = hour - timedelta(minutes=10) + timedelta(minutes=number)
+        value = json.dumps({"id": str(number), "n": number, "dt": "d"}).encode()
+        ground.producer.produce(ground.name, value, partition=1, timestamp=int(at.timestamp() * 1000))
+    assert ground.producer.flush(30) == 0
+    ground.run(pipeline)
+    found = build_definitions([pipeline])
+    with DagsterInstance.ephemeral() as instance:
+
+        def run(job: str, **how: Any) -> dict[str, Any]:
+            result = found.resolve_job_def(f"{pipeline.name}_{job}").execute_in_process(instance=instance, **how)
+            (output,) = [each.step_output_data for each in result.all_events if each.is_successful_output]
+            return {key: each.value for key, each in output.metadata.items()}
+
+        for turn in range(2):
+            told = run("backfill_hours", partition_key=hour.strftime("%Y-%m-%d-%H:00"))
+            assert told["rows"] == (0 if turn else 20)
+            assert sorted(ground.rows()["n"].to_pylist()) == list(range(10, 30))
+        ranges = [{"topic": ground.name, "partition": 1, "start": 5, "end": 10}]
+        told = run("backfill", run_config=config(pipeline, "backfill", ranges=ranges))
+        assert (told["rows"], told["transactions"]) == (5, 1)
+        (transaction,) = {each.data["transaction"] for each in told["partitions"].records}
+        told = run("replay", run_config=config(pipeline, "replay", transaction=transaction, dry_run=True))
+        assert (told["files replaced"], told["files rewritten"], told["deleted rows"]) == (1, 0, 0)
+        told = run("replay", run_config=config(pipeline, "replay", transaction=transaction))
+        assert told["rows"] == 5
+        row = ground.ledger.history(pipeline.name, 1)[0]
+        assert row.owner.kind == "dagster"
+        with pytest.raises(Failure, match="give `ranges`, or `from_time`"):
+            run("replay", run_config=config(pipeline, "replay"))
+    assert sorted(ground.rows()["n"].to_pylist()) == list(range(5, 30))
+
+
+def config(pipeline: Pipeline, job: str, **found: Any) -> dict[str, Any]:
+    return {"ops": {f"{pipeline.name}__{job}": {"config": found}}}

@@ -42,8 +42,9 @@ def kafka_columns(places: Places) -> pa.Table:
 
 def table_file(path: str, places: Places, statistics: bool = True) -> TableFile:
     known = [each for each in places if each is not None] if statistics and None not in places else []
-    bounds = [(min(values), max(values)) for values in zip(*known, strict=True)] or [None, None, None]
-    return TableFile(path, "1", len(places), 100, None, *bounds)
+    bounds = [(min(values), max(values)) for values in zip(*known, strict=True)]
+    topics, partitions, offsets = bounds or (None, None, None)
+    return TableFile(path, "1", len(places), 100, None, topics, partitions, offsets)
 
 
 place = st.tuples(st.sampled_from(["orders", "payments"]), st.integers(0, 3), st.integers(0, 40))
