@@ -123,6 +123,7 @@ class TransactionProtocol:
             self._clear_dead_transaction(owner, run_is_finished)
             reach("begin_cleared")
             committed = self._committed()
+            plan = renumbered(plan, committed.checkpoint)
             require_current(plan, committed.checkpoint)
             plan = self._with_unused_id(plan)
             self._prepare_table(committed)
@@ -439,6 +440,14 @@ def require_same_shape(transaction: OpenTransaction, pipeline: Pipeline) -> None
 def is_over(row: TransactionRow, run_is_finished: Callable[[str], bool | None]) -> bool:
     """Whether an open transaction of the ledger can make no more progress: its owner is gone or its time is up."""
     return is_dead(row.owner, run_is_finished) or datetime.now(timezone.utc) > row.deadline
+
+
+def renumbered(plan: TransactionPlan, checkpoint: Checkpoint | None) -> TransactionPlan:
+    """The plan as the table's next one, where others that moved no offsets came between: a live run that was planned before a
+    backfill's commit still goes on exactly where the offsets end."""
+    if not plan.kind.moves_offsets or checkpoint is None or plan.sequence > checkpoint.sequence:
+        return plan
+    return plan if any(_jumps(plan, checkpoint)) else replace(plan, sequence=checkpoint.sequence + 1)
 
 
 def require_current(plan: TransactionPlan, checkpoint: Checkpoint | None) -> None:

@@ -24,7 +24,7 @@ from hudi_ingest.model import (
 )
 from hudi_ingest.offset_ranges import Ranges, difference, intersection, ranges, union
 from hudi_ingest.range_planning import Known, next_ranges, range_transaction, to_backfill, to_replay, without
-from hudi_ingest.transaction import require_current, require_sums
+from hudi_ingest.transaction import renumbered, require_current, require_sums
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 CHECKPOINT = Checkpoint(
@@ -130,6 +130,21 @@ def test_p1_p2_a_backfill_reads_each_missing_offset_once_and_never_moves_the_liv
         assert ranges(mine) == difference(whole, before)
         assert sum(end - start for start, end in mine) == sum(end - start for start, end in ranges(mine))
         assert intersection(checkpoint.covered[source], ranges([(0, 100)])) == union(before, mine)
+
+
+def test_p2_a_live_plan_outlives_a_backfill_that_came_between_and_no_other_live_one() -> None:
+    live = ingest(CHECKPOINT)
+    backfill = range_transaction(KNOWN, TransactionKind.BACKFILL, tuple(asked(0, 9)), suffix="x")
+    between = committed(CHECKPOINT, backfill)
+    with pytest.raises(PlanOutdated, match="it is number 5"):
+        require_current(live, between)
+    moved = renumbered(live, between)
+    require_current(moved, between)
+    after = committed(between, moved)
+    assert (after.sequence, after.offsets) == (6, {each.source: each.end for each in live.slices})
+    assert renumbered(live, after) is live
+    assert renumbered(moved, CHECKPOINT) is moved
+    assert renumbered(backfill, after) is backfill
 
 
 def ingest(checkpoint: Checkpoint) -> TransactionPlan:
