@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,12 +16,21 @@ from pyspark.sql import DataFrame, SparkSession
 
 from hudi_ingest.config import KafkaSource, Pipeline
 from hudi_ingest.decoding import converter_of
-from hudi_ingest.exceptions import BadRecord, DeadlineExceeded, EngineLost, Fenced, OffsetsLost, WriteIncomplete
+from hudi_ingest.exceptions import (
+    BadRecord,
+    DeadlineExceeded,
+    EngineLost,
+    Fenced,
+    OffsetsLost,
+    RangeRefused,
+    WriteIncomplete,
+)
 from hudi_ingest.hudi.base_file import BaseFileLayout, heartbeat_path
 from hudi_ingest.hudi.epoch import Epoch
 from hudi_ingest.kafka import KafkaCluster, spark_options, told_by_spark
 from hudi_ingest.kafka_columns import offsets_in_files
 from hudi_ingest.model import BaseFile, OpenTransaction, Slice, SliceReport, TopicPartition, TransactionPlan
+from hudi_ingest.offset_ranges import Ranges, length
 from hudi_ingest.schema import TableSchema
 from hudi_ingest.spark import answers, job_group
 from hudi_ingest.storage import TableStorage
@@ -64,6 +74,7 @@ def write_slices(
         generations={topic: each.generation for topic, each in plan.topics.items()},
     )
     if busy:
+        replaced = offsets_in_files(storage, plan.replaces, busy)
         task = WriteTask(
             storage=storage,
             layout=layout,
@@ -71,10 +82,12 @@ def write_slices(
             chain=pipeline.chain.at(transaction.began_at),
             columns=schema.columns,
             attempts=dict(attempts),
-            only=offsets_in_files(storage, plan.replaces, busy) if plan.respect_deletes else None,
+            replaced=replaced,
+            only_replaced=plan.respect_deletes,
         )
         found = _run(spark, pipeline, transaction, busy, task, record_bytes)
         require_same_topics(pipeline, transaction.plan, {each.topic for each in busy})
+        require_all_replaced(plan.transaction_id, replaced, found)
     _refuse_bad_records(pipeline, found)
     copies: list[tuple[TopicPartition, BaseFile]] = []
     sources = {each.source for each in slices}
@@ -105,6 +118,24 @@ def require_same_topics(pipeline: Pipeline, plan: TransactionPlan, topics: Itera
                 f"topic {topic} was deleted and made again while transaction {plan.transaction_id} read it (id {planned}, now "
                 f"{found}), so what was read is of either. Nothing of it is visible; the next plan says what is lost."
             )
+
+
+def require_all_replaced(
+    transaction_id: str, replaced: Mapping[TopicPartition, Ranges], found: Iterable[TaskReport]
+) -> None:
+    """Raises RangeRefused when Kafka did not hand out each record whose row a replay takes out of the table: compaction may
+    have removed some since, and their rows would be lost."""
+    again: Counter[TopicPartition] = Counter()
+    for each in found:
+        again[TopicPartition(each.topic, each.partition)] += each.replaced
+    problems = [
+        f"{source}: {length(offsets) - again[source]} of {length(offsets)} records that have a row in the table are not in Kafka any "
+        "more (compacted away, most likely), and their rows would be lost. Replay a range whose records are all there"
+        for source, offsets in sorted(replaced.items())
+        if again[source] != length(offsets)
+    ]
+    if problems:
+        raise RangeRefused(f"replay {transaction_id} is refused, nothing of it is visible", problems)
 
 
 def slice_report(each: Slice, attempt: int, found: Sequence[TaskReport], seconds: float) -> SliceReport:

@@ -38,8 +38,10 @@ class WriteTask:
     """From what a record is decoded to, `chain.record`, to the table's columns without its Kafka columns."""
     columns: pa.Schema
     attempts: Mapping[TopicPartition, int]
-    only: Mapping[TopicPartition, Ranges] | None = None
-    """Offsets that may become rows, the others are filtered out; None: all of them."""
+    replaced: Mapping[TopicPartition, Ranges] = field(default_factory=dict)
+    """Of a replay: the offsets that have rows in the files which it replaces."""
+    only_replaced: bool = False
+    """Other offsets are filtered out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,8 @@ class TaskReport:
     value_bytes: int
     files: tuple[BaseFile, ...]
     bad_records: tuple[str, ...]
+    replaced: int = 0
+    """Records whose offsets are among the task's `replaced`."""
 
     @classmethod
     def from_json(cls, text: str) -> TaskReport:
@@ -97,6 +101,7 @@ class _Progress:
     filtered: int = 0
     rejected: int = 0
     value_bytes: int = 0
+    replaced: int = 0
     bad_records: list[str] = field(default_factory=list)
 
 
@@ -120,15 +125,17 @@ def _write_records(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> list[T
         for source, batch in _by_source(batches):
             _note_offsets(seen, source, batch)
             progress = seen[source]
+            if task.replaced or task.only_replaced:
+                had_rows = within(batch["offset"], task.replaced.get(source, ()))
+                progress.replaced += had_rows.true_count
+                if task.only_replaced:
+                    progress.filtered += batch.num_rows - had_rows.true_count
+                    batch = batch.filter(had_rows)
             values = batch["value"]
             progress.value_bytes += values.nbytes
             if values.null_count:
                 progress.skipped += values.null_count
                 batch = batch.filter(pc.is_valid(values))
-            if task.only is not None:
-                wanted = batch.filter(within(batch["offset"], task.only.get(source, ())))
-                progress.filtered += batch.num_rows - wanted.num_rows
-                batch = wanted
             made = _rows(task, batch, source)
             progress.filtered += made.filtered
             progress.rejected += made.rejected
@@ -157,6 +164,7 @@ def _write_records(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> list[T
                 each.value_bytes,
                 tuple(writer.files.get(source, ())),
                 tuple(each.bad_records),
+                each.replaced,
             )
             for source, each in seen.items()
         ]
