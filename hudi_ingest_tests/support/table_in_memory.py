@@ -137,7 +137,7 @@ class World:
         """The live files with rows of the slices."""
         replaced = []
         for path in self.live():
-            mine = [row for row in self.files[path] if _is_of(row, slices)]
+            mine = [row for row in self.files[path] if is_of(row, slices)]
             if mine:
                 kept = len(self.files[path]) - len(mine)
                 replaced.append(ReplacedFile(path, len(mine), kept, 10, mine[0][0].topic, mine[0][0].partition))

@@ -295,12 +295,12 @@ class ProtocolModel(RuleBasedStateMachine):
         """Some of the dead letters are tried again; `whole`: to the end, if the others let it."""
         checkpoint = self.checkpoint()
         waiting = self.log.waiting(checkpoint.letters) if checkpoint else ()
-        left = {each: letters_left(self.world, each.file.path, each.without) for each in waiting}
-        taken = [each for each in waiting if left[each]][:most]
+        left = [(each, letters_left(self.world, each.file.path, each.without)) for each in waiting]
+        taken = [(each, rows) for each, rows in left if rows][:most]
         if checkpoint is None or not taken or len(self.programs) >= 6:
             return
         ident = f"run-{len(self.runs)}"
-        places = sorted(row for each in taken for row in left[each])
+        places = sorted(row for _, rows in taken for row in rows)
         slices = [
             Slice(source.topic, source.partition, min(offsets), max(offsets) + 1)
             for source, offsets in {s: [offset for at, offset in places if at == s] for s, _ in places}.items()
@@ -311,7 +311,7 @@ class ProtocolModel(RuleBasedStateMachine):
             checkpoint.sequence + 1,
             tuple(slices),
             kind=TransactionKind.RETRY,
-            retry=Retry(tuple(RetriedFile(each.file.path, len(left[each]), each.without) for each in taken)),
+            retry=Retry(tuple(RetriedFile(each.file.path, len(rows), each.without) for each, rows in taken)),
         )
         run = Run(ident, coordinator, plan)
         self.runs.append(run)
@@ -802,7 +802,7 @@ def test_p1_p2_p3_p4_p5_p7_no_order_of_steps_breaks_a_promise(ground: Ground) ->
     run_model(partial(ProtocolModel, ground), settings_of(60))
     assert not POINTS.keys() - ground.reached, "the model never stands at these points of the product"
     kinds = {(TransactionKind.INGEST, False), (TransactionKind.BACKFILL, False)}
-    kinds |= {(TransactionKind.REPLAY, False), (TransactionKind.REPLAY, True)}
+    kinds |= {(TransactionKind.REPLAY, False), (TransactionKind.REPLAY, True), (TransactionKind.RETRY, False)}
     assert ground.published == kinds, "the model never commits some kind of transaction"
 
 

@@ -28,7 +28,13 @@ from hudi_ingest.transaction import renumbered, require_current, require_sums
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 CHECKPOINT = Checkpoint(
-    4, "t-4", {P0: 100, P1: 50}, 10, {"orders": TopicVersion("id")}, "4", {P0: ((40, 60), (70, 100)), P1: ((10, 50),)}
+    4,
+    "t-4",
+    {P0: 100, P1: 50},
+    10,
+    {"orders": TopicVersion("id")},
+    "4",
+    covered={P0: ((40, 60), (70, 100)), P1: ((10, 50),)},
 )
 KNOWN = Known(
     "orders", CHECKPOINT, CHECKPOINT.covered, {P0: Watermarks(0, 120), P1: Watermarks(20, 50)}, {"orders": "id"}
