@@ -189,7 +189,7 @@ def letter_text(letter: DeadLetter) -> str:
         f"{letter.topic}:{letter.partition}:{letter.offset} of {letter.timestamp:%Y-%m-%d %H:%M:%S} UTC, "
         f"{letter.stage}: {letter.reason}",
         f"  key    {withheld if letter.withheld else preview(letter.key) or '-'}",
-        f"  value  {withheld if letter.withheld else preview(letter.value)}",
+        f"  value  {withheld if letter.withheld else preview(letter.value) or '-'}",
     ]
     lines += [f"  header {name} = {preview(value)}" for name, value in letter.headers]
     return "\n".join(lines)

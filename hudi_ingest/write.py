@@ -103,7 +103,7 @@ def write_slices(
         require_all_replaced(plan.transaction_id, replaced, found)
     notes = [note for each in sorted(found, key=_by_offset) for note in each.bad_records]
     require_few_bad(pipeline, plan.kind, sum(each.rejected for each in found), notes)
-    if plan.retry is not None and not any(each.rows or each.filtered for each in found):
+    if plan.retry is not None and all(not (each.rows or each.skipped or each.filtered) for each in found):
         first = f" (the first: {notes[0]})" if notes else ""
         raise NothingToDo(pipeline.name, f"none of {plan.retry.letters} dead letters can become a row now{first}")
     copies: list[tuple[TopicPartition, BaseFile]] = []

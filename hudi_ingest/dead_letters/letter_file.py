@@ -43,7 +43,7 @@ LETTERS = pa.schema(
     ]
 )
 """A row for each dead letter: the record as Kafka had it, then what is wrong with it and who found that. Bytes that are
-withheld are null; a value is never null else, because tombstones are no bad records."""
+withheld are null."""
 
 ROW_GROUP_LETTERS = 10_000
 READ_LETTERS = 1000

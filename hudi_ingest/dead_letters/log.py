@@ -47,7 +47,7 @@ class LetterEntry:
     generations: Mapping[str, int] = field(default_factory=dict)
     """Of each topic of the transaction that was made again; see TopicVersion."""
     taken: tuple[str, ...] = ()
-    """Files of earlier entries that count no more: each of their letters became a row, was filtered, or is in `files`."""
+    """Files of earlier entries that count no more: each of their letters became a row, was left out on purpose, or is in `files`."""
     replaced: tuple[Slice, ...] = ()
     """Ranges that it wrote anew: earlier letters in them count no more."""
 
@@ -224,9 +224,10 @@ def generations_of(plan: TransactionPlan) -> dict[str, int]:
 
 
 def require_all_taken(plan: TransactionPlan, reports: Sequence[SliceReport]) -> None:
-    """Raises WriteIncomplete unless each letter that the retry takes became a row, was filtered, or is a letter again."""
+    """Raises WriteIncomplete unless each letter that the retry takes became a row, was left out on purpose, or is a letter
+    again."""
     assert plan.retry is not None
-    counted = sum(each.rows + each.filtered + each.rejected for each in reports)
+    counted = sum(each.rows + each.skipped + each.filtered + each.rejected for each in reports)
     if counted != plan.retry.letters:
         raise WriteIncomplete(
             f"transaction {plan.transaction_id} takes {plan.retry.letters} dead letters, and {counted} are accounted for. "
