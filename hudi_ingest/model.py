@@ -368,10 +368,10 @@ def next_coverage(current: Checkpoint | None, plan: TransactionPlan) -> dict[Top
     """What is covered after `plan`'s commit. A partition of which nobody knows what was covered before is left out."""
     committed = current.offsets if current else {}
     covered = dict(current.covered) if current else {}
-    if plan.kind is TransactionKind.BACKFILL:
-        covered = {**plan.covered, **covered}
-    elif plan.kind is not TransactionKind.INGEST:
+    if plan.kind is TransactionKind.RETRY:
         return covered
+    # What was found out about an older table need not be found out again.
+    covered = {**plan.covered, **covered}
     for reset in plan.resets:
         if reset.repeats:
             # What comes now under the same offsets are other records.
