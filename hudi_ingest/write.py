@@ -12,12 +12,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from hudi_ingest.config import KafkaSource, Pipeline
-from hudi_ingest.decoding import converter_of
+from hudi_ingest.decoding import converter_of, key_converter_of
 from hudi_ingest.exceptions import BadRecord, DeadlineExceeded, EngineLost, Fenced, OffsetsLost, WriteIncomplete
 from hudi_ingest.hudi.base_file import BaseFileLayout, heartbeat_path
 from hudi_ingest.hudi.epoch import Epoch
 from hudi_ingest.kafka import KafkaCluster, spark_options, told_by_spark
 from hudi_ingest.model import OpenTransaction, Slice, SliceReport, TopicPartition, TransactionPlan
+from hudi_ingest.registry import told_by_worker
 from hudi_ingest.schema import TableSchema
 from hudi_ingest.spark import answers, job_group
 from hudi_ingest.storage import TableStorage
@@ -63,6 +64,8 @@ def write_slices(
                 generations={topic: each.generation for topic, each in transaction.plan.topics.items()},
             ),
             converter=converter_of(pipeline),
+            key_converter=key_converter_of(pipeline),
+            key_columns=pipeline.source.key.columns if pipeline.source.key else None,
             chain=pipeline.chain.at(transaction.began_at),
             columns=schema.columns,
             attempts=dict(attempts),
@@ -134,7 +137,8 @@ def _run(
         try:
             parallelism = spark.sparkContext.defaultParallelism
             most_rows = rows_per_task(pipeline.table.rows_per_file, transaction.plan.count, parallelism)
-            records = read_slices(session, pipeline.source, slices, most_rows, pipeline.chain.kafka)
+            also = pipeline.chain.kafka | ({"key"} if pipeline.source.key else frozenset())
+            records = read_slices(session, pipeline.source, slices, most_rows, also)
             rows = records.mapInArrow(partial(run_task, task), "report string").collect()
         except Exception as error:
             # Broad, because a dying driver breaks pyspark anywhere, its own error handling included.
@@ -241,9 +245,9 @@ def _explained(
             f"{where}: instant {transaction.instant} is not open any more (rolled back or committed by another). "
             "Nothing of this attempt is visible; the next transaction reads the same offsets."
         )
-    of_kafka = told_by_spark(_text(error), where, pipeline.source)
-    if of_kafka is not None:
-        return of_kafka
+    told = told_by_spark(_text(error), where, pipeline.source) or told_by_worker(_text(error), where)
+    if told is not None:
+        return told
     return WriteIncomplete(f"{where}: the Spark job failed: {root_cause(_text(error))}. Nothing of it is visible.")
 
 

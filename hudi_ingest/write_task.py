@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
-from hudi_ingest.convert import Converter, Rejected
+from hudi_ingest.convert import Converter, Decoded, Rejected
+from hudi_ingest.convert.keys import beside, decode_keys
 from hudi_ingest.exceptions import WriteIncomplete
 from hudi_ingest.faults import reach
 from hudi_ingest.hudi.base_file import BaseFileLayout, BaseFileWriter, RowSource
@@ -35,6 +36,9 @@ class WriteTask:
     """From what a record is decoded to, `chain.record`, to the table's columns without its Kafka columns."""
     columns: pa.Schema
     attempts: Mapping[TopicPartition, int]
+    key_converter: Converter | None = None
+    """Of the records' keys; None when they are not read."""
+    key_columns: pa.Schema | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,9 +177,9 @@ def _rows(task: WriteTask, batch: pa.RecordBatch, source: TopicPartition) -> _Ma
     if not batch.num_rows:
         return _Made(None)
     chain = task.chain
-    decoded = task.converter.decode(batch["value"])
+    decoded = _decoded(task, batch)
     if decoded.rejected:
-        return _bad(batch, source, [chain.redact(each) for each in decoded.rejected])
+        return _bad(batch, source, decoded.rejected)
     if decoded.rows.num_rows != batch.num_rows:
         raise WriteIncomplete(f"{source}: {batch.num_rows} records became {decoded.rows.num_rows} rows")
     done = chain.apply(_beside_kafka(decoded.rows, batch, source, _kafka_columns(task)))
@@ -193,6 +197,19 @@ def _rows(task: WriteTask, batch: pa.RecordBatch, source: TopicPartition) -> _Ma
         named = [f"{source}:{offset} {fault}" for offset, fault in sorted(faults.items())]
         return _Made(None, done.filtered, len(faults), named)
     return _Made(rows, done.filtered)
+
+
+def _decoded(task: WriteTask, batch: pa.RecordBatch) -> Decoded:
+    """The columns of the values, then those of the keys. What is said of rejected records shows nothing that is masked."""
+    values = _redacted(task.chain, task.converter.decode(batch["value"]))
+    if task.key_converter is None:
+        return values
+    keys = decode_keys(task.key_converter, task.key_columns, batch["key"])
+    return beside(values, _redacted(task.chain, keys), batch.num_rows)
+
+
+def _redacted(chain: Chain, found: Decoded) -> Decoded:
+    return replace(found, rejected=tuple(map(chain.redact, found.rejected))) if found.rejected else found
 
 
 def _bad(batch: pa.RecordBatch, source: TopicPartition, rejected: Sequence[Rejected]) -> _Made:

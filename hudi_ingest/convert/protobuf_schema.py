@@ -77,6 +77,14 @@ class ProtobufSchema:
                 f"message {quoted(name)} is not in the descriptor set; it has {shown or 'none'}{suggestion(name, known)}"
             ) from None
 
+    def has(self, name: str) -> bool:
+        """Whether it has a message type of this full name."""
+        try:
+            self._pool.FindMessageTypeByName(name)
+        except KeyError:
+            return False
+        return True
+
     def message_at(self, path: tuple[int, ...]) -> Descriptor | None:
         """The message type that the message indexes of Confluent's wire format point to; None when there is none."""
         types = [*self._pool.FindFileByName(self._files[-1].name).message_types_by_name.values()]
