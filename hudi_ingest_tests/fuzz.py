@@ -18,7 +18,7 @@ from random import Random
 from hudi_ingest_tests.support.every_format import mutated, subjects
 from hudi_ingest_tests.support.outcomes import outcomes
 
-_BATCH = 40
+_BATCH = 12
 _CURRENT = "current.pickle"
 
 

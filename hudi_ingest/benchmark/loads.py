@@ -125,7 +125,7 @@ def avro_orders_load(name: str, counts: Sequence[int]) -> Load:
         source={"format": "avro", "avro": {"wire_format": "datum", "schema_files": ["bench_order.avsc"]}},
         files=lambda: {"bench_order.avsc": encoded_orders.AVRO_SCHEMA.encode()},
     )
-    return Load(name, shape, tuple(counts), _DAYS, 140)
+    return Load(name, shape, tuple(counts), _DAYS, 125)
 
 
 def protobuf_orders_load(name: str, counts: Sequence[int]) -> Load:
@@ -138,7 +138,7 @@ def protobuf_orders_load(name: str, counts: Sequence[int]) -> Load:
         files=lambda: {"bench_order.pb": encoded_orders.protobuf_descriptors()},
         left_out={STREAMING: "its from_protobuf is in spark-protobuf, which is not among hudi-ingest's jars"},
     )
-    return Load(name, shape, tuple(counts), _DAYS, 150)
+    return Load(name, shape, tuple(counts), _DAYS, 130)
 
 
 def even(records: int, partitions: int) -> tuple[int, ...]:

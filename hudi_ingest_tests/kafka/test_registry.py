@@ -114,7 +114,8 @@ def test_schemas_that_refer_to_others(registry: Registry, topic: str) -> None:
         schema = Schema(text, "AVRO", [to_line, to_money])
         client.register_schema(subjects[2], schema)
     bill = {"lines": [{"price": {"cents": 5}}], "sum": {"cents": 5}}
-    value = avro_bytes(registry, topic, schema, bill, **{"auto.register.schemas": False})
+    registered: dict[str, Any] = {"auto.register.schemas": False}
+    value = avro_bytes(registry, topic, schema, bill, **registered)
     settings = config(registry.url)
     columns = topic_schema(RegistryClient(settings), settings, topic)
     found = AvroConverter(columns, ConfluentWireFormat(KnownSchemas(settings))).decode(values(value))
@@ -275,7 +276,7 @@ def test_versions_of_a_protobuf_schema_and_the_message_that_is_not_named(registr
 
 def test_keys_have_a_subject_of_their_own(registry: Registry, topic: str) -> None:
     text = '{"type": "record", "name": "Key", "fields": [{"name": "customer", "type": "long"}]}'
-    key = avro_bytes(registry, topic, text, {"customer": 7}, MessageField.KEY)
+    key = avro_bytes(registry, topic, text, {"customer": 7}, field=MessageField.KEY)
     wanted = pipeline(registry.url, topic, "json", "id string", key={"format": "avro", "schema": "customer long"})
     made = key_converter_of(wanted)
     assert made is not None

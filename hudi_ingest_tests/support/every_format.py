@@ -17,7 +17,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from hudi_ingest.avro_schema import crc_64, record_schema
 from hudi_ingest.convert import Converter, converter_for
-from hudi_ingest.convert.avro import AvroValuesOf, ConfluentWireFormat, OneSchema, SingleObjectEncoding
+from hudi_ingest.convert.avro import AvroValuesOf, ConfluentWireFormat, OneSchema, SingleObjectEncoding, Writers
 from hudi_ingest.convert.protobuf import RegisteredMessages
 from hudi_ingest.convert.protobuf_schema import ProtobufSchema
 from hudi_ingest.convert.protobuf_schema import record_schema as protobuf_record_schema
@@ -26,6 +26,9 @@ from hudi_ingest.registered_schema import RegisteredSchema
 from hudi_ingest.schema import parse_ddl
 
 SCHEMA_ID = 7
+
+Records = tuple[tuple[bytes, ...], tuple[bytes, ...]]
+"""Good ones and bad ones."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +160,7 @@ def _datum(text: str, **changes: Any) -> bytes:
     return target.getvalue()
 
 
-def _avro_records(text: str) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
+def _avro_records(text: str) -> Records:
     whole = _datum(text)
     good = (whole, _datum(text, n=None, at=None, tags=[], id=""), _datum(text, amount=float("nan"), price=b""))
     bad = (
@@ -211,7 +214,7 @@ def _protobuf_schema(descriptors: bytes) -> pa.Schema:
     return pa.schema([pa.field("big", pa.int64()) if each.name == "big" else each for each in found])
 
 
-def _protobuf_records(descriptors: bytes) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
+def _protobuf_records(descriptors: bytes) -> Records:
     make = GetMessageClass(ProtobufSchema(descriptors).message("every.Full"))
     full = make(id="ü", n=-(2**63), amount=float("nan"), small=2**32 - 1, raw=b"\xff", tags=["a", ""], numbers=[1, -1])
     full.at.seconds = 253_402_300_799
@@ -278,62 +281,81 @@ _CSV_BAD = (
 )
 
 
-def _behind(frame: bytes, found: tuple[tuple[bytes, ...], tuple[bytes, ...]], *bad: bytes) -> tuple[Any, ...]:
-    good, wrong = found
-    return tuple(frame + each for each in good), (*(frame + each for each in wrong), *bad)
+_UNFRAMED: tuple[bytes, ...] = (
+    b"",
+    b"\0",
+    b"\0\0\0\0",
+    b"\1" + b"\0" * 16,
+    b"{}",
+    framed(b"{}", 8),
+    framed(b"", 2**32 - 1),
+)
 
 
-_UNFRAMED = (b"", b"\0", b"\0\0\0\0", b"\1" + b"\0" * 16, b"{}", framed(b"{}", 8), framed(b"", 2**32 - 1))
+def _subject(
+    converter: Converter,
+    schema: pa.Schema,
+    records: Records,
+    frame: bytes = b"",
+    bad: Sequence[bytes] = (),
+    nested: bytes = b"",
+) -> Subject:
+    """`frame` stands before the records; `bad` are more of them, as they are."""
+    good, wrong = (tuple(frame + each for each in some) for some in records)
+    return Subject(converter, schema, good, (*wrong, *bad), frame + nested if nested else b"")
 
 
 @cache
 def subjects() -> Mapping[str, Subject]:
     """By name."""
-    found = {
-        "json": Subject(converter_for("json", FLAT), FLAT, _JSON_GOOD, _JSON_BAD, _JSON_NESTED),
-        "json with a map": Subject(converter_for("json", MAPPED), MAPPED, _JSON_GOOD, _JSON_BAD, _JSON_NESTED),
-        "json_schema": Subject(
-            converter_for("json_schema", FLAT, {"schemas": OneId()}),
-            FLAT,
-            *_behind(framed(b""), (_JSON_GOOD, _JSON_BAD), *_UNFRAMED),
-            nested=framed(_JSON_NESTED),
-        ),
-        "csv": Subject(converter_for("csv", CSV), CSV, _CSV_GOOD, _CSV_BAD),
+    in_json, in_csv = (_JSON_GOOD, _JSON_BAD), (_CSV_GOOD, _CSV_BAD)
+    text, raw = parse_ddl("value string not null"), parse_ddl("value binary not null")
+    plain = (b"", "ü\0\n".encode(), b"x" * 300)
+    behind_ids = converter_for("json_schema", FLAT, {"schemas": OneId()})
+    return {
+        "json": _subject(converter_for("json", FLAT), FLAT, in_json, nested=_JSON_NESTED),
+        "json with a map": _subject(converter_for("json", MAPPED), MAPPED, in_json, nested=_JSON_NESTED),
+        "json_schema": _subject(behind_ids, FLAT, in_json, framed(b""), _UNFRAMED, _JSON_NESTED),
+        "csv": _subject(converter_for("csv", CSV), CSV, in_csv),
+        "string": _subject(converter_for("string", text), text, (plain, (b"\xff", b"\xed\xa0\x80", b"a\xc3"))),
+        "bytes": _subject(converter_for("bytes", raw), raw, (plain, ())),
+        **_avro("avro", AVRO),
+        **_avro("avro with a map", AVRO_MAPPED),
+        **_protobuf("protobuf", PROTOBUF, b""),
+        **_protobuf("protobuf with a map", PROTOBUF_MAPPED, _protobuf_nested()),
     }
-    for kind, bad in (("string", (b"\xff", b"\xed\xa0\x80", b"a\xc3")), ("bytes", ())):
-        schema = parse_ddl("value string not null" if kind == "string" else "value binary not null")
-        found[kind] = Subject(converter_for(kind, schema), schema, (b"", "ü\0\n".encode(), b"x" * 300), bad)
-    for text, name in ((AVRO, "avro"), (AVRO_MAPPED, "avro with a map")):
-        records = _avro_records(text)
-        schema = record_schema(RegisteredSchema(text))
-        for wire_format, writers, frame, unframed in (
-            ("datum", OneSchema(RegisteredSchema(text)), b"", ()),
-            ("confluent", ConfluentWireFormat(OneId(text)), framed(b""), _UNFRAMED),
-            (
-                "single object",
-                SingleObjectEncoding.of(text),
-                b"\xc3\x01" + crc_64(text),
-                (b"\xc3", b"\xc3\x01" + b"x" * 9),
-            ),
-        ):
-            converter = converter_for("avro", schema, {"values": AvroValuesOf(writers)})
-            found[f"{name}, {wire_format}"] = Subject(converter, schema, *_behind(frame, records, *unframed))
-    for descriptors, name in ((PROTOBUF, "protobuf"), (PROTOBUF_MAPPED, "protobuf with a map")):
-        records = _protobuf_records(descriptors)
-        schema = _protobuf_schema(descriptors)
-        nested = _protobuf_nested() if name != "protobuf" else b""
-        plain = converter_for("protobuf", schema, {"descriptor_set": descriptors, "message": "every.Full"})
-        found[name] = Subject(plain, schema, *records, nested=nested)
-        registered = RegisteredMessages(OneId(compiled=descriptors), "every.Full")
-        bad = (*_UNFRAMED, framed(b"\0"), framed(b"\2\x08"), framed(b"\1"), framed(b"\x02\xff\xff"))
-        head = framed(b"\2\2")  # a list of one index, the second message type
-        found[f"{name}, registered"] = Subject(
-            converter_for("protobuf", schema, {"registered": registered}),
-            schema,
-            *_behind(head, records, *bad),
-            nested=head + nested if nested else b"",
-        )
-    return found
+
+
+def _avro(name: str, text: str) -> dict[str, Subject]:
+    written = RegisteredSchema(text)
+    schema, records = record_schema(written), _avro_records(text)
+    single, start = SingleObjectEncoding.of(text), b"\xc3\x01"
+
+    def reading(writers: Writers) -> Converter:
+        return converter_for("avro", schema, {"values": AvroValuesOf(writers)})
+
+    return {
+        f"{name}, datum": _subject(reading(OneSchema(written)), schema, records),
+        f"{name}, confluent": _subject(
+            reading(ConfluentWireFormat(OneId(text))), schema, records, framed(b""), _UNFRAMED
+        ),
+        f"{name}, single object": _subject(
+            reading(single), schema, records, start + crc_64(text), (b"\xc3", start + b"x" * 9)
+        ),
+    }
+
+
+def _protobuf(name: str, descriptors: bytes, nested: bytes) -> dict[str, Subject]:
+    schema, records = _protobuf_schema(descriptors), _protobuf_records(descriptors)
+    plain = converter_for("protobuf", schema, {"descriptor_set": descriptors, "message": "every.Full"})
+    messages = RegisteredMessages(OneId(compiled=descriptors), "every.Full")
+    registered = converter_for("protobuf", schema, {"registered": messages})
+    head = framed(b"\2\2")  # a list of one index, the second message type
+    bad = (*_UNFRAMED, framed(b"\0"), framed(b"\2\x08"), framed(b"\1"), framed(b"\x02\xff\xff"))
+    return {
+        name: _subject(plain, schema, records, nested=nested),
+        f"{name}, registered": _subject(registered, schema, records, head, bad, nested),
+    }
 
 
 def mutated(chance: Random, records: Sequence[bytes]) -> bytes:

@@ -20,6 +20,7 @@ def avro_bytes(
     topic: str,
     schema: Any,
     value: Mapping[str, Any],
+    *,
     field: str = MessageField.VALUE,
     **settings: Any,
 ) -> bytes:

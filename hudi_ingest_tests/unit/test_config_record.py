@@ -18,9 +18,9 @@ def test_a_wire_format_with_schema_ids_needs_a_registry(write: Write, format: st
     said = f"source.schema_registry: missing; format {format} in Confluent's wire format needs it"
     assert said in problem(write, source__format=format)
     assert load(write, source__format=format, source__schema_registry=REGISTRY).source.format == format
-    keyed = {"source__key": {"format": format, "schema": "k string"}}
-    assert said in problem(write, **keyed)
-    assert load(write, source__schema_registry=REGISTRY, **keyed).source.format == "json"
+    key = {"format": format, "schema": "k string"}
+    assert said in problem(write, source__key=key)
+    assert load(write, source__schema_registry=REGISTRY, source__key=key).source.format == "json"
 
 
 def test_plain_protobuf_messages_need_file_and_type(write: Write) -> None:

@@ -146,7 +146,10 @@ def test_numbers_and_booleans_in_lists_of_text(write: Write) -> None:
             {"source__format": "avr"},
             "source.format: found 'avr'; allowed: json, avro, json_schema, protobuf, csv, string, bytes, or",
         ),
-        ({"source__format": "avro"}, "source.schema_registry: missing; format avro in Confluent's wire format needs it, or set avro.wire_format"),
+        (
+            {"source__format": "avro"},
+            "source.schema_registry: missing; format avro in Confluent's wire format needs it, or set avro.wire_format",
+        ),
         (
             {"source__format": "protobuf"},
             "source.schema_registry: missing; format protobuf in Confluent's wire format needs",
