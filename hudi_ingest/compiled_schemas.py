@@ -11,7 +11,7 @@ from base64 import b64decode
 from dataclasses import dataclass
 from functools import lru_cache
 
-from hudi_ingest.convert.protobuf_schema import descriptor_set
+from hudi_ingest.convert.protobuf_schema import descriptor_set, known_imports, with_files
 from hudi_ingest.protoc import compile_protos
 from hudi_ingest.registered_schema import RegisteredSchema
 from hudi_ingest.registry import KnownSchemas
@@ -48,11 +48,12 @@ def compiled(schema: RegisteredSchema) -> bytes:
     own = _serialized(schema.text)
     if own is None:
         texts[_OWN_NAME] = schema.text
-    found = descriptor_set(serialized)
+    found = b""
     if texts:
-        found = compile_protos([*texts], texts, found)
-    # Serialized messages that stand one after the other are one message with the lists of all.
-    return found if own is None else found + descriptor_set([own])
+        known = known_imports(texts.values(), serialized)
+        found = compile_protos([*texts], texts, descriptor_set([*known, *serialized]))
+    # What is serialized may need what is a text, or nobody's text may need it.
+    return found if own is None else with_files(found, [*serialized, own])
 
 
 def _serialized(text: str) -> bytes | None:
