@@ -1,28 +1,37 @@
-"""What runs in a Spark Python worker: ranges of Kafka partitions, decoded in Arrow, become Hudi base files."""
+"""What runs in a Spark Python worker: ranges of Kafka partitions, decoded in Arrow, become Hudi base files, and the bad
+records among them dead letters."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
-from hudi_ingest.convert import Converter, Decoded, Rejected
+from hudi_ingest.bad_records import NAMED_BAD_RECORDS
+from hudi_ingest.convert import Converter, Decoded
 from hudi_ingest.convert.keys import beside, decode_keys
+from hudi_ingest.dead_letters.letter_file import (
+    DECODING,
+    PARTITIONING,
+    TRANSFORMING,
+    LetterLayout,
+    LetterWriter,
+    Refusal,
+    batches_for_retry,
+)
 from hudi_ingest.exceptions import WriteIncomplete
 from hudi_ingest.faults import reach
 from hudi_ingest.hudi.base_file import BaseFileLayout, BaseFileWriter, RowSource
 from hudi_ingest.hudi.partition_paths import MAX_FOLDER_BYTES, folder_bytes
-from hudi_ingest.model import BaseFile, TopicPartition
+from hudi_ingest.model import BadRecordNote, BaseFile, LetterFile, RetriedFile, Slice, TopicPartition
 from hudi_ingest.storage import TableStorage
 from hudi_ingest.transform import KAFKA_FIELDS
-from hudi_ingest.transform.chain import Chain
-
-NAMED_BAD_RECORDS = 5
-"""How many bad records a report names; all are counted."""
+from hudi_ingest.transform.chain import HIDDEN, Chain
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +45,10 @@ class WriteTask:
     """From what a record is decoded to, `chain.record`, to the table's columns without its Kafka columns."""
     columns: pa.Schema
     attempts: Mapping[TopicPartition, int]
+    letters: LetterLayout | None = None
+    """How bad records are kept; None: they are only counted."""
+    most_bad: int | None = 0
+    """How many bad records the transaction may have; None: any."""
     key_converter: Converter | None = None
     """Of the records' keys; None when they are not read."""
     key_columns: pa.Schema | None = None
@@ -43,7 +56,7 @@ class WriteTask:
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """What one Spark task saw of one Kafka partition; `files` are those whose first row is of it."""
+    """What one Spark task saw of one Kafka partition; `files` and `letters` are those whose first record is of it."""
 
     topic: str
     partition: int
@@ -55,13 +68,15 @@ class TaskReport:
     rejected: int
     value_bytes: int
     files: tuple[BaseFile, ...]
-    bad_records: tuple[str, ...]
+    bad_records: tuple[BadRecordNote, ...]
+    letters: tuple[LetterFile, ...] = ()
 
     @classmethod
     def from_json(cls, text: str) -> TaskReport:
         found = json.loads(text)
         found["files"] = tuple(BaseFile(**each) for each in found["files"])
-        found["bad_records"] = tuple(found["bad_records"])
+        found["bad_records"] = tuple(BadRecordNote(**each) for each in found["bad_records"])
+        found["letters"] = tuple(LetterFile(**each) for each in found["letters"])
         return cls(**found)
 
 
@@ -75,6 +90,15 @@ def run_task(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
         yield pa.RecordBatch.from_pydict({"report": pa.array(reports, pa.string())})
 
 
+def run_retry(
+    task: WriteTask, files: Sequence[RetriedFile], slices: Sequence[Slice], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Runs in a Spark Python worker like `run_task`, on the dead letters of the files whose numbers are the batches' `id`,
+    as far as they are in `slices`."""
+    mine = [files[number] for batch in batches for number in batch["id"].to_pylist()]
+    yield from run_task(task, batches_for_retry(task.storage, mine, slices))
+
+
 @dataclass(slots=True)
 class _Progress:
     """What was seen of one Kafka partition so far."""
@@ -86,7 +110,7 @@ class _Progress:
     filtered: int = 0
     rejected: int = 0
     value_bytes: int = 0
-    bad_records: list[str] = field(default_factory=list)
+    bad_records: list[BadRecordNote] = field(default_factory=list)
 
 
 def _write_records(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> list[TaskReport]:
@@ -94,7 +118,8 @@ def _write_records(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> list[T
     context = TaskContext.get()
     spark_attempt = context.attemptNumber() if context else 0
     seen: dict[TopicPartition, _Progress] = {}
-    with BaseFileWriter(task.storage, task.layout) as writer:
+    refused = False
+    with BaseFileWriter(task.storage, task.layout) as writer, _letter_writer(task) as letters:
         for source, batch in _by_source(batches):
             _note_offsets(seen, source, batch)
             progress = seen[source]
@@ -105,18 +130,27 @@ def _write_records(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> list[T
                 batch = batch.filter(pc.is_valid(values))
             made = _rows(task, batch, source)
             progress.filtered += made.filtered
-            progress.rejected += made.rejected
-            progress.bad_records += made.faults[: NAMED_BAD_RECORDS - len(progress.bad_records)]
-            if made.rows is not None and not any(each.rejected for each in seen.values()):
+            progress.rejected += len(made.bad)
+            progress.bad_records += _notes(source, batch, made.bad[: NAMED_BAD_RECORDS - len(progress.bad_records)])
+            if task.most_bad is not None:
+                refused = sum(each.rejected for each in seen.values()) > task.most_bad
+            if refused:
+                continue
+            origin = RowSource(source, f"{source.partition}-{task.attempts[source]}-{spark_attempt}")
+            if made.rows is not None:
                 progress.rows += made.rows.num_rows
-                writer.write(
-                    RowSource(source, f"{source.partition}-{task.attempts[source]}-{spark_attempt}"), made.rows
-                )
-        if any(each.rejected for each in seen.values()):
+                writer.write(origin, made.rows)
+            if made.bad and letters is not None:
+                letters.write(origin, batch, made.bad)
+        if refused:
             # The transaction will be refused, so none of this task's files may stay.
             writer.discard()
+            if letters is not None:
+                letters.discard()
         else:
             writer.close()
+            if letters is not None:
+                letters.close()
         reach("task_done")
         return [
             TaskReport(
@@ -131,9 +165,14 @@ def _write_records(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> list[T
                 each.value_bytes,
                 tuple(writer.files.get(source, ())),
                 tuple(each.bad_records),
+                tuple(file for of, file in (letters.files.items() if letters else ()) if of == source),
             )
             for source, each in seen.items()
         ]
+
+
+def _letter_writer(task: WriteTask) -> AbstractContextManager[LetterWriter | None]:
+    return nullcontext() if task.letters is None else LetterWriter(task.storage, task.letters)
 
 
 def _by_source(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
@@ -167,10 +206,10 @@ class _Made:
     """What became of a batch of one Kafka partition."""
 
     rows: pa.Table | None
-    """None when there are none, or when one was rejected."""
+    """Of the good records; None when there are none."""
     filtered: int = 0
-    rejected: int = 0
-    faults: Sequence[str] = ()
+    bad: Sequence[Refusal] = ()
+    """Ascending by index."""
 
 
 def _rows(task: WriteTask, batch: pa.RecordBatch, source: TopicPartition) -> _Made:
@@ -178,25 +217,32 @@ def _rows(task: WriteTask, batch: pa.RecordBatch, source: TopicPartition) -> _Ma
         return _Made(None)
     chain = task.chain
     decoded = _decoded(task, batch)
-    if decoded.rejected:
-        return _bad(batch, source, decoded.rejected)
-    if decoded.rows.num_rows != batch.num_rows:
-        raise WriteIncomplete(f"{source}: {batch.num_rows} records became {decoded.rows.num_rows} rows")
-    done = chain.apply(_beside_kafka(decoded.rows, batch, source, _kafka_columns(task)))
-    if done.rejected:
-        return _bad(batch, source, done.rejected)
-    if done.rows.num_rows + done.filtered != batch.num_rows:
+    bad = [Refusal(each.index, DECODING, each.field, each.expected, each.found) for each in decoded.rejected]
+    if decoded.rows.num_rows + len(bad) != batch.num_rows:
         raise WriteIncomplete(
-            f"{source}: {batch.num_rows} records became {done.rows.num_rows} rows, and {done.filtered} were filtered out"
+            f"{source}: {batch.num_rows} records became {decoded.rows.num_rows} rows and {len(bad)} bad records"
         )
-    if not done.rows.num_rows:
-        return _Made(None, done.filtered)
+    if not decoded.rows.num_rows:
+        return _Made(None, 0, bad)
+    good = batch if decoded.kept is None else batch.take(decoded.kept)
+    done = chain.apply(_beside_kafka(decoded.rows, good, source, _kafka_columns(task)))
+    if done.rows.num_rows + done.filtered + len(done.rejected) != good.num_rows:
+        raise WriteIncomplete(
+            f"{source}: {good.num_rows} records became {done.rows.num_rows} rows, {done.filtered} were filtered out and "
+            f"{len(done.rejected)} rejected"
+        )
+    for each in done.rejected:
+        place = each.index if decoded.kept is None else decoded.kept[each.index].as_py()
+        bad.append(Refusal(place, TRANSFORMING, each.field, each.expected, each.found))
     rows = pa.Table.from_arrays([done.rows[each.name] for each in task.columns], schema=task.columns)
-    faults = _folders_too_long(rows, task.layout.partition_by)
-    if faults:
-        named = [f"{source}:{offset} {fault}" for offset, fault in sorted(faults.items())]
-        return _Made(None, done.filtered, len(faults), named)
-    return _Made(rows, done.filtered)
+    too_long = _folders_too_long(rows, task.layout.partition_by)
+    if too_long:
+        offsets = pa.array([*too_long], pa.int64())
+        rows = rows.filter(pc.invert(pc.is_in(rows["_kafka_offset"], value_set=offsets)))
+        for place, fault in zip(pc.index_in(offsets, batch["offset"]).to_pylist(), too_long.values(), strict=True):
+            bad.append(replace(fault, index=place, found=HIDDEN if chain.hides(fault.field) else fault.found))
+    bad.sort(key=lambda each: each.index)
+    return _Made(rows if rows.num_rows else None, done.filtered, bad)
 
 
 def _decoded(task: WriteTask, batch: pa.RecordBatch) -> Decoded:
@@ -212,13 +258,14 @@ def _redacted(chain: Chain, found: Decoded) -> Decoded:
     return replace(found, rejected=tuple(map(chain.redact, found.rejected))) if found.rejected else found
 
 
-def _bad(batch: pa.RecordBatch, source: TopicPartition, rejected: Sequence[Rejected]) -> _Made:
-    named = [
-        f"{source}:{batch['offset'][each.index].as_py()}"
-        f"{f' field {each.field}' if each.field else ''}: expected {each.expected}, found {each.found}"
-        for each in rejected[:NAMED_BAD_RECORDS]
+def _notes(source: TopicPartition, batch: pa.RecordBatch, bad: Sequence[Refusal]) -> list[BadRecordNote]:
+    offsets = batch["offset"]
+    return [
+        BadRecordNote(
+            source.topic, source.partition, offsets[each.index].as_py(), each.field, each.expected, each.found
+        )
+        for each in bad
     ]
-    return _Made(None, 0, len(rejected), named)
 
 
 def _kafka_columns(task: WriteTask) -> list[str]:
@@ -238,9 +285,9 @@ def _beside_kafka(
     return pa.RecordBatch.from_arrays([*record.columns, *columns], schema=pa.schema([*record.schema, *fields]))
 
 
-def _folders_too_long(rows: pa.Table, partition_by: Sequence[str]) -> dict[int, str]:
-    """By offset, what is wrong with the records that no folder can be named after."""
-    faults: dict[int, str] = {}
+def _folders_too_long(rows: pa.Table, partition_by: Sequence[str]) -> dict[int, Refusal]:
+    """By offset, what is wrong with the records that no folder can be named after. Their places are not known here."""
+    faults: dict[int, Refusal] = {}
     for name in partition_by:
         column = rows[name]
         if column.type != pa.string():
@@ -253,8 +300,11 @@ def _folders_too_long(rows: pa.Table, partition_by: Sequence[str]) -> dict[int, 
         too_long = [value for value, size in sizes.items() if size > MAX_FOLDER_BYTES]
         found = rows.filter(pc.is_in(column, value_set=pa.array(too_long, pa.string())))
         for offset, value in zip(found["_kafka_offset"].to_pylist(), found[name].to_pylist(), strict=True):
-            faults[offset] = (
-                f"field {name}: expected a value that makes a folder name of at most {MAX_FOLDER_BYTES} bytes, because the "
-                f"table is partitioned by it, found one of {sizes[value]} bytes, {value[:20]!a}…"
+            faults[offset] = Refusal(
+                -1,
+                PARTITIONING,
+                name,
+                f"a value that makes a folder name of at most {MAX_FOLDER_BYTES} bytes, because the table is partitioned by it",
+                f"one of {sizes[value]} bytes, {value[:20]!a}…",
             )
     return faults

@@ -43,3 +43,11 @@ def test_each_table_has_a_lock_of_its_own_however_its_path_is_written(tmp_path: 
     assert place("/data/orders") == place("file:///data/orders/")
     assert place("s3://bucket/orders") == place("s3a://bucket/orders")
     assert len({place("/data/orders"), place("/data/orders2"), place("s3://data/orders")}) == 3
+
+
+def test_partition_statistics_are_kept_up_only_where_they_are(tmp_path: Path) -> None:
+    pipeline = make(tmp_path, "/data/orders")
+    name = "hoodie.metadata.index.partition.stats.enable"
+    assert write_options(pipeline, "")[name] == "false"
+    assert write_options(pipeline, "files,column_stats")[name] == "false"
+    assert write_options(pipeline, "files,column_stats,partition_stats")[name] == "true"

@@ -155,7 +155,10 @@ def test_numbers_and_booleans_in_lists_of_text(write: Write) -> None:
             "source.schema_registry: missing; format protobuf in Confluent's wire format needs",
         ),
         ({"source__csv": {"delimiter": "::"}}, "source.csv: delimiter must be one ASCII character"),
-        ({"on_bad_record": "skip"}, "on_bad_record: not one of the allowed values; found 'skip'; allowed: fail"),
+        (
+            {"on_bad_record": "ignore"},
+            "on_bad_record: not one of the allowed values; found 'ignore'; allowed: fail, skip or dead_letter",
+        ),
         (
             {"table__compression": "lz4"},
             "table.compression: not one of the allowed values; found 'lz4'; allowed: zstd, snappy or gzip",
