@@ -22,6 +22,8 @@ setup(
         "dagster-webserver==1.13.27",
         "datafusion>=50",
         "fastavro>=1.9",
+        # Types that Protobuf schemas of a registry import without bringing them.
+        "googleapis-common-protos>=1.65",
         "grpcio-tools>=1.75",
         "hudi==0.5.0",
         "numpy>=1.26",
@@ -44,6 +46,8 @@ setup(
             "cryptography",
             "hypothesis",
             "import-linter",
+            # What confluent-kafka's serializer of JSON Schema needs.
+            "jsonschema",
             "matplotlib",
             "mypy",
             "pytest",

@@ -156,11 +156,15 @@ def down() -> None:
 @app.command()
 def validate(files: Annotated[list[Path], typer.Argument(metavar="FILE…")], as_json: AsJson = False) -> None:
     """Check pipeline files and name every problem at once."""
+    from hudi_ingest.decoding import format_problems
+
     environment = _environment(Home.from_environment())
     problems: dict[str, list[str]] = {}
     for file in files:
         try:
-            load_pipeline(file, environment)
+            found = format_problems(load_pipeline(file, environment))
+            if found:
+                raise ConfigError(str(file), found)
             problems[str(file)] = []
         except ConfigError as error:
             problems[str(file)] = list(error.problems)

@@ -49,10 +49,17 @@ from hudi_ingest.config_model import (
     suggestion,
 )
 from hudi_ingest.config_model import beside_the_file as _beside_the_file
+from hudi_ingest.config_record import (
+    FORMATS,
+    DeclaredFormat,
+    RecordKey,
+    known_format,
+    needs_registry,
+    registry_is_missing,
+)
 from hudi_ingest.config_registry import AvroValues, SchemaRegistry
 from hudi_ingest.config_transforms import TransformStep, legal_zone
-from hudi_ingest.convert.formats import known_formats
-from hudi_ingest.schema import TableSchema, parse_avsc, parse_ddl, table_schema
+from hudi_ingest.schema import TableSchema, column_problems, parse_avsc, parse_ddl, table_schema
 from hudi_ingest.transform import Transform
 from hudi_ingest.transform.chain import Chain, ChainProblems, Step
 from hudi_ingest.transform.event_time import EventTimeLimits
@@ -154,25 +161,25 @@ class KafkaSource(_Model):
     topics: tuple[Topic, ...] = Field(json_schema_extra={"allowed": "a list of Kafka topic names"})
     """Topics to read, all into the same table. A topic that is added later is read from its first offset."""
 
-    format: str = Field(
-        default="json",
-        json_schema_extra={"allowed": "json, avro, protobuf, csv, string, bytes, or package.module:Converter"},
-    )
+    format: str = Field(default="json", json_schema_extra={"allowed": FORMATS})
     """What a record's value is: one JSON object, Avro record, Protobuf message or CSV line whose fields are the table's
-    columns; or a text or bytes for a table of one column. Other packages may bring formats (entry points
-    `hudi_ingest.converters`), and the import path of a converter does as well."""
+    columns; or a text or bytes for a table of one column. `json_schema` is JSON behind Confluent's wire format. Other
+    packages may bring formats (entry points `hudi_ingest.converters`), and the import path of a converter does as well."""
 
     schema_registry: SchemaRegistry | None = None
-    """Where the schemas of Avro records are, unless `avro` names files."""
+    """Where the schemas of Avro, JSON Schema and Protobuf records are, unless `avro` or `protobuf` names files."""
 
     avro: AvroValues = AvroValues()
     """How Avro records name their schemas. Only with `format: avro`."""
 
-    protobuf: ProtobufValues | None = None
-    """Which type Protobuf messages have. Needed with `format: protobuf`."""
+    protobuf: ProtobufValues = ProtobufValues()
+    """Which type Protobuf messages have. Only with `format: protobuf`."""
 
     csv: CsvValues = CsvValues()
     """How CSV records are written. Only with `format: csv`."""
+
+    key: RecordKey | None = None
+    """Columns out of the records' keys; without it, keys are not read."""
 
     starting_offsets: StartingOffsets = Field(
         default="earliest",
@@ -222,21 +229,14 @@ class KafkaSource(_Model):
     @field_validator("format")
     @classmethod
     def _known_format(cls, value: str) -> str:
-        known = [each for each in known_formats() if each != "json_schema"]
-        if ":" not in value and value not in known:
-            raise ValueError(
-                f"found {quoted(value)}; allowed: {', '.join(known)}, or package.module:Converter{suggestion(value, known)}"
-            )
-        return value
+        return known_format(value)
 
     @model_validator(mode="after")
     def _format_has_what_it_needs(self) -> KafkaSource:
-        if self.format == "protobuf" and self.protobuf is None:
-            raise PlacedProblems([(("protobuf",), "missing; format protobuf needs descriptor_file and message")])
-        if self.format == "avro" and self.avro.wire_format == "confluent" and self.schema_registry is None:
-            raise PlacedProblems(
-                [(("schema_registry",), "missing; Avro in Confluent's wire format needs it, or set avro.wire_format")]
-            )
+        declarations: tuple[DeclaredFormat | None, ...] = (self, self.key)
+        for declared in declarations:
+            if declared is not None and needs_registry(declared) and self.schema_registry is None:
+                raise PlacedProblems([(("schema_registry",), registry_is_missing(declared))])
         return self
 
     @field_validator("starting_offsets", mode="before")
@@ -658,9 +658,9 @@ class Pipeline(_Model):
     @field_validator("transforms")
     @classmethod
     def _transforms(cls, value: tuple[TransformStep, ...], info: ValidationInfo) -> tuple[TransformStep, ...]:
-        # A table that is there and wrong is not in info.data; it has its own problem.
-        if "table" in info.data:
-            _chain(info.data["table"], value)
+        # A table or a source that is there and wrong is not in info.data; it has its own problem.
+        if {"table", "source"} <= info.data.keys():
+            _chain(info.data["table"], info.data["source"].key, value)
         return value
 
     @field_validator("dead_letters")
@@ -675,7 +675,7 @@ class Pipeline(_Model):
     _made_chain: Chain = PrivateAttr()
 
     def model_post_init(self, context: object, /) -> None:
-        self._made_chain = _chain(self.table, self.transforms)
+        self._made_chain = _chain(self.table, self.source.key, self.transforms)
 
     @property
     def chain(self) -> Chain:
@@ -686,17 +686,17 @@ class Pipeline(_Model):
     def table_schema(self) -> TableSchema:
         """What records are decoded to, and the table's columns: what the chain makes of it, then the Kafka columns."""
         after = table_schema(self.chain.output, self.table.kafka_columns)
-        return replace(after, record=self.table.record)
+        return replace(after, record=self.chain.record)
 
     @property
     def rows_digest(self) -> str:
         """Differs when records would become other rows, or rows of other partitions: by the format, the transforms, salts
         included, the partitions or the limits."""
         source = self.source
-        parts = [source.format, source.avro, source.protobuf, source.csv]
+        parts = [source.format, source.avro, source.protobuf, source.csv, source.key]
         parts += [self.transforms, self.table.partition_by, self.table.partition_zone, self.table.event_time]
         plain = TypeAdapter(Any).dump_python(parts)
-        text = json.dumps(plain, default=lambda secret: secret.get_secret_value())
+        text = json.dumps(plain, default=_hidden_or_text)
         return hashlib.sha256(text.encode()).hexdigest()
 
     @property
@@ -715,8 +715,24 @@ class Pipeline(_Model):
         return self.source.group_id or f"hudi-ingest.{self.name}"
 
 
-def _chain(table: Table, transforms: Sequence[TransformStep]) -> Chain:
+def _hidden_or_text(value: object) -> str:
+    return value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+
+
+def _record_with_key(table: Table, key: RecordKey | None) -> pa.Schema:
+    """Raises ProblemsFromTop when the key's columns cannot stand beside the value's."""
+    if key is None:
+        return table.record
+    record = pa.schema([*table.record, *key.columns])
+    problems = column_problems(record)
+    if problems:
+        raise ProblemsFromTop([(("source", "key", "schema"), f"beside table.schema, {each}") for each in problems])
+    return record
+
+
+def _chain(table: Table, key: RecordKey | None, transforms: Sequence[TransformStep]) -> Chain:
     """Raises ProblemsFromTop when a step does not fit, or a partition column is not there at the end."""
+    record = _record_with_key(table, key)
     placed: list[tuple[Place, Transform]] = [
         (("transforms", index, each.kind), each.transform()) for index, each in enumerate(transforms)
     ]
@@ -737,7 +753,7 @@ def _chain(table: Table, transforms: Sequence[TransformStep]) -> Chain:
         )
         placed.append((("table", "event_time"), transform))
     try:
-        chain = Chain.of(table.record, [Step(_step_name(place), transform) for place, transform in placed])
+        chain = Chain.of(record, [Step(_step_name(place), transform) for place, transform in placed])
     except ChainProblems as error:
         above = placed[error.step][0]
         raise ProblemsFromTop([((*above, *each.place), each.text) for each in error.problems]) from None

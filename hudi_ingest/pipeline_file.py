@@ -93,7 +93,9 @@ def _load(path: Path, environment: Mapping[str, str]) -> _Loaded:
     problems = document.problems
     if document.data:
         try:
-            context = {"folder": path.parent, "transformed": bool(document.data.get("transforms"))}
+            source = document.data.get("source")
+            keyed = isinstance(source, Mapping) and source.get("key") is not None
+            context = {"folder": path.parent, "transformed": keyed or bool(document.data.get("transforms"))}
             pipeline = Pipeline.model_validate(document.data, context=context)
         except ValidationError as error:
             problems += [line for each in error.errors(include_url=False) for line in _sentences(each, document)]

@@ -25,7 +25,7 @@ from hudi_ingest.bad_records import (
 from hudi_ingest.config import KafkaSource, Pipeline
 from hudi_ingest.dead_letters.letter_file import LetterLayout
 from hudi_ingest.dead_letters.log import generations_of
-from hudi_ingest.decoding import converter_of
+from hudi_ingest.decoding import converter_of, key_converter_of
 from hudi_ingest.exceptions import (
     DeadlineExceeded,
     EngineLost,
@@ -41,6 +41,7 @@ from hudi_ingest.kafka import KafkaCluster, spark_options, told_by_spark
 from hudi_ingest.kafka_columns import offsets_in_files
 from hudi_ingest.model import BaseFile, OpenTransaction, Slice, SliceReport, TopicPartition, TransactionPlan
 from hudi_ingest.offset_ranges import Ranges, length
+from hudi_ingest.registry import told_by_worker
 from hudi_ingest.schema import TableSchema
 from hudi_ingest.spark import answers, job_group
 from hudi_ingest.storage import TableStorage
@@ -89,6 +90,8 @@ def write_slices(
             storage=storage,
             layout=layout,
             converter=converter_of(pipeline),
+            key_converter=key_converter_of(pipeline),
+            key_columns=pipeline.source.key.columns if pipeline.source.key else None,
             chain=pipeline.chain.at(transaction.began_at),
             columns=schema.columns,
             attempts=dict(attempts),
@@ -215,6 +218,7 @@ def _run(
         if retry is None:
             # A dead letter has the whole record; else its key and headers are read only where they are used.
             also = pipeline.chain.kafka | ({"key", "headers"} if task.letters else frozenset())
+            also |= {"key"} if pipeline.source.key else frozenset()
             records = read_slices(session, pipeline.source, slices, most_rows, also)
             work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]] = partial(run_task, task)
         else:
@@ -329,9 +333,9 @@ def _explained(
             f"{where}: instant {transaction.instant} is not open any more (rolled back or committed by another). "
             "Nothing of this attempt is visible; the next transaction reads the same offsets."
         )
-    of_kafka = told_by_spark(_text(error), where, pipeline.source)
-    if of_kafka is not None:
-        return of_kafka
+    told = told_by_spark(_text(error), where, pipeline.source) or told_by_worker(_text(error), where)
+    if told is not None:
+        return told
     return WriteIncomplete(f"{where}: the Spark job failed: {root_cause(_text(error))}. Nothing of it is visible.")
 
 

@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from hudi_ingest.bad_records import NAMED_BAD_RECORDS
-from hudi_ingest.convert import Converter
+from hudi_ingest.convert import Converter, Decoded
+from hudi_ingest.convert.keys import beside, decode_keys
 from hudi_ingest.dead_letters.letter_file import (
     DECODING,
     PARTITIONING,
@@ -51,6 +52,9 @@ class WriteTask:
     """How bad records are kept; None: they are only counted."""
     most_bad: int | None = 0
     """How many bad records the transaction may have; None: any."""
+    key_converter: Converter | None = None
+    """Of the records' keys; None when they are not read."""
+    key_columns: pa.Schema | None = None
     replaced: Mapping[TopicPartition, Ranges] = field(default_factory=dict)
     """Of a replay: the offsets that have rows in the files which it replaces."""
     only_replaced: bool = False
@@ -250,11 +254,8 @@ def _rows(task: WriteTask, batch: pa.RecordBatch, source: TopicPartition) -> _Ma
     if not batch.num_rows:
         return _Made(None)
     chain = task.chain
-    decoded = task.converter.decode(batch["value"])
-    bad = [
-        Refusal(each.index, DECODING, each.field, each.expected, each.found)
-        for each in map(chain.redact, decoded.rejected)
-    ]
+    decoded = _decoded(task, batch)
+    bad = [Refusal(each.index, DECODING, each.field, each.expected, each.found) for each in decoded.rejected]
     if decoded.rows.num_rows + len(bad) != batch.num_rows:
         raise WriteIncomplete(
             f"{source}: {batch.num_rows} records became {decoded.rows.num_rows} rows and {len(bad)} bad records"
@@ -280,6 +281,19 @@ def _rows(task: WriteTask, batch: pa.RecordBatch, source: TopicPartition) -> _Ma
             bad.append(replace(fault, index=place, found=HIDDEN if chain.hides(fault.field) else fault.found))
     bad.sort(key=lambda each: each.index)
     return _Made(rows if rows.num_rows else None, done.filtered, bad)
+
+
+def _decoded(task: WriteTask, batch: pa.RecordBatch) -> Decoded:
+    """The columns of the values, then those of the keys. What is said of rejected records shows nothing that is masked."""
+    values = _redacted(task.chain, task.converter.decode(batch["value"]))
+    if task.key_converter is None:
+        return values
+    keys = decode_keys(task.key_converter, task.key_columns, batch["key"])
+    return beside(values, _redacted(task.chain, keys), batch.num_rows)
+
+
+def _redacted(chain: Chain, found: Decoded) -> Decoded:
+    return replace(found, rejected=tuple(map(chain.redact, found.rejected))) if found.rejected else found
 
 
 def _notes(source: TopicPartition, batch: pa.RecordBatch, bad: Sequence[Refusal]) -> list[BadRecordNote]:

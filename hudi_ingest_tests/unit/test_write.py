@@ -21,6 +21,7 @@ from hudi_ingest.storage import TableStorage
 from hudi_ingest.transform.chain import Chain, Step
 from hudi_ingest.transform.columns import Drop, InsertKafka
 from hudi_ingest.transform.filter import Filter
+from hudi_ingest.transform.mask import Mask, Redact
 from hudi_ingest.write import (
     BATCH_BYTES,
     SMALLEST_TASK_ROWS,
@@ -285,6 +286,31 @@ def test_k4_transforms_make_the_rows_and_filtered_records_are_accounted_for(writ
     assert (run(nothing, batch(5, [good(1)])).filtered, run(nothing, batch(5, [good(1)])).files) == (1, ())
     slice_of = Slice("orders", 3, 5, 10)
     assert slice_report(slice_of, 0, [report], 1.0).accounted
+
+
+def test_keys_become_columns_and_what_is_masked_in_a_bad_one_is_not_told(writing: WriteTask) -> None:
+    key = pa.schema([("user", pa.string()), ("region", pa.int32())])
+    record = pa.schema([*RECORD, *key])
+    chain = Chain.of(record, [Step("transforms[0].mask", Mask(("region",), Redact()))])
+    columns = pa.schema([*chain.output, *[field for field in COLUMNS if field.name.startswith("_kafka")]])
+    writing = replace(writing, chain=chain, columns=columns, key_converter=converter_for("json", key), key_columns=key)
+
+    def keyed(*keys: bytes | None) -> pa.RecordBatch:
+        made = batch(5, [good(number) for number in range(len(keys))])
+        return made.append_column("key", pa.array(keys, pa.binary()))
+
+    report = run(writing, keyed(b'{"user": "u1", "region": 4}', None))
+    found = pq.read_table(f"{writing.storage.base_path}/{report.files[0].path}")
+    assert found.select(["id", "user", "region", "_kafka_offset"]).to_pylist() == [
+        {"id": "o0", "user": "u1", "region": None, "_kafka_offset": 5},
+        {"id": "o1", "user": None, "region": None, "_kafka_offset": 6},
+    ]
+    report = run(writing, keyed(b'{"user": 7}', b'{"region": "secret"}', b"secret"))
+    told = [*map(str, report.bad_records)]
+    assert told[0] == "orders:3:5 field key.user: expected string, found 7"
+    assert told[1].startswith("orders:3:6 field key.region: expected int (32 bit), found a value that is not")
+    assert told[2].startswith("orders:3:7 field key: ")
+    assert "secret" not in "".join(told)
 
 
 def test_offsets_that_do_not_grow_are_refused(writing: WriteTask) -> None:
