@@ -404,6 +404,10 @@ class Table(_Model):
     """Whose clocks say when the years, months, days and hours of `partition_by` begin. Changed later, it moves new rows
     to other partitions than old ones of the same time."""
 
+    hive_style: bool = True
+    """Whether folders are called `dt=2026-01-31`; if not, `2026-01-31`, and then no value may begin with `.` or `_`. It
+    cannot be changed once the table is there."""
+
     event_time: EventTime | None = None
     """Which records are too old, or too far ahead; without it, none are."""
 
@@ -652,12 +656,29 @@ class Pipeline(_Model):
     """What happens when a record cannot become a row: the transaction fails and names the record, and nothing of it is
     published."""
 
+    on_tombstone: Literal["skip", "fail", "row"] = "skip"
+    """What happens to a record without a value. `skip` counts it and goes on. `fail` makes it a bad record. `row` takes it
+    through the transforms as a record whose fields are all null, so none of them may be NOT NULL; `insert_kafka` gives
+    it its key."""
+
     @field_validator("transforms")
     @classmethod
     def _transforms(cls, value: tuple[TransformStep, ...], info: ValidationInfo) -> tuple[TransformStep, ...]:
         # A table that is there and wrong is not in info.data; it has its own problem.
         if "table" in info.data:
             _chain(info.data["table"], value)
+        return value
+
+    @field_validator("on_tombstone")
+    @classmethod
+    def _tombstones_fit(cls, value: str, info: ValidationInfo) -> str:
+        if value == "row" and "table" in info.data:
+            required = [each.name for each in info.data["table"].record if not each.nullable]
+            if required:
+                raise ValueError(
+                    f"row makes every field of such a record null, and {', '.join(required)} may not be: remove their NOT "
+                    "NULL, or set it to skip or fail"
+                )
         return value
 
     _made_chain: Chain = PrivateAttr()
@@ -683,6 +704,7 @@ class Pipeline(_Model):
         source = self.source
         parts = [source.format, source.avro, source.protobuf, source.csv]
         parts += [self.transforms, self.table.partition_by, self.table.partition_zone, self.table.event_time]
+        parts += [self.table.hive_style, self.on_tombstone]
         plain = TypeAdapter(Any).dump_python(parts)
         text = json.dumps(plain, default=lambda secret: secret.get_secret_value())
         return hashlib.sha256(text.encode()).hexdigest()

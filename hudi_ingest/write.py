@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from hudi_ingest.config import KafkaSource, Pipeline
-from hudi_ingest.decoding import converter_of
+from hudi_ingest.decoding import row_maker_of
 from hudi_ingest.exceptions import BadRecord, DeadlineExceeded, EngineLost, Fenced, OffsetsLost, WriteIncomplete
 from hudi_ingest.hudi.base_file import BaseFileLayout, heartbeat_path
 from hudi_ingest.hudi.epoch import Epoch
@@ -61,10 +61,9 @@ def write_slices(
                 target_file_bytes=pipeline.table.target_file_bytes,
                 compression=pipeline.table.compression,
                 generations={topic: each.generation for topic, each in transaction.plan.topics.items()},
+                hive_style=pipeline.table.hive_style,
             ),
-            converter=converter_of(pipeline),
-            chain=pipeline.chain.at(transaction.began_at),
-            columns=schema.columns,
+            maker=row_maker_of(pipeline, schema, transaction.began_at),
             attempts=dict(attempts),
         )
         found = _run(spark, pipeline, transaction, busy, task, record_bytes)
