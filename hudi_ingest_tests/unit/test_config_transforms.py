@@ -117,6 +117,19 @@ def changes(transforms: str | list[Any], **table: Any) -> dict[str, Any]:
         ("- constant: {column: id, value: a}", "constant.column: column id: is there twice"),
         ("- insert_kafka: {}", "insert_kafka: found no column; allowed: at least one of topic, partition"),
         ("- insert_kafka: {topic: id}", "insert_kafka.topic: column id: is there twice"),
+        ("- sql: SELECT sum(ts) AS x FROM records", "transforms[0].sql: sum() is not allowed: it sees other records"),
+        (
+            "- sql: SELECT amuont FROM records",
+            "transforms[0].sql: no field is called 'amuont' here; allowed: id, ts, amount",
+        ),
+        (
+            "[{drop: [ts]}, {sql: SELECT ts FROM records}]",
+            "transforms[1].sql: no field is called 'ts' after transforms[0]",
+        ),
+        (
+            "- sql: 7",
+            "transforms[0].sql: must be text; found the number 7; put it in quotes; allowed: SELECT expression",
+        ),
         ("- python: {function: foo, schema: a int}", "python.function: found 'foo'; allowed: package.module:function"),
         (
             "- python: {function: 'a:b', schema: a byte}",
@@ -273,6 +286,7 @@ def test_the_examples_of_the_page_are_right(write: Write) -> None:
             "filter",
             "timestamp",
             "constant",
+            "sql",
             "python",
         )
     }
