@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import os
@@ -18,12 +19,17 @@ from rich.console import Console
 
 from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import observe, plan_accepting, plan_now
+from hudi_ingest.dead_letters.log import DeadLetterLog, WaitingFile
+from hudi_ingest.dead_letters.reading import count_letters, find_letters
 from hudi_ingest.display import (
     columns_view,
     files_text,
+    letter_text,
+    letters_text,
     plan_view,
     receipt_text,
     recovery_text,
+    retry_text,
     status_view,
     sweep_text,
 )
@@ -44,6 +50,7 @@ from hudi_ingest.pipeline_file import find_pipeline, load_pipeline, load_pipelin
 from hudi_ingest.planning import losses_text
 from hudi_ingest.schema import columns_to_dicts
 from hudi_ingest.status import PipelineStatus, pipeline_status
+from hudi_ingest.storage import TableStorage
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -66,6 +73,8 @@ Master = Annotated[str, typer.Option(help="Spark master of the engine.")]
 Memory = Annotated[str, typer.Option(help="Memory of the engine's driver.")]
 
 _DEFAULTS = StackSettings()
+letters = typer.Typer(no_args_is_help=True, help="See bad records that were kept, and try them again.")
+app.add_typer(letters, name="dead-letters")
 
 
 @app.command()
@@ -340,6 +349,51 @@ def sweep(
         _say(sweep_text(result))
 
 
+@letters.command("list")
+def list_letters(pipeline: PipelineName, as_json: AsJson = False) -> None:
+    """Count the dead letters that wait, by commit, partition and what is wrong."""
+    storage, waiting = _waiting_letters(pipeline)
+    found = count_letters(storage, waiting)
+    if as_json:
+        _print_json([asdict(each) for each in found])
+    else:
+        _say(letters_text(found))
+
+
+@letters.command("show")
+def show_letters(
+    pipeline: PipelineName,
+    partition: Annotated[str, typer.Option(metavar="TOPIC:PARTITION", help="Only those of this partition.")] = "",
+    offset: Annotated[int | None, typer.Option(min=0, help="Only the one at this offset.")] = None,
+    error: Annotated[str, typer.Option(metavar="TEXT", help="Only those with this text in what is wrong.")] = "",
+    limit: Annotated[int, typer.Option(min=1, help="Not more than this many.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Show dead letters that wait: where each is from, what is wrong with it, and its bytes."""
+    storage, waiting = _waiting_letters(pipeline)
+    source = _topic_partition(partition) if partition else None
+    found = itertools.islice(find_letters(storage, waiting, source=source, offset=offset, text=error), limit)
+    if as_json:
+        _print_json([each.to_dict() for each in found])
+    else:
+        _say("\n".join(letter_text(each) for each in found) or "no dead letter is such")
+
+
+@letters.command("retry")
+def retry(pipeline: PipelineName, as_json: AsJson = False) -> None:
+    """Try all dead letters again, after a fix: those that can become rows now are put into the table, once."""
+    from hudi_ingest.letter_retry import retry_letters
+
+    result = retry_letters(_pipeline(pipeline), home=Home.from_environment(), report=_progress)
+    for receipt in result.receipts:
+        for warning in receipt.warnings:
+            _err.print(f"warning: {warning}", markup=False)
+    if as_json:
+        _print_json(result.to_dict())
+    else:
+        _say(retry_text(result))
+
+
 @app.command()
 def engine(master: Master = _DEFAULTS.master, memory: Memory = _DEFAULTS.driver_memory) -> None:
     """Run the Spark engine in the foreground; ops of this machine attach to it."""
@@ -423,6 +477,13 @@ def _pipeline(name: str) -> Pipeline:
     return find_pipeline(home.pipelines, name, _environment(home))
 
 
+def _waiting_letters(name: str) -> tuple[TableStorage, tuple[WaitingFile, ...]]:
+    pipeline = _pipeline(name)
+    committed = Timeline(pipeline.table.base_path).committed(pipeline.checkpoint_key, pipeline.transaction_key)
+    storage = TableStorage(pipeline.table.base_path)
+    return storage, DeadLetterLog(storage).waiting(committed.checkpoint.letters if committed.checkpoint else None)
+
+
 def _environment(home: Home) -> Mapping[str, str]:
     """This process's environment, and below it the running embedded stack's."""
     return {**stack_environment(home), **os.environ}
@@ -460,6 +521,7 @@ def _print_receipt(receipt: CommitReceipt, as_json: bool) -> None:
                 "transaction_id": receipt.plan.transaction_id,
                 "instant": receipt.instant,
                 "rows": receipt.rows,
+                "bad_records": receipt.rejected,
                 "files": receipt.files,
                 "bytes": receipt.size_bytes,
                 "seconds": dict(receipt.seconds),

@@ -19,7 +19,6 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import annotated_types
 import pyarrow as pa
 from pydantic import (
-    AfterValidator,
     AwareDatetime,
     BaseModel,
     Field,
@@ -34,13 +33,16 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
+from hudi_ingest.config_bad_records import DeadLetters
 from hudi_ingest.config_formats import CsvValues, ProtobufValues
 from hudi_ingest.config_model import Model as _Model
 from hudi_ingest.config_model import (
     Place,
     PlacedProblems,
     ProblemsFromTop,
+    Ratio,
     Seconds,
+    Topic,
     Whole,
     describe,
     quoted,
@@ -57,16 +59,6 @@ from hudi_ingest.transform.event_time import EventTimeLimits
 from hudi_ingest.transform.time_partition import TimePartition, is_expression, parse_time_partition
 
 PARTITION_TYPES = "string, boolean, int, long or date"
-
-
-def _legal_topic(value: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", value) or value in (".", ".."):
-        may_be = "1 to 249 of the characters a-z, A-Z, 0-9, `.`, `_` and `-`, and not `.` or `..`"
-        raise ValueError(f"not a legal topic name; found {quoted(value)}; allowed: {may_be}")
-    return value
-
-
-Topic = Annotated[str, AfterValidator(_legal_topic)]
 
 
 def _addresses(value: str, server: str) -> str:
@@ -652,14 +644,25 @@ class Pipeline(_Model):
     transaction: Transaction = Transaction()
     """How much is published at a time, and how long it may take."""
 
-    on_bad_record: Literal["fail"] = "fail"
-    """What happens when a record cannot become a row: the transaction fails and names the record, and nothing of it is
-    published."""
+    on_bad_record: Literal["fail", "skip", "dead_letter"] = "fail"
+    """What happens when a record cannot become a row. `fail`: the transaction fails and names the record, and nothing of it
+    is published. `skip`: the record is counted and left out. `dead_letter`: it is kept as a dead letter, which the same
+    commit publishes; see docs/dead-letters.md."""
+
+    max_bad_records: Annotated[Whole, Field(ge=0)] | None = 100_000
+    """A transaction with more bad records than this is refused as with `fail`; null: there is no such limit."""
+
+    max_bad_ratio: Ratio | None = Field(default=None, json_schema_extra={"allowed": "a number from 0 to 1"})
+    """A transaction is refused as with `fail` when more than this share of its records are bad, like 0.01; without it, only
+    `max_bad_records` limits. Tombstones do not count as records here."""
+
+    dead_letters: DeadLetters = DeadLetters()
+    """What dead letters hold, and where else they go."""
 
     on_tombstone: Literal["skip", "fail", "row"] = "skip"
-    """What happens to a record without a value. `skip` counts it and goes on. `fail` makes it a bad record. `row` takes it
-    through the transforms as a record whose fields are all null, so none of them may be NOT NULL; `insert_kafka` gives
-    it its key."""
+    """What happens to a record without a value. `skip` counts it and goes on. `fail` makes it a bad record, and goes with
+    `on_bad_record: fail` only. `row` takes it through the transforms as a record whose fields are all null, so none of them
+    may be NOT NULL; `insert_kafka` gives it its key."""
 
     @field_validator("transforms")
     @classmethod
@@ -672,6 +675,11 @@ class Pipeline(_Model):
     @field_validator("on_tombstone")
     @classmethod
     def _tombstones_fit(cls, value: str, info: ValidationInfo) -> str:
+        if value == "fail" and info.data.get("on_bad_record", "fail") != "fail":
+            raise ValueError(
+                f"fail needs `on_bad_record: fail`, and that is {info.data['on_bad_record']}: a record without a value leaves "
+                "nothing to keep; set it to skip or row"
+            )
         if value == "row" and "table" in info.data:
             required = [each.name for each in info.data["table"].record if not each.nullable]
             if required:
@@ -679,6 +687,15 @@ class Pipeline(_Model):
                     f"row makes every field of such a record null, and {', '.join(required)} may not be: remove their NOT "
                     "NULL, or set it to skip or fail"
                 )
+        return value
+
+    @field_validator("dead_letters")
+    @classmethod
+    def _dead_letters(cls, value: DeadLetters, info: ValidationInfo) -> DeadLetters:
+        source = info.data.get("source")
+        if source is not None and value.topic is not None and value.topic in source.topics:
+            text = f"found {quoted(value.topic)}, which source.topics has: dead letters would come back; name another topic"
+            raise PlacedProblems([(("topic",), text)])
         return value
 
     _made_chain: Chain = PrivateAttr()

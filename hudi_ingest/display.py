@@ -10,8 +10,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from hudi_ingest.dead_letters.reading import DeadLetter, LetterCount, preview
 from hudi_ingest.hudi.timeline import TableFile
 from hudi_ingest.ledger import TransactionRow
+from hudi_ingest.letter_retry import RetryResult
 from hudi_ingest.model import CommitReceipt, TopicPartition, TransactionPlan
 from hudi_ingest.recovery import Recovery, UnknownInstant
 from hudi_ingest.schema import ddl_type
@@ -31,7 +33,8 @@ def status_view(status: PipelineStatus) -> RenderableType:
         style = "red" if TopicPartition(each.topic, each.partition) in stopped else None
         offsets.add_row(f"{each.topic}:{each.partition}", committed, end, f"{each.lag:,}", style=style)
     offsets.add_row("all", "", "", f"{status.lag:,}", style="bold")
-    return Group(offsets, transactions_view(status.transactions))
+    letters = [Text(f"dead letters that wait: {status.dead_letters:,}")] if status.dead_letters else []
+    return Group(offsets, *letters, transactions_view(status.transactions))
 
 
 def transactions_view(rows: Sequence[TransactionRow]) -> RenderableType:
@@ -82,6 +85,7 @@ def receipt_text(receipt: CommitReceipt) -> str:
     return (
         f"committed {receipt.plan.transaction_id} as instant {receipt.instant}: {receipt.rows:,} rows in "
         f"{receipt.files} files, {receipt.size_bytes / 1e6:.1f} MB ({seconds})"
+        + (f"; {receipt.rejected:,} bad records, such as {receipt.bad_records[0]}" if receipt.bad_records else "")
     )
 
 
@@ -139,6 +143,52 @@ def sweep_text(result: SweepResult) -> str:
         )
     done = "deleted" if result.deleted else "would be deleted with --delete"
     return f"{_aligned(rows)}\n{len(result.orphans)} older than {hours}, {result.size_bytes / 1e6:.1f} MB: {done}"
+
+
+def letters_text(counts: Sequence[LetterCount]) -> str:
+    """A line for each kind of dead letters, and a last one with their number."""
+    if not counts:
+        return "no dead letters wait"
+    rows = [("INSTANT", "KAFKA", "OFFSETS", "LETTERS", "STAGE", "FIELD", "EXPECTED")]
+    for each in counts:
+        offsets = f"{each.first_offset}-{each.last_offset}"
+        kafka = f"{each.topic}:{each.partition}"
+        rows.append((each.instant, kafka, offsets, str(each.letters), each.stage, each.field or "-", each.expected))
+    withheld = sum(each.letters for each in counts if each.withheld)
+    more = f", {withheld} of them without their bytes, because the pipeline masks fields" if withheld else ""
+    return f"{_aligned(rows)}\ndead letters that wait: {sum(each.letters for each in counts)}{more}"
+
+
+def letter_text(letter: DeadLetter) -> str:
+    """One dead letter, on a line for what is wrong and one for each thing that Kafka had."""
+    withheld = "not kept, because the pipeline masks fields"
+    lines = [
+        f"{letter.topic}:{letter.partition}:{letter.offset} of {letter.timestamp:%Y-%m-%d %H:%M:%S} UTC, "
+        f"{letter.stage}: {letter.reason}",
+        f"  key    {withheld if letter.withheld else preview(letter.key) or '-'}",
+        f"  value  {withheld if letter.withheld else preview(letter.value)}",
+    ]
+    lines += [f"  header {name} = {preview(value)}" for name, value in letter.headers]
+    return "\n".join(lines)
+
+
+def retry_text(result: RetryResult) -> str:
+    """What a retry came to, and why letters stay."""
+    if not result.tried and not result.waiting:
+        return "no dead letters wait"
+    commits = "1 commit" if len(result.receipts) == 1 else f"{len(result.receipts)} commits"
+    lines = [
+        f"dead letters tried: {result.tried}, became rows: {result.rows}"
+        + (f", filtered out: {result.filtered}" if result.filtered else "")
+        + f", in {commits}; {result.waiting} wait"
+    ]
+    lines += [f"  - {each}" for each in result.reasons]
+    if result.withheld:
+        lines.append(
+            f"{result.withheld} could not be tried: their bytes were not kept, because the pipeline masks fields and "
+            "dead_letters.keep_masked is not set. Read their offsets from Kafka again while it has them."
+        )
+    return "\n".join(lines)
 
 
 def _aligned(rows: Sequence[tuple[str, ...]]) -> str:

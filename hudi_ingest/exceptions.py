@@ -80,7 +80,7 @@ class LedgerUnreachable(Transient):
 
 
 class BadRecord(Terminal):
-    """A record that cannot become a row, under `on_bad_record: fail`."""
+    """Records that cannot become rows, under `on_bad_record: fail` or beyond the pipeline's limits."""
 
 
 class TransformFailed(Terminal):

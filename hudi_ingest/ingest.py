@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import plan_now
+from hudi_ingest.dead_letters.log import DeadLetterLog
 from hudi_ingest.exceptions import CommitOutcomeUnknown
 from hudi_ingest.home import Home
 from hudi_ingest.hudi.epoch import TableEpoch
@@ -19,6 +20,7 @@ from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.kafka import KafkaCluster
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.owner import Owner
+from hudi_ingest.letter_copies import LetterCopies
 from hudi_ingest.model import CommitReceipt, OpenTransaction, SliceReport, TransactionPlan
 from hudi_ingest.planning import losses_text
 from hudi_ingest.spark import current_session
@@ -43,6 +45,8 @@ def protocol_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession) -> Tra
         instants=HudiWriter(spark, pipeline, schema),
         write_files=partial(write_slices, spark, pipeline, schema),
         groups=KafkaCluster(pipeline.source),
+        letters=DeadLetterLog(TableStorage(pipeline.table.base_path)),
+        copy_letters=LetterCopies(pipeline).catch_up,
     )
 
 

@@ -50,6 +50,7 @@ _LOGIN_FAILED = re.compile("SASL ?Authentication", re.IGNORECASE)
 _PROTOCOLS_DIFFER = "every connection was closed at once, as when source.security.protocol is not that of the port"
 _CHECK = "Check source.bootstrap_servers and source.security, and that the broker runs."
 _RECONNECT_MILLISECONDS = 1000
+_COORDINATOR_MILLISECONDS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,16 @@ class KafkaCluster:
 
     @cached_property
     def _admin(self) -> AdminClient:
-        options = {**librdkafka_options(self._source), "error_cb": self._trouble.note}
+        return self._client({})
+
+    @cached_property
+    def _coordinator(self) -> AdminClient:
+        # librdkafka takes a group's coordinator for a broker that went away, and lets the time to reconnect pass before it
+        # connects the first time.
+        return self._client({"reconnect.backoff.ms": _COORDINATOR_MILLISECONDS})
+
+    def _client(self, more: Mapping[str, Any]) -> AdminClient:
+        options = {**librdkafka_options(self._source), "error_cb": self._trouble.note, **more}
         try:
             return AdminClient(options, logger=client_logger)
         except KafkaException as error:
@@ -111,12 +121,12 @@ class KafkaCluster:
 
     def group_offsets(self, group: str) -> dict[TopicPartition, int]:
         """The group's committed offsets, without partitions that have none."""
-        described = self._admin.describe_consumer_groups([group], request_timeout=self._seconds)[group]
+        described = self._coordinator.describe_consumer_groups([group], request_timeout=self._seconds)[group]
         if self._result(described, f"describe consumer group {group}").state is ConsumerGroupState.DEAD:
             # Asked for a group's offsets where there has never been a group, confluent-kafka ends the process by a segfault.
             return {}
         request = ConsumerGroupTopicPartitions(group)
-        answers = self._admin.list_consumer_group_offsets([request], request_timeout=self._seconds)
+        answers = self._coordinator.list_consumer_group_offsets([request], request_timeout=self._seconds)
         found = self._result(answers[group], f"read the offsets of consumer group {group}")
         return {
             TopicPartition(each.topic, each.partition): each.offset
@@ -141,7 +151,7 @@ class KafkaCluster:
 
     def _alter_group_offsets(self, group: str, wanted: list[KafkaTopicPartition]) -> KafkaTopicPartition | None:
         """The first offset that was refused, None when all were accepted."""
-        answers = self._admin.alter_consumer_group_offsets(
+        answers = self._coordinator.alter_consumer_group_offsets(
             [ConsumerGroupTopicPartitions(group, wanted)], request_timeout=self._seconds
         )
         found = self._result(answers[group], f"commit offsets of consumer group {group}")

@@ -119,6 +119,21 @@ class TopicVersion:
 
 
 @dataclass(frozen=True, slots=True)
+class LettersHead:
+    """Where the list of a pipeline's dead letters ends: see dead_letters/log.py."""
+
+    manifest: str
+    """Path of the newest manifest, relative to the table."""
+    waiting: int
+    """Dead letters that have not become rows yet."""
+
+    @property
+    def instant(self) -> str:
+        """Of the newest transaction on the list."""
+        return self.manifest.split("/")[-2]
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """What one committed instant says of a pipeline: the whole map of next offsets, and its place in the row of commits.
 
@@ -135,6 +150,8 @@ class Checkpoint:
     """Version 1 had none: a topic without one takes the broker's with the next commit."""
     instant: str = ""
     """The transaction's own instant, whichever commit carries the checkpoint now. Version 1 had none."""
+    letters: LettersHead | None = None
+    """None while the pipeline has never had dead letters."""
 
     def to_json(self) -> str:
         """A canonical text: equal checkpoints give equal texts, so the commit guard may compare them as texts."""
@@ -150,6 +167,7 @@ class Checkpoint:
                 "record_bytes": self.record_bytes,
                 "topics": {topic: asdict(version) for topic, version in sorted(self.topics.items())},
                 "instant": self.instant,
+                **({"dead_letters": asdict(self.letters)} if self.letters else {}),
             },
             separators=(",", ":"),
         )
@@ -173,6 +191,7 @@ class Checkpoint:
             int(found["record_bytes"]),
             topics,
             found.get("instant", ""),
+            LettersHead(**found["dead_letters"]) if "dead_letters" in found else None,
         )
 
 
@@ -208,6 +227,8 @@ class TransactionPlan:
     stopped: tuple[OffsetLoss, ...] = ()
     """Losses that nobody has accepted: these partitions have no slice."""
     kind: TransactionKind = TransactionKind.INGEST
+    retry: Retry | None = None
+    """What a `retry` takes; its slices are from the first to the last offset of these dead letters, in each partition."""
 
     @property
     def count(self) -> int:
@@ -223,6 +244,7 @@ class TransactionPlan:
             "resets": [each.to_dict() for each in self.resets],
             "stopped": [each.to_dict() for each in self.stopped],
             "kind": self.kind.value,
+            **({"retry": asdict(self.retry)} if self.retry else {}),
         }
 
     @classmethod
@@ -237,6 +259,7 @@ class TransactionPlan:
             stopped=tuple(OffsetLoss.from_dict(each) for each in found["stopped"]),
             # Plans of older versions name none.
             kind=TransactionKind(found.get("kind", TransactionKind.INGEST.value)),
+            retry=Retry.from_dict(found["retry"]) if "retry" in found else None,
         )
 
 
@@ -252,7 +275,8 @@ def next_checkpoint(
             offsets.pop(reset.source, None)
         offsets.update({each.source: each.end for each in plan.slices})
         topics |= plan.topics
-    return Checkpoint(plan.sequence, plan.transaction_id, offsets, record_bytes or known, topics, instant)
+    letters = current.letters if current else None
+    return Checkpoint(plan.sequence, plan.transaction_id, offsets, record_bytes or known, topics, instant, letters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,6 +340,66 @@ class BaseFile:
 
 
 @dataclass(frozen=True, slots=True)
+class LetterFile:
+    """One file of dead letters. `path` is relative to the table."""
+
+    path: str
+    letters: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RetriedFile:
+    """A file of dead letters that a transaction takes: all its letters, but those `without` has since replaced."""
+
+    path: str
+    letters: int
+    without: tuple[Slice, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """The dead letters that a transaction takes, all of topics of one generation each."""
+
+    files: tuple[RetriedFile, ...]
+    generations: Mapping[str, int] = field(default_factory=dict)
+    """Of each topic that was made again; see TopicVersion."""
+
+    @property
+    def letters(self) -> int:
+        return sum(each.letters for each in self.files)
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> Retry:
+        files = (
+            RetriedFile(each["path"], each["letters"], tuple(Slice(**without) for without in each["without"]))
+            for each in found["files"]
+        )
+        return cls(tuple(files), dict(found["generations"]))
+
+
+@dataclass(frozen=True, slots=True)
+class BadRecordNote:
+    """Where a bad record is and what is wrong with it, without any value that is masked."""
+
+    topic: str
+    partition: int
+    offset: int
+    field: str
+    """"" when the record as a whole is wrong."""
+    expected: str
+    found: str
+
+    @property
+    def reason(self) -> str:
+        return f"{f'field {self.field}: ' if self.field else ''}expected {self.expected}, found {self.found}"
+
+    def __str__(self) -> str:
+        field = f" field {self.field}" if self.field else ""
+        return f"{self.topic}:{self.partition}:{self.offset}{field}: expected {self.expected}, found {self.found}"
+
+
+@dataclass(frozen=True, slots=True)
 class SliceReport:
     """What one attempt at one slice did with every offset of the range."""
 
@@ -328,13 +412,21 @@ class SliceReport:
     filtered: int = 0
     """Records that a transform left out on purpose."""
     gaps: int = 0
-    """Offsets the broker does not hand out: compacted away, transaction markers, aborted records."""
+    """Offsets the broker does not hand out: compacted away, transaction markers, aborted records. In a retry, offsets of
+    the range that are of no dead letter it takes."""
     value_bytes: int = 0
     seconds: float = 0.0
+    rejected: int = 0
+    """Bad records: those that cannot become rows."""
+    letters: tuple[LetterFile, ...] = ()
+    """Where they are kept, unless they are skipped; slices may share files."""
+    bad_records: tuple[BadRecordNote, ...] = ()
+    """The first of them."""
 
     @property
     def accounted(self) -> bool:
-        return self.gaps >= 0 and self.rows + self.skipped + self.filtered + self.gaps == self.slice.count
+        counted = self.rows + self.skipped + self.filtered + self.rejected + self.gaps
+        return self.gaps >= 0 and counted == self.slice.count
 
     @property
     def size_bytes(self) -> int:
@@ -350,6 +442,9 @@ class SliceReport:
                 **found,
                 "slice": Slice(**found["slice"]),
                 "files": tuple(BaseFile(**each) for each in found["files"]),
+                # Reports of older versions have none.
+                "letters": tuple(LetterFile(**each) for each in found.get("letters", ())),
+                "bad_records": tuple(BadRecordNote(**each) for each in found.get("bad_records", ())),
             }
         )
 
@@ -370,6 +465,15 @@ class CommitReceipt:
     @property
     def rows(self) -> int:
         return sum(each.rows for each in self.reports)
+
+    @property
+    def rejected(self) -> int:
+        return sum(each.rejected for each in self.reports)
+
+    @property
+    def bad_records(self) -> tuple[BadRecordNote, ...]:
+        """The first of each slice."""
+        return tuple(note for each in self.reports for note in each.bad_records)
 
     @property
     def base_files(self) -> tuple[BaseFile, ...]:

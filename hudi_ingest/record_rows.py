@@ -18,7 +18,7 @@ from hudi_ingest.exceptions import WriteIncomplete
 from hudi_ingest.hudi.partition_paths import MAX_FOLDER_BYTES, folder_bytes
 from hudi_ingest.model import TopicPartition
 from hudi_ingest.transform import KAFKA_FIELDS
-from hudi_ingest.transform.chain import Chain
+from hudi_ingest.transform.chain import HIDDEN, Chain
 
 Tombstones = Literal["skip", "fail", "row"]
 """What becomes of a record without a value."""
@@ -111,7 +111,8 @@ class RowMaker:
         rows = pa.Table.from_arrays([done.rows[each.name] for each in self.columns], schema=self.columns)
         homeless = self._homeless(rows)
         if homeless:
-            bad += _refusals(PARTITIONING, homeless, places)
+            hidden = [replace(each, found=HIDDEN) if self.chain.hides(each.field) else each for each in homeless]
+            bad += _refusals(PARTITIONING, hidden, places)
             without = {each.index for each in homeless}
             left = pa.array([index for index in range(rows.num_rows) if index not in without], pa.int64())
             rows, places = rows.take(left), _of(places, left)
@@ -182,12 +183,6 @@ class RowMaker:
             )
             return Rejected(index, name, expected, f"{value[:20]!a}")
         return None
-
-
-def bad_record_text(source: TopicPartition, offset: int, refusal: Refusal) -> str:
-    """One line: which record, which field, what was expected and what was found."""
-    field = f" field {refusal.field}" if refusal.field else ""
-    return f"{source}:{offset}{field}: expected {refusal.expected}, found {refusal.found}"
 
 
 def _tombstone(place: int) -> Refusal:

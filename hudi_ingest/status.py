@@ -37,6 +37,8 @@ class PipelineStatus:
     transactions: tuple[TransactionRow, ...]
     stopped: tuple[OffsetLoss, ...] = ()
     """Committed offsets that the broker does not hold, and that nobody has accepted."""
+    dead_letters: int = 0
+    """Those that have not become rows."""
 
     @property
     def lag(self) -> int:
@@ -48,6 +50,7 @@ class PipelineStatus:
             "base_path": self.base_path,
             "sequence": self.sequence,
             "lag": self.lag,
+            "dead_letters": self.dead_letters,
             "partitions": [
                 {
                     "topic": each.topic,
@@ -101,4 +104,5 @@ def pipeline_status(pipeline: Pipeline, situation: Situation, ledger: LedgerRead
         ),
         transactions=ledger.history(pipeline.name, HISTORY),
         stopped=stopped,
+        dead_letters=checkpoint.letters.waiting if checkpoint and checkpoint.letters else 0,
     )

@@ -17,7 +17,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import Protocol
 
+from hudi_ingest.bad_records import require_bad_accounted, withholds_bytes
 from hudi_ingest.config import Pipeline
+from hudi_ingest.dead_letters.log import DeadLetterLog
 from hudi_ingest.exceptions import (
     CommitOutcomeUnknown,
     CommitRefused,
@@ -40,6 +42,7 @@ from hudi_ingest.model import (
     BaseFile,
     Checkpoint,
     CommitReceipt,
+    LettersHead,
     OffsetLoss,
     Offsets,
     OpenInstant,
@@ -88,6 +91,9 @@ class ConsumerGroups(Protocol):
     def group_offsets(self, group: str) -> dict[TopicPartition, int]: ...
 
 
+LetterCopier = Callable[[LettersHead | None], int]
+"""Copies what the list of dead letters has to where copies go, and says how many that were; see letter_copies.py."""
+
 SliceWriter = Callable[[OpenTransaction, Sequence[Slice], dict[TopicPartition, int], int], tuple[SliceReport, ...]]
 """Writes slices: (transaction, slices, attempt of each partition, mean record bytes) → a report of each slice."""
 
@@ -104,6 +110,8 @@ class TransactionProtocol:
     instants: InstantWriter
     write_files: SliceWriter
     groups: ConsumerGroups
+    letters: DeadLetterLog
+    copy_letters: LetterCopier
 
     def begin(
         self, plan: TransactionPlan, owner: Owner, run_is_finished: Callable[[str], bool | None]
@@ -168,12 +176,13 @@ class TransactionProtocol:
     def commit(self, transaction: OpenTransaction, reports: Sequence[SliceReport]) -> CommitReceipt:
         """Publishes the transaction once, however often it is called.
 
-        Raises WriteIncomplete, DeadlineExceeded, Fenced, CommitRefused (nothing landed) or CommitOutcomeUnknown (call
-        again).
+        Raises WriteIncomplete, BadRecord, DeadlineExceeded, Fenced, CommitRefused (nothing landed) or
+        CommitOutcomeUnknown (call again).
         """
         started = time.monotonic()
         plan = transaction.plan
         require_complete(plan, reports)
+        require_bad_accounted(self.pipeline, plan.kind, reports)
         require_same_shape(transaction, self.pipeline)
         with self._table_lock():
             reach("commit_locked")
@@ -229,6 +238,11 @@ class TransactionProtocol:
         rolled_back = self.instants.roll_back(found.instant)
         if not rolled_back:
             self.ledger.mark_committed_as_found(found.transaction_id, found.instant)
+            return False
+        try:
+            self.letters.forget(found.instant)
+        except OSError as error:
+            _logger.warning("dead letters of %s, which count no more, are left to the sweep: %s", found.instant, error)
         return rolled_back
 
     def _table_lock(self) -> AbstractContextManager[None]:
@@ -243,6 +257,9 @@ class TransactionProtocol:
         plan = transaction.plan
         checkpoint = next_checkpoint(committed.checkpoint, plan, mean_record_bytes(reports), transaction.instant)
         require_sums(committed.checkpoint, checkpoint, plan, reports)
+        withheld = withholds_bytes(self.pipeline, plan.kind)
+        letters = self.letters.extend(committed.checkpoint, plan, transaction.instant, reports, withheld)
+        checkpoint = replace(checkpoint, letters=letters)
         try:
             self.instants.commit(
                 transaction.instant,
@@ -269,10 +286,10 @@ class TransactionProtocol:
             ) from error
 
     def _tell_the_others(self, receipt: CommitReceipt) -> CommitReceipt:
-        """Acknowledges a durable commit to the consumer group and the ledger.
+        """Acknowledges a durable commit to the consumer group, the ledger and the topic of dead letters.
 
-        Neither may turn a durable commit into a failed one: each commit tells the whole map of offsets again, and begin
-        corrects the ledger from the table.
+        None may turn a durable commit into a failed one: each commit tells the whole map of offsets again, begin corrects
+        the ledger from the table, and copies that are missing are made after the next commit.
         """
         warnings = []
         try:
@@ -285,6 +302,10 @@ class TransactionProtocol:
         except IngestError as error:
             warnings.append(f"the commit is durable, but the ledger was not told: {error}")
         reach("ledger_told")
+        try:
+            self.copy_letters(receipt.checkpoint.letters)
+        except IngestError as error:
+            warnings.append(f"the commit is durable, but its dead letters are not copied yet: {error}")
         for warning in warnings:
             _logger.warning(warning)
         return replace(receipt, warnings=tuple(warnings))
@@ -416,7 +437,8 @@ def shape_of(pipeline: Pipeline) -> str:
     """A digest of what decides how records become files; ops of one transaction must agree on it."""
     table = pipeline.table
     columns = pipeline.table_schema.spark_json
-    parts = (table.base_path, table.partition_columns, columns, pipeline.rows_digest)
+    bad = (pipeline.on_bad_record, pipeline.dead_letters.keep_masked)
+    parts = (table.base_path, table.partition_columns, columns, pipeline.rows_digest, bad)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
@@ -425,7 +447,7 @@ def require_same_shape(transaction: OpenTransaction, pipeline: Pipeline) -> None
     if transaction.shape != shape_of(pipeline):
         raise Fenced(
             f"transaction {transaction.plan.transaction_id}: the file of pipeline {pipeline.name} was changed while it ran "
-            "(table.base_path, schema, partition_by or source.format). It is rolled back; the next transaction uses the "
+            "(table.base_path, schema, partition_by, source.format or on_bad_record). It is rolled back; the next transaction uses the "
             "new file."
         )
 
@@ -509,8 +531,9 @@ def require_complete(plan: TransactionPlan, reports: Sequence[SliceReport]) -> N
     for report in reports:
         if not report.accounted:
             raise WriteIncomplete(
-                f"{report.slice}: {report.rows} rows + {report.skipped} skipped + {report.filtered} filtered + {report.gaps} "
-                f"gaps do not make {report.slice.count} offsets. Nothing was published; run the op again."
+                f"{report.slice}: {report.rows} rows + {report.skipped} skipped + {report.filtered} filtered + "
+                f"{report.rejected} bad records + {report.gaps} gaps do not make {report.slice.count} offsets. Nothing was "
+                "published; run the op again."
             )
     rows, in_files = sum(each.rows for each in reports), sum(file.rows for each in reports for file in each.files)
     if rows != in_files:
@@ -562,7 +585,9 @@ def require_sums(
     starts: dict[TopicPartition, int | None] = {each.source: each.start for each in plan.slices}
     starts |= committed
     starts |= {each.source: each.restart for each in plan.resets}
-    counts = {each.slice.source: each.rows + each.skipped + each.filtered + each.gaps for each in reports}
+    counts = {
+        each.slice.source: each.rows + each.skipped + each.filtered + each.rejected + each.gaps for each in reports
+    }
     wrong = [
         f"{source}: from {committed.get(source)} (start {start}) by {counts.get(source, 0)} to {after.offsets.get(source)}"
         for source, start in sorted(starts.items())
@@ -603,6 +628,7 @@ def commit_metadata(
                 "rows": each.rows,
                 "skipped": each.skipped,
                 "filtered": each.filtered,
+                "rejected": each.rejected,
                 "gaps": each.gaps,
                 "attempt": each.attempt,
             }

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from functools import partial, reduce
 
+import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from hudi_ingest.bad_records import (
+    NAMED_BAD_RECORDS,
+    keeps_letters,
+    most_bad_records,
+    require_few_bad,
+    withholds_bytes,
+)
 from hudi_ingest.config import KafkaSource, Pipeline
+from hudi_ingest.dead_letters.letter_file import LetterLayout
+from hudi_ingest.dead_letters.log import generations_of
 from hudi_ingest.decoding import row_maker_of
-from hudi_ingest.exceptions import BadRecord, DeadlineExceeded, EngineLost, Fenced, OffsetsLost, WriteIncomplete
+from hudi_ingest.exceptions import DeadlineExceeded, EngineLost, Fenced, NothingToDo, OffsetsLost, WriteIncomplete
 from hudi_ingest.hudi.base_file import BaseFileLayout, heartbeat_path
 from hudi_ingest.hudi.epoch import Epoch
 from hudi_ingest.kafka import KafkaCluster, spark_options, told_by_spark
@@ -21,7 +31,7 @@ from hudi_ingest.model import OpenTransaction, Slice, SliceReport, TopicPartitio
 from hudi_ingest.schema import TableSchema
 from hudi_ingest.spark import answers, job_group
 from hudi_ingest.storage import TableStorage
-from hudi_ingest.write_task import NAMED_BAD_RECORDS, TaskReport, WriteTask, run_task
+from hudi_ingest.write_task import TaskReport, WriteTask, run_retry, run_task
 
 BATCH_BYTES = 8 * 1024 * 1024
 BATCH_ROWS = 50_000
@@ -44,9 +54,10 @@ def write_slices(
 
     `record_bytes` (0 when unknown) sizes the Arrow batches, so that memory depends on neither the slice's length nor
     the records' size. Raises BadRecord, DeadlineExceeded, Fenced, KafkaRefused, KafkaUnreachable,
-    WriteIncomplete, EngineLost.
+    WriteIncomplete, EngineLost; of a retry NothingToDo when none of its dead letters can become a row.
     """
     began = time.monotonic()
+    plan = transaction.plan
     busy = [each for each in slices if each.count]
     storage = TableStorage(pipeline.table.base_path)
     found: list[TaskReport] = []
@@ -60,17 +71,32 @@ def write_slices(
                 rows_per_file=pipeline.table.rows_per_file,
                 target_file_bytes=pipeline.table.target_file_bytes,
                 compression=pipeline.table.compression,
-                generations={topic: each.generation for topic, each in transaction.plan.topics.items()},
+                generations=plan.retry.generations if plan.retry else generations_of(plan),
                 hive_style=pipeline.table.hive_style,
             ),
             maker=row_maker_of(pipeline, schema, transaction.began_at),
             attempts=dict(attempts),
+            letters=_letter_layout(pipeline, transaction),
+            most_bad=most_bad_records(pipeline, plan.kind),
         )
         found = _run(spark, pipeline, transaction, busy, task, record_bytes)
-        require_same_topics(pipeline, transaction.plan, {each.topic for each in busy})
-    _refuse_bad_records(pipeline, found)
+        if plan.retry is None:
+            require_same_topics(pipeline, plan, {each.topic for each in busy})
+    notes = [note for each in sorted(found, key=_by_offset) for note in each.bad_records]
+    require_few_bad(pipeline, plan.kind, sum(each.rejected for each in found), notes)
+    if plan.retry is not None and not any(each.rows or each.filtered for each in found):
+        first = f" (the first: {notes[0]})" if notes else ""
+        raise NothingToDo(pipeline.name, f"none of {plan.retry.letters} dead letters can become a row now{first}")
     seconds = time.monotonic() - began
     return tuple(slice_report(each, attempts[each.source], found, seconds) for each in slices)
+
+
+def _letter_layout(pipeline: Pipeline, transaction: OpenTransaction) -> LetterLayout | None:
+    plan = transaction.plan
+    if not keeps_letters(pipeline, plan.kind):
+        return None
+    withhold = withholds_bytes(pipeline, plan.kind)
+    return LetterLayout(transaction.instant, pipeline.name, plan.transaction_id, transaction.shape, withhold)
 
 
 def require_same_topics(pipeline: Pipeline, plan: TransactionPlan, topics: Iterable[str]) -> None:
@@ -97,7 +123,9 @@ def slice_report(each: Slice, attempt: int, found: Sequence[TaskReport], seconds
                 f"from {expected}. Nothing is visible; the op is tried again."
             )
         expected = task.last_offset + 1
-    rows, skipped, filtered = (sum(getattr(t, name) for t in tasks) for name in ("rows", "skipped", "filtered"))
+    rows, skipped, filtered, rejected = (
+        sum(getattr(t, name) for t in tasks) for name in ("rows", "skipped", "filtered", "rejected")
+    )
     return SliceReport(
         slice=each,
         attempt=attempt,
@@ -105,9 +133,12 @@ def slice_report(each: Slice, attempt: int, found: Sequence[TaskReport], seconds
         rows=rows,
         skipped=skipped,
         filtered=filtered,
-        gaps=each.count - rows - skipped - filtered,
+        gaps=each.count - rows - skipped - filtered - rejected,
         value_bytes=sum(t.value_bytes for t in tasks),
         seconds=round(seconds, 3),
+        rejected=rejected,
+        letters=tuple(file for task in tasks for file in task.letters),
+        bad_records=tuple(note for task in tasks for note in task.bad_records)[:NAMED_BAD_RECORDS],
     )
 
 
@@ -133,8 +164,17 @@ def _run(
         try:
             parallelism = spark.sparkContext.defaultParallelism
             most_rows = rows_per_task(pipeline.table.rows_per_file, transaction.plan.count, parallelism)
-            records = read_slices(session, pipeline.source, slices, most_rows, pipeline.chain.kafka)
-            rows = records.mapInArrow(partial(run_task, task), "report string").collect()
+            retry = transaction.plan.retry
+            if retry is None:
+                # A dead letter has the whole record; else its key and headers are read only where they are used.
+                also = pipeline.chain.kafka | ({"key", "headers"} if task.letters else frozenset())
+                records = read_slices(session, pipeline.source, slices, most_rows, also)
+                work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]] = partial(run_task, task)
+            else:
+                # A task for each file: its letters are in the order of their offsets, as those of several need not be.
+                records = session.range(0, len(retry.files), 1, len(retry.files))
+                work = partial(run_retry, task, retry.files, slices)
+            rows = records.mapInArrow(work, "report string").collect()
         except Exception as error:
             # Broad, because a dying driver breaks pyspark anywhere, its own error handling included.
             gone = not answers(spark) or _SHUT_DOWN in _text(error)
@@ -197,21 +237,6 @@ def _read(
         reader = reader.option(key, value)
     more = [name for name in ("key", "headers") if name in also]
     return reader.load().select("topic", "partition", "offset", "timestamp", "value", *more)
-
-
-def _refuse_bad_records(pipeline: Pipeline, found: Sequence[TaskReport]) -> None:
-    count = sum(task.rejected for task in found)
-    if not count:
-        return
-    named = [line for task in sorted(found, key=_by_offset) for line in task.bad_records][:NAMED_BAD_RECORDS]
-    records = "1 record" if count == 1 else f"{count} records"
-    raise BadRecord(
-        f"pipeline {pipeline.name}: {records} cannot become rows, and on_bad_record is {pipeline.on_bad_record}, so the "
-        "transaction is refused and nothing of it is visible:\n"
-        + "\n".join(f"  - {line}" for line in named)
-        + ("" if count <= len(named) else f"\n  - and {count - len(named)} more")
-        + "\nCorrect the producer and the records, or change table.schema, transforms or table.partition_by to fit them."
-    )
 
 
 def _explained(

@@ -1,24 +1,25 @@
-"""What runs in a Spark Python worker: ranges of Kafka partitions, decoded in Arrow, become Hudi base files."""
+"""What runs in a Spark Python worker: ranges of Kafka partitions, decoded in Arrow, become Hudi base files, and the bad
+records among them dead letters."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
+from hudi_ingest.bad_records import NAMED_BAD_RECORDS
+from hudi_ingest.dead_letters.letter_file import LetterLayout, LetterWriter, batches_for_retry
 from hudi_ingest.exceptions import WriteIncomplete
 from hudi_ingest.faults import reach
 from hudi_ingest.hudi.base_file import BaseFileLayout, BaseFileWriter, RowSource
-from hudi_ingest.model import BaseFile, TopicPartition
-from hudi_ingest.record_rows import RowMaker, bad_record_text
+from hudi_ingest.model import BadRecordNote, BaseFile, LetterFile, RetriedFile, Slice, TopicPartition
+from hudi_ingest.record_rows import Refusal, RowMaker
 from hudi_ingest.storage import TableStorage
-
-NAMED_BAD_RECORDS = 5
-"""How many bad records a report names; all are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +30,15 @@ class WriteTask:
     layout: BaseFileLayout
     maker: RowMaker
     attempts: Mapping[TopicPartition, int]
+    letters: LetterLayout | None = None
+    """How bad records are kept; None: they are only counted."""
+    most_bad: int | None = 0
+    """How many bad records the transaction may have; None: any."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """What one Spark task saw of one Kafka partition; `files` are those whose first row is of it."""
+    """What one Spark task saw of one Kafka partition; `files` and `letters` are those whose first record is of it."""
 
     topic: str
     partition: int
@@ -45,13 +50,15 @@ class TaskReport:
     rejected: int
     value_bytes: int
     files: tuple[BaseFile, ...]
-    bad_records: tuple[str, ...]
+    bad_records: tuple[BadRecordNote, ...]
+    letters: tuple[LetterFile, ...] = ()
 
     @classmethod
     def from_json(cls, text: str) -> TaskReport:
         found = json.loads(text)
         found["files"] = tuple(BaseFile(**each) for each in found["files"])
-        found["bad_records"] = tuple(found["bad_records"])
+        found["bad_records"] = tuple(BadRecordNote(**each) for each in found["bad_records"])
+        found["letters"] = tuple(LetterFile(**each) for each in found["letters"])
         return cls(**found)
 
 
@@ -65,6 +72,15 @@ def run_task(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
         yield pa.RecordBatch.from_pydict({"report": pa.array(reports, pa.string())})
 
 
+def run_retry(
+    task: WriteTask, files: Sequence[RetriedFile], slices: Sequence[Slice], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Runs in a Spark Python worker like `run_task`, on the dead letters of the files whose numbers are the batches' `id`,
+    as far as they are in `slices`."""
+    mine = [files[number] for batch in batches for number in batch["id"].to_pylist()]
+    yield from run_task(task, batches_for_retry(task.storage, mine, slices))
+
+
 @dataclass(slots=True)
 class _Progress:
     """What was seen of one Kafka partition so far."""
@@ -76,7 +92,7 @@ class _Progress:
     filtered: int = 0
     rejected: int = 0
     value_bytes: int = 0
-    bad_records: list[str] = field(default_factory=list)
+    bad_records: list[BadRecordNote] = field(default_factory=list)
 
 
 def _write_records(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> list[TaskReport]:
@@ -84,7 +100,8 @@ def _write_records(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> list[T
     context = TaskContext.get()
     spark_attempt = context.attemptNumber() if context else 0
     seen: dict[TopicPartition, _Progress] = {}
-    with BaseFileWriter(task.storage, task.layout) as writer:
+    refused = False
+    with BaseFileWriter(task.storage, task.layout) as writer, _letter_writer(task) as letters:
         for source, batch in _by_source(batches):
             _note_offsets(seen, source, batch)
             progress = seen[source]
@@ -93,20 +110,26 @@ def _write_records(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> list[T
             progress.skipped += made.skipped
             progress.filtered += made.filtered
             progress.rejected += len(made.bad)
-            progress.bad_records += [
-                bad_record_text(source, batch["offset"][each.index].as_py(), each)
-                for each in made.bad[: NAMED_BAD_RECORDS - len(progress.bad_records)]
-            ]
-            if made.rows.num_rows and not any(each.rejected for each in seen.values()):
+            progress.bad_records += _notes(source, batch, made.bad[: NAMED_BAD_RECORDS - len(progress.bad_records)])
+            if task.most_bad is not None:
+                refused = sum(each.rejected for each in seen.values()) > task.most_bad
+            if refused:
+                continue
+            origin = RowSource(source, f"{source.partition}-{task.attempts[source]}-{spark_attempt}")
+            if made.rows.num_rows:
                 progress.rows += made.rows.num_rows
-                writer.write(
-                    RowSource(source, f"{source.partition}-{task.attempts[source]}-{spark_attempt}"), made.rows
-                )
-        if any(each.rejected for each in seen.values()):
+                writer.write(origin, made.rows)
+            if made.bad and letters is not None:
+                letters.write(origin, batch, made.bad)
+        if refused:
             # The transaction will be refused, so none of this task's files may stay.
             writer.discard()
+            if letters is not None:
+                letters.discard()
         else:
             writer.close()
+            if letters is not None:
+                letters.close()
         reach("task_done")
         return [
             TaskReport(
@@ -121,9 +144,14 @@ def _write_records(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> list[T
                 each.value_bytes,
                 tuple(writer.files.get(source, ())),
                 tuple(each.bad_records),
+                tuple(file for of, file in (letters.files.items() if letters else ()) if of == source),
             )
             for source, each in seen.items()
         ]
+
+
+def _letter_writer(task: WriteTask) -> AbstractContextManager[LetterWriter | None]:
+    return nullcontext() if task.letters is None else LetterWriter(task.storage, task.letters)
 
 
 def _by_source(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
@@ -150,3 +178,13 @@ def _note_offsets(seen: dict[TopicPartition, _Progress], source: TopicPartition,
         known.last_offset = last
     else:
         seen[source] = _Progress(first, last)
+
+
+def _notes(source: TopicPartition, batch: pa.RecordBatch, bad: Sequence[Refusal]) -> list[BadRecordNote]:
+    offsets = batch["offset"]
+    return [
+        BadRecordNote(
+            source.topic, source.partition, offsets[each.index].as_py(), each.field, each.expected, each.found
+        )
+        for each in bad
+    ]

@@ -30,6 +30,7 @@ META_COLUMNS = (
     "_hoodie_partition_path",
     "_hoodie_file_name",
 )
+DEAD_LETTERS = ".hoodie/hudi_ingest/dead_letters"
 ROW_GROUP_ROWS = 128 * 1024
 BUFFERED_BYTES = 64 * 1024 * 1024
 """Rows of all table partitions together that wait for a full row group; beyond it the largest is written early."""
@@ -56,6 +57,11 @@ class BaseFileLayout:
 def heartbeat_path(instant: str) -> str:
     """The file whose presence says that the instant may still be written: Hudi deletes it at commit and rollback."""
     return f".hoodie/.heartbeat/{instant}"
+
+
+def dead_letters_folder(instant: str) -> str:
+    """Where a transaction's dead letters are, and the manifest that lists them."""
+    return f"{DEAD_LETTERS}/{instant}"
 
 
 def marker_path(instant: str, path: str) -> str:

@@ -95,7 +95,9 @@ def _lock_options(table: Table) -> dict[str, str]:
 
 def _index_options(metadata_partitions: str) -> Mapping[str, str]:
     names = metadata_partitions.split(",")
-    options = {}
+    # On by default, and kept up by reading the column statistics of all live files in each table partition that is written:
+    # commits would grow dearer with the table. Files are skipped by their own statistics without it.
+    options = {"hoodie.metadata.index.partition.stats.enable": str("partition_stats" in names).lower()}
     if "record_index" in names:
         options["hoodie.metadata.record.index.enable"] = "true"
     if "bloom_filters" in names:

@@ -55,6 +55,8 @@ class CommittedState:
     """The checkpoint exactly as the commit carries it, for the commit guard to compare."""
     last_began_at: datetime | None = None
     """When the newest of the pipeline's own instants began."""
+    last_rejected: int = 0
+    """Bad records of the pipeline's last transaction; 0 also when its commit is archived."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,7 @@ class Timeline:
         best_text = None
         sequences: dict[str, int] = {}
         own: set[str] = set()
+        accountings: dict[int, str] = {}
         for found in self._completed():
             sequences[found.instant] = 0
             text = found.metadata.get(checkpoint_key)
@@ -107,6 +110,7 @@ class Timeline:
             sequences[found.instant] = checkpoint.sequence
             if transaction_key in found.metadata:
                 own.add(found.instant)
+                accountings[checkpoint.sequence] = found.metadata[transaction_key]
             if best is None or checkpoint.sequence > best.sequence:
                 best, best_text = checkpoint, text
         if best is None and sequences and checkpoint_key.endswith(f".{self.properties().get(PIPELINE_PROPERTY)}"):
@@ -120,7 +124,8 @@ class Timeline:
         if best is None:
             return CommittedState(exists=True)
         self._require_none_missing(best, sequences, own)
-        return CommittedState(True, best, best_text, instant_time(best.instant) if best.instant else None)
+        began = instant_time(best.instant) if best.instant else None
+        return CommittedState(True, best, best_text, began, _rejected(accountings.get(best.sequence)))
 
     def instant_of(self, transaction_key: str, transaction_id: str) -> str | None:
         """The completed instant that published the transaction, or None. Raises TableUnreachable."""
@@ -297,6 +302,12 @@ def missing_sequences(
     else:
         return ()
     return tuple(number for number in range(first, checkpoint.sequence + 1) if number not in present)
+
+
+def _rejected(accounting: str | None) -> int:
+    """Bad records of the transaction with this accounting; older versions counted none."""
+    slices = json.loads(accounting)["slices"] if accounting else ()
+    return sum(each.get("rejected", 0) for each in slices)
 
 
 def _range(footer: pq.FileMetaData, column: str) -> tuple[Any, Any] | None:

@@ -10,6 +10,7 @@ from dagster import AssetSelection, Definitions, Field, configured, define_asset
 from hudi_ingest.config import Pipeline
 from hudi_ingest.home import Home
 from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.dead_letters_check import dead_letters_check
 from hudi_ingest.orchestration.offsets_check import offsets_check
 from hudi_ingest.orchestration.run_config import IN_PROCESS
 from hudi_ingest.orchestration.sensor import coordinator_sensor
@@ -18,13 +19,20 @@ from hudi_ingest.orchestration.table_asset import RESOURCES, max_runtime, table_
 from hudi_ingest.pipeline_file import load_pipelines
 
 OPS_AT_ONCE = 4
+_IMPORTED_BY_OPS = [
+    "hudi_ingest.orchestration.table_asset",
+    # What Dagster and pyspark import only when an op runs, a second of CPU in each; a name that is not there is passed over.
+    "dagster._core.storage.sqlite_storage",
+    "dagster_postgres",
+    "pandas",
+]
 
 
 def _executor_config(chosen: dict[str, Any]) -> dict[str, Any]:
     if chosen[IN_PROCESS]:
         return {"in_process": {}}
     # Forked from a process that has done the imports already: an op starts in a fraction of the time.
-    forked = {"forkserver": {"preload_modules": ["hudi_ingest.orchestration.table_asset"]}}
+    forked = {"forkserver": {"preload_modules": _IMPORTED_BY_OPS}}
     return {"multiprocess": {"max_concurrent": OPS_AT_ONCE, "start_method": forked}}
 
 
@@ -48,7 +56,7 @@ def build_definitions(pipelines: Sequence[Pipeline]) -> Definitions:
     sweeps = {pipeline.name: sweep_job(pipeline) for pipeline in pipelines}
     return Definitions(
         assets=[*(table_asset(pipeline) for pipeline in pipelines), *topics.values()],
-        asset_checks=[offsets_check(pipeline) for pipeline in pipelines],
+        asset_checks=[check(pipeline) for pipeline in pipelines for check in (offsets_check, dead_letters_check)],
         jobs=[*jobs.values(), *sweeps.values()],
         sensors=[coordinator_sensor(pipeline, jobs[pipeline.name]) for pipeline in pipelines],
         schedules=[sweep_schedule(pipeline, sweeps[pipeline.name]) for pipeline in pipelines],

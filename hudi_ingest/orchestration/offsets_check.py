@@ -53,7 +53,7 @@ def report_offsets_check(pipeline: Pipeline, instance: DagsterInstance, stopped:
     names = sources_text(stopped)
     same = isinstance(known, AssetCheckEvaluation) and known.metadata.get("stopped") == MetadataValue.text(names)
     told_at = record.event.timestamp if record and record.event else 0.0
-    if same and told_at >= _materialized_at(instance, key.asset_key):
+    if same and told_at >= materialized_at(instance, key.asset_key):
         return
     instance.report_runless_asset_event(
         AssetCheckEvaluation(
@@ -67,7 +67,7 @@ def report_offsets_check(pipeline: Pipeline, instance: DagsterInstance, stopped:
     )
 
 
-def _materialized_at(instance: DagsterInstance, key: AssetKey) -> float:
+def materialized_at(instance: DagsterInstance, key: AssetKey) -> float:
     """Seconds since the epoch; 0 for an asset that never was."""
     event = instance.get_latest_materialization_event(key)
     return event.timestamp if event else 0.0

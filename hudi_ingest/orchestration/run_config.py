@@ -49,6 +49,7 @@ class BeginConfig(Config):
     transaction_id: str = Field(default="", description="Name of the transaction; empty: plan now")
     sequence: int = Field(default=0, description="Number of the transaction: the table's last one plus 1")
     slices: list[SliceConfig] = Field(default=[], description="Offset ranges, one for each Kafka partition")
+    kind: str = Field(default="ingest", description="What the transaction is for")
     topics: dict[str, TopicConfig] = Field(default={}, description="The topics that the offsets count in")
     resets: list[LossConfig] = Field(default=[], description="Losses that are accepted: slices start at `restart`")
     stopped: list[LossConfig] = Field(default=[], description="Losses that stop their partition: it has no slice")

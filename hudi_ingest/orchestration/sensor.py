@@ -19,12 +19,20 @@ from dagster import (
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from hudi_ingest.config import Pipeline
-from hudi_ingest.coordinator import keep_group_told, mark_if_committed, observe, plan_next, stopped_partitions
+from hudi_ingest.coordinator import (
+    keep_group_told,
+    keep_letters_copied,
+    mark_if_committed,
+    observe,
+    plan_next,
+    stopped_partitions,
+)
 from hudi_ingest.exceptions import KafkaUnreachable, LedgerUnreachable, TableUnreachable
 from hudi_ingest.faults import reach
 from hudi_ingest.home import Home
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.dead_letters_check import report_dead_letters_check
 from hudi_ingest.orchestration.offsets_check import report_offsets_check
 from hudi_ingest.orchestration.run_config import run_config, run_tags
 from hudi_ingest.orchestration.table_asset import run_is_finished, table_key
@@ -79,9 +87,11 @@ def tick(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> RunReq
             return SkipReason(held)
         situation = observe(pipeline)
         report_offsets_check(pipeline, instance, stopped_partitions(pipeline, situation))
+        report_dead_letters_check(pipeline, instance, situation.committed)
         plan = plan_next(pipeline, situation, now=now)
         if isinstance(plan, Skip):
             keep_group_told(pipeline, situation)
+            keep_letters_copied(pipeline, situation)
     except (KafkaUnreachable, LedgerUnreachable, TableUnreachable) as error:
         return SkipReason(str(error))
     if isinstance(plan, Skip):

@@ -29,6 +29,7 @@ from hudi_ingest.exceptions import (
     WriteIncomplete,
 )
 from hudi_ingest.faults import POINTS, InjectedFault
+from hudi_ingest.hudi.base_file import dead_letters_folder
 from hudi_ingest.hudi.epoch import EPOCH_PATH, Epoch, TableEpoch
 from hudi_ingest.hudi.options import table_properties
 from hudi_ingest.hudi.timeline import CommittedInstant, Timeline, instant_time
@@ -36,6 +37,7 @@ from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.tables import ATTEMPTS, METADATA, SLICES, TRANSACTIONS
 from hudi_ingest.model import (
     BaseFile,
+    LetterFile,
     Offsets,
     OpenInstant,
     OpenTransaction,
@@ -81,6 +83,7 @@ class World:
         self.files: dict[str, list[Row]] = {}
         self.markers: dict[str, set[str]] = {}
         self.texts: dict[str, bytes] = {}
+        self.letters: dict[str, list[Row]] = {}
         self.lock: Program | None = None
         self.engine = 0
         self.group: dict[TopicPartition, int] = {}
@@ -377,19 +380,47 @@ class WriterInMemory:
     def _write(
         self, engine: Engine, transaction: OpenTransaction, each: Slice, attempt: int, made: list[str]
     ) -> SliceReport:
-        world = self._world
-        if each.start < world.first[each.source] and each.count:
-            raise WriteIncomplete(f"{each}: the broker's first offset is {world.first[each.source]}")
-        records = list(enumerate(world.broker[each.source]))[each.start : each.end]
+        records = self._records(transaction.plan, each)
         rows = [offset for offset, kind in records if kind == "row"]
+        bad = [offset for offset, kind in records if kind == "bad"]
         files = []
         for first in range(0, len(rows), ROWS_PER_FILE):
             offsets = rows[first : first + ROWS_PER_FILE]
             files.append(self._write_file(engine, transaction, each.source, offsets, attempt, made))
+        letters = [self._write_letters(engine, transaction, each.source, bad, attempt)] if bad else []
         engine.step("task_done", EngineLost, InjectedFault)
         skipped = sum(kind == "tombstone" for _, kind in records)
-        gaps = each.count - len(rows) - skipped
-        return SliceReport(each, attempt, tuple(files), len(rows), skipped, gaps, 10 * len(rows))
+        return SliceReport(
+            each,
+            attempt,
+            tuple(files),
+            rows=len(rows),
+            skipped=skipped,
+            gaps=each.count - len(rows) - skipped - len(bad),
+            value_bytes=10 * len(rows),
+            rejected=len(bad),
+            letters=tuple(letters),
+        )
+
+    def _records(self, plan: TransactionPlan, each: Slice) -> list[tuple[int, str]]:
+        """Offsets and what is there. Of dead letters those with even offsets can become rows now."""
+        world = self._world
+        if plan.retry is not None:
+            letters = sorted(row for file in plan.retry.files for row in world.letters[file.path])
+            return [(offset, "bad" if offset % 2 else "row") for source, offset in letters if source == each.source]
+        if each.start < world.first[each.source] and each.count:
+            raise WriteIncomplete(f"{each}: the broker's first offset is {world.first[each.source]}")
+        return list(enumerate(world.broker[each.source]))[each.start : each.end]
+
+    def _write_letters(
+        self, engine: Engine, transaction: OpenTransaction, source: TopicPartition, offsets: list[int], attempt: int
+    ) -> LetterFile:
+        folder = dead_letters_folder(transaction.instant)
+        path = f"{folder}/{source.topic}-{source.partition}-{offsets[0]}_{attempt}.parquet"
+        assert path not in self._world.letters, f"{path} is written twice"
+        self._world.letters[path] = [(source, offset) for offset in offsets]
+        engine.step("letters_closed", EngineLost, InjectedFault)
+        return LetterFile(path, len(offsets), 1)
 
     def _write_file(
         self,
@@ -429,7 +460,7 @@ class WriterInMemory:
 
 
 class StorageInMemory(TableStorage):
-    """The small files of a table that the epoch lies in."""
+    """The small files of a table: the epoch, the manifests of dead letters."""
 
     def __init__(self, world: World) -> None:
         self.base_path = world.pipeline.table.base_path
@@ -447,6 +478,12 @@ class StorageInMemory(TableStorage):
         if path == EPOCH_PATH:
             self._world.newest_epoch = max(self._world.newest_epoch, int(json.loads(content)["epoch"]))
         stop(f"replaced {path}", OSError)
+
+    def delete_folder(self, folder: str) -> None:
+        stop(f"delete {folder}", OSError)
+        for stored in (self._world.texts, self._world.letters):
+            for path in [each for each in stored if each.startswith(f"{folder}/")]:
+                del stored[path]
 
 
 class TimelineInMemory(Timeline):

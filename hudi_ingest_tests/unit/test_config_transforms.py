@@ -252,6 +252,8 @@ def test_tombstones_as_rows_need_columns_that_may_be_null(write: Write) -> None:
         "on_tombstone: row makes every field of such a record null, and id, dt may not be: remove their NOT NULL, or set it "
         "to skip or fail"
     )
+    told = problem(write, on_bad_record="skip", on_tombstone="fail")
+    assert told.startswith("on_tombstone: fail needs `on_bad_record: fail`, and that is skip: a record without a value")
     told = problem(write, on_tombstone="drop")
     assert told == "on_tombstone: not one of the allowed values; found 'drop'; allowed: skip, fail or row"
 

@@ -63,3 +63,11 @@ def test_h4_what_folders_are_called_is_the_tables_for_ever(tmp_path: Path) -> No
     # Without partitions there is nothing to call.
     whole = make(tmp_path, "/data/orders", hive_style=False)
     require_own_table(whole, {"hudi_ingest.pipeline": "orders", key: "true"})
+
+
+def test_partition_statistics_are_kept_up_only_where_they_are(tmp_path: Path) -> None:
+    pipeline = make(tmp_path, "/data/orders")
+    name = "hoodie.metadata.index.partition.stats.enable"
+    assert write_options(pipeline, "")[name] == "false"
+    assert write_options(pipeline, "files,column_stats")[name] == "false"
+    assert write_options(pipeline, "files,column_stats,partition_stats")[name] == "true"

@@ -26,20 +26,34 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from hudi_ingest import transaction as protocol_module
 from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import Situation, plan_next
-from hudi_ingest.exceptions import IngestError, Terminal
+from hudi_ingest.dead_letters import log as letters_module
+from hudi_ingest.dead_letters.log import DeadLetterLog
+from hudi_ingest.exceptions import IngestError, KafkaUnreachable, Terminal
 from hudi_ingest.faults import POINTS, InjectedFault
 from hudi_ingest.hudi.epoch import Epoch, TableEpoch
 from hudi_ingest.ledger.owner import Owner
-from hudi_ingest.model import Checkpoint, OpenTransaction, Slice, SliceReport, TopicPartition, TransactionPlan
+from hudi_ingest.model import (
+    Checkpoint,
+    LettersHead,
+    OpenTransaction,
+    RetriedFile,
+    Retry,
+    Slice,
+    SliceReport,
+    TopicPartition,
+    TransactionKind,
+    TransactionPlan,
+)
 from hudi_ingest.pipeline_file import load_pipeline
 from hudi_ingest.transaction import TransactionProtocol
 from hudi_ingest_tests.support.pipeline_files import document
-from hudi_ingest_tests.support.steps import Program
+from hudi_ingest_tests.support.steps import Program, stop
 from hudi_ingest_tests.support.table_in_memory import (
     GroupsInMemory,
     HudiInMemory,
     Instant,
     LedgerInMemory,
+    Row,
     StorageInMemory,
     TimelineInMemory,
     World,
@@ -69,6 +83,7 @@ ACTIONS = [
         "die",
         "the run ends",
         "recover",
+        *(["retry"] * 4),
     ),
     *OUTSIDE,
 ]
@@ -102,6 +117,7 @@ class ProtocolModel(RuleBasedStateMachine):
         self.run_of: dict[Program, Run] = {}
         self.others: list[Instant] = []
         self.timeline = TimelineInMemory(self.world)
+        self.log = DeadLetterLog(StorageInMemory(self.world))
         self.protocols = [
             TransactionProtocol(
                 pipeline=ground.pipeline,
@@ -112,18 +128,27 @@ class ProtocolModel(RuleBasedStateMachine):
                 instants=HudiInMemory(self.world),
                 write_files=WriterInMemory(self.world),
                 groups=GroupsInMemory(self.world),
+                letters=DeadLetterLog(StorageInMemory(self.world)),
+                copy_letters=self.copy_letters,
             )
             for ledger in ground.ledgers
         ]
+
+    def copy_letters(self, head: LettersHead | None) -> int:
+        self.world.reach("letters_copied")
+        stop("letters are copied", KafkaUnreachable)
+        return head.waiting if head else 0
 
     @rule(action=st.sampled_from(ACTIONS), which=st.integers(0, 9), more=st.integers(0, 39))
     def act(self, action: str, which: int, more: int) -> None:
         """One rule for all, because hypothesis leaves whole rules out of an example, and these need one another."""
         coordinator, programs = more % COORDINATORS, bool(self.programs)
         if action == "produce":
-            self.produce(which, ["row", "tombstone", "gap", "row"][: more % 4 + 1])
+            self.produce(which, ["row", "bad", "tombstone", "gap", "row"][: more % 5 + 1])
         elif action == "tick":
             self.tick(coordinator)
+        elif action == "retry":
+            self.retry(coordinator, which % 3 + 1, bool(more & 2))
         elif action == "a newer one begins":
             self.a_newer_one_begins(coordinator, bool(which & 1), which > 6, bool(more & 2))
         elif action == "recover":
@@ -246,6 +271,32 @@ class ProtocolModel(RuleBasedStateMachine):
             self.runs.append(run)
             self.begin(run)
 
+    def retry(self, coordinator: int, most: int, whole: bool) -> None:
+        """Some of the dead letters are tried again; `whole`: to the end, if the others let it."""
+        checkpoint = self.checkpoint()
+        waiting = self.log.waiting(checkpoint.letters)[:most] if checkpoint else ()
+        if checkpoint is None or not waiting or len(self.programs) >= 6:
+            return
+        ident = f"run-{len(self.runs)}"
+        places = sorted(row for each in waiting for row in self.world.letters[each.file.path])
+        slices = [
+            Slice(source.topic, source.partition, min(offsets), max(offsets) + 1)
+            for source, offsets in {s: [offset for at, offset in places if at == s] for s, _ in places}.items()
+        ]
+        plan = TransactionPlan(
+            self.world.pipeline.name,
+            f"retry-{ident}",
+            checkpoint.sequence + 1,
+            tuple(slices),
+            kind=TransactionKind.RETRY,
+            retry=Retry(tuple(RetriedFile(each.file.path, each.file.letters) for each in waiting)),
+        )
+        run = Run(ident, coordinator, plan)
+        self.runs.append(run)
+        self.begin(run)
+        while whole and (mine := [each for each in self.programs if self.run_of.get(each) is run]):
+            self.run_to_its_end(mine[0])
+
     def begin_again(self, which: int) -> None:
         found = self.waiting("begin")
         self.begin(found[which % len(found)])
@@ -367,6 +418,9 @@ class ProtocolModel(RuleBasedStateMachine):
                     self.judge()
                 self.everything_recovers(drain=True)
                 self.judge()
+                self.retry(0, len(self.world.letters), whole=True)
+                self.judge()
+                assert not any(offset % 2 == 0 for offset in self.letters_that_wait()), "P5: a retry did not take all"
         finally:
             for program in [*self.programs, *self.ground.dead]:
                 program.end()
@@ -382,6 +436,9 @@ class ProtocolModel(RuleBasedStateMachine):
         assert not world.wrongs, world.wrongs
         ends: dict[TopicPartition, int] = {}
         sequence = 0
+        letters: dict[str, list[Row]] = {}
+        waiting: list[Row] = []
+        rows: list[Row] = []
         for instant in world.completed():
             text = instant.metadata.get(world.pipeline.transaction_key)
             if text is None:
@@ -395,19 +452,55 @@ class ProtocolModel(RuleBasedStateMachine):
             ]
             planned = world.plans[published["transaction"]].slices
             assert sorted(planned) == slices, f"P3: {instant.name} published {slices} of {planned}"
-            expected = []
-            for each in slices:
+            expected, bad = [], []
+            retry = world.plans[published["transaction"]].retry
+            if retry is not None:
+                taken = sorted(row for file in retry.files for row in world.letters[file.path])
+                expected = [row for row in taken if row[1] % 2 == 0]
+                bad = [row for row in taken if row[1] % 2]
+                for row in taken:
+                    waiting.remove(row)
+            for each in slices if retry is None else ():
                 assert each.start == ends.get(each.source, 0), f"P2: {each} does not follow {ends.get(each.source, 0)}"
                 ends[each.source] = each.end
                 log = world.broker[each.source]
                 expected += [(each.source, offset) for offset in range(each.start, each.end) if log[offset] == "row"]
+                bad += [(each.source, offset) for offset in range(each.start, each.end) if log[offset] == "bad"]
+            letters[instant.name] = bad
+            waiting += bad
             missing = [path for path in instant.files if path not in world.files]
             assert not missing, f"P1: files of completed instant {instant.name} are gone: {missing}"
             found = sorted(row for path in instant.files for row in world.files[path])
             assert found == expected, f"P1, P2, P3: {instant.name} has {found}, its ranges are {expected}"
+            rows += found
+        assert len(set(rows)) == len(rows), "P2: a row is there twice"
         checkpoint = self.checkpoint()
         seen = (checkpoint.sequence, dict(checkpoint.offsets)) if checkpoint else (0, {})
         assert seen == (sequence, ends), f"P7: the table says {seen}, committed is {(sequence, ends)}"
+
+        self.judge_letters(letters, sorted(waiting), checkpoint)
+
+    def judge_letters(self, expected: dict[str, list[Row]], waiting: list[Row], checkpoint: Checkpoint | None) -> None:
+        """P1, P2: exactly the bad records of committed ranges are dead letters, each once."""
+        head = checkpoint.letters if checkpoint else None
+        entries = self.log.entries(head)
+        found = {
+            each.instant: sorted(row for file in each.files for row in self.world.letters[file.path])
+            for each in entries
+        }
+        assert len(found) == len(entries), "P2: an instant is in the list of dead letters twice"
+        found = {instant: rows for instant, rows in found.items() if rows}
+        expected = {instant: rows for instant, rows in expected.items() if rows}
+        assert found == expected, f"P1, P2: dead letters are {found}, bad records {expected}"
+        left = [row for each in self.log.waiting(head) for row in self.world.letters[each.file.path]]
+        assert sorted(left) == waiting, f"P2: {left} wait, and {waiting} have not become rows"
+        assert len(waiting) == (head.waiting if head else 0)
+
+    def letters_that_wait(self) -> list[int]:
+        """Their offsets."""
+        checkpoint = self.checkpoint()
+        waiting = self.log.waiting(checkpoint.letters) if checkpoint else ()
+        return [offset for each in waiting for _, offset in self.world.letters[each.file.path]]
 
     def checkpoint(self) -> Checkpoint | None:
         return self.timeline.committed(
@@ -564,7 +657,8 @@ class Ground:
 @pytest.fixture
 def ground(tmp_path: Path) -> Iterator[Ground]:
     path = tmp_path / "orders.yaml"
-    path.write_text(yaml.safe_dump(document(transaction={"max_records": MAX_RECORDS, "timeout_seconds": 300})))
+    limits = {"max_records": MAX_RECORDS, "timeout_seconds": 300}
+    path.write_text(yaml.safe_dump(document(transaction=limits, on_bad_record="dead_letter")))
     found = Ground(load_pipeline(path, {}), [LedgerInMemory() for _ in range(COORDINATORS)])
 
     class Clock(datetime):
@@ -577,7 +671,11 @@ def ground(tmp_path: Path) -> Iterator[Ground]:
         assert found.world is not None
         found.world.reach(point)
 
-    with mock.patch.object(protocol_module, "reach", reach), mock.patch.object(protocol_module, "datetime", Clock):
+    with (
+        mock.patch.object(protocol_module, "reach", reach),
+        mock.patch.object(letters_module, "reach", reach),
+        mock.patch.object(protocol_module, "datetime", Clock),
+    ):
         yield found
     for ledger in found.ledgers:
         ledger.dispose()

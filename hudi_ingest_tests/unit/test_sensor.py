@@ -7,15 +7,25 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from dagster import AssetCheckKey, AssetKey, AssetMaterialization, DagsterInstance, DagsterRunStatus, SkipReason
+from dagster import (
+    AssetCheckEvaluation,
+    AssetCheckKey,
+    AssetCheckSeverity,
+    AssetKey,
+    AssetMaterialization,
+    DagsterInstance,
+    DagsterRunStatus,
+    SkipReason,
+)
 from dagster._core.storage.dagster_run import DagsterRun
 
 from hudi_ingest.config import Pipeline
 from hudi_ingest.embedded.processes import free_port
 from hudi_ingest.home import LEDGER_VARIABLE, Home
+from hudi_ingest.hudi.timeline import CommittedState
 from hudi_ingest.ledger import Ledger, Owner
-from hudi_ingest.model import LossReason, OffsetLoss, Slice, TopicVersion, TransactionPlan
-from hudi_ingest.orchestration import tags
+from hudi_ingest.model import Checkpoint, LettersHead, LossReason, OffsetLoss, Slice, TopicVersion, TransactionPlan
+from hudi_ingest.orchestration import dead_letters_check, tags
 from hudi_ingest.orchestration.offsets_check import NAME, report_offsets_check
 from hudi_ingest.orchestration.run_config import BeginConfig, run_config
 from hudi_ingest.orchestration.sensor import LONGEST_BACKOFF_SECONDS, backoff_seconds, tick
@@ -122,3 +132,28 @@ def test_d3_the_check_is_told_once_and_again_after_each_materialization(pipeline
         lost = OffsetLoss("orders", 0, 5, 9, 4, LossReason.RETENTION)
         report_offsets_check(pipeline, instance, (lost,))
         assert told() == ["FAILED", "SUCCEEDED", "SUCCEEDED"]
+
+
+def test_d3_the_dead_letters_check_warns_while_the_last_transaction_had_bad_records(pipeline: Pipeline) -> None:
+    key = AssetCheckKey(table_key(pipeline), dead_letters_check.NAME)
+    clean = CommittedState(True, Checkpoint(1, "t-1", {}))
+    bad = CommittedState(True, Checkpoint(2, "t-2", {}, letters=LettersHead("m", 7)), last_rejected=3)
+    with DagsterInstance.ephemeral() as instance:
+
+        def told() -> list[str]:
+            records = instance.event_log_storage.get_asset_check_execution_history(key, limit=10)
+            return [each.status.value for each in records]
+
+        for state in (clean, clean, bad, bad):
+            dead_letters_check.report_dead_letters_check(pipeline, instance, state)
+        assert told() == ["FAILED", "SUCCEEDED"]
+        record = instance.get_latest_asset_check_evaluation_record(key)
+        instance.report_runless_asset_event(AssetMaterialization(key.asset_key))
+        dead_letters_check.report_dead_letters_check(pipeline, instance, clean)
+        assert told() == ["SUCCEEDED", "FAILED", "SUCCEEDED"]
+    assert record is not None
+    evaluation = record.evaluation
+    assert isinstance(evaluation, AssetCheckEvaluation)
+    assert evaluation.severity is AssetCheckSeverity.WARN
+    assert "3 bad records" in str(evaluation.description)
+    assert "7 dead letters wait" in str(evaluation.description)

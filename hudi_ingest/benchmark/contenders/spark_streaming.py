@@ -80,6 +80,7 @@ def hudi_options(pipeline: Pipeline) -> dict[str, str]:
         "hoodie.datasource.write.partitionpath.urlencode": "true",
         "hoodie.metadata.enable": "true",
         "hoodie.metadata.index.column.stats.enable": "true",
+        "hoodie.metadata.index.partition.stats.enable": "false",
         "hoodie.populate.meta.fields": "true",
         "hoodie.parquet.compression.codec": pipeline.table.compression,
         "hoodie.parquet.max.file.size": str(pipeline.table.target_file_bytes),
