@@ -15,7 +15,9 @@ from hudi_ingest.hudi.timeline import TableFile
 from hudi_ingest.ledger import TransactionRow
 from hudi_ingest.letter_retry import RetryResult
 from hudi_ingest.model import CommitReceipt, TopicPartition, TransactionPlan
+from hudi_ingest.range_planning import Left, as_slices, total
 from hudi_ingest.recovery import Recovery, UnknownInstant
+from hudi_ingest.replaced_files import ReplaySurvey
 from hudi_ingest.schema import ddl_type
 from hudi_ingest.status import PipelineStatus
 from hudi_ingest.sweep import SweepResult
@@ -78,6 +80,39 @@ def columns_view(columns: pa.Schema) -> RenderableType:
     for each in columns:
         table.add_row(each.name, Text(ddl_type(each.type)), "may be" if each.nullable else "never")
     return table
+
+
+def ranges_view(title: str, left: Left) -> RenderableType:
+    """What a backfill or a replay reads."""
+    table = Table(title=f"{title}: {total(left):,} offsets", title_justify="left")
+    table.add_column("partition")
+    for name in ("start", "end", "offsets"):
+        table.add_column(name, justify="right")
+    for each in as_slices(left):
+        table.add_row(str(each.source), f"{each.start:,}", f"{each.end:,}", f"{each.count:,}")
+    return table
+
+
+def replay_text(survey: ReplaySurvey) -> str:
+    """What a replay costs, and what it would bring back."""
+    whole = [each for each in survey.replaces if not each.kept]
+    lines = [
+        f"transactions: {survey.transactions}",
+        f"files replaced whole: {len(whole)}, {sum(each.size_bytes for each in whole) / 1e6:.1f} MB, "
+        f"{sum(each.rows for each in whole):,} rows",
+        f"files rewritten, because they hold other ranges' rows too: {len(survey.rewritten)}, "
+        f"{sum(each.size_bytes for each in survey.rewritten) / 1e6:.1f} MB, "
+        f"{sum(each.rows for each in survey.rewritten):,} rows replaced, "
+        f"{sum(each.kept for each in survey.rewritten):,} rows copied",
+        f"rows deleted since they were ingested: {survey.missing.deleted:,}"
+        + (", which come back unless --respect-deletes is given" if survey.missing.deleted else ""),
+    ]
+    if survey.missing.unknown:
+        lines.append(
+            f"offsets without a row, of which nobody can tell whether they had one: {survey.missing.unknown:,} (their commits "
+            "are archived, or only partly in the range)"
+        )
+    return "\n".join(lines)
 
 
 def receipt_text(receipt: CommitReceipt) -> str:

@@ -107,6 +107,19 @@ class PlanOutdated(Terminal):
     """The plan does not start at the table's committed offsets any more."""
 
 
+class RangeRefused(Terminal):
+    """A range of offsets cannot be backfilled or replayed as it was asked for. Carries all problems at once, one line each."""
+
+    def __init__(self, where: str, problems: Sequence[str]) -> None:
+        self.where = where
+        self.problems = tuple(problems)
+        lines = "\n".join(f"  - {problem}" for problem in self.problems)
+        super().__init__(f"{where}:\n{lines}")
+
+    def __reduce__(self) -> tuple[type[RangeRefused], tuple[str, tuple[str, ...]]]:
+        return (RangeRefused, (self.where, self.problems))
+
+
 class Fenced(Terminal):
     """This transaction was superseded: its instant is no longer open."""
 

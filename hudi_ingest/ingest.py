@@ -84,10 +84,13 @@ def run_transaction(
     home: Home | None = None,
     plan: TransactionPlan | None = None,
     report: Callable[[str], None] = _logger.info,
+    owner: Owner | None = None,
+    run_is_finished: Callable[[str], bool | None] = lambda run_id: None,
 ) -> CommitReceipt:
     """Runs one transaction now and returns its receipt; plans it unless a plan is given.
 
-    Attaches to the engine when one runs, else starts Spark in this process. `report` receives a line per phase.
+    Attaches to the engine when one runs, else starts Spark in this process. `report` receives a line per phase. Its owner is
+    this process unless an orchestrator's run is named; `run_is_finished` tells of such runs (None: not known).
     Raises NothingToDo when no records wait, else any of hudi_ingest.exceptions; the table is then unchanged, except
     after CommitOutcomeUnknown, which the next transaction settles.
     """
@@ -100,7 +103,7 @@ def run_transaction(
     ledger = Ledger.open(home.ledger_url)
     try:
         protocol = protocol_for(pipeline, ledger, spark)
-        transaction = protocol.begin(plan, Owner.this_process(), lambda run_id: None)
+        transaction = protocol.begin(plan, owner or Owner.this_process(), run_is_finished)
         report(f"{plan.transaction_id}: instant {transaction.instant} is open; reading and writing")
         try:
             reports = protocol.write(transaction, plan.slices)

@@ -112,7 +112,7 @@ class KafkaCluster:
             return {source: marks.end for source, marks in watermarks.items()}
         at = getattr(policy, "timestamp", None)
         if isinstance(at, datetime):
-            return self._offsets_at(at, watermarks)
+            return self.offsets_at(at, watermarks)
         named: Any = policy
         return {
             source: int(named.get(source.topic, {}).get(source.partition, marks.begin))
@@ -187,7 +187,8 @@ class KafkaCluster:
             for each, answer in answers.items()
         }
 
-    def _offsets_at(self, at: datetime, watermarks: Mapping[TopicPartition, Watermarks]) -> dict[TopicPartition, int]:
+    def offsets_at(self, at: datetime, watermarks: Mapping[TopicPartition, Watermarks]) -> dict[TopicPartition, int]:
+        """Each partition's first offset whose record's timestamp is not before `at`; its end when there is none."""
         found = self._list_offsets(watermarks, OffsetSpec.for_timestamp(int(at.timestamp() * 1000)))
         # -1: no record is as new as that, so the partition begins with what comes next.
         return {each: found[each] if found[each] >= 0 else marks.end for each, marks in watermarks.items()}

@@ -1,6 +1,6 @@
 """Frozen records that cross the boundaries between planning, writing, committing and reporting.
 
-Standard library only. Offsets are Kafka offsets; every range is half open, `[start, end)`. Sizes are bytes,
+Offsets are Kafka offsets; every range is half open, `[start, end)`. Sizes are bytes,
 durations are seconds, times are timezone-aware UTC.
 """
 
@@ -13,6 +13,8 @@ from datetime import datetime
 from enum import Enum
 from typing import Any
 
+from hudi_ingest.offset_ranges import Ranges, from_bounds, to_bounds, union
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class TopicPartition:
@@ -23,6 +25,14 @@ class TopicPartition:
 
     def __str__(self) -> str:
         return f"{self.topic}:{self.partition}"
+
+    @classmethod
+    def parse(cls, text: str) -> TopicPartition:
+        """Of its text form. Raises ValueError."""
+        topic, _, number = text.rpartition(":")
+        if not topic or not number.isdecimal():
+            raise ValueError(f"expected TOPIC:PARTITION, like orders:3; found {text!r}")
+        return cls(topic, int(number))
 
 
 Offsets = Mapping[TopicPartition, int]
@@ -152,12 +162,20 @@ class Checkpoint:
     """The transaction's own instant, whichever commit carries the checkpoint now. Version 1 had none."""
     letters: LettersHead | None = None
     """None while the pipeline has never had dead letters."""
+    covered: Mapping[TopicPartition, Ranges] = field(default_factory=dict)
+    """Which offsets of a partition transactions have read into the table, deleted rows included; in the normal case one
+    range that ends at the committed offset. Checkpoints of older versions do not say it of their partitions."""
+    moved_by: str = ""
+    """Instant of the newest transaction that moved offsets, where that is another one than `instant`."""
 
     def to_json(self) -> str:
         """A canonical text: equal checkpoints give equal texts, so the commit guard may compare them as texts."""
         topics: dict[str, dict[str, int]] = {}
         for source, offset in sorted(self.offsets.items()):
             topics.setdefault(source.topic, {})[str(source.partition)] = offset
+        covered: dict[str, dict[str, list[int]]] = {}
+        for source, found in sorted(self.covered.items()):
+            covered.setdefault(source.topic, {})[str(source.partition)] = to_bounds(found, self.offsets[source])
         return json.dumps(
             {
                 "version": 2,
@@ -168,6 +186,8 @@ class Checkpoint:
                 "topics": {topic: asdict(version) for topic, version in sorted(self.topics.items())},
                 "instant": self.instant,
                 **({"dead_letters": asdict(self.letters)} if self.letters else {}),
+                **({"covered": covered} if covered else {}),
+                **({"moved_by": self.moved_by} if self.moved_by else {}),
             },
             separators=(",", ":"),
         )
@@ -184,6 +204,11 @@ class Checkpoint:
             for partition, offset in partitions.items()
         }
         topics = {topic: TopicVersion(**version) for topic, version in found.get("topics", {}).items()}
+        covered = {
+            TopicPartition(topic, int(partition)): from_bounds(bounds, offsets[TopicPartition(topic, int(partition))])
+            for topic, partitions in found.get("covered", {}).items()
+            for partition, bounds in partitions.items()
+        }
         return cls(
             int(found["sequence"]),
             str(found["transaction"]),
@@ -192,6 +217,8 @@ class Checkpoint:
             topics,
             found.get("instant", ""),
             LettersHead(**found["dead_letters"]) if "dead_letters" in found else None,
+            covered,
+            found.get("moved_by", ""),
         )
 
 
@@ -212,6 +239,38 @@ class TransactionKind(str, Enum):
         return self is TransactionKind.INGEST
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class ReplacedFile:
+    """A live base file whose rows a replay takes out of the table: all of them, or `rows` of a range while `kept` others are
+    copied to a new file.
+
+    `path` is relative to the table. The write of the slice of `topic` and `partition` makes the copy.
+    """
+
+    path: str
+    rows: int
+    kept: int
+    size_bytes: int
+    topic: str
+    partition: int
+
+    @property
+    def source(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def partition_path(self) -> str:
+        return self.path.rpartition("/")[0]
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+    @property
+    def file_id(self) -> str:
+        return self.name.split("_", 1)[0]
+
+
 @dataclass(frozen=True, slots=True)
 class TransactionPlan:
     """A fixed set of slices that is published by one commit, or not at all."""
@@ -229,6 +288,12 @@ class TransactionPlan:
     kind: TransactionKind = TransactionKind.INGEST
     retry: Retry | None = None
     """What a `retry` takes; its slices are from the first to the last offset of these dead letters, in each partition."""
+    covered: Mapping[TopicPartition, Ranges] = field(default_factory=dict)
+    """What the table holds of partitions whose checkpoint does not say it, found out when the plan was made."""
+    replaces: tuple[ReplacedFile, ...] = ()
+    """The files that hold rows of a replay's slices."""
+    respect_deletes: bool = False
+    """A replay writes only offsets that have a row in the table."""
 
     @property
     def count(self) -> int:
@@ -245,6 +310,9 @@ class TransactionPlan:
             "stopped": [each.to_dict() for each in self.stopped],
             "kind": self.kind.value,
             **({"retry": asdict(self.retry)} if self.retry else {}),
+            **({"covered": [[str(source), found] for source, found in self.covered.items()]} if self.covered else {}),
+            **({"replaces": [asdict(each) for each in self.replaces]} if self.replaces else {}),
+            **({"respect_deletes": True} if self.respect_deletes else {}),
         }
 
     @classmethod
@@ -260,6 +328,12 @@ class TransactionPlan:
             # Plans of older versions name none.
             kind=TransactionKind(found.get("kind", TransactionKind.INGEST.value)),
             retry=Retry.from_dict(found["retry"]) if "retry" in found else None,
+            covered={
+                TopicPartition.parse(source): tuple((start, end) for start, end in pairs)
+                for source, pairs in found.get("covered", ())
+            },
+            replaces=tuple(ReplacedFile(**each) for each in found.get("replaces", ())),
+            respect_deletes=bool(found.get("respect_deletes", False)),
         )
 
 
@@ -276,7 +350,38 @@ def next_checkpoint(
         offsets.update({each.source: each.end for each in plan.slices})
         topics |= plan.topics
     letters = current.letters if current else None
-    return Checkpoint(plan.sequence, plan.transaction_id, offsets, record_bytes or known, topics, instant, letters)
+    moved_by = "" if plan.kind.moves_offsets or current is None else current.moved_by or current.instant
+    return Checkpoint(
+        plan.sequence,
+        plan.transaction_id,
+        offsets,
+        record_bytes or known,
+        topics,
+        instant,
+        letters,
+        next_coverage(current, plan),
+        moved_by,
+    )
+
+
+def next_coverage(current: Checkpoint | None, plan: TransactionPlan) -> dict[TopicPartition, Ranges]:
+    """What is covered after `plan`'s commit. A partition of which nobody knows what was covered before is left out."""
+    committed = current.offsets if current else {}
+    covered = dict(current.covered) if current else {}
+    if plan.kind is TransactionKind.BACKFILL:
+        covered = {**plan.covered, **covered}
+    elif plan.kind is not TransactionKind.INGEST:
+        return covered
+    for reset in plan.resets:
+        if reset.repeats:
+            # What comes now under the same offsets are other records.
+            covered[reset.source] = ()
+        if reset.restart is None:
+            covered.pop(reset.source, None)
+    for each in plan.slices:
+        if each.source in covered or each.source not in committed:
+            covered[each.source] = union(covered.get(each.source, ()), [(each.start, each.end)])
+    return covered
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,6 +527,8 @@ class SliceReport:
     """Where they are kept, unless they are skipped; slices may share files."""
     bad_records: tuple[BadRecordNote, ...] = ()
     """The first of them."""
+    copies: tuple[BaseFile, ...] = ()
+    """Files of a replay with rows of other ranges, copied from files that it replaces; their rows are not among `rows`."""
 
     @property
     def accounted(self) -> bool:
@@ -445,6 +552,7 @@ class SliceReport:
                 # Reports of older versions have none.
                 "letters": tuple(LetterFile(**each) for each in found.get("letters", ())),
                 "bad_records": tuple(BadRecordNote(**each) for each in found.get("bad_records", ())),
+                "copies": tuple(BaseFile(**each) for each in found.get("copies", ())),
             }
         )
 

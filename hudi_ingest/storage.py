@@ -67,6 +67,10 @@ class TableStorage:
         with self._filesystem.open_input_file(self._absolute(path)) as file:
             yield from pq.ParquetFile(file).iter_batches(rows, columns=names)
 
+    def parquet_file(self, path: str) -> pq.ParquetFile:
+        """A Parquet file to read rows from, to be closed. Raises FileNotFoundError."""
+        return pq.ParquetFile(self._absolute(path), filesystem=self._filesystem)
+
     def write(self, path: str, content: bytes) -> None:
         """Replaces the file; makes its folders."""
         with self.open_output(path) as stream:

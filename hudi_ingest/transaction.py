@@ -47,6 +47,7 @@ from hudi_ingest.model import (
     Offsets,
     OpenInstant,
     OpenTransaction,
+    ReplacedFile,
     Slice,
     SliceReport,
     TopicPartition,
@@ -57,6 +58,7 @@ from hudi_ingest.model import (
     mean_record_bytes,
     next_checkpoint,
 )
+from hudi_ingest.offset_ranges import intersection, ranges
 from hudi_ingest.planning import is_stopped
 from hudi_ingest.schema import TableSchema, schema_differences
 
@@ -78,6 +80,8 @@ class InstantWriter(Protocol):
         extra_metadata: dict[str, str],
         expected_checkpoint: str | None,
         epoch: Epoch,
+        kind: TransactionKind = TransactionKind.INGEST,
+        replaced: Sequence[ReplacedFile] = (),
     ) -> None: ...
     def roll_back(self, instant: str) -> bool: ...
     def roll_back_expired(self) -> None: ...
@@ -127,6 +131,7 @@ class TransactionProtocol:
             self._clear_dead_transaction(owner, run_is_finished)
             reach("begin_cleared")
             committed = self._committed()
+            plan = renumbered(plan, committed.checkpoint)
             require_current(plan, committed.checkpoint)
             plan = self._with_unused_id(plan)
             self._prepare_table(committed)
@@ -263,10 +268,12 @@ class TransactionProtocol:
         try:
             self.instants.commit(
                 transaction.instant,
-                [file for report in reports for file in report.files],
-                commit_metadata(self.pipeline, checkpoint, reports, plan.resets, plan.kind),
+                [file for report in reports for file in (*report.files, *report.copies)],
+                commit_metadata(self.pipeline, checkpoint, reports, plan.resets, plan.kind, plan.respect_deletes),
                 committed.checkpoint_text,
                 Epoch(transaction.epoch, plan.transaction_id),
+                plan.kind,
+                plan.replaces,
             )
         except IngestError as error:
             # Whatever the error says, the commit may have landed, also by an earlier call whose caller was killed.
@@ -457,6 +464,14 @@ def is_over(row: TransactionRow, run_is_finished: Callable[[str], bool | None]) 
     return is_dead(row.owner, run_is_finished) or datetime.now(timezone.utc) > row.deadline
 
 
+def renumbered(plan: TransactionPlan, checkpoint: Checkpoint | None) -> TransactionPlan:
+    """The plan as the table's next one, where others that moved no offsets came between: a live run that was planned before a
+    backfill's commit still goes on exactly where the offsets end."""
+    if not plan.kind.moves_offsets or checkpoint is None or plan.sequence > checkpoint.sequence:
+        return plan
+    return plan if any(_jumps(plan, checkpoint)) else replace(plan, sequence=checkpoint.sequence + 1)
+
+
 def require_current(plan: TransactionPlan, checkpoint: Checkpoint | None) -> None:
     """Raises PlanOutdated unless the plan is the next of the table and, if it moves offsets, starts exactly where the table's
     checkpoint ends, or at an explicit reset."""
@@ -478,6 +493,7 @@ def _jumps(plan: TransactionPlan, checkpoint: Checkpoint | None) -> Iterator[str
         for topic, version in sorted(plan.topics.items()):
             if versions.get(topic, version) != version:
                 yield f"topic {topic} is {version}, committed is {versions[topic]}"
+        yield from _misfits(plan, checkpoint)
         return
     starts = {each.source: each.start for each in plan.slices}
     reset = {each.source for each in plan.resets}
@@ -503,6 +519,21 @@ def _jumps(plan: TransactionPlan, checkpoint: Checkpoint | None) -> Iterator[str
             yield f"topic {topic} has id {found.topic_id}, committed is {known.topic_id}, and not all of it is reset"
         elif found.generation != known.generation + bool(again):
             yield f"topic {topic} has generation {found.generation}, committed is {known.generation}"
+
+
+def _misfits(plan: TransactionPlan, checkpoint: Checkpoint | None) -> Iterator[str]:
+    """Slices of a backfill that are in the table, and of a replay that are not."""
+    if plan.kind not in (TransactionKind.BACKFILL, TransactionKind.REPLAY):
+        return
+    committed = checkpoint.offsets if checkpoint else {}
+    covered = {**plan.covered, **(checkpoint.covered if checkpoint else {})}
+    for each in plan.slices:
+        whole = ranges([(each.start, each.end)])
+        inside = intersection(covered.get(each.source, ()), whole)
+        if each.end > committed.get(each.source, 0):
+            yield f"{each} is not before the committed offset {committed.get(each.source)}"
+        elif inside != (whole if plan.kind is TransactionKind.REPLAY else ()):
+            yield f"{each} is a {plan.kind.value}, and of it {inside} is in the table"
 
 
 def require_time(transaction: OpenTransaction) -> None:
@@ -540,6 +571,20 @@ def require_complete(plan: TransactionPlan, reports: Sequence[SliceReport]) -> N
         raise WriteIncomplete(
             f"transaction {plan.transaction_id}: {rows} rows are reported, and its files hold {in_files}. Nothing was "
             "published; run the ops again."
+        )
+    wanted = sorted((each.source, each.kept) for each in plan.replaces if each.kept)
+    copied = sorted((each.slice.source, file.rows) for each in reports for file in each.copies)
+    if wanted != copied:
+        raise WriteIncomplete(
+            f"transaction {plan.transaction_id}: the files that it replaces hold other ranges' rows {wanted}, and copied were "
+            f"{copied}. Nothing was published; run the ops again."
+        )
+    ids = [file.file_id for each in reports for file in (*each.files, *each.copies)]
+    if len(set(ids)) < len(ids):
+        # One id in one commit twice would be one file group, of which readers see one file.
+        raise WriteIncomplete(
+            f"transaction {plan.transaction_id}: two of its files have the id {next(i for i in ids if ids.count(i) > 1)}: rows of "
+            "the same topic, partition and offset are in the table more than once. Nothing was published."
         )
 
 
@@ -611,6 +656,7 @@ def commit_metadata(
     reports: Sequence[SliceReport],
     resets: Sequence[OffsetLoss] = (),
     kind: TransactionKind = TransactionKind.INGEST,
+    respect_deletes: bool = False,
 ) -> dict[str, str]:
     """The commit's extra metadata: the checkpoint, this transaction's accounting, and Hudi Streamer's checkpoint for a
     pipeline of one topic (`topic,0:123,1:456`, next offsets), so that users can move to Hudi Streamer and back."""
@@ -635,6 +681,7 @@ def commit_metadata(
             for each in sorted(reports, key=lambda report: report.slice)
         ],
         "resets": [each.to_dict() for each in resets],
+        **({"respect_deletes": True} if respect_deletes else {}),
     }
     metadata = {
         pipeline.checkpoint_key: checkpoint.to_json(),

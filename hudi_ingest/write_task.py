@@ -17,7 +17,10 @@ from hudi_ingest.dead_letters.letter_file import LetterLayout, LetterWriter, bat
 from hudi_ingest.exceptions import WriteIncomplete
 from hudi_ingest.faults import reach
 from hudi_ingest.hudi.base_file import BaseFileLayout, BaseFileWriter, RowSource
-from hudi_ingest.model import BadRecordNote, BaseFile, LetterFile, RetriedFile, Slice, TopicPartition
+from hudi_ingest.hudi.copied_file import copy_other_rows
+from hudi_ingest.kafka_columns import within
+from hudi_ingest.model import BadRecordNote, BaseFile, LetterFile, ReplacedFile, RetriedFile, Slice, TopicPartition
+from hudi_ingest.offset_ranges import Ranges
 from hudi_ingest.record_rows import Refusal, RowMaker
 from hudi_ingest.storage import TableStorage
 
@@ -34,6 +37,20 @@ class WriteTask:
     """How bad records are kept; None: they are only counted."""
     most_bad: int | None = 0
     """How many bad records the transaction may have; None: any."""
+    replaced: Mapping[TopicPartition, Ranges] = field(default_factory=dict)
+    """Of a replay: the offsets that have rows in the files which it replaces."""
+    only_replaced: bool = False
+    """Other offsets are filtered out."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyTask:
+    """What a Spark task needs to copy rows of files that a replay takes away, and that are of none of its `slices`."""
+
+    storage: TableStorage
+    layout: BaseFileLayout
+    slices: tuple[Slice, ...]
+    attempts: Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +69,8 @@ class TaskReport:
     files: tuple[BaseFile, ...]
     bad_records: tuple[BadRecordNote, ...]
     letters: tuple[LetterFile, ...] = ()
+    replaced: int = 0
+    """Records whose offsets are among the task's `replaced`."""
 
     @classmethod
     def from_json(cls, text: str) -> TaskReport:
@@ -92,7 +111,19 @@ class _Progress:
     filtered: int = 0
     rejected: int = 0
     value_bytes: int = 0
+    replaced: int = 0
     bad_records: list[BadRecordNote] = field(default_factory=list)
+
+
+def run_copies(task: CopyTask, files: Iterator[ReplacedFile]) -> Iterator[tuple[TopicPartition, BaseFile]]:
+    """Runs in a Spark Python worker. Yields the copies and which slice's report they belong to."""
+    context = TaskContext.get()
+    for each in files:
+        token = f"{each.partition}-{task.attempts[each.source]}-{context.attemptNumber() if context else 0}"
+        yield (
+            each.source,
+            copy_other_rows(task.storage, task.layout, RowSource(each.source, token), each, task.slices),
+        )
 
 
 def _write_records(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> list[TaskReport]:
@@ -105,6 +136,12 @@ def _write_records(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> list[T
         for source, batch in _by_source(batches):
             _note_offsets(seen, source, batch)
             progress = seen[source]
+            if task.replaced or task.only_replaced:
+                had_rows = within(batch["offset"], task.replaced.get(source, ()))
+                progress.replaced += had_rows.true_count
+                if task.only_replaced:
+                    progress.filtered += batch.num_rows - had_rows.true_count
+                    batch = batch.filter(had_rows)
             progress.value_bytes += batch["value"].nbytes
             made = task.maker.make(source, batch)
             progress.skipped += made.skipped
@@ -145,6 +182,7 @@ def _write_records(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> list[T
                 tuple(writer.files.get(source, ())),
                 tuple(each.bad_records),
                 tuple(file for of, file in (letters.files.items() if letters else ()) if of == source),
+                each.replaced,
             )
             for source, each in seen.items()
         ]

@@ -192,7 +192,7 @@ class BaseFileWriter:
             self._close_file(path, state)
 
     def _open_file(self, path: str, origin: RowSource, first_offset: int, schema: pa.Schema) -> _OpenFile:
-        self._require_open_instant(origin)
+        require_open_instant(self._storage, self._layout, origin)
         instant = self._layout.instant
         file_id = file_ids.file_id(origin.source.topic, origin.source.partition, first_offset, path, instant)
         name = f"{file_id}_{origin.write_token}_{instant}.parquet"
@@ -204,14 +204,7 @@ class BaseFileWriter:
         self._made.append(relative)
         stream = self._storage.open_output(relative)
         columns = [pa.field(column, pa.string()) for column in META_COLUMNS] + list(schema)
-        writer = pq.ParquetWriter(
-            stream,
-            pa.schema(columns),
-            compression=self._layout.compression,
-            compression_level=1 if self._layout.compression == "zstd" else None,
-            use_dictionary=[each.name for each in columns if each.name not in _HIGH_CARDINALITY],
-            store_schema=False,
-        )
+        writer = parquet_writer(stream, pa.schema(columns), self._layout.compression)
         reach("file_opened")
         return _OpenFile(origin, file_id, relative, stream, writer, first_offset, first_offset)
 
@@ -220,7 +213,7 @@ class BaseFileWriter:
         if file is None:
             return
         reach("file_ready")
-        self._require_open_instant(file.origin)
+        require_open_instant(self._storage, self._layout, file.origin)
         file.writer.close()
         size = file.stream.tell()
         file.stream.close()
@@ -228,7 +221,7 @@ class BaseFileWriter:
         reach("file_closed")
         # Closing may take long. If the instant was rolled back meanwhile, this file came too late to be cleaned up with it;
         # the error makes the writer delete it.
-        self._require_open_instant(file.origin)
+        require_open_instant(self._storage, self._layout, file.origin)
         self.files.setdefault(file.origin.source, []).append(
             BaseFile(path, file.file_id, file.path, file.rows, size, file.first_offset, file.last_offset)
         )
@@ -258,14 +251,28 @@ class BaseFileWriter:
             content = f"#partition metadata\ncommitTime={self._layout.instant}\npartitionDepth={depth}\n"
             self._storage.write(metadata, content.encode())
 
-    def _require_open_instant(self, source: RowSource) -> None:
-        if not self._storage.exists(heartbeat_path(self._layout.instant)):
-            raise Fenced(
-                f"instant {self._layout.instant} of {self._storage.base_path} is not open any more (rolled back or "
-                f"committed by another), so {source} must not write to it. "
-                "Nothing of this attempt is visible; the next transaction reads the same offsets."
-            )
-        TableEpoch(self._storage).require(self._layout.epoch, f"{source} must not be written")
+
+def require_open_instant(storage: TableStorage, layout: BaseFileLayout, source: RowSource) -> None:
+    """Raises Fenced when the instant is not open any more, or its transaction's epoch is over."""
+    if not storage.exists(heartbeat_path(layout.instant)):
+        raise Fenced(
+            f"instant {layout.instant} of {storage.base_path} is not open any more (rolled back or "
+            f"committed by another), so {source} must not write to it. "
+            "Nothing of this attempt is visible; the next transaction reads the same offsets."
+        )
+    TableEpoch(storage).require(layout.epoch, f"{source} must not be written")
+
+
+def parquet_writer(stream: IO[bytes], schema: pa.Schema, compression: str) -> pq.ParquetWriter:
+    """A writer of a base file with these columns, Hudi's own included."""
+    return pq.ParquetWriter(
+        stream,
+        schema,
+        compression=compression,
+        compression_level=1 if compression == "zstd" else None,
+        use_dictionary=[each.name for each in schema if each.name not in _HIGH_CARDINALITY],
+        store_schema=False,
+    )
 
 
 def split_by_partition(rows: pa.Table, columns: Sequence[str], hive_style: bool = True) -> list[tuple[str, pa.Table]]:

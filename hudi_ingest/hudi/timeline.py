@@ -54,7 +54,7 @@ class CommittedState:
     checkpoint_text: str | None = None
     """The checkpoint exactly as the commit carries it, for the commit guard to compare."""
     last_began_at: datetime | None = None
-    """When the newest of the pipeline's own instants began."""
+    """When the newest of the pipeline's own instants began that moved its offsets."""
     last_rejected: int = 0
     """Bad records of the pipeline's last transaction; 0 also when its commit is archived."""
 
@@ -62,7 +62,7 @@ class CommittedState:
 @dataclass(frozen=True, slots=True)
 class TableFile:
     """A live base file. `origin` is what its file id tells (None for other writers' files, such as clustering's); the
-    ranges are (least, greatest) of its rows' Kafka columns, None where the file has no statistics of them."""
+    ranges are (least, greatest) of its rows' Kafka columns, None where the file has no statistics of them or a row without."""
 
     path: str
     instant: str
@@ -124,7 +124,8 @@ class Timeline:
         if best is None:
             return CommittedState(exists=True)
         self._require_none_missing(best, sequences, own)
-        began = instant_time(best.instant) if best.instant else None
+        newest = best.moved_by or best.instant
+        began = instant_time(newest) if newest else None
         return CommittedState(True, best, best_text, began, _rejected(accountings.get(best.sequence)))
 
     def instant_of(self, transaction_key: str, transaction_id: str) -> str | None:
@@ -317,6 +318,9 @@ def _range(footer: pq.FileMetaData, column: str) -> tuple[Any, Any] | None:
     index = [footer.schema.column(i).path for i in range(footer.num_columns)].index(column)
     groups = [footer.row_group(number).column(index).statistics for number in range(footer.num_row_groups)]
     if not groups or any(each is None or not each.has_min_max for each in groups):
+        return None
+    if any(not each.has_null_count or each.null_count for each in groups):
+        # Another writer's rows, which say nothing of where they are from.
         return None
     return min(each.min for each in groups), max(each.max for each in groups)
 

@@ -12,6 +12,7 @@ from hudi_ingest.home import Home
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.dead_letters_check import dead_letters_check
 from hudi_ingest.orchestration.offsets_check import offsets_check
+from hudi_ingest.orchestration.range_jobs import range_jobs
 from hudi_ingest.orchestration.run_config import IN_PROCESS
 from hudi_ingest.orchestration.sensor import coordinator_sensor
 from hudi_ingest.orchestration.sweep_job import sweep_job, sweep_schedule
@@ -57,7 +58,7 @@ def build_definitions(pipelines: Sequence[Pipeline]) -> Definitions:
     return Definitions(
         assets=[*(table_asset(pipeline) for pipeline in pipelines), *topics.values()],
         asset_checks=[check(pipeline) for pipeline in pipelines for check in (offsets_check, dead_letters_check)],
-        jobs=[*jobs.values(), *sweeps.values()],
+        jobs=[*jobs.values(), *sweeps.values(), *(each for pipeline in pipelines for each in range_jobs(pipeline))],
         sensors=[coordinator_sensor(pipeline, jobs[pipeline.name]) for pipeline in pipelines],
         schedules=[sweep_schedule(pipeline, sweeps[pipeline.name]) for pipeline in pipelines],
         resources=RESOURCES,

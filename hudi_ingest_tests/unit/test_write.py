@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hudi_ingest.convert import converter_for
-from hudi_ingest.exceptions import WriteIncomplete
+from hudi_ingest.exceptions import RangeRefused, WriteIncomplete
 from hudi_ingest.hudi.base_file import BaseFileLayout, heartbeat_path
 from hudi_ingest.hudi.epoch import TableEpoch
 from hudi_ingest.model import BaseFile, Slice, TopicPartition
@@ -27,6 +27,7 @@ from hudi_ingest.write import (
     SMALLEST_TASK_ROWS,
     batch_rows,
     cut,
+    require_all_replaced,
     root_cause,
     rows_per_task,
     slice_report,
@@ -164,6 +165,24 @@ def test_p1_a_tombstone_is_skipped_a_row_or_a_bad_record_and_always_accounted_fo
     assert (failing.rejected, failing.files) == (2, ())
     told = "orders:3:6: expected a value, because on_tombstone is fail, found a tombstone"
     assert str(failing.bad_records[0]).startswith(told)
+
+
+def test_p1_a_replay_counts_records_whose_rows_go_and_writes_no_others_if_deletes_are_respected(
+    writing: WriteTask,
+) -> None:
+    replaced = {TopicPartition("orders", 3): ((5, 6), (7, 9), (20, 22))}
+    records = [batch(5, [good(5), good(6), None, good(8)]), batch(20, [good(20)])]
+    again = run(replace(writing, replaced=replaced), *records)
+    assert (again.rows, again.skipped, again.filtered, again.replaced) == (4, 1, 0, 4)
+    kept = run(replace(writing, replaced=replaced, only_replaced=True), *records)
+    assert (kept.rows, kept.skipped, kept.filtered, kept.replaced) == (3, 1, 1, 4)
+    none = run(replace(writing, only_replaced=True), *records)
+    assert (none.rows, none.filtered, none.files) == (0, 5, ())
+    with pytest.raises(
+        RangeRefused, match="orders:3: 1 of 5 records that have a row in the table are not in Kafka any more"
+    ):
+        require_all_replaced("t", replaced, [kept])
+    require_all_replaced("t", {TopicPartition("orders", 3): ((5, 6), (7, 9), (20, 21))}, [kept])
 
 
 def test_a_task_with_a_bad_record_reports_it_and_leaves_no_file(writing: WriteTask) -> None:
