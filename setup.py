@@ -21,6 +21,7 @@ setup(
         "dagster-pyspark==0.29.27",
         "dagster-webserver==1.13.27",
         "datafusion>=50",
+        "duckdb>=1.5,<3",
         "fastavro>=1.9",
         # Types that Protobuf schemas of a registry import without bringing them.
         "googleapis-common-protos>=1.65",

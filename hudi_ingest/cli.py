@@ -23,6 +23,7 @@ from hudi_ingest.coordinator import Situation, observe, plan_accepting, plan_now
 from hudi_ingest.dead_letters.log import DeadLetterLog, WaitingFile
 from hudi_ingest.dead_letters.reading import count_letters, find_letters
 from hudi_ingest.display import (
+    columns_view,
     files_text,
     letter_text,
     letters_text,
@@ -51,6 +52,7 @@ from hudi_ingest.model import CommitReceipt, OffsetLoss, Slice, TopicPartition, 
 from hudi_ingest.pipeline_file import find_pipeline, load_pipeline, load_pipelines
 from hudi_ingest.planning import losses_text
 from hudi_ingest.range_planning import range_facts
+from hudi_ingest.schema import columns_to_dicts
 from hudi_ingest.status import PipelineStatus, pipeline_status
 from hudi_ingest.storage import TableStorage
 
@@ -181,13 +183,51 @@ def validate(files: Annotated[list[Path], typer.Argument(metavar="FILE…")], as
 
 @app.command()
 def plan(pipeline: PipelineName, as_json: AsJson = False) -> None:
-    """Show what the next transaction would read. Reads no records and changes nothing."""
+    """Show what the next transaction would read, and the columns that it would write. Reads no records, changes nothing."""
+    found = _pipeline(pipeline)
+    columns = found.table_schema.columns
     try:
-        planned = plan_now(_pipeline(pipeline))
+        planned = plan_now(found)
     except NothingToDo as error:
-        _print_nothing_to_do(error, as_json)
+        if as_json:
+            _print_json({"skip": error.reason, "columns": columns_to_dicts(columns)})
+        else:
+            _print_nothing_to_do(error, as_json)
+            _out.print(columns_view(columns))
         return
-    _print_plan(planned, as_json)
+    if as_json:
+        _print_json({**planned.to_dict(), "columns": columns_to_dicts(columns)})
+    else:
+        _print_plan(planned, as_json)
+        _out.print(columns_view(columns))
+
+
+@app.command()
+def sample(
+    pipeline: PipelineName,
+    from_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--from",
+            metavar="TOPIC:PARTITION:OFFSET",
+            help="Where to begin; may be repeated. Without it, where the next transaction begins.",
+        ),
+    ] = None,
+    most: Annotated[int, typer.Option("-n", min=1, max=10_000, help="How many records at most, in all.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a few records would become, and which are bad and why. Starts no Spark, writes nothing."""
+    from hudi_ingest.sample import take_sample
+    from hudi_ingest.sample_view import sample_view
+
+    starts = dict(_offset(each) for each in from_ or ())
+    if len(starts) < len(from_ or ()):
+        raise typer.BadParameter("--from names a partition twice; name each once")
+    found = take_sample(_pipeline(pipeline), starts or None, most)
+    if as_json:
+        _print_json(found.to_dict())
+    else:
+        _out.print(sample_view(found))
 
 
 @app.command()
@@ -672,6 +712,14 @@ def _topic_partition(text: str) -> TopicPartition:
         return TopicPartition.parse(text)
     except ValueError as error:
         raise typer.BadParameter(f"--partition: {error}") from error
+
+
+def _offset(text: str) -> tuple[TopicPartition, int]:
+    source, _, number = text.rpartition(":")
+    topic, _, partition = source.rpartition(":")
+    if not topic or not partition.isdecimal() or not number.isdecimal():
+        raise typer.BadParameter(f"--from wants TOPIC:PARTITION:OFFSET, like orders:3:1200; found {text!r}")
+    return TopicPartition(topic, int(partition)), int(number)
 
 
 def _print_json(facts: Any) -> None:

@@ -396,6 +396,10 @@ class Table(_Model):
     """Whose clocks say when the years, months, days and hours of `partition_by` begin. Changed later, it moves new rows
     to other partitions than old ones of the same time."""
 
+    hive_style: bool = True
+    """Whether folders are called `dt=2026-01-31`; if not, `2026-01-31`, and then no value may begin with `.` or `_`. It
+    cannot be changed once the table is there."""
+
     event_time: EventTime | None = None
     """Which records are too old, or too far ahead; without it, none are."""
 
@@ -655,12 +659,34 @@ class Pipeline(_Model):
     dead_letters: DeadLetters = DeadLetters()
     """What dead letters hold, and where else they go."""
 
+    on_tombstone: Literal["skip", "fail", "row"] = "skip"
+    """What happens to a record without a value. `skip` counts it and goes on. `fail` makes it a bad record, and goes with
+    `on_bad_record: fail` only. `row` takes it through the transforms as a record whose fields are all null, so none of them
+    may be NOT NULL; `insert_kafka` gives it its key."""
+
     @field_validator("transforms")
     @classmethod
     def _transforms(cls, value: tuple[TransformStep, ...], info: ValidationInfo) -> tuple[TransformStep, ...]:
         # A table or a source that is there and wrong is not in info.data; it has its own problem.
         if {"table", "source"} <= info.data.keys():
             _chain(info.data["table"], info.data["source"].key, value)
+        return value
+
+    @field_validator("on_tombstone")
+    @classmethod
+    def _tombstones_fit(cls, value: str, info: ValidationInfo) -> str:
+        if value == "fail" and info.data.get("on_bad_record", "fail") != "fail":
+            raise ValueError(
+                f"fail needs `on_bad_record: fail`, and that is {info.data['on_bad_record']}: a record without a value leaves "
+                "nothing to keep; set it to skip or row"
+            )
+        if value == "row" and "table" in info.data:
+            required = [each.name for each in info.data["table"].record if not each.nullable]
+            if required:
+                raise ValueError(
+                    f"row makes every field of such a record null, and {', '.join(required)} may not be: remove their NOT "
+                    "NULL, or set it to skip or fail"
+                )
         return value
 
     @field_validator("dead_letters")
@@ -695,6 +721,7 @@ class Pipeline(_Model):
         source = self.source
         parts = [source.format, source.avro, source.protobuf, source.csv, source.key]
         parts += [self.transforms, self.table.partition_by, self.table.partition_zone, self.table.event_time]
+        parts += [self.table.hive_style, self.on_tombstone]
         plain = TypeAdapter(Any).dump_python(parts)
         text = json.dumps(plain, default=_hidden_or_text)
         return hashlib.sha256(text.encode()).hexdigest()

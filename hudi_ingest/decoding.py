@@ -1,9 +1,11 @@
-"""A pipeline's converters, with all that they need read and fetched: schema files, descriptors, the registry's schemas."""
+"""What turns a pipeline's records into rows, with all that it needs read and fetched: schema files, descriptors, the
+registry's schemas."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,24 @@ from hudi_ingest.config_registry import SchemaRegistry
 from hudi_ingest.convert import Converter, converter_for
 from hudi_ingest.convert.avro import AvroValuesOf, ConfluentWireFormat, OneSchema, SingleObjectEncoding, Writers
 from hudi_ingest.exceptions import ConfigError, SchemaMissing
+from hudi_ingest.record_rows import RowMaker
 from hudi_ingest.registered_schema import RegisteredSchema, SchemaKind
 from hudi_ingest.registry import KnownSchemas, RegistryClient, known_schemas
+from hudi_ingest.schema import TableSchema
+
+
+def row_maker_of(pipeline: Pipeline, schema: TableSchema, began_at: datetime) -> RowMaker:
+    """What makes rows of a transaction that began then, for a table of this schema. Raises what `converter_of` raises."""
+    return RowMaker(
+        converter=converter_of(pipeline),
+        chain=pipeline.chain.at(began_at),
+        columns=schema.columns,
+        partition_by=pipeline.table.partition_columns,
+        hive_style=pipeline.table.hive_style,
+        on_tombstone=pipeline.on_tombstone,
+        key_converter=key_converter_of(pipeline),
+        key_columns=pipeline.source.key.columns if pipeline.source.key else None,
+    )
 
 
 def converter_of(pipeline: Pipeline) -> Converter:

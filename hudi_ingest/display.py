@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timezone
 
+import pyarrow as pa
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -17,6 +18,7 @@ from hudi_ingest.model import CommitReceipt, TopicPartition, TransactionPlan
 from hudi_ingest.range_planning import Left, as_slices, total
 from hudi_ingest.recovery import Recovery, UnknownInstant
 from hudi_ingest.replaced_files import ReplaySurvey
+from hudi_ingest.schema import ddl_type
 from hudi_ingest.status import PipelineStatus
 from hudi_ingest.sweep import SweepResult
 
@@ -67,6 +69,16 @@ def plan_view(plan: TransactionPlan) -> RenderableType:
         table.add_column(name, justify="right")
     for each in plan.slices:
         table.add_row(f"{each.topic}:{each.partition}", f"{each.start:,}", f"{each.end:,}", f"{each.count:,}")
+    return table
+
+
+def columns_view(columns: pa.Schema) -> RenderableType:
+    """What a table's rows hold."""
+    table = Table(title="columns of the table", title_justify="left")
+    for name in ("column", "type", "null"):
+        table.add_column(name)
+    for each in columns:
+        table.add_row(each.name, Text(ddl_type(each.type)), "may be" if each.nullable else "never")
     return table
 
 

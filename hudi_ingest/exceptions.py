@@ -51,6 +51,10 @@ class OffsetsLost(Terminal):
     """Records between the committed offset and the broker's first offset are gone, or the topic is another one."""
 
 
+class NoSuchOffset(Terminal):
+    """The pipeline has no such topic, the topic no such partition, or the broker does not hold the offset."""
+
+
 class RegistryUnreachable(Transient):
     """The schema registry did not answer in time, or could not answer just now."""
 

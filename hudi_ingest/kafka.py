@@ -29,7 +29,7 @@ from hudi_ingest.config import KafkaSource, Security
 from hudi_ingest.exceptions import KafkaRefused, KafkaUnreachable, TopicMissing
 from hudi_ingest.model import Offsets, Slice, TopicPartition, Watermarks
 
-_client_logger = logging.getLogger("librdkafka")
+client_logger = logging.getLogger("librdkafka")
 """Not below ours: what the client complains of is in our errors already."""
 
 _COORDINATOR_MOVES = {
@@ -68,7 +68,7 @@ class KafkaCluster:
     def __init__(self, source: KafkaSource) -> None:
         self._source = source
         self._seconds = source.request_timeout_seconds
-        self._trouble = _Trouble()
+        self._trouble = Trouble()
 
     @cached_property
     def _admin(self) -> AdminClient:
@@ -83,7 +83,7 @@ class KafkaCluster:
     def _client(self, more: Mapping[str, Any]) -> AdminClient:
         options = {**librdkafka_options(self._source), "error_cb": self._trouble.note, **more}
         try:
-            return AdminClient(options, logger=_client_logger)
+            return AdminClient(options, logger=client_logger)
         except KafkaException as error:
             raise KafkaRefused(
                 f"no connection to Kafka {self._source.bootstrap_servers} can be made with these settings: "
@@ -213,17 +213,10 @@ class KafkaCluster:
         return found
 
     def _failed(self, doing: str, error: Exception) -> KafkaRefused | KafkaUnreachable:
-        """In words, with what the client met on the way: the answer itself tells of no more than a time-out."""
-        what = f"could not {doing} at Kafka {self._source.bootstrap_servers}"
-        if self._trouble.refusal:
-            return refused(what, self._trouble.refusal, self._source.security)
-        reason = self._trouble.last or ("" if self._trouble.all_down else _text(error))
-        if self._trouble.all_down and (not reason or "Disconnected" in reason):
-            reason = "; ".join(filter(None, (reason, _PROTOCOLS_DIFFER)))
-        return KafkaUnreachable(f"{what} within {self._seconds:g} s: {reason}. {_CHECK}")
+        return self._trouble.explained(doing, _text(error), self._source)
 
 
-class _Trouble:
+class Trouble:
     """What a client tells beside its answers, since its last good answer."""
 
     def __init__(self) -> None:
@@ -246,6 +239,17 @@ class _Trouble:
         self.last = error.str()
         if error.code() in _REFUSALS or _ALERT in self.last:
             self.refusal = self.last
+
+    def explained(self, doing: str, told: str, source: KafkaSource) -> KafkaRefused | KafkaUnreachable:
+        """Why something could not be done, with what the client met on the way: its answer, `told`, says no more than that
+        time ran out."""
+        what = f"could not {doing} at Kafka {source.bootstrap_servers}"
+        if self.refusal:
+            return refused(what, self.refusal, source.security)
+        reason = self.last or ("" if self.all_down else told)
+        if self.all_down and (not reason or "Disconnected" in reason):
+            reason = "; ".join(filter(None, (reason, _PROTOCOLS_DIFFER)))
+        return KafkaUnreachable(f"{what} within {source.request_timeout_seconds:g} s: {reason}. {_CHECK}")
 
 
 def refused(what: str, reason: str, security: Security | None) -> KafkaRefused:

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from hudi_ingest.config import Pipeline
-from hudi_ingest.dead_letters.letter_file import DECODING, TRANSFORMING
 from hudi_ingest.dead_letters.log import DeadLetterLog, LetterEntry
 from hudi_ingest.dead_letters.reading import DeadLetter, find_letters_of
 from hudi_ingest.exceptions import KafkaRefused, KafkaUnreachable, TableUnreachable
@@ -21,6 +20,7 @@ from hudi_ingest.faults import reach
 from hudi_ingest.hudi.base_file import DEAD_LETTERS
 from hudi_ingest.kafka import librdkafka_options
 from hudi_ingest.model import LettersHead, TransactionKind
+from hudi_ingest.record_rows import DECODING, TRANSFORMING
 from hudi_ingest.storage import TableStorage
 
 MARKER = f"{DEAD_LETTERS}/copied"

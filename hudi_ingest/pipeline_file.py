@@ -323,6 +323,8 @@ _WHAT = {
     "string_pattern_mismatch": "not allowed",
     "too_short": "must not be empty",
     "string_too_short": "must not be empty",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
     "int_type": "must be a number",
     "int_parsing": "must be a whole number",
     "int_from_float": "must be a whole number",

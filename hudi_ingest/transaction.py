@@ -34,7 +34,7 @@ from hudi_ingest.exceptions import (
 )
 from hudi_ingest.faults import reach
 from hudi_ingest.hudi.epoch import Epoch, TableEpoch
-from hudi_ingest.hudi.options import table_properties
+from hudi_ingest.hudi.options import HIVE_STYLE_PROPERTY, table_properties
 from hudi_ingest.hudi.timeline import PIPELINE_PROPERTY, CommittedState, Timeline
 from hudi_ingest.ledger import Ledger, TransactionRow
 from hudi_ingest.ledger.owner import Owner, is_dead
@@ -589,7 +589,7 @@ def require_complete(plan: TransactionPlan, reports: Sequence[SliceReport]) -> N
 
 
 def require_own_table(pipeline: Pipeline, properties: dict[str, str]) -> None:
-    """Raises TableMismatch unless the table at the path is this pipeline's, with its partition columns."""
+    """Raises TableMismatch unless the table at the path is this pipeline's, with its partition columns and folder names."""
     path = pipeline.table.base_path
     owner = properties.get(PIPELINE_PROPERTY)
     if owner != pipeline.name:
@@ -604,6 +604,13 @@ def require_own_table(pipeline: Pipeline, properties: dict[str, str]) -> None:
         raise TableMismatch(
             f"the table at {path} is partitioned by ({found or 'nothing'}), pipeline {pipeline.name} says "
             f"({columns or 'nothing'}). Make table.partition_by equal to the table's, or choose another table.base_path."
+        )
+    hive_style = properties.get(HIVE_STYLE_PROPERTY, "false") == "true"
+    if columns and hive_style != pipeline.table.hive_style:
+        raise TableMismatch(
+            f"the table at {path} names its folders {'column=value' if hive_style else 'by values alone'}, and a table's folders "
+            f"never change their names. Set table.hive_style to {str(hive_style).lower()} in the file of pipeline "
+            f"{pipeline.name}, or choose another table.base_path."
         )
 
 

@@ -25,7 +25,7 @@ from hudi_ingest.bad_records import (
 from hudi_ingest.config import KafkaSource, Pipeline
 from hudi_ingest.dead_letters.letter_file import LetterLayout
 from hudi_ingest.dead_letters.log import generations_of
-from hudi_ingest.decoding import converter_of, key_converter_of
+from hudi_ingest.decoding import row_maker_of
 from hudi_ingest.exceptions import (
     DeadlineExceeded,
     EngineLost,
@@ -83,17 +83,14 @@ def write_slices(
         target_file_bytes=pipeline.table.target_file_bytes,
         compression=pipeline.table.compression,
         generations=plan.retry.generations if plan.retry else generations_of(plan),
+        hive_style=pipeline.table.hive_style,
     )
     if busy:
         replaced = offsets_in_files(storage, plan.replaces, busy)
         task = WriteTask(
             storage=storage,
             layout=layout,
-            converter=converter_of(pipeline),
-            key_converter=key_converter_of(pipeline),
-            key_columns=pipeline.source.key.columns if pipeline.source.key else None,
-            chain=pipeline.chain.at(transaction.began_at),
-            columns=schema.columns,
+            maker=row_maker_of(pipeline, schema, transaction.began_at),
             attempts=dict(attempts),
             letters=_letter_layout(pipeline, transaction),
             most_bad=most_bad_records(pipeline, plan.kind),

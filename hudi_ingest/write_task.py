@@ -6,35 +6,23 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from hudi_ingest.bad_records import NAMED_BAD_RECORDS
-from hudi_ingest.convert import Converter, Decoded
-from hudi_ingest.convert.keys import beside, decode_keys
-from hudi_ingest.dead_letters.letter_file import (
-    DECODING,
-    PARTITIONING,
-    TRANSFORMING,
-    LetterLayout,
-    LetterWriter,
-    Refusal,
-    batches_for_retry,
-)
+from hudi_ingest.dead_letters.letter_file import LetterLayout, LetterWriter, batches_for_retry
 from hudi_ingest.exceptions import WriteIncomplete
 from hudi_ingest.faults import reach
 from hudi_ingest.hudi.base_file import BaseFileLayout, BaseFileWriter, RowSource
 from hudi_ingest.hudi.copied_file import copy_other_rows
-from hudi_ingest.hudi.partition_paths import MAX_FOLDER_BYTES, folder_bytes
 from hudi_ingest.kafka_columns import within
 from hudi_ingest.model import BadRecordNote, BaseFile, LetterFile, ReplacedFile, RetriedFile, Slice, TopicPartition
 from hudi_ingest.offset_ranges import Ranges
+from hudi_ingest.record_rows import Refusal, RowMaker
 from hudi_ingest.storage import TableStorage
-from hudi_ingest.transform import KAFKA_FIELDS
-from hudi_ingest.transform.chain import HIDDEN, Chain
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +31,7 @@ class WriteTask:
 
     storage: TableStorage
     layout: BaseFileLayout
-    converter: Converter
-    chain: Chain
-    """From what a record is decoded to, `chain.record`, to the table's columns without its Kafka columns."""
-    columns: pa.Schema
+    maker: RowMaker
     attempts: Mapping[TopicPartition, int]
     letters: LetterLayout | None = None
     """How bad records are kept; None: they are only counted."""
@@ -160,12 +145,9 @@ def _write_records(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> list[T
                 if task.only_replaced:
                     progress.filtered += batch.num_rows - had_rows.true_count
                     batch = batch.filter(had_rows)
-            values = batch["value"]
-            progress.value_bytes += values.nbytes
-            if values.null_count:
-                progress.skipped += values.null_count
-                batch = batch.filter(pc.is_valid(values))
-            made = _rows(task, batch, source)
+            progress.value_bytes += batch["value"].nbytes
+            made = task.maker.make(source, batch)
+            progress.skipped += made.skipped
             progress.filtered += made.filtered
             progress.rejected += len(made.bad)
             progress.bad_records += _notes(source, batch, made.bad[: NAMED_BAD_RECORDS - len(progress.bad_records)])
@@ -174,7 +156,7 @@ def _write_records(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> list[T
             if refused:
                 continue
             origin = RowSource(source, f"{source.partition}-{task.attempts[source]}-{spark_attempt}")
-            if made.rows is not None:
+            if made.rows.num_rows:
                 progress.rows += made.rows.num_rows
                 writer.write(origin, made.rows)
             if made.bad and letters is not None:
@@ -239,63 +221,6 @@ def _note_offsets(seen: dict[TopicPartition, _Progress], source: TopicPartition,
         seen[source] = _Progress(first, last)
 
 
-@dataclass(frozen=True, slots=True)
-class _Made:
-    """What became of a batch of one Kafka partition."""
-
-    rows: pa.Table | None
-    """Of the good records; None when there are none."""
-    filtered: int = 0
-    bad: Sequence[Refusal] = ()
-    """Ascending by index."""
-
-
-def _rows(task: WriteTask, batch: pa.RecordBatch, source: TopicPartition) -> _Made:
-    if not batch.num_rows:
-        return _Made(None)
-    chain = task.chain
-    decoded = _decoded(task, batch)
-    bad = [Refusal(each.index, DECODING, each.field, each.expected, each.found) for each in decoded.rejected]
-    if decoded.rows.num_rows + len(bad) != batch.num_rows:
-        raise WriteIncomplete(
-            f"{source}: {batch.num_rows} records became {decoded.rows.num_rows} rows and {len(bad)} bad records"
-        )
-    if not decoded.rows.num_rows:
-        return _Made(None, 0, bad)
-    good = batch if decoded.kept is None else batch.take(decoded.kept)
-    done = chain.apply(_beside_kafka(decoded.rows, good, source, _kafka_columns(task)))
-    if done.rows.num_rows + done.filtered + len(done.rejected) != good.num_rows:
-        raise WriteIncomplete(
-            f"{source}: {good.num_rows} records became {done.rows.num_rows} rows, {done.filtered} were filtered out and "
-            f"{len(done.rejected)} rejected"
-        )
-    for each in done.rejected:
-        place = each.index if decoded.kept is None else decoded.kept[each.index].as_py()
-        bad.append(Refusal(place, TRANSFORMING, each.field, each.expected, each.found))
-    rows = pa.Table.from_arrays([done.rows[each.name] for each in task.columns], schema=task.columns)
-    too_long = _folders_too_long(rows, task.layout.partition_by)
-    if too_long:
-        offsets = pa.array([*too_long], pa.int64())
-        rows = rows.filter(pc.invert(pc.is_in(rows["_kafka_offset"], value_set=offsets)))
-        for place, fault in zip(pc.index_in(offsets, batch["offset"]).to_pylist(), too_long.values(), strict=True):
-            bad.append(replace(fault, index=place, found=HIDDEN if chain.hides(fault.field) else fault.found))
-    bad.sort(key=lambda each: each.index)
-    return _Made(rows if rows.num_rows else None, done.filtered, bad)
-
-
-def _decoded(task: WriteTask, batch: pa.RecordBatch) -> Decoded:
-    """The columns of the values, then those of the keys. What is said of rejected records shows nothing that is masked."""
-    values = _redacted(task.chain, task.converter.decode(batch["value"]))
-    if task.key_converter is None:
-        return values
-    keys = decode_keys(task.key_converter, task.key_columns, batch["key"])
-    return beside(values, _redacted(task.chain, keys), batch.num_rows)
-
-
-def _redacted(chain: Chain, found: Decoded) -> Decoded:
-    return replace(found, rejected=tuple(map(chain.redact, found.rejected))) if found.rejected else found
-
-
 def _notes(source: TopicPartition, batch: pa.RecordBatch, bad: Sequence[Refusal]) -> list[BadRecordNote]:
     offsets = batch["offset"]
     return [
@@ -304,45 +229,3 @@ def _notes(source: TopicPartition, batch: pa.RecordBatch, bad: Sequence[Refusal]
         )
         for each in bad
     ]
-
-
-def _kafka_columns(task: WriteTask) -> list[str]:
-    """By their names in KAFKA_FIELDS: those that the transforms read and those that the table has."""
-    names = set(task.columns.names)
-    return [kind for kind, each in KAFKA_FIELDS.items() if kind in task.chain.kafka or each.name in names]
-
-
-def _beside_kafka(
-    record: pa.RecordBatch, batch: pa.RecordBatch, source: TopicPartition, kinds: Sequence[str]
-) -> pa.RecordBatch:
-    fields = [KAFKA_FIELDS[kind] for kind in kinds]
-    columns = [
-        pa.repeat(source.topic, batch.num_rows) if kind == "topic" else batch[kind].cast(each.type)
-        for kind, each in zip(kinds, fields, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays([*record.columns, *columns], schema=pa.schema([*record.schema, *fields]))
-
-
-def _folders_too_long(rows: pa.Table, partition_by: Sequence[str]) -> dict[int, Refusal]:
-    """By offset, what is wrong with the records that no folder can be named after. Their places are not known here."""
-    faults: dict[int, Refusal] = {}
-    for name in partition_by:
-        column = rows[name]
-        if column.type != pa.string():
-            continue
-        # An escaped byte becomes three, so shorter values need no closer look; that is nearly always all of them.
-        suspect = pc.greater(pc.binary_length(column), (MAX_FOLDER_BYTES - folder_bytes(name, " ") + 1) // 3)
-        if not pc.any(suspect).as_py():
-            continue
-        sizes = {value: folder_bytes(name, value) for value in column.filter(suspect).unique().to_pylist()}
-        too_long = [value for value, size in sizes.items() if size > MAX_FOLDER_BYTES]
-        found = rows.filter(pc.is_in(column, value_set=pa.array(too_long, pa.string())))
-        for offset, value in zip(found["_kafka_offset"].to_pylist(), found[name].to_pylist(), strict=True):
-            faults[offset] = Refusal(
-                -1,
-                PARTITIONING,
-                name,
-                f"a value that makes a folder name of at most {MAX_FOLDER_BYTES} bytes, because the table is partitioned by it",
-                f"one of {sizes[value]} bytes, {value[:20]!a}…",
-            )
-    return faults

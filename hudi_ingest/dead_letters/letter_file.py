@@ -17,6 +17,7 @@ from hudi_ingest.faults import reach
 from hudi_ingest.hudi import file_ids
 from hudi_ingest.hudi.base_file import RowSource, dead_letters_folder
 from hudi_ingest.model import LetterFile, RetriedFile, Slice, TopicPartition
+from hudi_ingest.record_rows import Refusal
 from hudi_ingest.schema import TIMESTAMP
 from hudi_ingest.storage import TableStorage
 
@@ -49,23 +50,6 @@ ROW_GROUP_LETTERS = 10_000
 READ_LETTERS = 1000
 BUFFERED_BYTES = 16 * 1024 * 1024
 """Dead letters that wait for a row group, as Arrow counts their bytes."""
-
-DECODING = "decoding"
-TRANSFORMING = "transforming"
-PARTITIONING = "partitioning"
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why one record of a batch cannot become a row. No text holds a value that is masked."""
-
-    index: int
-    """Place in the batch."""
-    stage: str
-    """What refused it: DECODING, TRANSFORMING or PARTITIONING."""
-    field: str
-    expected: str
-    found: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,8 @@ class BaseFileLayout:
     compression: str
     generations: Mapping[str, int] = field(default_factory=dict)
     """Of each topic whose offsets have come again; see TopicVersion."""
+    hive_style: bool = True
+    """Whether a folder's name begins with its column's."""
 
 
 def heartbeat_path(instant: str) -> str:
@@ -127,7 +129,7 @@ class BaseFileWriter:
 
     def write(self, source: RowSource, rows: pa.Table) -> None:
         """Takes rows with the table's columns (Kafka columns included). Raises Fenced, OSError."""
-        for path, part in split_by_partition(rows, self._layout.partition_by):
+        for path, part in split_by_partition(rows, self._layout.partition_by, self._layout.hive_style):
             state = self._partitions.setdefault(path, _TablePartition())
             state.buffered.append((source, part))
             state.rows += part.num_rows
@@ -273,7 +275,7 @@ def parquet_writer(stream: IO[bytes], schema: pa.Schema, compression: str) -> pq
     )
 
 
-def split_by_partition(rows: pa.Table, columns: Sequence[str]) -> list[tuple[str, pa.Table]]:
+def split_by_partition(rows: pa.Table, columns: Sequence[str], hive_style: bool = True) -> list[tuple[str, pa.Table]]:
     """`rows` as (partition path, its rows in their order), one entry for each table partition that occurs."""
     if not rows.num_rows:
         return []
@@ -286,7 +288,7 @@ def split_by_partition(rows: pa.Table, columns: Sequence[str]) -> list[tuple[str
         both = pa.array(codes * width + encoded.indices.to_numpy(zero_copy_only=False)).dictionary_encode()
         codes = both.indices.to_numpy()
         values = [(*values[code // width], dictionary[code % width]) for code in both.dictionary.to_pylist()]
-    paths = [partition_path(columns, each) for each in values]
+    paths = [partition_path(columns, each, hive_style) for each in values]
     if len(paths) == 1:
         return [(paths[0], rows)]
     # numpy sorts the small type by radix, and a stable sort keeps the rows of a partition in their order.

@@ -60,7 +60,7 @@ class HudiWriter:
                 .setTableName(self._pipeline.name)
                 .setTableCreateSchema(self._schema_json())
                 .setBaseFileFormat("PARQUET")
-                .setHiveStylePartitioningEnable(True)
+                .setHiveStylePartitioningEnable(table.hive_style)
                 .setUrlEncodePartitioning(True)
                 .setCommitTimezone(self._hudi.common.model.HoodieTimelineTimeZone.UTC)
             )

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from hudi_ingest.config import Pipeline, Table
 from hudi_ingest.hudi.timeline import PIPELINE_PROPERTY
 
+HIVE_STYLE_PROPERTY = "hoodie.datasource.write.hive_style_partitioning"
+"""Of hoodie.properties and of a client's options alike."""
 LOCK_SESSION_SECONDS = 20
 LOCK_CONNECT_SECONDS = 5
 _LOCK = "hoodie.write.lock."
@@ -51,7 +53,7 @@ def write_options(pipeline: Pipeline, metadata_partitions: str) -> dict[str, str
         # They run after the commit is durable; what they throw must not look like a failed commit.
         "hoodie.write.can.ignore.post.commit.failures": "true",
         "hoodie.datasource.write.partitionpath.field": ",".join(pipeline.table.partition_columns),
-        "hoodie.datasource.write.hive_style_partitioning": "true",
+        HIVE_STYLE_PROPERTY: str(pipeline.table.hive_style).lower(),
         "hoodie.datasource.write.partitionpath.urlencode": "true",
     }
 

@@ -43,6 +43,7 @@ from hudi_ingest.model import (
     TransactionKind,
     TransactionPlan,
 )
+from hudi_ingest.record_rows import RowMaker
 from hudi_ingest.storage import StoredFile, TableStorage
 from hudi_ingest.transform.chain import Chain, Step
 from hudi_ingest.transform.filter import Filter
@@ -71,9 +72,7 @@ def writing(storage: TableStorage) -> WriteTask:
     return WriteTask(
         storage,
         BaseFileLayout(INSTANT, epoch, (), 1000, 1 << 30, "zstd"),
-        converter_for("json", RECORD),
-        Chain.of(RECORD, ()),
-        COLUMNS,
+        RowMaker(converter_for("json", RECORD), Chain.of(RECORD, ()), COLUMNS),
         {SOURCE: 2, TopicPartition("orders", 4): 0},
         letters=LetterLayout(INSTANT, "orders", "t-1", "shape", withhold=False),
         most_bad=None,
@@ -142,7 +141,11 @@ def test_p1_good_records_of_a_batch_become_rows_and_bad_ones_letters(writing: Wr
 
 def test_p1_every_kind_of_badness_is_a_letter_and_filtered_records_are_not(writing: WriteTask) -> None:
     chain = Chain.of(RECORD, [Step("transforms[0].filter", Filter("n", ">", (1,)))])
-    partitioned = replace(writing, chain=chain, layout=replace(writing.layout, partition_by=("id",)))
+    partitioned = replace(
+        writing,
+        maker=replace(writing.maker, chain=chain, partition_by=("id",)),
+        layout=replace(writing.layout, partition_by=("id",)),
+    )
     long = json.dumps({"id": "z" * 300, "n": 7}).encode()
     (report,) = run(partitioned, batch(0, [good(0), long, b"{", good(2), long]))
     assert (report.rows, report.filtered, report.rejected) == (1, 1, 3)
@@ -164,9 +167,7 @@ def test_p1_p2_each_record_has_one_fate(
     task = WriteTask(
         storage,
         BaseFileLayout(INSTANT, TableEpoch(storage).advance(1, "t-1"), (), 1000, 1 << 30, "zstd"),
-        converter_for("json", RECORD),
-        chain,
-        COLUMNS,
+        RowMaker(converter_for("json", RECORD), chain, COLUMNS),
         {SOURCE: 0},
         letters=LetterLayout(INSTANT, "orders", "t-1", "shape", withhold=False),
         most_bad=None,
@@ -209,7 +210,8 @@ def test_a_masked_value_is_in_no_letter_unless_it_is_asked_for(writing: WriteTas
     secret = "4111-1111"
     values = [json.dumps({"id": secret, "n": "x"}).encode(), json.dumps({"id": [secret], "n": 1}).encode()]
     masking = Chain.of(RECORD, [Step("transforms[0].mask", Mask(("id",), Hash()))])
-    withholding = replace(writing, chain=masking, letters=replace(writing.letters, withhold=True))  # type: ignore[type-var]
+    maker = replace(writing.maker, chain=masking)
+    withholding = replace(writing, maker=maker, letters=replace(writing.letters, withhold=True))  # type: ignore[type-var]
     (report,) = run(withholding, batch(0, values))
     found = letters_in(writing, [report])
     assert (found["value"].null_count, found["key"].null_count, found["headers"].null_count) == (2, 2, 2)
@@ -237,9 +239,7 @@ def test_p2_a_retry_makes_rows_of_what_is_good_now_and_letters_of_the_rest(writi
     columns = pa.schema([*wider, *(each for each in COLUMNS if each.name.startswith("_kafka"))])
     fixed = replace(
         writing,
-        converter=converter_for("json", wider),
-        chain=Chain.of(wider, ()),
-        columns=columns,
+        maker=RowMaker(converter_for("json", wider), Chain.of(wider, ()), columns),
         layout=replace(writing.layout, instant="20261121120001000"),
         letters=LetterLayout("20261121120001000", "orders", "t-2", "other", withhold=False),
     )

@@ -17,6 +17,7 @@ from hudi_ingest.exceptions import RangeRefused, WriteIncomplete
 from hudi_ingest.hudi.base_file import BaseFileLayout, heartbeat_path
 from hudi_ingest.hudi.epoch import TableEpoch
 from hudi_ingest.model import BaseFile, Slice, TopicPartition
+from hudi_ingest.record_rows import RowMaker
 from hudi_ingest.storage import TableStorage
 from hudi_ingest.transform.chain import Chain, Step
 from hudi_ingest.transform.columns import Drop, InsertKafka
@@ -111,9 +112,8 @@ def writing(tmp_path: Path) -> WriteTask:
     storage.write(heartbeat_path(INSTANT), b"")
     epoch = TableEpoch(storage).advance(1, "t-1")
     layout = BaseFileLayout(INSTANT, epoch, (), 1000, 1 << 30, "zstd")
-    return WriteTask(
-        storage, layout, converter_for("json", RECORD), Chain.of(RECORD, ()), COLUMNS, {TopicPartition("orders", 3): 2}
-    )
+    maker = RowMaker(converter_for("json", RECORD), Chain.of(RECORD, ()), COLUMNS)
+    return WriteTask(storage, layout, maker, {TopicPartition("orders", 3): 2})
 
 
 def batch(first: int, values: list[bytes | None]) -> pa.RecordBatch:
@@ -145,6 +145,27 @@ def test_a_task_writes_rows_and_counts_tombstones(writing: WriteTask) -> None:
     (file,) = report.files
     assert "_3-2-0_" in file.path, "partition, the op's attempt and the task's attempt are in the write token"
     assert writing.storage.parquet_footer(file.path).num_rows == 3
+
+
+def test_p1_a_tombstone_is_skipped_a_row_or_a_bad_record_and_always_accounted_for(writing: WriteTask) -> None:
+    records = [good(5), None, good(7), None]
+    whole = Slice("orders", 3, 5, 9)
+    skipping = run(writing, batch(5, records))
+    assert (skipping.rows, skipping.skipped, skipping.rejected) == (2, 2, 0)
+    assert slice_report(whole, 0, [skipping], 1.0).accounted
+    as_rows = run(replace(writing, maker=replace(writing.maker, on_tombstone="row")), batch(5, records))
+    assert (as_rows.rows, as_rows.skipped, as_rows.rejected) == (4, 0, 0)
+    assert slice_report(whole, 0, [as_rows], 1.0).accounted
+    (file,) = as_rows.files
+    found = pq.read_table(f"{writing.storage.base_path}/{file.path}").select(["id", "n", "_kafka_offset"]).to_pylist()
+    assert found[1::2] == [
+        {"id": None, "n": None, "_kafka_offset": 6},
+        {"id": None, "n": None, "_kafka_offset": 8},
+    ]
+    failing = run(replace(writing, maker=replace(writing.maker, on_tombstone="fail")), batch(5, records))
+    assert (failing.rejected, failing.files) == (2, ())
+    told = "orders:3:6: expected a value, because on_tombstone is fail, found a tombstone"
+    assert str(failing.bad_records[0]).startswith(told)
 
 
 def test_p1_a_replay_counts_records_whose_rows_go_and_writes_no_others_if_deletes_are_respected(
@@ -184,7 +205,12 @@ def test_a_report_is_small_however_many_records_are_bad(writing: WriteTask) -> N
     ("value", "size"), [("z" * 252, 255), ("z" * 253, 256), ("/" * 84, 255), ("/" * 85, 258), ("é" * 126, 255)]
 )
 def test_h4_a_value_too_long_for_a_folders_name_is_a_bad_record(writing: WriteTask, value: str, size: int) -> None:
-    partitioned = replace(writing, layout=replace(writing.layout, partition_by=("n", "id")))
+    columns = ("n", "id")
+    partitioned = replace(
+        writing,
+        layout=replace(writing.layout, partition_by=columns),
+        maker=replace(writing.maker, partition_by=columns),
+    )
     records: list[bytes | None] = [
         good(5),
         json.dumps({"id": value, "n": 6}).encode(),
@@ -272,7 +298,7 @@ def test_k4_transforms_make_the_rows_and_filtered_records_are_accounted_for(writ
         ],
     )
     columns = pa.schema([*chain.output, *[field for field in COLUMNS if field.name.startswith("_kafka")]])
-    writing = replace(writing, chain=chain, columns=columns)
+    writing = replace(writing, maker=replace(writing.maker, chain=chain, columns=columns))
     keyed = batch(5, [good(0), good(1), None, good(2), good(3)])
     keyed = keyed.append_column("key", pa.array([b"a", b"b", b"c", b"d", None], pa.binary()))
     report = run(writing, keyed)
@@ -282,7 +308,8 @@ def test_k4_transforms_make_the_rows_and_filtered_records_are_accounted_for(writ
         {"n": 2, "at": 8, "k": b"d", "_kafka_offset": 8},
         {"n": 3, "at": 9, "k": None, "_kafka_offset": 9},
     ]
-    nothing = replace(writing, chain=Chain.of(RECORD, [Step("f", Filter("n", ">", (100,)))]), columns=COLUMNS)
+    none_left = Chain.of(RECORD, [Step("f", Filter("n", ">", (100,)))])
+    nothing = replace(writing, maker=replace(writing.maker, chain=none_left, columns=COLUMNS))
     assert (run(nothing, batch(5, [good(1)])).filtered, run(nothing, batch(5, [good(1)])).files) == (1, ())
     slice_of = Slice("orders", 3, 5, 10)
     assert slice_report(slice_of, 0, [report], 1.0).accounted
