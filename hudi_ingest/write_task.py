@@ -37,9 +37,6 @@ class WriteTask:
     """How bad records are kept; None: they are only counted."""
     most_bad: int | None = 0
     """How many bad records the transaction may have; None: any."""
-    key_converter: Converter | None = None
-    """Of the records' keys; None when they are not read."""
-    key_columns: pa.Schema | None = None
     replaced: Mapping[TopicPartition, Ranges] = field(default_factory=dict)
     """Of a replay: the offsets that have rows in the files which it replaces."""
     only_replaced: bool = False

@@ -320,7 +320,10 @@ def test_keys_become_columns_and_what_is_masked_in_a_bad_one_is_not_told(writing
     record = pa.schema([*RECORD, *key])
     chain = Chain.of(record, [Step("transforms[0].mask", Mask(("region",), Redact()))])
     columns = pa.schema([*chain.output, *[field for field in COLUMNS if field.name.startswith("_kafka")]])
-    writing = replace(writing, chain=chain, columns=columns, key_converter=converter_for("json", key), key_columns=key)
+    maker = replace(
+        writing.maker, chain=chain, columns=columns, key_converter=converter_for("json", key), key_columns=key
+    )
+    writing = replace(writing, maker=maker)
 
     def keyed(*keys: bytes | None) -> pa.RecordBatch:
         made = batch(5, [good(number) for number in range(len(keys))])
