@@ -9,6 +9,7 @@ from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import Situation, stopped_partitions
 from hudi_ingest.ledger import LedgerReader, TransactionRow
 from hudi_ingest.model import OffsetLoss
+from hudi_ingest.offset_ranges import Ranges
 from hudi_ingest.planning import stop_text
 
 HISTORY = 5
@@ -24,6 +25,8 @@ class PartitionStatus:
     committed: int | None
     end: int | None
     lag: int
+    covered: Ranges | None = None
+    """Offsets that transactions have read into the table; None where a checkpoint of an older version does not say it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,7 @@ class PipelineStatus:
                     "committed": each.committed,
                     "end": each.end,
                     "lag": each.lag,
+                    "covered": None if each.covered is None else [list(pair) for pair in each.covered],
                 }
                 for each in self.partitions
             ],
@@ -99,6 +103,7 @@ def pipeline_status(pipeline: Pipeline, situation: Situation, ledger: LedgerRead
                 committed=checkpoint.offsets.get(source) if checkpoint else None,
                 end=situation.watermarks[source].end if source in situation.watermarks else None,
                 lag=lag.get(source, 0),
+                covered=checkpoint.covered.get(source) if checkpoint else None,
             )
             for source in sorted(situation.watermarks.keys() | {each.source for each in stopped})
         ),

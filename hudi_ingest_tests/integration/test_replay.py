@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 
 import pyarrow as pa
 import pytest
@@ -15,8 +16,10 @@ from pyspark.sql import SparkSession
 from hudi_ingest.asked_ranges import of_transaction
 from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import observe
-from hudi_ingest.exceptions import CommitRefused
+from hudi_ingest.exceptions import CommitRefused, IngestError
+from hudi_ingest.faults import InjectedFault
 from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.ingest import run_sweep
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.model import Slice, TransactionKind
 from hudi_ingest.replay import run_replay, survey_replay
@@ -130,6 +133,29 @@ def test_p1_p2_p3_p5_a_wrong_transform_is_put_right_in_files_shared_with_other_r
         pass
     new |= dict.fromkeys(cells(0, 0, 60) | cells(1, 0, 40) | cells(0, 90, 100), "right")
     assert words(ground) == new
+
+
+def test_p5_a_replay_that_breaks_off_at_any_step_is_done_again_and_leaves_nothing(
+    ground: Ground, topic: str, fault: Fault
+) -> None:
+    ground.send_rows(0, 20)
+    ground.send_rows(1, 20)
+    ground.run(says(ground, "wrong"))
+    right = says(ground, "right")
+    asked = [Slice(ground.name, 0, 5, 20)]
+    old, new = expected(ground, set()), expected(ground, cells(0, 5, 20))
+    for point in ("instant_requested", "instant_inflight", "slices_written", "commit_leased", "commit_landed"):
+        fault.arm(point, "raise")
+        with pytest.raises((InjectedFault, IngestError)):
+            list(run_replay(right, asked, home=ground.home))
+        assert fault.was_reached(point)
+        assert words(ground) == (new if point == "commit_landed" else old)
+    (receipt,) = run_replay(right, asked, home=ground.home)
+    assert words(ground) == new
+    assert receipt.checkpoint.sequence == 3
+    assert not Timeline(ground.base_path).instants().pending
+    # What was replaced is listed until it is cleaned, and what broke off is gone.
+    assert run_sweep(right, timedelta(0), home=ground.home).orphans == ()
 
 
 def test_p7_deleted_rows_come_back_only_if_they_may(ground: Ground, topic: str, spark: SparkSession) -> None:
