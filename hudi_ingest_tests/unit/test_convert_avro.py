@@ -582,9 +582,8 @@ def test_names_of_other_schemas_are_resolved() -> None:
 
 def test_the_converter_of_the_format() -> None:
     values = AvroValuesOf(OneSchema(RegisteredSchema(WIDER)), {"n": 5})
-    converter = converter_for(
-        "avro", pa.schema([("id", pa.string()), ("n", pa.int64())]), pickle.loads(pickle.dumps(values))
-    )
+    options = {"values": pickle.loads(pickle.dumps(values))}
+    converter = converter_for("avro", pa.schema([("id", pa.string()), ("n", pa.int64())]), options)
     assert (
         converter.decode(pa.array([encoded(WIDER, {"id": "a", "n": 1, "more": 0.5})], pa.binary())).rows.num_rows == 1
     )
