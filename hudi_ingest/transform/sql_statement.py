@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import SqlglotError
 from sqlglot.tokens import Token, TokenType
 
@@ -117,6 +116,8 @@ def parse(text: str) -> Statement:
 
 
 def _tokens(text: str) -> list[Token]:
+    from sqlglot.dialects.duckdb import DuckDB  # a large module, for those who need it
+
     try:
         found: list[Token] = DuckDB().tokenize(text)
     except SqlglotError:

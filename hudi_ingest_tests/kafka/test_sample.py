@@ -11,10 +11,12 @@ import pytest
 from confluent_kafka import Producer
 
 from hudi_ingest.exceptions import NoSuchOffset
+from hudi_ingest.kafka import KafkaCluster
 from hudi_ingest.model import TopicPartition
 from hudi_ingest.sample import Outcome, take_sample
 from hudi_ingest_tests.support.command_line import environment, hudi_ingest
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
+from hudi_ingest_tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.kafka
 
@@ -54,6 +56,9 @@ def test_k7_a_sample_shows_rows_bad_records_and_what_is_left_out(ground: Ground,
     pipeline = make_pipeline(ground, transforms=STEPS)
     ground.send(0, [value("secret-1", 1), value("secret-2", "many"), None])
     abort_two(ground)
+    zero, cluster = TopicPartition(topic, 0), KafkaCluster(pipeline.source)
+    # The coordinator answers before its marker is in the log.
+    wait_for(lambda: cluster.watermarks([zero])[zero].end == 6, "the transaction's marker is in the log")
     ground.send(0, [value("secret-3", -1), value("secret-4", 4)])
     ground.producer.produce(topic, value("secret-5", 5), b"k", partition=1, headers=[("h", b"1"), ("h", None)])
     assert ground.producer.flush(30) == 0
@@ -92,7 +97,6 @@ def test_k7_a_sample_shows_rows_bad_records_and_what_is_left_out(ground: Ground,
     assert hudi_ingest(ground.home, "sample", pipeline.name, "--from", f"{topic}:0").returncode == 2
 
     # Begins in the gap, and ends where the broker's records do.
-    zero = TopicPartition(topic, 0)
     in_the_gap = take_sample(pipeline, {zero: 4}, 100)
     assert [(each.offset, each.outcome) for each in in_the_gap.records] == [(6, Outcome.FILTERED), (7, Outcome.ROW)]
     assert take_sample(pipeline, {zero: 8}, 5).records == ()
