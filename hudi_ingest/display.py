@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timezone
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -11,8 +12,9 @@ from rich.text import Text
 
 from hudi_ingest.hudi.timeline import TableFile
 from hudi_ingest.ledger import TransactionRow
-from hudi_ingest.model import CommitReceipt, TopicPartition, TransactionPlan
+from hudi_ingest.model import CommitReceipt, TopicPartition, TransactionPlan, TransactionSchema
 from hudi_ingest.recovery import Recovery, UnknownInstant
+from hudi_ingest.schema import ddl, parse_spark_json
 from hudi_ingest.status import PipelineStatus
 from hudi_ingest.sweep import SweepResult
 
@@ -143,3 +145,25 @@ def kafka_text(file: TableFile) -> str:
     if topics[0] != topics[1] or file.partitions[0] != file.partitions[1]:
         return "several"
     return f"{topics[0]}:{file.partitions[0]}"
+
+
+def schema_facts(schema: TransactionSchema) -> dict[str, Any]:
+    """A transaction's columns for programs: as Spark DDL, and where they are from."""
+    return {
+        "origin": schema.origin,
+        "declared": schema.declared,
+        "record": ddl(parse_spark_json(schema.record)),
+        "columns": ddl(parse_spark_json(schema.columns)),
+        "changes": list(schema.changes),
+        "warnings": list(schema.warnings),
+    }
+
+
+def schema_text(schema: TransactionSchema) -> str:
+    """A transaction's columns for people: where they are from, what changes, and what is a guess."""
+    lines = [f"columns {schema.origin}"]
+    if not schema.declared:
+        lines.append(f"records are read as: {ddl(parse_spark_json(schema.record))}")
+    lines += [f"the table's schema evolves: {each}" for each in schema.changes]
+    lines += [f"warning: {each}" for each in schema.warnings]
+    return "\n".join(lines)

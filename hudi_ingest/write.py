@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
@@ -13,12 +14,20 @@ from pyspark.sql import DataFrame, SparkSession
 
 from hudi_ingest.config import KafkaSource, Pipeline
 from hudi_ingest.decoding import converter_of
-from hudi_ingest.exceptions import BadRecord, DeadlineExceeded, EngineLost, Fenced, OffsetsLost, WriteIncomplete
+from hudi_ingest.exceptions import (
+    BadRecord,
+    DeadlineExceeded,
+    EngineLost,
+    Fenced,
+    OffsetsLost,
+    SchemaOutdated,
+    WriteIncomplete,
+)
 from hudi_ingest.hudi.base_file import BaseFileLayout, heartbeat_path
 from hudi_ingest.hudi.epoch import Epoch
 from hudi_ingest.kafka import KafkaCluster, spark_options, told_by_spark
 from hudi_ingest.model import OpenTransaction, Slice, SliceReport, TopicPartition, TransactionPlan
-from hudi_ingest.schema import TableSchema
+from hudi_ingest.schema import parse_spark_json
 from hudi_ingest.spark import answers, job_group
 from hudi_ingest.storage import TableStorage
 from hudi_ingest.write_task import NAMED_BAD_RECORDS, TaskReport, WriteTask, run_task
@@ -29,12 +38,12 @@ UNMEASURED_BATCH_ROWS = 5_000
 SMALLEST_TASK_ROWS = 100_000
 """What a Spark task costs is not worth fewer records, if others can share it."""
 _SHUT_DOWN = "SparkContext was shut down"
+_OUTDATED = re.compile(r"SchemaOutdated: (.*)")
 
 
 def write_slices(
     spark: SparkSession,
     pipeline: Pipeline,
-    schema: TableSchema,
     transaction: OpenTransaction,
     slices: Sequence[Slice],
     attempts: Mapping[TopicPartition, int],
@@ -43,10 +52,11 @@ def write_slices(
     """Writes the slices' base files and reports on each slice. `attempts` numbers this try at each partition.
 
     `record_bytes` (0 when unknown) sizes the Arrow batches, so that memory depends on neither the slice's length nor
-    the records' size. Raises BadRecord, DeadlineExceeded, Fenced, KafkaRefused, KafkaUnreachable,
+    the records' size. Raises BadRecord, SchemaOutdated, DeadlineExceeded, Fenced, KafkaRefused, KafkaUnreachable,
     WriteIncomplete, EngineLost.
     """
     began = time.monotonic()
+    pipeline = pipeline.with_record(parse_spark_json(transaction.schema.record))
     busy = [each for each in slices if each.count]
     storage = TableStorage(pipeline.table.base_path)
     found: list[TaskReport] = []
@@ -62,9 +72,9 @@ def write_slices(
                 compression=pipeline.table.compression,
                 generations={topic: each.generation for topic, each in transaction.plan.topics.items()},
             ),
-            converter=converter_of(pipeline),
+            converter=converter_of(pipeline, transaction.schema),
             chain=pipeline.chain.at(transaction.began_at),
-            columns=schema.columns,
+            columns=parse_spark_json(transaction.schema.columns),
             attempts=dict(attempts),
         )
         found = _run(spark, pipeline, transaction, busy, task, record_bytes)
@@ -241,6 +251,9 @@ def _explained(
             f"{where}: instant {transaction.instant} is not open any more (rolled back or committed by another). "
             "Nothing of this attempt is visible; the next transaction reads the same offsets."
         )
+    outdated = _OUTDATED.findall(_text(error))
+    if outdated:
+        return SchemaOutdated(f"{where}: {outdated[-1]}")
     of_kafka = told_by_spark(_text(error), where, pipeline.source)
     if of_kafka is not None:
         return of_kafka

@@ -17,6 +17,7 @@ from hudi_ingest.hudi.base_file import BaseFileLayout, BaseFileWriter, RowSource
 from hudi_ingest.hudi.partition_paths import MAX_FOLDER_BYTES, folder_bytes
 from hudi_ingest.model import BaseFile, TopicPartition
 from hudi_ingest.storage import TableStorage
+from hudi_ingest.table_rows import table_rows
 from hudi_ingest.transform import KAFKA_FIELDS
 from hudi_ingest.transform.chain import Chain
 
@@ -187,7 +188,7 @@ def _rows(task: WriteTask, batch: pa.RecordBatch, source: TopicPartition) -> _Ma
         )
     if not done.rows.num_rows:
         return _Made(None, done.filtered)
-    rows = pa.Table.from_arrays([done.rows[each.name] for each in task.columns], schema=task.columns)
+    rows = table_rows(done.rows, task.columns)
     faults = _folders_too_long(rows, task.layout.partition_by)
     if faults:
         named = [f"{source}:{offset} {fault}" for offset, fault in sorted(faults.items())]

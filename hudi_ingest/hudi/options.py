@@ -7,7 +7,8 @@ import re
 from collections.abc import Mapping
 
 from hudi_ingest.config import Pipeline, Table
-from hudi_ingest.hudi.timeline import PIPELINE_PROPERTY
+from hudi_ingest.hudi.timeline import PIPELINE_PROPERTY, RECORD_PROPERTY
+from hudi_ingest.model import TransactionSchema
 
 LOCK_SESSION_SECONDS = 20
 LOCK_CONNECT_SECONDS = 5
@@ -31,6 +32,11 @@ def table_properties(pipeline: Pipeline) -> dict[str, str]:
         # Also without a distributed lock: it replaces the provider that an earlier pipeline file may have set.
         **_lock_options(pipeline.table),
     }
+
+
+def record_properties(schema: TransactionSchema) -> dict[str, str]:
+    """What hoodie.properties keeps of the records' columns: nothing, where the pipeline file has them."""
+    return {} if schema.declared else {RECORD_PROPERTY: schema.record}
 
 
 def write_options(pipeline: Pipeline, metadata_partitions: str) -> dict[str, str]:

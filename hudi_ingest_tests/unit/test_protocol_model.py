@@ -44,6 +44,7 @@ from hudi_ingest_tests.support.table_in_memory import (
     TimelineInMemory,
     World,
     WriterInMemory,
+    declared_schema,
     watermarks,
 )
 
@@ -105,7 +106,7 @@ class ProtocolModel(RuleBasedStateMachine):
         self.protocols = [
             TransactionProtocol(
                 pipeline=ground.pipeline,
-                schema=ground.pipeline.table.table_schema,
+                resolve_schema=partial(declared_schema, ground.pipeline),
                 timeline=self.timeline,
                 epoch=(NoFence if "no epoch" in flaws else TableEpoch)(StorageInMemory(self.world)),
                 ledger=ledger,
