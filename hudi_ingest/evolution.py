@@ -1,7 +1,8 @@
 """Whether a table's columns can become those of newer records, and what they are then. Pure.
 
-A table may get columns that can be null, anywhere in it, and its numbers may widen: int to long to float to double, in
-that direction only. These are the changes that readers of older base files can follow. All else is refused.
+A table may get columns that can be null, anywhere in it, and the numbers of its own columns may widen: int to long to
+float to double, in that direction only. These are the changes that readers of older base files can follow; Spark's does
+not follow a number inside a struct, array or map. All else is refused.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def evolve(
                     name,
                     ddl_type(new),
                     f"{ddl_type(old)}, as the table is partitioned by it",
-                    (f"write {ddl_type(old)}", "use a new column name", "write to a new table"),
+                    _keep(old),
                 )
             )
     return Evolution(evolved, tuple(found.changes), tuple(found.refusals))
@@ -219,6 +220,12 @@ def _type(table: pa.DataType, record: pa.DataType, path: str, findings: _Finding
         return pa.map_(table.key_type, _field(table.item_field, record.item_field, f"{path}.value", findings))
     if table in _WIDENING and record in _WIDENING:
         widest = max(table, record, key=_WIDENING.index)
+        if widest != table and "." in path:
+            expected = (
+                f"{ddl_type(table)}, as in the table: Spark reads no wider number inside a column out of older files"
+            )
+            findings.refusals.append(Refusal(path, ddl_type(record), expected, _keep(table)))
+            return table
         if widest != table:
             findings.changes.append(f"column {path} becomes {ddl_type(widest)}; it was {ddl_type(table)}")
         return widest
@@ -237,5 +244,9 @@ def _holds_decimal(table: pa.DataType, record: pa.DataType) -> bool:
 def _choices(table: pa.DataType) -> tuple[str, ...]:
     if table in _WIDENING[:-1]:
         wider = ", ".join(ddl_type(each) for each in _WIDENING[_WIDENING.index(table) + 1 :])
-        return (f"write {ddl_type(table)} or a wider number ({wider})", "use a new column name", "write to a new table")
+        return (f"write {ddl_type(table)} or a wider number ({wider})", *_keep(table)[1:])
+    return _keep(table)
+
+
+def _keep(table: pa.DataType) -> tuple[str, ...]:
     return (f"write {ddl_type(table)}", "use a new column name", "write to a new table")

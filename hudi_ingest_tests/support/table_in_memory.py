@@ -400,7 +400,7 @@ class WriterInMemory:
         engine.step("task_done", EngineLost, InjectedFault)
         skipped = sum(kind == "tombstone" for _, kind in records)
         gaps = each.count - len(rows) - skipped
-        return SliceReport(each, attempt, tuple(files), len(rows), skipped, gaps, 10 * len(rows))
+        return SliceReport(each, attempt, tuple(files), len(rows), skipped, gaps=gaps, value_bytes=10 * len(rows))
 
     def _write_file(
         self,

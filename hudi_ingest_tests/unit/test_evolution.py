@@ -63,8 +63,8 @@ def test_an_evolved_table_holds_both_and_is_at_its_end(table: pa.Schema, records
         ("a double", "a int", "a double"),
         ("a int", "b string, a int", "a int, b string"),
         ("a int, b string", "a int", "a int, b string"),
-        ("s struct<x:int>", "s struct<y:string,x:long>", "s struct<x:long,y:string>"),
-        ("l array<int>", "l array<long>", "l array<long>"),
+        ("s struct<x:long>", "s struct<y:string,x:int>", "s struct<x:long,y:string>"),
+        ("l array<long>", "l array<int>", "l array<long>"),
         ("m map<string,struct<x:int>>", "m map<string,struct<x:int,y:date>>", "m map<string,struct<x:int,y:date>>"),
         ("d decimal(9,2)", "d decimal(7,2)", "d decimal(9,2)"),
     ],
@@ -101,6 +101,12 @@ def test_what_a_table_becomes(table: str, records: str, evolved: str) -> None:
             "a int, s struct<x:int> NOT NULL",
             "column s: expected one that may be null, as the rows that are there have no value, found a new column "
             "struct<x:int> NOT NULL; make it nullable, or write to a new table",
+        ),
+        (
+            "l array<struct<x:int>>",
+            "l array<struct<x:long>>",
+            "column l.element.x: expected int, as in the table: Spark reads no wider number inside a column out of older "
+            "files, found long; write int, or use a new column name, or write to a new table",
         ),
         (
             "a int",
