@@ -572,7 +572,7 @@ def test_names_of_other_schemas_are_resolved() -> None:
 
 
 def test_the_converter_of_the_format() -> None:
-    values = AvroValuesOf(OneSchema(RegisteredSchema(WIDER)), {"n": 5})
+    values = {"values": AvroValuesOf(OneSchema(RegisteredSchema(WIDER)), {"n": 5})}
     converter = converter_for(
         "avro", pa.schema([("id", pa.string()), ("n", pa.int64())]), pickle.loads(pickle.dumps(values))
     )
