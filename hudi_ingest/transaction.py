@@ -35,7 +35,7 @@ from hudi_ingest.exceptions import (
 )
 from hudi_ingest.faults import reach
 from hudi_ingest.hudi.epoch import Epoch, TableEpoch
-from hudi_ingest.hudi.options import record_properties, table_properties
+from hudi_ingest.hudi.options import record_properties, statistics_properties, table_properties
 from hudi_ingest.hudi.timeline import PIPELINE_PROPERTY, CommittedState, Timeline
 from hudi_ingest.ledger import Ledger, TransactionRow
 from hudi_ingest.ledger.owner import Owner, is_dead
@@ -417,6 +417,8 @@ class TransactionProtocol:
         require_own_table(self.pipeline, properties)
         schema = self.resolve_schema()
         wanted = {**table_properties(self.pipeline), **record_properties(schema)}
+        # Before any file has the new columns, so that no writer makes statistics of them.
+        wanted |= statistics_properties(properties, schema)
         if any(properties.get(key) != value for key, value in wanted.items()):
             self.instants.update_properties(wanted)
         return schema

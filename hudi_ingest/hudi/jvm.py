@@ -17,6 +17,7 @@ from hudi_ingest.hudi.epoch import EPOCH_PATH, Epoch
 from hudi_ingest.hudi.options import (
     LOCK_CONNECT_SECONDS,
     LOCK_SESSION_SECONDS,
+    STATISTICS_PROPERTY,
     lock_place,
     record_properties,
     table_properties,
@@ -238,8 +239,10 @@ class HudiWriter:
 
     def _client(self, schema: TransactionSchema | None = None) -> _Closing:
         properties = self._jvm.java.util.Properties()
-        metadata_partitions = str(self._meta_client().getTableConfig().getMetadataPartitions())
-        for key, value in write_options(self._pipeline, metadata_partitions.strip("[]").replace(" ", "")).items():
+        table = self._meta_client().getTableConfig()
+        partitions = str(table.getMetadataPartitions()).strip("[]").replace(" ", "")
+        statistics = table.getProps().getProperty(STATISTICS_PROPERTY, "")
+        for key, value in write_options(self._pipeline, partitions, statistics).items():
             properties.setProperty(key, value)
         builder = self._hudi.config.HoodieWriteConfig.newBuilder().withPath(self._base_path).withProps(properties)
         if schema is not None:

@@ -113,25 +113,20 @@ def test_d2_a_table_evolves_in_its_commit_and_all_readers_read_old_and_new(groun
     rows = expected()
     assert by_spark(ground, spark) == rows
     assert by_spark(ground, spark, **{"hoodie.metadata.enable": "false"}) == rows
-    for skipping in ("true", "false"):
-        options = {"hoodie.metadata.enable": "true", "hoodie.enable.data.skipping": skipping}
-        for where, wanted in {
-            "n = 3": {"old-3"},
-            f"n > {BIG + 7}": {"new-8", "new-9"},
-            "n between 8 and 1000": {"old-8", "old-9"},
-            "i = 4": {"old-4"},
-            "i = 4.5": {"new-4"},
-            "i < 1": {"old-0", "new-0"},
-            "f = 0.25": {"old-1"},
-            "f > 2.9": {"new-9"},
-            "note = 'note 5'": {"new-5"},
-            "note is null and n = 6": {"old-6"},
-            "gone = 'g2'": {"old-2"},
-            "gone is null and n < 0": set(),
-            "s.x = 1 and s.y is null": {"old-1"},
-        }.items():
-            found = by_spark(ground, spark, where, **options)
-            assert found == {name: rows[name] for name in wanted}, (where, skipping)
+    # What statistics of older files, of narrower numbers and of missing columns leave out.
+    for where, wanted in {
+        "n = 3": {"old-3"},
+        f"n > {BIG + 7}": {"new-8", "new-9"},
+        "i < 1": {"old-0", "new-0"},
+        "f > 2.9": {"new-9"},
+        "note = 'note 5'": {"new-5"},
+        "note is null and n = 6": {"old-6"},
+        "gone is null and n < 0": set(),
+        "s.x = 1 and s.y is null": {"old-1"},
+    }.items():
+        found = by_spark(ground, spark, where, **{"hoodie.enable.data.skipping": "true"})
+        assert found == {name: rows[name] for name in wanted}, where
+    assert by_id(ground.rows().to_pylist()) == rows
     assert by_duckdb(ground) == rows
 
 
