@@ -12,7 +12,7 @@ import pyarrow as pa
 from hudi_ingest.avro_schema import RegisteredSchema
 from hudi_ingest.config import Pipeline, dotted
 from hudi_ingest.config_model import ProblemsFromTop
-from hudi_ingest.evolution import evolve, joined, loosened
+from hudi_ingest.evolution import Evolution, evolve, joined, loosened
 from hudi_ingest.exceptions import SchemaRefused
 from hudi_ingest.hudi.timeline import RECORD_PROPERTY, Timeline
 from hudi_ingest.inference import infer
@@ -54,33 +54,44 @@ def resolve_schema(pipeline: Pipeline, timeline: Timeline) -> TransactionSchema:
             f"pipeline {pipeline.name} does not fit the columns of its records, which are {found.origin}:\n{lines}\nThe "
             f"columns are: {ddl(found.record)}. Correct the pipeline file, or declare table.schema."
         ) from None
-    declared = pipeline.table.declares_schema
-    wanted = table_schema(output if declared else loosened(output), pipeline.table.kafka_columns).columns
     # A table without any instant was left by a begin that died; nobody has written to it.
     there = timeline.schema() if exists and not timeline.is_empty() else None
-    columns, changes = wanted, tuple[str, ...]()
-    if there is not None:
-        _require_kafka_columns(pipeline, there, wanted)
-        records = table_schema(output, pipeline.table.kafka_columns).columns
-        evolution = evolve(there, records, partition_by=pipeline.table.partition_columns, loose=not declared)
-        if evolution.refusals:
-            raise SchemaRefused(
-                f"the table at {pipeline.table.base_path} cannot take over the columns of pipeline {pipeline.name}, which are "
-                f"{found.origin}:\n"
-                + "\n".join(f"  - {each}" for each in evolution.refusals)
-                + "\nNothing was written. A table takes over columns that may be null, and wider numbers."
-            )
+    if there is None:
+        columns, changes = _first_columns(pipeline, output), tuple[str, ...]()
+    else:
+        evolution = _evolution(pipeline, there, output, found.origin)
         columns, changes = evolution.schema, evolution.changes
     return TransactionSchema(
         origin=found.origin,
         record=spark_json(found.record),
         columns=spark_json(columns),
-        declared=declared,
+        declared=pipeline.table.declares_schema,
         avro=tuple((each.text, *each.references) for each in found.avro),
         schema_ids=found.schema_ids,
         changes=changes,
         warnings=found.warnings,
     )
+
+
+def _first_columns(pipeline: Pipeline, output: pa.Schema) -> pa.Schema:
+    """The columns that a table is made with. Where nobody has declared them, all may be null: required fields come and go."""
+    table = pipeline.table
+    return table_schema(output if table.declares_schema else loosened(output), table.kafka_columns).columns
+
+
+def _evolution(pipeline: Pipeline, there: pa.Schema, output: pa.Schema, origin: str) -> Evolution:
+    """What becomes of the columns of the table that is there. Raises SchemaRefused."""
+    table = pipeline.table
+    records = table_schema(output, table.kafka_columns).columns
+    _require_kafka_columns(pipeline, there, records)
+    evolution = evolve(there, records, partition_by=table.partition_columns, loose=not table.declares_schema)
+    if evolution.refusals:
+        raise SchemaRefused(
+            f"the table at {table.base_path} cannot take over the columns of pipeline {pipeline.name}, which are {origin}:\n"
+            + "\n".join(f"  - {each}" for each in evolution.refusals)
+            + "\nNothing was written. A table takes over columns that may be null, and wider numbers."
+        )
+    return evolution
 
 
 @dataclass(frozen=True, slots=True)
