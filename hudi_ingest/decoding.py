@@ -11,26 +11,36 @@ from typing import Any
 
 import pyarrow as pa
 
-from hudi_ingest.avro_schema import field_defaults
+from hudi_ingest.avro_schema import WriterSchemaProblem, field_defaults, record_schema
 from hudi_ingest.compiled_schemas import CompiledSchemas, compiled
 from hudi_ingest.config import Pipeline
 from hudi_ingest.config_record import DeclaredFormat, needs_registry
 from hudi_ingest.config_registry import SchemaRegistry
 from hudi_ingest.convert import Converter, converter_for
-from hudi_ingest.convert.avro import AvroValuesOf, ConfluentWireFormat, OneSchema, SingleObjectEncoding, Writers
-from hudi_ingest.exceptions import ConfigError, SchemaMissing
+from hudi_ingest.convert.avro import (
+    AvroValuesOf,
+    ConfluentWireFormat,
+    OneSchema,
+    SingleObjectEncoding,
+    Writers,
+)
+from hudi_ingest.convert.wire_format import SchemaLookup
+from hudi_ingest.evolution import additions
+from hudi_ingest.exceptions import ConfigError, SchemaMissing, SchemaOutdated
+from hudi_ingest.model import TransactionSchema
 from hudi_ingest.record_rows import RowMaker
 from hudi_ingest.registered_schema import RegisteredSchema, SchemaKind
 from hudi_ingest.registry import KnownSchemas, RegistryClient, known_schemas
-from hudi_ingest.schema import TableSchema
+from hudi_ingest.schema import SchemaProblem, parse_spark_json
 
 
-def row_maker_of(pipeline: Pipeline, schema: TableSchema, began_at: datetime) -> RowMaker:
-    """What makes rows of a transaction that began then, for a table of this schema. Raises what `converter_of` raises."""
+def row_maker_of(pipeline: Pipeline, schema: TransactionSchema, began_at: datetime) -> RowMaker:
+    """What makes rows of a transaction that began then and found these columns. Raises what `converter_of` raises."""
+    pipeline = pipeline.with_record(parse_spark_json(schema.record))
     return RowMaker(
-        converter=converter_of(pipeline),
+        converter=converter_of(pipeline, schema),
         chain=pipeline.chain.at(began_at),
-        columns=schema.columns,
+        columns=parse_spark_json(schema.columns),
         partition_by=pipeline.table.partition_columns,
         hive_style=pipeline.table.hive_style,
         on_tombstone=pipeline.on_tombstone,
@@ -39,13 +49,14 @@ def row_maker_of(pipeline: Pipeline, schema: TableSchema, began_at: datetime) ->
     )
 
 
-def converter_of(pipeline: Pipeline) -> Converter:
-    """The converter of the pipeline's values to rows of `table.schema`. Picklable.
+def converter_of(pipeline: Pipeline, schema: TransactionSchema | None = None) -> Converter:
+    """The converter of the pipeline's values to rows of its record schema. Picklable. `schema`: what a transaction found,
+    where the columns are not declared.
 
     Raises ConfigError when the format cannot give a column or a file cannot be read, RegistryUnreachable,
-    RegistryRefused, SchemaMissing.
+    RegistryRefused, SchemaMissing. Its `decode` raises SchemaOutdated too.
     """
-    return _made(pipeline, _values(pipeline))
+    return _made(pipeline, _values(pipeline, schema))
 
 
 def key_converter_of(pipeline: Pipeline) -> Converter | None:
@@ -58,7 +69,8 @@ def format_problems(pipeline: Pipeline) -> tuple[str, ...]:
     """What is wrong with the pipeline's formats, their files and their columns. No registry is asked, so of formats that
     need one it is not told whether they fit its schemas."""
     problems: list[str] = []
-    for part in (_values(pipeline), _keys(pipeline)):
+    values = _values(pipeline) if pipeline.table.declares_schema else None
+    for part in (values, _keys(pipeline)):
         if part is not None and not needs_registry(part.declared):
             try:
                 _made(pipeline, part)
@@ -78,13 +90,16 @@ class _Part:
     subjects: Sequence[str]
     """Those that are looked up beforehand."""
     registry: SchemaRegistry | None
+    found: TransactionSchema | None = None
+    """Where nobody has declared `schema`: what a transaction found it to be."""
 
 
-def _values(pipeline: Pipeline) -> _Part:
+def _values(pipeline: Pipeline, schema: TransactionSchema | None = None) -> _Part:
     source, table = pipeline.source, pipeline.table
     registry = source.schema_registry
     subjects = [registry.subject_of(topic) for topic in source.topics] if registry else []
-    return _Part("source", source, table.record, table.schema_file, [*dict.fromkeys(subjects)], registry)
+    found = None if schema is None or schema.declared else schema
+    return _Part("source", source, table.record, table.schema_file, [*dict.fromkeys(subjects)], registry, found)
 
 
 def _keys(pipeline: Pipeline) -> _Part | None:
@@ -111,8 +126,7 @@ def _options(part: _Part) -> Mapping[str, Any]:
     if declared.format == "csv":
         return vars(declared.csv.options())
     if declared.format == "avro":
-        defaults = field_defaults(_text(part.schema_file)) if part.schema_file else {}
-        return {"values": AvroValuesOf(_writers(part), defaults)}
+        return {"values": AvroValuesOf(_writers(part), _defaults(part))}
     if declared.format == "json_schema":
         return {"schemas": _known(part, "JSON")}
     if declared.format != "protobuf":
@@ -126,10 +140,22 @@ def _options(part: _Part) -> Mapping[str, Any]:
     }
 
 
+def _defaults(part: _Part) -> Mapping[str, Any]:
+    if part.schema_file is not None:
+        return field_defaults(RegisteredSchema(_text(part.schema_file)))
+    found: dict[str, Any] = {}
+    for text, *references in part.found.avro if part.found else ():
+        found = {**field_defaults(RegisteredSchema(text, tuple(references))), **found}
+    return found
+
+
 def _writers(part: _Part) -> Writers:
     avro = part.declared.avro
     if avro.wire_format == "confluent":
-        return ConfluentWireFormat(_known(part, "AVRO"))
+        known: SchemaLookup = _known(part, "AVRO")
+        if part.found is not None:
+            known = NoneNewer(known, frozenset(part.found.schema_ids), part.schema, ", ".join(part.subjects))
+        return ConfluentWireFormat(known)
     files = [RegisteredSchema(_text(each)) for each in avro.schema_files]
     if avro.wire_format == "datum":
         return OneSchema(files[0])
@@ -168,6 +194,36 @@ def _registered_messages(part: _Part) -> Any:
     return RegisteredMessages(
         CompiledSchemas(KnownSchemas(registry, known, "PROTOBUF")), message, declared.truncate_nanoseconds
     )
+
+
+@dataclass(frozen=True)
+class NoneNewer:
+    """The schemas of a transaction whose columns are the registry's: one that was registered since, and has more than
+    those columns, ends the transaction, because its records would lose what the columns do not have. Picklable."""
+
+    schemas: SchemaLookup
+    resolved: frozenset[int]
+    """The ids that the transaction's columns were found with."""
+    record: pa.Schema
+    subjects: str
+
+    def schema(self, schema_id: int) -> RegisteredSchema | None:
+        """Raises SchemaOutdated, and what the registry's client raises."""
+        found = self.schemas.schema(schema_id)
+        if found is None or schema_id in self.resolved:
+            return found
+        try:
+            more = additions(self.record, record_schema(found))
+        except (SchemaProblem, WriterSchemaProblem) as problem:
+            more = (f"a table cannot have its columns: {problem}",)
+        if more:
+            raise SchemaOutdated(
+                f"a record was written with schema id {schema_id}, which the registry had not under {self.subjects} when the "
+                f"transaction began, and its columns are not all there: {'; '.join(more)}. Nothing is visible; the next "
+                "transaction takes the new schema and reads the same offsets. If it says the same, the id is of another "
+                "subject: correct `subject` of source.schema_registry, or declare table.schema."
+            )
+        return found
 
 
 def _text(path: Path) -> str:

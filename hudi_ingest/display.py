@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timezone
+from typing import Any
 
 import pyarrow as pa
 from rich.console import Group, RenderableType
@@ -14,11 +15,11 @@ from hudi_ingest.dead_letters.reading import DeadLetter, LetterCount, preview
 from hudi_ingest.hudi.timeline import TableFile
 from hudi_ingest.ledger import TransactionRow
 from hudi_ingest.letter_retry import RetryResult
-from hudi_ingest.model import CommitReceipt, TopicPartition, TransactionPlan
+from hudi_ingest.model import CommitReceipt, TopicPartition, TransactionPlan, TransactionSchema
 from hudi_ingest.range_planning import Left, as_slices, total
 from hudi_ingest.recovery import Recovery, UnknownInstant
 from hudi_ingest.replaced_files import ReplaySurvey
-from hudi_ingest.schema import ddl_type
+from hudi_ingest.schema import columns_to_dicts, ddl, ddl_type, parse_spark_json
 from hudi_ingest.status import PipelineStatus
 from hudi_ingest.sweep import SweepResult
 
@@ -240,3 +241,25 @@ def kafka_text(file: TableFile) -> str:
     if topics[0] != topics[1] or file.partitions[0] != file.partitions[1]:
         return "several"
     return f"{topics[0]}:{file.partitions[0]}"
+
+
+def schema_facts(schema: TransactionSchema) -> dict[str, Any]:
+    """A transaction's columns for programs: where they are from, what is found in records, and the table's."""
+    facts = {
+        "origin": schema.origin,
+        "declared": schema.declared,
+        "record": ddl(parse_spark_json(schema.record)),
+        "changes": list(schema.changes),
+        "warnings": list(schema.warnings),
+    }
+    return {"schema": facts, "columns": columns_to_dicts(parse_spark_json(schema.columns))}
+
+
+def schema_text(schema: TransactionSchema) -> str:
+    """A transaction's columns for people: where they are from, what changes, and what is a guess."""
+    lines = [f"columns {schema.origin}"]
+    if not schema.declared:
+        lines.append(f"records are read as: {ddl(parse_spark_json(schema.record))}")
+    lines += [f"the table's schema evolves: {each}" for each in schema.changes]
+    lines += [f"warning: {each}" for each in schema.warnings]
+    return "\n".join(lines)

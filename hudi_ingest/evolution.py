@@ -1,13 +1,15 @@
 """Whether a table's columns can become those of newer records, and what they are then. Pure.
 
-A table may get columns that can be null, anywhere in it, and its numbers may widen: int to long to float to double, in
-that direction only. These are the changes that readers of older base files can follow. All else is refused.
+A table may get columns that can be null, anywhere in it, and the numbers of its own columns may widen: int to long to
+float to double, in that direction only. These are the changes that readers of older base files can follow; Spark's does
+not follow a number inside a struct, array or map. All else is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
 
 import pyarrow as pa
 
@@ -44,28 +46,124 @@ class Evolution:
     """Not empty: `schema` and `changes` must not be used."""
 
 
-def evolve(table: pa.Schema, records: pa.Schema) -> Evolution:
-    """What a table with the columns `table` must become to hold records with the columns `records`."""
-    changes: list[str] = []
-    refusals: list[Refusal] = []
-    fields = _fields(list(table), list(records), "", changes, refusals)
-    return Evolution(pa.schema(fields), tuple(changes), tuple(refusals))
+@dataclass(slots=True)
+class _Findings:
+    loose: bool
+    """Whether a new column may be null in the table although its records must have it."""
+    changes: list[str] = field(default_factory=list)
+    refusals: list[Refusal] = field(default_factory=list)
 
 
-def _fields(
-    table: Sequence[pa.Field], records: Sequence[pa.Field], parent: str, changes: list[str], refusals: list[Refusal]
-) -> list[pa.Field]:
+def evolve(
+    table: pa.Schema, records: pa.Schema, *, partition_by: Collection[str] = (), loose: bool = False
+) -> Evolution:
+    """What a table with the columns `table` must become to hold records with the columns `records`.
+
+    `partition_by`: columns whose type must stay. `loose`: what is new may be null in the table whatever the records say.
+    """
+    found = _Findings(loose)
+    fields = _fields(list(table), list(records), "", found)
+    evolved = pa.schema(fields)
+    for name in (name for name in partition_by if name in table.names):
+        old, new = table.field(name).type, evolved.field(name).type
+        if old != new:
+            found.refusals.append(
+                Refusal(
+                    name,
+                    ddl_type(new),
+                    f"{ddl_type(old)}, as the table is partitioned by it",
+                    _keep(old),
+                )
+            )
+    return Evolution(evolved, tuple(found.changes), tuple(found.refusals))
+
+
+def loosened(schema: pa.Schema) -> pa.Schema:
+    """The columns, all of which may be null, as may what is inside of them."""
+    return pa.schema([_loose_field(each) for each in schema])
+
+
+def additions(known: pa.Schema, records: pa.Schema) -> tuple[str, ...]:
+    """What `records` have that rows of the columns `known` would lose or could not hold; a line each."""
+    found = evolve(loosened(known), loosened(records))
+    return (*found.changes, *map(str, found.refusals))
+
+
+def joined(schemas: Sequence[pa.Schema]) -> Evolution:
+    """Columns that hold records of all the schemas: what one of them lacks may be null, and numbers are the widest.
+
+    Where types do not go together, the first schema's is taken, and there is a refusal.
+    """
+    found = _Findings(loose=True)
+    return Evolution(reduce(lambda one, other: _joined(one, other, found), schemas), (), tuple(found.refusals))
+
+
+def _joined(one: pa.Schema, other: pa.Schema, found: _Findings) -> pa.Schema:
+    return pa.schema(_join(list(one), list(other), "", found))
+
+
+def _join(one: Sequence[pa.Field], other: Sequence[pa.Field], parent: str, found: _Findings) -> list[pa.Field]:
+    others = {each.name: each for each in other}
+    names = {each.name for each in one}
+    both = [_join_field(each, others.get(each.name), f"{parent}{each.name}", found) for each in one]
+    return [*both, *(each.with_nullable(True) for each in other if each.name not in names)]
+
+
+def _join_field(one: pa.Field, other: pa.Field | None, path: str, found: _Findings) -> pa.Field:
+    if other is None:
+        return one.with_nullable(True)
+    return pa.field(one.name, _join_type(one.type, other.type, path, found), one.nullable or other.nullable)
+
+
+def _join_type(one: pa.DataType, other: pa.DataType, path: str, found: _Findings) -> pa.DataType:
+    if pa.types.is_struct(one) and pa.types.is_struct(other):
+        return pa.struct(_join(list(one), list(other), f"{path}.", found))
+    if pa.types.is_list(one) and pa.types.is_list(other):
+        return pa.list_(_join_field(one.value_field, other.value_field, f"{path}.element", found))
+    if pa.types.is_map(one) and pa.types.is_map(other):
+        return pa.map_(one.key_type, _join_field(one.item_field, other.item_field, f"{path}.value", found))
+    if one in _WIDENING and other in _WIDENING:
+        return max(one, other, key=_WIDENING.index)
+    if one == other or _holds_decimal(one, other):
+        return one
+    if not _holds_decimal(other, one):
+        expected = f"{ddl_type(one)}, as in the schema before"
+        choices = ("make them one type", "give one another name", "write to a table of its own")
+        found.refusals.append(Refusal(path, ddl_type(other), expected, choices))
+        return one
+    return other
+
+
+def _loose_field(found: pa.Field) -> pa.Field:
+    return pa.field(found.name, _loose_type(found.type), True)
+
+
+def _loose_type(found: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(found):
+        return pa.struct([_loose_field(each) for each in found])
+    if pa.types.is_list(found):
+        return pa.list_(_loose_field(found.value_field))
+    if pa.types.is_map(found):
+        return pa.map_(found.key_type, _loose_field(found.item_field))
+    return found
+
+
+def _fields(table: Sequence[pa.Field], records: Sequence[pa.Field], parent: str, findings: _Findings) -> list[pa.Field]:
+    return [*_known_fields(table, records, parent, findings), *_new_fields(table, records, parent, findings)]
+
+
+def _known_fields(
+    table: Sequence[pa.Field], records: Sequence[pa.Field], parent: str, findings: _Findings
+) -> Iterator[pa.Field]:
     found = {each.name: each for each in records}
-    known = {each.name.lower(): each.name for each in table}
-    fields = []
     for each in table:
         path = f"{parent}{each.name}"
         if each.name in found:
-            fields.append(_field(each, found[each.name], path, changes, refusals))
+            yield _field(each, found[each.name], path, findings)
             continue
-        fields.append(each)
+        yield each
         if not each.nullable:
-            refusals.append(
+            findings.refusals.append(
                 Refusal(
                     path,
                     "records without it",
@@ -73,15 +171,22 @@ def _fields(
                     ("let producers write it", "give it a default in the schema", "write to a new table"),
                 )
             )
-    for each in (each for each in records if each.name not in {field.name for field in table}):
+
+
+def _new_fields(
+    table: Sequence[pa.Field], records: Sequence[pa.Field], parent: str, findings: _Findings
+) -> Iterator[pa.Field]:
+    there = {each.name for each in table}
+    known = {each.name.lower(): each.name for each in table}
+    for each in (each for each in records if each.name not in there):
         path = f"{parent}{each.name}"
         other = known.get(each.name.lower())
         if other is not None:
-            refusals.append(
+            findings.refusals.append(
                 Refusal(path, each.name, f"{other}, the table's spelling", ("rename it", "write to a new table"))
             )
-        elif not each.nullable:
-            refusals.append(
+        elif not each.nullable and not findings.loose:
+            findings.refusals.append(
                 Refusal(
                     path,
                     f"a new column {ddl_type(each.type)} NOT NULL",
@@ -91,38 +196,42 @@ def _fields(
             )
         else:
             known[each.name.lower()] = each.name
-            fields.append(each)
-            changes.append(f"column {path} {ddl_type(each.type)} is added")
-    return fields
+            added = _loose_field(each) if findings.loose else each
+            findings.changes.append(f"column {path} {ddl_type(added.type)} is added")
+            yield added
 
 
-def _field(table: pa.Field, record: pa.Field, path: str, changes: list[str], refusals: list[Refusal]) -> pa.Field:
+def _field(table: pa.Field, record: pa.Field, path: str, findings: _Findings) -> pa.Field:
     if record.nullable and not table.nullable:
-        refusals.append(
+        findings.refusals.append(
             Refusal(
                 path, "one that may be null", "NOT NULL, as in the table", ("make it required", "write to a new table")
             )
         )
-    return table.with_type(_type(table.type, record.type, path, changes, refusals))
+    return table.with_type(_type(table.type, record.type, path, findings))
 
 
-def _type(
-    table: pa.DataType, record: pa.DataType, path: str, changes: list[str], refusals: list[Refusal]
-) -> pa.DataType:
+def _type(table: pa.DataType, record: pa.DataType, path: str, findings: _Findings) -> pa.DataType:
     if pa.types.is_struct(table) and pa.types.is_struct(record):
-        return pa.struct(_fields(list(table), list(record), f"{path}.", changes, refusals))
+        return pa.struct(_fields(list(table), list(record), f"{path}.", findings))
     if pa.types.is_list(table) and pa.types.is_list(record):
-        return pa.list_(_field(table.value_field, record.value_field, f"{path}.element", changes, refusals))
+        return pa.list_(_field(table.value_field, record.value_field, f"{path}.element", findings))
     if pa.types.is_map(table) and pa.types.is_map(record) and table.key_type == record.key_type:
-        return pa.map_(table.key_type, _field(table.item_field, record.item_field, f"{path}.value", changes, refusals))
+        return pa.map_(table.key_type, _field(table.item_field, record.item_field, f"{path}.value", findings))
     if table in _WIDENING and record in _WIDENING:
         widest = max(table, record, key=_WIDENING.index)
+        if widest != table and "." in path:
+            expected = (
+                f"{ddl_type(table)}, as in the table: Spark reads no wider number inside a column out of older files"
+            )
+            findings.refusals.append(Refusal(path, ddl_type(record), expected, _keep(table)))
+            return table
         if widest != table:
-            changes.append(f"column {path} becomes {ddl_type(widest)}; it was {ddl_type(table)}")
+            findings.changes.append(f"column {path} becomes {ddl_type(widest)}; it was {ddl_type(table)}")
         return widest
     if table == record or _holds_decimal(table, record):
         return table
-    refusals.append(Refusal(path, ddl_type(record), f"{ddl_type(table)}, as in the table", _choices(table)))
+    findings.refusals.append(Refusal(path, ddl_type(record), f"{ddl_type(table)}, as in the table", _choices(table)))
     return table
 
 
@@ -135,5 +244,9 @@ def _holds_decimal(table: pa.DataType, record: pa.DataType) -> bool:
 def _choices(table: pa.DataType) -> tuple[str, ...]:
     if table in _WIDENING[:-1]:
         wider = ", ".join(ddl_type(each) for each in _WIDENING[_WIDENING.index(table) + 1 :])
-        return (f"write {ddl_type(table)} or a wider number ({wider})", "use a new column name", "write to a new table")
+        return (f"write {ddl_type(table)} or a wider number ({wider})", *_keep(table)[1:])
+    return _keep(table)
+
+
+def _keep(table: pa.DataType) -> tuple[str, ...]:
     return (f"write {ddl_type(table)}", "use a new column name", "write to a new table")

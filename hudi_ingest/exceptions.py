@@ -67,6 +67,14 @@ class SchemaMissing(Terminal):
     """The schema registry answered, and has no such subject, or none whose schema a table can have."""
 
 
+class SchemaRefused(Terminal):
+    """The columns of the records are not there to be had, or the table cannot take them over."""
+
+
+class SchemaOutdated(Terminal):
+    """A record has a newer schema than its transaction. The next transaction reads it again, with the new schema."""
+
+
 class TableMismatch(Terminal):
     """The table path holds a table that this pipeline must not write to."""
 

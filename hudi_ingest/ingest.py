@@ -23,6 +23,7 @@ from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.letter_copies import LetterCopies
 from hudi_ingest.model import CommitReceipt, OpenTransaction, SliceReport, TransactionPlan
 from hudi_ingest.planning import losses_text
+from hudi_ingest.schema_source import resolve_schema
 from hudi_ingest.spark import current_session
 from hudi_ingest.storage import TableStorage
 from hudi_ingest.sweep import Sweep, SweepResult
@@ -35,15 +36,15 @@ _COMMIT_TRIES = 3
 
 def protocol_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession) -> TransactionProtocol:
     """The transaction protocol over the real ports: Hudi's client and Spark in `spark`, the broker, the ledger."""
-    schema = pipeline.table_schema
+    timeline = Timeline(pipeline.table.base_path)
     return TransactionProtocol(
         pipeline=pipeline,
-        schema=schema,
-        timeline=Timeline(pipeline.table.base_path),
+        resolve_schema=partial(resolve_schema, pipeline, timeline),
+        timeline=timeline,
         epoch=TableEpoch(TableStorage(pipeline.table.base_path)),
         ledger=ledger,
-        instants=HudiWriter(spark, pipeline, schema),
-        write_files=partial(write_slices, spark, pipeline, schema),
+        instants=HudiWriter(spark, pipeline),
+        write_files=partial(write_slices, spark, pipeline),
         groups=KafkaCluster(pipeline.source),
         letters=DeadLetterLog(TableStorage(pipeline.table.base_path)),
         copy_letters=LetterCopies(pipeline).catch_up,
@@ -52,7 +53,7 @@ def protocol_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession) -> Tra
 
 def sweep_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession) -> Sweep:
     """The sweep of the pipeline's table over the real ports."""
-    writer = HudiWriter(spark, pipeline, pipeline.table_schema)
+    writer = HudiWriter(spark, pipeline)
     return Sweep(pipeline, Timeline(pipeline.table.base_path), ledger, writer.listed_files)
 
 
@@ -104,6 +105,8 @@ def run_transaction(
     try:
         protocol = protocol_for(pipeline, ledger, spark)
         transaction = protocol.begin(plan, owner or Owner.this_process(), run_is_finished)
+        for line in (*transaction.plan.schema_changes, *transaction.schema.warnings):
+            report(f"{plan.transaction_id}: {line}")
         report(f"{plan.transaction_id}: instant {transaction.instant} is open; reading and writing")
         try:
             reports = protocol.write(transaction, plan.slices)

@@ -294,6 +294,8 @@ class TransactionPlan:
     """The files that hold rows of a replay's slices."""
     respect_deletes: bool = False
     """A replay writes only offsets that have a row in the table."""
+    schema_changes: tuple[str, ...] = ()
+    """What the transaction changes in the columns of a table that is there; a line for each. Found at its begin."""
 
     @property
     def count(self) -> int:
@@ -313,6 +315,7 @@ class TransactionPlan:
             **({"covered": [[str(source), found] for source, found in self.covered.items()]} if self.covered else {}),
             **({"replaces": [asdict(each) for each in self.replaces]} if self.replaces else {}),
             **({"respect_deletes": True} if self.respect_deletes else {}),
+            "schema_changes": list(self.schema_changes),
         }
 
     @classmethod
@@ -334,6 +337,7 @@ class TransactionPlan:
             },
             replaces=tuple(ReplacedFile(**each) for each in found.get("replaces", ())),
             respect_deletes=bool(found.get("respect_deletes", False)),
+            schema_changes=tuple(found.get("schema_changes", ())),
         )
 
 
@@ -385,6 +389,36 @@ def next_coverage(current: Checkpoint | None, plan: TransactionPlan) -> dict[Top
 
 
 @dataclass(frozen=True, slots=True)
+class TransactionSchema:
+    """The columns that one transaction reads and writes: found once, at its begin, and the same for all its ops."""
+
+    origin: str
+    """Where `record` is from, in words."""
+    record: str
+    """What records are decoded to, as the JSON of a Spark StructType."""
+    columns: str
+    """The table's columns when the transaction is published, Kafka columns included; likewise."""
+    declared: bool = True
+    """Whether the pipeline file has the columns. If not, the table keeps `record` for the next transaction."""
+    avro: tuple[tuple[str, ...], ...] = ()
+    """The registry's schemas that `record` is made of, the texts that they refer to behind each."""
+    schema_ids: tuple[int, ...] = ()
+    """Every schema that the topics' subjects had in the registry."""
+    changes: tuple[str, ...] = ()
+    """What becomes of the columns of a table that is there; a line for each."""
+    warnings: tuple[str, ...] = ()
+    """What is a guess; a line for each."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> TransactionSchema:
+        tuples = {name: tuple(found[name]) for name in ("schema_ids", "changes", "warnings")}
+        return cls(**{**found, **tuples, "avro": tuple(tuple(each) for each in found["avro"])})
+
+
+@dataclass(frozen=True, slots=True)
 class OpenTransaction:
     """A transaction between begin and commit: its plan and the Hudi instant that will publish it."""
 
@@ -394,6 +428,7 @@ class OpenTransaction:
     """The table's epoch that this transaction may write in, and no other."""
     began_at: datetime
     deadline: datetime
+    schema: TransactionSchema
     shape: str
     """Digest of the settings that decide how records become files."""
     begin_seconds: float = 0.0
@@ -405,6 +440,7 @@ class OpenTransaction:
             "epoch": self.epoch,
             "began_at": self.began_at.isoformat(),
             "deadline": self.deadline.isoformat(),
+            "schema": self.schema.to_dict(),
             "shape": self.shape,
             "begin_seconds": self.begin_seconds,
         }
@@ -417,6 +453,7 @@ class OpenTransaction:
             epoch=int(found["epoch"]),
             began_at=datetime.fromisoformat(found["began_at"]),
             deadline=datetime.fromisoformat(found["deadline"]),
+            schema=TransactionSchema.from_dict(found["schema"]),
             shape=str(found["shape"]),
             begin_seconds=float(found["begin_seconds"]),
         )

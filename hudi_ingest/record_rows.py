@@ -18,6 +18,7 @@ from hudi_ingest.convert.keys import beside, decode_keys
 from hudi_ingest.exceptions import WriteIncomplete
 from hudi_ingest.hudi.partition_paths import MAX_FOLDER_BYTES, folder_bytes
 from hudi_ingest.model import TopicPartition
+from hudi_ingest.table_rows import table_rows
 from hudi_ingest.transform import KAFKA_FIELDS
 from hudi_ingest.transform.chain import HIDDEN, Chain
 
@@ -113,7 +114,7 @@ class RowMaker:
         if done.kept is not None:
             places = _of(places, done.kept)
 
-        rows = pa.Table.from_arrays([done.rows[each.name] for each in self.columns], schema=self.columns)
+        rows = table_rows(done.rows, self.columns)
         homeless = self._homeless(rows)
         if homeless:
             hidden = [replace(each, found=HIDDEN) if self.chain.hides(each.field) else each for each in homeless]

@@ -203,12 +203,16 @@ def topic_schema(client: RegistryClient, config: SchemaRegistry, topic: str, ver
     """The columns of a topic's records by the latest version of its subject, or by `version`. Raises SchemaMissing when
     there is none, or when a table cannot have its columns."""
     subject = config.subject_of(topic)
-    found = client.latest(subject) if version is None else client.version(subject, version)
+    return version_columns(config, client.latest(subject) if version is None else client.version(subject, version))
+
+
+def version_columns(config: SchemaRegistry, found: SubjectVersion) -> pa.Schema:
+    """The columns of records of this version. Raises SchemaMissing when a table cannot have them."""
     try:
         return record_schema(found.schema)
     except (SchemaProblem, WriterSchemaProblem) as problem:
         raise SchemaMissing(
-            f"Schema registry {config.url}: a table cannot have the columns of version {found.version} of {subject}: "
+            f"Schema registry {config.url}: a table cannot have the columns of version {found.version} of {found.subject}: "
             f"{problem}; declare table.schema with the columns to take."
         ) from None
 

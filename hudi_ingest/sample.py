@@ -20,12 +20,14 @@ from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import observe
 from hudi_ingest.decoding import row_maker_of
 from hudi_ingest.exceptions import NoSuchOffset
+from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.kafka import KafkaCluster
 from hudi_ingest.kafka_records import Wanted, read_records
 from hudi_ingest.model import Offsets, Slice, TopicPartition, Watermarks
 from hudi_ingest.planning import fair_shares
 from hudi_ingest.record_rows import Made, Refusal, RowMaker
 from hudi_ingest.schema import columns_to_dicts
+from hudi_ingest.schema_source import resolve_schema
 from hudi_ingest.transform.fields import is_kafka
 
 
@@ -120,7 +122,8 @@ def take_sample(pipeline: Pipeline, starts: Offsets | None, most: int) -> Sample
     else:
         situation = observe(pipeline)
         starts, watermarks = situation.starts, situation.watermarks
-    maker = row_maker_of(pipeline, pipeline.table_schema, datetime.now(timezone.utc))
+    schema = resolve_schema(pipeline, Timeline(pipeline.table.base_path))
+    maker = row_maker_of(pipeline, schema, datetime.now(timezone.utc))
     slices = [Slice(at.topic, at.partition, start, watermarks[at].end) for at, start in sorted(starts.items())]
     shares = fair_shares({each.source: each.count for each in slices}, most)
     wanted = [Wanted(each, shares[each.source]) for each in slices]

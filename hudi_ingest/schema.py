@@ -75,7 +75,7 @@ class TableSchema:
     record: pa.Schema
     """The user's columns: what a record is decoded to."""
     columns: pa.Schema
-    """The user's columns, then the Kafka columns."""
+    """The user's columns and the Kafka columns, in the table's order."""
     spark_json: str
     """`columns` as the JSON of a Spark StructType."""
 
@@ -102,42 +102,23 @@ def column_problems(columns: pa.Schema) -> tuple[str, ...]:
     return tuple(_name_problems([*columns], "", top=True))
 
 
-def schema_differences(found: pa.Schema, expected: TableSchema) -> tuple[str, ...]:
-    """Why a pipeline must not write `expected` to a table whose columns are `found`; one line each, empty when it may.
-
-    The order of columns is free, and a table's nullable column may be required in the pipeline.
-    """
-    there = {field.name: field for field in found if not field.name.startswith("_hoodie_")}
-    wanted = {field.name: field for field in expected.columns}
-    lines = [f"column {name} is in the pipeline and not in the table" for name in wanted if name not in there]
-    lines += [f"column {name} is in the table and not in the pipeline" for name in there if name not in wanted]
-    for name, field in wanted.items():
-        if name in there:
-            lines += _field_differences(name, there[name], field)
-    return tuple(lines)
+def columns_of(found: pa.Schema) -> pa.Schema:
+    """A table's columns without Hudi's own, in this module's types, however their reader has spelled them."""
+    return pa.schema([_own_field(each) for each in found if not each.name.startswith("_hoodie_")])
 
 
-def _field_differences(path: str, found: pa.Field, expected: pa.Field) -> Iterator[str]:
-    if expected.nullable and not found.nullable:
-        yield f"column {path} is NOT NULL in the table and may be null in the pipeline"
-    yield from _type_differences(path, found.type, expected.type)
+def _own_field(found: pa.Field) -> pa.Field:
+    return pa.field(found.name, _own_type(found.type), found.nullable)
 
 
-def _type_differences(path: str, found: pa.DataType, expected: pa.DataType) -> Iterator[str]:
-    if pa.types.is_struct(found) and pa.types.is_struct(expected):
-        there, wanted = {each.name: each for each in found}, {each.name: each for each in expected}
-        for name in wanted.keys() - there.keys():
-            yield f"column {path}.{name} is in the pipeline and not in the table"
-        for name in there.keys() - wanted.keys():
-            yield f"column {path}.{name} is in the table and not in the pipeline"
-        for name in (name for name in wanted if name in there):
-            yield from _field_differences(f"{path}.{name}", there[name], wanted[name])
-    elif _is_list(found) and pa.types.is_list(expected):
-        yield from _field_differences(f"{path}.element", found.value_field, expected.value_field)
-    elif pa.types.is_map(found) and pa.types.is_map(expected):
-        yield from _field_differences(f"{path}.value", found.item_field, expected.item_field)
-    elif _plain(found) != _plain(expected):
-        yield f"column {path} is {ddl_type(found)} in the table and {ddl_type(expected)} in the pipeline"
+def _own_type(found: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(found):
+        return pa.struct([_own_field(each) for each in found])
+    if _is_list(found):
+        return _list_of(_own_type(found.value_type), found.value_field.nullable)
+    if pa.types.is_map(found):
+        return _map_of(_own_type(found.item_type), found.item_field.nullable)
+    return _plain(found)
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -174,6 +155,11 @@ def ddl_type(kind: pa.DataType) -> str:
 def columns_to_dicts(schema: pa.Schema) -> list[dict[str, Any]]:
     """Name, Spark DDL type and nullability of each column, for JSON."""
     return [{"name": each.name, "type": ddl_type(each.type), "nullable": each.nullable} for each in schema]
+
+
+def ddl(schema: pa.Schema) -> str:
+    """The columns as Spark DDL, as a pipeline file has them."""
+    return ", ".join(f"{each.name} {ddl_type(each.type)}" + ("" if each.nullable else " NOT NULL") for each in schema)
 
 
 def _ddl_field(field: pa.Field) -> str:
@@ -221,6 +207,32 @@ def _spark_type(kind: pa.DataType) -> str | dict[str, Any]:
     if pa.types.is_struct(kind):
         return _spark_struct(kind)
     return _SPARK_NAMES[kind]
+
+
+_OF_SPARK: Mapping[str, pa.DataType] = {name: kind for kind, name in _SPARK_NAMES.items()}
+
+
+def parse_spark_json(text: str) -> pa.Schema:
+    """The columns that `spark_json` wrote. Raises SchemaProblem for another text."""
+    try:
+        return pa.schema([_of_spark_field(each) for each in json.loads(text)["fields"]])
+    except (ValueError, KeyError, TypeError) as error:
+        raise SchemaProblem([f"is not the JSON of columns: {type(error).__name__}: {error}"]) from None
+
+
+def _of_spark_field(found: Mapping[str, Any]) -> pa.Field:
+    return pa.field(found["name"], _of_spark_type(found["type"]), found["nullable"])
+
+
+def _of_spark_type(found: str | Mapping[str, Any]) -> pa.DataType:
+    if isinstance(found, str):
+        numbers = re.fullmatch(r"decimal\((\d+),(\d+)\)", found)
+        return pa.decimal128(int(numbers[1]), int(numbers[2])) if numbers else _OF_SPARK[found]
+    if found["type"] == "array":
+        return _list_of(_of_spark_type(found["elementType"]), found["containsNull"])
+    if found["type"] == "map":
+        return _map_of(_of_spark_type(found["valueType"]), found["valueContainsNull"])
+    return pa.struct([_of_spark_field(each) for each in found["fields"]])
 
 
 def _finished(fields: Sequence[pa.Field], problems: Sequence[str]) -> pa.Schema:

@@ -17,9 +17,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import Protocol
 
+import pyarrow as pa
+
 from hudi_ingest.bad_records import require_bad_accounted, withholds_bytes
 from hudi_ingest.config import Pipeline
 from hudi_ingest.dead_letters.log import DeadLetterLog
+from hudi_ingest.evolution import evolve
 from hudi_ingest.exceptions import (
     CommitOutcomeUnknown,
     CommitRefused,
@@ -34,7 +37,12 @@ from hudi_ingest.exceptions import (
 )
 from hudi_ingest.faults import reach
 from hudi_ingest.hudi.epoch import Epoch, TableEpoch
-from hudi_ingest.hudi.options import HIVE_STYLE_PROPERTY, table_properties
+from hudi_ingest.hudi.options import (
+    HIVE_STYLE_PROPERTY,
+    record_properties,
+    statistics_properties,
+    table_properties,
+)
 from hudi_ingest.hudi.timeline import PIPELINE_PROPERTY, CommittedState, Timeline
 from hudi_ingest.ledger import Ledger, TransactionRow
 from hudi_ingest.ledger.owner import Owner, is_dead
@@ -54,13 +62,14 @@ from hudi_ingest.model import (
     TopicVersion,
     TransactionKind,
     TransactionPlan,
+    TransactionSchema,
     TransactionState,
     mean_record_bytes,
     next_checkpoint,
 )
 from hudi_ingest.offset_ranges import intersection, ranges
 from hudi_ingest.planning import is_stopped
-from hudi_ingest.schema import TableSchema, schema_differences
+from hudi_ingest.schema import parse_spark_json, spark_json
 
 _logger = logging.getLogger(__name__)
 SHORTEST_STALE_SECONDS = 60
@@ -70,9 +79,9 @@ SHORTEST_STALE_SECONDS = 60
 class InstantWriter(Protocol):
     """What the protocol asks of Hudi's write client; see hudi/jvm.py."""
 
-    def create_table(self) -> None: ...
+    def create_table(self, schema: TransactionSchema) -> None: ...
     def update_properties(self, wanted: dict[str, str]) -> None: ...
-    def begin(self, plan: TransactionPlan) -> str: ...
+    def begin(self, plan: TransactionPlan, schema: TransactionSchema) -> str: ...
     def commit(
         self,
         instant: str,
@@ -80,6 +89,7 @@ class InstantWriter(Protocol):
         extra_metadata: dict[str, str],
         expected_checkpoint: str | None,
         epoch: Epoch,
+        schema: TransactionSchema,
         kind: TransactionKind = TransactionKind.INGEST,
         replaced: Sequence[ReplacedFile] = (),
     ) -> None: ...
@@ -101,13 +111,16 @@ LetterCopier = Callable[[LettersHead | None], int]
 SliceWriter = Callable[[OpenTransaction, Sequence[Slice], dict[TopicPartition, int], int], tuple[SliceReport, ...]]
 """Writes slices: (transaction, slices, attempt of each partition, mean record bytes) → a report of each slice."""
 
+SchemaResolver = Callable[[], TransactionSchema]
+"""Finds the columns of the next transaction; see schema_source.py."""
+
 
 @dataclass(frozen=True, slots=True)
 class TransactionProtocol:
     """The steps of one pipeline's transactions over their ports. Holds no state of its own between the steps."""
 
     pipeline: Pipeline
-    schema: TableSchema
+    resolve_schema: SchemaResolver
     timeline: Timeline
     epoch: TableEpoch
     ledger: Ledger
@@ -123,7 +136,8 @@ class TransactionProtocol:
         """Opens the plan's transaction, after clearing away what a dead one left.
 
         `run_is_finished` tells of an orchestrator's run whether it has ended (None: not known).
-        Raises PlanOutdated, TransactionInFlight, TableMismatch, TableUnreachable, EngineLost.
+        Raises PlanOutdated, TransactionInFlight, TableMismatch, TableUnreachable, EngineLost, and what `resolve_schema`
+        of schema_source.py raises.
         """
         started = time.monotonic()
         table = self.pipeline.table.base_path
@@ -133,8 +147,8 @@ class TransactionProtocol:
             committed = self._committed()
             plan = renumbered(plan, committed.checkpoint)
             require_current(plan, committed.checkpoint)
-            plan = self._with_unused_id(plan)
-            self._prepare_table(committed)
+            schema = self._prepare_table(committed)
+            plan = replace(self._with_unused_id(plan), schema_changes=schema.changes)
             began = datetime.now(timezone.utc)
             deadline = began + timedelta(seconds=self.pipeline.transaction.timeout_seconds)
             above = self.epoch.current().number
@@ -146,7 +160,7 @@ class TransactionProtocol:
                 reach("epoch_advanced")
                 # Not before: a commit that passed its guard in the old epoch has a beating heart by now.
                 self.instants.roll_back_expired()
-                instant = self.instants.begin(plan)
+                instant = self.instants.begin(plan, schema)
                 self.ledger.record_instant(plan.transaction_id, instant)
                 reach("instant_recorded")
             except BaseException as error:
@@ -154,7 +168,7 @@ class TransactionProtocol:
                 self._roll_back(plan.transaction_id, f"begin failed: {type(error).__name__}: {error}")
                 raise
         seconds = round(time.monotonic() - started, 3)
-        return OpenTransaction(plan, instant, number, began, deadline, shape_of(self.pipeline), seconds)
+        return OpenTransaction(plan, instant, number, began, deadline, schema, shape_of(self.pipeline), seconds)
 
     def write(self, transaction: OpenTransaction, slices: Sequence[Slice]) -> tuple[SliceReport, ...]:
         """Writes some of the plan's slices and reports on each. Raises what `write.write_slices` raises."""
@@ -265,13 +279,25 @@ class TransactionProtocol:
         withheld = withholds_bytes(self.pipeline, plan.kind)
         letters = self.letters.extend(committed.checkpoint, plan, transaction.instant, reports, withheld)
         checkpoint = replace(checkpoint, letters=letters)
+        schema = transaction.schema
+        if committed.checkpoint is not None:
+            schema = with_columns_of_others(schema, self.timeline.schema(), plan.transaction_id)
         try:
             self.instants.commit(
                 transaction.instant,
                 [file for report in reports for file in (*report.files, *report.copies)],
-                commit_metadata(self.pipeline, checkpoint, reports, plan.resets, plan.kind, plan.respect_deletes),
+                commit_metadata(
+                    self.pipeline,
+                    checkpoint,
+                    reports,
+                    plan.resets,
+                    plan.kind,
+                    plan.respect_deletes,
+                    plan.schema_changes,
+                ),
                 committed.checkpoint_text,
                 Epoch(transaction.epoch, plan.transaction_id),
+                schema,
                 plan.kind,
                 plan.replaces,
             )
@@ -418,32 +444,31 @@ class TransactionProtocol:
             candidate = replace(plan, transaction_id=f"{plan.transaction_id}-{tries}")
         return candidate
 
-    def _prepare_table(self, committed: CommittedState) -> None:
+    def _prepare_table(self, committed: CommittedState) -> TransactionSchema:
+        """Makes the table, or brings its properties up to date; the columns of the transaction that begins."""
         if not committed.exists:
-            self.instants.create_table()
-            return
+            schema = self.resolve_schema()
+            self.instants.create_table(schema)
+            return schema
         properties = self.timeline.properties()
         if PIPELINE_PROPERTY not in properties and self.timeline.is_empty():
             # A begin that died between making the table and writing its properties: nobody has used the table yet.
             properties = {**properties, PIPELINE_PROPERTY: self.pipeline.name}
             self.instants.update_properties(table_properties(self.pipeline))
         require_own_table(self.pipeline, properties)
-        differences = schema_differences(self.timeline.schema(), self.schema)
-        if differences:
-            raise TableMismatch(
-                f"the table at {self.pipeline.table.base_path} has another schema than pipeline {self.pipeline.name}:\n"
-                + "\n".join(f"  - {each}" for each in differences)
-                + "\nMake table.schema equal to the table's, or choose another table.base_path."
-            )
-        wanted = table_properties(self.pipeline)
+        schema = self.resolve_schema()
+        wanted = {**table_properties(self.pipeline), **record_properties(schema)}
+        # Before any file has the new columns, so that no writer makes statistics of them.
+        wanted |= statistics_properties(properties, schema)
         if any(properties.get(key) != value for key, value in wanted.items()):
             self.instants.update_properties(wanted)
+        return schema
 
 
 def shape_of(pipeline: Pipeline) -> str:
     """A digest of what decides how records become files; ops of one transaction must agree on it."""
     table = pipeline.table
-    columns = pipeline.table_schema.spark_json
+    columns = pipeline.table_schema.spark_json if table.declares_schema else (table.schema_, table.kafka_columns)
     bad = (pipeline.on_bad_record, pipeline.dead_letters.keep_masked)
     parts = (table.base_path, table.partition_columns, columns, pipeline.rows_digest, bad)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
@@ -457,6 +482,21 @@ def require_same_shape(transaction: OpenTransaction, pipeline: Pipeline) -> None
             "(table.base_path, schema, partition_by, source.format or on_bad_record). It is rolled back; the next transaction uses the "
             "new file."
         )
+
+
+def with_columns_of_others(schema: TransactionSchema, there: pa.Schema, transaction_id: str) -> TransactionSchema:
+    """What to publish as the table's columns, where another writer may have changed those, now `there`, since the begin.
+
+    The newest commit's columns are the table's, so ours must not take away what another has added. Raises CommitRefused when
+    the two do not go together.
+    """
+    evolution = evolve(there, parse_spark_json(schema.columns), loose=True)
+    if evolution.refusals:
+        raise CommitRefused(
+            f"transaction {transaction_id}: another writer has changed the table's columns since it began: "
+            f"{'; '.join(map(str, evolution.refusals))}. Nothing was published; the next transaction sees the new columns."
+        )
+    return replace(schema, columns=spark_json(evolution.schema))
 
 
 def is_over(row: TransactionRow, run_is_finished: Callable[[str], bool | None]) -> bool:
@@ -657,6 +697,7 @@ def commit_metadata(
     resets: Sequence[OffsetLoss] = (),
     kind: TransactionKind = TransactionKind.INGEST,
     respect_deletes: bool = False,
+    schema_changes: Sequence[str] = (),
 ) -> dict[str, str]:
     """The commit's extra metadata: the checkpoint, this transaction's accounting, and Hudi Streamer's checkpoint for a
     pipeline of one topic (`topic,0:123,1:456`, next offsets), so that users can move to Hudi Streamer and back."""
@@ -682,6 +723,7 @@ def commit_metadata(
         ],
         "resets": [each.to_dict() for each in resets],
         **({"respect_deletes": True} if respect_deletes else {}),
+        "schema_changes": list(schema_changes),
     }
     metadata = {
         pipeline.checkpoint_key: checkpoint.to_json(),

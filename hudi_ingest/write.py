@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -33,6 +34,7 @@ from hudi_ingest.exceptions import (
     NothingToDo,
     OffsetsLost,
     RangeRefused,
+    SchemaOutdated,
     WriteIncomplete,
 )
 from hudi_ingest.hudi.base_file import BaseFileLayout, heartbeat_path
@@ -42,7 +44,6 @@ from hudi_ingest.kafka_columns import offsets_in_files
 from hudi_ingest.model import BaseFile, OpenTransaction, Slice, SliceReport, TopicPartition, TransactionPlan
 from hudi_ingest.offset_ranges import Ranges, length
 from hudi_ingest.registry import told_by_worker
-from hudi_ingest.schema import TableSchema
 from hudi_ingest.spark import answers, job_group
 from hudi_ingest.storage import TableStorage
 from hudi_ingest.write_task import CopyTask, TaskReport, WriteTask, run_copies, run_retry, run_task
@@ -53,12 +54,12 @@ UNMEASURED_BATCH_ROWS = 5_000
 SMALLEST_TASK_ROWS = 100_000
 """What a Spark task costs is not worth fewer records, if others can share it."""
 _SHUT_DOWN = "SparkContext was shut down"
+_OUTDATED = re.compile(r"SchemaOutdated: (.*)")
 
 
 def write_slices(
     spark: SparkSession,
     pipeline: Pipeline,
-    schema: TableSchema,
     transaction: OpenTransaction,
     slices: Sequence[Slice],
     attempts: Mapping[TopicPartition, int],
@@ -67,7 +68,7 @@ def write_slices(
     """Writes the slices' base files and reports on each slice. `attempts` numbers this try at each partition.
 
     `record_bytes` (0 when unknown) sizes the Arrow batches, so that memory depends on neither the slice's length nor
-    the records' size. Raises BadRecord, DeadlineExceeded, Fenced, KafkaRefused, KafkaUnreachable,
+    the records' size. Raises BadRecord, SchemaOutdated, DeadlineExceeded, Fenced, KafkaRefused, KafkaUnreachable,
     WriteIncomplete, EngineLost; of a retry NothingToDo when none of its dead letters can become a row.
     """
     began = time.monotonic()
@@ -90,7 +91,7 @@ def write_slices(
         task = WriteTask(
             storage=storage,
             layout=layout,
-            maker=row_maker_of(pipeline, schema, transaction.began_at),
+            maker=row_maker_of(pipeline, transaction.schema, transaction.began_at),
             attempts=dict(attempts),
             letters=_letter_layout(pipeline, transaction),
             most_bad=most_bad_records(pipeline, plan.kind),
@@ -330,6 +331,9 @@ def _explained(
             f"{where}: instant {transaction.instant} is not open any more (rolled back or committed by another). "
             "Nothing of this attempt is visible; the next transaction reads the same offsets."
         )
+    outdated = _OUTDATED.findall(_text(error))
+    if outdated:
+        return SchemaOutdated(f"{where}: {outdated[-1]}")
     told = told_by_spark(_text(error), where, pipeline.source) or told_by_worker(_text(error), where)
     if told is not None:
         return told

@@ -17,12 +17,13 @@ from hudi_ingest.hudi.epoch import EPOCH_PATH, Epoch
 from hudi_ingest.hudi.options import (
     LOCK_CONNECT_SECONDS,
     LOCK_SESSION_SECONDS,
+    STATISTICS_PROPERTY,
     lock_place,
+    record_properties,
     table_properties,
     write_options,
 )
-from hudi_ingest.model import BaseFile, OpenInstant, ReplacedFile, TransactionKind, TransactionPlan
-from hudi_ingest.schema import TableSchema
+from hudi_ingest.model import BaseFile, OpenInstant, ReplacedFile, TransactionKind, TransactionPlan, TransactionSchema
 
 _ACTION, _REPLACE = "commit", "replacecommit"
 _RECORD_NAME = "record"
@@ -36,7 +37,7 @@ class HudiWriter:
     heartbeat file behind but no timer that would keep the instant alive.
     """
 
-    def __init__(self, spark: SparkSession, pipeline: Pipeline, schema: TableSchema) -> None:
+    def __init__(self, spark: SparkSession, pipeline: Pipeline) -> None:
         self._spark = spark
         self._jvm: Any = spark._jvm
         self._hudi: Any = self._jvm.org.apache.hudi
@@ -47,18 +48,17 @@ class HudiWriter:
         self._context: Any = spark.sparkContext._jsc
         self._pipeline = pipeline
         self._base_path = pipeline.table.base_path
-        self._schema = schema
         self._lock = lock_place(pipeline.table)
 
-    def create_table(self) -> None:
-        """Makes the table. Raises TableUnreachable, EngineLost."""
+    def create_table(self, schema: TransactionSchema) -> None:
+        """Makes the table with the transaction's columns. Raises TableUnreachable, EngineLost."""
         table = self._pipeline.table
         with _errors(f"create the table at {self._base_path}"):
             builder = (
                 self._hudi.common.table.HoodieTableMetaClient.newTableBuilder()
                 .setTableType("COPY_ON_WRITE")
                 .setTableName(self._pipeline.name)
-                .setTableCreateSchema(self._schema_json())
+                .setTableCreateSchema(self._schema_json(schema))
                 .setBaseFileFormat("PARQUET")
                 .setHiveStylePartitioningEnable(table.hive_style)
                 .setUrlEncodePartitioning(True)
@@ -67,7 +67,7 @@ class HudiWriter:
             if table.partition_columns:
                 builder = builder.setPartitionFields(",".join(table.partition_columns))
             builder.initTable(self._storage_configuration(), self._base_path)
-            self.update_properties(table_properties(self._pipeline))
+            self.update_properties({**table_properties(self._pipeline), **record_properties(schema)})
 
     def update_properties(self, wanted: Mapping[str, str]) -> None:
         """Adds or replaces keys of hoodie.properties. Raises TableUnreachable, EngineLost."""
@@ -78,9 +78,9 @@ class HudiWriter:
             meta = self._meta_client()
             self._hudi.common.table.HoodieTableConfig.update(meta.getStorage(), meta.getMetaPath(), properties)
 
-    def begin(self, plan: TransactionPlan) -> str:
+    def begin(self, plan: TransactionPlan, schema: TransactionSchema) -> str:
         """Opens an instant whose inflight file holds the plan, and returns it. Raises TableUnreachable, EngineLost."""
-        with _errors(f"begin an instant on {self._base_path}", self._lock), self._locking_client() as client:
+        with _errors(f"begin an instant on {self._base_path}", self._lock), self._locking_client(schema) as client:
             action, replaces = _action(plan.kind), plan.kind is TransactionKind.REPLAY
             instant: str = client.startCommit(action)
             reach("instant_requested")
@@ -105,16 +105,19 @@ class HudiWriter:
         extra_metadata: Mapping[str, str],
         expected_checkpoint: str | None,
         epoch: Epoch,
+        schema: TransactionSchema,
         kind: TransactionKind = TransactionKind.INGEST,
         replaced: Sequence[ReplacedFile] = (),
     ) -> None:
-        """Publishes the instant with exactly `files`, and in place of the `replaced` ones, atomically.
+        """Publishes the instant with exactly `files`, and in place of the `replaced` ones, atomically; from then on the
+        table's columns are the schema's.
 
         `expected_checkpoint` is the checkpoint's text that the plan started from; the guard inside Hudi's lock compares
         it, and `epoch`, with the table's, and sees that the replaced files are the table's own still. Raises Fenced when the instant's heartbeat is gone or expired and CommitRefused when the guard refused: both
         prove that this call published nothing. TableUnreachable and EngineLost do not: the timeline decides.
         """
-        with _errors(f"commit instant {instant} of {self._base_path}", self._lock), self._locking_client() as client:
+        doing = f"commit instant {instant} of {self._base_path}"
+        with _errors(doing, self._lock), self._locking_client(schema) as client:
             heartbeat = client.getHeartbeatClient()
             if heartbeat.isHeartbeatExpired(instant):
                 raise Fenced(
@@ -192,7 +195,7 @@ class HudiWriter:
                     found.append(OpenInstant(instant, json.loads(text)["transaction_id"], leased))
         return tuple(found)
 
-    def _locking_client(self) -> _Closing:
+    def _locking_client(self, schema: TransactionSchema | None = None) -> _Closing:
         """A client for what takes the table's lock. Raises TableUnreachable when ZooKeeper keeps it and does not answer.
 
         Hudi 1.2's lock provider would find out as well, but leave a ZooKeeper client behind at each try: together they
@@ -200,7 +203,7 @@ class HudiWriter:
         """
         lock = self._pipeline.table.lock
         if lock is None:
-            return self._client()
+            return self._client(schema)
         curator = self._hudi.org.apache.curator
         seconds = self._jvm.java.util.concurrent.TimeUnit.SECONDS
         client = curator.framework.CuratorFrameworkFactory.newClient(
@@ -217,7 +220,7 @@ class HudiWriter:
                 )
         finally:
             client.close()
-        return self._client()
+        return self._client(schema)
 
     def listed_files(self) -> frozenset[str]:
         """Paths of all data files that the table lists: live ones, and replaced ones that are not cleaned yet.
@@ -241,18 +244,18 @@ class HudiWriter:
                 listed: str = self._jvm.java.util.Optional.of(metadata).map(lister).get()
         return frozenset(listed.split("\0")) - {""}
 
-    def _client(self) -> _Closing:
+    def _client(self, schema: TransactionSchema | None = None) -> _Closing:
         properties = self._jvm.java.util.Properties()
-        metadata_partitions = str(self._meta_client().getTableConfig().getMetadataPartitions())
-        for key, value in write_options(self._pipeline, metadata_partitions.strip("[]").replace(" ", "")).items():
+        table = self._meta_client().getTableConfig()
+        partitions = str(table.getMetadataPartitions()).strip("[]").replace(" ", "")
+        statistics = table.getProps().getProperty(STATISTICS_PROPERTY, "")
+        for key, value in write_options(self._pipeline, partitions, statistics).items():
             properties.setProperty(key, value)
-        config = (
-            self._hudi.config.HoodieWriteConfig.newBuilder()
-            .withPath(self._base_path)
-            .withSchema(self._schema_json())
-            .withProps(properties)
-            .build()
-        )
+        builder = self._hudi.config.HoodieWriteConfig.newBuilder().withPath(self._base_path).withProps(properties)
+        if schema is not None:
+            # A commit's metadata says it, and the newest commit's is the table's.
+            builder = builder.withSchema(self._schema_json(schema))
+        config = builder.build()
         engine = self._hudi.client.common.HoodieSparkEngineContext(self._context)
         client = self._hudi.client.SparkRDDWriteClient(engine, config)
         client.setOperationType(self._operation())
@@ -277,8 +280,8 @@ class HudiWriter:
     def _storage_configuration(self) -> Any:
         return self._hudi.hadoop.fs.HadoopFSUtils.getStorageConf(self._context.hadoopConfiguration())
 
-    def _schema_json(self) -> str:
-        spark_type = self._jvm.org.apache.spark.sql.types.DataType.fromJson(self._schema.spark_json)
+    def _schema_json(self, schema: TransactionSchema) -> str:
+        spark_type = self._jvm.org.apache.spark.sql.types.DataType.fromJson(schema.columns)
         converter = self._hudi.HoodieSchemaConversionUtils
         converted = converter.convertStructTypeToHoodieSchema(spark_type, _RECORD_NAME, _RECORD_NAMESPACE)
         return str(converted.toString())

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Mapping
 
+import pyarrow as pa
+
 from hudi_ingest.config import Pipeline, Table
-from hudi_ingest.hudi.timeline import PIPELINE_PROPERTY
+from hudi_ingest.hudi.timeline import PIPELINE_PROPERTY, RECORD_PROPERTY
+from hudi_ingest.model import TransactionSchema
+from hudi_ingest.schema import parse_spark_json
 
 HIVE_STYLE_PROPERTY = "hoodie.datasource.write.hive_style_partitioning"
 """Of hoodie.properties and of a client's options alike."""
 LOCK_SESSION_SECONDS = 20
 LOCK_CONNECT_SECONDS = 5
+STATISTICS_PROPERTY = "hoodie.metadata.index.column.stats.column.list"
+_STATISTICS_COLUMNS = 32
+"""Of how many columns Hudi keeps statistics when nobody names any: the first ones that are not nested."""
 _LOCK = "hoodie.write.lock."
 _PROVIDERS = "org.apache.hudi.client.transaction.lock."
 
@@ -35,14 +43,36 @@ def table_properties(pipeline: Pipeline) -> dict[str, str]:
     }
 
 
-def write_options(pipeline: Pipeline, metadata_partitions: str) -> dict[str, str]:
-    """The write client's options. `metadata_partitions` is the table's own list of metadata-table partitions."""
+def record_properties(schema: TransactionSchema) -> dict[str, str]:
+    """What hoodie.properties keeps of the records' columns: nothing, where the pipeline file has them."""
+    return {} if schema.declared else {RECORD_PROPERTY: schema.record}
+
+
+def statistics_properties(found: Mapping[str, str], schema: TransactionSchema) -> dict[str, str]:
+    """What goes into hoodie.properties, which has `found`, so that columns that the table was not made with have no
+    statistics; nothing where it has no such columns.
+
+    Hudi 1.2 makes a partition's statistics of a column out of the files that have the column. By them a partition whose older
+    files do not have it holds no null, and `new_column is null` would leave it out.
+    """
+    if not found.get("hoodie.table.partition.fields"):
+        return {}
+    made_with = {each["name"] for each in json.loads(found["hoodie.table.create.schema"])["fields"]}
+    simple = [each.name for each in parse_spark_json(schema.columns) if not pa.types.is_nested(each.type)]
+    indexed = [name for name in simple if name in made_with][:_STATISTICS_COLUMNS]
+    return {} if indexed == simple[:_STATISTICS_COLUMNS] else {STATISTICS_PROPERTY: ",".join(indexed)}
+
+
+def write_options(pipeline: Pipeline, metadata_partitions: str, statistics_columns: str = "") -> dict[str, str]:
+    """The write client's options. `metadata_partitions` is the table's own list of metadata-table partitions,
+    `statistics_columns` its list of columns that have statistics; "" where Hudi chooses them."""
     properties = {key: value for key, value in table_properties(pipeline).items() if key != PIPELINE_PROPERTY}
     return {
         **properties,
         "hoodie.table.name": pipeline.name,
         "hoodie.metadata.enable": "true",
         "hoodie.metadata.index.column.stats.enable": "true",
+        **({STATISTICS_PROPERTY: statistics_columns} if statistics_columns else {}),
         # With stats made outside Hudi's writers the streaming path leaves indexes unwritten.
         "hoodie.metadata.streaming.write.enabled": "false",
         # A client whose options do not name an existing index drops it.

@@ -17,9 +17,12 @@ from hudi_ingest.exceptions import IngestError, OffsetsLost, TableUnreachable
 from hudi_ingest.hudi import file_ids
 from hudi_ingest.hudi.file_ids import FileOrigin
 from hudi_ingest.model import Checkpoint
+from hudi_ingest.schema import columns_of
 from hudi_ingest.storage import TableStorage
 
 PIPELINE_PROPERTY = "hudi_ingest.pipeline"
+RECORD_PROPERTY = "hudi_ingest.record_schema"
+"""What the records of a pipeline that declares no columns are decoded to, as the JSON of a Spark StructType."""
 _INSTANT_FILE = re.compile(r"(?P<requested>\d+)(?P<completed>_\d+)?\.(?P<rest>.+)")
 """`<requested>_<completed>.<action>`, or `<requested>.` and anything else while it is pending."""
 
@@ -146,7 +149,7 @@ class Timeline:
     def schema(self) -> pa.Schema:
         """The table's columns without Hudi's own. Raises TableUnreachable."""
         try:
-            return HudiTable(self.base_path).get_schema()
+            return columns_of(HudiTable(self.base_path).get_schema())
         except Exception as error:
             raise self._unreadable("schema", error) from error
 

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
+import pyarrow as pa
 from dagster import (
     AssetKey,
     AssetsDefinition,
@@ -46,7 +47,7 @@ from hudi_ingest.orchestration.failures import as_dagster_failures
 from hudi_ingest.orchestration.resources import EngineSparkResource, LedgerResource
 from hudi_ingest.orchestration.run_config import BEGIN, BeginConfig, run_tags
 from hudi_ingest.planning import group_slices, losses_text
-from hudi_ingest.schema import ddl_type
+from hudi_ingest.schema import ddl_type, parse_spark_json
 from hudi_ingest.small_files import small_files_warning
 from hudi_ingest.transaction import TransactionProtocol
 
@@ -165,6 +166,11 @@ def _begin_op(pipeline: Pipeline) -> OpDefinition:
             context.log.info(f"{plan.transaction_id}: instant {transaction.instant} is open for {plan.count} offsets")
             for title, text in losses_text(pipeline.name, plan.stopped, plan.resets).items():
                 context.log.warning(f"{title}:\n{text}")
+            context.log.info(f"columns {transaction.schema.origin}")
+            for line in plan.schema_changes:
+                context.log.info(f"the table's schema evolves: {line}")
+            for line in transaction.schema.warnings:
+                context.log.warning(line)
         yield Output(transaction.to_dict(), "transaction", metadata={"instant": transaction.instant})
         settings = pipeline.transaction
         groups = group_slices(plan.slices, settings.max_tasks if settings.fans_out(plan.count) else 1)
@@ -234,7 +240,8 @@ def _commit_op(pipeline: Pipeline) -> OpDefinition:
                 context.log.warning(warning)
             lag = _lag_now(context, pipeline)
         context.log.info(f"{opened.plan.transaction_id}: {receipt.rows} rows are published by {receipt.instant}")
-        return Output(None, metadata=materialization(receipt, lag, small))
+        columns = parse_spark_json(opened.schema.columns)
+        return Output(None, metadata={**materialization(receipt, lag, small), **column_schema(columns)})
 
     return commit
 
@@ -263,6 +270,7 @@ def materialization(receipt: CommitReceipt, lag: dict[str, int], small: str) -> 
         "bytes": receipt.size_bytes,
         "bytes per file": receipt.size_bytes // receipt.files if receipt.files else 0,
         **({"small files": small} if small else {}),
+        **({"schema changes": "\n".join(plan.schema_changes)} if plan.schema_changes else {}),
         **losses_text(plan.pipeline, plan.stopped, plan.resets),
         **({"lag": sum(lag.values())} if lag else {}),
         **{f"seconds/{phase}": MetadataValue.float(value) for phase, value in receipt.seconds.items()},
@@ -353,12 +361,16 @@ def _description(pipeline: Pipeline) -> str:
 
 
 def _definition_metadata(pipeline: Pipeline) -> dict[str, Any]:
-    columns = [TableColumn(each.name, ddl_type(each.type)) for each in pipeline.table_schema.columns]
     return {
         "table path": MetadataValue.path(pipeline.table.base_path),
         "partitioned by": ", ".join(pipeline.table.partition_columns) or "none",
-        "dagster/column_schema": TableSchema(columns),
+        **(column_schema(pipeline.table_schema.columns) if pipeline.table.declares_schema else {}),
     }
+
+
+def column_schema(columns: pa.Schema) -> dict[str, Any]:
+    """A table's columns as Dagster shows them."""
+    return {"dagster/column_schema": TableSchema([TableColumn(each.name, ddl_type(each.type)) for each in columns])}
 
 
 @contextmanager

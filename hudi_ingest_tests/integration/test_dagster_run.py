@@ -121,7 +121,7 @@ def test_x5_one_failed_op_is_retried_alone(ground: Ground, pipeline: Pipeline, m
 
     def lose_once(*arguments: Any) -> Any:
         reports = real(*arguments)
-        if arguments[4][0].partition == 1 and not lost:
+        if arguments[3][0].partition == 1 and not lost:
             lost.append("after its files were written, before its report was")
             raise EngineLost("the engine went away")
         return reports

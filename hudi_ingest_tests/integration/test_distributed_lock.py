@@ -114,13 +114,15 @@ def finished(run_id: str) -> bool:
 def opened(protocol: TransactionProtocol, plan: TransactionPlan) -> OpenTransaction:
     """An instant that the ledger knows nothing of."""
     if not protocol.timeline.exists():
-        protocol.instants.create_table()
+        protocol.instants.create_table(protocol.resolve_schema())
     if protocol.epoch.current().transaction_id != plan.transaction_id:
         protocol.epoch.advance(plan.sequence, plan.transaction_id)
     now = datetime.now(timezone.utc)
     later = now + timedelta(seconds=protocol.pipeline.transaction.timeout_seconds)
-    instant = protocol.instants.begin(plan)
-    return OpenTransaction(plan, instant, protocol.epoch.current().number, now, later, shape_of(protocol.pipeline))
+    schema = protocol.resolve_schema()
+    instant = protocol.instants.begin(plan, schema)
+    shape = shape_of(protocol.pipeline)
+    return OpenTransaction(plan, instant, protocol.epoch.current().number, now, later, schema, shape)
 
 
 def written(protocol: TransactionProtocol, transaction: OpenTransaction) -> tuple[Any, ...]:
@@ -132,7 +134,7 @@ def written(protocol: TransactionProtocol, transaction: OpenTransaction) -> tupl
     files = [file for report in reports for file in report.files]
     metadata = commit_metadata(protocol.pipeline, checkpoint, reports)
     epoch = Epoch(transaction.epoch, plan.transaction_id)
-    return (transaction.instant, files, metadata, committed.checkpoint_text, epoch)
+    return (transaction.instant, files, metadata, committed.checkpoint_text, epoch, transaction.schema)
 
 
 def published_at_once(

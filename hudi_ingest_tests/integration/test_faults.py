@@ -223,7 +223,7 @@ from hudi_ingest.spark import current_session
 
 pipeline = load_pipeline(Path(sys.argv[1]))
 spark = current_session(Home.from_environment())
-HudiWriter(spark, pipeline, pipeline.table.table_schema)
+HudiWriter(spark, pipeline)
 text = spark._jvm.org.apache.hudi.avro.model.HoodieMetadataRecord.getClassSchema().toString()
 equal = getattr(spark._jvm, "org.apache.avro.Schema$Parser")().parse(text)
 spark._jvm.org.apache.hudi.avro.AvroSchemaCache.intern(equal)

@@ -164,7 +164,7 @@ def test_r9_what_clustering_replaced_stays_for_hudi_to_clean(ground: Ground, top
     assert set(ground.data_files()) > updated, "clustering wrote a new file and deleted none"
     make_old(ground)
     files, before = ground.data_files(), rows(ground)
-    listed = HudiWriter(spark, pipeline, pipeline.table.table_schema).listed_files()
+    listed = HudiWriter(spark, pipeline).listed_files()
     assert listed == {relative(ground, path) for path in files}
     assert swept(sweep(ground, pipeline, delete=True)) == set()
     assert ground.data_files() == files
@@ -175,7 +175,7 @@ def test_r9_the_table_lists_its_files_in_folders_of_any_name(ground: Ground, pip
     values = ["a/b", "x=1", "50%", "line\nbreak", "", None, "🙂 ü", "../up", "a:b", "a b", "a+b", ".hidden"]
     ground.send(0, [json.dumps({"id": str(n), "n": n, "dt": value}).encode() for n, value in enumerate(values)])
     ground.run(pipeline)
-    writer = HudiWriter(current_session(ground.home), pipeline, pipeline.table.table_schema)
+    writer = HudiWriter(current_session(ground.home), pipeline)
     assert writer.listed_files() == {relative(ground, path) for path in ground.data_files()}
     make_old(ground)
     assert swept(sweep(ground, pipeline, delete=True)) == set()
@@ -201,9 +201,7 @@ def test_r9_nothing_is_swept_beside_a_rollback_without_a_listing_or_in_another_t
         patched.setattr(Ledger, "table_lock", lambda ledger, table: real(ledger, table, 0))
         with pytest.raises(TransactionInFlight, match="lock was not free"):
             sweep(ground, pipeline, delete=True)
-    HudiWriter(current_session(ground.home), pipeline, pipeline.table.table_schema).update_properties(
-        {"hoodie.table.metadata.partitions": ""}
-    )
+    HudiWriter(current_session(ground.home), pipeline).update_properties({"hoodie.table.metadata.partitions": ""})
     with pytest.raises(TableUnreachable, match="has no metadata table now"):
         sweep(ground, pipeline, delete=True)
     assert ground.data_files() == files

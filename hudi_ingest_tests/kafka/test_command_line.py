@@ -41,6 +41,24 @@ def test_plan_and_status_speak_json(ground: Ground, pipeline: Pipeline) -> None:
     assert "committed" in hudi_ingest(ground.home, "status").stdout
 
 
+def test_x1_validate_and_plan_say_where_the_columns_are_from(ground: Ground, pipeline: Pipeline) -> None:
+    path = write_pipeline(ground, table={"schema": "infer"})
+    checked = hudi_ingest(ground.home, "validate", str(path))
+    assert "ok; columns inferred from the first 10,000 records when the table is made" in checked.stdout
+    ground.send(0, [b'{"id": "a", "n": 1, "dt": "x", "never": null}'])
+    planned = json.loads(hudi_ingest(ground.home, "plan", pipeline.name, "--json").stdout)
+    assert planned["schema"]["record"] == "id string, n long, dt string, never string"
+    assert (planned["schema_changes"], planned["schema"]["declared"]) == ([], False)
+    shown = hudi_ingest(ground.home, "plan", pipeline.name)
+    assert "columns inferred from the first 1 records" in shown.stdout
+    assert "warning: column never is null in the whole sample, and taken for string" in shown.stdout
+    ground.send(1, [b'{"id": 1, "dt": "x"}'])
+    refused = hudi_ingest(ground.home, "plan", pipeline.name)
+    assert refused.returncode == 1
+    assert f"column id: found text in {ground.name}:0:0 and whole number in {ground.name}:1:0" in refused.stderr
+    assert "Write the columns as table.schema" in refused.stderr
+
+
 def test_an_unreachable_broker_ends_run_with_1_within_15_seconds(ground: Ground, topic: str) -> None:
     path = write_pipeline(ground, source={"bootstrap_servers": f"127.0.0.1:{free_port()}"})
     began = time.monotonic()

@@ -70,7 +70,7 @@ def _serve(folder: Path) -> None:
             if guard_folder is not None:
                 jvm.resources.files = lambda package, folder=guard_folder: folder  # type: ignore
             try:
-                jvm.HudiWriter(session, pipeline, pipeline.table.table_schema).commit(*commit)
+                jvm.HudiWriter(session, pipeline).commit(*commit)
                 outcome = "published"
             except IngestError as error:
                 outcome = f"{type(error).__name__}: {error}"

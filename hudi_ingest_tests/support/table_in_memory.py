@@ -47,12 +47,22 @@ from hudi_ingest.model import (
     TopicPartition,
     TransactionKind,
     TransactionPlan,
+    TransactionSchema,
     Watermarks,
 )
+from hudi_ingest.schema import spark_json
 from hudi_ingest.storage import TableStorage
 from hudi_ingest_tests.support.steps import Program, running, stop
 
 ROWS_PER_FILE = 2
+
+
+def declared_schema(pipeline: Pipeline) -> TransactionSchema:
+    """What schema_source.py finds for a pipeline that declares its columns, and a table that has the same."""
+    columns = pipeline.table_schema
+    return TransactionSchema("declared", spark_json(columns.record), columns.spark_json)
+
+
 Row = tuple[TopicPartition, int]
 
 
@@ -207,7 +217,7 @@ class HudiInMemory:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def create_table(self) -> None:
+    def create_table(self, schema: TransactionSchema) -> None:
         with _in_engine(self._world) as engine:
             engine.step("create_table", EngineLost)
             if not self._world.properties:
@@ -220,7 +230,7 @@ class HudiInMemory:
             engine.step("update_properties", EngineLost)
             self._world.properties |= wanted
 
-    def begin(self, plan: TransactionPlan) -> str:
+    def begin(self, plan: TransactionPlan, schema: TransactionSchema) -> str:
         world = self._world
         with _in_engine(world) as engine:
             engine.step("begin", EngineLost, TableUnreachable)
@@ -244,6 +254,7 @@ class HudiInMemory:
         extra_metadata: dict[str, str],
         expected_checkpoint: str | None,
         epoch: Epoch,
+        schema: TransactionSchema,
         kind: TransactionKind = TransactionKind.INGEST,
         replaced: Sequence[ReplacedFile] = (),
     ) -> None:
@@ -549,7 +560,7 @@ class TimelineInMemory(Timeline):
         self._world = world
 
     def schema(self) -> pa.Schema:
-        return self._world.pipeline.table.table_schema.columns
+        return self._world.pipeline.table_schema.columns
 
     def is_empty(self) -> bool:
         return not self._world.active

@@ -3,11 +3,13 @@ from __future__ import annotations
 import pickle
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from hudi_ingest.config import KafkaSource, Pipeline, Security, StartingTimestamp, Table, Transaction
+from hudi_ingest.config_model import ProblemsFromTop
 from hudi_ingest.pipeline_file import load_pipeline
 from hudi_ingest.schema import parse_ddl
 from hudi_ingest_tests.support.pipeline_files import RIGHT, SECRET, Write, load, problem, problems, with_security
@@ -379,3 +381,38 @@ def test_partition_columns(write: Write, kind: str) -> None:
 )
 def test_partition_columns_that_are_refused(write: Write, columns: object, expected: str) -> None:
     assert expected in problem(write, table__partition_by=columns)
+
+
+AVRO: dict[str, Any] = {"source__format": "avro", "source__schema_registry": {"url": "http://localhost:8081"}}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"table__schema": "infer"},
+        {"table__schema": "infer", "transforms": [{"drop": ["x"]}], "table__partition_by": ["day(ts)"]},
+        {"table__schema": None, **AVRO},
+    ],
+)
+def test_columns_that_a_transaction_finds(write: Write, changes: dict[str, Any]) -> None:
+    found = load(write, **changes)
+    assert not found.table.declares_schema
+    resolved = found.with_record(parse_ddl("x int, ts timestamp"))
+    assert resolved.table.record == resolved.chain.record == parse_ddl("x int, ts timestamp")
+    assert resolved.table_schema.columns.names[: len(resolved.chain.output)] == resolved.chain.output.names
+    with pytest.raises(AssertionError, match="not declared"):
+        _ = found.chain
+    if found.transforms:
+        with pytest.raises(ProblemsFromTop, match="no field is called"):
+            found.with_record(parse_ddl("id string, ts timestamp"))
+
+
+def test_columns_that_cannot_be_found(write: Write) -> None:
+    assert problem(write, table__schema="infer", **AVRO) == (
+        "table.schema: `infer` looks at JSON records only, and source.format is avro; write the columns"
+    )
+    files: dict[str, Any] = {"source__avro": {"wire_format": "datum", "schema_files": ["orders.avsc"]}}
+    write(AVSC, "orders.avsc")
+    assert problem(write, table__schema=None, source__format="avro", **files) == (
+        "table.schema_file: neither it nor `schema` is there; add `schema` (Spark DDL) or `schema_file` (.avsc)"
+    )

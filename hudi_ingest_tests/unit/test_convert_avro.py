@@ -221,7 +221,7 @@ def test_defaults_of_a_declared_schema() -> None:
         {"name": "price", "type": price, "default": "\u0001\u0000"},
         {"name": "lines", "type": {"type": "array", "items": inner}, "default": [{"n": 4}]},
     )
-    assert field_defaults(text) == {
+    assert field_defaults(RegisteredSchema(text)) == {
         "s": None,
         "raw": b"\xff",
         "price": Decimal("2.56"),

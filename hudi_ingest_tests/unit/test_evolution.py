@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hudi_ingest.evolution import evolve
+from hudi_ingest.evolution import additions, evolve, joined, loosened
 from hudi_ingest.schema import parse_ddl
 
 _TYPES = st.recursive(
@@ -63,8 +63,8 @@ def test_an_evolved_table_holds_both_and_is_at_its_end(table: pa.Schema, records
         ("a double", "a int", "a double"),
         ("a int", "b string, a int", "a int, b string"),
         ("a int, b string", "a int", "a int, b string"),
-        ("s struct<x:int>", "s struct<y:string,x:long>", "s struct<x:long,y:string>"),
-        ("l array<int>", "l array<long>", "l array<long>"),
+        ("s struct<x:long>", "s struct<y:string,x:int>", "s struct<x:long,y:string>"),
+        ("l array<long>", "l array<int>", "l array<long>"),
         ("m map<string,struct<x:int>>", "m map<string,struct<x:int,y:date>>", "m map<string,struct<x:int,y:date>>"),
         ("d decimal(9,2)", "d decimal(7,2)", "d decimal(9,2)"),
     ],
@@ -103,6 +103,12 @@ def test_what_a_table_becomes(table: str, records: str, evolved: str) -> None:
             "struct<x:int> NOT NULL; make it nullable, or write to a new table",
         ),
         (
+            "l array<struct<x:int>>",
+            "l array<struct<x:long>>",
+            "column l.element.x: expected int, as in the table: Spark reads no wider number inside a column out of older "
+            "files, found long; write int, or use a new column name, or write to a new table",
+        ),
+        (
             "a int",
             "a int, A int",
             "column A: expected a, the table's spelling, found A; rename it, or write to a new table",
@@ -125,3 +131,62 @@ def _fields(ddl: str) -> list[pa.Field]:
     if ddl == "a int, A int":
         return [pa.field("a", pa.int32()), pa.field("A", pa.int32())]
     return list(parse_ddl(ddl))
+
+
+def test_a_column_that_the_table_is_partitioned_by_keeps_its_type() -> None:
+    (refused,) = evolve(parse_ddl("a int, p int"), parse_ddl("a long, p long"), partition_by=["p"]).refusals
+    assert str(refused) == (
+        "column p: expected int, as the table is partitioned by it, found long; write int, or use a new column name, or "
+        "write to a new table"
+    )
+    assert evolve(parse_ddl("p long"), parse_ddl("p int"), partition_by=["p"]).refusals == ()
+
+
+def test_loose_tables_take_required_columns_as_ones_that_may_be_null() -> None:
+    found = evolve(parse_ddl("a int"), parse_ddl("a int, s struct<x:int NOT NULL> NOT NULL"), loose=True)
+    assert found.refusals == ()
+    assert found.schema == parse_ddl("a int, s struct<x:int>")
+
+
+@settings(deadline=None)
+@given(schemas())
+def test_a_loose_schema_has_the_same_columns(schema: pa.Schema) -> None:
+    found = loosened(schema)
+    assert found.names == schema.names
+    assert loosened(found) == found
+    again = evolve(found, schema)
+    assert (again.changes, again.refusals) == ((), ())
+    assert additions(schema, found) == additions(found, schema) == ()
+
+
+@settings(deadline=None)
+@given(schemas(), schemas())
+def test_joined_columns_hold_records_of_both(one: pa.Schema, other: pa.Schema) -> None:
+    found = joined([one, other])
+    if not found.refusals:
+        for each in (one, other):
+            assert additions(found.schema, each) == ()
+            assert evolve(found.schema, each).refusals == ()
+    assert set(found.schema.names) == {*one.names, *other.names}
+
+
+def test_joined_columns_that_only_some_have_may_be_null() -> None:
+    found = joined([parse_ddl("a int NOT NULL, b int NOT NULL"), parse_ddl("b long NOT NULL, c date NOT NULL")])
+    assert found.schema == parse_ddl("a int, b long NOT NULL, c date")
+    first = joined([parse_ddl("a int"), parse_ddl("a string")])
+    assert first.schema == parse_ddl("a int")
+    assert [each.field for each in first.refusals] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("known", "records", "lines"),
+    [
+        ("a long, b string", "a int", ()),
+        ("a int", "a int NOT NULL", ()),
+        ("a int", "a int, b string NOT NULL", ("column b string is added",)),
+        ("a int", "a long", ("column a becomes long; it was int",)),
+        ("s struct<x:int>", "s struct<y:int>", ("column s.y int is added",)),
+    ],
+)
+def test_what_newer_records_have_more(known: str, records: str, lines: tuple[str, ...]) -> None:
+    assert additions(parse_ddl(known), parse_ddl(records)) == lines

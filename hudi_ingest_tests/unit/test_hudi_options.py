@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,16 @@ import yaml
 
 from hudi_ingest.config import Pipeline
 from hudi_ingest.exceptions import TableMismatch
-from hudi_ingest.hudi.options import lock_place, table_properties, write_options
+from hudi_ingest.hudi.options import (
+    STATISTICS_PROPERTY,
+    lock_place,
+    statistics_properties,
+    table_properties,
+    write_options,
+)
+from hudi_ingest.model import TransactionSchema
 from hudi_ingest.pipeline_file import load_pipeline
+from hudi_ingest.schema import parse_ddl, spark_json
 from hudi_ingest.transaction import require_own_table
 
 pytestmark = pytest.mark.fast
@@ -71,3 +80,36 @@ def test_partition_statistics_are_kept_up_only_where_they_are(tmp_path: Path) ->
     assert write_options(pipeline, "")[name] == "false"
     assert write_options(pipeline, "files,column_stats")[name] == "false"
     assert write_options(pipeline, "files,column_stats,partition_stats")[name] == "true"
+
+
+def _made_with(*names: str, partition_by: str = "dt") -> dict[str, str]:
+    fields = [{"name": name, "type": "string"} for name in names]
+    return {
+        "hoodie.table.partition.fields": partition_by,
+        "hoodie.table.create.schema": json.dumps({"type": "record", "name": "record", "fields": fields}),
+    }
+
+
+def _schema(ddl: str) -> TransactionSchema:
+    text = spark_json(parse_ddl(ddl))
+    return TransactionSchema("declared", text, text)
+
+
+def test_columns_that_a_partitioned_table_was_not_made_with_have_no_statistics() -> None:
+    made = _made_with("id", "s", "dt")
+    assert statistics_properties(made, _schema("id string, s struct<x:int>, dt string")) == {}
+    assert statistics_properties(made, _schema("id string, s struct<x:int>, dt string, more array<int>")) == {}
+    found = statistics_properties(made, _schema("id string, s struct<x:int>, dt string, more int"))
+    assert found == {STATISTICS_PROPERTY: "id,dt"}
+    assert statistics_properties(_made_with("id", partition_by=""), _schema("id string, more int")) == {}
+    wide = [f"c{number}" for number in range(40)]
+    ddl = ", ".join(f"{name} int" for name in wide)
+    assert statistics_properties(_made_with(*wide), _schema(f"{ddl}, more int")) == {}, (
+        "Hudi takes the first 32 columns"
+    )
+
+
+def test_the_client_keeps_statistics_of_the_columns_that_the_table_names(tmp_path: Path) -> None:
+    pipeline = make(tmp_path, "/data/orders")
+    assert STATISTICS_PROPERTY not in write_options(pipeline, "files")
+    assert write_options(pipeline, "files", "id,dt")[STATISTICS_PROPERTY] == "id,dt"

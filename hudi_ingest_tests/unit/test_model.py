@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import datetime, timezone
 
 import pytest
 from hypothesis import given
@@ -14,11 +15,13 @@ from hudi_ingest.model import (
     Checkpoint,
     LossReason,
     OffsetLoss,
+    OpenTransaction,
     Slice,
     SliceReport,
     TopicPartition,
     TopicVersion,
     TransactionPlan,
+    TransactionSchema,
     mean_record_bytes,
     next_checkpoint,
 )
@@ -99,3 +102,13 @@ def test_mean_record_bytes_rounds_up_and_knows_empty_transactions() -> None:
 def test_a_slice_that_ends_before_it_starts_is_refused() -> None:
     with pytest.raises(ValueError, match="0 <= start <= end"):
         Slice("orders", 0, 5, 4)
+
+
+def test_an_open_transaction_keeps_its_columns_on_the_way_to_its_ops() -> None:
+    schema = TransactionSchema(
+        "version 2 of orders-value", "{}", "{}", False, (("a", "b"), ("c",)), (1, 2), ("a is added",), ("a guess",)
+    )
+    now = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    plan = TransactionPlan("orders", "t5", 5, (Slice("orders", 0, 5, 9),), schema_changes=schema.changes)
+    found = OpenTransaction(plan, "20260101000000000", 3, now, now, schema, "digest")
+    assert OpenTransaction.from_dict(json.loads(json.dumps(found.to_dict()))) == found

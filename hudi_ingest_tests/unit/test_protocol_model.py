@@ -61,6 +61,7 @@ from hudi_ingest_tests.support.table_in_memory import (
     TimelineInMemory,
     World,
     WriterInMemory,
+    declared_schema,
     is_of,
     letters_left,
     watermarks,
@@ -129,7 +130,7 @@ class ProtocolModel(RuleBasedStateMachine):
         self.protocols = [
             TransactionProtocol(
                 pipeline=ground.pipeline,
-                schema=ground.pipeline.table.table_schema,
+                resolve_schema=partial(declared_schema, ground.pipeline),
                 timeline=self.timeline,
                 epoch=(NoFence if "no epoch" in flaws else TableEpoch)(StorageInMemory(self.world)),
                 ledger=ledger,

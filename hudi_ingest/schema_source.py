@@ -1,0 +1,174 @@
+"""What a transaction reads and writes as columns: where they come from, and what they make of the table.
+
+Asked once, at the transaction's begin, or by who wants to see what it would find. Nothing is changed here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from hudi_ingest.config import Pipeline, dotted
+from hudi_ingest.config_model import ProblemsFromTop
+from hudi_ingest.evolution import Evolution, evolve, joined, loosened
+from hudi_ingest.exceptions import SchemaRefused
+from hudi_ingest.hudi.timeline import RECORD_PROPERTY, Timeline
+from hudi_ingest.inference import infer
+from hudi_ingest.model import TransactionSchema
+from hudi_ingest.registered_schema import RegisteredSchema
+from hudi_ingest.registry import RegistryClient, version_columns
+from hudi_ingest.schema import SchemaProblem, ddl, parse_spark_json, spark_json, table_schema
+from hudi_ingest.topic_sample import first_values
+
+SAMPLE_RECORDS = 10_000
+"""How many records the columns are inferred from."""
+
+
+def source_text(pipeline: Pipeline) -> str:
+    """Where the columns of the pipeline's records are from, in words."""
+    table, registry = pipeline.table, pipeline.source.schema_registry
+    if table.schema_file is not None:
+        return f"declared in {table.schema_file}"
+    if table.declares_schema:
+        return "declared in table.schema"
+    if registry is None or table.schema_ is not None:
+        return f"inferred from the first {SAMPLE_RECORDS:,} records when the table is made"
+    return f"of the latest version of {', '.join(_subjects(pipeline))} in the schema registry"
+
+
+def resolve_schema(pipeline: Pipeline, timeline: Timeline) -> TransactionSchema:
+    """The columns of the pipeline's next transaction.
+
+    Raises SchemaRefused when they cannot be a table's, or the table that is there cannot take them over; SchemaMissing,
+    RegistryUnreachable, RegistryRefused, KafkaUnreachable, KafkaRefused, TopicMissing, TableUnreachable.
+    """
+    exists = timeline.exists()
+    kept = timeline.properties().get(RECORD_PROPERTY, "") if exists else ""
+    found = _found(pipeline, _parsed(kept) if kept else None)
+    try:
+        output = pipeline.with_record(found.record).chain.output
+    except ProblemsFromTop as error:
+        lines = "\n".join(f"  - {dotted(place)}: {text}" for place, text in error.problems)
+        raise SchemaRefused(
+            f"pipeline {pipeline.name} does not fit the columns of its records, which are {found.origin}:\n{lines}\nThe "
+            f"columns are: {ddl(found.record)}. Correct the pipeline file, or declare table.schema."
+        ) from None
+    # A table without any instant was left by a begin that died; nobody has written to it.
+    there = timeline.schema() if exists and not timeline.is_empty() else None
+    if there is None:
+        columns, changes = _first_columns(pipeline, output), tuple[str, ...]()
+    else:
+        evolution = _evolution(pipeline, there, output, found.origin)
+        columns, changes = evolution.schema, evolution.changes
+    return TransactionSchema(
+        origin=found.origin,
+        record=spark_json(found.record),
+        columns=spark_json(columns),
+        declared=pipeline.table.declares_schema,
+        avro=tuple((each.text, *each.references) for each in found.avro),
+        schema_ids=found.schema_ids,
+        changes=changes,
+        warnings=found.warnings,
+    )
+
+
+def _first_columns(pipeline: Pipeline, output: pa.Schema) -> pa.Schema:
+    """The columns that a table is made with. Where nobody has declared them, all may be null: required fields come and go."""
+    table = pipeline.table
+    return table_schema(output if table.declares_schema else loosened(output), table.kafka_columns).columns
+
+
+def _evolution(pipeline: Pipeline, there: pa.Schema, output: pa.Schema, origin: str) -> Evolution:
+    """What becomes of the columns of the table that is there. Raises SchemaRefused."""
+    table = pipeline.table
+    records = table_schema(output, table.kafka_columns).columns
+    _require_kafka_columns(pipeline, there, records)
+    evolution = evolve(there, records, partition_by=table.partition_columns, loose=not table.declares_schema)
+    if evolution.refusals:
+        raise SchemaRefused(
+            f"the table at {table.base_path} cannot take over the columns of pipeline {pipeline.name}, which are {origin}:\n"
+            + "\n".join(f"  - {each}" for each in evolution.refusals)
+            + "\nNothing was written. A table takes over columns that may be null, and wider numbers."
+        )
+    return evolution
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    record: pa.Schema
+    origin: str
+    avro: tuple[RegisteredSchema, ...] = ()
+    schema_ids: tuple[int, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def _found(pipeline: Pipeline, kept: pa.Schema | None) -> _Found:
+    """`kept`: what the pipeline's last transaction decoded records to, where nobody has declared it."""
+    if pipeline.table.declares_schema:
+        return _Found(pipeline.table.record, source_text(pipeline))
+    if pipeline.table.schema_ is None:
+        return _registered(pipeline, kept)
+    if kept is not None:
+        return _Found(kept, "inferred when the table was made")
+    return _inferred(pipeline)
+
+
+def _subjects(pipeline: Pipeline) -> list[str]:
+    registry = pipeline.source.schema_registry
+    assert registry is not None, "checked with the pipeline file"
+    return [*dict.fromkeys(registry.subject_of(topic) for topic in pipeline.source.topics)]
+
+
+def _registered(pipeline: Pipeline, kept: pa.Schema | None) -> _Found:
+    registry = pipeline.source.schema_registry
+    assert registry is not None, "checked with the pipeline file"
+    client = RegistryClient(registry)
+    versions = [client.versions(each) or (client.latest(each),) for each in _subjects(pipeline)]
+    latest = [each[-1] for each in versions]
+    origin = ", ".join(f"version {each.version} of {each.subject} (schema id {each.schema_id})" for each in latest)
+    together = joined([version_columns(registry, each) for each in latest])
+    if together.refusals:
+        raise SchemaRefused(
+            f"pipeline {pipeline.name}: one table cannot have the columns of {origin}:\n"
+            + "\n".join(f"  - {each}" for each in together.refusals)
+        )
+    record = together.schema
+    if kept is not None:
+        # What the newest version has no more is still read from records of older ones. Where the two do not go together the
+        # newest wins here, and the table has the last word.
+        record = joined([record, kept]).schema
+    ids = tuple(sorted({each.schema_id for found in versions for each in found}))
+    return _Found(record, origin, tuple(each.schema for each in latest), ids)
+
+
+def _inferred(pipeline: Pipeline) -> _Found:
+    sample = first_values(pipeline.source, SAMPLE_RECORDS)
+    found = infer(sample)
+    if found.problems:
+        problems = "\n".join(f"  - {each}" for each in found.problems)
+        seen = f"\nWhat was found: {ddl(found.schema)}" if len(found.schema) else ""
+        raise SchemaRefused(
+            f"pipeline {pipeline.name}: no columns can be inferred from the first {len(sample):,} records of "
+            f"{', '.join(pipeline.source.topics)}:\n{problems}\nWrite the columns as table.schema, in Spark DDL.{seen}"
+        )
+    return _Found(found.schema, f"inferred from the first {len(sample):,} records", warnings=tuple(found.warnings))
+
+
+def _require_kafka_columns(pipeline: Pipeline, there: pa.Schema, wanted: pa.Schema) -> None:
+    found, expected = ([each for each in names if each.startswith("_kafka_")] for names in (there.names, wanted.names))
+    if set(found) != set(expected):
+        raise SchemaRefused(
+            f"the table at {pipeline.table.base_path} has the columns {', '.join(found)}, pipeline {pipeline.name} would give "
+            f"every row {', '.join(expected)}. Make table.kafka_columns as it was, or choose another table.base_path."
+        )
+
+
+def _parsed(kept: str) -> pa.Schema:
+    try:
+        return parse_spark_json(kept)
+    except SchemaProblem as problem:
+        raise SchemaRefused(
+            f"property {RECORD_PROPERTY} in the table's hoodie.properties {problem}. Upgrade hudi-ingest if a newer version "
+            "wrote it, or remove the property: the columns are then found anew."
+        ) from None
