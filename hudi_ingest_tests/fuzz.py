@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import pickle
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -44,7 +45,9 @@ def main() -> int:
     if done.returncode:
         again = f"{sys.executable} -m hudi_ingest_tests.fuzz --again {folder / _CURRENT}"
         sys.stdout.write(f"the worker ended with {done.returncode}; to see it again: {again}\n")
-    return 1 if done.returncode else 0
+        return 1
+    shutil.rmtree(folder)
+    return 0
 
 
 def _work(folder: Path, seed: int, seconds: float) -> None:
