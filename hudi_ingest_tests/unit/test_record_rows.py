@@ -111,6 +111,24 @@ def test_a_tombstone_as_a_row_has_its_key_and_constants_and_nothing_else() -> No
     assert nothing_else.rows["n"].to_pylist() == [None, None]
 
 
+def test_a_tombstone_as_a_row_has_what_its_key_says() -> None:
+    keys = pa.schema([pa.field("order_id", pa.string(), False)])
+    whole = pa.schema([*RECORD, *keys])
+    made_by = RowMaker(
+        converter_for("json", RECORD),
+        Chain.of(whole, ()),
+        table_schema(whole, ()).columns,
+        on_tombstone="row",
+        key_converter=converter_for("string", keys),
+        key_columns=keys,
+    )
+    made = made_by.make(SOURCE, batch([GOOD, None]))
+    assert made.rows.select(["id", "n", "order_id"]).to_pylist() == [
+        {"id": "o7", "n": 7, "order_id": "k0"},
+        {"id": None, "n": None, "order_id": "k1"},
+    ]
+
+
 def test_d3_a_bad_record_is_named_with_its_field_and_a_masked_value_is_not_shown() -> None:
     masked = maker(Cast({"n": pa.int32()}), Mask(("id",), KeepLast(1)))
     records: list[bytes | None] = [value(2**40), json.dumps({"id": ["secret"], "n": 1}).encode()]
