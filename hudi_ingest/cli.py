@@ -18,7 +18,15 @@ from rich.console import Console
 
 from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import observe, plan_accepting, plan_now
-from hudi_ingest.display import files_text, plan_view, receipt_text, recovery_text, status_view, sweep_text
+from hudi_ingest.display import (
+    files_text,
+    plan_view,
+    receipt_text,
+    recovery_text,
+    services_text,
+    status_view,
+    sweep_text,
+)
 from hudi_ingest.embedded.stack import StackSettings, bring_down, bring_up, stack_environment
 from hudi_ingest.exceptions import (
     ConfigError,
@@ -291,6 +299,25 @@ def sweep(
         _print_json(result.to_dict())
     else:
         _say(sweep_text(result))
+
+
+@app.command()
+def services(
+    pipeline: PipelineName,
+    cluster: Annotated[bool, typer.Option("--cluster/--no-cluster", help="Merge small files into large ones.")] = True,
+    clean: Annotated[
+        bool, typer.Option("--clean/--no-clean", help="Delete files that were replaced table.retain_commits ago.")
+    ] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Run the table's services, clustering and cleaning, now; transactions may go on meanwhile."""
+    from hudi_ingest.ingest import run_services
+
+    done = run_services(_pipeline(pipeline), cluster=cluster, clean=clean, report=_progress)
+    if as_json:
+        _print_json(done.to_dict())
+    else:
+        _say(services_text(done))
 
 
 @app.command()

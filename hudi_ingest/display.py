@@ -13,6 +13,7 @@ from hudi_ingest.hudi.timeline import TableFile
 from hudi_ingest.ledger import TransactionRow
 from hudi_ingest.model import CommitReceipt, TopicPartition, TransactionPlan
 from hudi_ingest.recovery import Recovery, UnknownInstant
+from hudi_ingest.services import ServicesResult
 from hudi_ingest.status import PipelineStatus
 from hudi_ingest.sweep import SweepResult
 
@@ -127,6 +128,18 @@ def sweep_text(result: SweepResult) -> str:
         )
     done = "deleted" if result.deleted else "would be deleted with --delete"
     return f"{_aligned(rows)}\n{len(result.orphans)} older than {hours}, {result.size_bytes / 1e6:.1f} MB: {done}"
+
+
+def services_text(result: ServicesResult) -> str:
+    """What was clustered and cleaned, a line each."""
+    lines = [
+        f"clustering {each.instant}: {each.replaced} files became {each.written}, {each.rows:,} rows, "
+        f"{each.size_bytes / 1e6:.1f} MB"
+        for each in result.clusterings
+    ]
+    if result.cleaned is not None:
+        lines.append(f"cleaning: {result.cleaned} replaced files deleted")
+    return "\n".join(lines) or "no small files to cluster"
 
 
 def _aligned(rows: Sequence[tuple[str, ...]]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from importlib import resources
+from types import MappingProxyType
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
@@ -36,13 +37,16 @@ class HudiWriter:
     heartbeat file behind but no timer that would keep the instant alive.
     """
 
+    options: Mapping[str, str] = MappingProxyType({})
+    """What a subclass's clients have beyond `write_options`."""
+
     def __init__(self, spark: SparkSession, pipeline: Pipeline, schema: TableSchema) -> None:
         self._spark = spark
         self._jvm: Any = spark._jvm
         self._hudi: Any = self._jvm.org.apache.hudi
         # Hudi 1.2 compares the metadata table's schema by identity with the one that this class has interned. If an equal one
         # is interned before the class is loaded, as by threads of a young JVM, every write to the metadata table fails there.
-        with _errors("load Hudi's classes"):
+        with java_errors("load Hudi's classes"):
             _ = self._hudi.metadata.HoodieMetadataPayload.RECORD_INDEX_FIELD_POSITION
         self._context: Any = spark.sparkContext._jsc
         self._pipeline = pipeline
@@ -53,7 +57,7 @@ class HudiWriter:
     def create_table(self) -> None:
         """Makes the table. Raises TableUnreachable, EngineLost."""
         table = self._pipeline.table
-        with _errors(f"create the table at {self._base_path}"):
+        with java_errors(f"create the table at {self._base_path}"):
             builder = (
                 self._hudi.common.table.HoodieTableMetaClient.newTableBuilder()
                 .setTableType("COPY_ON_WRITE")
@@ -71,7 +75,7 @@ class HudiWriter:
 
     def update_properties(self, wanted: Mapping[str, str]) -> None:
         """Adds or replaces keys of hoodie.properties. Raises TableUnreachable, EngineLost."""
-        with _errors(f"update hoodie.properties of {self._base_path}"):
+        with java_errors(f"update hoodie.properties of {self._base_path}"):
             properties = self._jvm.java.util.Properties()
             for key, value in wanted.items():
                 properties.setProperty(key, value)
@@ -80,7 +84,7 @@ class HudiWriter:
 
     def begin(self, plan: TransactionPlan) -> str:
         """Opens an instant whose inflight file holds the plan, and returns it. Raises TableUnreachable, EngineLost."""
-        with _errors(f"begin an instant on {self._base_path}", self._lock), self._locking_client() as client:
+        with java_errors(f"begin an instant on {self._base_path}", self._lock), self._locking_client() as client:
             instant: str = client.startCommit(_ACTION)
             reach("instant_requested")
             meta = self._meta_client()
@@ -110,7 +114,10 @@ class HudiWriter:
         it, and `epoch`, with the table's. Raises Fenced when the instant's heartbeat is gone or expired and CommitRefused when the guard refused: both
         prove that this call published nothing. TableUnreachable and EngineLost do not: the timeline decides.
         """
-        with _errors(f"commit instant {instant} of {self._base_path}", self._lock), self._locking_client() as client:
+        with (
+            java_errors(f"commit instant {instant} of {self._base_path}", self._lock),
+            self._locking_client() as client,
+        ):
             heartbeat = client.getHeartbeatClient()
             if heartbeat.isHeartbeatExpired(instant):
                 raise Fenced(
@@ -150,7 +157,10 @@ class HudiWriter:
         Without that, the rollback would delete the files of an instant that completes meanwhile. Raises TableUnreachable,
         EngineLost.
         """
-        with _errors(f"roll back instant {instant} of {self._base_path}", self._lock), self._locking_client() as client:
+        with (
+            java_errors(f"roll back instant {instant} of {self._base_path}", self._lock),
+            self._locking_client() as client,
+        ):
             # Not called directly: py4j remembers methods by their class's name, and each call compiles a new class.
             self._jvm.java.util.Optional.of(client).ifPresent(self._java_object("CommitBarrier"))
             meta = self._meta_client()
@@ -166,13 +176,16 @@ class HudiWriter:
 
     def roll_back_expired(self) -> None:
         """Rolls back every open instant whose heartbeat has expired. Raises TableUnreachable, EngineLost."""
-        with _errors(f"roll back expired instants of {self._base_path}", self._lock), self._locking_client() as client:
+        with (
+            java_errors(f"roll back expired instants of {self._base_path}", self._lock),
+            self._locking_client() as client,
+        ):
             client.rollbackFailedWrites(self._meta_client())
 
     def open_instants(self) -> tuple[OpenInstant, ...]:
         """This pipeline's instants that are neither completed nor rolled back. Raises TableUnreachable, EngineLost."""
         found = []
-        with _errors(f"read the open instants of {self._base_path}"), self._client() as client:
+        with java_errors(f"read the open instants of {self._base_path}"), self._client() as client:
             pending = self._meta_client().getActiveTimeline().filterInflights()
             for each in pending.getInstantsAsStream().toArray():
                 if each.getAction() != _ACTION:
@@ -219,7 +232,7 @@ class HudiWriter:
         Read from the metadata table alone, never from the storage's listing, so an orphan is not among them.
         Raises TableUnreachable, also when there is no metadata table; EngineLost.
         """
-        with _errors(f"list the files of {self._base_path}"):
+        with java_errors(f"list the files of {self._base_path}"):
             meta = self._meta_client()
             if not meta.getTableConfig().isMetadataTableAvailable():
                 raise TableUnreachable(
@@ -238,7 +251,8 @@ class HudiWriter:
     def _client(self) -> _Closing:
         properties = self._jvm.java.util.Properties()
         metadata_partitions = str(self._meta_client().getTableConfig().getMetadataPartitions())
-        for key, value in write_options(self._pipeline, metadata_partitions.strip("[]").replace(" ", "")).items():
+        options = write_options(self._pipeline, metadata_partitions.strip("[]").replace(" ", ""))
+        for key, value in {**options, **self.options}.items():
             properties.setProperty(key, value)
         config = (
             self._hudi.config.HoodieWriteConfig.newBuilder()
@@ -322,7 +336,7 @@ class _Closing:
             self._client.close()
 
 
-class _errors:
+class java_errors:
     """Turns py4j's errors into ours; what was being done, and where the table's lock is, goes into the text."""
 
     def __init__(self, doing: str, lock: str = "") -> None:

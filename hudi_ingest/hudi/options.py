@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from hudi_ingest.config import Pipeline, Table
 from hudi_ingest.hudi.timeline import PIPELINE_PROPERTY
+from hudi_ingest.small_files import SMALL_PART
 
 LOCK_SESSION_SECONDS = 20
 LOCK_CONNECT_SECONDS = 5
@@ -45,6 +46,7 @@ def write_options(pipeline: Pipeline, metadata_partitions: str) -> dict[str, str
         "hoodie.metadata.streaming.write.enabled": "false",
         # A client whose options do not name an existing index drops it.
         **_index_options(metadata_partitions),
+        **_retention_options(pipeline.table),
         # Ops of several processes write markers; only files are common to them.
         "hoodie.write.markers.type": "DIRECT",
         "hoodie.embed.timeline.server": "false",
@@ -53,6 +55,27 @@ def write_options(pipeline: Pipeline, metadata_partitions: str) -> dict[str, str
         "hoodie.datasource.write.partitionpath.field": ",".join(pipeline.table.partition_columns),
         "hoodie.datasource.write.hive_style_partitioning": "true",
         "hoodie.datasource.write.partitionpath.urlencode": "true",
+    }
+
+
+def clustering_options(table: Table) -> dict[str, str]:
+    """What clustering makes of small files: files of the table's target size, rows in the order they have."""
+    strategy = "hoodie.clustering.plan.strategy."
+    return {
+        f"{strategy}small.file.limit": str(table.target_file_bytes // SMALL_PART),
+        f"{strategy}target.file.max.bytes": str(table.target_file_bytes),
+        # A lone small file would be written anew by each clustering.
+        f"{strategy}single.group.clustering.enabled": "false",
+    }
+
+
+def _retention_options(table: Table) -> dict[str, str]:
+    """Each commit's own cleaning heeds them as well. Hudi refuses a timeline shorter than what cleaning retains; its
+    defaults are 20 to 30 commits."""
+    return {
+        "hoodie.clean.commits.retained": str(table.retain_commits),
+        "hoodie.keep.min.commits": str(max(20, table.retain_commits + 10)),
+        "hoodie.keep.max.commits": str(max(30, table.retain_commits + 20)),
     }
 
 

@@ -1,0 +1,94 @@
+"""Hudi's table services through its own client: clustering, which makes few large files of many small ones, and cleaning."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from hudi_ingest.config import Pipeline
+from hudi_ingest.hudi.jvm import HudiWriter, java_errors
+from hudi_ingest.hudi.options import clustering_options
+from hudi_ingest.schema import TableSchema
+
+PLANNED_BY = "hudi_ingest.services"
+"""Key of a clustering plan's metadata that says which pipeline's services made it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingClustering:
+    """A clustering that is planned and not completed; `leased` while somebody is at work on it, or was until just now."""
+
+    instant: str
+    leased: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Clustering:
+    """A completed clustering: the files that it replaced and wrote, and the rows that it wrote."""
+
+    instant: str
+    replaced: int
+    written: int
+    rows: int
+    size_bytes: int
+
+
+class HudiServices(HudiWriter):
+    """Services of one pipeline's table. Rows, record keys and Hudi's own columns stay what they are."""
+
+    def __init__(self, spark: SparkSession, pipeline: Pipeline, schema: TableSchema) -> None:
+        super().__init__(spark, pipeline, schema)
+        self.options = clustering_options(pipeline.table)
+
+    def pending_clusterings(self) -> tuple[PendingClustering, ...]:
+        """Those that this pipeline's services planned, oldest first. Raises TableUnreachable, EngineLost."""
+        found = []
+        with java_errors(f"read the pending clusterings of {self._base_path}"), self._client() as client:
+            meta = self._meta_client()
+            timeline = meta.getActiveTimeline()
+            requested = getattr(self._hudi.common.table.timeline, "HoodieInstant$State").REQUESTED
+            for each in timeline.filterPendingClusteringTimeline().getInstantsAsStream().toArray():
+                instant = str(each.requestedTime())
+                planned = meta.createNewInstant(requested, each.getAction(), instant)
+                told = timeline.readRequestedReplaceMetadata(planned).getExtraMetadata()
+                if told is not None and told.get(PLANNED_BY) == self._pipeline.name:
+                    leased = not client.getHeartbeatClient().isHeartbeatExpired(instant)
+                    found.append(PendingClustering(instant, leased))
+        return tuple(sorted(found, key=lambda each: each.instant))
+
+    def plan_clustering(self) -> str | None:
+        """Plans to merge the small files of each partition; None: there are none to merge. Raises TableUnreachable, EngineLost."""
+        with java_errors(f"plan a clustering of {self._base_path}", self._lock), self._locking_client() as client:
+            planned = client.scheduleClustering(self._option(self._java_map({PLANNED_BY: self._pipeline.name})))
+            return str(planned.get()) if planned.isPresent() else None
+
+    def cluster(self, instant: str) -> Clustering:
+        """Does what is planned at `instant`; files of an earlier try that died are removed first.
+
+        Nobody else may be at work on it: see `PendingClustering.leased`. Raises TableUnreachable, EngineLost.
+        """
+        with java_errors(f"cluster {self._base_path} at {instant}", self._lock), self._locking_client() as client:
+            # It beats as long as this JVM is at work, also when the process that called has died.
+            client.getHeartbeatClient().start(instant)
+            done = client.cluster(instant, True)
+            client.getHeartbeatClient().stop(instant)
+            stats = list(done.getWriteStats().get().toArray())
+            replaced = sum(len(each) for each in done.getPartitionToReplaceFileIds().values())
+        return Clustering(
+            instant=instant,
+            replaced=replaced,
+            written=len(stats),
+            rows=sum(each.getNumWrites() for each in stats),
+            size_bytes=sum(each.getFileSizeInBytes() for each in stats),
+        )
+
+    def clean(self) -> int:
+        """Deletes files that were replaced more than `table.retain_commits` commits ago, and says how many.
+
+        Raises TableUnreachable, EngineLost.
+        """
+        with java_errors(f"clean {self._base_path}", self._lock), self._locking_client() as client:
+            done: Any = client.clean()
+            return int(done.getTotalFilesDeleted()) if done is not None else 0
