@@ -3,6 +3,8 @@
 PIPELINE = "hudi_ingest/pipeline"
 PIPELINE_SWEEP = "hudi_ingest/sweep"
 """On a sweep's runs instead of PIPELINE, by which the sensor finds transactions."""
+PIPELINE_SERVICES = "hudi_ingest/services"
+"""On table services' runs, in the same way."""
 TABLE = "hudi_ingest/table"
 TRANSACTION = "hudi_ingest/transaction"
 SEQUENCE = "hudi_ingest/sequence"
