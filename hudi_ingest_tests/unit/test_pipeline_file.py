@@ -142,7 +142,10 @@ def test_numbers_and_booleans_in_lists_of_text(write: Write) -> None:
         ({"source__fromat": "json"}, "did you mean format?"),
         ({"table__schema_": "id int"}, "table.schema_: unknown key"),
         ({"transaction__zzz": 1}, "transaction.zzz: unknown key"),
-        ({"source__format": "avr"}, "source.format: found 'avr'; allowed: json, avro, protobuf, csv, string, bytes, or"),
+        (
+            {"source__format": "avr"},
+            "source.format: found 'avr'; allowed: json, avro, protobuf, csv, string, bytes, or",
+        ),
         ({"source__format": "avro"}, "source.schema_registry: missing; Avro in Confluent's wire format needs it"),
         ({"source__format": "protobuf"}, "source.protobuf: missing; format protobuf needs descriptor_file and message"),
         ({"source__csv": {"delimiter": "::"}}, "source.csv: delimiter must be one ASCII character"),
