@@ -22,8 +22,13 @@ from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.model import CommitReceipt, OpenTransaction, SliceReport, TransactionPlan
 from hudi_ingest.planning import losses_text
-from hudi_ingest.services import ServicesResult, TableServices
-from hudi_ingest.spark import current_session
+from hudi_ingest.services import (
+    PIECES_BESIDE_TRANSACTIONS,
+    PIECES_BETWEEN_TRANSACTIONS,
+    ServicesResult,
+    TableServices,
+)
+from hudi_ingest.spark import EngineConnection, current_session
 from hudi_ingest.storage import TableStorage
 from hudi_ingest.sweep import Sweep, SweepResult
 from hudi_ingest.transaction import TransactionProtocol
@@ -76,10 +81,13 @@ def run_sweep(
         ledger.dispose()
 
 
-def services_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession) -> TableServices:
+def services_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession, home: Home) -> TableServices:
     """The table services of the pipeline's table over the real ports."""
-    client = HudiServices(spark, pipeline, pipeline.table_schema)
-    return TableServices(pipeline, Timeline(pipeline.table.base_path), ledger, client)
+    # Whoever attaches to one engine is in one JVM, and so has one lock without any further service.
+    one_lock = pipeline.table.lock is not None or EngineConnection.read(home.engine_file) is not None
+    pieces = PIECES_BESIDE_TRANSACTIONS if one_lock else PIECES_BETWEEN_TRANSACTIONS
+    client = HudiServices(spark, pipeline, pipeline.table_schema, pieces)
+    return TableServices(pipeline, Timeline(pipeline.table.base_path), ledger, client, one_lock)
 
 
 def run_services(
@@ -99,7 +107,7 @@ def run_services(
     spark = current_session(home)
     ledger = Ledger.open(home.ledger_url)
     try:
-        return services_for(pipeline, ledger, spark).run(cluster=cluster, clean=clean, report=report)
+        return services_for(pipeline, ledger, spark, home).run(cluster=cluster, clean=clean, report=report)
     finally:
         ledger.dispose()
 

@@ -2,13 +2,14 @@
 
 A transaction may be open meanwhile: clustering takes committed files only, and a transaction adds file groups of its own, so
 both commit. What replaces files in a transaction must refuse while a clustering is pending. Plans are made under the table's
-lock; the merging goes on beside transactions, because it may take much longer than one.
+lock; the merging goes on beside transactions, because it may take much longer than one. Only where Hudi's own lock is not one
+for all drivers do transactions wait, for one piece of the work at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -18,6 +19,11 @@ from hudi_ingest.hudi.services import Clustering, PendingClustering
 from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.transaction import require_own_table
+
+PIECES_BESIDE_TRANSACTIONS = 100
+"""Groups of files, of 256 MiB or more each, that one clustering merges: few commits, and not too much to do again."""
+PIECES_BETWEEN_TRANSACTIONS = 4
+"""The same where transactions wait meanwhile: it must be done well within their timeout."""
 
 
 class ServicesClient(Protocol):
@@ -63,6 +69,8 @@ class TableServices:
     timeline: Timeline
     ledger: Ledger
     client: ServicesClient
+    one_lock: bool
+    """Whether Hudi's lock of the table is the same for this driver and for those of transactions."""
 
     def run(self, *, cluster: bool, clean: bool, report: Callable[[str], None]) -> ServicesResult:
         """Does what is asked for; `report` receives progress.
@@ -89,19 +97,35 @@ class TableServices:
                     "again later; if it stays so, restart the engine."
                 )
             report(f"clustering {left.instant} was left unfinished; doing it again")
-            done.append(self.client.cluster(left.instant))
-        with self.ledger.table_lock(self.pipeline.table.base_path):
-            instant = self.client.plan_clustering()
-        if instant is None:
+            with self._beside_transactions():
+                done.append(self.client.cluster(left.instant))
+        while (piece := self._cluster_a_piece(report)) is not None:
+            done.append(piece)
+            if piece.written >= piece.replaced:
+                # Files that stay small although they are merged would be merged for ever.
+                break
+        if not done:
             report("no small files to cluster")
-        else:
-            report(f"clustering {instant} is planned; merging files")
-            done.append(self.client.cluster(instant))
         return tuple(done)
+
+    def _cluster_a_piece(self, report: Callable[[str], None]) -> Clustering | None:
+        table = self.pipeline.table.base_path
+        with self._beside_transactions():
+            with self.ledger.table_lock(table) if self.one_lock else nullcontext():
+                instant = self.client.plan_clustering()
+            if instant is None:
+                return None
+            report(f"clustering {instant} is planned; merging files")
+            return self.client.cluster(instant)
+
+    def _beside_transactions(self) -> AbstractContextManager[None]:
+        """What holds while files are merged or cleaned: nothing, where Hudi's lock keeps the commits of all drivers apart."""
+        return nullcontext() if self.one_lock else self.ledger.table_lock(self.pipeline.table.base_path)
 
     def _clean(self, report: Callable[[str], None]) -> int:
         report("cleaning")
-        return self.client.clean()
+        with self._beside_transactions():
+            return self.client.clean()
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

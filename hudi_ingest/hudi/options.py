@@ -58,12 +58,18 @@ def write_options(pipeline: Pipeline, metadata_partitions: str) -> dict[str, str
     }
 
 
-def clustering_options(table: Table) -> dict[str, str]:
-    """What clustering makes of small files: files of the table's target size, rows in the order they have."""
+def clustering_options(table: Table, pieces: int) -> dict[str, str]:
+    """What clustering makes of small files: files of the table's target size, rows in the order they have.
+
+    One commit replaces at most `pieces` groups of files, each within a partition and of at most 256 MiB, or two target files.
+    """
+    group_bytes = max(2 * table.target_file_bytes, 1 << 28)
     strategy = "hoodie.clustering.plan.strategy."
     return {
         f"{strategy}small.file.limit": str(table.target_file_bytes // SMALL_PART),
         f"{strategy}target.file.max.bytes": str(table.target_file_bytes),
+        f"{strategy}max.bytes.per.group": str(group_bytes),
+        f"{strategy}max.num.groups": str(pieces),
         # A lone small file would be written anew by each clustering.
         f"{strategy}single.group.clustering.enabled": "false",
     }

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from hudi_ingest.config import Pipeline
@@ -38,9 +41,9 @@ class Clustering:
 class HudiServices(HudiWriter):
     """Services of one pipeline's table. Rows, record keys and Hudi's own columns stay what they are."""
 
-    def __init__(self, spark: SparkSession, pipeline: Pipeline, schema: TableSchema) -> None:
+    def __init__(self, spark: SparkSession, pipeline: Pipeline, schema: TableSchema, pieces: int) -> None:
         super().__init__(spark, pipeline, schema)
-        self.options = clustering_options(pipeline.table)
+        self.options = clustering_options(pipeline.table, pieces)
 
     def pending_clusterings(self) -> tuple[PendingClustering, ...]:
         """Those that this pipeline's services planned, oldest first. Raises TableUnreachable, EngineLost."""
@@ -69,11 +72,17 @@ class HudiServices(HudiWriter):
 
         Nobody else may be at work on it: see `PendingClustering.leased`. Raises TableUnreachable, EngineLost.
         """
-        with java_errors(f"cluster {self._base_path} at {instant}", self._lock), self._locking_client() as client:
-            # It beats as long as this JVM is at work, also when the process that called has died.
-            client.getHeartbeatClient().start(instant)
-            done = client.cluster(instant, True)
-            client.getHeartbeatClient().stop(instant)
+        working = _ClosedUnlessInterrupted(self._locking_client())
+        with java_errors(f"cluster {self._base_path} at {instant}", self._lock), working as client:
+            heartbeat = client.getHeartbeatClient()
+            heartbeat.start(instant)
+            try:
+                done = client.cluster(instant, True)
+            except Py4JJavaError:
+                # The JVM has given up, so the next try need not wait until the lease runs out.
+                heartbeat.stop(instant)
+                raise
+            heartbeat.stop(instant)
             stats = list(done.getWriteStats().get().toArray())
             replaced = sum(len(each) for each in done.getPartitionToReplaceFileIds().values())
         return Clustering(
@@ -92,3 +101,20 @@ class HudiServices(HudiWriter):
         with java_errors(f"clean {self._base_path}", self._lock), self._locking_client() as client:
             done: Any = client.clean()
             return int(done.getTotalFilesDeleted()) if done is not None else 0
+
+
+class _ClosedUnlessInterrupted:
+    """Closes the client on every way out but one: a caller that is interrupted leaves the JVM at work, and the clustering's
+    heartbeat must beat for as long as that goes on."""
+
+    def __init__(self, closing: AbstractContextManager[Any]) -> None:
+        self._closing = closing
+
+    def __enter__(self) -> Any:
+        return self._closing.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None or isinstance(error, Exception):
+            self._closing.__exit__(kind, error, trace)

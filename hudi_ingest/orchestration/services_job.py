@@ -19,6 +19,7 @@ from dagster import (
 from pydantic import Field
 
 from hudi_ingest.config import Pipeline
+from hudi_ingest.home import Home
 from hudi_ingest.ingest import services_for
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.failures import as_dagster_failures
@@ -48,7 +49,8 @@ def services_job(pipeline: Pipeline) -> JobDefinition:
     )
     def services(context: OpExecutionContext, config: ServicesConfig) -> Output[None]:
         with as_dagster_failures(), context.resources.ledger.open() as ledger:
-            done = services_for(pipeline, ledger, context.resources.pyspark.spark_session).run(
+            spark = context.resources.pyspark.spark_session
+            done = services_for(pipeline, ledger, spark, Home.from_environment()).run(
                 cluster=config.cluster, clean=config.clean, report=context.log.info
             )
         metadata = services_metadata(done)

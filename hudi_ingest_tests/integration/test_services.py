@@ -38,7 +38,7 @@ def live_files(ground: Ground) -> set[str]:
 
 
 def services(ground: Ground, pipeline: Pipeline) -> TableServices:
-    return services_for(pipeline, ground.ledger, current_session(ground.home))
+    return services_for(pipeline, ground.ledger, current_session(ground.home), ground.home)
 
 
 def run(ground: Ground, pipeline: Pipeline, **asked: bool) -> ServicesResult:

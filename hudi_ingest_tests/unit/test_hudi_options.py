@@ -49,7 +49,7 @@ def test_r11_cleaning_never_retains_more_than_the_timeline(tmp_path: Path) -> No
 
 
 def test_r11_clustering_takes_what_the_check_calls_small(tmp_path: Path) -> None:
-    options = clustering_options(make(tmp_path, "/data/orders").table)
+    options = clustering_options(make(tmp_path, "/data/orders").table, 4)
     assert options["hoodie.clustering.plan.strategy.small.file.limit"] == str(128 * 1024 * 1024 // SMALL_PART)
     assert options["hoodie.clustering.plan.strategy.target.file.max.bytes"] == str(128 * 1024 * 1024)
 
