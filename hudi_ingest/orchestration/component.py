@@ -53,8 +53,8 @@ def _attributes() -> type[BaseModel]:
 
 
 class KafkaToHudi(Component):
-    """Kafka topics into one Apache Hudi table, exactly once: the table as an asset with its checks, the coordinator sensor, and
-    the jobs of transactions and sweeps."""
+    """Kafka topics into one Apache Hudi table, exactly once: the table as an asset with its checks, the coordinator sensor,
+    and the jobs of transactions, table services and sweeps."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self.pipeline = pipeline
