@@ -10,7 +10,7 @@ AXES ?=
 VENV := .venv
 PYTEST := $(VENV)/bin/python -m pytest
 
-.PHONY: help demo test fast e2e chaos soak bench bench-growth bench-smoke lint format lock docs clean
+.PHONY: help demo test fast e2e chaos soak fuzz bench bench-growth bench-smoke lint format lock docs clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -32,6 +32,9 @@ chaos: $(VENV)/requirements-dev.ready ## the kill matrix and random faults on wh
 
 soak: $(VENV)/requirements-dev.ready ## 20 minutes of steady records and random faults; MINUTES=20 SEED=…
 	$(VENV)/bin/python -m hudi_ingest_tests.chaos.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+fuzz: $(VENV)/requirements-dev.ready ## changed records of every format against the converters; MINUTES=20 SEED=…
+	$(VENV)/bin/python -m hudi_ingest_tests.fuzz --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 bench: $(VENV)/requirements-dev.ready ## hudi-ingest, plain Spark and the limit side by side, hours; LOADS=orders-1m,tiny ROUNDS=3
 	$(VENV)/bin/hudi-ingest bench $(if $(LOADS),--loads $(LOADS)) --rounds $(ROUNDS) $(ARGS)

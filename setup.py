@@ -21,7 +21,10 @@ setup(
         "dagster-pyspark==0.29.27",
         "dagster-webserver==1.13.27",
         "datafusion>=50",
+        "duckdb>=1.5,<3",
         "fastavro>=1.9",
+        # Types that Protobuf schemas of a registry import without bringing them.
+        "googleapis-common-protos>=1.65",
         "grpcio-tools>=1.75",
         "hudi==0.5.0",
         "numpy>=1.26",
@@ -46,6 +49,8 @@ setup(
             "dagster-dg-cli==1.13.27",
             "hypothesis",
             "import-linter",
+            # What confluent-kafka's serializer of JSON Schema needs.
+            "jsonschema",
             "matplotlib",
             "mypy",
             "pytest",

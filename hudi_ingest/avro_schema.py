@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 from fastavro.schema import SchemaParseException, UnknownType, fingerprint, parse_schema, to_parsing_canonical_form
 
+from hudi_ingest.registered_schema import RegisteredSchema
 from hudi_ingest.schema import MAX_DEPTH, MAX_FIELDS, parse_avsc
 
 _PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
@@ -32,15 +33,6 @@ _WIRE = {"string": "bytes", "enum": "int"}
 
 class WriterSchemaProblem(ValueError):
     """A schema that records cannot be read with; says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class RegisteredSchema:
-    """An Avro schema as a registry keeps it. Picklable."""
-
-    text: str
-    references: tuple[str, ...] = ()
-    """Texts of the schemas whose names `text` uses, each after those that it uses itself."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import os
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,12 +19,20 @@ import typer
 from rich.console import Console
 
 from hudi_ingest.config import Pipeline
-from hudi_ingest.coordinator import observe, plan_accepting, plan_now
+from hudi_ingest.coordinator import Situation, observe, plan_accepting, plan_now
+from hudi_ingest.dead_letters.log import DeadLetterLog, WaitingFile
+from hudi_ingest.dead_letters.reading import count_letters, find_letters
 from hudi_ingest.display import (
+    columns_view,
     files_text,
+    letter_text,
+    letters_text,
     plan_view,
+    ranges_view,
     receipt_text,
     recovery_text,
+    replay_text,
+    retry_text,
     services_text,
     status_view,
     sweep_text,
@@ -39,10 +49,13 @@ from hudi_ingest.exceptions import (
 from hudi_ingest.home import Home
 from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.ledger import Ledger
-from hudi_ingest.model import CommitReceipt, OffsetLoss, TopicPartition, TransactionPlan
+from hudi_ingest.model import CommitReceipt, OffsetLoss, Slice, TopicPartition, TransactionPlan
 from hudi_ingest.pipeline_file import find_pipeline, load_pipeline, load_pipelines
 from hudi_ingest.planning import losses_text
+from hudi_ingest.range_planning import range_facts
+from hudi_ingest.schema import columns_to_dicts
 from hudi_ingest.status import PipelineStatus, pipeline_status
+from hudi_ingest.storage import TableStorage
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -64,7 +77,29 @@ UiPort = Annotated[int, typer.Option(min=1, max=65535, help="The Dagster UI's po
 Master = Annotated[str, typer.Option(help="Spark master of the engine.")]
 Memory = Annotated[str, typer.Option(help="Memory of the engine's driver.")]
 
+RangePartition = Annotated[
+    str | None, typer.Option("--partition", metavar="TOPIC:PARTITION", help="With --start and --end.")
+]
+RangeStart = Annotated[int | None, typer.Option(min=0, help="The first offset.")]
+RangeEnd = Annotated[int | None, typer.Option(min=0, help="The offset behind the last one.")]
+FromTime = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="Of all partitions, from this Kafka timestamp, as 2026-01-31T00:00:00Z."),
+]
+ToTime = Annotated[str | None, typer.Option(metavar="TIME", help="Up to this Kafka timestamp, and without it.")]
+WaitSeconds = Annotated[
+    float | None,
+    typer.Option(
+        "--wait",
+        metavar="SECONDS",
+        min=0,
+        help="How long a transaction may wait for the table; by default three times timeout_seconds.",
+    ),
+]
+
 _DEFAULTS = StackSettings()
+letters = typer.Typer(no_args_is_help=True, help="See bad records that were kept, and try them again.")
+app.add_typer(letters, name="dead-letters")
 
 
 @app.command()
@@ -124,11 +159,15 @@ def down() -> None:
 @app.command()
 def validate(files: Annotated[list[Path], typer.Argument(metavar="FILE…")], as_json: AsJson = False) -> None:
     """Check pipeline files and name every problem at once."""
+    from hudi_ingest.decoding import format_problems
+
     environment = _environment(Home.from_environment())
     problems: dict[str, list[str]] = {}
     for file in files:
         try:
-            load_pipeline(file, environment)
+            found = format_problems(load_pipeline(file, environment))
+            if found:
+                raise ConfigError(str(file), found)
             problems[str(file)] = []
         except ConfigError as error:
             problems[str(file)] = list(error.problems)
@@ -145,13 +184,51 @@ def validate(files: Annotated[list[Path], typer.Argument(metavar="FILE…")], as
 
 @app.command()
 def plan(pipeline: PipelineName, as_json: AsJson = False) -> None:
-    """Show what the next transaction would read. Reads no records and changes nothing."""
+    """Show what the next transaction would read, and the columns that it would write. Reads no records, changes nothing."""
+    found = _pipeline(pipeline)
+    columns = found.table_schema.columns
     try:
-        planned = plan_now(_pipeline(pipeline))
+        planned = plan_now(found)
     except NothingToDo as error:
-        _print_nothing_to_do(error, as_json)
+        if as_json:
+            _print_json({"skip": error.reason, "columns": columns_to_dicts(columns)})
+        else:
+            _print_nothing_to_do(error, as_json)
+            _out.print(columns_view(columns))
         return
-    _print_plan(planned, as_json)
+    if as_json:
+        _print_json({**planned.to_dict(), "columns": columns_to_dicts(columns)})
+    else:
+        _print_plan(planned, as_json)
+        _out.print(columns_view(columns))
+
+
+@app.command()
+def sample(
+    pipeline: PipelineName,
+    from_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--from",
+            metavar="TOPIC:PARTITION:OFFSET",
+            help="Where to begin; may be repeated. Without it, where the next transaction begins.",
+        ),
+    ] = None,
+    most: Annotated[int, typer.Option("-n", min=1, max=10_000, help="How many records at most, in all.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a few records would become, and which are bad and why. Starts no Spark, writes nothing."""
+    from hudi_ingest.sample import take_sample
+    from hudi_ingest.sample_view import sample_view
+
+    starts = dict(_offset(each) for each in from_ or ())
+    if len(starts) < len(from_ or ()):
+        raise typer.BadParameter("--from names a partition twice; name each once")
+    found = take_sample(_pipeline(pipeline), starts or None, most)
+    if as_json:
+        _print_json(found.to_dict())
+    else:
+        _out.print(sample_view(found))
 
 
 @app.command()
@@ -201,6 +278,81 @@ def accept_loss(
                 raise
             _progress(f"{error} Trying again")
             time.sleep(_IN_FLIGHT_SECONDS)
+
+
+@app.command()
+def backfill(
+    pipeline: PipelineName,
+    partition: RangePartition = None,
+    start: RangeStart = None,
+    end: RangeEnd = None,
+    from_time: FromTime = None,
+    to_time: ToTime = None,
+    skip_covered: Annotated[
+        bool,
+        typer.Option("--skip-covered", help="Leave out what is in the table; so a backfill that broke off goes on."),
+    ] = False,
+    wait: WaitSeconds = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Add offsets that are not in the table, such as history; live transactions go on, turn by turn."""
+    from hudi_ingest.backfill import run_backfill, what_is_missing
+
+    found = _pipeline(pipeline)
+    try:
+        asked, situation = _asked(found, partition, start, end, from_time, to_time)
+        missing = what_is_missing(found, situation, asked, skip_covered=skip_covered)
+    except NothingToDo as error:
+        _print_nothing_to_do(error, as_json)
+        return
+    if not any(missing.values()):
+        _print_nothing_to_do(NothingToDo(found.name, "all of it is in the table"), as_json)
+    elif dry_run and as_json:
+        _print_json({"pipeline": found.name, "ranges": range_facts(missing)})
+    elif dry_run:
+        _out.print(ranges_view(f"backfill of {found.name}", missing))
+    else:
+        _print_receipts(
+            run_backfill(found, asked, skip_covered=skip_covered, wait_seconds=wait, report=_progress), as_json
+        )
+
+
+@app.command()
+def replay(
+    pipeline: PipelineName,
+    partition: RangePartition = None,
+    start: RangeStart = None,
+    end: RangeEnd = None,
+    from_time: FromTime = None,
+    to_time: ToTime = None,
+    transaction: Annotated[str | None, typer.Option(metavar="ID", help="All that this transaction read.")] = None,
+    respect_deletes: Annotated[
+        bool, typer.Option("--respect-deletes", help="Write only offsets that have a row in the table still.")
+    ] = False,
+    wait: WaitSeconds = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write offsets anew that are in the table, in place of their rows: after a wrong converter, transform or mask."""
+    from hudi_ingest.replay import run_replay, survey_replay
+
+    found = _pipeline(pipeline)
+    try:
+        asked, situation = _asked(found, partition, start, end, from_time, to_time, transaction)
+    except NothingToDo as error:
+        _print_nothing_to_do(error, as_json)
+        return
+    if not dry_run:
+        receipts = run_replay(found, asked, respect_deletes=respect_deletes, wait_seconds=wait, report=_progress)
+        _print_receipts(receipts, as_json)
+        return
+    survey = survey_replay(found, situation, asked)
+    if as_json:
+        _print_json(survey.to_dict())
+    else:
+        _out.print(ranges_view(f"replay of {found.name}", survey.left))
+        _say(replay_text(survey))
 
 
 @app.command()
@@ -299,6 +451,51 @@ def sweep(
         _print_json(result.to_dict())
     else:
         _say(sweep_text(result))
+
+
+@letters.command("list")
+def list_letters(pipeline: PipelineName, as_json: AsJson = False) -> None:
+    """Count the dead letters that wait, by commit, partition and what is wrong."""
+    storage, waiting = _waiting_letters(pipeline)
+    found = count_letters(storage, waiting)
+    if as_json:
+        _print_json([asdict(each) for each in found])
+    else:
+        _say(letters_text(found))
+
+
+@letters.command("show")
+def show_letters(
+    pipeline: PipelineName,
+    partition: Annotated[str, typer.Option(metavar="TOPIC:PARTITION", help="Only those of this partition.")] = "",
+    offset: Annotated[int | None, typer.Option(min=0, help="Only the one at this offset.")] = None,
+    error: Annotated[str, typer.Option(metavar="TEXT", help="Only those with this text in what is wrong.")] = "",
+    limit: Annotated[int, typer.Option(min=1, help="Not more than this many.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Show dead letters that wait: where each is from, what is wrong with it, and its bytes."""
+    storage, waiting = _waiting_letters(pipeline)
+    source = _topic_partition(partition) if partition else None
+    found = itertools.islice(find_letters(storage, waiting, source=source, offset=offset, text=error), limit)
+    if as_json:
+        _print_json([each.to_dict() for each in found])
+    else:
+        _say("\n".join(letter_text(each) for each in found) or "no dead letter is such")
+
+
+@letters.command("retry")
+def retry(pipeline: PipelineName, as_json: AsJson = False) -> None:
+    """Try all dead letters again, after a fix: those that can become rows now are put into the table, once."""
+    from hudi_ingest.letter_retry import retry_letters
+
+    result = retry_letters(_pipeline(pipeline), home=Home.from_environment(), report=_progress)
+    for receipt in result.receipts:
+        for warning in receipt.warnings:
+            _err.print(f"warning: {warning}", markup=False)
+    if as_json:
+        _print_json(result.to_dict())
+    else:
+        _say(retry_text(result))
 
 
 @app.command()
@@ -403,6 +600,13 @@ def _pipeline(name: str) -> Pipeline:
     return find_pipeline(home.pipelines, name, _environment(home))
 
 
+def _waiting_letters(name: str) -> tuple[TableStorage, tuple[WaitingFile, ...]]:
+    pipeline = _pipeline(name)
+    committed = Timeline(pipeline.table.base_path).committed(pipeline.checkpoint_key, pipeline.transaction_key)
+    storage = TableStorage(pipeline.table.base_path)
+    return storage, DeadLetterLog(storage).waiting(committed.checkpoint.letters if committed.checkpoint else None)
+
+
 def _environment(home: Home) -> Mapping[str, str]:
     """This process's environment, and below it the running embedded stack's."""
     return {**stack_environment(home), **os.environ}
@@ -435,22 +639,86 @@ def _print_receipt(receipt: CommitReceipt, as_json: bool) -> None:
     for warning in receipt.warnings:
         _err.print(f"warning: {warning}", markup=False)
     if as_json:
-        _print_json(
-            {
-                "transaction_id": receipt.plan.transaction_id,
-                "instant": receipt.instant,
-                "rows": receipt.rows,
-                "files": receipt.files,
-                "bytes": receipt.size_bytes,
-                "seconds": dict(receipt.seconds),
-                "slices": [each.to_dict() for each in receipt.reports],
-                "resets": [each.to_dict() for each in receipt.plan.resets],
-                "stopped": [each.to_dict() for each in receipt.plan.stopped],
-            }
-        )
+        _print_json(_receipt_facts(receipt))
     else:
         _say(receipt_text(receipt))
         _say_losses(receipt.plan.pipeline, receipt.plan.stopped, receipt.plan.resets)
+
+
+def _receipt_facts(receipt: CommitReceipt) -> dict[str, Any]:
+    return {
+        "transaction_id": receipt.plan.transaction_id,
+        "kind": receipt.plan.kind.value,
+        "instant": receipt.instant,
+        "rows": receipt.rows,
+        "bad_records": receipt.rejected,
+        "files": receipt.files,
+        "bytes": receipt.size_bytes,
+        "seconds": dict(receipt.seconds),
+        "slices": [each.to_dict() for each in receipt.reports],
+        "resets": [each.to_dict() for each in receipt.plan.resets],
+        "stopped": [each.to_dict() for each in receipt.plan.stopped],
+        "replaced": [each.path for each in receipt.plan.replaces],
+    }
+
+
+def _print_receipts(receipts: Iterable[CommitReceipt], as_json: bool) -> None:
+    """Of transactions that are still to come; each is shown when it is there."""
+    facts = []
+    for receipt in receipts:
+        if as_json:
+            facts.append(_receipt_facts(receipt))
+        else:
+            _print_receipt(receipt, as_json)
+    if as_json:
+        _print_json(facts)
+
+
+def _asked(
+    pipeline: Pipeline,
+    partition: str | None,
+    start: int | None,
+    end: int | None,
+    from_time: str | None,
+    to_time: str | None,
+    transaction: str | None = None,
+) -> tuple[tuple[Slice, ...], Situation]:
+    """What the options ask for, and what table and broker said. Raises BadParameter unless it is asked in one way."""
+    from hudi_ingest.asked_ranges import in_time, of_transaction
+
+    by_offsets, by_time = (partition, start, end), (from_time, to_time)
+    ways = [any(each is not None for each in way) for way in (by_offsets, by_time, (transaction,))]
+    if sum(ways) != 1:
+        raise typer.BadParameter(
+            "give either --partition, --start and --end, or --from-time and --to-time, or --transaction"
+        )
+    if ways[0] and (partition is None or start is None or end is None):
+        raise typer.BadParameter("--partition, --start and --end go together")
+    if ways[1] and (from_time is None or to_time is None):
+        raise typer.BadParameter("--from-time and --to-time go together")
+    if partition is not None and start is not None and end is not None:
+        source = _topic_partition(partition)
+        if start >= end:
+            raise typer.BadParameter(f"--start {start} is not before --end {end}")
+        return (Slice(source.topic, source.partition, start, end),), observe(pipeline)
+    if from_time is not None and to_time is not None:
+        times = _time("--from-time", from_time), _time("--to-time", to_time)
+        if times[0] >= times[1]:
+            raise typer.BadParameter("--from-time is not before --to-time")
+        situation = observe(pipeline)
+        return in_time(pipeline, situation, *times), situation
+    assert transaction is not None
+    return of_transaction(pipeline, transaction), observe(pipeline)
+
+
+def _time(option: str, text: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise typer.BadParameter(f"{option} wants ISO 8601 with a zone, like 2026-01-31T00:00:00Z; found {text!r}")
+    return found
 
 
 def _say_losses(pipeline: str, stopped: Sequence[OffsetLoss], resets: Sequence[OffsetLoss] = ()) -> None:
@@ -460,10 +728,18 @@ def _say_losses(pipeline: str, stopped: Sequence[OffsetLoss], resets: Sequence[O
 
 
 def _topic_partition(text: str) -> TopicPartition:
-    topic, _, number = text.rpartition(":")
-    if not topic or not number.isdecimal():
-        raise typer.BadParameter(f"--partition wants TOPIC:PARTITION, like orders:3; found {text!r}")
-    return TopicPartition(topic, int(number))
+    try:
+        return TopicPartition.parse(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"--partition: {error}") from error
+
+
+def _offset(text: str) -> tuple[TopicPartition, int]:
+    source, _, number = text.rpartition(":")
+    topic, _, partition = source.rpartition(":")
+    if not topic or not partition.isdecimal() or not number.isdecimal():
+        raise typer.BadParameter(f"--from wants TOPIC:PARTITION:OFFSET, like orders:3:1200; found {text!r}")
+    return TopicPartition(topic, int(partition)), int(number)
 
 
 def _print_json(facts: Any) -> None:

@@ -19,7 +19,6 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import annotated_types
 import pyarrow as pa
 from pydantic import (
-    AfterValidator,
     AwareDatetime,
     BaseModel,
     Field,
@@ -35,39 +34,39 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 
 from hudi_ingest.config_asset import AssetSettings
+from hudi_ingest.config_bad_records import DeadLetters
 from hudi_ingest.config_formats import CsvValues, ProtobufValues
 from hudi_ingest.config_model import Model as _Model
 from hudi_ingest.config_model import (
     Place,
     PlacedProblems,
     ProblemsFromTop,
+    Ratio,
     Seconds,
+    Topic,
     Whole,
     describe,
     quoted,
     suggestion,
 )
 from hudi_ingest.config_model import beside_the_file as _beside_the_file
+from hudi_ingest.config_record import (
+    FORMATS,
+    DeclaredFormat,
+    RecordKey,
+    known_format,
+    needs_registry,
+    registry_is_missing,
+)
 from hudi_ingest.config_registry import AvroValues, SchemaRegistry
 from hudi_ingest.config_transforms import TransformStep, legal_zone
-from hudi_ingest.convert.formats import known_formats
-from hudi_ingest.schema import TableSchema, parse_avsc, parse_ddl, table_schema
+from hudi_ingest.schema import TableSchema, column_problems, parse_avsc, parse_ddl, table_schema
 from hudi_ingest.transform import Transform
 from hudi_ingest.transform.chain import Chain, ChainProblems, Step
 from hudi_ingest.transform.event_time import EventTimeLimits
 from hudi_ingest.transform.time_partition import TimePartition, is_expression, parse_time_partition
 
 PARTITION_TYPES = "string, boolean, int, long or date"
-
-
-def _legal_topic(value: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", value) or value in (".", ".."):
-        may_be = "1 to 249 of the characters a-z, A-Z, 0-9, `.`, `_` and `-`, and not `.` or `..`"
-        raise ValueError(f"not a legal topic name; found {quoted(value)}; allowed: {may_be}")
-    return value
-
-
-Topic = Annotated[str, AfterValidator(_legal_topic)]
 
 
 def _addresses(value: str, server: str) -> str:
@@ -163,25 +162,25 @@ class KafkaSource(_Model):
     topics: tuple[Topic, ...] = Field(json_schema_extra={"allowed": "a list of Kafka topic names"})
     """Topics to read, all into the same table. A topic that is added later is read from its first offset."""
 
-    format: str = Field(
-        default="json",
-        json_schema_extra={"allowed": "json, avro, protobuf, csv, string, bytes, or package.module:Converter"},
-    )
+    format: str = Field(default="json", json_schema_extra={"allowed": FORMATS})
     """What a record's value is: one JSON object, Avro record, Protobuf message or CSV line whose fields are the table's
-    columns; or a text or bytes for a table of one column. Other packages may bring formats (entry points
-    `hudi_ingest.converters`), and the import path of a converter does as well."""
+    columns; or a text or bytes for a table of one column. `json_schema` is JSON behind Confluent's wire format. Other
+    packages may bring formats (entry points `hudi_ingest.converters`), and the import path of a converter does as well."""
 
     schema_registry: SchemaRegistry | None = None
-    """Where the schemas of Avro records are, unless `avro` names files."""
+    """Where the schemas of Avro, JSON Schema and Protobuf records are, unless `avro` or `protobuf` names files."""
 
     avro: AvroValues = AvroValues()
     """How Avro records name their schemas. Only with `format: avro`."""
 
-    protobuf: ProtobufValues | None = None
-    """Which type Protobuf messages have. Needed with `format: protobuf`."""
+    protobuf: ProtobufValues = ProtobufValues()
+    """Which type Protobuf messages have. Only with `format: protobuf`."""
 
     csv: CsvValues = CsvValues()
     """How CSV records are written. Only with `format: csv`."""
+
+    key: RecordKey | None = None
+    """Columns out of the records' keys; without it, keys are not read."""
 
     starting_offsets: StartingOffsets = Field(
         default="earliest",
@@ -231,21 +230,14 @@ class KafkaSource(_Model):
     @field_validator("format")
     @classmethod
     def _known_format(cls, value: str) -> str:
-        known = [each for each in known_formats() if each != "json_schema"]
-        if ":" not in value and value not in known:
-            raise ValueError(
-                f"found {quoted(value)}; allowed: {', '.join(known)}, or package.module:Converter{suggestion(value, known)}"
-            )
-        return value
+        return known_format(value)
 
     @model_validator(mode="after")
     def _format_has_what_it_needs(self) -> KafkaSource:
-        if self.format == "protobuf" and self.protobuf is None:
-            raise PlacedProblems([(("protobuf",), "missing; format protobuf needs descriptor_file and message")])
-        if self.format == "avro" and self.avro.wire_format == "confluent" and self.schema_registry is None:
-            raise PlacedProblems(
-                [(("schema_registry",), "missing; Avro in Confluent's wire format needs it, or set avro.wire_format")]
-            )
+        declarations: tuple[DeclaredFormat | None, ...] = (self, self.key)
+        for declared in declarations:
+            if declared is not None and needs_registry(declared) and self.schema_registry is None:
+                raise PlacedProblems([(("schema_registry",), registry_is_missing(declared))])
         return self
 
     @field_validator("starting_offsets", mode="before")
@@ -404,6 +396,10 @@ class Table(_Model):
     )
     """Whose clocks say when the years, months, days and hours of `partition_by` begin. Changed later, it moves new rows
     to other partitions than old ones of the same time."""
+
+    hive_style: bool = True
+    """Whether folders are called `dt=2026-01-31`; if not, `2026-01-31`, and then no value may begin with `.` or `_`. It
+    cannot be changed once the table is there."""
 
     event_time: EventTime | None = None
     """Which records are too old, or too far ahead; without it, none are."""
@@ -656,22 +652,64 @@ class Pipeline(_Model):
     asset: AssetSettings = AssetSettings()
     """How Dagster shows the table, and when its checks fail."""
 
-    on_bad_record: Literal["fail"] = "fail"
-    """What happens when a record cannot become a row: the transaction fails and names the record, and nothing of it is
-    published."""
+    on_bad_record: Literal["fail", "skip", "dead_letter"] = "fail"
+    """What happens when a record cannot become a row. `fail`: the transaction fails and names the record, and nothing of it
+    is published. `skip`: the record is counted and left out. `dead_letter`: it is kept as a dead letter, which the same
+    commit publishes; see docs/dead-letters.md."""
+
+    max_bad_records: Annotated[Whole, Field(ge=0)] | None = 100_000
+    """A transaction with more bad records than this is refused as with `fail`; null: there is no such limit."""
+
+    max_bad_ratio: Ratio | None = Field(default=None, json_schema_extra={"allowed": "a number from 0 to 1"})
+    """A transaction is refused as with `fail` when more than this share of its records are bad, like 0.01; without it, only
+    `max_bad_records` limits. Tombstones do not count as records here."""
+
+    dead_letters: DeadLetters = DeadLetters()
+    """What dead letters hold, and where else they go."""
+
+    on_tombstone: Literal["skip", "fail", "row"] = "skip"
+    """What happens to a record without a value. `skip` counts it and goes on. `fail` makes it a bad record, and goes with
+    `on_bad_record: fail` only. `row` takes it through the transforms as a record whose fields are all null, so none of them
+    may be NOT NULL; `insert_kafka` gives it its key."""
 
     @field_validator("transforms")
     @classmethod
     def _transforms(cls, value: tuple[TransformStep, ...], info: ValidationInfo) -> tuple[TransformStep, ...]:
-        # A table that is there and wrong is not in info.data; it has its own problem.
-        if "table" in info.data:
-            _chain(info.data["table"], value)
+        # A table or a source that is there and wrong is not in info.data; it has its own problem.
+        if {"table", "source"} <= info.data.keys():
+            _chain(info.data["table"], info.data["source"].key, value)
+        return value
+
+    @field_validator("on_tombstone")
+    @classmethod
+    def _tombstones_fit(cls, value: str, info: ValidationInfo) -> str:
+        if value == "fail" and info.data.get("on_bad_record", "fail") != "fail":
+            raise ValueError(
+                f"fail needs `on_bad_record: fail`, and that is {info.data['on_bad_record']}: a record without a value leaves "
+                "nothing to keep; set it to skip or row"
+            )
+        if value == "row" and "table" in info.data:
+            required = [each.name for each in info.data["table"].record if not each.nullable]
+            if required:
+                raise ValueError(
+                    f"row makes every field of such a record null, and {', '.join(required)} may not be: remove their NOT "
+                    "NULL, or set it to skip or fail"
+                )
+        return value
+
+    @field_validator("dead_letters")
+    @classmethod
+    def _dead_letters(cls, value: DeadLetters, info: ValidationInfo) -> DeadLetters:
+        source = info.data.get("source")
+        if source is not None and value.topic is not None and value.topic in source.topics:
+            text = f"found {quoted(value.topic)}, which source.topics has: dead letters would come back; name another topic"
+            raise PlacedProblems([(("topic",), text)])
         return value
 
     _made_chain: Chain = PrivateAttr()
 
     def model_post_init(self, context: object, /) -> None:
-        self._made_chain = _chain(self.table, self.transforms)
+        self._made_chain = _chain(self.table, self.source.key, self.transforms)
 
     @property
     def chain(self) -> Chain:
@@ -682,17 +720,18 @@ class Pipeline(_Model):
     def table_schema(self) -> TableSchema:
         """What records are decoded to, and the table's columns: what the chain makes of it, then the Kafka columns."""
         after = table_schema(self.chain.output, self.table.kafka_columns)
-        return replace(after, record=self.table.record)
+        return replace(after, record=self.chain.record)
 
     @property
     def rows_digest(self) -> str:
         """Differs when records would become other rows, or rows of other partitions: by the format, the transforms, salts
         included, the partitions or the limits."""
         source = self.source
-        parts = [source.format, source.avro, source.protobuf, source.csv]
+        parts = [source.format, source.avro, source.protobuf, source.csv, source.key]
         parts += [self.transforms, self.table.partition_by, self.table.partition_zone, self.table.event_time]
+        parts += [self.table.hive_style, self.on_tombstone]
         plain = TypeAdapter(Any).dump_python(parts)
-        text = json.dumps(plain, default=lambda secret: secret.get_secret_value())
+        text = json.dumps(plain, default=_hidden_or_text)
         return hashlib.sha256(text.encode()).hexdigest()
 
     @property
@@ -722,8 +761,24 @@ class Pipeline(_Model):
         return self.source.group_id or f"hudi-ingest.{self.name}"
 
 
-def _chain(table: Table, transforms: Sequence[TransformStep]) -> Chain:
+def _hidden_or_text(value: object) -> str:
+    return value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+
+
+def _record_with_key(table: Table, key: RecordKey | None) -> pa.Schema:
+    """Raises ProblemsFromTop when the key's columns cannot stand beside the value's."""
+    if key is None:
+        return table.record
+    record = pa.schema([*table.record, *key.columns])
+    problems = column_problems(record)
+    if problems:
+        raise ProblemsFromTop([(("source", "key", "schema"), f"beside table.schema, {each}") for each in problems])
+    return record
+
+
+def _chain(table: Table, key: RecordKey | None, transforms: Sequence[TransformStep]) -> Chain:
     """Raises ProblemsFromTop when a step does not fit, or a partition column is not there at the end."""
+    record = _record_with_key(table, key)
     placed: list[tuple[Place, Transform]] = [
         (("transforms", index, each.kind), each.transform()) for index, each in enumerate(transforms)
     ]
@@ -744,7 +799,7 @@ def _chain(table: Table, transforms: Sequence[TransformStep]) -> Chain:
         )
         placed.append((("table", "event_time"), transform))
     try:
-        chain = Chain.of(table.record, [Step(_step_name(place), transform) for place, transform in placed])
+        chain = Chain.of(record, [Step(_step_name(place), transform) for place, transform in placed])
     except ChainProblems as error:
         above = placed[error.step][0]
         raise ProblemsFromTop([((*above, *each.place), each.text) for each in error.problems]) from None

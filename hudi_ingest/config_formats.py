@@ -43,18 +43,27 @@ class CsvValues(Model):
 
 
 class ProtobufValues(Model):
-    """Which type the values of Protobuf records have: plain messages of one type."""
+    """Which type Protobuf messages have. With `descriptor_file` they are plain messages of one type; without it they have
+    Confluent's wire format, and their schemas are in `source.schema_registry`."""
 
-    descriptor_file: Path
+    descriptor_file: Path | None = None
     """File of a FileDescriptorSet (`protoc --include_imports --descriptor_set_out=FILE`), relative to the pipeline file."""
 
-    message: _Name
-    """Full name of the message type, like `shop.Order`."""
+    message: _Name | None = Field(default=None, validate_default=True)
+    """Full name of the message type, like `shop.Order`; messages of other types are bad records. Needed with
+    `descriptor_file`. Without both, it is the first type of the topics' schemas, which serializers write by default."""
 
     truncate_nanoseconds: bool = False
     """Cut timestamps to whole microseconds, instead of refusing those that are finer."""
 
     @field_validator("descriptor_file")
     @classmethod
-    def _file(cls, value: Path, info: ValidationInfo) -> Path:
-        return beside_the_file(value, info)
+    def _file(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+        return None if value is None else beside_the_file(value, info)
+
+    @field_validator("message")
+    @classmethod
+    def _message_of_the_file(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is None and info.data.get("descriptor_file") is not None:
+            raise ValueError("missing; descriptor_file needs the full name of the message type, like shop.Order")
+        return value

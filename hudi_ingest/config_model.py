@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 from pydantic_core import PydanticCustomError
 
 Place = tuple[str | int, ...]
@@ -34,7 +35,18 @@ def _no_boolean(value: object) -> object:
 
 
 Whole = Annotated[int, BeforeValidator(_no_boolean)]
+Ratio = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), BeforeValidator(_no_boolean)]
 Seconds = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_no_boolean)]
+
+
+def _legal_topic(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", value) or value in (".", ".."):
+        may_be = "1 to 249 of the characters a-z, A-Z, 0-9, `.`, `_` and `-`, and not `.` or `..`"
+        raise ValueError(f"not a legal topic name; found {quoted(value)}; allowed: {may_be}")
+    return value
+
+
+Topic = Annotated[str, AfterValidator(_legal_topic)]
 
 
 class Model(BaseModel):

@@ -52,10 +52,12 @@ class SchemaRegistry(Model):
     """How long to wait for one answer."""
 
     subject: Literal["topic", "record", "topic_record"] = "topic"
-    """How producers name the subjects of values: `<topic>-value`, `<record>` or `<topic>-<record>`."""
+    """How producers name the subjects of values: `<topic>-value`, `<record>` or `<topic>-<record>`. Of keys, only
+    `<topic>-key` is looked up beforehand; whatever the strategy, the schema of an id that is not known is asked for."""
 
     record: Annotated[str, StringConstraints(min_length=1)] | None = Field(default=None, validate_default=True)
-    """Full name of the Avro record in the topics, like `shop.Order`. Needed with subject record or topic_record."""
+    """Full name of the record type in the topics, like `shop.Order`: an Avro record, a Protobuf message or a JSON schema's
+    title. Needed with subject record or topic_record."""
 
     @field_validator("url")
     @classmethod
@@ -105,6 +107,10 @@ class SchemaRegistry(Model):
         if value is not None and subject == "topic":
             raise ValueError("not used by subject topic; remove it, or set subject to record or topic_record")
         return value
+
+    def key_subject_of(self, topic: str) -> str | None:
+        """The subject of the keys in a topic; None when it is named by a record that the pipeline does not name."""
+        return f"{topic}-key" if self.subject == "topic" else None
 
     def subject_of(self, topic: str) -> str:
         """The subject of the values in a topic."""

@@ -17,6 +17,8 @@ from hudi_ingest.transform.exact import scalar_of
 from hudi_ingest.transform.filter import Filter
 from hudi_ingest.transform.flatten import Flatten
 from hudi_ingest.transform.mask import Hash, KeepLast, Mask, Masking, Redact
+from hudi_ingest.transform.sql import Sql
+from hudi_ingest.transform.sql_statement import SHAPE
 from hudi_ingest.transform.timestamps import DIRECTIVES, EPOCHS, ISO8601, ToTimestamp, pattern_regex, zone_problem
 from hudi_ingest.transform.user_function import PATH, PythonFunction
 
@@ -330,6 +332,10 @@ class TransformStep(Model):
     constant: ConstantStep | None = None
     """A column to add with one value."""
 
+    sql: Name | None = Field(default=None, json_schema_extra={"allowed": SHAPE})
+    """Columns to compute and a condition, in DuckDB's SQL. A record makes one row or, where the condition is not true, none,
+    which counts as filtered; one of which something cannot be computed is a bad record."""
+
     python: PythonStep | None = None
     """A function of your own to call."""
 
@@ -374,6 +380,8 @@ class TransformStep(Model):
             return Rename(self.rename)
         if self.cast is not None:
             return Cast({name: _type_of(text) for name, text in self.cast.items()})
+        if self.sql is not None:
+            return Sql(self.sql)
         given = getattr(self, self.kind)
         made: Transform = given.transform()
         return made

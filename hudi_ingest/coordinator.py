@@ -15,6 +15,7 @@ from hudi_ingest.exceptions import NothingToDo
 from hudi_ingest.hudi.timeline import CommittedState, Timeline
 from hudi_ingest.kafka import KafkaCluster
 from hudi_ingest.ledger import Ledger
+from hudi_ingest.letter_copies import LetterCopies
 from hudi_ingest.model import LossReason, OffsetLoss, TopicPartition, TransactionPlan, Watermarks
 from hudi_ingest.planning import Lag, Limits, Skip, find_losses, lag, plan_transaction, slice_starts, stop_text
 
@@ -103,6 +104,15 @@ def keep_group_told(pipeline: Pipeline, situation: Situation) -> bool:
     if differs:
         cluster.commit_group_offsets(pipeline.group_id, wanted)
     return differs
+
+
+def keep_letters_copied(pipeline: Pipeline, situation: Situation) -> int:
+    """Copies the dead letters that a commit left uncopied, to the pipeline's topic of them if it has one, and says how many.
+
+    While records come, the next commit copies them all the same. Raises KafkaUnreachable, KafkaRefused, TableUnreachable.
+    """
+    checkpoint = situation.committed.checkpoint
+    return LetterCopies(pipeline).catch_up(checkpoint.letters if checkpoint else None)
 
 
 def plan_next(

@@ -1,54 +1,173 @@
-"""A pipeline's converter, with all that it needs read and fetched: schema files, descriptors, the registry's schemas."""
+"""What turns a pipeline's records into rows, with all that it needs read and fetched: schema files, descriptors, the
+registry's schemas."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from hudi_ingest.avro_schema import RegisteredSchema, field_defaults
-from hudi_ingest.config import KafkaSource, Pipeline
+import pyarrow as pa
+
+from hudi_ingest.avro_schema import field_defaults
+from hudi_ingest.compiled_schemas import CompiledSchemas, compiled
+from hudi_ingest.config import Pipeline
+from hudi_ingest.config_record import DeclaredFormat, needs_registry
+from hudi_ingest.config_registry import SchemaRegistry
 from hudi_ingest.convert import Converter, converter_for
 from hudi_ingest.convert.avro import AvroValuesOf, ConfluentWireFormat, OneSchema, SingleObjectEncoding, Writers
+from hudi_ingest.exceptions import ConfigError, SchemaMissing
+from hudi_ingest.record_rows import RowMaker
+from hudi_ingest.registered_schema import RegisteredSchema, SchemaKind
 from hudi_ingest.registry import KnownSchemas, RegistryClient, known_schemas
+from hudi_ingest.schema import TableSchema
+
+
+def row_maker_of(pipeline: Pipeline, schema: TableSchema, began_at: datetime) -> RowMaker:
+    """What makes rows of a transaction that began then, for a table of this schema. Raises what `converter_of` raises."""
+    return RowMaker(
+        converter=converter_of(pipeline),
+        chain=pipeline.chain.at(began_at),
+        columns=schema.columns,
+        partition_by=pipeline.table.partition_columns,
+        hive_style=pipeline.table.hive_style,
+        on_tombstone=pipeline.on_tombstone,
+        key_converter=key_converter_of(pipeline),
+        key_columns=pipeline.source.key.columns if pipeline.source.key else None,
+    )
 
 
 def converter_of(pipeline: Pipeline) -> Converter:
-    """The converter of the pipeline's values to rows of its record schema. Picklable.
+    """The converter of the pipeline's values to rows of `table.schema`. Picklable.
 
-    Raises ValueError when the format cannot give a column, OSError for a file that cannot be read, RegistryUnreachable,
-    RegistryRefused.
+    Raises ConfigError when the format cannot give a column or a file cannot be read, RegistryUnreachable,
+    RegistryRefused, SchemaMissing.
     """
-    return converter_for(pipeline.source.format, pipeline.table.record, _options(pipeline))
+    return _made(pipeline, _values(pipeline))
 
 
-def _options(pipeline: Pipeline) -> dict[str, Any]:
-    source = pipeline.source
-    if source.format == "csv":
-        return vars(source.csv.options())
-    if source.format == "protobuf" and source.protobuf is not None:
-        return {
-            "descriptor_set": source.protobuf.descriptor_file.read_bytes(),
-            "message": source.protobuf.message,
-            "truncate_nanoseconds": source.protobuf.truncate_nanoseconds,
-        }
-    if source.format == "avro":
-        schema_file = pipeline.table.schema_file
-        return {
-            "values": AvroValuesOf(_writers(source), field_defaults(schema_file.read_text()) if schema_file else {})
-        }
-    return {}
+def key_converter_of(pipeline: Pipeline) -> Converter | None:
+    """The converter of the pipeline's keys to rows of `source.key.schema`; None when keys are not read. As `converter_of`."""
+    keys = _keys(pipeline)
+    return None if keys is None else _made(pipeline, keys)
 
 
-def _writers(source: KafkaSource) -> Writers:
-    files = [RegisteredSchema(_text(each)) for each in source.avro.schema_files]
-    if source.avro.wire_format == "datum":
-        return OneSchema(files[0])
-    if source.avro.wire_format == "single_object":
-        return SingleObjectEncoding.of(*(each.text for each in files))
+def format_problems(pipeline: Pipeline) -> tuple[str, ...]:
+    """What is wrong with the pipeline's formats, their files and their columns. No registry is asked, so of formats that
+    need one it is not told whether they fit its schemas."""
+    problems: list[str] = []
+    for part in (_values(pipeline), _keys(pipeline)):
+        if part is not None and not needs_registry(part.declared):
+            try:
+                _made(pipeline, part)
+            except ConfigError as error:
+                problems += error.problems
+    return tuple(problems)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The values or the keys of records."""
+
+    place: str
+    declared: DeclaredFormat
+    schema: pa.Schema
+    schema_file: Path | None
+    subjects: Sequence[str]
+    """Those that are looked up beforehand."""
+    registry: SchemaRegistry | None
+
+
+def _values(pipeline: Pipeline) -> _Part:
+    source, table = pipeline.source, pipeline.table
     registry = source.schema_registry
+    subjects = [registry.subject_of(topic) for topic in source.topics] if registry else []
+    return _Part("source", source, table.record, table.schema_file, [*dict.fromkeys(subjects)], registry)
+
+
+def _keys(pipeline: Pipeline) -> _Part | None:
+    key, registry = pipeline.source.key, pipeline.source.schema_registry
+    if key is None:
+        return None
+    found = [registry.key_subject_of(topic) for topic in pipeline.source.topics] if registry else []
+    subjects = [each for each in dict.fromkeys(found) if each is not None]
+    return _Part("source.key", key, key.columns, None, subjects, registry)
+
+
+def _made(pipeline: Pipeline, part: _Part) -> Converter:
+    try:
+        return converter_for(part.declared.format, part.schema, _options(part))
+    except ValueError as error:
+        problem = str(error)
+    except OSError as error:
+        problem = f"{error.filename} cannot be read: {error.strerror or error}"
+    raise ConfigError(f"pipeline {pipeline.name}", [f"{part.place}.format {part.declared.format}: {problem}"])
+
+
+def _options(part: _Part) -> Mapping[str, Any]:
+    declared = part.declared
+    if declared.format == "csv":
+        return vars(declared.csv.options())
+    if declared.format == "avro":
+        defaults = field_defaults(_text(part.schema_file)) if part.schema_file else {}
+        return {"values": AvroValuesOf(_writers(part), defaults)}
+    if declared.format == "json_schema":
+        return {"schemas": _known(part, "JSON")}
+    if declared.format != "protobuf":
+        return {}
+    if declared.protobuf.descriptor_file is None:
+        return {"registered": _registered_messages(part)}
+    return {
+        "descriptor_set": declared.protobuf.descriptor_file.read_bytes(),
+        "message": declared.protobuf.message,
+        "truncate_nanoseconds": declared.protobuf.truncate_nanoseconds,
+    }
+
+
+def _writers(part: _Part) -> Writers:
+    avro = part.declared.avro
+    if avro.wire_format == "confluent":
+        return ConfluentWireFormat(_known(part, "AVRO"))
+    files = [RegisteredSchema(_text(each)) for each in avro.schema_files]
+    if avro.wire_format == "datum":
+        return OneSchema(files[0])
+    return SingleObjectEncoding.of(*(each.text for each in files))
+
+
+def _known(part: _Part, kind: SchemaKind) -> KnownSchemas:
+    assert part.registry is not None, "checked with the pipeline file"
+    found = known_schemas(RegistryClient(part.registry, kind), part.subjects)
+    return KnownSchemas(part.registry, found, kind)
+
+
+def _registered_messages(part: _Part) -> Any:
+    # Imported here, because only pipelines of this format need the libraries.
+    from hudi_ingest.convert.protobuf import RegisteredMessages, first_message, require_columns
+
+    declared, registry = part.declared.protobuf, part.registry
     assert registry is not None, "checked with the pipeline file"
-    subjects = [registry.subject_of(topic) for topic in source.topics]
-    return ConfluentWireFormat(KnownSchemas(registry, known_schemas(RegistryClient(registry), subjects)))
+    client = RegistryClient(registry, "PROTOBUF")
+    newest_first = [each for subject in part.subjects for each in reversed(client.versions(subject))]
+    message = declared.message
+    if message is None:
+        newest = {each.subject: each for each in reversed(newest_first)}.values()
+        names = {first_message(compiled(each.schema)) for each in newest}
+        message = names.pop() if len(names) == 1 else None
+        if message is None:
+            found = ", ".join(sorted(each or "no message" for each in names)) or "no Protobuf schema"
+            raise SchemaMissing(
+                f"Schema registry {registry.url}: {part.place}.protobuf.message is not there, and the newest schemas of "
+                f"{', '.join(part.subjects) or 'the keys'} begin with {found}; give the full name of the message type, or "
+                "register the schema."
+            )
+    if newest_first:
+        require_columns(part.schema, message, (compiled(each.schema) for each in newest_first))
+    known = {each.schema_id: each.schema for each in newest_first}
+    return RegisteredMessages(
+        CompiledSchemas(KnownSchemas(registry, known, "PROTOBUF")), message, declared.truncate_nanoseconds
+    )
 
 
 def _text(path: Path) -> str:

@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timezone
 
+import pyarrow as pa
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from hudi_ingest.dead_letters.reading import DeadLetter, LetterCount, preview
 from hudi_ingest.hudi.timeline import TableFile
 from hudi_ingest.ledger import TransactionRow
+from hudi_ingest.letter_retry import RetryResult
 from hudi_ingest.model import CommitReceipt, TopicPartition, TransactionPlan
+from hudi_ingest.range_planning import Left, as_slices, total
 from hudi_ingest.recovery import Recovery, UnknownInstant
+from hudi_ingest.replaced_files import ReplaySurvey
+from hudi_ingest.schema import ddl_type
 from hudi_ingest.services import ServicesResult
 from hudi_ingest.status import PipelineStatus
 from hudi_ingest.sweep import SweepResult
@@ -30,7 +36,8 @@ def status_view(status: PipelineStatus) -> RenderableType:
         style = "red" if TopicPartition(each.topic, each.partition) in stopped else None
         offsets.add_row(f"{each.topic}:{each.partition}", committed, end, f"{each.lag:,}", style=style)
     offsets.add_row("all", "", "", f"{status.lag:,}", style="bold")
-    return Group(offsets, transactions_view(status.transactions))
+    letters = [Text(f"dead letters that wait: {status.dead_letters:,}")] if status.dead_letters else []
+    return Group(offsets, *letters, transactions_view(status.transactions))
 
 
 def transactions_view(rows: Sequence[TransactionRow]) -> RenderableType:
@@ -66,11 +73,55 @@ def plan_view(plan: TransactionPlan) -> RenderableType:
     return table
 
 
+def columns_view(columns: pa.Schema) -> RenderableType:
+    """What a table's rows hold."""
+    table = Table(title="columns of the table", title_justify="left")
+    for name in ("column", "type", "null"):
+        table.add_column(name)
+    for each in columns:
+        table.add_row(each.name, Text(ddl_type(each.type)), "may be" if each.nullable else "never")
+    return table
+
+
+def ranges_view(title: str, left: Left) -> RenderableType:
+    """What a backfill or a replay reads."""
+    table = Table(title=f"{title}: {total(left):,} offsets", title_justify="left")
+    table.add_column("partition")
+    for name in ("start", "end", "offsets"):
+        table.add_column(name, justify="right")
+    for each in as_slices(left):
+        table.add_row(str(each.source), f"{each.start:,}", f"{each.end:,}", f"{each.count:,}")
+    return table
+
+
+def replay_text(survey: ReplaySurvey) -> str:
+    """What a replay costs, and what it would bring back."""
+    whole = [each for each in survey.replaces if not each.kept]
+    lines = [
+        f"transactions: {survey.transactions}",
+        f"files replaced whole: {len(whole)}, {sum(each.size_bytes for each in whole) / 1e6:.1f} MB, "
+        f"{sum(each.rows for each in whole):,} rows",
+        f"files rewritten, because they hold other ranges' rows too: {len(survey.rewritten)}, "
+        f"{sum(each.size_bytes for each in survey.rewritten) / 1e6:.1f} MB, "
+        f"{sum(each.rows for each in survey.rewritten):,} rows replaced, "
+        f"{sum(each.kept for each in survey.rewritten):,} rows copied",
+        f"rows deleted since they were ingested: {survey.missing.deleted:,}"
+        + (", which come back unless --respect-deletes is given" if survey.missing.deleted else ""),
+    ]
+    if survey.missing.unknown:
+        lines.append(
+            f"offsets without a row, of which nobody can tell whether they had one: {survey.missing.unknown:,} (their commits "
+            "are archived, or only partly in the range)"
+        )
+    return "\n".join(lines)
+
+
 def receipt_text(receipt: CommitReceipt) -> str:
     seconds = ", ".join(f"{phase} {value:.1f} s" for phase, value in receipt.seconds.items())
     return (
         f"committed {receipt.plan.transaction_id} as instant {receipt.instant}: {receipt.rows:,} rows in "
         f"{receipt.files} files, {receipt.size_bytes / 1e6:.1f} MB ({seconds})"
+        + (f"; {receipt.rejected:,} bad records, such as {receipt.bad_records[0]}" if receipt.bad_records else "")
     )
 
 
@@ -140,6 +191,52 @@ def services_text(result: ServicesResult) -> str:
     if result.cleaned is not None:
         lines.append(f"cleaning: {result.cleaned} replaced files deleted")
     return "\n".join(lines) or "no small files to cluster"
+
+
+def letters_text(counts: Sequence[LetterCount]) -> str:
+    """A line for each kind of dead letters, and a last one with their number."""
+    if not counts:
+        return "no dead letters wait"
+    rows = [("INSTANT", "KAFKA", "OFFSETS", "LETTERS", "STAGE", "FIELD", "EXPECTED")]
+    for each in counts:
+        offsets = f"{each.first_offset}-{each.last_offset}"
+        kafka = f"{each.topic}:{each.partition}"
+        rows.append((each.instant, kafka, offsets, str(each.letters), each.stage, each.field or "-", each.expected))
+    withheld = sum(each.letters for each in counts if each.withheld)
+    more = f", {withheld} of them without their bytes, because the pipeline masks fields" if withheld else ""
+    return f"{_aligned(rows)}\ndead letters that wait: {sum(each.letters for each in counts)}{more}"
+
+
+def letter_text(letter: DeadLetter) -> str:
+    """One dead letter, on a line for what is wrong and one for each thing that Kafka had."""
+    withheld = "not kept, because the pipeline masks fields"
+    lines = [
+        f"{letter.topic}:{letter.partition}:{letter.offset} of {letter.timestamp:%Y-%m-%d %H:%M:%S} UTC, "
+        f"{letter.stage}: {letter.reason}",
+        f"  key    {withheld if letter.withheld else preview(letter.key) or '-'}",
+        f"  value  {withheld if letter.withheld else preview(letter.value) or '-'}",
+    ]
+    lines += [f"  header {name} = {preview(value)}" for name, value in letter.headers]
+    return "\n".join(lines)
+
+
+def retry_text(result: RetryResult) -> str:
+    """What a retry came to, and why letters stay."""
+    if not result.tried and not result.waiting:
+        return "no dead letters wait"
+    commits = "1 commit" if len(result.receipts) == 1 else f"{len(result.receipts)} commits"
+    lines = [
+        f"dead letters tried: {result.tried}, became rows: {result.rows}"
+        + (f", filtered out: {result.filtered}" if result.filtered else "")
+        + f", in {commits}; {result.waiting} wait"
+    ]
+    lines += [f"  - {each}" for each in result.reasons]
+    if result.withheld:
+        lines.append(
+            f"{result.withheld} could not be tried: their bytes were not kept, because the pipeline masks fields and "
+            "dead_letters.keep_masked is not set. Read their offsets from Kafka again while it has them."
+        )
+    return "\n".join(lines)
 
 
 def _aligned(rows: Sequence[tuple[str, ...]]) -> str:

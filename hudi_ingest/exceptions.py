@@ -51,6 +51,10 @@ class OffsetsLost(Terminal):
     """Records between the committed offset and the broker's first offset are gone, or the topic is another one."""
 
 
+class NoSuchOffset(Terminal):
+    """The pipeline has no such topic, the topic no such partition, or the broker does not hold the offset."""
+
+
 class RegistryUnreachable(Transient):
     """The schema registry did not answer in time, or could not answer just now."""
 
@@ -76,7 +80,7 @@ class LedgerUnreachable(Transient):
 
 
 class BadRecord(Terminal):
-    """A record that cannot become a row, under `on_bad_record: fail`."""
+    """Records that cannot become rows, under `on_bad_record: fail` or beyond the pipeline's limits."""
 
 
 class TransformFailed(Terminal):
@@ -101,6 +105,19 @@ class TransactionInFlight(Transient):
 
 class PlanOutdated(Terminal):
     """The plan does not start at the table's committed offsets any more."""
+
+
+class RangeRefused(Terminal):
+    """A range of offsets cannot be backfilled or replayed as it was asked for. Carries all problems at once, one line each."""
+
+    def __init__(self, where: str, problems: Sequence[str]) -> None:
+        self.where = where
+        self.problems = tuple(problems)
+        lines = "\n".join(f"  - {problem}" for problem in self.problems)
+        super().__init__(f"{where}:\n{lines}")
+
+    def __reduce__(self) -> tuple[type[RangeRefused], tuple[str, tuple[str, ...]]]:
+        return (RangeRefused, (self.where, self.problems))
 
 
 class Fenced(Terminal):

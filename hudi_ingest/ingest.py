@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import plan_now
+from hudi_ingest.dead_letters.log import DeadLetterLog
 from hudi_ingest.exceptions import CommitOutcomeUnknown
 from hudi_ingest.home import Home
 from hudi_ingest.hudi.epoch import TableEpoch
@@ -20,6 +21,7 @@ from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.kafka import KafkaCluster
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.owner import Owner
+from hudi_ingest.letter_copies import LetterCopies
 from hudi_ingest.model import CommitReceipt, OpenTransaction, SliceReport, TransactionPlan
 from hudi_ingest.planning import losses_text
 from hudi_ingest.services import (
@@ -50,6 +52,8 @@ def protocol_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession) -> Tra
         instants=HudiWriter(spark, pipeline, schema),
         write_files=partial(write_slices, spark, pipeline, schema),
         groups=KafkaCluster(pipeline.source),
+        letters=DeadLetterLog(TableStorage(pipeline.table.base_path)),
+        copy_letters=LetterCopies(pipeline).catch_up,
     )
 
 
@@ -118,10 +122,13 @@ def run_transaction(
     home: Home | None = None,
     plan: TransactionPlan | None = None,
     report: Callable[[str], None] = _logger.info,
+    owner: Owner | None = None,
+    run_is_finished: Callable[[str], bool | None] = lambda run_id: None,
 ) -> CommitReceipt:
     """Runs one transaction now and returns its receipt; plans it unless a plan is given.
 
-    Attaches to the engine when one runs, else starts Spark in this process. `report` receives a line per phase.
+    Attaches to the engine when one runs, else starts Spark in this process. `report` receives a line per phase. Its owner is
+    this process unless an orchestrator's run is named; `run_is_finished` tells of such runs (None: not known).
     Raises NothingToDo when no records wait, else any of hudi_ingest.exceptions; the table is then unchanged, except
     after CommitOutcomeUnknown, which the next transaction settles.
     """
@@ -134,7 +141,7 @@ def run_transaction(
     ledger = Ledger.open(home.ledger_url)
     try:
         protocol = protocol_for(pipeline, ledger, spark)
-        transaction = protocol.begin(plan, Owner.this_process(), lambda run_id: None)
+        transaction = protocol.begin(plan, owner or Owner.this_process(), run_is_finished)
         report(f"{plan.transaction_id}: instant {transaction.instant} is open; reading and writing")
         try:
             reports = protocol.write(transaction, plan.slices)

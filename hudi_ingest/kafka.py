@@ -29,7 +29,7 @@ from hudi_ingest.config import KafkaSource, Security
 from hudi_ingest.exceptions import KafkaRefused, KafkaUnreachable, TopicMissing
 from hudi_ingest.model import Offsets, Slice, TopicPartition, Watermarks
 
-_client_logger = logging.getLogger("librdkafka")
+client_logger = logging.getLogger("librdkafka")
 """Not below ours: what the client complains of is in our errors already."""
 
 _COORDINATOR_MOVES = {
@@ -50,6 +50,7 @@ _LOGIN_FAILED = re.compile("SASL ?Authentication", re.IGNORECASE)
 _PROTOCOLS_DIFFER = "every connection was closed at once, as when source.security.protocol is not that of the port"
 _CHECK = "Check source.bootstrap_servers and source.security, and that the broker runs."
 _RECONNECT_MILLISECONDS = 1000
+_COORDINATOR_MILLISECONDS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +68,22 @@ class KafkaCluster:
     def __init__(self, source: KafkaSource) -> None:
         self._source = source
         self._seconds = source.request_timeout_seconds
-        self._trouble = _Trouble()
+        self._trouble = Trouble()
 
     @cached_property
     def _admin(self) -> AdminClient:
-        options = {**librdkafka_options(self._source), "error_cb": self._trouble.note}
+        return self._client({})
+
+    @cached_property
+    def _coordinator(self) -> AdminClient:
+        # librdkafka takes a group's coordinator for a broker that went away, and lets the time to reconnect pass before it
+        # connects the first time.
+        return self._client({"reconnect.backoff.ms": _COORDINATOR_MILLISECONDS})
+
+    def _client(self, more: Mapping[str, Any]) -> AdminClient:
+        options = {**librdkafka_options(self._source), "error_cb": self._trouble.note, **more}
         try:
-            return AdminClient(options, logger=_client_logger)
+            return AdminClient(options, logger=client_logger)
         except KafkaException as error:
             raise KafkaRefused(
                 f"no connection to Kafka {self._source.bootstrap_servers} can be made with these settings: "
@@ -102,7 +112,7 @@ class KafkaCluster:
             return {source: marks.end for source, marks in watermarks.items()}
         at = getattr(policy, "timestamp", None)
         if isinstance(at, datetime):
-            return self._offsets_at(at, watermarks)
+            return self.offsets_at(at, watermarks)
         named: Any = policy
         return {
             source: int(named.get(source.topic, {}).get(source.partition, marks.begin))
@@ -111,12 +121,12 @@ class KafkaCluster:
 
     def group_offsets(self, group: str) -> dict[TopicPartition, int]:
         """The group's committed offsets, without partitions that have none."""
-        described = self._admin.describe_consumer_groups([group], request_timeout=self._seconds)[group]
+        described = self._coordinator.describe_consumer_groups([group], request_timeout=self._seconds)[group]
         if self._result(described, f"describe consumer group {group}").state is ConsumerGroupState.DEAD:
             # Asked for a group's offsets where there has never been a group, confluent-kafka ends the process by a segfault.
             return {}
         request = ConsumerGroupTopicPartitions(group)
-        answers = self._admin.list_consumer_group_offsets([request], request_timeout=self._seconds)
+        answers = self._coordinator.list_consumer_group_offsets([request], request_timeout=self._seconds)
         found = self._result(answers[group], f"read the offsets of consumer group {group}")
         return {
             TopicPartition(each.topic, each.partition): each.offset
@@ -141,7 +151,7 @@ class KafkaCluster:
 
     def _alter_group_offsets(self, group: str, wanted: list[KafkaTopicPartition]) -> KafkaTopicPartition | None:
         """The first offset that was refused, None when all were accepted."""
-        answers = self._admin.alter_consumer_group_offsets(
+        answers = self._coordinator.alter_consumer_group_offsets(
             [ConsumerGroupTopicPartitions(group, wanted)], request_timeout=self._seconds
         )
         found = self._result(answers[group], f"commit offsets of consumer group {group}")
@@ -177,7 +187,8 @@ class KafkaCluster:
             for each, answer in answers.items()
         }
 
-    def _offsets_at(self, at: datetime, watermarks: Mapping[TopicPartition, Watermarks]) -> dict[TopicPartition, int]:
+    def offsets_at(self, at: datetime, watermarks: Mapping[TopicPartition, Watermarks]) -> dict[TopicPartition, int]:
+        """Each partition's first offset whose record's timestamp is not before `at`; its end when there is none."""
         found = self._list_offsets(watermarks, OffsetSpec.for_timestamp(int(at.timestamp() * 1000)))
         # -1: no record is as new as that, so the partition begins with what comes next.
         return {each: found[each] if found[each] >= 0 else marks.end for each, marks in watermarks.items()}
@@ -202,17 +213,10 @@ class KafkaCluster:
         return found
 
     def _failed(self, doing: str, error: Exception) -> KafkaRefused | KafkaUnreachable:
-        """In words, with what the client met on the way: the answer itself tells of no more than a time-out."""
-        what = f"could not {doing} at Kafka {self._source.bootstrap_servers}"
-        if self._trouble.refusal:
-            return refused(what, self._trouble.refusal, self._source.security)
-        reason = self._trouble.last or ("" if self._trouble.all_down else _text(error))
-        if self._trouble.all_down and (not reason or "Disconnected" in reason):
-            reason = "; ".join(filter(None, (reason, _PROTOCOLS_DIFFER)))
-        return KafkaUnreachable(f"{what} within {self._seconds:g} s: {reason}. {_CHECK}")
+        return self._trouble.explained(doing, _text(error), self._source)
 
 
-class _Trouble:
+class Trouble:
     """What a client tells beside its answers, since its last good answer."""
 
     def __init__(self) -> None:
@@ -235,6 +239,17 @@ class _Trouble:
         self.last = error.str()
         if error.code() in _REFUSALS or _ALERT in self.last:
             self.refusal = self.last
+
+    def explained(self, doing: str, told: str, source: KafkaSource) -> KafkaRefused | KafkaUnreachable:
+        """Why something could not be done, with what the client met on the way: its answer, `told`, says no more than that
+        time ran out."""
+        what = f"could not {doing} at Kafka {source.bootstrap_servers}"
+        if self.refusal:
+            return refused(what, self.refusal, source.security)
+        reason = self.last or ("" if self.all_down else told)
+        if self.all_down and (not reason or "Disconnected" in reason):
+            reason = "; ".join(filter(None, (reason, _PROTOCOLS_DIFFER)))
+        return KafkaUnreachable(f"{what} within {source.request_timeout_seconds:g} s: {reason}. {_CHECK}")
 
 
 def refused(what: str, reason: str, security: Security | None) -> KafkaRefused:

@@ -1,6 +1,6 @@
 """Frozen records that cross the boundaries between planning, writing, committing and reporting.
 
-Standard library only. Offsets are Kafka offsets; every range is half open, `[start, end)`. Sizes are bytes,
+Offsets are Kafka offsets; every range is half open, `[start, end)`. Sizes are bytes,
 durations are seconds, times are timezone-aware UTC.
 """
 
@@ -13,6 +13,8 @@ from datetime import datetime
 from enum import Enum
 from typing import Any
 
+from hudi_ingest.offset_ranges import Ranges, from_bounds, to_bounds, union
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class TopicPartition:
@@ -23,6 +25,14 @@ class TopicPartition:
 
     def __str__(self) -> str:
         return f"{self.topic}:{self.partition}"
+
+    @classmethod
+    def parse(cls, text: str) -> TopicPartition:
+        """Of its text form. Raises ValueError."""
+        topic, _, number = text.rpartition(":")
+        if not topic or not number.isdecimal():
+            raise ValueError(f"expected TOPIC:PARTITION, like orders:3; found {text!r}")
+        return cls(topic, int(number))
 
 
 Offsets = Mapping[TopicPartition, int]
@@ -119,6 +129,21 @@ class TopicVersion:
 
 
 @dataclass(frozen=True, slots=True)
+class LettersHead:
+    """Where the list of a pipeline's dead letters ends: see dead_letters/log.py."""
+
+    manifest: str
+    """Path of the newest manifest, relative to the table."""
+    waiting: int
+    """Dead letters that have not become rows yet."""
+
+    @property
+    def instant(self) -> str:
+        """Of the newest transaction on the list."""
+        return self.manifest.split("/")[-2]
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """What one committed instant says of a pipeline: the whole map of next offsets, and its place in the row of commits.
 
@@ -135,12 +160,22 @@ class Checkpoint:
     """Version 1 had none: a topic without one takes the broker's with the next commit."""
     instant: str = ""
     """The transaction's own instant, whichever commit carries the checkpoint now. Version 1 had none."""
+    letters: LettersHead | None = None
+    """None while the pipeline has never had dead letters."""
+    covered: Mapping[TopicPartition, Ranges] = field(default_factory=dict)
+    """Which offsets of a partition transactions have read into the table, deleted rows included; in the normal case one
+    range that ends at the committed offset. Checkpoints of older versions do not say it of their partitions."""
+    moved_by: str = ""
+    """Instant of the newest transaction that moved offsets, where that is another one than `instant`."""
 
     def to_json(self) -> str:
         """A canonical text: equal checkpoints give equal texts, so the commit guard may compare them as texts."""
         topics: dict[str, dict[str, int]] = {}
         for source, offset in sorted(self.offsets.items()):
             topics.setdefault(source.topic, {})[str(source.partition)] = offset
+        covered: dict[str, dict[str, list[int]]] = {}
+        for source, found in sorted(self.covered.items()):
+            covered.setdefault(source.topic, {})[str(source.partition)] = to_bounds(found, self.offsets[source])
         return json.dumps(
             {
                 "version": 2,
@@ -150,6 +185,9 @@ class Checkpoint:
                 "record_bytes": self.record_bytes,
                 "topics": {topic: asdict(version) for topic, version in sorted(self.topics.items())},
                 "instant": self.instant,
+                **({"dead_letters": asdict(self.letters)} if self.letters else {}),
+                **({"covered": covered} if covered else {}),
+                **({"moved_by": self.moved_by} if self.moved_by else {}),
             },
             separators=(",", ":"),
         )
@@ -166,6 +204,11 @@ class Checkpoint:
             for partition, offset in partitions.items()
         }
         topics = {topic: TopicVersion(**version) for topic, version in found.get("topics", {}).items()}
+        covered = {
+            TopicPartition(topic, int(partition)): from_bounds(bounds, offsets[TopicPartition(topic, int(partition))])
+            for topic, partitions in found.get("covered", {}).items()
+            for partition, bounds in partitions.items()
+        }
         return cls(
             int(found["sequence"]),
             str(found["transaction"]),
@@ -173,6 +216,9 @@ class Checkpoint:
             int(found["record_bytes"]),
             topics,
             found.get("instant", ""),
+            LettersHead(**found["dead_letters"]) if "dead_letters" in found else None,
+            covered,
+            found.get("moved_by", ""),
         )
 
 
@@ -193,6 +239,38 @@ class TransactionKind(str, Enum):
         return self is TransactionKind.INGEST
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class ReplacedFile:
+    """A live base file whose rows a replay takes out of the table: all of them, or `rows` of a range while `kept` others are
+    copied to a new file.
+
+    `path` is relative to the table. The write of the slice of `topic` and `partition` makes the copy.
+    """
+
+    path: str
+    rows: int
+    kept: int
+    size_bytes: int
+    topic: str
+    partition: int
+
+    @property
+    def source(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def partition_path(self) -> str:
+        return self.path.rpartition("/")[0]
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+    @property
+    def file_id(self) -> str:
+        return self.name.split("_", 1)[0]
+
+
 @dataclass(frozen=True, slots=True)
 class TransactionPlan:
     """A fixed set of slices that is published by one commit, or not at all."""
@@ -208,6 +286,14 @@ class TransactionPlan:
     stopped: tuple[OffsetLoss, ...] = ()
     """Losses that nobody has accepted: these partitions have no slice."""
     kind: TransactionKind = TransactionKind.INGEST
+    retry: Retry | None = None
+    """What a `retry` takes; its slices are from the first to the last offset of these dead letters, in each partition."""
+    covered: Mapping[TopicPartition, Ranges] = field(default_factory=dict)
+    """What the table holds of partitions whose checkpoint does not say it, found out when the plan was made."""
+    replaces: tuple[ReplacedFile, ...] = ()
+    """The files that hold rows of a replay's slices."""
+    respect_deletes: bool = False
+    """A replay writes only offsets that have a row in the table."""
 
     @property
     def count(self) -> int:
@@ -223,6 +309,10 @@ class TransactionPlan:
             "resets": [each.to_dict() for each in self.resets],
             "stopped": [each.to_dict() for each in self.stopped],
             "kind": self.kind.value,
+            **({"retry": asdict(self.retry)} if self.retry else {}),
+            **({"covered": [[str(source), found] for source, found in self.covered.items()]} if self.covered else {}),
+            **({"replaces": [asdict(each) for each in self.replaces]} if self.replaces else {}),
+            **({"respect_deletes": True} if self.respect_deletes else {}),
         }
 
     @classmethod
@@ -237,6 +327,13 @@ class TransactionPlan:
             stopped=tuple(OffsetLoss.from_dict(each) for each in found["stopped"]),
             # Plans of older versions name none.
             kind=TransactionKind(found.get("kind", TransactionKind.INGEST.value)),
+            retry=Retry.from_dict(found["retry"]) if "retry" in found else None,
+            covered={
+                TopicPartition.parse(source): tuple((start, end) for start, end in pairs)
+                for source, pairs in found.get("covered", ())
+            },
+            replaces=tuple(ReplacedFile(**each) for each in found.get("replaces", ())),
+            respect_deletes=bool(found.get("respect_deletes", False)),
         )
 
 
@@ -252,7 +349,39 @@ def next_checkpoint(
             offsets.pop(reset.source, None)
         offsets.update({each.source: each.end for each in plan.slices})
         topics |= plan.topics
-    return Checkpoint(plan.sequence, plan.transaction_id, offsets, record_bytes or known, topics, instant)
+    letters = current.letters if current else None
+    moved_by = "" if plan.kind.moves_offsets or current is None else current.moved_by or current.instant
+    return Checkpoint(
+        plan.sequence,
+        plan.transaction_id,
+        offsets,
+        record_bytes or known,
+        topics,
+        instant,
+        letters,
+        next_coverage(current, plan),
+        moved_by,
+    )
+
+
+def next_coverage(current: Checkpoint | None, plan: TransactionPlan) -> dict[TopicPartition, Ranges]:
+    """What is covered after `plan`'s commit. A partition of which nobody knows what was covered before is left out."""
+    committed = current.offsets if current else {}
+    covered = dict(current.covered) if current else {}
+    if plan.kind is TransactionKind.RETRY:
+        return covered
+    # What was found out about an older table need not be found out again.
+    covered = {**plan.covered, **covered}
+    for reset in plan.resets:
+        if reset.repeats:
+            # What comes now under the same offsets are other records.
+            covered[reset.source] = ()
+        if reset.restart is None:
+            covered.pop(reset.source, None)
+    for each in plan.slices:
+        if each.source in covered or each.source not in committed:
+            covered[each.source] = union(covered.get(each.source, ()), [(each.start, each.end)])
+    return covered
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,6 +445,66 @@ class BaseFile:
 
 
 @dataclass(frozen=True, slots=True)
+class LetterFile:
+    """One file of dead letters. `path` is relative to the table."""
+
+    path: str
+    letters: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RetriedFile:
+    """A file of dead letters that a transaction takes: all its letters, but those `without` has since replaced."""
+
+    path: str
+    letters: int
+    without: tuple[Slice, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """The dead letters that a transaction takes, all of topics of one generation each."""
+
+    files: tuple[RetriedFile, ...]
+    generations: Mapping[str, int] = field(default_factory=dict)
+    """Of each topic that was made again; see TopicVersion."""
+
+    @property
+    def letters(self) -> int:
+        return sum(each.letters for each in self.files)
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> Retry:
+        files = (
+            RetriedFile(each["path"], each["letters"], tuple(Slice(**without) for without in each["without"]))
+            for each in found["files"]
+        )
+        return cls(tuple(files), dict(found["generations"]))
+
+
+@dataclass(frozen=True, slots=True)
+class BadRecordNote:
+    """Where a bad record is and what is wrong with it, without any value that is masked."""
+
+    topic: str
+    partition: int
+    offset: int
+    field: str
+    """"" when the record as a whole is wrong."""
+    expected: str
+    found: str
+
+    @property
+    def reason(self) -> str:
+        return f"{f'field {self.field}: ' if self.field else ''}expected {self.expected}, found {self.found}"
+
+    def __str__(self) -> str:
+        field = f" field {self.field}" if self.field else ""
+        return f"{self.topic}:{self.partition}:{self.offset}{field}: expected {self.expected}, found {self.found}"
+
+
+@dataclass(frozen=True, slots=True)
 class SliceReport:
     """What one attempt at one slice did with every offset of the range."""
 
@@ -328,13 +517,23 @@ class SliceReport:
     filtered: int = 0
     """Records that a transform left out on purpose."""
     gaps: int = 0
-    """Offsets the broker does not hand out: compacted away, transaction markers, aborted records."""
+    """Offsets the broker does not hand out: compacted away, transaction markers, aborted records. In a retry, offsets of
+    the range that are of no dead letter it takes."""
     value_bytes: int = 0
     seconds: float = 0.0
+    rejected: int = 0
+    """Bad records: those that cannot become rows."""
+    letters: tuple[LetterFile, ...] = ()
+    """Where they are kept, unless they are skipped; slices may share files."""
+    bad_records: tuple[BadRecordNote, ...] = ()
+    """The first of them."""
+    copies: tuple[BaseFile, ...] = ()
+    """Files of a replay with rows of other ranges, copied from files that it replaces; their rows are not among `rows`."""
 
     @property
     def accounted(self) -> bool:
-        return self.gaps >= 0 and self.rows + self.skipped + self.filtered + self.gaps == self.slice.count
+        counted = self.rows + self.skipped + self.filtered + self.rejected + self.gaps
+        return self.gaps >= 0 and counted == self.slice.count
 
     @property
     def size_bytes(self) -> int:
@@ -350,6 +549,10 @@ class SliceReport:
                 **found,
                 "slice": Slice(**found["slice"]),
                 "files": tuple(BaseFile(**each) for each in found["files"]),
+                # Reports of older versions have none.
+                "letters": tuple(LetterFile(**each) for each in found.get("letters", ())),
+                "bad_records": tuple(BadRecordNote(**each) for each in found.get("bad_records", ())),
+                "copies": tuple(BaseFile(**each) for each in found.get("copies", ())),
             }
         )
 
@@ -370,6 +573,15 @@ class CommitReceipt:
     @property
     def rows(self) -> int:
         return sum(each.rows for each in self.reports)
+
+    @property
+    def rejected(self) -> int:
+        return sum(each.rejected for each in self.reports)
+
+    @property
+    def bad_records(self) -> tuple[BadRecordNote, ...]:
+        """The first of each slice."""
+        return tuple(note for each in self.reports for note in each.bad_records)
 
     @property
     def base_files(self) -> tuple[BaseFile, ...]:

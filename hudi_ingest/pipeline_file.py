@@ -112,7 +112,9 @@ def _load_document(document: _Document, path: Path, folder: Path) -> _Loaded:
     problems = document.problems
     if document.data:
         try:
-            context = {"folder": folder, "transformed": bool(document.data.get("transforms"))}
+            source = document.data.get("source")
+            keyed = isinstance(source, Mapping) and source.get("key") is not None
+            context = {"folder": folder, "transformed": keyed or bool(document.data.get("transforms"))}
             pipeline = Pipeline.model_validate(document.data, context=context)
         except ValidationError as error:
             problems += [line for each in error.errors(include_url=False) for line in _sentences(each, document)]
@@ -340,6 +342,8 @@ _WHAT = {
     "string_pattern_mismatch": "not allowed",
     "too_short": "must not be empty",
     "string_too_short": "must not be empty",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
     "int_type": "must be a number",
     "int_parsing": "must be a whole number",
     "int_from_float": "must be a whole number",

@@ -22,6 +22,7 @@ from hudi_ingest.model import (
     OpenInstant,
     Slice,
     TopicPartition,
+    TransactionKind,
     TransactionPlan,
 )
 from hudi_ingest.transaction import TransactionProtocol, require_own_table
@@ -123,6 +124,7 @@ def committed_transaction(pipeline: str, transaction_key: str, found: CommittedI
             slices=tuple(Slice(each["topic"], each["partition"], each["start"], each["end"]) for each in slices),
             # The first commits of a table may be of a version without them.
             resets=tuple(OffsetLoss.from_dict(each) for each in accounting.get("resets", ())),
+            kind=TransactionKind(accounting.get("kind", TransactionKind.INGEST.value)),
         ),
         instant=found.instant,
         began_at=instant_time(found.instant),

@@ -7,6 +7,7 @@ schema that was registered a moment ago or under another subject, makes a worker
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -19,9 +20,10 @@ import pyarrow as pa
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-from hudi_ingest.avro_schema import RegisteredSchema, WriterSchemaProblem, record_schema
+from hudi_ingest.avro_schema import WriterSchemaProblem, record_schema
 from hudi_ingest.config_registry import SchemaRegistry
-from hudi_ingest.exceptions import RegistryRefused, RegistryUnreachable, SchemaMissing
+from hudi_ingest.exceptions import IngestError, RegistryRefused, RegistryUnreachable, SchemaMissing
+from hudi_ingest.registered_schema import RegisteredSchema, SchemaKind
 from hudi_ingest.schema import SchemaProblem
 
 _RETRIES = 2
@@ -42,10 +44,12 @@ class SubjectVersion:
 
 
 class RegistryClient:
-    """Asks one registry. Every method raises RegistryUnreachable or RegistryRefused, besides what it says."""
+    """Asks one registry for schemas of one kind. Every method raises RegistryUnreachable or RegistryRefused, besides what
+    it says."""
 
-    def __init__(self, config: SchemaRegistry) -> None:
+    def __init__(self, config: SchemaRegistry, kind: SchemaKind = "AVRO") -> None:
         self._config = config
+        self._kind = kind
         try:
             self._client = SchemaRegistryClient(_client_settings(config))
         except (OSError, ssl.SSLError) as error:
@@ -55,7 +59,7 @@ class RegistryClient:
             ) from None
 
     def schema(self, schema_id: int) -> RegisteredSchema | None:
-        """The Avro schema of an id; None when the registry has none, or one of another kind."""
+        """The schema of an id; None when the registry has none, or one of another kind."""
         found = self._ask(f"schema id {schema_id}", lambda: self._client.get_schema(schema_id))
         return None if found is None else self._registered(found)
 
@@ -71,14 +75,14 @@ class RegistryClient:
         return self._version(subject, what, lambda: self._client.get_version(subject, version))
 
     def versions(self, subject: str) -> tuple[SubjectVersion, ...]:
-        """All versions of a subject that are Avro, ascending; none when there is no such subject."""
+        """All versions of a subject that are of the kind, ascending; none when there is no such subject."""
         numbers = self._ask(f"the versions of {subject}", lambda: self._client.get_versions(subject))
         found = []
         for number in sorted(numbers or ()):
             try:
                 found.append(self.version(subject, number))
             except SchemaMissing:
-                continue  # deleted since, or not Avro
+                continue  # deleted since, or of another kind
         return tuple(found)
 
     def _version(self, subject: str, what: str, ask: Callable[[], Any]) -> SubjectVersion:
@@ -91,22 +95,23 @@ class RegistryClient:
         schema = self._registered(found.schema)
         if schema is None:
             raise SchemaMissing(
-                f"Schema registry {self._config.url}: {what} is {found.schema.schema_type}, and only Avro is read here; "
-                "correct source.format or `subject` of source.schema_registry."
+                f"Schema registry {self._config.url}: {what} is {found.schema.schema_type or 'AVRO'}, and {self._kind} is "
+                "needed here; correct source.format or `subject` of source.schema_registry."
             )
         return SubjectVersion(subject, int(found.version), int(found.schema_id), schema)
 
     def _registered(self, found: Schema) -> RegisteredSchema | None:
-        if (found.schema_type or "AVRO") != "AVRO":
+        if (found.schema_type or "AVRO") != self._kind:
             return None
-        texts: dict[tuple[str, int], str] = {}
-        self._add_references(found, texts)
-        return RegisteredSchema(found.schema_str, tuple(texts.values()))
+        texts: dict[tuple[str, str, int], str] = {}
+        if self._kind != "JSON":  # JSON schemas are not evaluated
+            self._add_references(found, texts)
+        return RegisteredSchema(found.schema_str, tuple(texts.values()), tuple(name for name, _, _ in texts))
 
-    def _add_references(self, schema: Schema, texts: dict[tuple[str, int], str]) -> None:
+    def _add_references(self, schema: Schema, texts: dict[tuple[str, str, int], str]) -> None:
         """The schemas that `schema` refers to, each after those that it refers to itself."""
         for each in schema.references or ():
-            key = (each.subject, each.version)
+            key = (each.name, each.subject, each.version)
             if key in texts:
                 continue
             if len(texts) >= _MAX_REFERENCES:
@@ -215,26 +220,37 @@ def known_schemas(client: RegistryClient, subjects: Iterable[str]) -> dict[int, 
 
 @dataclass(frozen=True)
 class KnownSchemas:
-    """Schemas by id, and where to ask for others. Crosses to Spark's workers by pickle, with the registry's login."""
+    """Schemas of one kind by id, and where to ask for others. Crosses to Spark's workers by pickle, with the registry's
+    login."""
 
     registry: SchemaRegistry
     known: Mapping[int, RegisteredSchema] = field(default_factory=dict)
+    kind: SchemaKind = "AVRO"
 
     def schema(self, schema_id: int) -> RegisteredSchema | None:
-        """None when the registry has no such Avro schema. Raises RegistryUnreachable, RegistryRefused."""
+        """None when the registry has no such schema of the kind. Raises RegistryUnreachable, RegistryRefused."""
         found = self.known.get(schema_id)
         if found is not None:
             return found
         with _fetched_lock:
-            key = (self.registry.url, schema_id)
+            key = (self.registry.url, self.kind, schema_id)
             if key not in _fetched:
-                fetched = RegistryClient(self.registry).schema(schema_id)
+                fetched = RegistryClient(self.registry, self.kind).schema(schema_id)
                 if fetched is None:
                     return None  # not kept: it may be registered later
                 _fetched[key] = fetched
             return _fetched[key]
 
 
-_fetched: dict[tuple[str, int], RegisteredSchema] = {}
+_fetched: dict[tuple[str, SchemaKind, int], RegisteredSchema] = {}
 """What an id means never changes, so this process asks for it once."""
 _fetched_lock = Lock()
+
+_TOLD = re.compile(r"^\S*\.(RegistryUnreachable|RegistryRefused|SchemaMissing): (.+)$", re.MULTILINE)
+_ERRORS = {each.__name__: each for each in (RegistryUnreachable, RegistryRefused, SchemaMissing)}
+
+
+def told_by_worker(text: str, where: str) -> IngestError | None:
+    """The error for Spark's text when a worker had it of the registry, else None."""
+    found = _TOLD.search(text)
+    return None if found is None else _ERRORS[found[1]](f"{where}: {found[2]} Nothing of it is visible.")

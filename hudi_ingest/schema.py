@@ -171,6 +171,11 @@ def ddl_type(kind: pa.DataType) -> str:
     return str(kind)
 
 
+def columns_to_dicts(schema: pa.Schema) -> list[dict[str, Any]]:
+    """Name, Spark DDL type and nullability of each column, for JSON."""
+    return [{"name": each.name, "type": ddl_type(each.type), "nullable": each.nullable} for each in schema]
+
+
 def _ddl_field(field: pa.Field) -> str:
     return f"{field.name}:{ddl_type(field.type)}" + ("" if field.nullable else " NOT NULL")
 

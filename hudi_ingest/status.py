@@ -9,6 +9,7 @@ from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import Situation, stopped_partitions
 from hudi_ingest.ledger import LedgerReader, TransactionRow
 from hudi_ingest.model import OffsetLoss
+from hudi_ingest.offset_ranges import Ranges
 from hudi_ingest.planning import stop_text
 
 HISTORY = 5
@@ -24,6 +25,8 @@ class PartitionStatus:
     committed: int | None
     end: int | None
     lag: int
+    covered: Ranges | None = None
+    """Offsets that transactions have read into the table; None where a checkpoint of an older version does not say it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,8 @@ class PipelineStatus:
     transactions: tuple[TransactionRow, ...]
     stopped: tuple[OffsetLoss, ...] = ()
     """Committed offsets that the broker does not hold, and that nobody has accepted."""
+    dead_letters: int = 0
+    """Those that have not become rows."""
 
     @property
     def lag(self) -> int:
@@ -48,6 +53,7 @@ class PipelineStatus:
             "base_path": self.base_path,
             "sequence": self.sequence,
             "lag": self.lag,
+            "dead_letters": self.dead_letters,
             "partitions": [
                 {
                     "topic": each.topic,
@@ -55,6 +61,7 @@ class PipelineStatus:
                     "committed": each.committed,
                     "end": each.end,
                     "lag": each.lag,
+                    "covered": None if each.covered is None else [list(pair) for pair in each.covered],
                 }
                 for each in self.partitions
             ],
@@ -96,9 +103,11 @@ def pipeline_status(pipeline: Pipeline, situation: Situation, ledger: LedgerRead
                 committed=checkpoint.offsets.get(source) if checkpoint else None,
                 end=situation.watermarks[source].end if source in situation.watermarks else None,
                 lag=lag.get(source, 0),
+                covered=checkpoint.covered.get(source) if checkpoint else None,
             )
             for source in sorted(situation.watermarks.keys() | {each.source for each in stopped})
         ),
         transactions=ledger.history(pipeline.name, HISTORY),
         stopped=stopped,
+        dead_letters=checkpoint.letters.waiting if checkpoint and checkpoint.letters else 0,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import IO, Any
@@ -58,6 +59,17 @@ class TableStorage:
     def parquet_footer(self, path: str) -> pq.FileMetaData:
         """Schema and statistics of a Parquet file, without its rows."""
         return pq.read_metadata(self._absolute(path), filesystem=self._filesystem)
+
+    def parquet_batches(self, path: str, columns: Sequence[str] | None, rows: int) -> Iterator[pa.RecordBatch]:
+        """The rows of a Parquet file, at most `rows` at a time; `columns` None: all of them."""
+        names = None if columns is None else [*columns]
+        # Not as a data set, which would read more columns out of the path.
+        with self._filesystem.open_input_file(self._absolute(path)) as file:
+            yield from pq.ParquetFile(file).iter_batches(rows, columns=names)
+
+    def parquet_file(self, path: str) -> pq.ParquetFile:
+        """A Parquet file to read rows from, to be closed. Raises FileNotFoundError."""
+        return pq.ParquetFile(self._absolute(path), filesystem=self._filesystem)
 
     def write(self, path: str, content: bytes) -> None:
         """Replaces the file; makes its folders."""

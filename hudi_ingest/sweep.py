@@ -13,10 +13,13 @@ from functools import cached_property
 from typing import Any
 
 from hudi_ingest.config import Pipeline
+from hudi_ingest.dead_letters.log import DeadLetterLog, listed_paths
 from hudi_ingest.exceptions import TableUnreachable, TransactionInFlight
-from hudi_ingest.hudi.orphans import HEARTBEATS, MARKERS, Orphan, find_orphans
+from hudi_ingest.hudi.base_file import DEAD_LETTERS
+from hudi_ingest.hudi.orphans import HEARTBEATS, MANIFEST, MARKERS, Orphan, find_orphans
 from hudi_ingest.hudi.timeline import Timeline, instant_time, is_instant
 from hudi_ingest.ledger import Ledger
+from hudi_ingest.model import Checkpoint
 from hudi_ingest.storage import StoredFile, TableStorage
 from hudi_ingest.transaction import require_own_table
 
@@ -132,15 +135,26 @@ class Sweep:
         published = self.timeline.published_files()
         listed = self.listed_files() | published
         committed = self.timeline.committed(self.pipeline.checkpoint_key, self.pipeline.transaction_key).checkpoint
+        listed |= self._listed_letters(stored, committed)
         topics = {*self.pipeline.source.topics, *(each.topic for each in (committed.offsets if committed else ()))}
         found = find_orphans(stored, instants, listed, topics=sorted(topics), older_than=older_than)
         return sorted(found, key=lambda each: each.file.path)
+
+    def _listed_letters(self, stored: list[StoredFile], committed: Checkpoint | None) -> frozenset[str]:
+        """Files of dead letters that the list names, and all manifests of its transactions: a rollback by another writer
+        makes an older one the list's end."""
+        entries = DeadLetterLog(self._storage).entries(committed.letters if committed else None)
+        instants = {each.instant for each in entries}
+        found = ((each.path, MANIFEST.fullmatch(each.path)) for each in stored)
+        manifests = (path for path, match in found if match is not None and match["instant"] in instants)
+        return frozenset((*listed_paths(entries), *manifests))
 
     def _stored(self) -> list[StoredFile]:
         try:
             folders = [f"{MARKERS}/{name}" for name in self._storage.names(MARKERS) if is_instant(name)]
             markers = [self._marker_folder(folder) for folder in folders]
-            return [*self._storage.data_files(), *markers, *self._storage.files(HEARTBEATS)]
+            beside = [*self._storage.files(HEARTBEATS), *self._storage.files(DEAD_LETTERS)]
+            return [*self._storage.data_files(), *markers, *beside]
         except OSError as error:
             raise self._unreadable(error) from error
 

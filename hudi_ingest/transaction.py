@@ -17,7 +17,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import Protocol
 
+from hudi_ingest.bad_records import require_bad_accounted, withholds_bytes
 from hudi_ingest.config import Pipeline
+from hudi_ingest.dead_letters.log import DeadLetterLog
 from hudi_ingest.exceptions import (
     CommitOutcomeUnknown,
     CommitRefused,
@@ -32,7 +34,7 @@ from hudi_ingest.exceptions import (
 )
 from hudi_ingest.faults import reach
 from hudi_ingest.hudi.epoch import Epoch, TableEpoch
-from hudi_ingest.hudi.options import table_properties
+from hudi_ingest.hudi.options import HIVE_STYLE_PROPERTY, table_properties
 from hudi_ingest.hudi.other_writers import OtherWriter
 from hudi_ingest.hudi.timeline import PIPELINE_PROPERTY, CommittedState, Timeline
 from hudi_ingest.ledger import Ledger, TransactionRow
@@ -41,10 +43,12 @@ from hudi_ingest.model import (
     BaseFile,
     Checkpoint,
     CommitReceipt,
+    LettersHead,
     OffsetLoss,
     Offsets,
     OpenInstant,
     OpenTransaction,
+    ReplacedFile,
     Slice,
     SliceReport,
     TopicPartition,
@@ -55,6 +59,7 @@ from hudi_ingest.model import (
     mean_record_bytes,
     next_checkpoint,
 )
+from hudi_ingest.offset_ranges import intersection, ranges
 from hudi_ingest.planning import is_stopped
 from hudi_ingest.schema import TableSchema, schema_differences
 
@@ -76,6 +81,8 @@ class InstantWriter(Protocol):
         extra_metadata: dict[str, str],
         expected_checkpoint: str | None,
         epoch: Epoch,
+        kind: TransactionKind = TransactionKind.INGEST,
+        replaced: Sequence[ReplacedFile] = (),
     ) -> None: ...
     def roll_back(self, instant: str) -> bool: ...
     def roll_back_expired(self) -> None: ...
@@ -88,6 +95,9 @@ class ConsumerGroups(Protocol):
     def commit_group_offsets(self, group: str, offsets: Offsets) -> None: ...
     def group_offsets(self, group: str) -> dict[TopicPartition, int]: ...
 
+
+LetterCopier = Callable[[LettersHead | None], int]
+"""Copies what the list of dead letters has to where copies go, and says how many that were; see letter_copies.py."""
 
 SliceWriter = Callable[[OpenTransaction, Sequence[Slice], dict[TopicPartition, int], int], tuple[SliceReport, ...]]
 """Writes slices: (transaction, slices, attempt of each partition, mean record bytes) → a report of each slice."""
@@ -105,6 +115,8 @@ class TransactionProtocol:
     instants: InstantWriter
     write_files: SliceWriter
     groups: ConsumerGroups
+    letters: DeadLetterLog
+    copy_letters: LetterCopier
 
     def begin(
         self, plan: TransactionPlan, owner: Owner, run_is_finished: Callable[[str], bool | None]
@@ -120,6 +132,7 @@ class TransactionProtocol:
             self._clear_dead_transaction(owner, run_is_finished)
             reach("begin_cleared")
             committed = self._committed()
+            plan = renumbered(plan, committed.checkpoint)
             require_current(plan, committed.checkpoint)
             plan = self._with_unused_id(plan)
             self._prepare_table(committed)
@@ -169,12 +182,13 @@ class TransactionProtocol:
     def commit(self, transaction: OpenTransaction, reports: Sequence[SliceReport]) -> CommitReceipt:
         """Publishes the transaction once, however often it is called.
 
-        Raises WriteIncomplete, DeadlineExceeded, Fenced, CommitRefused (nothing landed) or CommitOutcomeUnknown (call
-        again).
+        Raises WriteIncomplete, BadRecord, DeadlineExceeded, Fenced, CommitRefused (nothing landed) or
+        CommitOutcomeUnknown (call again).
         """
         started = time.monotonic()
         plan = transaction.plan
         require_complete(plan, reports)
+        require_bad_accounted(self.pipeline, plan.kind, reports)
         require_same_shape(transaction, self.pipeline)
         with self._table_lock():
             reach("commit_locked")
@@ -230,6 +244,11 @@ class TransactionProtocol:
         rolled_back = self.instants.roll_back(found.instant)
         if not rolled_back:
             self.ledger.mark_committed_as_found(found.transaction_id, found.instant)
+            return False
+        try:
+            self.letters.forget(found.instant)
+        except OSError as error:
+            _logger.warning("dead letters of %s, which count no more, are left to the sweep: %s", found.instant, error)
         return rolled_back
 
     def _table_lock(self) -> AbstractContextManager[None]:
@@ -244,13 +263,18 @@ class TransactionProtocol:
         plan = transaction.plan
         checkpoint = next_checkpoint(committed.checkpoint, plan, mean_record_bytes(reports), transaction.instant)
         require_sums(committed.checkpoint, checkpoint, plan, reports)
+        withheld = withholds_bytes(self.pipeline, plan.kind)
+        letters = self.letters.extend(committed.checkpoint, plan, transaction.instant, reports, withheld)
+        checkpoint = replace(checkpoint, letters=letters)
         try:
             self.instants.commit(
                 transaction.instant,
-                [file for report in reports for file in report.files],
-                commit_metadata(self.pipeline, checkpoint, reports, plan.resets, plan.kind),
+                [file for report in reports for file in (*report.files, *report.copies)],
+                commit_metadata(self.pipeline, checkpoint, reports, plan.resets, plan.kind, plan.respect_deletes),
                 committed.checkpoint_text,
                 Epoch(transaction.epoch, plan.transaction_id),
+                plan.kind,
+                plan.replaces,
             )
         except IngestError as error:
             # Whatever the error says, the commit may have landed, also by an earlier call whose caller was killed.
@@ -270,10 +294,10 @@ class TransactionProtocol:
             ) from error
 
     def _tell_the_others(self, receipt: CommitReceipt) -> CommitReceipt:
-        """Acknowledges a durable commit to the consumer group and the ledger.
+        """Acknowledges a durable commit to the consumer group, the ledger and the topic of dead letters.
 
-        Neither may turn a durable commit into a failed one: each commit tells the whole map of offsets again, and begin
-        corrects the ledger from the table.
+        None may turn a durable commit into a failed one: each commit tells the whole map of offsets again, begin corrects
+        the ledger from the table, and copies that are missing are made after the next commit.
         """
         warnings = []
         try:
@@ -286,6 +310,10 @@ class TransactionProtocol:
         except IngestError as error:
             warnings.append(f"the commit is durable, but the ledger was not told: {error}")
         reach("ledger_told")
+        try:
+            self.copy_letters(receipt.checkpoint.letters)
+        except IngestError as error:
+            warnings.append(f"the commit is durable, but its dead letters are not copied yet: {error}")
         for warning in warnings:
             _logger.warning(warning)
         return replace(receipt, warnings=tuple(warnings))
@@ -418,7 +446,8 @@ def shape_of(pipeline: Pipeline) -> str:
     """A digest of what decides how records become files; ops of one transaction must agree on it."""
     table = pipeline.table
     columns = pipeline.table_schema.spark_json
-    parts = (table.base_path, table.partition_columns, columns, pipeline.rows_digest)
+    bad = (pipeline.on_bad_record, pipeline.dead_letters.keep_masked)
+    parts = (table.base_path, table.partition_columns, columns, pipeline.rows_digest, bad)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
@@ -427,7 +456,7 @@ def require_same_shape(transaction: OpenTransaction, pipeline: Pipeline) -> None
     if transaction.shape != shape_of(pipeline):
         raise Fenced(
             f"transaction {transaction.plan.transaction_id}: the file of pipeline {pipeline.name} was changed while it ran "
-            "(table.base_path, schema, partition_by or source.format). It is rolled back; the next transaction uses the "
+            "(table.base_path, schema, partition_by, source.format or on_bad_record). It is rolled back; the next transaction uses the "
             "new file."
         )
 
@@ -435,6 +464,14 @@ def require_same_shape(transaction: OpenTransaction, pipeline: Pipeline) -> None
 def is_over(row: TransactionRow, run_is_finished: Callable[[str], bool | None]) -> bool:
     """Whether an open transaction of the ledger can make no more progress: its owner is gone or its time is up."""
     return is_dead(row.owner, run_is_finished) or datetime.now(timezone.utc) > row.deadline
+
+
+def renumbered(plan: TransactionPlan, checkpoint: Checkpoint | None) -> TransactionPlan:
+    """The plan as the table's next one, where others that moved no offsets came between: a live run that was planned before a
+    backfill's commit still goes on exactly where the offsets end."""
+    if not plan.kind.moves_offsets or checkpoint is None or plan.sequence > checkpoint.sequence:
+        return plan
+    return plan if any(_jumps(plan, checkpoint)) else replace(plan, sequence=checkpoint.sequence + 1)
 
 
 def require_current(plan: TransactionPlan, checkpoint: Checkpoint | None) -> None:
@@ -458,6 +495,7 @@ def _jumps(plan: TransactionPlan, checkpoint: Checkpoint | None) -> Iterator[str
         for topic, version in sorted(plan.topics.items()):
             if versions.get(topic, version) != version:
                 yield f"topic {topic} is {version}, committed is {versions[topic]}"
+        yield from _misfits(plan, checkpoint)
         return
     starts = {each.source: each.start for each in plan.slices}
     reset = {each.source for each in plan.resets}
@@ -483,6 +521,21 @@ def _jumps(plan: TransactionPlan, checkpoint: Checkpoint | None) -> Iterator[str
             yield f"topic {topic} has id {found.topic_id}, committed is {known.topic_id}, and not all of it is reset"
         elif found.generation != known.generation + bool(again):
             yield f"topic {topic} has generation {found.generation}, committed is {known.generation}"
+
+
+def _misfits(plan: TransactionPlan, checkpoint: Checkpoint | None) -> Iterator[str]:
+    """Slices of a backfill that are in the table, and of a replay that are not."""
+    if plan.kind not in (TransactionKind.BACKFILL, TransactionKind.REPLAY):
+        return
+    committed = checkpoint.offsets if checkpoint else {}
+    covered = {**plan.covered, **(checkpoint.covered if checkpoint else {})}
+    for each in plan.slices:
+        whole = ranges([(each.start, each.end)])
+        inside = intersection(covered.get(each.source, ()), whole)
+        if each.end > committed.get(each.source, 0):
+            yield f"{each} is not before the committed offset {committed.get(each.source)}"
+        elif inside != (whole if plan.kind is TransactionKind.REPLAY else ()):
+            yield f"{each} is a {plan.kind.value}, and of it {inside} is in the table"
 
 
 def require_time(transaction: OpenTransaction) -> None:
@@ -511,14 +564,29 @@ def require_complete(plan: TransactionPlan, reports: Sequence[SliceReport]) -> N
     for report in reports:
         if not report.accounted:
             raise WriteIncomplete(
-                f"{report.slice}: {report.rows} rows + {report.skipped} skipped + {report.filtered} filtered + {report.gaps} "
-                f"gaps do not make {report.slice.count} offsets. Nothing was published; run the op again."
+                f"{report.slice}: {report.rows} rows + {report.skipped} skipped + {report.filtered} filtered + "
+                f"{report.rejected} bad records + {report.gaps} gaps do not make {report.slice.count} offsets. Nothing was "
+                "published; run the op again."
             )
     rows, in_files = sum(each.rows for each in reports), sum(file.rows for each in reports for file in each.files)
     if rows != in_files:
         raise WriteIncomplete(
             f"transaction {plan.transaction_id}: {rows} rows are reported, and its files hold {in_files}. Nothing was "
             "published; run the ops again."
+        )
+    wanted = sorted((each.source, each.kept) for each in plan.replaces if each.kept)
+    copied = sorted((each.slice.source, file.rows) for each in reports for file in each.copies)
+    if wanted != copied:
+        raise WriteIncomplete(
+            f"transaction {plan.transaction_id}: the files that it replaces hold other ranges' rows {wanted}, and copied were "
+            f"{copied}. Nothing was published; run the ops again."
+        )
+    ids = [file.file_id for each in reports for file in (*each.files, *each.copies)]
+    if len(set(ids)) < len(ids):
+        # One id in one commit twice would be one file group, of which readers see one file.
+        raise WriteIncomplete(
+            f"transaction {plan.transaction_id}: two of its files have the id {next(i for i in ids if ids.count(i) > 1)}: rows of "
+            "the same topic, partition and offset are in the table more than once. Nothing was published."
         )
 
 
@@ -544,7 +612,7 @@ def require_not_foreign(
 
 
 def require_own_table(pipeline: Pipeline, properties: dict[str, str]) -> None:
-    """Raises TableMismatch unless the table at the path is this pipeline's, with its partition columns."""
+    """Raises TableMismatch unless the table at the path is this pipeline's, with its partition columns and folder names."""
     path = pipeline.table.base_path
     owner = properties.get(PIPELINE_PROPERTY)
     if owner != pipeline.name:
@@ -559,6 +627,13 @@ def require_own_table(pipeline: Pipeline, properties: dict[str, str]) -> None:
         raise TableMismatch(
             f"the table at {path} is partitioned by ({found or 'nothing'}), pipeline {pipeline.name} says "
             f"({columns or 'nothing'}). Make table.partition_by equal to the table's, or choose another table.base_path."
+        )
+    hive_style = properties.get(HIVE_STYLE_PROPERTY, "false") == "true"
+    if columns and hive_style != pipeline.table.hive_style:
+        raise TableMismatch(
+            f"the table at {path} names its folders {'column=value' if hive_style else 'by values alone'}, and a table's folders "
+            f"never change their names. Set table.hive_style to {str(hive_style).lower()} in the file of pipeline "
+            f"{pipeline.name}, or choose another table.base_path."
         )
 
 
@@ -578,7 +653,9 @@ def require_sums(
     starts: dict[TopicPartition, int | None] = {each.source: each.start for each in plan.slices}
     starts |= committed
     starts |= {each.source: each.restart for each in plan.resets}
-    counts = {each.slice.source: each.rows + each.skipped + each.filtered + each.gaps for each in reports}
+    counts = {
+        each.slice.source: each.rows + each.skipped + each.filtered + each.rejected + each.gaps for each in reports
+    }
     wrong = [
         f"{source}: from {committed.get(source)} (start {start}) by {counts.get(source, 0)} to {after.offsets.get(source)}"
         for source, start in sorted(starts.items())
@@ -602,6 +679,7 @@ def commit_metadata(
     reports: Sequence[SliceReport],
     resets: Sequence[OffsetLoss] = (),
     kind: TransactionKind = TransactionKind.INGEST,
+    respect_deletes: bool = False,
 ) -> dict[str, str]:
     """The commit's extra metadata: the checkpoint, this transaction's accounting, and Hudi Streamer's checkpoint for a
     pipeline of one topic (`topic,0:123,1:456`, next offsets), so that users can move to Hudi Streamer and back."""
@@ -619,12 +697,14 @@ def commit_metadata(
                 "rows": each.rows,
                 "skipped": each.skipped,
                 "filtered": each.filtered,
+                "rejected": each.rejected,
                 "gaps": each.gaps,
                 "attempt": each.attempt,
             }
             for each in sorted(reports, key=lambda report: report.slice)
         ],
         "resets": [each.to_dict() for each in resets],
+        **({"respect_deletes": True} if respect_deletes else {}),
     }
     metadata = {
         pipeline.checkpoint_key: checkpoint.to_json(),

@@ -3,25 +3,49 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial, reduce
 
+import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from hudi_ingest.bad_records import (
+    NAMED_BAD_RECORDS,
+    keeps_letters,
+    most_bad_records,
+    require_few_bad,
+    withholds_bytes,
+)
 from hudi_ingest.config import KafkaSource, Pipeline
-from hudi_ingest.decoding import converter_of
-from hudi_ingest.exceptions import BadRecord, DeadlineExceeded, EngineLost, Fenced, OffsetsLost, WriteIncomplete
+from hudi_ingest.dead_letters.letter_file import LetterLayout
+from hudi_ingest.dead_letters.log import generations_of
+from hudi_ingest.decoding import row_maker_of
+from hudi_ingest.exceptions import (
+    DeadlineExceeded,
+    EngineLost,
+    Fenced,
+    NothingToDo,
+    OffsetsLost,
+    RangeRefused,
+    WriteIncomplete,
+)
 from hudi_ingest.hudi.base_file import BaseFileLayout, heartbeat_path
 from hudi_ingest.hudi.epoch import Epoch
 from hudi_ingest.kafka import KafkaCluster, spark_options, told_by_spark
-from hudi_ingest.model import OpenTransaction, Slice, SliceReport, TopicPartition, TransactionPlan
+from hudi_ingest.kafka_columns import offsets_in_files
+from hudi_ingest.model import BaseFile, OpenTransaction, Slice, SliceReport, TopicPartition, TransactionPlan
+from hudi_ingest.offset_ranges import Ranges, length
+from hudi_ingest.registry import told_by_worker
 from hudi_ingest.schema import TableSchema
 from hudi_ingest.spark import answers, job_group
 from hudi_ingest.storage import TableStorage
-from hudi_ingest.write_task import NAMED_BAD_RECORDS, TaskReport, WriteTask, run_task
+from hudi_ingest.write_task import CopyTask, TaskReport, WriteTask, run_copies, run_retry, run_task
 
 BATCH_BYTES = 8 * 1024 * 1024
 BATCH_ROWS = 50_000
@@ -44,34 +68,68 @@ def write_slices(
 
     `record_bytes` (0 when unknown) sizes the Arrow batches, so that memory depends on neither the slice's length nor
     the records' size. Raises BadRecord, DeadlineExceeded, Fenced, KafkaRefused, KafkaUnreachable,
-    WriteIncomplete, EngineLost.
+    WriteIncomplete, EngineLost; of a retry NothingToDo when none of its dead letters can become a row.
     """
     began = time.monotonic()
+    plan = transaction.plan
     busy = [each for each in slices if each.count]
     storage = TableStorage(pipeline.table.base_path)
     found: list[TaskReport] = []
+    layout = BaseFileLayout(
+        instant=transaction.instant,
+        epoch=Epoch(transaction.epoch, plan.transaction_id),
+        partition_by=pipeline.table.partition_columns,
+        rows_per_file=pipeline.table.rows_per_file,
+        target_file_bytes=pipeline.table.target_file_bytes,
+        compression=pipeline.table.compression,
+        generations=plan.retry.generations if plan.retry else generations_of(plan),
+        hive_style=pipeline.table.hive_style,
+    )
     if busy:
+        replaced = offsets_in_files(storage, plan.replaces, busy)
         task = WriteTask(
             storage=storage,
-            layout=BaseFileLayout(
-                instant=transaction.instant,
-                epoch=Epoch(transaction.epoch, transaction.plan.transaction_id),
-                partition_by=pipeline.table.partition_columns,
-                rows_per_file=pipeline.table.rows_per_file,
-                target_file_bytes=pipeline.table.target_file_bytes,
-                compression=pipeline.table.compression,
-                generations={topic: each.generation for topic, each in transaction.plan.topics.items()},
-            ),
-            converter=converter_of(pipeline),
-            chain=pipeline.chain.at(transaction.began_at),
-            columns=schema.columns,
+            layout=layout,
+            maker=row_maker_of(pipeline, schema, transaction.began_at),
             attempts=dict(attempts),
+            letters=_letter_layout(pipeline, transaction),
+            most_bad=most_bad_records(pipeline, plan.kind),
+            replaced=replaced,
+            only_replaced=plan.respect_deletes,
         )
         found = _run(spark, pipeline, transaction, busy, task, record_bytes)
-        require_same_topics(pipeline, transaction.plan, {each.topic for each in busy})
-    _refuse_bad_records(pipeline, found)
+        if plan.retry is None:
+            require_same_topics(pipeline, plan, {each.topic for each in busy})
+        require_all_replaced(plan.transaction_id, replaced, found)
+    notes = [note for each in sorted(found, key=_by_offset) for note in each.bad_records]
+    require_few_bad(pipeline, plan.kind, sum(each.rejected for each in found), notes)
+    if plan.retry is not None and all(not (each.rows or each.skipped or each.filtered) for each in found):
+        first = f" (the first: {notes[0]})" if notes else ""
+        raise NothingToDo(pipeline.name, f"none of {plan.retry.letters} dead letters can become a row now{first}")
+    copies: list[tuple[TopicPartition, BaseFile]] = []
+    sources = {each.source for each in slices}
+    shared = [each for each in plan.replaces if each.kept and each.source in sources]
+    if shared:
+        copying = CopyTask(storage, layout, plan.slices, dict(attempts))
+        with _job(spark, pipeline, transaction, slices, storage):
+            files = spark.sparkContext.parallelize(shared, len(shared))
+            copies = files.mapPartitions(partial(run_copies, copying)).collect()
     seconds = time.monotonic() - began
-    return tuple(slice_report(each, attempts[each.source], found, seconds) for each in slices)
+    return tuple(
+        replace(
+            slice_report(each, attempts[each.source], found, seconds),
+            copies=tuple(file for source, file in copies if source == each.source),
+        )
+        for each in slices
+    )
+
+
+def _letter_layout(pipeline: Pipeline, transaction: OpenTransaction) -> LetterLayout | None:
+    plan = transaction.plan
+    if not keeps_letters(pipeline, plan.kind):
+        return None
+    withhold = withholds_bytes(pipeline, plan.kind)
+    return LetterLayout(transaction.instant, pipeline.name, plan.transaction_id, transaction.shape, withhold)
 
 
 def require_same_topics(pipeline: Pipeline, plan: TransactionPlan, topics: Iterable[str]) -> None:
@@ -87,6 +145,24 @@ def require_same_topics(pipeline: Pipeline, plan: TransactionPlan, topics: Itera
             )
 
 
+def require_all_replaced(
+    transaction_id: str, replaced: Mapping[TopicPartition, Ranges], found: Iterable[TaskReport]
+) -> None:
+    """Raises RangeRefused when Kafka did not hand out each record whose row a replay takes out of the table: compaction may
+    have removed some since, and their rows would be lost."""
+    again: Counter[TopicPartition] = Counter()
+    for each in found:
+        again[TopicPartition(each.topic, each.partition)] += each.replaced
+    problems = [
+        f"{source}: {length(offsets) - again[source]} of {length(offsets)} records that have a row in the table are not in Kafka any "
+        "more (compacted away, most likely), and their rows would be lost. Replay a range whose records are all there"
+        for source, offsets in sorted(replaced.items())
+        if again[source] != length(offsets)
+    ]
+    if problems:
+        raise RangeRefused(f"replay {transaction_id} is refused, nothing of it is visible", problems)
+
+
 def slice_report(each: Slice, attempt: int, found: Sequence[TaskReport], seconds: float) -> SliceReport:
     """The slice's report out of its tasks' reports. Raises WriteIncomplete when they overlap or leave the range."""
     tasks = sorted((t for t in found if (t.topic, t.partition) == (each.topic, each.partition)), key=_by_offset)
@@ -98,7 +174,9 @@ def slice_report(each: Slice, attempt: int, found: Sequence[TaskReport], seconds
                 f"from {expected}. Nothing is visible; the op is tried again."
             )
         expected = task.last_offset + 1
-    rows, skipped, filtered = (sum(getattr(t, name) for t in tasks) for name in ("rows", "skipped", "filtered"))
+    rows, skipped, filtered, rejected = (
+        sum(getattr(t, name) for t in tasks) for name in ("rows", "skipped", "filtered", "rejected")
+    )
     return SliceReport(
         slice=each,
         attempt=attempt,
@@ -106,9 +184,12 @@ def slice_report(each: Slice, attempt: int, found: Sequence[TaskReport], seconds
         rows=rows,
         skipped=skipped,
         filtered=filtered,
-        gaps=each.count - rows - skipped - filtered,
+        gaps=each.count - rows - skipped - filtered - rejected,
         value_bytes=sum(t.value_bytes for t in tasks),
         seconds=round(seconds, 3),
+        rejected=rejected,
+        letters=tuple(file for task in tasks for file in task.letters),
+        bad_records=tuple(note for task in tasks for note in task.bad_records)[:NAMED_BAD_RECORDS],
     )
 
 
@@ -124,25 +205,48 @@ def _run(
     task: WriteTask,
     record_bytes: int,
 ) -> list[TaskReport]:
-    name = f"{transaction.plan.transaction_id}: {slices[0]}" + (f" and {len(slices) - 1} more" if slices[1:] else "")
-    group = f"{transaction.plan.transaction_id}/{slices[0].source}"
-    left = (transaction.deadline - datetime.now(timezone.utc)).total_seconds()
     # A session of its own, because the batch size is a session setting and the engine's session is everybody's.
     session = spark.newSession()
     session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(batch_rows(record_bytes)))
+    with _job(spark, pipeline, transaction, slices, task.storage):
+        parallelism = spark.sparkContext.defaultParallelism
+        most_rows = rows_per_task(pipeline.table.rows_per_file, transaction.plan.count, parallelism)
+        retry = transaction.plan.retry
+        if retry is None:
+            # A dead letter has the whole record; else its key and headers are read only where they are used.
+            also = pipeline.chain.kafka | ({"key", "headers"} if task.letters else frozenset())
+            also |= {"key"} if pipeline.source.key else frozenset()
+            records = read_slices(session, pipeline.source, slices, most_rows, also)
+            work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]] = partial(run_task, task)
+        else:
+            # A task for each file: its letters are in the order of their offsets, as those of several need not be.
+            records = session.range(0, len(retry.files), 1, len(retry.files))
+            work = partial(run_retry, task, retry.files, slices)
+        rows = records.mapInArrow(work, "report string").collect()
+    return [TaskReport.from_json(row.report) for row in rows]
+
+
+@contextmanager
+def _job(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    transaction: OpenTransaction,
+    slices: Sequence[Slice],
+    storage: TableStorage,
+) -> Iterator[None]:
+    """Spark jobs inside belong to the slices' op, end at the transaction's deadline, and fail with errors of ours."""
+    name = f"{transaction.plan.transaction_id}: {slices[0]}" + (f" and {len(slices) - 1} more" if slices[1:] else "")
+    group = f"{transaction.plan.transaction_id}/{slices[0].source}"
+    left = (transaction.deadline - datetime.now(timezone.utc)).total_seconds()
     with job_group(spark, group, name, left) as expired:
         try:
-            parallelism = spark.sparkContext.defaultParallelism
-            most_rows = rows_per_task(pipeline.table.rows_per_file, transaction.plan.count, parallelism)
-            records = read_slices(session, pipeline.source, slices, most_rows, pipeline.chain.kafka)
-            rows = records.mapInArrow(partial(run_task, task), "report string").collect()
+            yield
         except Exception as error:
             # Broad, because a dying driver breaks pyspark anywhere, its own error handling included.
             gone = not answers(spark) or _SHUT_DOWN in _text(error)
             if not gone and not isinstance(error, (Py4JError, PySparkException)):
                 raise
-            raise _explained(error, expired.is_set(), gone, pipeline, transaction, slices, task.storage) from error
-    return [TaskReport.from_json(row.report) for row in rows]
+            raise _explained(error, expired.is_set(), gone, pipeline, transaction, slices, storage) from error
 
 
 def batch_rows(record_bytes: int) -> int:
@@ -200,21 +304,6 @@ def _read(
     return reader.load().select("topic", "partition", "offset", "timestamp", "value", *more)
 
 
-def _refuse_bad_records(pipeline: Pipeline, found: Sequence[TaskReport]) -> None:
-    count = sum(task.rejected for task in found)
-    if not count:
-        return
-    named = [line for task in sorted(found, key=_by_offset) for line in task.bad_records][:NAMED_BAD_RECORDS]
-    records = "1 record" if count == 1 else f"{count} records"
-    raise BadRecord(
-        f"pipeline {pipeline.name}: {records} cannot become rows, and on_bad_record is {pipeline.on_bad_record}, so the "
-        "transaction is refused and nothing of it is visible:\n"
-        + "\n".join(f"  - {line}" for line in named)
-        + ("" if count <= len(named) else f"\n  - and {count - len(named)} more")
-        + "\nCorrect the producer and the records, or change table.schema, transforms or table.partition_by to fit them."
-    )
-
-
 def _explained(
     error: Exception,
     expired: bool,
@@ -241,9 +330,9 @@ def _explained(
             f"{where}: instant {transaction.instant} is not open any more (rolled back or committed by another). "
             "Nothing of this attempt is visible; the next transaction reads the same offsets."
         )
-    of_kafka = told_by_spark(_text(error), where, pipeline.source)
-    if of_kafka is not None:
-        return of_kafka
+    told = told_by_spark(_text(error), where, pipeline.source) or told_by_worker(_text(error), where)
+    if told is not None:
+        return told
     return WriteIncomplete(f"{where}: the Spark job failed: {root_cause(_text(error))}. Nothing of it is visible.")
 
 

@@ -1,27 +1,28 @@
-"""What runs in a Spark Python worker: ranges of Kafka partitions, decoded in Arrow, become Hudi base files."""
+"""What runs in a Spark Python worker: ranges of Kafka partitions, decoded in Arrow, become Hudi base files, and the bad
+records among them dead letters."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
-from hudi_ingest.convert import Converter, Rejected
+from hudi_ingest.bad_records import NAMED_BAD_RECORDS
+from hudi_ingest.dead_letters.letter_file import LetterLayout, LetterWriter, batches_for_retry
 from hudi_ingest.exceptions import WriteIncomplete
 from hudi_ingest.faults import reach
 from hudi_ingest.hudi.base_file import BaseFileLayout, BaseFileWriter, RowSource
-from hudi_ingest.hudi.partition_paths import MAX_FOLDER_BYTES, folder_bytes
-from hudi_ingest.model import BaseFile, TopicPartition
+from hudi_ingest.hudi.copied_file import copy_other_rows
+from hudi_ingest.kafka_columns import within
+from hudi_ingest.model import BadRecordNote, BaseFile, LetterFile, ReplacedFile, RetriedFile, Slice, TopicPartition
+from hudi_ingest.offset_ranges import Ranges
+from hudi_ingest.record_rows import Refusal, RowMaker
 from hudi_ingest.storage import TableStorage
-from hudi_ingest.transform import KAFKA_FIELDS
-from hudi_ingest.transform.chain import Chain
-
-NAMED_BAD_RECORDS = 5
-"""How many bad records a report names; all are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +31,31 @@ class WriteTask:
 
     storage: TableStorage
     layout: BaseFileLayout
-    converter: Converter
-    chain: Chain
-    """From what a record is decoded to, `chain.record`, to the table's columns without its Kafka columns."""
-    columns: pa.Schema
+    maker: RowMaker
+    attempts: Mapping[TopicPartition, int]
+    letters: LetterLayout | None = None
+    """How bad records are kept; None: they are only counted."""
+    most_bad: int | None = 0
+    """How many bad records the transaction may have; None: any."""
+    replaced: Mapping[TopicPartition, Ranges] = field(default_factory=dict)
+    """Of a replay: the offsets that have rows in the files which it replaces."""
+    only_replaced: bool = False
+    """Other offsets are filtered out."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyTask:
+    """What a Spark task needs to copy rows of files that a replay takes away, and that are of none of its `slices`."""
+
+    storage: TableStorage
+    layout: BaseFileLayout
+    slices: tuple[Slice, ...]
     attempts: Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """What one Spark task saw of one Kafka partition; `files` are those whose first row is of it."""
+    """What one Spark task saw of one Kafka partition; `files` and `letters` are those whose first record is of it."""
 
     topic: str
     partition: int
@@ -51,13 +67,17 @@ class TaskReport:
     rejected: int
     value_bytes: int
     files: tuple[BaseFile, ...]
-    bad_records: tuple[str, ...]
+    bad_records: tuple[BadRecordNote, ...]
+    letters: tuple[LetterFile, ...] = ()
+    replaced: int = 0
+    """Records whose offsets are among the task's `replaced`."""
 
     @classmethod
     def from_json(cls, text: str) -> TaskReport:
         found = json.loads(text)
         found["files"] = tuple(BaseFile(**each) for each in found["files"])
-        found["bad_records"] = tuple(found["bad_records"])
+        found["bad_records"] = tuple(BadRecordNote(**each) for each in found["bad_records"])
+        found["letters"] = tuple(LetterFile(**each) for each in found["letters"])
         return cls(**found)
 
 
@@ -71,6 +91,15 @@ def run_task(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
         yield pa.RecordBatch.from_pydict({"report": pa.array(reports, pa.string())})
 
 
+def run_retry(
+    task: WriteTask, files: Sequence[RetriedFile], slices: Sequence[Slice], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Runs in a Spark Python worker like `run_task`, on the dead letters of the files whose numbers are the batches' `id`,
+    as far as they are in `slices`."""
+    mine = [files[number] for batch in batches for number in batch["id"].to_pylist()]
+    yield from run_task(task, batches_for_retry(task.storage, mine, slices))
+
+
 @dataclass(slots=True)
 class _Progress:
     """What was seen of one Kafka partition so far."""
@@ -82,7 +111,19 @@ class _Progress:
     filtered: int = 0
     rejected: int = 0
     value_bytes: int = 0
-    bad_records: list[str] = field(default_factory=list)
+    replaced: int = 0
+    bad_records: list[BadRecordNote] = field(default_factory=list)
+
+
+def run_copies(task: CopyTask, files: Iterator[ReplacedFile]) -> Iterator[tuple[TopicPartition, BaseFile]]:
+    """Runs in a Spark Python worker. Yields the copies and which slice's report they belong to."""
+    context = TaskContext.get()
+    for each in files:
+        token = f"{each.partition}-{task.attempts[each.source]}-{context.attemptNumber() if context else 0}"
+        yield (
+            each.source,
+            copy_other_rows(task.storage, task.layout, RowSource(each.source, token), each, task.slices),
+        )
 
 
 def _write_records(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> list[TaskReport]:
@@ -90,29 +131,42 @@ def _write_records(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> list[T
     context = TaskContext.get()
     spark_attempt = context.attemptNumber() if context else 0
     seen: dict[TopicPartition, _Progress] = {}
-    with BaseFileWriter(task.storage, task.layout) as writer:
+    refused = False
+    with BaseFileWriter(task.storage, task.layout) as writer, _letter_writer(task) as letters:
         for source, batch in _by_source(batches):
             _note_offsets(seen, source, batch)
             progress = seen[source]
-            values = batch["value"]
-            progress.value_bytes += values.nbytes
-            if values.null_count:
-                progress.skipped += values.null_count
-                batch = batch.filter(pc.is_valid(values))
-            made = _rows(task, batch, source)
+            if task.replaced or task.only_replaced:
+                had_rows = within(batch["offset"], task.replaced.get(source, ()))
+                progress.replaced += had_rows.true_count
+                if task.only_replaced:
+                    progress.filtered += batch.num_rows - had_rows.true_count
+                    batch = batch.filter(had_rows)
+            progress.value_bytes += batch["value"].nbytes
+            made = task.maker.make(source, batch)
+            progress.skipped += made.skipped
             progress.filtered += made.filtered
-            progress.rejected += made.rejected
-            progress.bad_records += made.faults[: NAMED_BAD_RECORDS - len(progress.bad_records)]
-            if made.rows is not None and not any(each.rejected for each in seen.values()):
+            progress.rejected += len(made.bad)
+            progress.bad_records += _notes(source, batch, made.bad[: NAMED_BAD_RECORDS - len(progress.bad_records)])
+            if task.most_bad is not None:
+                refused = sum(each.rejected for each in seen.values()) > task.most_bad
+            if refused:
+                continue
+            origin = RowSource(source, f"{source.partition}-{task.attempts[source]}-{spark_attempt}")
+            if made.rows.num_rows:
                 progress.rows += made.rows.num_rows
-                writer.write(
-                    RowSource(source, f"{source.partition}-{task.attempts[source]}-{spark_attempt}"), made.rows
-                )
-        if any(each.rejected for each in seen.values()):
+                writer.write(origin, made.rows)
+            if made.bad and letters is not None:
+                letters.write(origin, batch, made.bad)
+        if refused:
             # The transaction will be refused, so none of this task's files may stay.
             writer.discard()
+            if letters is not None:
+                letters.discard()
         else:
             writer.close()
+            if letters is not None:
+                letters.close()
         reach("task_done")
         return [
             TaskReport(
@@ -127,9 +181,15 @@ def _write_records(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> list[T
                 each.value_bytes,
                 tuple(writer.files.get(source, ())),
                 tuple(each.bad_records),
+                tuple(file for of, file in (letters.files.items() if letters else ()) if of == source),
+                each.replaced,
             )
             for source, each in seen.items()
         ]
+
+
+def _letter_writer(task: WriteTask) -> AbstractContextManager[LetterWriter | None]:
+    return nullcontext() if task.letters is None else LetterWriter(task.storage, task.letters)
 
 
 def _by_source(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
@@ -158,86 +218,11 @@ def _note_offsets(seen: dict[TopicPartition, _Progress], source: TopicPartition,
         seen[source] = _Progress(first, last)
 
 
-@dataclass(frozen=True, slots=True)
-class _Made:
-    """What became of a batch of one Kafka partition."""
-
-    rows: pa.Table | None
-    """None when there are none, or when one was rejected."""
-    filtered: int = 0
-    rejected: int = 0
-    faults: Sequence[str] = ()
-
-
-def _rows(task: WriteTask, batch: pa.RecordBatch, source: TopicPartition) -> _Made:
-    if not batch.num_rows:
-        return _Made(None)
-    chain = task.chain
-    decoded = task.converter.decode(batch["value"])
-    if decoded.rejected:
-        return _bad(batch, source, [chain.redact(each) for each in decoded.rejected])
-    if decoded.rows.num_rows != batch.num_rows:
-        raise WriteIncomplete(f"{source}: {batch.num_rows} records became {decoded.rows.num_rows} rows")
-    done = chain.apply(_beside_kafka(decoded.rows, batch, source, _kafka_columns(task)))
-    if done.rejected:
-        return _bad(batch, source, done.rejected)
-    if done.rows.num_rows + done.filtered != batch.num_rows:
-        raise WriteIncomplete(
-            f"{source}: {batch.num_rows} records became {done.rows.num_rows} rows, and {done.filtered} were filtered out"
+def _notes(source: TopicPartition, batch: pa.RecordBatch, bad: Sequence[Refusal]) -> list[BadRecordNote]:
+    offsets = batch["offset"]
+    return [
+        BadRecordNote(
+            source.topic, source.partition, offsets[each.index].as_py(), each.field, each.expected, each.found
         )
-    if not done.rows.num_rows:
-        return _Made(None, done.filtered)
-    rows = pa.Table.from_arrays([done.rows[each.name] for each in task.columns], schema=task.columns)
-    faults = _folders_too_long(rows, task.layout.partition_by)
-    if faults:
-        named = [f"{source}:{offset} {fault}" for offset, fault in sorted(faults.items())]
-        return _Made(None, done.filtered, len(faults), named)
-    return _Made(rows, done.filtered)
-
-
-def _bad(batch: pa.RecordBatch, source: TopicPartition, rejected: Sequence[Rejected]) -> _Made:
-    named = [
-        f"{source}:{batch['offset'][each.index].as_py()}"
-        f"{f' field {each.field}' if each.field else ''}: expected {each.expected}, found {each.found}"
-        for each in rejected[:NAMED_BAD_RECORDS]
+        for each in bad
     ]
-    return _Made(None, 0, len(rejected), named)
-
-
-def _kafka_columns(task: WriteTask) -> list[str]:
-    """By their names in KAFKA_FIELDS: those that the transforms read and those that the table has."""
-    names = set(task.columns.names)
-    return [kind for kind, each in KAFKA_FIELDS.items() if kind in task.chain.kafka or each.name in names]
-
-
-def _beside_kafka(
-    record: pa.RecordBatch, batch: pa.RecordBatch, source: TopicPartition, kinds: Sequence[str]
-) -> pa.RecordBatch:
-    fields = [KAFKA_FIELDS[kind] for kind in kinds]
-    columns = [
-        pa.repeat(source.topic, batch.num_rows) if kind == "topic" else batch[kind].cast(each.type)
-        for kind, each in zip(kinds, fields, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays([*record.columns, *columns], schema=pa.schema([*record.schema, *fields]))
-
-
-def _folders_too_long(rows: pa.Table, partition_by: Sequence[str]) -> dict[int, str]:
-    """By offset, what is wrong with the records that no folder can be named after."""
-    faults: dict[int, str] = {}
-    for name in partition_by:
-        column = rows[name]
-        if column.type != pa.string():
-            continue
-        # An escaped byte becomes three, so shorter values need no closer look; that is nearly always all of them.
-        suspect = pc.greater(pc.binary_length(column), (MAX_FOLDER_BYTES - folder_bytes(name, " ") + 1) // 3)
-        if not pc.any(suspect).as_py():
-            continue
-        sizes = {value: folder_bytes(name, value) for value in column.filter(suspect).unique().to_pylist()}
-        too_long = [value for value, size in sizes.items() if size > MAX_FOLDER_BYTES]
-        found = rows.filter(pc.is_in(column, value_set=pa.array(too_long, pa.string())))
-        for offset, value in zip(found["_kafka_offset"].to_pylist(), found[name].to_pylist(), strict=True):
-            faults[offset] = (
-                f"field {name}: expected a value that makes a folder name of at most {MAX_FOLDER_BYTES} bytes, because the "
-                f"table is partitioned by it, found one of {sizes[value]} bytes, {value[:20]!a}…"
-            )
-    return faults

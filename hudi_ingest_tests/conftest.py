@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from hudi_ingest import faults
 from hudi_ingest.config import Pipeline
@@ -17,7 +18,12 @@ from hudi_ingest.home import Home
 from hudi_ingest.pipeline_file import load_pipeline
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground, write_pipeline
+from hudi_ingest_tests.support.registry import Registry, running_registry
 from hudi_ingest_tests.support.secured_broker import SecuredBroker, secured_broker
+
+# A run that fails must fail for what was changed, so it takes the examples of the last one unless new ones are asked for.
+settings.register_profile("hudi_ingest", derandomize="HUDI_INGEST_NEW_EXAMPLES" not in os.environ, print_blob=True)
+settings.load_profile("hudi_ingest")
 
 SLOW = {"kafka", "spark", "e2e", "long"}
 
@@ -70,6 +76,13 @@ def secured_ground(secured: SecuredBroker, tmp_path: Path) -> Iterator[Ground]:
     create_topic(secured.bootstrap, name, 2)
     yield found
     found.close()
+
+
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+    """An empty schema registry."""
+    with running_registry(tmp_path_factory.mktemp("registry")) as found:
+        yield found
 
 
 @pytest.fixture(scope="session")

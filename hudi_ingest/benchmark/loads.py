@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from functools import cache, partial
 from typing import Any
@@ -14,6 +14,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from hudi_ingest.benchmark import encoded_orders
+from hudi_ingest.benchmark.results import STREAMING
 
 DEFAULT_LOADS = ("orders-1m", "orders-10m", "wide-1m", "large-100k", "skew-1m", "partitions-200", "tiny")
 PARTITION_STRIDE = 1_000_000_000
@@ -27,7 +30,7 @@ _TINY = 10
 _BLOCK_BYTES = 8 * 1024 * 1024
 _BEGIN = datetime(2026, 1, 1, tzinfo=timezone.utc)
 _DAY_SECONDS = 86_400
-_NAME = re.compile(r"(?P<kind>[a-z]+)(?:-(?P<number>[1-9][0-9]{0,8})(?P<unit>[km]?))?")
+_NAME = re.compile(r"(?P<kind>[a-z]+(?:-[a-z]+)?)(?:-(?P<number>[1-9][0-9]{0,8})(?P<unit>[km]?))?")
 _UNITS = {"": 1, "k": 1_000, "m": 1_000_000}
 _NOTES = (
     "leave it at the door if nobody answers, the bell is broken",
@@ -42,11 +45,17 @@ Values = Callable[[int, int], pa.BinaryArray]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a record looks like. `values(first, count)` gives the JSON of records number first to first + count - 1."""
+    """What a record looks like. `values(first, count)` gives the records number first to first + count - 1."""
 
     ddl: str
     values: Values
     partition_by: str = "dt"
+    source: Mapping[str, Any] = field(default_factory=lambda: {"format": "json"})
+    """What the pipeline's `source` says of the format."""
+    files: Callable[[], Mapping[str, bytes]] = dict
+    """Files that `source` names, by their paths beside the pipeline file."""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Contenders that cannot read such records, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +117,30 @@ def orders_load(name: str, counts: Sequence[int], days: int = _DAYS) -> Load:
     return Load(name, Shape(_ORDERS_DDL, partial(order_values, days=days)), tuple(counts), days, 190)
 
 
+def avro_orders_load(name: str, counts: Sequence[int]) -> Load:
+    """The same orders as Avro datums, all of one schema."""
+    shape = Shape(
+        _ORDERS_DDL,
+        lambda first, count: encoded_orders.avro(order_columns(first, count)),
+        source={"format": "avro", "avro": {"wire_format": "datum", "schema_files": ["bench_order.avsc"]}},
+        files=lambda: {"bench_order.avsc": encoded_orders.AVRO_SCHEMA.encode()},
+    )
+    return Load(name, shape, tuple(counts), _DAYS, 125)
+
+
+def protobuf_orders_load(name: str, counts: Sequence[int]) -> Load:
+    """The same orders as plain Protobuf messages."""
+    source = {"descriptor_file": "bench_order.pb", "message": encoded_orders.PROTOBUF_MESSAGE}
+    shape = Shape(
+        _ORDERS_DDL,
+        lambda first, count: encoded_orders.protobuf(order_columns(first, count)),
+        source={"format": "protobuf", "protobuf": source},
+        files=lambda: {"bench_order.pb": encoded_orders.protobuf_descriptors()},
+        left_out={STREAMING: "its from_protobuf is in spark-protobuf, which is not among hudi-ingest's jars"},
+    )
+    return Load(name, shape, tuple(counts), _DAYS, 130)
+
+
 def even(records: int, partitions: int) -> tuple[int, ...]:
     """The records spread over the partitions; the first ones have one more where it does not come out even."""
     least, more = divmod(records, partitions)
@@ -125,27 +158,42 @@ def skewed(records: int, partitions: int = _KAFKA_PARTITIONS) -> tuple[int, ...]
 _ORDERS_DDL = "id string, ts long, user string, amount double, note string, dt string"
 
 
-def order_values(first: int, count: int, days: int = _DAYS) -> pa.BinaryArray:
-    """The demo's orders (embedded/orders.py) with a longer note."""
+def order_columns(first: int, count: int, days: int = _DAYS) -> pa.RecordBatch:
+    """The demo's orders (embedded/orders.py) with a longer note, before they are encoded."""
     dice = np.random.default_rng([11, first])
     seconds = dice.integers(0, days * _DAY_SECONDS, count)
     notes = pa.array(_NOTES).take(pa.array(dice.integers(0, len(_NOTES), count)))
+    users = _text(dice.integers(10_000, 60_000, count))
+    amounts = np.round(dice.lognormal(3.2, 0.8, count), 2)
+    pieces = _text(dice.integers(1, 30, count))
+    return pa.RecordBatch.from_pydict(
+        {
+            "id": pc.binary_join_element_wise("o-1-", _text(np.arange(first, first + count)), ""),
+            "ts": _milliseconds(seconds),
+            "user": pc.binary_join_element_wise("u", users, ""),
+            "amount": pa.array(amounts),
+            "note": pc.binary_join_element_wise(notes, "; basket of ", pieces, " pieces", ""),
+            "dt": _days(seconds, days),
+        }
+    )
+
+
+def order_values(first: int, count: int, days: int = _DAYS) -> pa.BinaryArray:
+    """The orders as JSON."""
+    orders = order_columns(first, count, days)
     return _joined(
-        '{"id":"o-1-',
-        _text(np.arange(first, first + count)),
+        '{"id":"',
+        orders["id"],
         '","ts":',
-        _milliseconds(seconds),
-        ',"user":"u',
-        _text(dice.integers(10_000, 60_000, count)),
+        _text(orders["ts"]),
+        ',"user":"',
+        orders["user"],
         '","amount":',
-        _text(np.round(dice.lognormal(3.2, 0.8, count), 2)),
+        _text(orders["amount"]),
         ',"note":"',
-        notes,
-        "; basket of ",
-        _text(dice.integers(1, 30, count)),
-        " pieces",
+        orders["note"],
         '","dt":"',
-        _days(seconds, days),
+        orders["dt"],
         '"}',
     )
 
@@ -221,7 +269,7 @@ def _pooled(pool: pa.Array, first: int, count: int) -> pa.BinaryArray:
         '{"id":"r-1-',
         _text(np.arange(first, first + count)),
         '","ts":',
-        _milliseconds(seconds),
+        _text(_milliseconds(seconds)),
         ',"dt":"',
         _days(seconds, _DAYS),
         '",',
@@ -302,11 +350,12 @@ def _joined(*pieces: object) -> pa.BinaryArray:
 
 
 def _text(numbers: Any) -> pa.Array:
+    """`numbers`: of numpy or Arrow."""
     return pa.array(numbers).cast(pa.string())
 
 
 def _milliseconds(seconds: Any) -> pa.Array:
-    return _text((int(_BEGIN.timestamp()) + seconds) * 1000)
+    return pa.array((int(_BEGIN.timestamp()) + seconds) * 1000)
 
 
 def _days(seconds: Any, days: int) -> pa.Array:
@@ -318,6 +367,8 @@ _WIDE = Shape(_WIDE_DDL, wide_values)
 _LARGE = Shape(_LARGE_DDL, large_values)
 _KINDS: dict[str, Callable[[str, int], Load]] = {
     "orders": lambda name, number: orders_load(name, even(number, _KAFKA_PARTITIONS)),
+    "orders-avro": lambda name, number: avro_orders_load(name, even(number, _KAFKA_PARTITIONS)),
+    "orders-protobuf": lambda name, number: protobuf_orders_load(name, even(number, _KAFKA_PARTITIONS)),
     "wide": lambda name, number: Load(name, _WIDE, even(number, _KAFKA_PARTITIONS), _DAYS, 1_500),
     "large": lambda name, number: Load(name, _LARGE, even(number, _KAFKA_PARTITIONS), _DAYS, _LARGE_BYTES),
     "skew": lambda name, number: orders_load(name, skewed(number)),

@@ -76,13 +76,13 @@ class ProcessTrees:
         for process in self._members():
             try:
                 with process.oneshot():
-                    seen[process] = _cpu_seconds(process)
-                    resident = process.memory_info().rss
-                    rss += resident
-                    of_workers += resident * self._is_worker(process)
-                    self._parents[process] = process.ppid()
+                    parent, seconds = process.ppid(), _cpu_seconds(process)
+                    resident, is_worker = process.memory_info().rss, self._is_worker(process)
             except (psutil.NoSuchProcess, psutil.ZombieProcess):
-                continue
+                continue  # it ended between two of these questions: what is not told whole is not told
+            seen[process], self._parents[process] = seconds, parent
+            rss += resident
+            of_workers += resident * is_worker
         alive_before = {each.pid for each in self._known}
         for process, seconds in self._known.items():
             # One whose parent was alive is in the parent's times now; so is one that ended together with it.

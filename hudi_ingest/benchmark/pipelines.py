@@ -18,7 +18,7 @@ def write_pipeline(folder: Path, name: str, load: Load, bootstrap_servers: str, 
     """A pipeline that takes all of the load's topic by one transaction, with the defaults for all else."""
     settings: dict[str, Any] = {
         "name": name,
-        "source": {"bootstrap_servers": bootstrap_servers, "topics": [load.topic], "format": "json"},
+        "source": {"bootstrap_servers": bootstrap_servers, "topics": [load.topic], **load.shape.source},
         "table": {
             "base_path": str(base_path),
             "schema": load.shape.ddl,
@@ -27,6 +27,8 @@ def write_pipeline(folder: Path, name: str, load: Load, bootstrap_servers: str, 
         "transaction": {"interval_seconds": 1, "max_records": load.records, "timeout_seconds": TIMEOUT_SECONDS},
     }
     folder.mkdir(parents=True, exist_ok=True)
+    for file, content in load.shape.files().items():
+        (folder / file).write_bytes(content)
     path = folder / f"{name}.yaml"
     path.write_text(yaml.safe_dump(settings, sort_keys=False))
     return path

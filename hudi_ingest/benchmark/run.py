@@ -156,6 +156,10 @@ class Arena:
     def measure(self, load: Load, keep: Callable[[Sequence[Measured]], None]) -> None:
         """All rounds of one load; `keep` gets what there is after each round. Raises EnvironmentProblem."""
         settings = self._settings
+        contenders = taking_part(settings.contenders, load)
+        for name in settings.contenders:
+            if name not in contenders:
+                self._report(f"{load.name}: without {name}, because {load.shape.left_out[name]}")
         published = self._write_dagster_pipelines(load)
         self._start_services()
         report = self._report
@@ -164,10 +168,10 @@ class Arena:
         report(
             f"{load.name}: {produced.records:,} records, {produced.value_bytes / 1e6:,.0f} MB in {produced.seconds:.1f} s"
         )
-        self._start_workers()
+        self._start_workers(contenders)
         rounds: list[Measured] = []
         for number in range(settings.rounds + 1):
-            for contender in turned(settings.contenders, number):
+            for contender in turned(contenders, number):
                 what = f"{load.name}: {'cold round' if number == 0 else f'round {number} of {settings.rounds}'}, {contender}"
                 report(f"{what} …")
                 measured = self._round(contender, load, produced, number, published)
@@ -222,8 +226,8 @@ class Arena:
     def _broker_pid(self) -> int:
         return self._broker.pid if self._broker is not None else self._stack.broker_pid
 
-    def _start_workers(self) -> None:
-        names = [name for name in self._settings.contenders if name != DAGSTER]
+    def _start_workers(self, contenders: Sequence[str]) -> None:
+        names = [name for name in contenders if name != DAGSTER]
         self._report(f"starting Spark for {', '.join(names)}")
         for name in names:
             root = self._home.root / name
@@ -244,6 +248,11 @@ class Arena:
         for worker in self._workers.values():
             worker.stop()
         self._workers.clear()
+
+
+def taking_part(contenders: Sequence[str], load: Load) -> tuple[str, ...]:
+    """Those who can read the load's records."""
+    return tuple(name for name in contenders if name not in load.shape.left_out)
 
 
 def turned(contenders: Sequence[str], number: int) -> tuple[str, ...]:
@@ -286,6 +295,6 @@ def bench_home(home: Home) -> Home:
 
 def _load_seconds(load: Load, settings: Settings) -> float:
     megabytes = load.records * load.record_bytes / 1e6
-    each = sum(_FIXED_SECONDS[name] + megabytes / _MB_A_SECOND[name] for name in settings.contenders)
+    each = sum(_FIXED_SECONDS[name] + megabytes / _MB_A_SECOND[name] for name in taking_part(settings.contenders, load))
     # A cold round takes about twice as long.
     return _START_SECONDS + megabytes / _PRODUCED_MB_A_SECOND + each * (settings.rounds + 2)

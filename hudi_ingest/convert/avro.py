@@ -16,11 +16,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hudi_ingest.avro_schema import AvroType, RegisteredSchema, WriterSchemaProblem, crc_64, parse_writer
+from hudi_ingest.avro_schema import AvroType, WriterSchemaProblem, crc_64, parse_writer
 from hudi_ingest.convert import Decoded, Options, Rejected
 from hudi_ingest.convert.avro_batch import BatchReader, Unproved
 from hudi_ingest.convert.avro_exact import DatumReader
 from hudi_ingest.convert.json_exact import Mismatch, shortened
+from hudi_ingest.convert.wire_format import SchemaLookup, unknown_id
+from hudi_ingest.registered_schema import RegisteredSchema
 
 BATCH_BYTES = 128 * 1024 * 1024
 """Values that are read as one batch, but for single ones beyond it."""
@@ -44,13 +46,6 @@ class Writers(Protocol):
 
     def schema(self, header: bytes) -> RegisteredSchema:
         """The schema that a header names. Raises Mismatch when it names none."""
-
-
-class SchemaLookup(Protocol):
-    """A registry's schemas by their ids. Picklable."""
-
-    def schema(self, schema_id: int) -> RegisteredSchema | None:
-        """None when the registry has no such schema. Raises when the registry does not answer."""
 
 
 @dataclass(frozen=True)
@@ -88,9 +83,7 @@ class ConfluentWireFormat:
         number = int.from_bytes(header[1:], "big")
         found = self.registry.schema(number)
         if found is None:
-            raise Mismatch(
-                "the id of an Avro schema in the schema registry", f"schema id {number}, which it does not have"
-            )
+            raise Mismatch(*unknown_id(number, "Avro"))
         return found
 
 

@@ -66,8 +66,8 @@ class BatchReader:
         """One row per datum, or None when in doubt. `datums`: at least one, no nulls, less than 2 GiB in all."""
         try:
             return self._rows(datums)
-        except (Unproved, ValueError, OverflowError, pa.ArrowNotImplementedError, pa.ArrowCapacityError):
-            return None  # ArrowInvalid is a ValueError
+        except (Unproved, ValueError, OverflowError, IndexError, pa.ArrowNotImplementedError, pa.ArrowCapacityError):
+            return None  # ArrowInvalid is a ValueError; an enum's number beyond its symbols is an IndexError
 
     def _rows(self, datums: pa.BinaryArray) -> pa.RecordBatch:
         seams = pa.array([0, len(datums)], pa.int32())

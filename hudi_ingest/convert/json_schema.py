@@ -7,40 +7,46 @@ numbers) is checked here exactly, while constraints like `pattern` say nothing a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import numpy as np
 import pyarrow as pa
 
 from hudi_ingest.convert import Decoded, Options
 from hudi_ingest.convert.json import JsonConverter
-from hudi_ingest.convert.options import read_options
+from hudi_ingest.convert.options import one_option
 from hudi_ingest.convert.values import regrouped
-from hudi_ingest.convert.wire_format import select_known, split_schema_ids
-
-
-@dataclass(frozen=True)
-class JsonSchemaOptions:
-    """What the driver found in the schema registry."""
-
-    schema_ids: frozenset[int]
-    """Ids of the schemas that the topic's records may have."""
+from hudi_ingest.convert.wire_format import SchemaLookup, select_known, split_schema_ids
 
 
 def json_schema_converter(schema: pa.Schema, options: Options) -> JsonSchemaConverter:
-    """Raises ValueError when a type in the schema cannot be read from JSON, or an option is wrong."""
-    return JsonSchemaConverter(schema, read_options(JsonSchemaOptions, "json_schema", options))
+    """`schemas`, a SchemaLookup of JSON schemas, is the one option. Raises ValueError when it is missing, or when a type in
+    the schema cannot be read from JSON."""
+    return JsonSchemaConverter(schema, one_option("json_schema", options, "schemas"))
 
 
 class JsonSchemaConverter:
-    """Takes the header off, refuses schema ids that are not known, and decodes the rest as JSON."""
+    """Takes the header off, refuses schema ids that the registry does not have, and decodes the rest as JSON.
 
-    def __init__(self, schema: pa.Schema, options: JsonSchemaOptions) -> None:
+    `decode` raises what `SchemaLookup` raises when it cannot be asked.
+    """
+
+    def __init__(self, schema: pa.Schema, schemas: SchemaLookup) -> None:
         self._schema = schema
-        self._known = options.schema_ids
+        self._schemas = schemas
         self._json = JsonConverter(schema)
+        self._known: dict[int, bool] = {}
+        """Whether the registry has an id. What an id means never changes, so it is no state that a record depends on."""
+
+    def __reduce__(self) -> tuple[type[JsonSchemaConverter], tuple[pa.Schema, SchemaLookup]]:
+        return (JsonSchemaConverter, (self._schema, self._schemas))
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         framed = split_schema_ids(values)
-        known = select_known(framed, self._known)
+        ids = [each for each in np.unique(framed.schema_ids).tolist() if self._knows(each)]
+        known = select_known(framed, ids, "JSON")
         part = self._json.decode(known.payloads)
         return regrouped(self._schema, len(values), [(known.indexes, part)], [*framed.rejected, *known.rejected])
+
+    def _knows(self, schema_id: int) -> bool:
+        if schema_id not in self._known:
+            self._known[schema_id] = self._schemas.schema(schema_id) is not None
+        return self._known[schema_id]

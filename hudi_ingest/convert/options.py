@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -39,3 +39,11 @@ def refuse_options(format: str, options: Options) -> None:
     """Raises ValueError when there are any."""
     if options:
         raise ValueError(f"format {format}: it has no options, found {', '.join(map(quoted, options))}; remove them")
+
+
+def one_option(format: str, options: Options, name: str) -> Any:
+    """The value of the one option that a format has and needs. Raises ValueError when it is missing or there are others."""
+    if [*options] != [name]:
+        found = ", ".join(map(quoted, options)) or "none"
+        raise ValueError(f"format {format}: it has one option, {quoted(name)}, and needs it; found {found}")
+    return options[name]

@@ -6,8 +6,9 @@ format, which says for each record its schema and its message type.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -15,8 +16,8 @@ from google.protobuf.descriptor import Descriptor
 
 from hudi_ingest.config_model import suggestion
 from hudi_ingest.convert import Decoded, Options, Rejected
-from hudi_ingest.convert.json_exact import shortened
-from hudi_ingest.convert.options import read_options
+from hudi_ingest.convert.json_exact import Mismatch, shortened
+from hudi_ingest.convert.options import one_option, read_options
 from hudi_ingest.convert.pieces import decode_exactly, decode_in_pieces
 from hudi_ingest.convert.protobuf_exact import MessageReader
 from hudi_ingest.convert.protobuf_fast import fast_path
@@ -27,36 +28,76 @@ from hudi_ingest.convert.wire_format import select_known, split_message_indexes,
 
 @dataclass(frozen=True)
 class ProtobufOptions:
-    """Where the message type comes from: `descriptor_set` and `message`, or `schemas` and the records themselves."""
+    """Of plain messages of one type."""
 
-    message: str | None = None
-    """Full name of the message type, like `shop.Order`; records of other types are refused. With `schemas` it may be left
-    out when all of them begin with the same one."""
-    descriptor_set: bytes | None = None
-    """A serialized FileDescriptorSet; see `protobuf_schema`. Records are plain messages."""
-    schemas: Mapping[int, bytes] = field(default_factory=dict)
-    """Schema id -> serialized FileDescriptorSet, its last file the schema. Records have Confluent's wire format."""
+    message: str
+    """Full name of the message type, like `shop.Order`."""
+    descriptor_set: bytes
+    """A serialized FileDescriptorSet; see `protobuf_schema`."""
     truncate_nanoseconds: bool = False
     """Cut timestamps to whole microseconds, instead of refusing those that are finer."""
 
-    def __post_init__(self) -> None:
-        if (self.descriptor_set is None) == (not self.schemas):
-            raise ValueError("give either descriptor_set, for plain messages, or schemas, for Confluent's wire format")
-        if self.descriptor_set is not None and self.message is None:
-            raise ValueError("message is missing; give the full name of the message type, like shop.Order")
+
+class DescriptorLookup(Protocol):
+    """A registry's Protobuf schemas by their ids. Picklable."""
+
+    def descriptor_set(self, schema_id: int) -> bytes | None:
+        """A serialized FileDescriptorSet, its last file the schema; None when the registry has no such schema. Raises
+        ValueError when the schema is not one that can be used, and when the registry does not answer."""
+
+
+@dataclass(frozen=True)
+class RegisteredMessages:
+    """What a pipeline says of Protobuf values behind Confluent's wire format. Picklable."""
+
+    schemas: DescriptorLookup
+    message: str
+    """Full name of the message type; records of other types are refused."""
+    truncate_nanoseconds: bool = False
 
 
 def protobuf_converter(schema: pa.Schema, options: Options) -> ProtobufConverter | RegisteredProtobufConverter:
-    """Raises ValueError when an option is wrong, or a column fits no field of the messages."""
-    chosen = read_options(ProtobufOptions, "protobuf", options)
-    return RegisteredProtobufConverter(schema, chosen) if chosen.schemas else ProtobufConverter(schema, chosen)
+    """Options are those of ProtobufOptions for plain messages; or `registered`, a RegisteredMessages, alone.
+
+    Raises ValueError when an option is wrong, or a column fits no field of the messages.
+    """
+    if "registered" in options:
+        return RegisteredProtobufConverter(schema, one_option("protobuf", options, "registered"))
+    return ProtobufConverter(schema, read_options(ProtobufOptions, "protobuf", options))
+
+
+def first_message(descriptor_set: bytes) -> str | None:
+    """The full name of the first message type of a schema, which serializers write by default; None when it has none.
+    Raises ValueError when the set is not whole."""
+    found = ProtobufSchema(descriptor_set).message_at((0,))
+    return None if found is None else str(found.full_name)
+
+
+def require_columns(schema: pa.Schema, message: str, descriptor_sets: Iterable[bytes]) -> None:
+    """Raises ValueError when a column fits no field of the message type in the first schema, the newest, or when none
+    of the schemas has a field for it. Looks at older schemas only as far as needed."""
+    missing, known = set(schema.names), set()
+    for number, each in enumerate(descriptor_sets):
+        types = ProtobufSchema(each)
+        if number and not types.has(message):
+            continue
+        found = types.message(message)
+        if not number:
+            MessageReader(found, schema, False)
+        names = {field.name for field in found.fields}
+        known |= names
+        missing -= names
+        if not missing:
+            return
+    if missing:
+        told = ", ".join(f"{name}{suggestion(name, sorted(known))}" for name in sorted(missing))
+        raise ValueError(f"message {message} has no field for the column {told} in any of the topics' schemas")
 
 
 class ProtobufConverter:
     """Plain messages of one type."""
 
     def __init__(self, schema: pa.Schema, options: ProtobufOptions) -> None:
-        assert options.descriptor_set is not None and options.message is not None
         self._schema, self._options = schema, options
         message = ProtobufSchema(options.descriptor_set).message(options.message)
         known = [each.name for each in message.fields]
@@ -74,46 +115,84 @@ class ProtobufConverter:
 
 
 class RegisteredProtobufConverter:
-    """Messages behind Confluent's wire format. A column that some of the schemas lack is null in their records."""
+    """Messages behind Confluent's wire format. A column that a record's schema lacks is null in it.
 
-    def __init__(self, schema: pa.Schema, options: ProtobufOptions) -> None:
-        self._schema, self._options = schema, options
-        self._schemas = {id_: ProtobufSchema(each) for id_, each in sorted(options.schemas.items())}
-        self._message = options.message or _common_first_message(self._schemas)
-        messages = {id_: each.message(self._message) for id_, each in self._schemas.items()}
-        for name in schema.names:
-            if not any(name in each.fields_by_name for each in messages.values()):
-                known = {field.name for each in messages.values() for field in each.fields}
-                raise ValueError(
-                    f"message {self._message} has no field for the column {name} in any of the topic's schemas"
-                    f"{suggestion(name, sorted(known))}"
-                )
-        self._readers = {id_: _Reader(each, schema, options.truncate_nanoseconds) for id_, each in messages.items()}
+    `decode` raises what `DescriptorLookup` raises when the registry cannot be asked.
+    """
 
-    def __reduce__(self) -> tuple[type[RegisteredProtobufConverter], tuple[pa.Schema, ProtobufOptions]]:
-        return (RegisteredProtobufConverter, (self._schema, self._options))
+    def __init__(self, schema: pa.Schema, registered: RegisteredMessages) -> None:
+        self._schema, self._registered = schema, registered
+        self._types: dict[int, _SchemaTypes | Mismatch | None] = {}
+        """By schema id. What an id means never changes, so it is no state that a record could depend on."""
+
+    def __reduce__(self) -> tuple[type[RegisteredProtobufConverter], tuple[pa.Schema, RegisteredMessages]]:
+        return (RegisteredProtobufConverter, (self._schema, self._registered))
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         framed = split_schema_ids(values)
-        known = select_known(framed, self._readers.keys())
+        found = {each: self._schema_types(each) for each in np.unique(framed.schema_ids).tolist()}
+        known = select_known(framed, [each for each, types in found.items() if types is not None], "Protobuf")
         faults = [*framed.rejected, *known.rejected]
         groups = []
-        for schema_id in np.unique(known.schema_ids).tolist():
+        for schema_id, types in found.items():
+            if types is None:
+                continue
             of_schema = known.of_schema(schema_id)
-            types, bad = split_message_indexes(of_schema.payloads)
+            if isinstance(types, Mismatch):
+                faults += _all(of_schema.places(None), types)
+                continue
+            messages, bad = split_message_indexes(of_schema.payloads)
             faults += [replace(each, index=of_schema.place(each.index)) for each in bad]
-            for each in types:
-                found = self._schemas[schema_id].message_at(each.path)
-                if found is not None and found.full_name == self._message:
-                    part = self._readers[schema_id].decode(each.payloads)
-                    groups.append((of_schema.places(each.indexes), part))
+            for each in messages:
+                places = of_schema.places(each.indexes)
+                reader = types.reader(each.path)
+                if isinstance(reader, Mismatch):
+                    faults += _all(places, reader)
                 else:
-                    faults += self._other_type(of_schema.places(each.indexes), each.path, found)
+                    groups.append((places, reader.decode(each.payloads)))
         return regrouped(self._schema, len(values), groups, faults)
 
-    def _other_type(self, places: Indexes, path: tuple[int, ...], found: Descriptor | None) -> list[Rejected]:
-        name = f"message indexes {[*path]}, which are no message of the schema" if found is None else found.full_name
-        return [Rejected(int(each), "", shortened(f"a message {self._message}"), shortened(name)) for each in places]
+    def _schema_types(self, schema_id: int) -> _SchemaTypes | Mismatch | None:
+        if schema_id not in self._types:
+            try:
+                found = self._registered.schemas.descriptor_set(schema_id)
+                self._types[schema_id] = None if found is None else _SchemaTypes(found, self._schema, self._registered)
+            except ValueError as error:
+                self._types[schema_id] = _unusable(error)
+        return self._types[schema_id]
+
+
+def _unusable(error: ValueError) -> Mismatch:
+    return Mismatch("a schema that records can be read with", shortened(" ".join(str(error).split())))
+
+
+def _all(places: Indexes, mismatch: Mismatch) -> list[Rejected]:
+    return [Rejected(int(each), mismatch.field, mismatch.expected, mismatch.found) for each in places]
+
+
+class _SchemaTypes:
+    """The message types of one schema, by what message indexes say. Raises ValueError when the set is not whole."""
+
+    def __init__(self, descriptor_set: bytes, schema: pa.Schema, registered: RegisteredMessages) -> None:
+        self._types = ProtobufSchema(descriptor_set)
+        self._schema, self._registered = schema, registered
+        self._reader: _Reader | Mismatch | None = None
+
+    def reader(self, path: tuple[int, ...]) -> _Reader | Mismatch:
+        """Why there is none is the same for every record of the path."""
+        wanted = self._registered.message
+        found = self._types.message_at(path)
+        if found is None:
+            name = f"message indexes {[*path]}, which are no message of the schema"
+            return Mismatch(shortened(f"a message {wanted}"), shortened(name))
+        if found.full_name != wanted:
+            return Mismatch(shortened(f"a message {wanted}"), shortened(found.full_name))
+        if self._reader is None:
+            try:
+                self._reader = _Reader(found, self._schema, self._registered.truncate_nanoseconds)
+            except ValueError as error:
+                self._reader = _unusable(error)
+        return self._reader
 
 
 class _Reader:
@@ -128,13 +207,3 @@ class _Reader:
         if self._fast is None:
             return decode_exactly(values, self._exact.read)
         return decode_in_pieces(self._schema, values, self._fast.rows, self._exact.read)
-
-
-def _common_first_message(schemas: Mapping[int, ProtobufSchema]) -> str:
-    """The first message type, which serializers write by default. Raises ValueError when the schemas differ in it."""
-    first = {id_: each.message_at((0,)) for id_, each in schemas.items()}
-    names = sorted({each.full_name for each in first.values() if each is not None})
-    if len(names) != 1:
-        found = ", ".join(names) or "no message at all"
-        raise ValueError(f"message is missing, and the topic's schemas begin with {found}; give the one to read")
-    return str(names[0])

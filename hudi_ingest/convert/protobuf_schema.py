@@ -7,6 +7,7 @@ A schema is a serialized `FileDescriptorSet`: what `protoc --include_imports --d
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 
@@ -28,18 +29,49 @@ WRAPPERS = frozenset(
 JSON_MESSAGES = frozenset({"google.protobuf.Struct", "google.protobuf.Value", "google.protobuf.ListValue"})
 """Messages that stand for a JSON value."""
 
-_WELL_KNOWN = (
-    "any",
-    "api",
-    "duration",
-    "empty",
-    "field_mask",
-    "source_context",
-    "struct",
-    "timestamp",
-    "type",
-    "wrappers",
-)
+_KNOWN_FILES: Mapping[str, str] = {
+    **{
+        f"google/protobuf/{name}.proto": f"google.protobuf.{name}_pb2"
+        for name in (
+            "any",
+            "api",
+            "descriptor",
+            "duration",
+            "empty",
+            "field_mask",
+            "source_context",
+            "struct",
+            "timestamp",
+            "type",
+            "wrappers",
+        )
+    },
+    **{
+        f"google/type/{name}.proto": f"google.type.{name}_pb2"
+        for name in (
+            "calendar_period",
+            "color",
+            "date",
+            "datetime",
+            "dayofweek",
+            "expr",
+            "fraction",
+            "latlng",
+            "money",
+            "month",
+            "postal_address",
+            "quaternion",
+            "timeofday",
+        )
+    },
+    **{
+        f"confluent/{name}.proto": f"confluent_kafka.schema_registry.confluent.{name.replace('/', '.')}_pb2"
+        for name in ("meta", "type/decimal", "type/variant")
+    },
+}
+"""Import path -> the module with the descriptor, of the files that producers import without bringing them: Protobuf's own, and
+those that Confluent's registry has built in."""
+_IMPORT = re.compile(r"""^\s*import\s+(?:public\s+|weak\s+)?["']([^"']+)["']""", re.MULTILINE)
 
 
 class ProtobufSchema:
@@ -55,7 +87,7 @@ class ProtobufSchema:
         if not found.file:
             raise ValueError("a descriptor set without a file; give protoc the .proto file of the message")
         self._pool = DescriptorPool()
-        for file in _with_well_known(found.file):
+        for file in _with_known(found.file):
             try:
                 self._pool.Add(file)
                 self._pool.FindFileByName(file.name)
@@ -77,6 +109,14 @@ class ProtobufSchema:
                 f"message {quoted(name)} is not in the descriptor set; it has {shown or 'none'}{suggestion(name, known)}"
             ) from None
 
+    def has(self, name: str) -> bool:
+        """Whether it has a message type of this full name."""
+        try:
+            self._pool.FindMessageTypeByName(name)
+        except KeyError:
+            return False
+        return True
+
     def message_at(self, path: tuple[int, ...]) -> Descriptor | None:
         """The message type that the message indexes of Confluent's wire format point to; None when there is none."""
         types = [*self._pool.FindFileByName(self._files[-1].name).message_types_by_name.values()]
@@ -89,17 +129,27 @@ class ProtobufSchema:
         return found
 
 
-def _with_well_known(files: Iterable[FileDescriptorProto]) -> Iterator[FileDescriptorProto]:
-    """The files, and before them those of Protobuf's own types which they import and do not bring."""
+def known_imports(texts: Iterable[str], files: Iterable[bytes]) -> list[bytes]:
+    """The serialized descriptors of known files that texts of `.proto` files and serialized descriptors import, after those
+    that they import themselves. Raises ValueError when a descriptor is not one."""
+    paths = [path for text in texts for path in _IMPORT.findall(text)]
+    paths += [path for file in descriptor_files(files) for path in file.dependency]
+    there: set[str] = set()
+    return [each for path in paths for each in _known(path, there)]
+
+
+def _with_known(files: Iterable[FileDescriptorProto]) -> Iterator[FileDescriptorProto]:
+    """The files, and before them those known ones which they import and do not bring."""
     files = list(files)
     there = {file.name for file in files}
-    for name in _WELL_KNOWN:
-        path = f"google/protobuf/{name}.proto"
-        wanted = any(path in file.dependency for file in files)
-        if wanted and path not in there:
-            module = import_module(f"google.protobuf.{name}_pb2")
-            yield from (FileDescriptorProto.FromString(each) for each in _serialized(module.DESCRIPTOR, there))
+    for path in [path for file in files for path in file.dependency]:
+        yield from map(FileDescriptorProto.FromString, _known(path, there))
     yield from files
+
+
+def _known(path: str, there: set[str]) -> Iterator[bytes]:
+    if path in _KNOWN_FILES and path not in there:
+        yield from _serialized(import_module(_KNOWN_FILES[path]).DESCRIPTOR, there)
 
 
 def _serialized(file: FileDescriptor, there: set[str]) -> Iterator[bytes]:
@@ -124,14 +174,29 @@ def descriptor_set(files: Iterable[bytes]) -> bytes:
 
     Raises ValueError when one is not a file descriptor.
     """
-    found = FileDescriptorSet()
-    for number, file in enumerate(files, 1):
-        try:
-            found.file.append(FileDescriptorProto.FromString(file))
-        except DecodeError:
-            raise ValueError(f"file {number} is not a serialized FileDescriptorProto") from None
+    found = FileDescriptorSet(file=descriptor_files(files))
     whole: bytes = found.SerializeToString()
     return whole
+
+
+def with_files(descriptor_set: bytes, files: Iterable[bytes]) -> bytes:
+    """The set with the serialized files behind its own, but for those that it has. Raises ValueError."""
+    found = FileDescriptorSet.FromString(descriptor_set)
+    there = {file.name for file in found.file}
+    found.file.extend(each for each in descriptor_files(files) if each.name not in there)
+    whole: bytes = found.SerializeToString()
+    return whole
+
+
+def descriptor_files(files: Iterable[bytes]) -> list[FileDescriptorProto]:
+    """Serialized `FileDescriptorProto`s, read. Raises ValueError when one is not a file descriptor."""
+    found = []
+    for number, file in enumerate(files, 1):
+        try:
+            found.append(FileDescriptorProto.FromString(file))
+        except DecodeError:
+            raise ValueError(f"file {number} is not a serialized FileDescriptorProto") from None
+    return found
 
 
 def record_schema(message: Descriptor) -> pa.Schema:

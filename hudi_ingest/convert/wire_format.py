@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ import pyarrow.compute as pc
 
 from hudi_ingest.convert import Rejected
 from hudi_ingest.convert.values import Indexes, require_values, value_bytes, without_prefix
+from hudi_ingest.registered_schema import RegisteredSchema
 
 HEADER_BYTES = 5
 """The magic byte and the schema id."""
@@ -26,6 +28,13 @@ MAX_MESSAGE_INDEXES = 64
 _EXPECTED = "Confluent's wire format: byte 0, then a schema id of 4 bytes"
 _COMMON_PREFIXES = 8
 _MAX_VARINT_BYTES = 10
+
+
+class SchemaLookup(Protocol):
+    """A registry's schemas of one kind by their ids. Picklable."""
+
+    def schema(self, schema_id: int) -> RegisteredSchema | None:
+        """None when the registry has no such schema. Raises when the registry does not answer."""
 
 
 @dataclass(frozen=True)
@@ -90,21 +99,30 @@ def split_schema_ids(values: pa.BinaryArray) -> Framed:
     return Framed(ids, payloads, indexes, rejected)
 
 
-def select_known(framed: Framed, known: Collection[int]) -> Framed:
-    """The framed values whose schema ids are `known`; only the others are rejected in it."""
+def select_known(framed: Framed, known: Collection[int], kind: str) -> Framed:
+    """The framed values whose schema ids are `known`; only the others are rejected in it. `kind`: JSON or Protobuf."""
     good = np.isin(framed.schema_ids, np.fromiter(known, np.int64, len(known)))
     if good.all():
         return replace(framed, rejected=())
     unknown = tuple(
-        Rejected(framed.place(at), "", "a schema id of the topic's schemas", f"schema id {framed.schema_ids[at]}")
+        Rejected(framed.place(at), "", *unknown_id(int(framed.schema_ids[at]), kind))
         for at in np.flatnonzero(~good).tolist()
     )
     return replace(framed.only(good), rejected=unknown)
 
 
+def unknown_id(schema_id: int, kind: str) -> tuple[str, str]:
+    """What was expected and found of a record whose schema id the registry does not have."""
+    article = "an" if kind == "Avro" else "a"
+    return f"the id of {article} {kind} schema in the schema registry", f"schema id {schema_id}, which it does not have"
+
+
 def _no_header(value: bytes) -> str:
     if not value:
         return "an empty value"
+    if value[0] == 1:
+        # What producers write that name schemas by GUID; they belong into the record's headers then.
+        return "first byte 0x01, of a schema GUID; make the producer write schema ids"
     if value[0]:
         return f"first byte 0x{value[0]:02x}"
     return f"{len(value)} byte" + ("s" if len(value) > 1 else "")

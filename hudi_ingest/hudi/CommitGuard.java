@@ -2,18 +2,28 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.InputStream;
 import java.util.Iterator;
+import java.util.Map;
+import org.apache.hudi.common.config.HoodieMetadataConfig;
+import org.apache.hudi.common.engine.HoodieLocalEngineContext;
+import org.apache.hudi.common.model.HoodieBaseFile;
 import org.apache.hudi.common.model.HoodieCommitMetadata;
+import org.apache.hudi.common.model.HoodieFileGroupId;
 import org.apache.hudi.common.table.HoodieTableMetaClient;
 import org.apache.hudi.common.table.timeline.HoodieInstant;
 import org.apache.hudi.common.table.timeline.HoodieTimeline;
 import org.apache.hudi.common.table.timeline.TimelineUtils;
+import org.apache.hudi.common.table.view.FileSystemViewManager;
+import org.apache.hudi.common.table.view.HoodieTableFileSystemView;
+import org.apache.hudi.common.util.ClusteringUtils;
+import org.apache.hudi.common.util.Option;
 import org.apache.hudi.io.util.FileIOUtils;
 import org.apache.hudi.storage.StoragePath;
 
 /**
  * Hudi runs it inside its table lock, before it writes anything of the commit. It throws unless the table is in our
- * transaction's epoch, the instant is still open, no completed instant carries our transaction, and the committed
- * checkpoint is the one the plan started from.
+ * transaction's epoch, the instant is still open, no completed instant carries our transaction, the committed
+ * checkpoint is the one the plan started from, and each file that is to be replaced is what readers see of its file group,
+ * with nobody else at work on it.
  * Janino compiles it: raw types, no lambdas.
  */
 public class CommitGuard implements java.util.function.BiConsumer {
@@ -24,9 +34,10 @@ public class CommitGuard implements java.util.function.BiConsumer {
   private final String expectedCheckpoint;
   private final String transactionKey;
   private final String transactionId;
+  private final String replaced;
 
   public CommitGuard(String epochPath, String epoch, String instant, String checkpointKey, String expectedCheckpoint,
-      String transactionKey, String transactionId) {
+      String transactionKey, String transactionId, String replaced) {
     this.epochPath = epochPath;
     this.epoch = epoch;
     this.instant = instant;
@@ -34,6 +45,7 @@ public class CommitGuard implements java.util.function.BiConsumer {
     this.expectedCheckpoint = expectedCheckpoint;
     this.transactionKey = transactionKey;
     this.transactionId = transactionId;
+    this.replaced = replaced;
   }
 
   public void accept(Object metaClient, Object metadata) {
@@ -43,6 +55,10 @@ public class CommitGuard implements java.util.function.BiConsumer {
       requireEpoch(fresh);
       requireOpen(fresh);
       requireCheckpoint(fresh);
+      if (!replaced.isEmpty()) {
+        requireNobodyElse(fresh);
+        requireLive(fresh);
+      }
     } catch (java.io.IOException error) {
       throw new IllegalStateException("hudi-ingest guard: cannot read the timeline: " + error.getMessage(), error);
     }
@@ -106,6 +122,44 @@ public class CommitGuard implements java.util.function.BiConsumer {
       throw new IllegalStateException("hudi-ingest guard: the committed checkpoint is "
           + (newest.isEmpty() ? "none" : newest) + ", this transaction starts from "
           + (expectedCheckpoint.isEmpty() ? "none" : expectedCheckpoint));
+    }
+  }
+
+  /** Another writer that has read a file which we replace would publish its changes of rows that nobody sees any more. */
+  private void requireNobodyElse(HoodieTableMetaClient fresh) {
+    Iterator instants = fresh.getActiveTimeline().getCommitsTimeline().filterInflightsAndRequested().getInstants().iterator();
+    while (instants.hasNext()) {
+      HoodieInstant each = (HoodieInstant) instants.next();
+      boolean clustering = ClusteringUtils.isClusteringInstant(fresh.getActiveTimeline(), each, fresh.getInstantGenerator());
+      if (!each.requestedTime().equals(instant) && !clustering) {
+        throw new IllegalStateException("hudi-ingest guard: another writer's " + each.getAction() + " " + each.requestedTime()
+            + " is at work on the table, and may have read files that are to be replaced. Wait for its end");
+      }
+    }
+  }
+
+  private void requireLive(HoodieTableMetaClient fresh) {
+    Map clustered = ClusteringUtils.getAllFileGroupsInPendingClusteringPlans(fresh);
+    HoodieMetadataConfig listing = HoodieMetadataConfig.newBuilder().enable(false).build();
+    HoodieTableFileSystemView view = FileSystemViewManager.createInMemoryFileSystemView(
+        new HoodieLocalEngineContext(fresh.getStorageConf()), fresh, listing);
+    try {
+      String[] lines = replaced.split("\n");
+      for (int index = 0; index < lines.length; index++) {
+        String[] file = lines[index].split("\t");
+        if (clustered.containsKey(new HoodieFileGroupId(file[0], file[1]))) {
+          throw new IllegalStateException("hudi-ingest guard: a clustering of file " + file[2] + " of partition '" + file[0]
+              + "', which is to be replaced, is pending. Wait for its end");
+        }
+        Option latest = view.getLatestBaseFile(file[0], file[1]);
+        String name = latest.isPresent() ? ((HoodieBaseFile) latest.get()).getFileName() : "none";
+        if (!name.equals(file[2])) {
+          throw new IllegalStateException("hudi-ingest guard: file " + file[2] + " of partition '" + file[0]
+              + "', which is to be replaced, is not in the table any more (now: " + name + "): another writer changed its rows");
+        }
+      }
+    } finally {
+      view.close();
     }
   }
 }

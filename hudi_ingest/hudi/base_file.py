@@ -30,6 +30,7 @@ META_COLUMNS = (
     "_hoodie_partition_path",
     "_hoodie_file_name",
 )
+DEAD_LETTERS = ".hoodie/hudi_ingest/dead_letters"
 ROW_GROUP_ROWS = 128 * 1024
 BUFFERED_BYTES = 64 * 1024 * 1024
 """Rows of all table partitions together that wait for a full row group; beyond it the largest is written early."""
@@ -49,11 +50,18 @@ class BaseFileLayout:
     compression: str
     generations: Mapping[str, int] = field(default_factory=dict)
     """Of each topic whose offsets have come again; see TopicVersion."""
+    hive_style: bool = True
+    """Whether a folder's name begins with its column's."""
 
 
 def heartbeat_path(instant: str) -> str:
     """The file whose presence says that the instant may still be written: Hudi deletes it at commit and rollback."""
     return f".hoodie/.heartbeat/{instant}"
+
+
+def dead_letters_folder(instant: str) -> str:
+    """Where a transaction's dead letters are, and the manifest that lists them."""
+    return f"{DEAD_LETTERS}/{instant}"
 
 
 def marker_path(instant: str, path: str) -> str:
@@ -121,7 +129,7 @@ class BaseFileWriter:
 
     def write(self, source: RowSource, rows: pa.Table) -> None:
         """Takes rows with the table's columns (Kafka columns included). Raises Fenced, OSError."""
-        for path, part in split_by_partition(rows, self._layout.partition_by):
+        for path, part in split_by_partition(rows, self._layout.partition_by, self._layout.hive_style):
             state = self._partitions.setdefault(path, _TablePartition())
             state.buffered.append((source, part))
             state.rows += part.num_rows
@@ -184,7 +192,7 @@ class BaseFileWriter:
             self._close_file(path, state)
 
     def _open_file(self, path: str, origin: RowSource, first_offset: int, schema: pa.Schema) -> _OpenFile:
-        self._require_open_instant(origin)
+        require_open_instant(self._storage, self._layout, origin)
         instant = self._layout.instant
         file_id = file_ids.file_id(origin.source.topic, origin.source.partition, first_offset, path, instant)
         name = f"{file_id}_{origin.write_token}_{instant}.parquet"
@@ -196,14 +204,7 @@ class BaseFileWriter:
         self._made.append(relative)
         stream = self._storage.open_output(relative)
         columns = [pa.field(column, pa.string()) for column in META_COLUMNS] + list(schema)
-        writer = pq.ParquetWriter(
-            stream,
-            pa.schema(columns),
-            compression=self._layout.compression,
-            compression_level=1 if self._layout.compression == "zstd" else None,
-            use_dictionary=[each.name for each in columns if each.name not in _HIGH_CARDINALITY],
-            store_schema=False,
-        )
+        writer = parquet_writer(stream, pa.schema(columns), self._layout.compression)
         reach("file_opened")
         return _OpenFile(origin, file_id, relative, stream, writer, first_offset, first_offset)
 
@@ -212,7 +213,7 @@ class BaseFileWriter:
         if file is None:
             return
         reach("file_ready")
-        self._require_open_instant(file.origin)
+        require_open_instant(self._storage, self._layout, file.origin)
         file.writer.close()
         size = file.stream.tell()
         file.stream.close()
@@ -220,7 +221,7 @@ class BaseFileWriter:
         reach("file_closed")
         # Closing may take long. If the instant was rolled back meanwhile, this file came too late to be cleaned up with it;
         # the error makes the writer delete it.
-        self._require_open_instant(file.origin)
+        require_open_instant(self._storage, self._layout, file.origin)
         self.files.setdefault(file.origin.source, []).append(
             BaseFile(path, file.file_id, file.path, file.rows, size, file.first_offset, file.last_offset)
         )
@@ -250,17 +251,31 @@ class BaseFileWriter:
             content = f"#partition metadata\ncommitTime={self._layout.instant}\npartitionDepth={depth}\n"
             self._storage.write(metadata, content.encode())
 
-    def _require_open_instant(self, source: RowSource) -> None:
-        if not self._storage.exists(heartbeat_path(self._layout.instant)):
-            raise Fenced(
-                f"instant {self._layout.instant} of {self._storage.base_path} is not open any more (rolled back or "
-                f"committed by another), so {source} must not write to it. "
-                "Nothing of this attempt is visible; the next transaction reads the same offsets."
-            )
-        TableEpoch(self._storage).require(self._layout.epoch, f"{source} must not be written")
+
+def require_open_instant(storage: TableStorage, layout: BaseFileLayout, source: RowSource) -> None:
+    """Raises Fenced when the instant is not open any more, or its transaction's epoch is over."""
+    if not storage.exists(heartbeat_path(layout.instant)):
+        raise Fenced(
+            f"instant {layout.instant} of {storage.base_path} is not open any more (rolled back or "
+            f"committed by another), so {source} must not write to it. "
+            "Nothing of this attempt is visible; the next transaction reads the same offsets."
+        )
+    TableEpoch(storage).require(layout.epoch, f"{source} must not be written")
 
 
-def split_by_partition(rows: pa.Table, columns: Sequence[str]) -> list[tuple[str, pa.Table]]:
+def parquet_writer(stream: IO[bytes], schema: pa.Schema, compression: str) -> pq.ParquetWriter:
+    """A writer of a base file with these columns, Hudi's own included."""
+    return pq.ParquetWriter(
+        stream,
+        schema,
+        compression=compression,
+        compression_level=1 if compression == "zstd" else None,
+        use_dictionary=[each.name for each in schema if each.name not in _HIGH_CARDINALITY],
+        store_schema=False,
+    )
+
+
+def split_by_partition(rows: pa.Table, columns: Sequence[str], hive_style: bool = True) -> list[tuple[str, pa.Table]]:
     """`rows` as (partition path, its rows in their order), one entry for each table partition that occurs."""
     if not rows.num_rows:
         return []
@@ -273,7 +288,7 @@ def split_by_partition(rows: pa.Table, columns: Sequence[str]) -> list[tuple[str
         both = pa.array(codes * width + encoded.indices.to_numpy(zero_copy_only=False)).dictionary_encode()
         codes = both.indices.to_numpy()
         values = [(*values[code // width], dictionary[code % width]) for code in both.dictionary.to_pylist()]
-    paths = [partition_path(columns, each) for each in values]
+    paths = [partition_path(columns, each, hive_style) for each in values]
     if len(paths) == 1:
         return [(paths[0], rows)]
     # numpy sorts the small type by radix, and a stable sort keeps the rows of a partition in their order.

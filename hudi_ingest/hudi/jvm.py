@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from types import MappingProxyType
 from typing import Any
@@ -22,10 +22,10 @@ from hudi_ingest.hudi.options import (
     table_properties,
     write_options,
 )
-from hudi_ingest.model import BaseFile, OpenInstant, TransactionPlan
+from hudi_ingest.model import BaseFile, OpenInstant, ReplacedFile, TransactionKind, TransactionPlan
 from hudi_ingest.schema import TableSchema
 
-_ACTION = "commit"
+_ACTION, _REPLACE = "commit", "replacecommit"
 _RECORD_NAME = "record"
 _RECORD_NAMESPACE = "hudi_ingest"
 
@@ -64,7 +64,7 @@ class HudiWriter:
                 .setTableName(self._pipeline.name)
                 .setTableCreateSchema(self._schema_json())
                 .setBaseFileFormat("PARQUET")
-                .setHiveStylePartitioningEnable(True)
+                .setHiveStylePartitioningEnable(table.hive_style)
                 .setUrlEncodePartitioning(True)
                 .setCommitTimezone(self._hudi.common.model.HoodieTimelineTimeZone.UTC)
             )
@@ -85,18 +85,20 @@ class HudiWriter:
     def begin(self, plan: TransactionPlan) -> str:
         """Opens an instant whose inflight file holds the plan, and returns it. Raises TableUnreachable, EngineLost."""
         with java_errors(f"begin an instant on {self._base_path}", self._lock), self._locking_client() as client:
-            instant: str = client.startCommit(_ACTION)
+            action, replaces = _action(plan.kind), plan.kind is TransactionKind.REPLAY
+            instant: str = client.startCommit(action)
             reach("instant_requested")
             meta = self._meta_client()
             state = getattr(self._jvm, "org.apache.hudi.common.table.timeline.HoodieInstant$State")
-            payload = self._hudi.common.model.HoodieCommitMetadata()
+            model = self._hudi.common.model
+            payload = model.HoodieReplaceCommitMetadata() if replaces else model.HoodieCommitMetadata()
             payload.addMetadata(self._pipeline.transaction_key, json.dumps(plan.to_dict(), separators=(",", ":")))
             meta.getActiveTimeline().transitionRequestedToInflight(
-                meta.createNewInstant(state.REQUESTED, _ACTION, instant), self._option(payload)
+                meta.createNewInstant(state.REQUESTED, action, instant), self._option(payload)
             )
             reach("instant_inflight")
             # The metadata table is compacted, and so history archived, only in here.
-            client.initTable(self._operation(), self._option(instant))
+            client.initTable(self._operation(plan.kind), self._option(instant))
             reach("instant_begun")
             return instant
 
@@ -107,11 +109,13 @@ class HudiWriter:
         extra_metadata: Mapping[str, str],
         expected_checkpoint: str | None,
         epoch: Epoch,
+        kind: TransactionKind = TransactionKind.INGEST,
+        replaced: Sequence[ReplacedFile] = (),
     ) -> None:
-        """Publishes the instant with exactly `files`, atomically.
+        """Publishes the instant with exactly `files`, and in place of the `replaced` ones, atomically.
 
         `expected_checkpoint` is the checkpoint's text that the plan started from; the guard inside Hudi's lock compares
-        it, and `epoch`, with the table's. Raises Fenced when the instant's heartbeat is gone or expired and CommitRefused when the guard refused: both
+        it, and `epoch`, with the table's, and sees that the replaced files are the table's own still. Raises Fenced when the instant's heartbeat is gone or expired and CommitRefused when the guard refused: both
         prove that this call published nothing. TableUnreachable and EngineLost do not: the timeline decides.
         """
         with (
@@ -134,7 +138,9 @@ class HudiWriter:
                 expected_checkpoint or "",
                 self._pipeline.transaction_key,
                 epoch.transaction_id,
+                "\n".join(f"{each.partition_path}\t{each.file_id}\t{each.name}" for each in replaced),
             )
+            client.setOperationType(self._operation(kind))
             # From here on the lease is held by this client's timer, or it could run out during the commit and a waiting
             # cleaner would roll the completed commit back.
             heartbeat.start(instant)
@@ -143,8 +149,8 @@ class HudiWriter:
                 instant,
                 self._write_stats(files),
                 self._option(self._java_map(extra_metadata)),
-                _ACTION,
-                self._jvm.java.util.Collections.emptyMap(),
+                _action(kind),
+                self._file_ids_by_partition(replaced),
                 self._option(guard),
             )
             reach("commit_landed")
@@ -188,7 +194,7 @@ class HudiWriter:
         with java_errors(f"read the open instants of {self._base_path}"), self._client() as client:
             pending = self._meta_client().getActiveTimeline().filterInflights()
             for each in pending.getInstantsAsStream().toArray():
-                if each.getAction() != _ACTION:
+                if each.getAction() not in (_ACTION, _REPLACE):
                     continue
                 text = self._hudi.common.table.timeline.TimelineUtils.getCommitMetadata(each, pending).getMetadata(
                     self._pipeline.transaction_key
@@ -266,8 +272,17 @@ class HudiWriter:
         client.setOperationType(self._operation())
         return _Closing(client)
 
-    def _operation(self) -> Any:
-        return self._hudi.common.model.WriteOperationType.BULK_INSERT
+    def _operation(self, kind: TransactionKind = TransactionKind.INGEST) -> Any:
+        types = self._hudi.common.model.WriteOperationType
+        return types.INSERT_OVERWRITE if kind is TransactionKind.REPLAY else types.BULK_INSERT
+
+    def _file_ids_by_partition(self, replaced: Iterable[ReplacedFile]) -> Any:
+        result = self._jvm.java.util.HashMap()
+        for each in replaced:
+            if not result.containsKey(each.partition_path):
+                result.put(each.partition_path, self._jvm.java.util.ArrayList())
+            result.get(each.partition_path).add(each.file_id)
+        return result
 
     def _meta_client(self) -> Any:
         builder = self._hudi.common.table.HoodieTableMetaClient.builder()
@@ -320,6 +335,11 @@ class HudiWriter:
         for key, value in entries.items():
             result.put(key, value)
         return result
+
+
+def _action(kind: TransactionKind) -> str:
+    """Hudi's action of such a transaction. The same in begin and in commit, or the commit does not find its instant."""
+    return _REPLACE if kind is TransactionKind.REPLAY else _ACTION
 
 
 class _Closing:

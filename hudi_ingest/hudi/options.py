@@ -10,6 +10,8 @@ from hudi_ingest.config import Pipeline, Table
 from hudi_ingest.hudi.timeline import PIPELINE_PROPERTY
 from hudi_ingest.small_files import SMALL_PART
 
+HIVE_STYLE_PROPERTY = "hoodie.datasource.write.hive_style_partitioning"
+"""Of hoodie.properties and of a client's options alike."""
 LOCK_SESSION_SECONDS = 20
 LOCK_CONNECT_SECONDS = 5
 _LOCK = "hoodie.write.lock."
@@ -53,7 +55,7 @@ def write_options(pipeline: Pipeline, metadata_partitions: str) -> dict[str, str
         # They run after the commit is durable; what they throw must not look like a failed commit.
         "hoodie.write.can.ignore.post.commit.failures": "true",
         "hoodie.datasource.write.partitionpath.field": ",".join(pipeline.table.partition_columns),
-        "hoodie.datasource.write.hive_style_partitioning": "true",
+        HIVE_STYLE_PROPERTY: str(pipeline.table.hive_style).lower(),
         "hoodie.datasource.write.partitionpath.urlencode": "true",
     }
 
@@ -122,7 +124,9 @@ def _lock_options(table: Table) -> dict[str, str]:
 
 def _index_options(metadata_partitions: str) -> Mapping[str, str]:
     names = metadata_partitions.split(",")
-    options = {}
+    # On by default, and kept up by reading the column statistics of all live files in each table partition that is written:
+    # commits would grow dearer with the table. Files are skipped by their own statistics without it.
+    options = {"hoodie.metadata.index.partition.stats.enable": str("partition_stats" in names).lower()}
     if "record_index" in names:
         options["hoodie.metadata.record.index.enable"] = "true"
     if "bloom_filters" in names:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from hudi_ingest.hudi import file_ids
+from hudi_ingest.hudi.base_file import DEAD_LETTERS
 from hudi_ingest.hudi.file_ids import FileOrigin
 from hudi_ingest.hudi.timeline import Instants
 from hudi_ingest.storage import StoredFile
@@ -25,12 +26,16 @@ HEARTBEATS = ".hoodie/.heartbeat"
 _BASE_FILE = re.compile(
     r"(?P<id>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-0)_[0-9]+-[0-9]+-[0-9]+_(?P<instant>\d{17})\.parquet"
 )
+# A file of dead letters is named like a base file of its folder; the manifest beside it has a name of its own.
+MANIFEST = re.compile(
+    rf"{re.escape(DEAD_LETTERS)}/(?P<instant>\d{{17}})/[0-9a-f]{{16}}\.json(?:\.[0-9a-f]{{32}}\.partial)?"
+)
 _LEFT_BEHIND = re.compile(rf"(?:{re.escape(MARKERS)}|{re.escape(HEARTBEATS)})/\.?(?P<instant>\d{{17}})(?:\.crc)?")
 
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """A base file, a heartbeat file or a folder of markers that may go. `origin` is of base files only."""
+    """A base file, dead letters, a heartbeat file or a folder of markers that may go. `origin` is of the first two only."""
 
     file: StoredFile
     instant: str
@@ -68,7 +73,7 @@ def find_orphans(
 
 def _candidates(stored: Iterable[StoredFile], instants: Instants, topics: tuple[str, ...]) -> Iterator[Orphan]:
     for file in stored:
-        left = _LEFT_BEHIND.fullmatch(file.path)
+        left = _LEFT_BEHIND.fullmatch(file.path) or MANIFEST.fullmatch(file.path)
         if left is not None:
             ended = "is committed" if left["instant"] in instants.completed else "is not on the timeline any more"
             yield Orphan(file, left["instant"], f"left behind: its instant {ended}")

@@ -59,13 +59,15 @@ class CommittedState:
     checkpoint_text: str | None = None
     """The checkpoint exactly as the commit carries it, for the commit guard to compare."""
     last_began_at: datetime | None = None
-    """When the newest of the pipeline's own instants began."""
+    """When the newest of the pipeline's own instants began that moved its offsets."""
+    last_rejected: int = 0
+    """Bad records of the pipeline's last transaction; 0 also when its commit is archived."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableFile:
     """A live base file. `origin` is what its file id tells (None for other writers' files, such as clustering's); the
-    ranges are (least, greatest) of its rows' Kafka columns, None where the file has no statistics of them."""
+    ranges are (least, greatest) of its rows' Kafka columns, None where the file has no statistics of them or a row without."""
 
     path: str
     instant: str
@@ -97,6 +99,7 @@ class Timeline:
         best_text = None
         sequences: dict[str, int] = {}
         own: set[str] = set()
+        accountings: dict[int, str] = {}
         for found in self._completed():
             sequences[found.instant] = 0
             text = found.metadata.get(checkpoint_key)
@@ -112,6 +115,7 @@ class Timeline:
             sequences[found.instant] = checkpoint.sequence
             if transaction_key in found.metadata:
                 own.add(found.instant)
+                accountings[checkpoint.sequence] = found.metadata[transaction_key]
             if best is None or checkpoint.sequence > best.sequence:
                 best, best_text = checkpoint, text
         if best is None and sequences and checkpoint_key.endswith(f".{self.properties().get(PIPELINE_PROPERTY)}"):
@@ -125,7 +129,9 @@ class Timeline:
         if best is None:
             return CommittedState(exists=True)
         self._require_none_missing(best, sequences, own)
-        return CommittedState(True, best, best_text, instant_time(best.instant) if best.instant else None)
+        newest = best.moved_by or best.instant
+        began = instant_time(newest) if newest else None
+        return CommittedState(True, best, best_text, began, _rejected(accountings.get(best.sequence)))
 
     def instant_of(self, transaction_key: str, transaction_id: str) -> str | None:
         """The completed instant that published the transaction, or None. Raises TableUnreachable."""
@@ -309,6 +315,12 @@ def missing_sequences(
     return tuple(number for number in range(first, checkpoint.sequence + 1) if number not in present)
 
 
+def _rejected(accounting: str | None) -> int:
+    """Bad records of the transaction with this accounting; older versions counted none."""
+    slices = json.loads(accounting)["slices"] if accounting else ()
+    return sum(each.get("rejected", 0) for each in slices)
+
+
 def _range(footer: pq.FileMetaData, column: str) -> tuple[Any, Any] | None:
     names = footer.schema.to_arrow_schema().names
     if column not in names:
@@ -316,6 +328,9 @@ def _range(footer: pq.FileMetaData, column: str) -> tuple[Any, Any] | None:
     index = [footer.schema.column(i).path for i in range(footer.num_columns)].index(column)
     groups = [footer.row_group(number).column(index).statistics for number in range(footer.num_row_groups)]
     if not groups or any(each is None or not each.has_min_max for each in groups):
+        return None
+    if any(not each.has_null_count or each.null_count for each in groups):
+        # Another writer's rows, which say nothing of where they are from.
         return None
     return min(each.min for each in groups), max(each.max for each in groups)
 

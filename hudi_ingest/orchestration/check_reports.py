@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from dagster import AssetCheckEvaluation, AssetCheckKey, AssetCheckSeverity, DagsterInstance
+from dagster import AssetCheckEvaluation, AssetCheckKey, AssetCheckSeverity, AssetKey, DagsterInstance
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 
 from hudi_ingest.config import Pipeline
@@ -94,6 +94,12 @@ def evaluation(pipeline: Pipeline, finding: Finding) -> AssetCheckEvaluation:
     )
 
 
+def materialized_at(instance: DagsterInstance, key: AssetKey) -> float:
+    """Seconds since the epoch; 0 for an asset that never was."""
+    event = instance.get_latest_materialization_event(key)
+    return event.timestamp if event else 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class _Told:
     """What Dagster knows: the newest evaluation of each check, and when the table was materialized (0: never)."""
@@ -106,8 +112,7 @@ class _Told:
         table = table_key(pipeline)
         keys = [AssetCheckKey(table, name) for name in QUESTIONS]
         found = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
-        event = instance.get_latest_materialization_event(table)
-        return cls({key.name: record for key, record in found.items()}, event.timestamp if event else 0.0)
+        return cls({key.name: record for key, record in found.items()}, materialized_at(instance, table))
 
     def is_outdated(self, check: str, transaction_id: str) -> bool:
         """Whether the check was told of another transaction than the newest. Dagster shows a check that is older than the

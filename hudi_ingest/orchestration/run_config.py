@@ -62,8 +62,9 @@ class BeginConfig(Config):
 
 
 def run_config(pipeline: Pipeline, plan: TransactionPlan) -> dict[str, Any]:
-    """Run config of the pipeline's job for exactly this plan."""
-    begin = {key: value for key, value in plan.to_dict().items() if key != "pipeline"}
+    """Run config of the pipeline's job for exactly this plan, which moves offsets: other kinds have jobs of their own."""
+    # Dagster refuses a run whose config has a key that it does not know.
+    begin = {key: value for key, value in plan.to_dict().items() if key in BeginConfig.model_fields}
     return {
         "ops": {pipeline.name: {"ops": {BEGIN: {"config": begin}}}},
         "execution": {"config": {IN_PROCESS: not pipeline.transaction.fans_out(plan.count)}},

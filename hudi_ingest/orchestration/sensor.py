@@ -19,13 +19,20 @@ from dagster import (
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from hudi_ingest.config import Pipeline
-from hudi_ingest.coordinator import keep_group_told, mark_if_committed, observe, plan_next
+from hudi_ingest.coordinator import (
+    keep_group_told,
+    keep_letters_copied,
+    mark_if_committed,
+    observe,
+    plan_next,
+)
 from hudi_ingest.exceptions import IngestError, KafkaUnreachable, LedgerUnreachable, TableUnreachable
 from hudi_ingest.faults import reach
 from hudi_ingest.home import Home
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.check_reports import report_checks, report_trouble
+from hudi_ingest.orchestration.dead_letters_check import report_dead_letters_check
 from hudi_ingest.orchestration.run_config import BEGIN, run_config, run_tags
 from hudi_ingest.orchestration.table_asset import run_is_finished, table_key
 from hudi_ingest.planning import Skip
@@ -90,9 +97,11 @@ def tick(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> RunReq
         raise
     try:
         report_checks(pipeline, instance, situation, now)
+        report_dead_letters_check(pipeline, instance, situation.committed)
         plan = plan_next(pipeline, situation, now=now)
         if isinstance(plan, Skip):
             keep_group_told(pipeline, situation)
+            keep_letters_copied(pipeline, situation)
     except _PASSES as error:
         return SkipReason(str(error))
     if isinstance(plan, Skip):

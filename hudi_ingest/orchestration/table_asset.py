@@ -56,6 +56,7 @@ from hudi_ingest.transaction import TransactionProtocol
 WRITE = "write"
 COMMIT = "commit"
 START_SECONDS = 120
+SHOWN_BAD_RECORDS = 20
 LEDGER = "ledger"
 SPARK = "pyspark"
 
@@ -250,6 +251,7 @@ def materialization(receipt: CommitReceipt, lag: dict[str, int], small: str) -> 
         "rows": receipt.rows,
         "skipped": sum(each.skipped for each in receipt.reports),
         "filtered": sum(each.filtered for each in receipt.reports),
+        **_bad_records(receipt),
         "files": receipt.files,
         "bytes": receipt.size_bytes,
         "bytes per file": receipt.size_bytes // receipt.files if receipt.files else 0,
@@ -265,6 +267,28 @@ def materialization(receipt: CommitReceipt, lag: dict[str, int], small: str) -> 
     }
 
 
+def _bad_records(receipt: CommitReceipt) -> dict[str, Any]:
+    """How many records could not become rows, and the first of them."""
+    letters = receipt.checkpoint.letters
+    found: dict[str, Any] = {"bad records": receipt.rejected}
+    if letters is not None:
+        found["dead letters that wait"] = letters.waiting
+    if receipt.rejected:
+        rows = [
+            {"partition": f"{each.topic}:{each.partition}", "offset": each.offset, "reason": each.reason}
+            for each in receipt.bad_records[:SHOWN_BAD_RECORDS]
+        ]
+        found["first bad records"] = metadata_table(_BAD_RECORD_COLUMNS, rows)
+    return found
+
+
+_BAD_RECORD_COLUMNS = [
+    TableColumn("partition", "string"),
+    TableColumn("offset", "int"),
+    TableColumn("reason", "string"),
+]
+
+
 _SLICE_COLUMNS = [
     TableColumn("partition", "string"),
     TableColumn("start", "int"),
@@ -275,6 +299,7 @@ _SLICE_COLUMNS = [
     TableColumn("seconds", "float"),
     TableColumn("skipped", "int"),
     TableColumn("filtered", "int"),
+    TableColumn("bad records", "int"),
     TableColumn("gaps", "int"),
     TableColumn("attempt", "int"),
 ]
@@ -291,6 +316,7 @@ def _slice_row(report: SliceReport) -> dict[str, str | int | float]:
         "seconds": report.seconds,
         "skipped": report.skipped,
         "filtered": report.filtered,
+        "bad records": report.rejected,
         "gaps": report.gaps,
         "attempt": report.attempt,
     }

@@ -77,7 +77,7 @@ class Chain:
         """Paths of the record's fields (and Kafka columns) whose values may be in no message, log or dead letter."""
         return frozenset(
             path
-            for step, paths in zip(self.steps, self._paths, strict=True)
+            for step, paths in zip(self.steps, self._paths, strict=False)
             if isinstance(step.transform, Mask)
             for name in step.transform.fields
             for path in paths[name]
@@ -98,7 +98,7 @@ class Chain:
         """
         rows, kept, filtered = batch, None, 0
         rejected: list[Rejected] = []
-        for step, concealed in zip(self.steps, self._concealed, strict=True):
+        for step, concealed in zip(self.steps, self._concealed, strict=False):
             done = step.transform.apply(rows)
             for each in done.rejected:
                 rejected.append(
@@ -114,6 +114,10 @@ class Chain:
             rows, filtered = done.rows, filtered + done.filtered
         rejected.sort(key=lambda each: each.index)
         return Transformed(rows, kept, tuple(rejected), filtered)
+
+    def hides(self, column: str) -> bool:
+        """Whether the values of one of the columns of `output` may not be shown."""
+        return column in self._concealed[-1]
 
     def redact(self, rejected: Rejected) -> Rejected:
         """What a converter said of a record, without what is masked: neither its value nor the key of a map."""
@@ -134,17 +138,17 @@ class Chain:
 
     @cached_property
     def _paths(self) -> tuple[Mapping[str, frozenset[str]], ...]:
-        """Before each step: the paths in the record that each column is made from."""
+        """Before each step, and after the last: the paths in the record that each column is made from."""
         found: list[Mapping[str, frozenset[str]]] = [unchanged(self._schemas[0])]
         for step, schema in zip(self.steps, self._schemas, strict=False):
             before = found[-1]
             origins = step.transform.origins(schema)
             found.append({name: _traced(paths, before) for name, paths in origins.items()})
-        return tuple(found[: len(self.steps)])
+        return tuple(found)
 
     @cached_property
     def _concealed(self) -> tuple[frozenset[str], ...]:
-        """Before each step: the columns whose values may not be shown."""
+        """Before each step, and after the last: the columns whose values may not be shown."""
         return tuple(
             frozenset(
                 name

@@ -68,6 +68,7 @@ class Lane:
         self._blocks = blocks
         self._block = -1
         self._produced: dict[tuple[int, int], str] = {}
+        self._bad: set[tuple[int, int]] = set()
         self._number = 0
         self._producing = threading.Lock()
 
@@ -104,8 +105,9 @@ class Lane:
         if self._block >= 0:
             webserver.stop_sensor(self._stack.url, f"{self.name}_coordinator")
         self._block += 1
-        self._produced = {}
+        self._produced, self._bad = {}, set()
         create_topic(self._stack.bootstrap_servers, self.name, PARTITIONS)
+        create_topic(self._stack.bootstrap_servers, f"{self.name}.dead", 1)
         webserver.start_sensor(self._stack.url, f"{self.name}_coordinator")
 
     def finish_table(self) -> Counter[str]:
@@ -124,10 +126,13 @@ class Lane:
         anomalies["stale-instant"] += len(oracle.pending_instants(self.base_path))
         for file in oracle.unlisted_files(self.base_path):
             os.utime(Path(self.base_path, file), (0, 0))
+        for path in Path(self.base_path, oracle.DEAD_LETTERS).rglob("*.*"):
+            os.utime(path, (0, 0))
         swept = hudi_ingest(self.home, "sweep", self.name, "--delete", "--json")
         if swept.returncode:
             self._say(f"{self.name}: sweep failed: {swept.stderr}")
         anomalies["orphan"] += len(oracle.unlisted_files(self.base_path))
+        anomalies["dead-letters"] += oracle.compare_letters(self.base_path, self._bad)
         anomalies += oracle.compare(self.base_path, self._produced)
         return +anomalies
 
@@ -309,12 +314,19 @@ class Lane:
     def _produce(self, count: int) -> None:
         failed: list[str] = []
 
+        def bad_delivered(error: object, message: object) -> None:
+            if error is not None:
+                failed.append(str(error))
+            else:
+                self._bad.add((message.partition(), message.offset()))  # type: ignore[attr-defined]
+
         def delivered(error: object, message: object, identifier: str) -> None:
             if error is not None:
                 failed.append(str(error))
             else:
                 self._produced[message.partition(), message.offset()] = identifier  # type: ignore[attr-defined]
 
+        self._producer.produce(self.name, b"not JSON", partition=0, on_delivery=bad_delivered)
         for number in range(self._number, self._number + count):
             for partition in range(PARTITIONS):
                 identifier = f"{partition}-{number}"
@@ -346,7 +358,8 @@ class Lane:
     def _stale(self) -> Counter[str]:
         found: Counter[str] = Counter()
         ends = {
-            number: 1 + max((offset for partition, offset in self._produced if partition == number), default=-1)
+            number: 1
+            + max((offset for partition, offset in {*self._produced, *self._bad} if partition == number), default=-1)
             for number in range(PARTITIONS)
         }
         told = oracle.group_offsets(self._stack.bootstrap_servers, f"hudi-ingest.{self.name}", self.name, PARTITIONS)
@@ -376,6 +389,8 @@ def _pipeline(block: int) -> dict[str, object]:
             "schema": "id string, n long, dt string",
             "partition_by": ["dt"],
         },
+        "on_bad_record": "dead_letter",
+        "dead_letters": {"topic": f"chaos{block}.dead"},
         "transaction": {
             "interval_seconds": 1,
             "timeout_seconds": TIMEOUT_SECONDS,

@@ -2,7 +2,7 @@
 
 Anomalies are named: lost, duplicate, foreign (a row that nobody produced), torn-read (a reader saw a part of a commit),
 vanished (rows that a reader saw and that are gone), unreadable, stuck (not committed in time), orphan, stale-group,
-stale-ledger, stale-instant.
+stale-ledger, stale-instant, dead-letters (more or less of them than bad records).
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from hudi import HudiReadOptions, HudiTable
 
+DEAD_LETTERS = ".hoodie/hudi_ingest/dead_letters"
 _PLACE = ["_hoodie_commit_time", "_kafka_partition", "_kafka_offset", "id"]
 
 
@@ -54,6 +56,16 @@ def unlisted_files(base_path: str) -> list[str]:
         for each in HudiTable(base_path).get_file_slices()
     }
     return sorted(on_disk - listed)
+
+
+def compare_letters(base_path: str, bad: set[tuple[int, int]]) -> int:
+    """How many dead letters are not of one bad (partition, offset), each of one, in a table that was swept."""
+    seen: Counter[tuple[int, int]] = Counter()
+    for path in Path(base_path, DEAD_LETTERS).rglob("*.parquet"):
+        found = pq.read_table(path, columns=["partition", "offset"])
+        seen.update(zip(found["partition"].to_pylist(), found["offset"].to_pylist(), strict=True))
+    expected = Counter(bad)
+    return ((expected - seen) + (seen - expected)).total()
 
 
 def completed_instants(base_path: str) -> set[str]:

@@ -42,17 +42,19 @@ def shared(bootstrap_servers: str, tmp_path_factory: pytest.TempPathFactory) -> 
     home = Home(root=root, pipelines=root / "pipelines", ledger_url=f"sqlite:///{root / 'ledger.db'}")
     ground = Ground(name=f"t{uuid.uuid4().hex[:10]}", bootstrap_servers=bootstrap_servers, home=home)
     create_topic(bootstrap_servers, ground.name, 2)
+    create_topic(bootstrap_servers, f"{ground.name}.dead", 1)
     yield ground
     ground.close()
 
 
 @pytest.fixture(scope="module")
 def struck(shared: Ground) -> Pipeline:
-    return make_pipeline(shared)
+    return make_pipeline(shared, on_bad_record="dead_letter", dead_letters={"topic": f"{shared.name}.dead"})
 
 
 def send(ground: Ground, count: int) -> None:
-    """More records, numbered on from those that were produced."""
+    """More records, numbered on from those that were produced, and a bad one before them."""
+    ground.send(0, [b"{bad"])
     ground.send_rows(0, count, len(ground.produced))
     ground.send_rows(1, count, len(ground.produced))
 

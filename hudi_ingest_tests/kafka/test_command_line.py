@@ -32,7 +32,10 @@ def test_plan_and_status_speak_json(ground: Ground, pipeline: Pipeline) -> None:
     ground.send_rows(0, 3)
     planned = hudi_ingest(ground.home, "plan", pipeline.name, "--json")
     assert planned.returncode == 0, planned.stderr
-    assert [each["end"] for each in json.loads(planned.stdout)["slices"]] == [3, 0]
+    found = json.loads(planned.stdout)
+    assert [each["end"] for each in found["slices"]] == [3, 0]
+    assert found["columns"][1] == {"name": "n", "type": "long", "nullable": True}
+    assert found["columns"][-1]["name"] == "_kafka_timestamp"
     shown = hudi_ingest(ground.home, "status", "--json")
     assert json.loads(shown.stdout)[0]["lag"] == 3
     assert "committed" in hudi_ingest(ground.home, "status").stdout

@@ -1,9 +1,8 @@
-"""The schema registry's client and the Avro converter, against a real registry and confluent-kafka's own serializer."""
+"""The schema registry's client and the converters behind it, against a real registry and confluent-kafka's serializers."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -16,16 +15,23 @@ from confluent_kafka.schema_registry import (
     record_subject_name_strategy,
     topic_record_subject_name_strategy,
 )
-from confluent_kafka.schema_registry.avro import AvroSerializer
-from confluent_kafka.serialization import MessageField, SerializationContext
+from confluent_kafka.serialization import MessageField
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 from pydantic import SecretStr
 
+from hudi_ingest.config import Pipeline
 from hudi_ingest.config_registry import SchemaRegistry
 from hudi_ingest.convert.avro import AvroConverter, ConfluentWireFormat
+from hudi_ingest.convert.protobuf_schema import ProtobufSchema
+from hudi_ingest.decoding import converter_of, key_converter_of
 from hudi_ingest.embedded.processes import LOOPBACK, free_port
-from hudi_ingest.exceptions import RegistryRefused, RegistryUnreachable, SchemaMissing
+from hudi_ingest.exceptions import ConfigError, RegistryRefused, RegistryUnreachable, SchemaMissing
+from hudi_ingest.protoc import compile_protos
 from hudi_ingest.registry import KnownSchemas, RegistryClient, known_schemas, topic_schema
-from hudi_ingest_tests.support.registry import Registry, basic, door, running_registry
+from hudi_ingest_tests.support.pipeline_files import document
+from hudi_ingest_tests.support.registry import Registry, basic, door
+from hudi_ingest_tests.support.serializers import avro_bytes, json_bytes, protobuf_bytes
 
 pytestmark = pytest.mark.kafka
 
@@ -34,12 +40,6 @@ ORDER = """{"type": "record", "name": "Order", "namespace": "shop", "fields": [
     {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
     {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}}%s]}"""
 FIRST, SECOND = ORDER % "", ORDER % ', {"name": "note", "type": ["null", "string"], "default": null}'
-
-
-@pytest.fixture(scope="module")
-def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
-    with running_registry(tmp_path_factory.mktemp("registry")) as found:
-        yield found
 
 
 @pytest.fixture
@@ -51,14 +51,6 @@ def config(url: str, **more: Any) -> SchemaRegistry:
     return SchemaRegistry(url=url, **more)
 
 
-def serialized(registry: Registry, topic: str, text: str, value: Mapping[str, Any], **settings: Any) -> bytes:
-    with SchemaRegistryClient({"url": registry.url}) as client:
-        serialize = AvroSerializer(client, text, conf=settings)
-        content = serialize(dict(value), SerializationContext(topic, MessageField.VALUE))
-    assert isinstance(content, bytes)
-    return content
-
-
 def order(identifier: str) -> dict[str, Any]:
     return {"id": identifier, "price": Decimal("12.50"), "at": 1_767_225_600_000}
 
@@ -68,8 +60,8 @@ def values(*content: bytes) -> pa.BinaryArray:
 
 
 def test_two_versions_are_read_into_the_latest(registry: Registry, topic: str) -> None:
-    first = serialized(registry, topic, FIRST, order("a"))
-    second = serialized(registry, topic, SECOND, {**order("b"), "price": Decimal("-1.05"), "note": "n"})
+    first = avro_bytes(registry, topic, FIRST, order("a"))
+    second = avro_bytes(registry, topic, SECOND, {**order("b"), "price": Decimal("-1.05"), "note": "n"})
     settings = config(registry.url)
     client = RegistryClient(settings)
     columns = topic_schema(client, settings, topic)
@@ -100,7 +92,7 @@ def test_two_versions_are_read_into_the_latest(registry: Registry, topic: str) -
 def test_subjects_that_are_named_by_the_record(registry: Registry, topic: str, subject: Any, strategy: Any) -> None:
     text = f'{{"type": "record", "name": "shop.R{uuid.uuid4().hex}", "fields": [{{"name": "n", "type": "int"}}]}}'
     name = text.split('"')[7]
-    value = serialized(registry, topic, text, {"n": 7}, **{"subject.name.strategy": strategy})
+    value = avro_bytes(registry, topic, text, {"n": 7}, **{"subject.name.strategy": strategy})
     settings = config(registry.url, subject=subject, record=name)
     columns = topic_schema(RegistryClient(settings), settings, topic)
     # Nothing was fetched before: the converter asks by itself.
@@ -121,10 +113,9 @@ def test_schemas_that_refer_to_others(registry: Registry, topic: str) -> None:
         to_line = SchemaReference("shop.Line", subjects[1], 1)
         schema = Schema(text, "AVRO", [to_line, to_money])
         client.register_schema(subjects[2], schema)
-        serialize = AvroSerializer(client, schema, conf={"auto.register.schemas": False})
-        bill = {"lines": [{"price": {"cents": 5}}], "sum": {"cents": 5}}
-        value = serialize(bill, SerializationContext(topic, MessageField.VALUE))
-    assert isinstance(value, bytes)
+    bill = {"lines": [{"price": {"cents": 5}}], "sum": {"cents": 5}}
+    registered: dict[str, Any] = {"auto.register.schemas": False}
+    value = avro_bytes(registry, topic, schema, bill, **registered)
     settings = config(registry.url)
     columns = topic_schema(RegistryClient(settings), settings, topic)
     found = AvroConverter(columns, ConfluentWireFormat(KnownSchemas(settings))).decode(values(value))
@@ -161,7 +152,7 @@ def test_an_address_where_something_else_answers(registry: Registry) -> None:
 
 
 def test_basic_authentication_and_a_token(registry: Registry, topic: str) -> None:
-    value = serialized(
+    value = avro_bytes(
         registry, topic, '{"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}', {"n": 1}
     )
     password = "Zebra:9 hunter2"
@@ -176,3 +167,144 @@ def test_basic_authentication_and_a_token(registry: Registry, topic: str) -> Non
             assert "other" not in str(problem.value)
     with door(registry, "Bearer hunter3") as url:
         assert RegistryClient(config(url, token=SecretStr("hunter3"))).latest(f"{topic}-value").version == 1
+
+
+JSON_ORDER = """{"$schema": "http://json-schema.org/draft-07/schema#", "title": "Order", "type": "object",
+    "properties": {"id": {"type": "string"}, "n": {"type": "integer"}}}"""
+PROTOS = {
+    "money.proto": """syntax = "proto3"; package shop; import "google/protobuf/timestamp.proto";
+        message Money { int64 cents = 1; google.protobuf.Timestamp at = 2; }""",
+    "shop/line.proto": """syntax = "proto3"; package shop; import "money.proto";
+        message Line { string sku = 1; Money price = 2; }""",
+    "order.proto": """syntax = "proto3"; package shop; import "shop/line.proto"; import "money.proto";
+        message First { string x = 1; }
+        message Order { message Part { int32 n = 1; } string id = 1; repeated Line lines = 2; Money sum = 3; }""",
+}
+ORDER_COLUMNS = "id string, lines array<struct<sku:string,price:struct<cents:long>>>, sum struct<cents:long>"
+ORDER_ROW = {"id": "o", "lines": [{"sku": "k", "price": {"cents": 5}}], "sum": {"cents": 5}}
+
+
+def pipeline(url: str, topic: str, format: str, schema: str, **source: Any) -> Pipeline:
+    registry = source.pop("schema_registry", {})
+    return Pipeline.model_validate(
+        document(
+            source__topics=[topic],
+            source__format=format,
+            source__schema_registry={"url": url, "timeout_seconds": 5, **registry},
+            table__schema=schema,
+            **{f"source__{key}": each for key, each in source.items()},
+        )
+    )
+
+
+def shop_order(descriptors: bytes | None = None) -> Message:
+    compiled = descriptors or compile_protos("order.proto", PROTOS)
+    made: Message = GetMessageClass(ProtobufSchema(compiled).message("shop.Order"))(**ORDER_ROW)
+    return made
+
+
+def test_what_json_schemas_serializer_writes(registry: Registry, topic: str) -> None:
+    value = json_bytes(registry, topic, JSON_ORDER, {"id": "a", "n": 1})
+    assert value[:1] == b"\0"
+    made = converter_of(pipeline(registry.url, topic, "json_schema", "id string, n long"))
+    avro = avro_bytes(registry, f"{topic}-avro", FIRST, order("a"))
+    found = made.decode(values(value, b"\0\x7f\xff\xff\xff{}", avro, value[:5] + b'{"n": "x"}', value[:5]))
+    assert found.rows.to_pylist() == [{"id": "a", "n": 1}]
+    assert [(each.index, each.field, each.found) for each in found.rejected] == [
+        (1, "", f"schema id {0x7FFFFFFF}, which it does not have"),
+        (2, "", f"schema id {int.from_bytes(avro[1:5], 'big')}, which it does not have"),
+        (3, "n", '"x"'),
+        (4, "", "an empty value"),
+    ]
+
+
+def test_json_schemas_under_another_subject_are_asked_for(registry: Registry, topic: str) -> None:
+    by_record = {"subject.name.strategy": record_subject_name_strategy}
+    value = json_bytes(registry, topic, JSON_ORDER.replace("Order", f"O{topic}"), {"id": "a"}, **by_record)
+    for settings in ({}, {"subject": "record", "record": f"O{topic}"}, {"subject": "topic_record", "record": "none"}):
+        made = converter_of(pipeline(registry.url, topic, "json_schema", "id string", schema_registry=settings))
+        assert made.decode(values(value)).rows.to_pylist() == [{"id": "a"}]
+
+
+def test_what_protobufs_serializer_writes_with_imports(registry: Registry, topic: str) -> None:
+    value = protobuf_bytes(registry, topic, shop_order())
+    assert value[5:7] == b"\x02\x02", "a list of one message index, 1"
+    wanted = pipeline(registry.url, topic, "protobuf", ORDER_COLUMNS, protobuf={"message": "shop.Order"})
+    found = converter_of(wanted).decode(values(value, b"\0\x7f\xff\xff\xff\0", value[:5] + b"\0\x0a\x01x", value[:-1]))
+    assert found.rows.to_pylist() == [ORDER_ROW]
+    assert [(each.index, each.found) for each in found.rejected] == [
+        (1, f"schema id {0x7FFFFFFF}, which it does not have"),
+        (2, "shop.First"),
+        (3, f"{len(value) - 8} bytes that are no such message"),
+    ]
+    nested = GetMessageClass(ProtobufSchema(compile_protos("order.proto", PROTOS)).message("shop.Order.Part"))(n=7)
+    inner = protobuf_bytes(registry, topic, nested)
+    assert inner[5:8] == b"\x04\x02\x00", "a list of two message indexes, 1 and 0"
+    part = pipeline(registry.url, topic, "protobuf", "n int", protobuf={"message": "shop.Order.Part"})
+    assert converter_of(part).decode(values(inner)).rows.to_pylist() == [{"n": 7}]
+
+
+def test_protobuf_schemas_that_are_texts_and_refer_to_texts(registry: Registry, topic: str) -> None:
+    subjects = {name: f"{topic}-{name}" for name in PROTOS} | {"order.proto": f"{topic}-value"}
+    with SchemaRegistryClient({"url": registry.url}) as client:
+        for name, text in PROTOS.items():
+            imports = [each for each in PROTOS if f'import "{each}"' in text]
+            references = [SchemaReference(each, subjects[each], 1) for each in imports]
+            schema_id = client.register_schema(subjects[name], Schema(text, "PROTOBUF", references))
+    value = b"\0" + schema_id.to_bytes(4, "big") + b"\x02\x02" + shop_order().SerializeToString()
+    wanted = pipeline(registry.url, topic, "protobuf", ORDER_COLUMNS, protobuf={"message": "shop.Order"})
+    assert converter_of(wanted).decode(values(value)).rows.to_pylist() == [ORDER_ROW]
+    misfits = pipeline(registry.url, topic, "protobuf", "id int", protobuf={"message": "shop.Order"})
+    with pytest.raises(ConfigError, match="column id: a Protobuf string cannot become int"):
+        converter_of(misfits)
+
+
+def test_versions_of_a_protobuf_schema_and_the_message_that_is_not_named(registry: Registry, topic: str) -> None:
+    text = 'syntax = "proto3"; package shop; message Item { string id = 1;%s }'
+    content = []
+    for more in ("", " optional int64 n = 2;"):
+        compiled = compile_protos("item.proto", {"item.proto": text % more})
+        message = GetMessageClass(ProtobufSchema(compiled).message("shop.Item"))(id="a", **({"n": 1} if more else {}))
+        content.append(protobuf_bytes(registry, topic, message))
+    made = converter_of(pipeline(registry.url, topic, "protobuf", "id string, n long"))
+    assert made.decode(values(*content)).rows.to_pylist() == [{"id": "a", "n": None}, {"id": "a", "n": 1}]
+    with pytest.raises(ConfigError, match="no field for the column m in any"):
+        converter_of(pipeline(registry.url, topic, "protobuf", "m long"))
+    with pytest.raises(SchemaMissing, match=r"source\.protobuf\.message is not there"):
+        converter_of(pipeline(registry.url, f"{topic}-none", "protobuf", "id string"))
+
+
+def test_keys_have_a_subject_of_their_own(registry: Registry, topic: str) -> None:
+    text = '{"type": "record", "name": "Key", "fields": [{"name": "customer", "type": "long"}]}'
+    key = avro_bytes(registry, topic, text, {"customer": 7}, field=MessageField.KEY)
+    wanted = pipeline(registry.url, topic, "json", "id string", key={"format": "avro", "schema": "customer long"})
+    made = key_converter_of(wanted)
+    assert made is not None
+    assert made.decode(values(key)).rows.to_pylist() == [{"customer": 7}]
+    assert [each.subject for each in RegistryClient(config(registry.url)).versions(f"{topic}-key")] == [f"{topic}-key"]
+
+
+@pytest.mark.parametrize("format", ["json_schema", "protobuf"])
+def test_a_registry_that_is_down_makes_no_bad_record(format: str, registry: Registry, topic: str) -> None:
+    down = pipeline(f"http://{LOOPBACK}:{free_port()}", topic, format, "id string", protobuf={"message": "shop.Order"})
+    with pytest.raises(RegistryUnreachable, match=r"url of source\.schema_registry"):
+        converter_of(down)
+    with door(registry, None, closed="/schemas/ids/") as url:
+        made = converter_of(pipeline(url, topic, format, "id string", protobuf={"message": "shop.Order"}))
+        with pytest.raises(RegistryUnreachable, match="HTTP 503"):
+            made.decode(values(b"\0\0\0\0\x01abc"))
+
+
+def test_a_login_opens_json_and_protobuf_schemas(registry: Registry, topic: str) -> None:
+    in_json = json_bytes(registry, topic, JSON_ORDER, {"id": "o"})
+    in_protobuf = protobuf_bytes(registry, f"{topic}p", shop_order())
+    with door(registry, basic("ingest", "hunter2")) as url:
+        right = {"username": "ingest", "password": "hunter2"}
+        made = converter_of(pipeline(url, topic, "json_schema", "id string", schema_registry=right))
+        assert made.decode(values(in_json)).rows.to_pylist() == [{"id": "o"}]
+        with pytest.raises(RegistryRefused):
+            converter_of(pipeline(url, topic, "json_schema", "id string"))
+    with door(registry, "Bearer hunter3") as url:
+        token, message = {"token": "hunter3"}, {"message": "shop.Order"}
+        wanted = pipeline(url, f"{topic}p", "protobuf", "id string", schema_registry=token, protobuf=message)
+        assert converter_of(wanted).decode(values(in_protobuf)).rows.to_pylist() == [{"id": "o"}]

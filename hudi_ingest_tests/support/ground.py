@@ -113,7 +113,7 @@ def write_pipeline(ground: Ground, name: str | None = None, file: str | None = N
         "transaction": {"timeout_seconds": 120, "retry_delay_seconds": 1, "fan_out_from": 0},
     }
     for block, change in changes.items():
-        settings[block] = {**settings[block], **change} if isinstance(change, Mapping) else change
+        settings[block] = {**settings.get(block, {}), **change} if isinstance(change, Mapping) else change
     path = ground.home.pipelines / (file or f"{settings['name']}.yaml")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(yaml.safe_dump(settings))

@@ -114,8 +114,9 @@ def running_registry(home: Path) -> Iterator[Registry]:
 
 
 @contextmanager
-def door(registry: Registry, authorization: str) -> Iterator[str]:
-    """The URL of a proxy that lets only requests with this Authorization header through to the registry.
+def door(registry: Registry, authorization: str | None, closed: str | None = None) -> Iterator[str]:
+    """The URL of a proxy that lets only requests with this Authorization header through to the registry, and says of paths
+    with `closed` in them that it is too busy.
 
     Apicurio itself knows basic authentication only by way of an OpenID server.
     """
@@ -123,6 +124,9 @@ def door(registry: Registry, authorization: str) -> Iterator[str]:
 
     class Door(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            if closed is not None and closed in self.path:
+                self._answer(503, b'{"error_code": 503, "message": "Service Unavailable"}')
+                return
             if self.headers.get("Authorization") != authorization:
                 self._answer(401, b'{"error_code": 401, "message": "Unauthorized"}')
                 return

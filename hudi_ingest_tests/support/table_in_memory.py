@@ -29,6 +29,7 @@ from hudi_ingest.exceptions import (
     WriteIncomplete,
 )
 from hudi_ingest.faults import POINTS, InjectedFault
+from hudi_ingest.hudi.base_file import dead_letters_folder
 from hudi_ingest.hudi.epoch import EPOCH_PATH, Epoch, TableEpoch
 from hudi_ingest.hudi.options import table_properties
 from hudi_ingest.hudi.timeline import CommittedInstant, Timeline, instant_time
@@ -36,12 +37,15 @@ from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.tables import ATTEMPTS, METADATA, SLICES, TRANSACTIONS
 from hudi_ingest.model import (
     BaseFile,
+    LetterFile,
     Offsets,
     OpenInstant,
     OpenTransaction,
+    ReplacedFile,
     Slice,
     SliceReport,
     TopicPartition,
+    TransactionKind,
     TransactionPlan,
     Watermarks,
 )
@@ -62,6 +66,10 @@ class Instant:
     files: tuple[str, ...] = ()
     completed_at: int = 0
     transaction: str = ""
+    replaced: tuple[str, ...] = ()
+    """Files that the commit took out of the table."""
+    rewrites: str = ""
+    """Of another writer's: the file that it has read, and publishes anew."""
 
 
 class World:
@@ -73,6 +81,8 @@ class World:
         self.now = datetime(2026, 1, 1, tzinfo=timezone.utc)
         self.broker: dict[TopicPartition, list[str]] = {}
         self.first: dict[TopicPartition, int] = {}
+        self.began: dict[TopicPartition, int] = {}
+        """Where live transactions begin; what is before is history."""
         self.properties: dict[str, str] = {}
         self.active: dict[str, Instant] = {}
         self.archived: dict[str, Instant] = {}
@@ -81,6 +91,7 @@ class World:
         self.files: dict[str, list[Row]] = {}
         self.markers: dict[str, set[str]] = {}
         self.texts: dict[str, bytes] = {}
+        self.letters: dict[str, list[Row]] = {}
         self.lock: Program | None = None
         self.engine = 0
         self.group: dict[TopicPartition, int] = {}
@@ -112,6 +123,25 @@ class World:
         """Every completed instant, in the order of completion."""
         found = [each for each in (self.active | self.archived).values() if each.state == "completed"]
         return sorted(found, key=lambda each: each.completed_at)
+
+    def live(self) -> list[str]:
+        """Paths of the files that readers see, in the order of their commits."""
+        found: dict[str, None] = {}
+        for each in self.completed():
+            for path in each.replaced:
+                found.pop(path, None)
+            found |= dict.fromkeys(each.files)
+        return list(found)
+
+    def files_of(self, slices: Sequence[Slice]) -> tuple[ReplacedFile, ...]:
+        """The live files with rows of the slices."""
+        replaced = []
+        for path in self.live():
+            mine = [row for row in self.files[path] if is_of(row, slices)]
+            if mine:
+                kept = len(self.files[path]) - len(mine)
+                replaced.append(ReplacedFile(path, len(mine), kept, 10, mine[0][0].topic, mine[0][0].partition))
+        return tuple(sorted(replaced))
 
     def leased(self, instant: str) -> bool:
         timeout = timedelta(seconds=self.pipeline.transaction.timeout_seconds)
@@ -214,8 +244,11 @@ class HudiInMemory:
         extra_metadata: dict[str, str],
         expected_checkpoint: str | None,
         epoch: Epoch,
+        kind: TransactionKind = TransactionKind.INGEST,
+        replaced: Sequence[ReplacedFile] = (),
     ) -> None:
         world = self._world
+        gone = [each.path for each in replaced]
         with _in_engine(world) as engine:
             engine.step("commit", EngineLost)
             if not world.leased(instant) and "no lease" not in world.flaws:
@@ -225,7 +258,7 @@ class HudiInMemory:
             try:
                 engine.step("commit_leased", EngineLost, InjectedFault)
                 with engine.hudi_lock():
-                    self._publish(engine, instant, list(files), extra_metadata, expected_checkpoint or "", epoch)
+                    self._publish(engine, instant, list(files), extra_metadata, expected_checkpoint or "", epoch, gone)
                     world.heartbeats.pop(instant, None)
             except (CommitRefused, TableUnreachable):
                 world.heartbeats.pop(instant, None)
@@ -242,11 +275,12 @@ class HudiInMemory:
         metadata: dict[str, str],
         expected: str,
         epoch: Epoch,
+        replaced: Sequence[str],
     ) -> None:
         world = self._world
         # What the guard must see, whatever the guard is: written down apart from it.
         fenced = epoch.number < world.newest_epoch
-        self._guard(instant, expected, epoch)
+        self._guard(instant, expected, epoch, replaced)
         engine.step("guard passed", TableUnreachable)
         listed = {each.path for each in files}
         for path in world.markers.pop(instant, set()) - listed:
@@ -263,8 +297,9 @@ class HudiInMemory:
             world.wrongs.append(f"P4: {epoch} landed, and epoch {world.newest_epoch} had begun before")
         open_instant.state, open_instant.completed_at = "completed", world.next_moment()
         open_instant.metadata, open_instant.files = dict(metadata), tuple(sorted(listed))
+        open_instant.replaced = tuple(replaced)
 
-    def _guard(self, instant: str, expected: str, epoch: Epoch) -> None:
+    def _guard(self, instant: str, expected: str, epoch: Epoch, replaced: Sequence[str]) -> None:
         """What CommitGuard.java does."""
         world, pipeline = self._world, self._world.pipeline
         if "no epoch" not in world.flaws and world.texts.get(EPOCH_PATH, b"").decode() != epoch.to_json():
@@ -284,6 +319,11 @@ class HudiInMemory:
                 newest, sequence = text, json.loads(text)["sequence"]
         if "no checkpoint check" not in world.flaws and newest != expected:
             raise CommitRefused(f"the committed checkpoint is {newest or 'none'}, not {expected or 'none'}")
+        if "no live check" not in world.flaws and replaced:
+            others = [each.name for each in world.active.values() if each.state != "completed" and each.name != instant]
+            changed = set(replaced) - set(world.live())
+            if others or changed:
+                raise CommitRefused(f"others are at work {others}, and {changed} are not in the table any more")
 
     def roll_back(self, instant: str) -> bool:
         world = self._world
@@ -377,40 +417,76 @@ class WriterInMemory:
     def _write(
         self, engine: Engine, transaction: OpenTransaction, each: Slice, attempt: int, made: list[str]
     ) -> SliceReport:
-        world = self._world
-        if each.start < world.first[each.source] and each.count:
-            raise WriteIncomplete(f"{each}: the broker's first offset is {world.first[each.source]}")
-        records = list(enumerate(world.broker[each.source]))[each.start : each.end]
+        records = self._records(transaction.plan, each)
         rows = [offset for offset, kind in records if kind == "row"]
+        bad = [offset for offset, kind in records if kind == "bad"]
         files = []
         for first in range(0, len(rows), ROWS_PER_FILE):
-            offsets = rows[first : first + ROWS_PER_FILE]
-            files.append(self._write_file(engine, transaction, each.source, offsets, attempt, made))
+            content = [(each.source, offset) for offset in rows[first : first + ROWS_PER_FILE]]
+            files.append(self._write_file(engine, transaction, content, attempt, made))
+        letters = [self._write_letters(engine, transaction, each.source, bad, attempt)] if bad else []
         engine.step("task_done", EngineLost, InjectedFault)
         skipped = sum(kind == "tombstone" for _, kind in records)
-        gaps = each.count - len(rows) - skipped
-        return SliceReport(each, attempt, tuple(files), len(rows), skipped, gaps, 10 * len(rows))
+        copies = []
+        for old in transaction.plan.replaces:
+            if old.kept and old.source == each.source:
+                kept = [row for row in self._world.files[old.path] if not is_of(row, transaction.plan.slices)]
+                copies.append(self._write_file(engine, transaction, kept, attempt, made))
+        return SliceReport(
+            each,
+            attempt,
+            tuple(files),
+            rows=len(rows),
+            skipped=skipped,
+            gaps=each.count - len(rows) - skipped - len(bad),
+            value_bytes=10 * len(rows),
+            rejected=len(bad),
+            letters=tuple(letters),
+            copies=tuple(copies),
+        )
+
+    def _records(self, plan: TransactionPlan, each: Slice) -> list[tuple[int, str]]:
+        """Offsets and what is there. Of dead letters those with even offsets can become rows now."""
+        world = self._world
+        if plan.retry is not None:
+            letters = [row for file in plan.retry.files for row in letters_left(world, file.path, file.without)]
+            return [
+                (offset, "bad" if offset % 2 else "row") for source, offset in sorted(letters) if source == each.source
+            ]
+        if each.start < world.first[each.source] and each.count:
+            raise WriteIncomplete(f"{each}: the broker's first offset is {world.first[each.source]}")
+        return list(enumerate(world.broker[each.source]))[each.start : each.end]
+
+    def _write_letters(
+        self, engine: Engine, transaction: OpenTransaction, source: TopicPartition, offsets: list[int], attempt: int
+    ) -> LetterFile:
+        folder = dead_letters_folder(transaction.instant)
+        path = f"{folder}/{source.topic}-{source.partition}-{offsets[0]}_{attempt}.parquet"
+        assert path not in self._world.letters, f"{path} is written twice"
+        self._world.letters[path] = [(source, offset) for offset in offsets]
+        engine.step("letters_closed", EngineLost, InjectedFault)
+        return LetterFile(path, len(offsets), 1)
 
     def _write_file(
         self,
         engine: Engine,
         transaction: OpenTransaction,
-        source: TopicPartition,
-        offsets: list[int],
+        rows: list[Row],
         attempt: int,
         made: list[str],
     ) -> BaseFile:
         world, instant = self._world, transaction.instant
         self._require_open(transaction)
-        identifier = f"{source.topic}-{source.partition}-{offsets[0]}-{instant}"
+        source, first = rows[0]
+        identifier = f"{source.topic}-{source.partition}-{first}-{instant}"
         path = f"{identifier}_{attempt}.parquet"
         world.markers.setdefault(instant, set()).add(path)
         engine.step("marker_written", EngineLost, InjectedFault)
         made.append(path)
         content = world.files[path] = []
         engine.step("file_opened", EngineLost, InjectedFault)
-        for offset in offsets:
-            content.append((source, offset))
+        for row in rows:
+            content.append(row)
             engine.step("rows_written", EngineLost, InjectedFault)
         engine.step("file_ready", EngineLost, InjectedFault)
         self._require_open(transaction)
@@ -418,7 +494,7 @@ class WriterInMemory:
         world.files[path] = content
         engine.step("file_closed", EngineLost, InjectedFault)
         self._require_open(transaction)
-        return BaseFile("", identifier, path, len(offsets), 10 * len(offsets), offsets[0], offsets[-1])
+        return BaseFile("", identifier, path, len(rows), 10 * len(rows), first, rows[-1][1])
 
     def _require_open(self, transaction: OpenTransaction) -> None:
         if transaction.instant not in self._world.heartbeats:
@@ -428,8 +504,18 @@ class WriterInMemory:
             TableEpoch(StorageInMemory(self._world)).require(epoch, "a file must not be written")
 
 
+def is_of(row: Row, slices: Iterable[Slice]) -> bool:
+    return any(row[0] == each.source and each.start <= row[1] < each.end for each in slices)
+
+
+def letters_left(world: World, path: str, without: Iterable[Slice]) -> list[Row]:
+    """The file's dead letters but for those in ranges that were replayed since."""
+    without = tuple(without)
+    return [row for row in world.letters[path] if not is_of(row, without)]
+
+
 class StorageInMemory(TableStorage):
-    """The small files of a table that the epoch lies in."""
+    """The small files of a table: the epoch, the manifests of dead letters."""
 
     def __init__(self, world: World) -> None:
         self.base_path = world.pipeline.table.base_path
@@ -447,6 +533,12 @@ class StorageInMemory(TableStorage):
         if path == EPOCH_PATH:
             self._world.newest_epoch = max(self._world.newest_epoch, int(json.loads(content)["epoch"]))
         stop(f"replaced {path}", OSError)
+
+    def delete_folder(self, folder: str) -> None:
+        stop(f"delete {folder}", OSError)
+        for stored in (self._world.texts, self._world.letters):
+            for path in [each for each in stored if each.startswith(f"{folder}/")]:
+                del stored[path]
 
 
 class TimelineInMemory(Timeline):

@@ -9,6 +9,7 @@ import pytest
 
 from hudi_ingest.benchmark.contenders.plain_write import PlainWrite, write_plainly
 from hudi_ingest.benchmark.loads import parse_load
+from hudi_ingest.convert import converter_for
 from hudi_ingest.schema import parse_ddl
 
 AT = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -30,7 +31,7 @@ def batch(values: pa.BinaryArray, first: int) -> pa.RecordBatch:
 
 def test_the_limit_writes_every_record_with_its_kafka_columns_into_one_file(tmp_path: Path) -> None:
     shape = parse_load("orders-1k").shape
-    write = PlainWrite(str(tmp_path), "json", parse_ddl(shape.ddl), "zstd")
+    write = PlainWrite(str(tmp_path), converter_for("json", parse_ddl(shape.ddl)), "zstd")
     batches = [batch(shape.values(0, 300), 0), batch(shape.values(0, 0), 300), batch(shape.values(300, 200), 300)]
     (told,) = write_plainly(write, iter(batches))
     (file,) = tmp_path.iterdir()
@@ -42,12 +43,12 @@ def test_the_limit_writes_every_record_with_its_kafka_columns_into_one_file(tmp_
 
 
 def test_a_task_without_records_writes_no_file(tmp_path: Path) -> None:
-    write = PlainWrite(str(tmp_path), "json", parse_ddl("id string"), "zstd")
+    write = PlainWrite(str(tmp_path), converter_for("json", parse_ddl("id string")), "zstd")
     assert list(write_plainly(write, iter(()))) == []
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_value_that_is_no_row_stops_the_benchmark(tmp_path: Path) -> None:
-    write = PlainWrite(str(tmp_path), "json", parse_ddl("id string"), "zstd")
+    write = PlainWrite(str(tmp_path), converter_for("json", parse_ddl("id string")), "zstd")
     with pytest.raises(ValueError, match="not a row"):
         list(write_plainly(write, iter([batch(pa.array([b"[1]"]), 0)])))

@@ -117,6 +117,19 @@ def changes(transforms: str | list[Any], **table: Any) -> dict[str, Any]:
         ("- constant: {column: id, value: a}", "constant.column: column id: is there twice"),
         ("- insert_kafka: {}", "insert_kafka: found no column; allowed: at least one of topic, partition"),
         ("- insert_kafka: {topic: id}", "insert_kafka.topic: column id: is there twice"),
+        ("- sql: SELECT sum(ts) AS x FROM records", "transforms[0].sql: sum() is not allowed: it sees other records"),
+        (
+            "- sql: SELECT amuont FROM records",
+            "transforms[0].sql: no field is called 'amuont' here; allowed: id, ts, amount",
+        ),
+        (
+            "[{drop: [ts]}, {sql: SELECT ts FROM records}]",
+            "transforms[1].sql: no field is called 'ts' after transforms[0]",
+        ),
+        (
+            "- sql: 7",
+            "transforms[0].sql: must be text; found the number 7; put it in quotes; allowed: SELECT expression",
+        ),
         ("- python: {function: foo, schema: a int}", "python.function: found 'foo'; allowed: package.module:function"),
         (
             "- python: {function: 'a:b', schema: a byte}",
@@ -183,6 +196,8 @@ def test_k4_a_digest_tells_pipelines_apart_that_make_other_rows(write: Write) ->
         digest({"mask": {**mask, "salt": "b"}}),
         digest(MILLIS, partition_by=["day(ts)"]),
         digest(MILLIS, partition_by=["day(ts)"], partition_zone="Europe/Berlin"),
+        digest(MILLIS, partition_by=["day(ts)"], hive_style=False),
+        load(write, **changes([]), on_tombstone="row").rows_digest,
     ]
     assert len(set(digests)) == len(digests)
     assert digest({"mask": mask}) == digests[1]
@@ -227,9 +242,31 @@ def test_k5_limits(write: Write) -> None:
     )
 
 
+def test_tombstones_as_rows_need_columns_that_may_be_null(write: Write) -> None:
+    assert load(write).on_tombstone == "skip"
+    assert load(write, on_tombstone="row").on_tombstone == "row"
+    assert load(write, table__schema="id string NOT NULL", on_tombstone="fail").on_tombstone == "fail"
+    schema = "id string NOT NULL, ts long, dt string NOT NULL"
+    told = problem(write, table__schema=schema, on_tombstone="row")
+    assert told == (
+        "on_tombstone: row makes every field of such a record null, and id, dt may not be: remove their NOT NULL, or set it "
+        "to skip or fail"
+    )
+    told = problem(write, on_bad_record="skip", on_tombstone="fail")
+    assert told.startswith("on_tombstone: fail needs `on_bad_record: fail`, and that is skip: a record without a value")
+    told = problem(write, on_tombstone="drop")
+    assert told == "on_tombstone: not one of the allowed values; found 'drop'; allowed: skip, fail or row"
+
+
+def test_hive_style_is_true_or_false(write: Write) -> None:
+    assert load(write).table.hive_style
+    told = problem(write, table__hive_style="maybe")
+    assert told == "table.hive_style: must be true or false; found 'maybe'; allowed: true or false"
+
+
 def test_the_examples_of_the_page_are_right(write: Write) -> None:
     examples = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(examples) == 11
+    assert len(examples) == 12
     kinds = set()
     for text in examples:
         data = yaml.safe_load(text)
@@ -251,6 +288,7 @@ def test_the_examples_of_the_page_are_right(write: Write) -> None:
             "filter",
             "timestamp",
             "constant",
+            "sql",
             "python",
         )
     }

@@ -17,11 +17,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from hudi_ingest.avro_schema import RegisteredSchema, field_defaults, parse_writer, record_schema
+from hudi_ingest.avro_schema import field_defaults, parse_writer, record_schema
 from hudi_ingest.convert import Decoded, converter_for
 from hudi_ingest.convert.avro import AvroConverter, AvroValuesOf, ConfluentWireFormat, OneSchema, SingleObjectEncoding
 from hudi_ingest.convert.avro_batch import _GUARD, BatchReader
 from hudi_ingest.exceptions import RegistryUnreachable
+from hudi_ingest.registered_schema import RegisteredSchema
 
 UTC = timezone.utc
 
@@ -414,6 +415,14 @@ def test_a_broken_datum_is_rejected_and_its_neighbours_are_rows(datum: bytes) ->
     assert all(len(each.found) <= 80 for each in found.rejected)
 
 
+@pytest.mark.parametrize("number", [b"\x04", b"\x01", b"\x80\x02", b"\xfe\xff\xff\xff\x0f"])
+def test_a_number_that_no_symbol_of_an_enum_has_is_rejected(number: bytes) -> None:
+    text = record({"name": "e", "type": {"type": "enum", "name": "s", "symbols": ["A", "B"]}})
+    found = decoded(text, [b"\x00", number, b"\x02"])
+    assert [each.index for each in found.rejected] == [1]
+    assert found.rows["e"].to_pylist() == ["A", "B"]
+
+
 def test_a_datum_that_holds_the_guard_is_a_row() -> None:
     text = record({"name": "b", "type": "bytes"})
     found = decoded(text, [encoded(text, {"b": _GUARD * 2}), encoded(text, {"b": b""})])
@@ -573,9 +582,8 @@ def test_names_of_other_schemas_are_resolved() -> None:
 
 def test_the_converter_of_the_format() -> None:
     values = AvroValuesOf(OneSchema(RegisteredSchema(WIDER)), {"n": 5})
-    converter = converter_for(
-        "avro", pa.schema([("id", pa.string()), ("n", pa.int64())]), pickle.loads(pickle.dumps(values))
-    )
+    options = {"values": pickle.loads(pickle.dumps(values))}
+    converter = converter_for("avro", pa.schema([("id", pa.string()), ("n", pa.int64())]), options)
     assert (
         converter.decode(pa.array([encoded(WIDER, {"id": "a", "n": 1, "more": 0.5})], pa.binary())).rows.num_rows == 1
     )

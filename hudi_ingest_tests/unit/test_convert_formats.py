@@ -5,7 +5,8 @@ from __future__ import annotations
 import pickle
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,30 @@ import pytest
 from hudi_ingest.convert import Converter, Decoded, Rejected, converter_for
 from hudi_ingest.convert.formats import known_formats
 from hudi_ingest.convert.plain import BYTES_SCHEMA, STRING_SCHEMA
+from hudi_ingest.exceptions import RegistryUnreachable
+from hudi_ingest.registered_schema import RegisteredSchema
 from hudi_ingest_tests.support.outcomes import outcomes, rows_of
 
 pytestmark = pytest.mark.fast
 
 IDS = pa.schema([pa.field("id", pa.int64(), False)])
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A registry with these ids."""
+
+    ids: Collection[int]
+
+    def schema(self, schema_id: int) -> RegisteredSchema | None:
+        return RegisteredSchema("{}") if schema_id in self.ids else None
+
+
+class Silent:
+    """A registry that does not answer."""
+
+    def schema(self, schema_id: int) -> RegisteredSchema | None:
+        raise RegistryUnreachable("no answer")
 
 
 def framed(schema_id: int, payload: bytes) -> bytes:
@@ -50,7 +70,7 @@ def test_a_plain_value_is_one_column(format: str, schema: pa.Schema) -> None:
 
 
 def test_json_behind_the_wire_format() -> None:
-    converter = pickle.loads(pickle.dumps(converter_for("json_schema", IDS, {"schema_ids": [7, 8]})))
+    converter = pickle.loads(pickle.dumps(converter_for("json_schema", IDS, {"schemas": Registered({7, 8})})))
     values = [
         framed(7, b'{"id":1}'),
         framed(9, b'{"id":2}'),
@@ -62,7 +82,7 @@ def test_json_behind_the_wire_format() -> None:
     ]
     assert rows_of(outcomes(converter, IDS, values)) == [
         {"id": 1},
-        ("", "a schema id of the topic's schemas", "schema id 9"),
+        ("", "the id of a JSON schema in the schema registry", "schema id 9, which it does not have"),
         ("", "Confluent's wire format: byte 0, then a schema id of 4 bytes", "first byte 0x7b"),
         ("id", "int (64 bit)", '"x"'),
         ("", "Confluent's wire format: byte 0, then a schema id of 4 bytes", "an empty value"),
@@ -70,13 +90,20 @@ def test_json_behind_the_wire_format() -> None:
         {"id": 4},
     ]
     assert outcomes(converter, IDS, values[:1]) and outcomes(converter, IDS, []) == []
-    assert rows_of(outcomes(converter, IDS, values[1:3]))[0][2] == "schema id 9"
+    assert rows_of(outcomes(converter, IDS, values[1:3]))[0][2] == "schema id 9, which it does not have"
+
+
+def test_a_registry_that_does_not_answer_makes_no_bad_record_of_json() -> None:
+    converter = converter_for("json_schema", IDS, {"schemas": Silent()})
+    with pytest.raises(RegistryUnreachable):
+        converter.decode(pa.array([framed(7, b"{}")], pa.binary()))
+    assert converter.decode(pa.array([b"{}"], pa.binary())).rejected[0].found == "first byte 0x7b"
 
 
 @pytest.mark.parametrize("format", ["json", "json_schema"])
 def test_deep_and_large_json(format: str) -> None:
     head = framed(7, b"") if format == "json_schema" else b""
-    options = {"schema_ids": [7]} if format == "json_schema" else {}
+    options = {"schemas": Registered({7})} if format == "json_schema" else {}
     schema = pa.schema([pa.field("id", pa.int64()), pa.field("s", pa.string()), pa.field("l", pa.list_(pa.int64()))])
     lists, objects = b"[" * 10_000 + b"]" * 10_000, b'{"l":' * 10_000 + b"1" + b"}" * 10_000
     values = [
@@ -101,7 +128,7 @@ def test_deep_and_large_json(format: str) -> None:
     [
         ("jsn", {}, r"format 'jsn' is not known; known are: json, .*; did you mean json\?"),
         ("json", {"a": 1}, "format json: it has no options, found 'a'"),
-        ("json_schema", {}, "option schema_ids: Field required"),
+        ("json_schema", {}, "it has one option, 'schemas', and needs it; found none"),
         ("no_such_package.x:Y", {}, "importing no_such_package.x failed, ModuleNotFoundError"),
         ("json:detect_encodin", {}, r"json has no detect_encodin; did you mean detect_encoding\?"),
         ("json:__name__", {}, "__name__ is no converter but 'json'"),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import pickle
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from decimal import Decimal
 from typing import Any
@@ -18,6 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hudi_ingest.convert import Converter, converter_for
+from hudi_ingest.convert.protobuf import RegisteredMessages, first_message, require_columns
 from hudi_ingest.convert.protobuf_schema import ProtobufSchema, record_schema
 from hudi_ingest.protoc import compile_protos
 from hudi_ingest_tests.support.outcomes import comparable, outcomes, rows_of
@@ -346,7 +348,9 @@ def test_the_wire_format_says_schema_and_message() -> None:
     newer = compile_protos("order.proto", {"order.proto": ORDER.replace("}", " string note = 2; }", 1)})
     older = compile_protos("order.proto", {"order.proto": ORDER})
     schema = pa.schema([("id", pa.string()), ("note", pa.string())])
-    converter = pickle.loads(pickle.dumps(converter_for("protobuf", schema, {"schemas": {7: older, 8: newer}})))
+    broken = compile_protos("order.proto", {"order.proto": ORDER.replace("string id", "double id")})
+    registered = RegisteredMessages(Descriptors({7: older, 8: newer, 5: broken, 6: b"\xff"}), "shop.Order")
+    converter = pickle.loads(pickle.dumps(converter_for("protobuf", schema, {"registered": registered})))
     messages = [
         head(8) + b"\0\x0a\x01a\x12\x01n",
         head(7) + b"\0\x0a\x01b",
@@ -358,18 +362,46 @@ def test_the_wire_format_says_schema_and_message() -> None:
         head(7),
         head(8) + b"\0\x0a\x05a",
         head(7) + b"\0\x0a\x01d\x12\x01n",
+        head(5) + b"\0",
+        head(6) + b"\0",
     ]
     found = rows_of(outcomes(converter, schema, messages))
     assert found[0] == {"id": "a", "note": "n"}
     assert found[1] == {"id": "b", "note": None}
     assert found[2] == {"id": "c", "note": ""}
-    assert found[3][1:] == ("a schema id of the topic's schemas", "schema id 9")
+    assert found[3][1:] == (
+        "the id of a Protobuf schema in the schema registry",
+        "schema id 9, which it does not have",
+    )
     assert found[4][2] == "first byte 0x0a"
     assert found[5] == ("", "a message shop.Order", "shop.Other")
     assert found[6][2] == "message indexes [8], which are no message of the schema"
     assert found[7][2] == "the end of the value"
     assert found[8][1] == "a Protobuf message shop.Order"
     assert found[9] == {"id": "d", "note": None}
+    unreadable = "a schema that records can be read with"
+    assert found[10] == (
+        "",
+        unreadable,
+        "column id: a Protobuf double cannot become string; declare it as double",
+    )
+    assert found[11][1] == unreadable and found[11][2].startswith("not a descriptor set")
+    require_columns(schema, "shop.Order", [newer, b"\xff"])
+    with pytest.raises(ValueError, match="no field for the column note in any of"):
+        require_columns(schema, "shop.Order", [older])
+    with pytest.raises(ValueError, match="cannot become string"):
+        require_columns(schema, "shop.Order", [broken, newer])
+    assert first_message(newer) == "shop.Order"
+
+
+@dataclass(frozen=True)
+class Descriptors:
+    """A registry of compiled schemas."""
+
+    sets: Mapping[int, bytes]
+
+    def descriptor_set(self, schema_id: int) -> bytes | None:
+        return self.sets.get(schema_id)
 
 
 def head(schema_id: int) -> bytes:
@@ -382,8 +414,8 @@ ORDER = 'syntax = "proto3"; package shop; message Order { string id = 1; } messa
 @pytest.mark.parametrize(
     ("schema", "options", "problem"),
     [
-        (FLAT_SCHEMA, {}, "give either descriptor_set"),
-        (FLAT_SCHEMA, {"descriptor_set": SHOP}, "message is missing"),
+        (FLAT_SCHEMA, {}, "option message: Field required; option descriptor_set: Field required"),
+        (FLAT_SCHEMA, {"descriptor_set": SHOP}, "option message: Field required"),
         (FLAT_SCHEMA, {"descriptor_set": SHOP, "message": "shop.Flt"}, "did you mean shop.Flat"),
         (FLAT_SCHEMA, {"descriptor_set": b"\xff", "message": "a"}, "not a descriptor set"),
         (FLAT_SCHEMA, {"descriptor_set": b"", "message": "a"}, "without a file"),

@@ -1,20 +1,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from hudi_ingest.config import Pipeline
+from hudi_ingest.exceptions import TableMismatch
 from hudi_ingest.hudi.options import clustering_options, lock_place, table_properties, write_options
 from hudi_ingest.pipeline_file import load_pipeline
 from hudi_ingest.small_files import SMALL_PART
+from hudi_ingest.transaction import require_own_table
 
 pytestmark = pytest.mark.fast
 
 
-def make(folder: Path, base_path: str, lock: dict[str, str] | None = None) -> Pipeline:
-    table = {"base_path": base_path, "schema": "id string", **({"lock": lock} if lock else {})}
+def make(folder: Path, base_path: str, lock: dict[str, str] | None = None, **more: Any) -> Pipeline:
+    table = {"base_path": base_path, "schema": "id string", **({"lock": lock} if lock else {}), **more}
     source = {"bootstrap_servers": "b:9092", "topics": ["orders"]}
     path = folder / "orders.yaml"
     path.write_text(yaml.safe_dump({"name": "orders", "source": source, "table": table}))
@@ -61,3 +64,28 @@ def test_each_table_has_a_lock_of_its_own_however_its_path_is_written(tmp_path: 
     assert place("/data/orders") == place("file:///data/orders/")
     assert place("s3://bucket/orders") == place("s3a://bucket/orders")
     assert len({place("/data/orders"), place("/data/orders2"), place("s3://data/orders")}) == 3
+
+
+def test_h4_what_folders_are_called_is_the_tables_for_ever(tmp_path: Path) -> None:
+    hive = make(tmp_path, "/data/orders", partition_by=["id"])
+    plain = make(tmp_path, "/data/orders", partition_by=["id"], hive_style=False)
+    key = "hoodie.datasource.write.hive_style_partitioning"
+    assert [write_options(each, "files")[key] for each in (hive, plain)] == ["true", "false"]
+    there = {"hudi_ingest.pipeline": "orders", "hoodie.table.partition.fields": "id"}
+    require_own_table(hive, {**there, key: "true"})
+    require_own_table(plain, {**there, key: "false"})
+    with pytest.raises(TableMismatch, match=r"names its folders column=value.*Set table\.hive_style to true"):
+        require_own_table(plain, {**there, key: "true"})
+    with pytest.raises(TableMismatch, match=r"names its folders by values alone.*Set table\.hive_style to false"):
+        require_own_table(hive, {**there, key: "false"})
+    # Without partitions there is nothing to call.
+    whole = make(tmp_path, "/data/orders", hive_style=False)
+    require_own_table(whole, {"hudi_ingest.pipeline": "orders", key: "true"})
+
+
+def test_partition_statistics_are_kept_up_only_where_they_are(tmp_path: Path) -> None:
+    pipeline = make(tmp_path, "/data/orders")
+    name = "hoodie.metadata.index.partition.stats.enable"
+    assert write_options(pipeline, "")[name] == "false"
+    assert write_options(pipeline, "files,column_stats")[name] == "false"
+    assert write_options(pipeline, "files,column_stats,partition_stats")[name] == "true"

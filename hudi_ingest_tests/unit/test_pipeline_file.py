@@ -144,12 +144,21 @@ def test_numbers_and_booleans_in_lists_of_text(write: Write) -> None:
         ({"transaction__zzz": 1}, "transaction.zzz: unknown key"),
         (
             {"source__format": "avr"},
-            "source.format: found 'avr'; allowed: json, avro, protobuf, csv, string, bytes, or",
+            "source.format: found 'avr'; allowed: json, avro, json_schema, protobuf, csv, string, bytes, or",
         ),
-        ({"source__format": "avro"}, "source.schema_registry: missing; Avro in Confluent's wire format needs it"),
-        ({"source__format": "protobuf"}, "source.protobuf: missing; format protobuf needs descriptor_file and message"),
+        (
+            {"source__format": "avro"},
+            "source.schema_registry: missing; format avro in Confluent's wire format needs it, or set avro.wire_format",
+        ),
+        (
+            {"source__format": "protobuf"},
+            "source.schema_registry: missing; format protobuf in Confluent's wire format needs",
+        ),
         ({"source__csv": {"delimiter": "::"}}, "source.csv: delimiter must be one ASCII character"),
-        ({"on_bad_record": "skip"}, "on_bad_record: not one of the allowed values; found 'skip'; allowed: fail"),
+        (
+            {"on_bad_record": "ignore"},
+            "on_bad_record: not one of the allowed values; found 'ignore'; allowed: fail, skip or dead_letter",
+        ),
         (
             {"table__compression": "lz4"},
             "table.compression: not one of the allowed values; found 'lz4'; allowed: zstd, snappy or gzip",

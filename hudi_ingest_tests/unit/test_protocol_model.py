@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import pyarrow as pa
 import pytest
 import yaml
 from hypothesis import HealthCheck, Phase, Verbosity, settings
@@ -26,24 +27,42 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from hudi_ingest import transaction as protocol_module
 from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import Situation, plan_next
-from hudi_ingest.exceptions import IngestError, Terminal
+from hudi_ingest.dead_letters import log as letters_module
+from hudi_ingest.dead_letters.log import DeadLetterLog
+from hudi_ingest.exceptions import IngestError, KafkaUnreachable, RangeRefused, Terminal
 from hudi_ingest.faults import POINTS, InjectedFault
 from hudi_ingest.hudi.epoch import Epoch, TableEpoch
 from hudi_ingest.ledger.owner import Owner
-from hudi_ingest.model import Checkpoint, OpenTransaction, Slice, SliceReport, TopicPartition, TransactionPlan
+from hudi_ingest.model import (
+    Checkpoint,
+    LettersHead,
+    OpenTransaction,
+    RetriedFile,
+    Retry,
+    Slice,
+    SliceReport,
+    TopicPartition,
+    TransactionKind,
+    TransactionPlan,
+)
+from hudi_ingest.offset_ranges import Ranges, intersection, ranges, union
 from hudi_ingest.pipeline_file import load_pipeline
+from hudi_ingest.range_planning import Known, next_ranges, range_transaction, to_backfill, to_replay
 from hudi_ingest.transaction import TransactionProtocol
 from hudi_ingest_tests.support.pipeline_files import document
-from hudi_ingest_tests.support.steps import Program
+from hudi_ingest_tests.support.steps import Program, stop
 from hudi_ingest_tests.support.table_in_memory import (
     GroupsInMemory,
     HudiInMemory,
     Instant,
     LedgerInMemory,
+    Row,
     StorageInMemory,
     TimelineInMemory,
     World,
     WriterInMemory,
+    is_of,
+    letters_left,
     watermarks,
 )
 
@@ -69,6 +88,10 @@ ACTIONS = [
         "die",
         "the run ends",
         "recover",
+        *(["retry"] * 4),
+        "backfill",
+        "replay",
+        "replay",
     ),
     *OUTSIDE,
 ]
@@ -102,6 +125,7 @@ class ProtocolModel(RuleBasedStateMachine):
         self.run_of: dict[Program, Run] = {}
         self.others: list[Instant] = []
         self.timeline = TimelineInMemory(self.world)
+        self.log = DeadLetterLog(StorageInMemory(self.world))
         self.protocols = [
             TransactionProtocol(
                 pipeline=ground.pipeline,
@@ -112,18 +136,29 @@ class ProtocolModel(RuleBasedStateMachine):
                 instants=HudiInMemory(self.world),
                 write_files=WriterInMemory(self.world),
                 groups=GroupsInMemory(self.world),
+                letters=DeadLetterLog(StorageInMemory(self.world)),
+                copy_letters=self.copy_letters,
             )
             for ledger in ground.ledgers
         ]
+
+    def copy_letters(self, head: LettersHead | None) -> int:
+        self.world.reach("letters_copied")
+        stop("letters are copied", KafkaUnreachable)
+        return head.waiting if head else 0
 
     @rule(action=st.sampled_from(ACTIONS), which=st.integers(0, 9), more=st.integers(0, 39))
     def act(self, action: str, which: int, more: int) -> None:
         """One rule for all, because hypothesis leaves whole rules out of an example, and these need one another."""
         coordinator, programs = more % COORDINATORS, bool(self.programs)
         if action == "produce":
-            self.produce(which, ["row", "tombstone", "gap", "row"][: more % 4 + 1])
+            self.produce(which, ["row", "bad", "tombstone", "gap", "row"][: more % 5 + 1])
         elif action == "tick":
             self.tick(coordinator)
+        elif action == "retry":
+            self.retry(coordinator, which % 3 + 1, bool(more & 2))
+        elif action in ("backfill", "replay"):
+            self.ask_for_a_range(coordinator, TransactionKind(action), which, more)
         elif action == "a newer one begins":
             self.a_newer_one_begins(coordinator, bool(which & 1), which > 6, bool(more & 2))
         elif action == "recover":
@@ -156,11 +191,13 @@ class ProtocolModel(RuleBasedStateMachine):
 
     # What the outside world does.
 
-    @initialize(partitions=st.integers(1, 2), records=st.integers(0, 5))
-    def start(self, partitions: int, records: int) -> None:
+    @initialize(partitions=st.integers(1, 2), records=st.integers(0, 5), history=st.integers(0, 7))
+    def start(self, partitions: int, records: int, history: int = 0) -> None:
         for partition in range(partitions):
-            self.world.broker[TopicPartition("orders", partition)] = ["row"] * records
-            self.world.first[TopicPartition("orders", partition)] = 0
+            source = TopicPartition("orders", partition)
+            self.world.broker[source] = ["row"] * (history + records)
+            self.world.first[source] = 0
+            self.world.began[source] = history
 
     def produce(self, number: int, kinds: list[str]) -> None:
         sources = sorted(self.world.broker)
@@ -188,9 +225,10 @@ class ProtocolModel(RuleBasedStateMachine):
     def end_the_engine(self) -> None:
         self.world.end_engine()
 
-    def another_writer_begins(self) -> None:
+    def another_writer_begins(self, rewrites: bool) -> None:
         instant = self.world.new_instant()
         instant.state = "inflight"
+        instant.rewrites = self.world.live()[0] if rewrites and self.world.live() and not self.others else ""
         self.world.heartbeats[instant.name] = self.world.now
         self.world.beating.add(instant.name)
         self.others.append(instant)
@@ -202,6 +240,13 @@ class ProtocolModel(RuleBasedStateMachine):
         if instant.name in self.world.active:
             instant.state, instant.completed_at = "completed", self.world.next_moment()
             instant.metadata = self.world.carried()
+            if instant.rewrites:
+                before = [path for path in self.world.live() if path != instant.rewrites]
+                if len(before) == len(self.world.live()):
+                    self.world.wrongs.append(f"P7: {instant.rewrites} was replaced while another writer changed it")
+                path = f"{instant.rewrites}-{instant.name}"
+                self.world.files[path] = self.world.files[instant.rewrites]
+                instant.files, instant.replaced = (path,), (instant.rewrites,)
 
     def another_writer_cleans(self) -> None:
         self.spawn("another writer's cleaning", self.protocols[0].instants.roll_back_expired)
@@ -221,7 +266,7 @@ class ProtocolModel(RuleBasedStateMachine):
         elif what == "a partition is added" and len(self.world.broker) < 4:
             self.add_partition()
         elif what == "another writer begins" and self.checkpoint() is not None and len(self.others) < 2:
-            self.another_writer_begins()
+            self.another_writer_begins(bool(coordinator))
         elif what == "another writer commits" and self.others and self.world.lock is None:
             self.another_writer_commits()
         elif what == "another writer cleans" and self.world.properties:
@@ -245,6 +290,69 @@ class ProtocolModel(RuleBasedStateMachine):
             run = Run(ident, coordinator, replace(plan, transaction_id=f"{plan.transaction_id[:-6]}{ident}"))
             self.runs.append(run)
             self.begin(run)
+
+    def retry(self, coordinator: int, most: int, whole: bool) -> None:
+        """Some of the dead letters are tried again; `whole`: to the end, if the others let it."""
+        checkpoint = self.checkpoint()
+        waiting = self.log.waiting(checkpoint.letters) if checkpoint else ()
+        left = [(each, letters_left(self.world, each.file.path, each.without)) for each in waiting]
+        taken = [(each, rows) for each, rows in left if rows][:most]
+        if checkpoint is None or not taken or len(self.programs) >= 6:
+            return
+        ident = f"run-{len(self.runs)}"
+        places = sorted(row for _, rows in taken for row in rows)
+        slices = [
+            Slice(source.topic, source.partition, min(offsets), max(offsets) + 1)
+            for source, offsets in {s: [offset for at, offset in places if at == s] for s, _ in places}.items()
+        ]
+        plan = TransactionPlan(
+            self.world.pipeline.name,
+            f"retry-{ident}",
+            checkpoint.sequence + 1,
+            tuple(slices),
+            kind=TransactionKind.RETRY,
+            retry=Retry(tuple(RetriedFile(each.file.path, len(rows), each.without) for each, rows in taken)),
+        )
+        run = Run(ident, coordinator, plan)
+        self.runs.append(run)
+        self.begin(run)
+        if whole:
+            self.run_through(run)
+
+    def ask_for_a_range(self, coordinator: int, kind: TransactionKind, which: int, more: int) -> None:
+        """What `hudi-ingest backfill` or `replay` plans for some range of a partition."""
+        checkpoint = self.checkpoint()
+        if checkpoint is None or len(self.programs) >= 6:
+            return
+        source = sorted(checkpoint.offsets)[which % len(checkpoint.offsets)]
+        start = which % (checkpoint.offsets[source] + 1)
+        asked = Slice(source.topic, source.partition, start, min(start + more, checkpoint.offsets[source]))
+        known = Known("orders", checkpoint, checkpoint.covered, watermarks(self.world), {})
+        try:
+            if kind is TransactionKind.BACKFILL:
+                left = to_backfill(known, [asked], skip_covered=True)
+            else:
+                left = to_replay(known, [asked])
+        except RangeRefused:
+            return
+        slices = next_ranges(left, MAX_RECORDS)
+        if not slices:
+            return
+        replaces = self.world.files_of(slices) if kind is TransactionKind.REPLAY else ()
+        plan = range_transaction(known, kind, slices, suffix="000000", replaces=replaces)
+        run = Run(ident := f"run-{len(self.runs)}", coordinator, plan)
+        run.plan = replace(plan, transaction_id=f"{plan.transaction_id[:-6]}{ident}")
+        self.runs.append(run)
+        self.begin(run)
+        if which & 1:
+            self.run_through(run)
+
+    def run_through(self, run: Run) -> BaseException | None:
+        """All of the run's ops, one after another, while everybody else stands still."""
+        last = None
+        while mine := [each for each in self.programs if self.run_of.get(each) is run]:
+            last = self.run_to_its_end(mine[0]) or last
+        return last
 
     def begin_again(self, which: int) -> None:
         found = self.waiting("begin")
@@ -346,12 +454,15 @@ class ProtocolModel(RuleBasedStateMachine):
             run.plan = replace(plan, transaction_id=f"{plan.transaction_id[:-6]}{run.ident}")
             self.runs.append(run)
             self.begin(run)
-            while mine := [each for each in self.programs if self.run_of.get(each) is run]:
-                last = self.run_to_its_end(mine[0]) or last
+            last = self.run_through(run) or last
             self.judge()
             run.finished = True
         else:
             raise AssertionError(f"P5: {plan} is not done after {turn} ticks; the last error was {last!r}")
+        for number, kind in enumerate((TransactionKind.BACKFILL, TransactionKind.REPLAY, TransactionKind.REPLAY)):
+            if not self.programs:
+                self.ask_for_a_range(0, kind, 2 * number + 1, 5)
+                self.judge()
         left = [each for each in self.world.active.values() if each.state != "completed"]
         assert not left, f"P5: everything is ingested, and open instants are left: {left}"
         assert all(set(each.files) <= set(self.world.files) for each in self.world.completed())
@@ -367,6 +478,9 @@ class ProtocolModel(RuleBasedStateMachine):
                     self.judge()
                 self.everything_recovers(drain=True)
                 self.judge()
+                self.retry(0, len(self.world.letters), whole=True)
+                self.judge()
+                assert not any(offset % 2 == 0 for offset in self.letters_that_wait()), "P5: a retry did not take all"
         finally:
             for program in [*self.programs, *self.ground.dead]:
                 program.end()
@@ -381,7 +495,11 @@ class ProtocolModel(RuleBasedStateMachine):
         world = self.world
         assert not world.wrongs, world.wrongs
         ends: dict[TopicPartition, int] = {}
+        covered: dict[TopicPartition, Ranges] = {}
         sequence = 0
+        letters: dict[str, list[Row]] = {}
+        waiting: list[Row] = []
+        retried: set[Row] = set()
         for instant in world.completed():
             text = instant.metadata.get(world.pipeline.transaction_key)
             if text is None:
@@ -393,21 +511,83 @@ class ProtocolModel(RuleBasedStateMachine):
             slices = [
                 Slice(*(each[key] for key in ("topic", "partition", "start", "end"))) for each in published["slices"]
             ]
-            planned = world.plans[published["transaction"]].slices
-            assert sorted(planned) == slices, f"P3: {instant.name} published {slices} of {planned}"
-            expected = []
-            for each in slices:
-                assert each.start == ends.get(each.source, 0), f"P2: {each} does not follow {ends.get(each.source, 0)}"
-                ends[each.source] = each.end
+            plan = world.plans[published["transaction"]]
+            assert sorted(plan.slices) == slices, f"P3: {instant.name} published {slices} of {plan.slices}"
+            expected, bad = [], []
+            retry = plan.retry
+            if retry is not None:
+                taken = sorted(row for file in retry.files for row in letters_left(world, file.path, file.without))
+                expected = [row for row in taken if row[1] % 2 == 0]
+                bad = [row for row in taken if row[1] % 2]
+                for row in taken:
+                    waiting.remove(row)
+                retried |= {*expected}
+            if plan.kind is TransactionKind.REPLAY:
+                waiting = [row for row in waiting if not is_of(row, slices)]
+                retried = {row for row in retried if not is_of(row, slices)}
+            for each in slices if retry is None else ():
+                before = covered.get(each.source, ())
+                here = ranges([(each.start, each.end)])
+                if plan.kind is TransactionKind.INGEST:
+                    begin = ends.get(each.source, world.began.get(each.source, 0))
+                    assert each.start == begin, f"P2: {each} does not follow {begin}"
+                    ends[each.source] = each.end
+                elif plan.kind is TransactionKind.BACKFILL:
+                    assert not intersection(before, here), f"P2: {each} is backfilled, and {before} was there"
+                else:
+                    assert intersection(before, here) == here, f"P1: {each} is replayed, and {before} was there"
+                covered[each.source] = union(before, here)
                 log = world.broker[each.source]
                 expected += [(each.source, offset) for offset in range(each.start, each.end) if log[offset] == "row"]
+                bad += [(each.source, offset) for offset in range(each.start, each.end) if log[offset] == "bad"]
+            letters[instant.name] = bad
+            waiting += bad
             missing = [path for path in instant.files if path not in world.files]
             assert not missing, f"P1: files of completed instant {instant.name} are gone: {missing}"
             found = sorted(row for path in instant.files for row in world.files[path])
-            assert found == expected, f"P1, P2, P3: {instant.name} has {found}, its ranges are {expected}"
+            kept = sum(each.kept for each in plan.replaces)
+            self.ground.published.add((plan.kind, kept > 0))
+            assert len(found) == len(expected) + kept, f"P1, P2, P3: {instant.name} has {found}, kept are {kept}"
+            assert kept or found == expected, f"P1, P2, P3: {instant.name} has {found}, its ranges are {expected}"
+        rows = sorted(row for path in world.live() for row in world.files[path])
+        wanted = [
+            (source, offset)
+            for source in sorted(covered)
+            for start, end in covered[source]
+            for offset in range(start, end)
+            if world.broker[source][offset] == "row" or (source, offset) in retried
+        ]
+        assert rows == wanted, f"P1, P2: the table has {rows}, covered are the rows {wanted}"
         checkpoint = self.checkpoint()
         seen = (checkpoint.sequence, dict(checkpoint.offsets)) if checkpoint else (0, {})
         assert seen == (sequence, ends), f"P7: the table says {seen}, committed is {(sequence, ends)}"
+        assert (checkpoint.covered if checkpoint else {}) == covered, f"the table says it covers {checkpoint}"
+
+        self.judge_letters(letters, sorted(waiting), checkpoint)
+
+    def judge_letters(self, expected: dict[str, list[Row]], waiting: list[Row], checkpoint: Checkpoint | None) -> None:
+        """P1, P2: exactly the bad records of committed ranges are dead letters, each once."""
+        head = checkpoint.letters if checkpoint else None
+        entries = self.log.entries(head)
+        found = {
+            each.instant: sorted(row for file in each.files for row in self.world.letters[file.path])
+            for each in entries
+        }
+        assert len(found) == len(entries), "P2: an instant is in the list of dead letters twice"
+        found = {instant: rows for instant, rows in found.items() if rows}
+        expected = {instant: rows for instant, rows in expected.items() if rows}
+        assert found == expected, f"P1, P2: dead letters are {found}, bad records {expected}"
+        left = [
+            row for each in self.log.waiting(head) for row in letters_left(self.world, each.file.path, each.without)
+        ]
+        assert sorted(left) == waiting, f"P2: {left} wait, and {waiting} have not become rows"
+        assert len(waiting) == (head.waiting if head else 0)
+
+    def letters_that_wait(self) -> list[int]:
+        """Their offsets."""
+        checkpoint = self.checkpoint()
+        waiting = self.log.waiting(checkpoint.letters) if checkpoint else ()
+        return [offset for each in waiting for _, offset in letters_left(self.world, each.file.path, each.without)]
 
     def checkpoint(self) -> Checkpoint | None:
         return self.timeline.committed(
@@ -420,7 +600,7 @@ class ProtocolModel(RuleBasedStateMachine):
         committed = self.timeline.committed(self.ground.pipeline.checkpoint_key, self.ground.pipeline.transaction_key)
         if "group is the truth" in self.flaws and committed.checkpoint is not None:
             committed = replace(committed, checkpoint=replace(committed.checkpoint, offsets=self.world.group))
-        situation = Situation(committed, watermarks(self.world), {}, {})
+        situation = Situation(committed, watermarks(self.world), self.world.began, {})
         found = plan_next(self.ground.pipeline, situation, now=self.world.now, at_once=True)
         return found if isinstance(found, TransactionPlan) else None
 
@@ -559,12 +739,15 @@ class Ground:
     dead: list[Program] = field(default_factory=list)
     world: World | None = None
     reached: set[str] = field(default_factory=set)
+    published: set[tuple[TransactionKind, bool]] = field(default_factory=set)
+    """Kinds of transactions that were committed, and whether they copied rows of shared files."""
 
 
 @pytest.fixture
 def ground(tmp_path: Path) -> Iterator[Ground]:
     path = tmp_path / "orders.yaml"
-    path.write_text(yaml.safe_dump(document(transaction={"max_records": MAX_RECORDS, "timeout_seconds": 300})))
+    limits = {"max_records": MAX_RECORDS, "timeout_seconds": 300}
+    path.write_text(yaml.safe_dump(document(transaction=limits, on_bad_record="dead_letter")))
     found = Ground(load_pipeline(path, {}), [LedgerInMemory() for _ in range(COORDINATORS)])
 
     class Clock(datetime):
@@ -577,7 +760,16 @@ def ground(tmp_path: Path) -> Iterator[Ground]:
         assert found.world is not None
         found.world.reach(point)
 
-    with mock.patch.object(protocol_module, "reach", reach), mock.patch.object(protocol_module, "datetime", Clock):
+    def read_letters(storage: object, path: str, columns: object, without: Sequence[Slice]) -> pa.Table:
+        assert found.world is not None
+        return pa.table({"offset": [offset for _, offset in letters_left(found.world, path, without)]})
+
+    with (
+        mock.patch.object(protocol_module, "reach", reach),
+        mock.patch.object(letters_module, "reach", reach),
+        mock.patch.object(letters_module, "read_letters", read_letters),
+        mock.patch.object(protocol_module, "datetime", Clock),
+    ):
         yield found
     for ledger in found.ledgers:
         ledger.dispose()
@@ -609,6 +801,9 @@ def run_model(model: Callable[[], ProtocolModel], chosen: settings) -> None:
 def test_p1_p2_p3_p4_p5_p7_no_order_of_steps_breaks_a_promise(ground: Ground) -> None:
     run_model(partial(ProtocolModel, ground), settings_of(60))
     assert not POINTS.keys() - ground.reached, "the model never stands at these points of the product"
+    kinds = {(TransactionKind.INGEST, False), (TransactionKind.BACKFILL, False)}
+    kinds |= {(TransactionKind.REPLAY, False), (TransactionKind.REPLAY, True), (TransactionKind.RETRY, False)}
+    assert ground.published == kinds, "the model never commits some kind of transaction"
 
 
 def test_random_orders_find_a_broken_protocol(ground: Ground) -> None:
@@ -669,3 +864,34 @@ def _overtaken(model: ProtocolModel, point: str) -> None:
         model.run_to_its_end(second if second in model.programs else model.programs[0])
         model.judge()
     model.teardown()
+
+
+@pytest.mark.parametrize("flaws", [frozenset(), frozenset({"no live check"})], ids=["as it is", "no live check"])
+def test_p7_a_replay_of_a_file_that_another_writer_changes_meanwhile_is_refused(
+    ground: Ground, flaws: frozenset[str]
+) -> None:
+    """The same order of steps is right with the guard as it is, and is found wrong without its look at the replaced files."""
+    model = ProtocolModel(ground, flaws)
+    model.start(1, 3)
+    model.tick(0)
+    while model.programs:
+        model.run_to_its_end(model.programs[0])
+    model.another_writer_begins(rewrites=True)
+    model.ask_for_a_range(0, TransactionKind.REPLAY, 0, 9)
+    replayed = model.runs[-1]
+    while model.programs and not (replayed.transaction and replayed.reports):
+        model.run_to_its_end(model.programs[0])
+    with contextlib.ExitStack() as expected:
+        if flaws:
+            expected.enter_context(
+                pytest.raises(AssertionError, match=r"P1, P2: the table has|P7: .* was replaced while")
+            )
+        model.another_writer_commits()
+        while model.programs:
+            model.run_to_its_end(model.programs[0])
+        model.judge()
+        assert replayed.finished
+        assert (TransactionKind.REPLAY, False) not in ground.published
+        model.teardown()
+    for program in [*model.programs, *ground.dead]:
+        program.end()

@@ -24,6 +24,7 @@ from hudi_ingest.transform.columns import Constant, Drop, InsertKafka, Keep, Ren
 from hudi_ingest.transform.filter import OPERATORS, Filter
 from hudi_ingest.transform.flatten import Flatten
 from hudi_ingest.transform.mask import Hash, KeepLast, Mask, Redact
+from hudi_ingest.transform.sql import Sql
 from hudi_ingest.transform.time_partition import parse_time_partition
 from hudi_ingest.transform.timestamps import ToTimestamp
 from hudi_ingest.transform.user_function import PythonFunction
@@ -113,6 +114,8 @@ ANY: list[Transform] = [
     ToTimestamp(("ts",), "epoch_millis"),
     ToTimestamp(("amount",), "iso8601", "Europe/Berlin"),
     parse_time_partition("hour(_kafka_timestamp)", "Europe/Berlin"),
+    Sql("SELECT *, n * 2 AS twice FROM records"),
+    Sql("SELECT id, n, CAST(amount AS decimal(10,2)) AS amount, ts * 4 AS ts FROM records WHERE 6 / n > 2"),
     PythonFunction(f"{HERE}:doubled", parse_ddl("m int")),
     PythonFunction(f"{HERE}:doubled", parse_ddl("m int NOT NULL")),
 ]

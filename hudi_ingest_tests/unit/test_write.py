@@ -13,19 +13,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hudi_ingest.convert import converter_for
-from hudi_ingest.exceptions import WriteIncomplete
+from hudi_ingest.exceptions import RangeRefused, WriteIncomplete
 from hudi_ingest.hudi.base_file import BaseFileLayout, heartbeat_path
 from hudi_ingest.hudi.epoch import TableEpoch
 from hudi_ingest.model import BaseFile, Slice, TopicPartition
+from hudi_ingest.record_rows import RowMaker
 from hudi_ingest.storage import TableStorage
 from hudi_ingest.transform.chain import Chain, Step
 from hudi_ingest.transform.columns import Drop, InsertKafka
 from hudi_ingest.transform.filter import Filter
+from hudi_ingest.transform.mask import Mask, Redact
 from hudi_ingest.write import (
     BATCH_BYTES,
     SMALLEST_TASK_ROWS,
     batch_rows,
     cut,
+    require_all_replaced,
     root_cause,
     rows_per_task,
     slice_report,
@@ -109,9 +112,8 @@ def writing(tmp_path: Path) -> WriteTask:
     storage.write(heartbeat_path(INSTANT), b"")
     epoch = TableEpoch(storage).advance(1, "t-1")
     layout = BaseFileLayout(INSTANT, epoch, (), 1000, 1 << 30, "zstd")
-    return WriteTask(
-        storage, layout, converter_for("json", RECORD), Chain.of(RECORD, ()), COLUMNS, {TopicPartition("orders", 3): 2}
-    )
+    maker = RowMaker(converter_for("json", RECORD), Chain.of(RECORD, ()), COLUMNS)
+    return WriteTask(storage, layout, maker, {TopicPartition("orders", 3): 2})
 
 
 def batch(first: int, values: list[bytes | None]) -> pa.RecordBatch:
@@ -145,11 +147,50 @@ def test_a_task_writes_rows_and_counts_tombstones(writing: WriteTask) -> None:
     assert writing.storage.parquet_footer(file.path).num_rows == 3
 
 
+def test_p1_a_tombstone_is_skipped_a_row_or_a_bad_record_and_always_accounted_for(writing: WriteTask) -> None:
+    records = [good(5), None, good(7), None]
+    whole = Slice("orders", 3, 5, 9)
+    skipping = run(writing, batch(5, records))
+    assert (skipping.rows, skipping.skipped, skipping.rejected) == (2, 2, 0)
+    assert slice_report(whole, 0, [skipping], 1.0).accounted
+    as_rows = run(replace(writing, maker=replace(writing.maker, on_tombstone="row")), batch(5, records))
+    assert (as_rows.rows, as_rows.skipped, as_rows.rejected) == (4, 0, 0)
+    assert slice_report(whole, 0, [as_rows], 1.0).accounted
+    (file,) = as_rows.files
+    found = pq.read_table(f"{writing.storage.base_path}/{file.path}").select(["id", "n", "_kafka_offset"]).to_pylist()
+    assert found[1::2] == [
+        {"id": None, "n": None, "_kafka_offset": 6},
+        {"id": None, "n": None, "_kafka_offset": 8},
+    ]
+    failing = run(replace(writing, maker=replace(writing.maker, on_tombstone="fail")), batch(5, records))
+    assert (failing.rejected, failing.files) == (2, ())
+    told = "orders:3:6: expected a value, because on_tombstone is fail, found a tombstone"
+    assert str(failing.bad_records[0]).startswith(told)
+
+
+def test_p1_a_replay_counts_records_whose_rows_go_and_writes_no_others_if_deletes_are_respected(
+    writing: WriteTask,
+) -> None:
+    replaced = {TopicPartition("orders", 3): ((5, 6), (7, 9), (20, 22))}
+    records = [batch(5, [good(5), good(6), None, good(8)]), batch(20, [good(20)])]
+    again = run(replace(writing, replaced=replaced), *records)
+    assert (again.rows, again.skipped, again.filtered, again.replaced) == (4, 1, 0, 4)
+    kept = run(replace(writing, replaced=replaced, only_replaced=True), *records)
+    assert (kept.rows, kept.skipped, kept.filtered, kept.replaced) == (3, 1, 1, 4)
+    none = run(replace(writing, only_replaced=True), *records)
+    assert (none.rows, none.filtered, none.files) == (0, 5, ())
+    with pytest.raises(
+        RangeRefused, match="orders:3: 1 of 5 records that have a row in the table are not in Kafka any more"
+    ):
+        require_all_replaced("t", replaced, [kept])
+    require_all_replaced("t", {TopicPartition("orders", 3): ((5, 6), (7, 9), (20, 21))}, [kept])
+
+
 def test_a_task_with_a_bad_record_reports_it_and_leaves_no_file(writing: WriteTask) -> None:
     report = run(writing, batch(5, [good(5), b"{}}"]), batch(7, [good(7), b'{"n": "x"}']))
     assert report.rejected == 2
-    assert report.bad_records[0].startswith("orders:3:6: expected")
-    assert report.bad_records[1] == 'orders:3:8 field n: expected int (64 bit), found "x"'
+    assert str(report.bad_records[0]).startswith("orders:3:6: expected")
+    assert str(report.bad_records[1]) == 'orders:3:8 field n: expected int (64 bit), found "x"'
     assert report.files == ()
     assert list(Path(writing.storage.base_path).rglob("*.parquet")) == []
 
@@ -164,7 +205,12 @@ def test_a_report_is_small_however_many_records_are_bad(writing: WriteTask) -> N
     ("value", "size"), [("z" * 252, 255), ("z" * 253, 256), ("/" * 84, 255), ("/" * 85, 258), ("é" * 126, 255)]
 )
 def test_h4_a_value_too_long_for_a_folders_name_is_a_bad_record(writing: WriteTask, value: str, size: int) -> None:
-    partitioned = replace(writing, layout=replace(writing.layout, partition_by=("n", "id")))
+    columns = ("n", "id")
+    partitioned = replace(
+        writing,
+        layout=replace(writing.layout, partition_by=columns),
+        maker=replace(writing.maker, partition_by=columns),
+    )
     records: list[bytes | None] = [
         good(5),
         json.dumps({"id": value, "n": 6}).encode(),
@@ -177,8 +223,8 @@ def test_h4_a_value_too_long_for_a_folders_name_is_a_bad_record(writing: WriteTa
     assert (report.rejected, report.files) == (1, ())
     assert list(Path(writing.storage.base_path).rglob("*.parquet")) == []
     (told,) = report.bad_records
-    assert told.startswith("orders:3:6 field id: expected a value that makes a folder name of at most 255 bytes")
-    assert f"found one of {size} bytes, '{value[:20]}'…" in told
+    assert str(told).startswith("orders:3:6 field id: expected a value that makes a folder name of at most 255 bytes")
+    assert f"found one of {size} bytes, '{value[:20]}'…" in str(told)
 
 
 def of(partition: int, first: int, values: list[bytes | None], topic: str = "orders") -> pa.RecordBatch:
@@ -252,7 +298,7 @@ def test_k4_transforms_make_the_rows_and_filtered_records_are_accounted_for(writ
         ],
     )
     columns = pa.schema([*chain.output, *[field for field in COLUMNS if field.name.startswith("_kafka")]])
-    writing = replace(writing, chain=chain, columns=columns)
+    writing = replace(writing, maker=replace(writing.maker, chain=chain, columns=columns))
     keyed = batch(5, [good(0), good(1), None, good(2), good(3)])
     keyed = keyed.append_column("key", pa.array([b"a", b"b", b"c", b"d", None], pa.binary()))
     report = run(writing, keyed)
@@ -262,10 +308,39 @@ def test_k4_transforms_make_the_rows_and_filtered_records_are_accounted_for(writ
         {"n": 2, "at": 8, "k": b"d", "_kafka_offset": 8},
         {"n": 3, "at": 9, "k": None, "_kafka_offset": 9},
     ]
-    nothing = replace(writing, chain=Chain.of(RECORD, [Step("f", Filter("n", ">", (100,)))]), columns=COLUMNS)
+    none_left = Chain.of(RECORD, [Step("f", Filter("n", ">", (100,)))])
+    nothing = replace(writing, maker=replace(writing.maker, chain=none_left, columns=COLUMNS))
     assert (run(nothing, batch(5, [good(1)])).filtered, run(nothing, batch(5, [good(1)])).files) == (1, ())
     slice_of = Slice("orders", 3, 5, 10)
     assert slice_report(slice_of, 0, [report], 1.0).accounted
+
+
+def test_keys_become_columns_and_what_is_masked_in_a_bad_one_is_not_told(writing: WriteTask) -> None:
+    key = pa.schema([("user", pa.string()), ("region", pa.int32())])
+    record = pa.schema([*RECORD, *key])
+    chain = Chain.of(record, [Step("transforms[0].mask", Mask(("region",), Redact()))])
+    columns = pa.schema([*chain.output, *[field for field in COLUMNS if field.name.startswith("_kafka")]])
+    maker = replace(
+        writing.maker, chain=chain, columns=columns, key_converter=converter_for("json", key), key_columns=key
+    )
+    writing = replace(writing, maker=maker)
+
+    def keyed(*keys: bytes | None) -> pa.RecordBatch:
+        made = batch(5, [good(number) for number in range(len(keys))])
+        return made.append_column("key", pa.array(keys, pa.binary()))
+
+    report = run(writing, keyed(b'{"user": "u1", "region": 4}', None))
+    found = pq.read_table(f"{writing.storage.base_path}/{report.files[0].path}")
+    assert found.select(["id", "user", "region", "_kafka_offset"]).to_pylist() == [
+        {"id": "o0", "user": "u1", "region": None, "_kafka_offset": 5},
+        {"id": "o1", "user": None, "region": None, "_kafka_offset": 6},
+    ]
+    report = run(writing, keyed(b'{"user": 7}', b'{"region": "secret"}', b"secret"))
+    told = [*map(str, report.bad_records)]
+    assert told[0] == "orders:3:5 field key.user: expected string, found 7"
+    assert told[1].startswith("orders:3:6 field key.region: expected int (32 bit), found a value that is not")
+    assert told[2].startswith("orders:3:7 field key: ")
+    assert "secret" not in "".join(told)
 
 
 def test_offsets_that_do_not_grow_are_refused(writing: WriteTask) -> None:

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from hudi_ingest.benchmark.contenders import Assignment, Outcome
 from hudi_ingest.benchmark.contenders.plain_write import PlainWrite, write_plainly
 from hudi_ingest.coordinator import plan_now
+from hudi_ingest.decoding import converter_of
 from hudi_ingest.pipeline_file import load_pipeline
 from hudi_ingest.write import batch_rows, read_slices, rows_per_task
 
@@ -26,7 +27,7 @@ def run(spark: SparkSession, assignment: Assignment) -> Outcome:
     slices = plan_now(pipeline).slices
     files = Path(assignment.folder) / "files"
     files.mkdir(parents=True)
-    write = PlainWrite(str(files), pipeline.source.format, pipeline.table.record, pipeline.table.compression)
+    write = PlainWrite(str(files), converter_of(pipeline), pipeline.table.compression)
     session = spark.newSession()
     session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(batch_rows(assignment.record_bytes)))
     count = sum(each.count for each in slices)

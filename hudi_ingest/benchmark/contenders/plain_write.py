@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hudi_ingest.convert import converter_for
+from hudi_ingest.convert import Converter
 
 KAFKA = ("topic", "partition", "offset", "timestamp")
 _DISTINCT = ("_kafka_offset", "_kafka_timestamp")
@@ -24,20 +24,18 @@ class PlainWrite:
     """What a task needs. Crosses to the Python workers by pickle."""
 
     folder: str
-    format: str
-    record_schema: pa.Schema
+    converter: Converter
     compression: str
 
 
 def write_plainly(write: PlainWrite, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Runs in a Spark Python worker: all its batches into one file. Raises ValueError for a value that is no row."""
-    converter = converter_for(write.format, write.record_schema)
     writer: pq.ParquetWriter | None = None
     count = 0
     for batch in batches:
         if not batch.num_rows:
             continue
-        decoded = converter.decode(batch["value"])
+        decoded = write.converter.decode(batch["value"])
         if decoded.rejected:
             raise ValueError(f"a value of the benchmark's own is not a row: {decoded.rejected[0]}")
         rows = pa.table(

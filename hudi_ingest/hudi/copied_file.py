@@ -1,0 +1,86 @@
+"""Copies of the rows of a base file that a replay leaves alone, in a new file group that takes the old one's place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hudi_ingest.exceptions import WriteIncomplete
+from hudi_ingest.hudi import file_ids
+from hudi_ingest.hudi.base_file import (
+    ROW_GROUP_ROWS,
+    BaseFileLayout,
+    RowSource,
+    marker_path,
+    parquet_writer,
+    require_open_instant,
+)
+from hudi_ingest.kafka_columns import OFFSET, PARTITION, TOPIC, in_slices
+from hudi_ingest.model import BaseFile, ReplacedFile, Slice
+from hudi_ingest.storage import TableStorage
+
+_FILE_NAME = "_hoodie_file_name"
+
+
+def copy_other_rows(
+    storage: TableStorage, layout: BaseFileLayout, source: RowSource, old: ReplacedFile, slices: Sequence[Slice]
+) -> BaseFile:
+    """Writes the rows of `old` that are of none of the slices to a new base file of the same table partition.
+
+    Rows keep their commit times, so incremental readers do not see them again. The file's id is made of its first row that
+    has Kafka columns, so a sweep knows it for ours. `source` names who writes, in messages and in the write token. Raises
+    Fenced, OSError, and WriteIncomplete when there are not `old.kept` of them.
+    """
+    require_open_instant(storage, layout, source)
+    with storage.parquet_file(old.path) as found:
+        batches = found.iter_batches(batch_size=ROW_GROUP_ROWS)
+        kept = (rows.filter(pc.invert(in_slices(rows, slices))) for rows in map(_as_table, batches))
+        kept = (rows for rows in kept if rows.num_rows)
+        held: list[pa.Table] = []
+        first = None
+        for rows in kept:
+            held.append(rows)
+            placed = rows.filter(pc.is_valid(rows[OFFSET]))
+            if placed.num_rows:
+                first = placed.slice(0, 1)
+                break
+        if first is None:
+            raise WriteIncomplete(f"{old.path}: no row beside those of {source} has Kafka columns. Nothing is visible.")
+        topic = first[TOPIC][0].as_py() if TOPIC in first.column_names else source.source.topic
+        partition, first_offset = first[PARTITION][0].as_py(), first[OFFSET][0].as_py()
+        folder = old.partition_path
+        file_id = file_ids.file_id(topic, partition, first_offset, folder, layout.instant)
+        name = f"{file_id}_{source.write_token}_{layout.instant}.parquet"
+        path = f"{folder}/{name}" if folder else name
+        storage.write(marker_path(layout.instant, path), b"")
+        try:
+            with storage.open_output(path) as stream:
+                with parquet_writer(stream, held[0].schema, layout.compression) as writer:
+                    count = 0
+                    for part in (*held, *kept):
+                        writer.write_table(_renamed(part, name))
+                        count += part.num_rows
+                    require_open_instant(storage, layout, source)
+                size = stream.tell()
+            # Closing may take long: see BaseFileWriter.
+            require_open_instant(storage, layout, source)
+            if count != old.kept:
+                raise WriteIncomplete(f"{old.path}: {count} rows were copied, and the plan says {old.kept}")
+        except BaseException:
+            # pyarrow completes a file that breaks off. What cannot be deleted now has a marker.
+            with suppress(OSError):
+                storage.delete(path)
+            raise
+    return BaseFile(folder, file_id, path, count, size, first_offset, first_offset)
+
+
+def _as_table(batch: pa.RecordBatch) -> pa.Table:
+    return pa.Table.from_batches([batch])
+
+
+def _renamed(rows: pa.Table, name: str) -> pa.Table:
+    place = rows.schema.get_field_index(_FILE_NAME)
+    return rows.set_column(place, rows.schema.field(place), pa.repeat(name, rows.num_rows))

@@ -1,0 +1,143 @@
+"""A few records, read by a consumer of our own: for people who look at them. Transactions read by Spark."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+
+from hudi_ingest.config import KafkaSource
+from hudi_ingest.exceptions import KafkaRefused, NoSuchOffset
+from hudi_ingest.kafka import Trouble, client_logger, librdkafka_options
+from hudi_ingest.model import Slice, TopicPartition
+from hudi_ingest.transform import KAFKA_FIELDS
+
+RECORDS = pa.schema(
+    [
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp", pa.timestamp("us", "UTC")),
+        pa.field("value", pa.binary()),
+        pa.field("key", pa.binary()),
+        pa.field("headers", KAFKA_FIELDS["headers"].type),
+    ]
+)
+"""The columns of Spark's Kafka source that write tasks read."""
+
+_POLL_SECONDS = 0.1
+_FETCH_WAIT_MILLISECONDS = 50
+_OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The first records of a range of offsets, `most` of them at most."""
+
+    slice: Slice
+    most: int
+
+
+def read_records(source: KafkaSource, group: str, wanted: Sequence[Wanted]) -> dict[TopicPartition, pa.RecordBatch]:
+    """By partition, at most one range of each: its records with the columns RECORDS, in the order of their offsets.
+
+    Only committed records; offsets that the broker does not hand out (compaction, transaction markers) are passed over, so
+    a range may give fewer records than `most`, or none. The consumer group joins nothing and commits nothing. Waits at
+    most `request_timeout_seconds` for the next sign of the broker. Raises KafkaUnreachable, KafkaRefused, and NoSuchOffset
+    when a range begins where the broker holds nothing.
+    """
+    busy = [each for each in wanted if each.slice.count and each.most]
+    found: dict[TopicPartition, list[Message]] = {each.slice.source: [] for each in wanted}
+    if busy:
+        trouble = Trouble()
+        consumer = _consumer(source, group, trouble)
+        try:
+            _read(consumer, source, {each.slice.source: each for each in busy}, found, trouble)
+        finally:
+            consumer.close()
+    return {each: _batch(messages) for each, messages in found.items()}
+
+
+def _read(
+    consumer: Consumer,
+    source: KafkaSource,
+    left: dict[TopicPartition, Wanted],
+    found: Mapping[TopicPartition, list[Message]],
+    trouble: Trouble,
+) -> None:
+    consumer.assign([KafkaTopicPartition(at.topic, at.partition, each.slice.start) for at, each in left.items()])
+    heard = time.monotonic()
+    while left:
+        message = consumer.poll(_POLL_SECONDS)
+        if message is None:
+            if trouble.is_final or time.monotonic() - heard > source.request_timeout_seconds:
+                doing = f"read {', '.join(str(each.slice) for each in left.values())}"
+                raise trouble.explained(doing, "no answer", source)
+            continue
+        heard = time.monotonic()
+        trouble.clear()
+        at = TopicPartition(message.topic(), message.partition())
+        each = left.get(at)
+        if each is None:
+            continue  # was fetched before its partition was paused
+        error = message.error()
+        if error is not None and error.code() in _OUT_OF_RANGE:
+            raise NoSuchOffset(
+                f"{at}: the broker does not hold offset {each.slice.start} any more: retention passed it just now, or the topic "
+                "was made again. Try again without --from, or ask `hudi-ingest status` for the offsets."
+            )
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:
+            raise trouble.explained(f"read {each.slice}", error.str(), source)
+        inside = error is None and message.offset() < each.slice.end
+        if inside:
+            found[at].append(message)
+        if not inside or len(found[at]) == each.most or message.offset() == each.slice.end - 1:
+            del left[at]
+            consumer.pause([KafkaTopicPartition(at.topic, at.partition)])
+
+
+def _consumer(source: KafkaSource, group: str, trouble: Trouble) -> Consumer:
+    options = {
+        **librdkafka_options(source),
+        "group.id": group,
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "isolation.level": "read_committed",
+        # The end of what the broker holds is told, and not waited at.
+        "enable.partition.eof": True,
+        "fetch.wait.max.ms": _FETCH_WAIT_MILLISECONDS,
+        # An offset that is not there is an error, and not a reason to read elsewhere.
+        "auto.offset.reset": "error",
+        "error_cb": trouble.note,
+    }
+    try:
+        return Consumer(options, logger=client_logger)
+    except KafkaException as error:
+        raise KafkaRefused(
+            f"no connection to Kafka {source.bootstrap_servers} can be made with these settings: {error.args[0].str()}. "
+            "Check the files that source.security names."
+        ) from error
+
+
+def _batch(messages: Sequence[Message]) -> pa.RecordBatch:
+    headers = [
+        None if each.headers() is None else [{"key": key, "value": value} for key, value in each.headers()]
+        for each in messages
+    ]
+    milliseconds = pa.array([each.timestamp()[1] for each in messages], pa.int64())
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([each.topic() for each in messages], pa.string()),
+            pa.array([each.partition() for each in messages], pa.int32()),
+            pa.array([each.offset() for each in messages], pa.int64()),
+            milliseconds.cast(pa.timestamp("ms", "UTC")).cast(RECORDS.field("timestamp").type),
+            pa.array([each.value() for each in messages], pa.binary()),
+            pa.array([each.key() for each in messages], pa.binary()),
+            pa.array(headers, RECORDS.field("headers").type),
+        ],
+        schema=RECORDS,
+    )

@@ -1,0 +1,179 @@
+"""Dead letters tried again: what can become rows now is put into the table, once.
+
+A retry is a transaction like any other: one commit publishes the rows, and a list of dead letters that does not have the
+files it took. Its letters that are still bad are in files of its own. It begins at the checkpoint whose list it read, and
+commits only over that very checkpoint, so no two retries take the same letters.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from hudi_ingest.config import Pipeline
+from hudi_ingest.dead_letters.letter_file import read_letters
+from hudi_ingest.dead_letters.log import DeadLetterLog, WaitingFile
+from hudi_ingest.exceptions import NothingToDo, PlanOutdated, TransactionInFlight
+from hudi_ingest.home import Home
+from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.ingest import run_transaction
+from hudi_ingest.model import (
+    Checkpoint,
+    CommitReceipt,
+    RetriedFile,
+    Retry,
+    Slice,
+    TopicPartition,
+    TransactionKind,
+    TransactionPlan,
+)
+from hudi_ingest.storage import TableStorage
+
+MOST_FILES = 200
+"""Files of dead letters that one transaction takes at most: its plan names them."""
+_WAIT_SECONDS = 1.0
+
+Places = dict[TopicPartition, tuple[int, int, int]]
+"""Of a file: how many letters it has of each Kafka partition, and the first and the last of their offsets."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryResult:
+    """What a retry came to. `tried` counts the dead letters that it took, `withheld` those without bytes, which it could not."""
+
+    pipeline: str
+    tried: int
+    receipts: tuple[CommitReceipt, ...]
+    waiting: int
+    withheld: int
+    reasons: tuple[str, ...]
+    """Why letters stay, the first of each transaction."""
+
+    @property
+    def rows(self) -> int:
+        return sum(each.rows for each in self.receipts)
+
+    @property
+    def filtered(self) -> int:
+        return sum(report.filtered for each in self.receipts for report in each.reports)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "pipeline": self.pipeline,
+            "tried": self.tried,
+            "rows": self.rows,
+            "filtered": self.filtered,
+            "waiting": self.waiting,
+            "withheld": self.withheld,
+            "instants": [each.instant for each in self.receipts],
+            "reasons": list(self.reasons),
+        }
+
+
+def retry_letters(pipeline: Pipeline, *, home: Home, report: Callable[[str], None]) -> RetryResult:
+    """Tries all waiting dead letters again, in as many transactions as they need.
+
+    Transactions of the pipeline that run meanwhile are waited for, until none of ours could begin for `timeout_seconds`.
+    Raises what `run_transaction` raises; what was committed before that stays, and the next retry takes the rest.
+    """
+    storage = TableStorage(pipeline.table.base_path)
+    log, timeline = DeadLetterLog(storage), Timeline(pipeline.table.base_path)
+    done: set[str] = set()
+    receipts: list[CommitReceipt] = []
+    reasons: list[str] = []
+    tried = 0
+    deadline = time.monotonic() + pipeline.transaction.timeout_seconds
+    while True:
+        checkpoint = timeline.committed(pipeline.checkpoint_key, pipeline.transaction_key).checkpoint
+        waiting = log.waiting(checkpoint.letters if checkpoint else None)
+        plan = plan_retry(pipeline, checkpoint, storage, [each for each in waiting if each.file.path not in done])
+        if plan is None or plan.retry is None:
+            break
+        try:
+            receipts.append(run_transaction(pipeline, home=home, plan=plan, report=report))
+        except (TransactionInFlight, PlanOutdated) as error:
+            if time.monotonic() > deadline:
+                raise
+            report(f"{error} Trying again")
+            time.sleep(_WAIT_SECONDS)
+            continue
+        except NothingToDo as error:
+            reasons.append(error.reason)
+        else:
+            reasons += [str(note) for note in receipts[-1].bad_records[:1]]
+            done |= {file.path for each in receipts[-1].reports for file in each.letters}
+        tried += plan.retry.letters
+        done |= {each.path for each in plan.retry.files}
+        deadline = time.monotonic() + pipeline.transaction.timeout_seconds
+    return RetryResult(
+        pipeline=pipeline.name,
+        tried=tried,
+        receipts=tuple(receipts),
+        waiting=checkpoint.letters.waiting if checkpoint and checkpoint.letters else 0,
+        withheld=sum(each.file.letters for each in waiting if each.entry.withheld),
+        reasons=tuple(reasons),
+    )
+
+
+def plan_retry(
+    pipeline: Pipeline, checkpoint: Checkpoint | None, storage: TableStorage, waiting: Sequence[WaitingFile]
+) -> TransactionPlan | None:
+    """The next transaction of a retry: files with bytes, as many as `max_records` and MOST_FILES allow, at the least one.
+    None when there are none. Raises TableUnreachable."""
+    taken: list[RetriedFile] = []
+    ranges: dict[TopicPartition, list[tuple[int, int]]] = {}
+    generations = None
+    left = pipeline.transaction.max_records
+    for each in waiting:
+        if each.entry.withheld or (generations is not None and each.entry.generations != generations):
+            continue
+        places = places_of(read_letters(storage, each.file.path, ("topic", "partition", "offset"), each.without))
+        letters = sum(count for count, _, _ in places.values())
+        if not letters or _overlap(places, ranges):
+            continue
+        if taken and (letters > left or len(taken) >= MOST_FILES):
+            break
+        taken.append(RetriedFile(each.file.path, letters, each.without))
+        generations = each.entry.generations
+        left -= letters
+        for source, (_, first, last) in places.items():
+            ranges.setdefault(source, []).append((first, last))
+    if not taken or checkpoint is None:
+        return None
+    sequence = checkpoint.sequence + 1
+    return TransactionPlan(
+        pipeline=pipeline.name,
+        transaction_id=f"{pipeline.name}-{sequence:06d}-{secrets.token_hex(3)}",
+        sequence=sequence,
+        slices=tuple(
+            Slice(source.topic, source.partition, min(first for first, _ in found), max(last for _, last in found) + 1)
+            for source, found in sorted(ranges.items())
+        ),
+        kind=TransactionKind.RETRY,
+        retry=Retry(tuple(taken), dict(generations or {})),
+    )
+
+
+def places_of(letters: pa.Table) -> Places:
+    """`letters` has the columns topic, partition and offset."""
+    groups = letters.group_by(["topic", "partition"]).aggregate(
+        [("offset", "count"), ("offset", "min"), ("offset", "max")]
+    )
+    return {
+        TopicPartition(row["topic"], row["partition"]): (row["offset_count"], row["offset_min"], row["offset_max"])
+        for row in groups.to_pylist()
+    }
+
+
+def _overlap(places: Places, ranges: dict[TopicPartition, list[tuple[int, int]]]) -> bool:
+    """Whether a file lies between others' letters: the reports of a transaction's tasks must follow one another."""
+    return any(
+        first <= there_last and there_first <= last
+        for source, (_, first, last) in places.items()
+        for there_first, there_last in ranges.get(source, ())
+    )

@@ -1,0 +1,267 @@
+"""Backfill and replay as Dagster jobs: hourly windows that the UI launches by the day, and ranges by the Launchpad.
+
+They run the same code as `hudi-ingest backfill` and `replay`, beside the coordinator's runs and turn by turn with them. Their pool is one
+of their own: theirs wait for one another in the queue, and never a live run for them there.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from dagster import (
+    Config,
+    HourlyPartitionsDefinition,
+    JobDefinition,
+    Nothing,
+    OpDefinition,
+    OpExecutionContext,
+    Out,
+    Output,
+    TableColumn,
+    job,
+    op,
+)
+from pydantic import Field
+
+from hudi_ingest.asked_ranges import in_time, of_transaction
+from hudi_ingest.backfill import run_backfill
+from hudi_ingest.config import Pipeline
+from hudi_ingest.coordinator import observe
+from hudi_ingest.exceptions import ConfigError, NothingToDo
+from hudi_ingest.home import Home
+from hudi_ingest.ingest import run_transaction
+from hudi_ingest.ledger.owner import Owner
+from hudi_ingest.model import CommitReceipt, Slice, SliceReport, TransactionPlan
+from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.failures import as_dagster_failures
+from hudi_ingest.orchestration.run_config import SliceConfig
+from hudi_ingest.orchestration.table_asset import (
+    LEDGER,
+    SPARK,
+    metadata_table,
+    pool,
+    retry_policy,
+    run_is_finished,
+)
+from hudi_ingest.replay import run_replay, survey_replay
+from hudi_ingest.turns import RunTransaction
+
+FIRST_HOUR = "2024-01-01-00:00"
+"""Fixed, or the hours that were launched before would get other places; brokers rarely keep records for longer."""
+MOST_SECONDS = 24 * 3600
+EXPLICIT_HELP = "Offset ranges [start, end); either these, or a time window"
+
+
+class BackfillConfig(Config):
+    """What to add to the table: `ranges`, or from `from_time` to `to_time`."""
+
+    ranges: list[SliceConfig] = Field(default=[], description=EXPLICIT_HELP)
+    from_time: str = Field(
+        default="", description="From this Kafka timestamp, as 2026-01-31T00:00:00Z, of all partitions"
+    )
+    to_time: str = Field(default="", description="Up to this Kafka timestamp, and without it")
+    skip_covered: bool = Field(default=False, description="Leave out what is in the table; otherwise it is refused")
+
+
+class ReplayConfig(Config):
+    """What to write anew: `ranges`, or from `from_time` to `to_time`, or all that `transaction` read."""
+
+    ranges: list[SliceConfig] = Field(default=[], description=EXPLICIT_HELP)
+    from_time: str = Field(
+        default="", description="From this Kafka timestamp, as 2026-01-31T00:00:00Z, of all partitions"
+    )
+    to_time: str = Field(default="", description="Up to this Kafka timestamp, and without it")
+    transaction: str = Field(default="", description="All that this committed transaction read")
+    respect_deletes: bool = Field(default=False, description="Write only offsets that have a row in the table still")
+    dry_run: bool = Field(default=False, description="Show what it costs, and change nothing")
+
+
+def range_jobs(pipeline: Pipeline) -> tuple[JobDefinition, ...]:
+    """`<name>_backfill_hours`, `<name>_backfill` and `<name>_replay`."""
+    shared = {tags.PIPELINE_RANGES: pipeline.name, tags.MAX_RUNTIME: str(MOST_SECONDS)}
+    hours, ranges, again = _hours_op(pipeline), _backfill_op(pipeline), _replay_op(pipeline)
+
+    @job(
+        name=f"{pipeline.name}_backfill_hours",
+        description=f"Adds to {pipeline.name} what is missing of chosen hours, by Kafka timestamp.",
+        partitions_def=HourlyPartitionsDefinition(start_date=FIRST_HOUR),
+        tags=shared,
+    )
+    def backfill_hours() -> None:
+        hours()
+
+    @job(name=f"{pipeline.name}_backfill", description=f"Adds ranges of offsets to {pipeline.name}.", tags=shared)
+    def backfill() -> None:
+        ranges()
+
+    @job(
+        name=f"{pipeline.name}_replay",
+        description=f"Writes ranges of offsets of {pipeline.name} anew, in place of their rows.",
+        tags=shared,
+    )
+    def replay() -> None:
+        again()
+
+    return backfill_hours, backfill, replay
+
+
+def _hours_op(pipeline: Pipeline) -> OpDefinition:
+    @op(description="Adds what is missing of an hour, if it has records.", **_settings(pipeline, "backfill_hours"))
+    def backfill_hours(context: OpExecutionContext) -> Output[None]:
+        window = context.partition_time_window
+        with as_dagster_failures():
+            try:
+                asked = in_time(pipeline, observe(pipeline), window.start, window.end)
+            except NothingToDo as nothing:
+                context.log.info(str(nothing))
+                return Output(None, metadata={"rows": 0})
+            # Hours are borders of people's own; what live transactions have read of one is not to be read again.
+            receipts = run_backfill(
+                pipeline, asked, skip_covered=True, report=context.log.info, run=_runner(context, pipeline)
+            )
+            return _output(receipts)
+
+    return backfill_hours
+
+
+def _backfill_op(pipeline: Pipeline) -> OpDefinition:
+    @op(description="Adds ranges of offsets that are not in the table.", **_settings(pipeline, "backfill"))
+    def backfill(context: OpExecutionContext, config: BackfillConfig) -> Output[None]:
+        with as_dagster_failures():
+            asked = _asked(pipeline, config.ranges, config.from_time, config.to_time)
+            receipts = run_backfill(
+                pipeline,
+                asked,
+                # A further attempt goes on where the first one broke off.
+                skip_covered=config.skip_covered or context.retry_number > 0,
+                report=context.log.info,
+                run=_runner(context, pipeline),
+            )
+            return _output(receipts)
+
+    return backfill
+
+
+def _replay_op(pipeline: Pipeline) -> OpDefinition:
+    @op(description="Writes ranges anew, in place of the rows that were made of them.", **_settings(pipeline, "replay"))
+    def replay(context: OpExecutionContext, config: ReplayConfig) -> Output[None]:
+        with as_dagster_failures():
+            asked = _asked(pipeline, config.ranges, config.from_time, config.to_time, config.transaction)
+            survey = survey_replay(pipeline, observe(pipeline), asked)
+            facts = {
+                "offsets": sum(each.count for each in asked),
+                "files replaced": len(survey.replaces) - len(survey.rewritten),
+                "files rewritten": len(survey.rewritten),
+                "deleted rows": survey.missing.deleted,
+            }
+            context.log.info(f"{pipeline.name}: {facts}")
+            if config.dry_run:
+                return Output(None, metadata=facts)
+            receipts = run_replay(
+                pipeline,
+                asked,
+                respect_deletes=config.respect_deletes,
+                report=context.log.info,
+                run=_runner(context, pipeline),
+            )
+            return _output(receipts, facts)
+
+    return replay
+
+
+def _settings(pipeline: Pipeline, name: str) -> dict[str, Any]:
+    """What the ops have in common."""
+    return {
+        "name": f"{pipeline.name}__{name}",
+        "out": Out(Nothing),
+        "required_resource_keys": {SPARK, LEDGER},
+        "retry_policy": retry_policy(pipeline),
+        "pool": f"{pool(pipeline)}_ranges",
+    }
+
+
+def _asked(
+    pipeline: Pipeline, ranges: Sequence[SliceConfig], from_time: str, to_time: str, transaction: str = ""
+) -> tuple[Slice, ...]:
+    """Raises ConfigError unless the config asks in exactly one way."""
+    ways = [bool(ranges), bool(from_time or to_time), bool(transaction)]
+    if sum(ways) != 1 or bool(from_time) != bool(to_time):
+        raise ConfigError(
+            "the run's config", ["give `ranges`, or `from_time` and `to_time`, or `transaction` (replay)"]
+        )
+    if transaction:
+        return of_transaction(pipeline, transaction)
+    if not ranges:
+        return in_time(pipeline, observe(pipeline), _time(from_time), _time(to_time))
+    try:
+        return tuple(Slice(each.topic, each.partition, each.start, each.end) for each in ranges)
+    except ValueError as error:
+        raise ConfigError("the run's config", [f"ranges: {error}"]) from error
+
+
+def _time(text: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise ConfigError(
+            "the run's config", [f"a time is ISO 8601 with a zone, like 2026-01-31T00:00:00Z; found {text!r}"]
+        )
+    return found
+
+
+def _runner(context: OpExecutionContext, pipeline: Pipeline) -> RunTransaction:
+    """Runs transactions that are the Dagster run's, so that they are dead as soon as it has ended, on any machine."""
+
+    def run(plan: TransactionPlan) -> CommitReceipt:
+        # Made here with the resource's settings, it is the session that run_transaction finds in this process.
+        _ = context.resources.pyspark.spark_session
+        return run_transaction(
+            pipeline,
+            home=Home.from_environment(),
+            plan=plan,
+            report=context.log.info,
+            owner=Owner.dagster_run(context.run_id),
+            run_is_finished=run_is_finished(context.instance),
+        )
+
+    return run
+
+
+def _output(receipts: Iterator[CommitReceipt], facts: dict[str, Any] | None = None) -> Output[None]:
+    done = list(receipts)
+    return Output(
+        None,
+        metadata={
+            **(facts or {}),
+            "transactions": len(done),
+            "rows": sum(each.rows for each in done),
+            "files": sum(each.files for each in done),
+            "instants": ", ".join(each.instant for each in done),
+            "partitions": metadata_table(
+                _COLUMNS, [_row(receipt, each) for receipt in done for each in receipt.reports]
+            ),
+        },
+    )
+
+
+_COLUMNS = [
+    TableColumn("transaction", "string"),
+    TableColumn("partition", "string"),
+    TableColumn("start", "int"),
+    TableColumn("end", "int"),
+    TableColumn("rows", "int"),
+    TableColumn("files", "int"),
+]
+
+
+def _row(receipt: CommitReceipt, report: SliceReport) -> dict[str, str | int]:
+    return {
+        "transaction": receipt.plan.transaction_id,
+        "partition": str(report.slice.source),
+        "start": report.slice.start,
+        "end": report.slice.end,
+        "rows": report.rows,
+        "files": len(report.files),
+    }

@@ -1,0 +1,19 @@
+"""A schema as a registry keeps it: its text, and the texts of the schemas that it refers to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+SchemaKind = Literal["AVRO", "JSON", "PROTOBUF"]
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredSchema:
+    """A schema of one kind. Picklable, hashable."""
+
+    text: str
+    references: tuple[str, ...] = ()
+    """Texts of the schemas whose names `text` uses, each after those that it uses itself."""
+    names: tuple[str, ...] = ()
+    """What each of `references` is called by those that use it: of Protobuf, its import path."""

@@ -1,0 +1,180 @@
+"""P1, P2, P5, P6: history is added beside live transactions, once, whatever breaks off; and what is gone is told first."""
+
+from __future__ import annotations
+
+import json
+import signal
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+from confluent_kafka.admin import AdminClient
+from dagster import DagsterInstance, Failure
+
+from hudi_ingest.asked_ranges import in_time, known_state, of_transaction
+from hudi_ingest.backfill import run_backfill, what_is_missing
+from hudi_ingest.config import Pipeline
+from hudi_ingest.coordinator import observe
+from hudi_ingest.embedded.verification import verify
+from hudi_ingest.exceptions import NothingToDo, RangeRefused
+from hudi_ingest.home import HOME_VARIABLE, LEDGER_VARIABLE
+from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.kafka import KafkaCluster
+from hudi_ingest.model import Slice, TopicPartition, TransactionKind, TransactionState
+from hudi_ingest_tests.support.command_line import hudi_ingest
+from hudi_ingest_tests.support.fault import Fault
+from hudi_ingest_tests.support.ground import Ground, make_pipeline
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+
+@pytest.fixture
+def history(ground: Ground, topic: str) -> Pipeline:
+    """A pipeline that began at the topic's end: 250 and 30 older records are not in its table, 20 newer ones are."""
+    pipeline = make_pipeline(ground, source={"starting_offsets": "latest"}, transaction={"max_records": 100})
+    ground.send_rows(0, 250)
+    ground.send_rows(1, 30)
+    ground.run(pipeline)
+    ground.send_rows(0, 20, 250)
+    ground.run(pipeline)
+    return pipeline
+
+
+def test_p1_p2_p5_history_is_added_once_after_a_kill_and_between_live_transactions(
+    ground: Ground, history: Pipeline, fault: Fault
+) -> None:
+    whole = (history.name, "--partition", f"{ground.name}:0", "--start", "0", "--end", "250")
+    shown = hudi_ingest(ground.home, "backfill", *whole, "--dry-run", "--json")
+    assert json.loads(shown.stdout)["ranges"] == [{"topic": ground.name, "partition": 0, "start": 0, "end": 250}], (
+        shown.stderr
+    )
+    fault.arm("commit_landed", "kill")
+    killed = hudi_ingest(ground.home, "backfill", *whole)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    again = hudi_ingest(ground.home, "backfill", *whole)
+    assert again.returncode == 1
+    assert f"{ground.name}:0 [0,100) is in the table already" in again.stderr
+    assert f"`hudi-ingest replay {history.name} --partition {ground.name}:0 --start 0 --end 100`" in again.stderr
+    assert "[100,250), give --skip-covered" in again.stderr
+    before = observe(history)
+    lines: list[str] = []
+    asked = [Slice(ground.name, 0, 0, 250)]
+    going = run_backfill(history, asked, skip_covered=True, home=ground.home, report=lines.append)
+    counts = []
+    for receipt in going:
+        counts.append(receipt.rows)
+        assert receipt.checkpoint.offsets == {TopicPartition(ground.name, 0): 270 + 5 * (len(counts) - 1)} | {
+            TopicPartition(ground.name, 1): 30
+        }
+        ground.send_rows(0, 5, 270 + 5 * (len(counts) - 1))
+        assert ground.run(history).rows == 5
+    assert counts == [100, 50]
+    assert any("150 offsets are to be added" in line for line in lines), lines
+    (hour,) = in_time(history, observe(history), *around_now())[1:]
+    assert hour == Slice(ground.name, 1, 0, 30)
+    for _ in run_backfill(history, [hour], home=ground.home):
+        pass
+    found = verify(ground.base_path, ground.produced)
+    assert found.exact, found
+    after = observe(history)
+    assert after.committed.checkpoint is not None
+    assert before.committed.checkpoint is not None
+    ends = {TopicPartition(ground.name, 0): 280, TopicPartition(ground.name, 1): 30}
+    assert after.committed.checkpoint.offsets == ends
+    assert after.committed.checkpoint.covered == {source: ((0, end),) for source, end in ends.items()}
+    assert KafkaCluster(history.source).group_offsets(history.group_id) == ends
+    assert [row.state for row in ground.ledger.history(history.name, 20)].count(TransactionState.OPEN) == 0
+    with pytest.raises(NothingToDo):
+        ground.run(history)
+    with pytest.raises(RangeRefused, match=r"no commit on the table's active timeline is of it"):
+        of_transaction(history, "never")
+    assert what_is_missing(history, after, asked, skip_covered=True) == {asked[0].source: ()}
+
+
+def around_now() -> tuple[datetime, datetime]:
+    now = datetime.now(timezone.utc)
+    return now - timedelta(hours=1), now + timedelta(hours=1)
+
+
+def test_p6_history_that_retention_took_is_refused_before_anything_is_written(
+    ground: Ground, history: Pipeline
+) -> None:
+    admin = AdminClient({"bootstrap.servers": ground.bootstrap_servers})
+    for each in admin.delete_records([KafkaTopicPartition(ground.name, 0, 40)]).values():
+        each.result(60)
+    files = ground.data_files()
+    with pytest.raises(
+        RangeRefused, match=r"\[0,40\) is gone from Kafka by retention: its first offset is 40.*--start 40"
+    ):
+        list(run_backfill(history, [Slice(ground.name, 0, 0, 250)], home=ground.home))
+    assert ground.data_files() == files
+    receipts = list(run_backfill(history, [Slice(ground.name, 0, 40, 60)], home=ground.home))
+    assert [each.plan.kind for each in receipts] == [TransactionKind.BACKFILL]
+    assert sum(1 for n in ground.rows()["n"].to_pylist() if 40 <= n < 60) == 20
+
+
+def test_a_table_whose_checkpoint_does_not_say_what_it_covers_is_asked_for_it(
+    ground: Ground, history: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    situation = observe(history)
+    checkpoint = situation.committed.checkpoint
+    assert checkpoint is not None
+    source = TopicPartition(ground.name, 0)
+
+    def older(self: Any, key: str, transaction_key: str) -> Any:
+        return situation.committed
+
+    object.__setattr__(checkpoint, "covered", {})
+    monkeypatch.setattr(Timeline, "committed", older)
+    known = known_state(history, situation, [source, TopicPartition(ground.name, 1)])
+    assert known.covered == {source: ((250, 270),), TopicPartition(ground.name, 1): ()}
+    # By the files alone: as if archival had taken the commits.
+    monkeypatch.setattr(Timeline, "commits_of", lambda self, key: ())
+    assert known_state(history, situation, [source]).covered == {source: ((250, 270),)}
+
+
+def test_d1_hours_are_backfilled_and_ranges_are_replayed_from_dagster(
+    ground: Ground, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hudi_ingest.orchestration.definitions import build_definitions
+
+    monkeypatch.setenv(HOME_VARIABLE, str(ground.home.root))
+    monkeypatch.setenv(LEDGER_VARIABLE, ground.home.ledger_url)
+    pipeline = make_pipeline(ground, source={"starting_offsets": "latest"})
+    hour = datetime.now(timezone.utc).replace(minute=0, second=0, microsecond=0) - timedelta(hours=2)
+    for number in range(30):
+        at = hour - timedelta(minutes=10) + timedelta(minutes=number)
+        value = json.dumps({"id": str(number), "n": number, "dt": "d"}).encode()
+        ground.producer.produce(ground.name, value, partition=1, timestamp=int(at.timestamp() * 1000))
+    assert ground.producer.flush(30) == 0
+    ground.run(pipeline)
+    found = build_definitions([pipeline])
+    with DagsterInstance.ephemeral() as instance:
+
+        def run(job: str, **how: Any) -> dict[str, Any]:
+            result = found.resolve_job_def(f"{pipeline.name}_{job}").execute_in_process(instance=instance, **how)
+            (output,) = [each.step_output_data for each in result.all_events if each.is_successful_output]
+            return {key: each.value for key, each in output.metadata.items()}
+
+        for turn in range(2):
+            told = run("backfill_hours", partition_key=hour.strftime("%Y-%m-%d-%H:00"))
+            assert told["rows"] == (0 if turn else 20)
+            assert sorted(ground.rows()["n"].to_pylist()) == list(range(10, 30))
+        ranges = [{"topic": ground.name, "partition": 1, "start": 5, "end": 10}]
+        told = run("backfill", run_config=config(pipeline, "backfill", ranges=ranges))
+        assert (told["rows"], told["transactions"]) == (5, 1)
+        (transaction,) = {each.data["transaction"] for each in told["partitions"].records}
+        told = run("replay", run_config=config(pipeline, "replay", transaction=transaction, dry_run=True))
+        assert (told["files replaced"], told["files rewritten"], told["deleted rows"]) == (1, 0, 0)
+        told = run("replay", run_config=config(pipeline, "replay", transaction=transaction))
+        assert told["rows"] == 5
+        row = ground.ledger.history(pipeline.name, 1)[0]
+        assert row.owner.kind == "dagster"
+        with pytest.raises(Failure, match="give `ranges`, or `from_time`"):
+            run("replay", run_config=config(pipeline, "replay"))
+    assert sorted(ground.rows()["n"].to_pylist()) == list(range(5, 30))
+
+
+def config(pipeline: Pipeline, job: str, **found: Any) -> dict[str, Any]:
+    return {"ops": {f"{pipeline.name}__{job}": {"config": found}}}

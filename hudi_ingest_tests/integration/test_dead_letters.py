@@ -1,0 +1,273 @@
+"""Bad records the whole way on a real broker, Spark and Hudi: dead letter, list and show, fix, retry, sweep."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import signal
+from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from dagster import AssetCheckKey, AssetKey, DagsterInstance
+
+from hudi_ingest.config import Pipeline
+from hudi_ingest.coordinator import keep_letters_copied, observe
+from hudi_ingest.dead_letters.letter_file import read_letters
+from hudi_ingest.dead_letters.log import DeadLetterLog
+from hudi_ingest.embedded.broker import create_topic
+from hudi_ingest.embedded.verification import verify
+from hudi_ingest.exceptions import BadRecord, IngestError
+from hudi_ingest.faults import InjectedFault
+from hudi_ingest.home import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
+from hudi_ingest.ingest import run_sweep
+from hudi_ingest.letter_retry import retry_letters
+from hudi_ingest.storage import TableStorage
+from hudi_ingest_tests.integration.test_dagster_run import launch
+from hudi_ingest_tests.support.command_line import hudi_ingest
+from hudi_ingest_tests.support.fault import Fault
+from hudi_ingest_tests.support.ground import Ground, make_pipeline
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+Place = tuple[int, int]
+FIXED: dict[str, Any] = {
+    "on_bad_record": "dead_letter",
+    "table": {"schema": "id string, n string, dt string"},
+    "transforms": [{"cast": {"n": "long"}}],
+}
+"""A pipeline that takes `n` as text, so that what was bad for that reason can become rows."""
+
+
+def send_bad(ground: Ground, partition: int, value: bytes) -> Place:
+    """Produces one record with a key and a header and returns its place."""
+    places: list[Place] = []
+    ground.producer.produce(
+        ground.name,
+        value,
+        key=b"key-\xff",
+        headers=[("source", b"\x00\x01")],
+        partition=partition,
+        on_delivery=lambda error, message: places.append((message.partition(), message.offset())),
+    )
+    assert ground.producer.flush(30) == 0
+    return places[0]
+
+
+def repairable(number: int) -> bytes:
+    return json.dumps({"id": f"late-{number}", "n": str(number), "dt": "2026-01-01"}).encode()
+
+
+def letters(ground: Ground, pipeline: Pipeline) -> dict[Place, dict[str, Any]]:
+    """The dead letters that wait, each once, by place."""
+    storage = TableStorage(ground.base_path)
+    checkpoint = observe(pipeline).committed.checkpoint
+    assert checkpoint is not None
+    found: dict[Place, dict[str, Any]] = {}
+    for each in DeadLetterLog(storage).waiting(checkpoint.letters):
+        for letter in read_letters(storage, each.file.path, None, each.without).to_pylist():
+            place = (letter["partition"], letter["offset"])
+            assert place not in found
+            found[place] = letter
+    assert len(found) == (checkpoint.letters.waiting if checkpoint.letters else 0)
+    return found
+
+
+def letter_files(ground: Ground) -> set[Path]:
+    return set(Path(ground.base_path, ".hoodie/hudi_ingest/dead_letters").rglob("*.parquet"))
+
+
+def test_d3_p1_p2_p5_bad_records_go_the_whole_way(ground: Ground, topic: str, fault: Fault) -> None:
+    pipeline = make_pipeline(ground, on_bad_record="dead_letter", table={"rows_per_file": 4000})
+    bad: dict[Place, bytes] = {}
+    # More than one Arrow batch in partition 0, whose slice is longer than a file may be.
+    for start in (0, 3000, 6000):
+        for value in (repairable(start), b"{broken", b""):
+            bad[send_bad(ground, 0, value)] = value
+        ground.send_rows(0, 3000, start)
+    bad[send_bad(ground, 1, repairable(1))] = repairable(1)
+    ground.send_rows(1, 5)
+    ground.send(1, [None])
+
+    # A commit that dies after it has listed its letters.
+    fault.arm("letters_listed", "kill")
+    killed = hudi_ingest(ground.home, "run", pipeline.name)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    left = letter_files(ground)
+    assert left, "what a killed commit had listed"
+    receipt = ground.run(pipeline)
+
+    assert verify(ground.base_path, ground.produced).exact
+    found = letters(ground, pipeline)
+    assert {place: letter["value"] for place, letter in found.items()} == bad
+    assert {letter["key"] for letter in found.values()} == {b"key-\xff"}
+    assert next(iter(found.values()))["headers"] == [{"key": "source", "value": b"\x00\x01"}]
+    assert not left & letter_files(ground), "the next begin has cleared it"
+    assert (receipt.rejected, sum(each.skipped for each in receipt.reports)) == (len(bad), 1)
+
+    # As a user types it.
+    shown = hudi_ingest(
+        ground.home, "dead-letters", "show", pipeline.name, "--partition", f"{topic}:1", "--error", "field n", "--json"
+    )
+    (one,) = json.loads(shown.stdout)
+    assert (one["offset"], one["field"], base64.b64decode(one["value_base64"])) == (0, "n", repairable(1))
+    assert '"id": "late-1"' in one["value"]
+
+    # Nothing can become a row yet, so nothing changes.
+    before = observe(pipeline).committed.checkpoint
+    nothing = retry_letters(pipeline, home=ground.home, report=lambda line: None)
+    assert (nothing.tried, nothing.rows, nothing.waiting) == (10, 0, 10)
+    assert observe(pipeline).committed.checkpoint == before
+    assert letters(ground, pipeline).keys() == bad.keys()
+
+    # After the fix: an attempt that fails, a commit that nobody is told of, and a retry that has nothing more to do.
+    fixed = make_pipeline(ground, **FIXED)
+    repaired = {place for place, value in bad.items() if value.startswith(b'{"id"')}
+    fault.arm("letters_closed", "raise")
+    with pytest.raises((InjectedFault, IngestError)):
+        retry_letters(fixed, home=ground.home, report=lambda line: None)
+    fault.arm("commit_landed", "raise")
+    with pytest.raises(InjectedFault):
+        retry_letters(fixed, home=ground.home, report=lambda line: None)
+    again = retry_letters(fixed, home=ground.home, report=lambda line: None)
+    assert (again.rows, again.waiting) == (0, len(bad) - len(repaired))
+    for place in repaired:
+        ground.produced[place] = f"late-{json.loads(bad[place])['n']}"
+    assert verify(ground.base_path, ground.produced).exact
+    rows = ground.rows().select(["_kafka_partition", "_kafka_offset", "_hoodie_record_key", "_kafka_topic"]).to_pylist()
+    assert all(
+        row["_hoodie_record_key"] == f"{topic}-{row['_kafka_partition']}-{row['_kafka_offset']}"
+        and row["_kafka_topic"] == topic
+        for row in rows
+    )
+    still = letters(ground, fixed)
+    assert {place: letter["value"] for place, letter in still.items()} == {
+        place: value for place, value in bad.items() if place not in repaired
+    }
+    assert {letter["timestamp"] for letter in still.values()} <= {letter["timestamp"] for letter in found.values()}
+
+    # Ingestion goes on where it was, and the sweep takes what no commit lists, and nothing else.
+    ground.send(0, [json.dumps({"id": "after", "n": "1", "dt": "d"}).encode()], ["after"])
+    assert ground.run(fixed).rows == 1
+    listed_files = letter_files(ground)
+    stray = next(iter(listed_files))
+    stray = stray.with_name(stray.name.replace("-0-0_", "-9-9_"))
+    shutil.copy(next(iter(listed_files)), stray)
+    for path in Path(ground.base_path, ".hoodie/hudi_ingest/dead_letters").rglob("*.*"):
+        os.utime(path, (0, 0))
+    swept = run_sweep(fixed, timedelta(hours=6), delete=True, home=ground.home, report=lambda line: None)
+    assert [each.file.path for each in swept.orphans] == [stray.relative_to(ground.base_path).as_posix()]
+    assert letter_files(ground) == listed_files
+    assert letters(ground, fixed).keys() == still.keys()
+
+
+def test_d3_a_transaction_with_too_many_bad_records_is_refused_and_leaves_nothing(ground: Ground, topic: str) -> None:
+    pipeline = make_pipeline(ground, on_bad_record="dead_letter", max_bad_ratio=0.5)
+    ground.send_rows(0, 2)
+    ground.send(1, [b"{broken", b"[", b"{"])
+    with pytest.raises(
+        BadRecord, match=r"3 of 5 records \(60.00%\) cannot become rows, and max_bad_ratio is 0.5"
+    ) as told:
+        ground.run(pipeline)
+    assert f"{topic}:1:0" in str(told.value)
+    assert letter_files(ground) == set()
+    assert observe(pipeline).committed.checkpoint is None
+    skipping = make_pipeline(ground, on_bad_record="skip")
+    assert ground.run(skipping).rejected == 3
+    assert verify(ground.base_path, ground.produced).exact
+    assert letter_files(ground) == set()
+
+
+def test_p1_copies_for_kafka_follow_the_commits_at_least_once(ground: Ground, topic: str, fault: Fault) -> None:
+    copies = f"{topic}.dead"
+    create_topic(ground.bootstrap_servers, copies, 1)
+    pipeline = make_pipeline(ground, on_bad_record="dead_letter", dead_letters={"topic": copies})
+    ground.send_rows(0, 3)
+    place = send_bad(ground, 1, repairable(1))
+    fault.arm("ledger_told", "raise")
+    with pytest.raises(InjectedFault):
+        ground.run(pipeline)
+    # The commit is durable and nobody has copied its letters: the next idle tick does.
+    assert keep_letters_copied(pipeline, observe(pipeline)) == 1
+    assert keep_letters_copied(pipeline, observe(pipeline)) == 0
+    send_bad(ground, 1, b"{broken")
+    fault.arm("letters_copied", "raise")
+    with pytest.raises(InjectedFault):
+        ground.run(pipeline)
+    send_bad(ground, 0, b"[")
+    # The broker does not have the topic: a warning, and the copies are made later.
+    lost = make_pipeline(
+        ground,
+        on_bad_record="dead_letter",
+        dead_letters={"topic": f"{copies}.none"},
+        source={"request_timeout_seconds": 5},
+    )
+    (warning,) = ground.run(lost).warnings
+    assert "its dead letters are not copied yet" in warning
+    assert f"{copies}.none" in warning
+    assert keep_letters_copied(pipeline, observe(pipeline)) == 2
+    found = consumed(ground, copies, 4)
+    assert [value for _, value, _ in found] == [repairable(1), b"{broken", b"{broken", b"["]
+    key, _, headers = found[0]
+    assert key == b"key-\xff"
+    assert headers["source"] == b"\x00\x01"
+    said = {
+        name.removeprefix("__connect.errors."): value.decode() for name, value in headers.items() if "connect" in name
+    }
+    assert said.pop("exception.message").startswith('field n: expected int (64 bit), found "1"')
+    assert said == {
+        "topic": topic,
+        "partition": str(place[0]),
+        "offset": str(place[1]),
+        "connector.name": pipeline.name,
+        "task.id": "1",
+        "stage": "VALUE_CONVERTER",
+        "exception.class.name": "org.apache.kafka.connect.errors.DataException",
+    }
+
+
+def consumed(ground: Ground, topic: str, count: int) -> list[tuple[bytes, bytes, dict[str, bytes]]]:
+    """Keys, values and headers of all records of a topic with one partition; there are `count`, and no more."""
+    consumer = Consumer({"bootstrap.servers": ground.bootstrap_servers, "group.id": f"{topic}.test", "log_level": 0})
+    source = TopicPartition(topic, 0, 0)
+    try:
+        consumer.assign([source])
+        assert consumer.get_watermark_offsets(source, timeout=30) == (0, count)
+        records = consumer.consume(count, timeout=30)
+        return [(each.key(), each.value(), dict(each.headers() or ())) for each in records]
+    finally:
+        consumer.close()
+
+
+def test_d1_the_ui_says_how_many_bad_records_there_were_and_which(
+    ground: Ground, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hudi_ingest.orchestration.sensor import tick
+
+    monkeypatch.setenv(HOME_VARIABLE, str(ground.home.root))
+    monkeypatch.setenv(PIPELINES_VARIABLE, str(ground.home.pipelines))
+    monkeypatch.setenv(LEDGER_VARIABLE, ground.home.ledger_url)
+    pipeline = make_pipeline(ground, on_bad_record="dead_letter")
+    ground.send_rows(0, 3)
+    ground.send(1, [b'{"id": "x", "n": "seven", "dt": "d"}', b"["])
+    with DagsterInstance.ephemeral() as instance:
+        assert launch(pipeline, instance).success
+        tick(pipeline, instance, datetime.now(timezone.utc))
+        event = instance.get_latest_materialization_event(AssetKey([pipeline.name]))
+        assert event is not None
+        assert event.asset_materialization is not None
+        metadata: Mapping[str, Any] = {k: v.value for k, v in event.asset_materialization.metadata.items()}
+        check = instance.get_latest_asset_check_evaluation_record(
+            AssetCheckKey(AssetKey([pipeline.name]), "dead_letters")
+        )
+    assert (metadata["bad records"], metadata["dead letters that wait"]) == (2, 2)
+    rows = [each.data for each in metadata["first bad records"].records]
+    assert [(each["partition"], each["offset"]) for each in rows] == [(f"{topic}:1", 0), (f"{topic}:1", 1)]
+    assert 'field n: expected int (64 bit), found "seven"' in str(rows[0]["reason"])
+    assert check is not None
+    assert check.status.value == "FAILED"

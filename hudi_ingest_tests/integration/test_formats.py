@@ -1,0 +1,152 @@
+"""K3, D3, R11: records of every format, from the real broker and registry into the table, and bad ones by name."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import fastavro
+import pytest
+from confluent_kafka import Producer
+from google.protobuf.message_factory import GetMessageClass
+
+from hudi_ingest.avro_schema import crc_64
+from hudi_ingest.convert.protobuf_schema import ProtobufSchema
+from hudi_ingest.exceptions import BadRecord, RegistryUnreachable
+from hudi_ingest.protoc import compile_protos
+from hudi_ingest_tests.support.ground import Ground, make_pipeline
+from hudi_ingest_tests.support.registry import Registry, door
+from hudi_ingest_tests.support.serializers import avro_bytes, json_bytes, protobuf_bytes
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+AVSC = """{"type": "record", "name": "Item", "fields": [
+    {"name": "id", "type": "string"}, {"name": "n", "type": ["null", "long"]}]}"""
+JSON_SCHEMA = '{"title": "Item", "type": "object", "properties": {"id": {"type": "string"}}}'
+PROTO = 'syntax = "proto3"; package shop; message Item { string id = 1; optional int64 n = 2; }'
+DESCRIPTORS = compile_protos("item.proto", {"item.proto": PROTO})
+Item: Any = GetMessageClass(ProtobufSchema(DESCRIPTORS).message("shop.Item"))
+
+Record = Mapping[str, Any]
+Encode = Callable[[Registry, str, Record], bytes]
+
+
+def plain_json(registry: Registry, topic: str, record: Record) -> bytes:
+    return json.dumps(record).encode()
+
+
+def datum(registry: Registry, topic: str, record: Record) -> bytes:
+    target = io.BytesIO()
+    fastavro.schemaless_writer(target, fastavro.parse_schema(json.loads(AVSC)), record)
+    return target.getvalue()
+
+
+@dataclass(frozen=True)
+class Case:
+    encode: Encode
+    """Of {"id": text, "n": whole number or None}."""
+    source: Mapping[str, Any]
+    registry: bool = False
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    schema: str = "id string NOT NULL, n long NOT NULL"
+
+
+PROTOBUF_FILE = {"descriptor_file": "item.pb", "message": "shop.Item"}
+CASES = {
+    "json": Case(plain_json, {"format": "json"}),
+    "json_schema": Case(lambda r, t, v: json_bytes(r, t, JSON_SCHEMA, v), {"format": "json_schema"}, registry=True),
+    "avro confluent": Case(lambda r, t, v: avro_bytes(r, t, AVSC, v), {"format": "avro"}, registry=True),
+    "avro datum": Case(
+        datum,
+        {"format": "avro", "avro": {"wire_format": "datum", "schema_files": ["item.avsc"]}},
+        files={"item.avsc": AVSC.encode()},
+    ),
+    "avro single_object": Case(
+        lambda r, t, v: b"\xc3\x01" + crc_64(AVSC) + datum(r, t, v),
+        {"format": "avro", "avro": {"wire_format": "single_object", "schema_files": ["item.avsc"]}},
+        files={"item.avsc": AVSC.encode()},
+    ),
+    "protobuf file": Case(
+        lambda r, t, v: Item(**v).SerializeToString(),
+        {"format": "protobuf", "protobuf": PROTOBUF_FILE},
+        files={"item.pb": DESCRIPTORS},
+    ),
+    "protobuf registry": Case(lambda r, t, v: protobuf_bytes(r, t, Item(**v)), {"format": "protobuf"}, registry=True),
+    "csv": Case(lambda r, t, v: f"{v['id']},{'' if v['n'] is None else v['n']}".encode(), {"format": "csv"}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_records_of_every_format_become_rows_and_a_bad_one_is_named(
+    name: str, ground: Ground, topic: str, registry: Registry
+) -> None:
+    case = CASES[name]
+    ground.home.pipelines.mkdir(parents=True)
+    for file, content in case.files.items():
+        (ground.home.pipelines / file).write_bytes(content)
+    source = {**case.source, **({"schema_registry": {"url": registry.url}} if case.registry else {})}
+    pipeline = make_pipeline(ground, source=source, table={"schema": case.schema, "partition_by": []})
+    records = [{"id": f"ü{number}", "n": number} for number in range(20)]
+    ground.send(0, [case.encode(registry, topic, each) for each in records])
+    ground.run(pipeline)
+    rows = sorted(ground.rows().select(["id", "n"]).to_pylist(), key=lambda each: int(each["n"]))
+    assert rows == records
+    ground.send(0, [case.encode(registry, topic, each) for each in (records[0], {"id": "bad", "n": None}, records[1])])
+    with pytest.raises(BadRecord, match=f"{topic}:0:21 field n: expected "):
+        ground.run(pipeline)
+    assert ground.rows().num_rows == 20
+
+
+def test_whole_values_and_keys_become_columns(ground: Ground, topic: str) -> None:
+    key = {"format": "json", "schema": "customer long NOT NULL, region string"}
+    pipeline = make_pipeline(
+        ground,
+        source={"format": "string", "key": key},
+        table={"schema": "line string NOT NULL", "partition_by": ["region"]},
+    )
+
+    def send(*records: tuple[bytes | None, bytes | None]) -> None:
+        producer: Producer = ground.producer
+        for key_bytes, value in records:
+            producer.produce(topic, value, key=key_bytes, partition=0)
+        assert producer.flush(30) == 0
+
+    send((b'{"customer":1,"region":"eu"}', b"one"), (b'{"customer":2}', b""), (b"tombstone", None))
+    ground.run(pipeline)
+    rows = ground.rows().select(["line", "customer", "region", "_kafka_offset"]).to_pylist()
+    assert sorted(rows, key=lambda each: int(each["customer"])) == [
+        {"line": "one", "customer": 1, "region": "eu", "_kafka_offset": 0},
+        {"line": "", "customer": 2, "region": None, "_kafka_offset": 1},
+    ]
+    send((b'{"customer":"x"}', b"good"), (b'{"customer":3}', b"\xff"), (None, b"good"))
+    with pytest.raises(BadRecord) as raised:
+        ground.run(pipeline)
+    told = str(raised.value)
+    assert f'{topic}:0:3 field key.customer: expected int (64 bit), found "x"' in told
+    assert f"{topic}:0:4 field line: expected string in UTF-8" in told
+    assert f"{topic}:0:5 field key.customer: expected a value, because it is NOT NULL, found no key" in told
+
+
+def test_bytes_are_kept(ground: Ground, topic: str) -> None:
+    pipeline = make_pipeline(ground, source={"format": "bytes"}, table={"schema": "raw binary", "partition_by": []})
+    ground.send(0, [b"\xff\0", b""])
+    ground.run(pipeline)
+    assert sorted(ground.rows()["raw"].to_pylist()) == [b"", b"\xff\0"]
+
+
+def test_p5_a_registry_that_does_not_answer_a_worker_is_worth_another_attempt(
+    ground: Ground, topic: str, registry: Registry
+) -> None:
+    other_topics = json_bytes(registry, f"{topic}-other", JSON_SCHEMA, {"id": "a"})
+    ground.send(0, [other_topics])
+    with door(registry, None, closed="/schemas/ids/") as url:
+        source = {"format": "json_schema", "schema_registry": {"url": url, "timeout_seconds": 5}}
+        pipeline = make_pipeline(ground, source=source, table={"schema": "id string", "partition_by": []})
+        with pytest.raises(RegistryUnreachable, match="HTTP 503"):
+            ground.run(pipeline)
+    source["schema_registry"] = {"url": registry.url}
+    ground.run(make_pipeline(ground, source=source, table={"schema": "id string", "partition_by": []}))
+    assert ground.rows()["id"].to_pylist() == ["a"]

@@ -1,0 +1,224 @@
+"""P1–P5, P7: what was written wrongly is written anew; a reader sees the old rows or the new ones, never both or neither."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import pyarrow as pa
+import pytest
+from hudi import HudiReadOptions, HudiTable
+from pyspark.sql import SparkSession
+
+from hudi_ingest.asked_ranges import of_transaction
+from hudi_ingest.config import Pipeline
+from hudi_ingest.coordinator import observe
+from hudi_ingest.exceptions import CommitRefused, IngestError
+from hudi_ingest.faults import InjectedFault
+from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.ingest import run_sweep
+from hudi_ingest.ledger.owner import Owner
+from hudi_ingest.model import Slice, TransactionKind
+from hudi_ingest.replay import run_replay, survey_replay
+from hudi_ingest.spark import current_session
+from hudi_ingest.turns import turns_of
+from hudi_ingest_tests.support.command_line import hudi_ingest
+from hudi_ingest_tests.support.fault import Fault
+from hudi_ingest_tests.support.ground import Ground, make_pipeline
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+
+def says(ground: Ground, word: str, **changes: int) -> Pipeline:
+    """The pipeline whose rows all say `word`."""
+    return make_pipeline(
+        ground,
+        transforms=[{"constant": {"column": "word", "value": word}}],
+        **({"transaction": changes} if changes else {}),
+    )
+
+
+@pytest.fixture
+def spark(ground: Ground) -> SparkSession:
+    """Another writer's session."""
+    return current_session(ground.home).newSession()
+
+
+def words(ground: Ground) -> dict[tuple[int, int], str]:
+    """By partition and offset what the row says, read by hudi-rs; each may be there once."""
+    options = HudiReadOptions().with_projection(["_kafka_partition", "_kafka_offset", "word"])
+    rows = pa.Table.from_batches(HudiTable(ground.base_path).read(options))
+    places = list(zip(rows["_kafka_partition"].to_pylist(), rows["_kafka_offset"].to_pylist(), strict=True))
+    assert len(set(places)) == len(places), "P2: rows are there twice"
+    return dict(zip(places, rows["word"].to_pylist(), strict=True))
+
+
+def expected(ground: Ground, new: set[tuple[int, int]]) -> dict[tuple[int, int], str]:
+    return {place: "right" if place in new else "wrong" for place in ground.produced}
+
+
+@contextmanager
+def watching(ground: Ground, *states: dict[tuple[int, int], str]) -> Iterator[list[int]]:
+    """A reader that reads all the time; it may see only these states, in this order. Yields how often it saw each."""
+    seen, failures, over = [0] * len(states), [], threading.Event()
+
+    def read() -> None:
+        newest = 0
+        while not over.is_set():
+            try:
+                newest = states.index(words(ground), newest)
+                seen[newest] += 1
+            except BaseException as error:  # noqa: BLE001 - the test's own thread raises it
+                failures.append(error)
+                return
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        yield seen
+    finally:
+        over.set()
+        reader.join()
+    assert not failures, failures
+
+
+def cells(partition: int, start: int, end: int) -> set[tuple[int, int]]:
+    return {(partition, offset) for offset in range(start, end)}
+
+
+def test_p1_p2_p3_p5_a_wrong_transform_is_put_right_in_files_shared_with_other_ranges(
+    ground: Ground, topic: str, spark: SparkSession, fault: Fault
+) -> None:
+    wrong = says(ground, "wrong")
+    ground.send_rows(0, 60)
+    ground.send_rows(1, 40)
+    first = ground.run(wrong)
+    ground.send_rows(0, 30, 60)
+    ground.run(wrong)
+    right = says(ground, "right")
+    asked = [Slice(ground.name, 0, 10, 75)]
+    survey = survey_replay(right, observe(right), asked)
+    assert len(survey.rewritten) == len(survey.replaces) >= 3
+    assert sum(each.rows for each in survey.replaces) == 65
+    assert sum(each.kept for each in survey.replaces) == 130 - 65
+    old, new = expected(ground, set()), expected(ground, cells(0, 10, 75))
+    arguments = (right.name, "--partition", f"{ground.name}:0", "--start", "10", "--end", "75")
+    fault.arm("commit_leased", "kill")
+    with watching(ground, old, new) as seen:
+        killed = hudi_ingest(ground.home, "replay", *arguments)
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        before = len(ground.data_files())
+        (receipt,) = run_replay(right, asked, home=ground.home)
+    assert words(ground) == new
+    assert min(seen[:1]) > 0
+    assert (receipt.rows, receipt.plan.kind) == (65, TransactionKind.REPLAY)
+    assert len(ground.data_files()) <= before + receipt.files + len(survey.rewritten)
+    for metadata_table in ("true", "false"):
+        reader = spark.read.format("hudi").option("hoodie.metadata.enable", metadata_table)
+        rows = reader.load(ground.base_path).select("_kafka_partition", "_kafka_offset", "word").collect()
+        assert sorted(map(tuple, rows)) == sorted((*place, word) for place, word in new.items())
+    # Incremental readers get the rows that were written anew, and not those that were only copied.
+    found = spark.read.format("hudi").load(ground.base_path).where(f"_hoodie_commit_time = '{receipt.instant}'").count()
+    assert found == 65
+    checkpoint = observe(right).committed.checkpoint
+    assert checkpoint is not None
+    assert checkpoint.offsets == {each.source: end for each, end in zip(first.plan.slices, (90, 40), strict=True)}
+    # Live transactions go on, also into the files' folders, and a whole transaction can be replayed.
+    ground.send_rows(0, 10, 90)
+    ground.run(right)
+    for _ in run_replay(right, of_transaction(right, first.plan.transaction_id), home=ground.home):
+        pass
+    new |= dict.fromkeys(cells(0, 0, 60) | cells(1, 0, 40) | cells(0, 90, 100), "right")
+    assert words(ground) == new
+
+
+def test_p5_a_replay_that_breaks_off_at_any_step_is_done_again_and_leaves_nothing(
+    ground: Ground, topic: str, fault: Fault
+) -> None:
+    ground.send_rows(0, 20)
+    ground.send_rows(1, 20)
+    ground.run(says(ground, "wrong"))
+    right = says(ground, "right")
+    asked = [Slice(ground.name, 0, 5, 20)]
+    old, new = expected(ground, set()), expected(ground, cells(0, 5, 20))
+    for point in ("instant_requested", "instant_inflight", "slices_written", "commit_leased", "commit_landed"):
+        fault.arm(point, "raise")
+        with pytest.raises((InjectedFault, IngestError)):
+            list(run_replay(right, asked, home=ground.home))
+        assert fault.was_reached(point)
+        assert words(ground) == (new if point == "commit_landed" else old)
+    (receipt,) = run_replay(right, asked, home=ground.home)
+    assert words(ground) == new
+    assert receipt.checkpoint.sequence == 3
+    assert not Timeline(ground.base_path).instants().pending
+    # What was replaced is listed until it is cleaned, and what broke off is gone.
+    assert run_sweep(right, timedelta(0), home=ground.home).orphans == ()
+
+
+def test_p7_deleted_rows_come_back_only_if_they_may(ground: Ground, topic: str, spark: SparkSession) -> None:
+    """And in several transactions, over files that clustering made."""
+    ground.send_rows(0, 60)
+    ground.run(says(ground, "wrong"))
+    spark.sql(f"create table {ground.name} using hudi location '{ground.base_path}'")
+    spark.sql(f"delete from {ground.name} where n < 5")
+    spark.sql(f"call run_clustering(table => '{ground.name}', op => 'scheduleAndExecute')").collect()
+    right = says(ground, "right", max_records=25)
+    asked = [Slice(ground.name, 0, 0, 50)]
+    survey = survey_replay(right, observe(right), asked)
+    assert (survey.missing.deleted, survey.missing.unknown, survey.transactions) == (5, 0, 2)
+    receipts = list(run_replay(right, asked, respect_deletes=True, home=ground.home))
+    assert [each.rows for each in receipts] == [20, 25]
+    left = expected(ground, cells(0, 0, 50))
+    assert words(ground) == {place: word for place, word in left.items() if place[1] >= 5}
+    assert survey_replay(right, observe(right), asked).missing.deleted == 5
+    for _ in run_replay(right, asked, home=ground.home):
+        pass
+    assert words(ground) == left
+
+
+def test_p4_p7_a_replay_of_files_that_another_writer_changed_meanwhile_is_refused(
+    ground: Ground, topic: str, spark: SparkSession
+) -> None:
+    wrong = says(ground, "wrong")
+    ground.send_rows(0, 30)
+    ground.run(wrong)
+    right = says(ground, "right")
+    asked = [Slice(ground.name, 0, 0, 20)]
+    protocol = ground.protocol(right)
+
+    def plans_of(when_written: str) -> None:
+        """One replay, begun and written, with an SQL statement of another writer before its commit."""
+        plans = []
+
+        def keep(plan: object) -> object:
+            plans.append(plan)
+            raise KeyboardInterrupt
+
+        turns = turns_of(right, ground.home, 0, lambda line: None)
+        object.__setattr__(turns, "run", keep)
+        with pytest.MonkeyPatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr("hudi_ingest.replay.turns_of", lambda *anything: turns)
+            list(run_replay(right, asked, home=ground.home))
+        opened = protocol.begin(plans[0], Owner.this_process(), lambda run: None)  # type: ignore[arg-type]
+        reports = protocol.write(opened, opened.plan.slices)
+        spark.sql(when_written).collect()
+        try:
+            protocol.commit(opened, reports)
+        finally:
+            protocol.abort(opened, "a test")
+
+    spark.sql(f"create table {ground.name} using hudi location '{ground.base_path}'")
+    with pytest.raises(CommitRefused, match=r"is not in the table any more .*another writer changed its rows"):
+        plans_of(f"update {ground.name} set word = 'changed' where n = 7")
+    after = expected(ground, set()) | {(0, 7): "changed"}
+    assert words(ground) == after
+    with pytest.raises(CommitRefused, match=r"a clustering of file .* is pending"):
+        plans_of(f"call run_clustering(table => '{ground.name}', op => 'schedule')")
+    assert words(ground) == after
+    spark.sql(f"call run_clustering(table => '{ground.name}', op => 'execute')").collect()
+    plans_of("select 1")
+    assert words(ground) == expected(ground, cells(0, 0, 20))
+    assert not Timeline(ground.base_path).instants().pending

@@ -1,0 +1,121 @@
+"""K7: `hudi-ingest sample` on a real broker, where offsets have gaps, without Spark and without writing anything."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from hudi_ingest.exceptions import NoSuchOffset
+from hudi_ingest.kafka import KafkaCluster
+from hudi_ingest.model import TopicPartition
+from hudi_ingest.sample import Outcome, take_sample
+from hudi_ingest_tests.support.command_line import environment, hudi_ingest
+from hudi_ingest_tests.support.ground import Ground, make_pipeline
+from hudi_ingest_tests.support.waiting import wait_for
+
+pytestmark = pytest.mark.kafka
+
+STEPS = [
+    {"filter": {"field": "n", "op": ">=", "value": 0}},
+    {"mask": {"fields": ["id"], "method": "keep_last", "characters": 1}},
+    {"insert_kafka": {"key": "message_key", "headers": "message_headers"}},
+]
+WITHOUT_SPARK = """
+import json, sys
+from pathlib import Path
+from hudi_ingest.pipeline_file import load_pipeline
+from hudi_ingest.sample import take_sample
+
+print(json.dumps(take_sample(load_pipeline(Path(sys.argv[1])), None, 20).to_dict()))
+assert not {"pyspark", "py4j", "dagster"} & sys.modules.keys()
+"""
+
+
+def value(identifier: object, number: object) -> bytes:
+    return json.dumps({"id": identifier, "n": number, "dt": "2026-01-01"}).encode()
+
+
+def abort_two(ground: Ground) -> None:
+    """Two records and a marker that no reader is given."""
+    options = {"bootstrap.servers": ground.bootstrap_servers, "transactional.id": ground.name, "log_level": 0}
+    producer = Producer(options)
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for _ in range(2):
+        producer.produce(ground.name, value("aborted", 1), partition=0)
+    producer.flush(30)
+    producer.abort_transaction(30)
+
+
+def test_k7_a_sample_shows_rows_bad_records_and_what_is_left_out(ground: Ground, topic: str) -> None:
+    pipeline = make_pipeline(ground, transforms=STEPS)
+    ground.send(0, [value("secret-1", 1), value("secret-2", "many"), None])
+    abort_two(ground)
+    zero, cluster = TopicPartition(topic, 0), KafkaCluster(pipeline.source)
+    # The coordinator answers before its marker is in the log.
+    wait_for(lambda: cluster.watermarks([zero])[zero].end == 6, "the transaction's marker is in the log")
+    ground.send(0, [value("secret-3", -1), value("secret-4", 4)])
+    ground.producer.produce(topic, value("secret-5", 5), b"k", partition=1, headers=[("h", b"1"), ("h", None)])
+    assert ground.producer.flush(30) == 0
+
+    command = [sys.executable, "-c", WITHOUT_SPARK, str(ground.home.pipelines / f"{pipeline.name}.yaml")]
+    told = subprocess.run(
+        command, env=environment(ground.home), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert told.returncode == 0, told.stderr
+    found = json.loads(told.stdout)
+    assert found["counts"] == {"row": 3, "bad": 1, "filtered": 1, "skipped": 1}
+    assert [(each["partition"], each["offset"], each["outcome"]) for each in found["records"]] == [
+        (0, 0, "row"),
+        (0, 1, "bad"),
+        (0, 2, "skipped"),
+        (0, 6, "filtered"),
+        (0, 7, "row"),
+        (1, 0, "row"),
+    ]
+    assert "secret" not in told.stdout
+    assert found["records"][5]["row"] == {
+        "id": "****5",
+        "n": 5,
+        "dt": "2026-01-01",
+        "message_key": "aw==",
+        "message_headers": [{"key": "h", "value": "MQ=="}, {"key": "h", "value": None}],
+    }
+    assert not Path(ground.base_path).exists()
+
+    machines = hudi_ingest(ground.home, "sample", pipeline.name, "--json")
+    assert (machines.returncode, json.loads(machines.stdout)) == (0, found)
+    people = hudi_ingest(ground.home, "sample", pipeline.name, "--from", f"{topic}:0:1", "-n", "2")
+    assert people.returncode == 0, people.stderr
+    assert f"{topic}:0:1" in people.stdout and "bad records" in people.stdout
+    assert "2 records: 0 row, 1 bad, 0 filtered, 1 skipped" in people.stdout
+    assert hudi_ingest(ground.home, "sample", pipeline.name, "--from", f"{topic}:0").returncode == 2
+
+    # Begins in the gap, and ends where the broker's records do.
+    in_the_gap = take_sample(pipeline, {zero: 4}, 100)
+    assert [(each.offset, each.outcome) for each in in_the_gap.records] == [(6, Outcome.FILTERED), (7, Outcome.ROW)]
+    assert take_sample(pipeline, {zero: 8}, 5).records == ()
+    shared = take_sample(pipeline, None, 2).records
+    assert [(each.source.partition, each.offset) for each in shared] == [(0, 0), (1, 0)]
+
+
+def test_k7_an_offset_that_is_not_there_is_told_with_those_that_are(ground: Ground, topic: str) -> None:
+    pipeline = make_pipeline(ground)
+    ground.send_rows(0, 3)
+    for start, told in (
+        (
+            TopicPartition(topic, 0),
+            "there is no offset 4. The broker has offsets 0 to 2 of it, and its next offset is 3",
+        ),
+        (TopicPartition(topic, 1), "The broker has no records of it, and its next offset is 0"),
+        (TopicPartition(topic, 2), f"topic {topic} has no partition 2; choose one of 0, 1"),
+        (TopicPartition("other", 0), f"other is no topic of pipeline {pipeline.name}; choose one of {topic}"),
+    ):
+        with pytest.raises(NoSuchOffset) as raised:
+            take_sample(pipeline, {start: 4}, 1)
+        assert told in str(raised.value)

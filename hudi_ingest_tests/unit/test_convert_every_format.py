@@ -1,0 +1,52 @@
+"""Whatever the bytes: no converter raises, every value is accounted for, and none depends on its neighbours."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hudi_ingest_tests.support.every_format import mutated, subjects
+from hudi_ingest_tests.support.outcomes import outcomes
+
+LARGE = 10_000_000
+RELAXED = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+every = pytest.mark.parametrize("name", [*subjects()])
+
+
+def kinds(found: list[tuple[str, Any]]) -> list[str]:
+    return [kind for kind, _ in found]
+
+
+@every
+def test_good_records_are_rows_and_bad_ones_are_rejected_whatever_stands_beside_them(name: str) -> None:
+    subject = subjects()[name]
+    batch = [each for pair in zip(subject.bad, subject.good * len(subject.bad), strict=False) for each in pair]
+    found = kinds(outcomes(subject.converter, subject.schema, [*batch, *subject.good]))
+    assert found == ["rejected", "row"] * len(subject.bad) + ["row"] * len(subject.good)
+
+
+@every
+@RELAXED
+@given(st.randoms(use_true_random=False), st.integers(1, 6))
+def test_changed_records_have_one_outcome(name: str, chance: Random, count: int) -> None:
+    subject = subjects()[name]
+    records = [*subject.good, *subject.bad]
+    outcomes(subject.converter, subject.schema, [mutated(chance, records) for _ in range(count)])
+
+
+@every
+def test_a_long_record_and_a_deep_one_spoil_no_other(name: str) -> None:
+    subject = subjects()[name]
+    first = subject.good[0]
+    # Longer inside, and longer behind.
+    long = [first[: len(first) // 2] + b"x" * LARGE + first[len(first) // 2 :], first + b"\0" * LARGE, b"\xff" * LARGE]
+    batch = [first, *long, *([subject.nested] if subject.nested else []), first]
+    found = subject.converter.decode(pa.array(batch, pa.binary()))
+    rows = list(range(len(batch))) if found.kept is None else found.kept.to_pylist()
+    assert rows[0] == 0 and rows[-1] == len(batch) - 1
+    assert sorted([*rows, *(each.index for each in found.rejected)]) == list(range(len(batch)))
