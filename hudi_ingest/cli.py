@@ -35,6 +35,7 @@ from hudi_ingest.display import (
     retry_text,
     schema_facts,
     schema_text,
+    services_text,
     status_view,
     sweep_text,
 )
@@ -507,6 +508,25 @@ def retry(pipeline: PipelineName, as_json: AsJson = False) -> None:
         _print_json(result.to_dict())
     else:
         _say(retry_text(result))
+
+
+@app.command()
+def services(
+    pipeline: PipelineName,
+    cluster: Annotated[bool, typer.Option("--cluster/--no-cluster", help="Merge small files into large ones.")] = True,
+    clean: Annotated[
+        bool, typer.Option("--clean/--no-clean", help="Delete files that were replaced table.retain_commits ago.")
+    ] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Run the table's services, clustering and cleaning, now; transactions may go on meanwhile."""
+    from hudi_ingest.ingest import run_services
+
+    done = run_services(_pipeline(pipeline), cluster=cluster, clean=clean, report=_progress)
+    if as_json:
+        _print_json(done.to_dict())
+    else:
+        _say(services_text(done))
 
 
 @app.command()

@@ -33,6 +33,7 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
+from hudi_ingest.config_asset import AssetSettings
 from hudi_ingest.config_bad_records import DeadLetters
 from hudi_ingest.config_formats import CsvValues, ProtobufValues
 from hudi_ingest.config_model import Model as _Model
@@ -425,6 +426,10 @@ class Table(_Model):
     compression: Literal["zstd", "snappy", "gzip"] = "zstd"
     """Compression of the base files."""
 
+    retain_commits: Annotated[Whole, Field(ge=1, le=500)] = 10
+    """Files that others replaced, by clustering or an update, are deleted after this many further commits: a query that
+    takes longer than so many commits may miss them. The more, the longer each tick reads the timeline."""
+
     lock: Lock | None = None
     """Where Hudi's table lock is kept; without it, inside each JVM. It is written into the table's own properties, so
     that other Spark writers take the same lock. Change it only while nobody writes to the table."""
@@ -658,6 +663,9 @@ class Pipeline(_Model):
     transaction: Transaction = Transaction()
     """How much is published at a time, and how long it may take."""
 
+    asset: AssetSettings = AssetSettings()
+    """How Dagster shows the table, and when its checks fail."""
+
     on_bad_record: Literal["fail", "skip", "dead_letter"] = "fail"
     """What happens when a record cannot become a row. `fail`: the transaction fails and names the record, and nothing of it
     is published. `skip`: the record is counted and left out. `dead_letter`: it is kept as a dead letter, which the same
@@ -765,6 +773,17 @@ class Pipeline(_Model):
         plain = TypeAdapter(Any).dump_python(parts)
         text = json.dumps(plain, default=_hidden_or_text)
         return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def max_lag(self) -> int:
+        """Offsets that may wait before the lag is a matter for somebody."""
+        return self.asset.max_lag or 2 * self.transaction.max_records
+
+    @property
+    def late_after_seconds(self) -> float:
+        """How long ago the last transaction may have begun while records wait."""
+        settings = self.transaction
+        return self.asset.late_after_seconds or 2 * (settings.interval_seconds + settings.timeout_seconds)
 
     @property
     def checkpoint_key(self) -> str:

@@ -20,6 +20,7 @@ from hudi_ingest.range_planning import Left, as_slices, total
 from hudi_ingest.recovery import Recovery, UnknownInstant
 from hudi_ingest.replaced_files import ReplaySurvey
 from hudi_ingest.schema import columns_to_dicts, ddl, ddl_type, parse_spark_json
+from hudi_ingest.services import ServicesResult
 from hudi_ingest.status import PipelineStatus
 from hudi_ingest.sweep import SweepResult
 
@@ -179,6 +180,18 @@ def sweep_text(result: SweepResult) -> str:
         )
     done = "deleted" if result.deleted else "would be deleted with --delete"
     return f"{_aligned(rows)}\n{len(result.orphans)} older than {hours}, {result.size_bytes / 1e6:.1f} MB: {done}"
+
+
+def services_text(result: ServicesResult) -> str:
+    """What was clustered and cleaned, a line each."""
+    lines = [
+        f"clustering {each.instant}: {each.replaced} files became {each.written}, {each.rows:,} rows, "
+        f"{each.size_bytes / 1e6:.1f} MB"
+        for each in result.clusterings
+    ]
+    if result.cleaned is not None:
+        lines.append(f"cleaning: {result.cleaned} replaced files deleted")
+    return "\n".join(lines) or "no small files to cluster"
 
 
 def letters_text(counts: Sequence[LetterCount]) -> str:

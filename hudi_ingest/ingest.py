@@ -1,4 +1,4 @@
-"""One transaction or one sweep in one process, without an orchestrator: the embedded API, `hudi-ingest run` and `sweep`."""
+"""One transaction, sweep or table service in one process, without an orchestrator: the embedded API and the command line."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from hudi_ingest.exceptions import CommitOutcomeUnknown
 from hudi_ingest.home import Home
 from hudi_ingest.hudi.epoch import TableEpoch
 from hudi_ingest.hudi.jvm import HudiWriter
+from hudi_ingest.hudi.services import HudiServices
 from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.kafka import KafkaCluster
 from hudi_ingest.ledger import Ledger
@@ -24,7 +25,13 @@ from hudi_ingest.letter_copies import LetterCopies
 from hudi_ingest.model import CommitReceipt, OpenTransaction, SliceReport, TransactionPlan
 from hudi_ingest.planning import losses_text
 from hudi_ingest.schema_source import resolve_schema
-from hudi_ingest.spark import current_session
+from hudi_ingest.services import (
+    PIECES_BESIDE_TRANSACTIONS,
+    PIECES_BETWEEN_TRANSACTIONS,
+    ServicesResult,
+    TableServices,
+)
+from hudi_ingest.spark import EngineConnection, current_session
 from hudi_ingest.storage import TableStorage
 from hudi_ingest.sweep import Sweep, SweepResult
 from hudi_ingest.transaction import TransactionProtocol
@@ -75,6 +82,37 @@ def run_sweep(
     ledger = Ledger.open(home.ledger_url)
     try:
         return sweep_for(pipeline, ledger, spark).run(age, delete=delete, report=report)
+    finally:
+        ledger.dispose()
+
+
+def services_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession, home: Home) -> TableServices:
+    """The table services of the pipeline's table over the real ports."""
+    # Whoever attaches to one engine is in one JVM, and so has one lock without any further service.
+    one_lock = pipeline.table.lock is not None or EngineConnection.read(home.engine_file) is not None
+    pieces = PIECES_BESIDE_TRANSACTIONS if one_lock else PIECES_BETWEEN_TRANSACTIONS
+    client = HudiServices(spark, pipeline, pieces)
+    return TableServices(pipeline, Timeline(pipeline.table.base_path), ledger, client, one_lock)
+
+
+def run_services(
+    pipeline: Pipeline,
+    *,
+    cluster: bool = True,
+    clean: bool = True,
+    home: Home | None = None,
+    report: Callable[[str], None] = _logger.info,
+) -> ServicesResult:
+    """Merges small files and deletes replaced ones now.
+
+    Attaches to the engine when one runs, else starts Spark in this process. Raises what `TableServices.run` raises.
+    """
+    home = home or Home.from_environment()
+    report(f"{pipeline.name}: connecting to Spark")
+    spark = current_session(home)
+    ledger = Ledger.open(home.ledger_url)
+    try:
+        return services_for(pipeline, ledger, spark, home).run(cluster=cluster, clean=clean, report=report)
     finally:
         ledger.dispose()
 

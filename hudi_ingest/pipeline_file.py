@@ -32,6 +32,22 @@ def load_pipeline(path: Path, environment: Mapping[str, str] = os.environ) -> Pi
     return loaded.pipeline
 
 
+def pipeline_from(
+    settings: Mapping[str, Any], folder: Path, where: str, environment: Mapping[str, str] = os.environ
+) -> Pipeline:
+    """The pipeline of settings that stand in another file, `where`, whose paths are relative to `folder`.
+
+    They mean what they mean in a pipeline file. Raises ConfigError with all problems.
+    """
+    document = _Document()
+    _parse(yaml.safe_dump(dict(settings)), folder, environment, document)
+    document.lines.clear()  # they are of no file
+    loaded = _load_document(document, Path(where), folder)
+    if loaded.pipeline is None:
+        raise ConfigError(where, loaded.problems)
+    return loaded.pipeline
+
+
 def load_pipelines(folder: Path, environment: Mapping[str, str] = os.environ) -> tuple[Pipeline, ...]:
     """The pipelines of all *.yaml and *.yml files of the folder, by file name. Raises ConfigError with all problems."""
     loaded = _load_folder(folder, environment)
@@ -87,7 +103,10 @@ def _load_folder(folder: Path, environment: Mapping[str, str]) -> list[_Loaded]:
 
 
 def _load(path: Path, environment: Mapping[str, str]) -> _Loaded:
-    document = _read(path, environment)
+    return _load_document(_read(path, environment), path, path.parent)
+
+
+def _load_document(document: _Document, path: Path, folder: Path) -> _Loaded:
     given = document.data.get("name")
     name = given if isinstance(given, str) else None
     problems = document.problems
@@ -95,7 +114,7 @@ def _load(path: Path, environment: Mapping[str, str]) -> _Loaded:
         try:
             source = document.data.get("source")
             keyed = isinstance(source, Mapping) and source.get("key") is not None
-            context = {"folder": path.parent, "transformed": keyed or bool(document.data.get("transforms"))}
+            context = {"folder": folder, "transformed": keyed or bool(document.data.get("transforms"))}
             pipeline = Pipeline.model_validate(document.data, context=context)
         except ValidationError as error:
             problems += [line for each in error.errors(include_url=False) for line in _sentences(each, document)]

@@ -43,6 +43,7 @@ from hudi_ingest.hudi.options import (
     statistics_properties,
     table_properties,
 )
+from hudi_ingest.hudi.other_writers import OtherWriter
 from hudi_ingest.hudi.timeline import PIPELINE_PROPERTY, CommittedState, Timeline
 from hudi_ingest.ledger import Ledger, TransactionRow
 from hudi_ingest.ledger.owner import Owner, is_dead
@@ -455,6 +456,7 @@ class TransactionProtocol:
             # A begin that died between making the table and writing its properties: nobody has used the table yet.
             properties = {**properties, PIPELINE_PROPERTY: self.pipeline.name}
             self.instants.update_properties(table_properties(self.pipeline))
+        require_not_foreign(self.pipeline, properties, self.timeline.other_writer)
         require_own_table(self.pipeline, properties)
         schema = self.resolve_schema()
         wanted = {**table_properties(self.pipeline), **record_properties(schema)}
@@ -626,6 +628,27 @@ def require_complete(plan: TransactionPlan, reports: Sequence[SliceReport]) -> N
             f"transaction {plan.transaction_id}: two of its files have the id {next(i for i in ids if ids.count(i) > 1)}: rows of "
             "the same topic, partition and offset are in the table more than once. Nothing was published."
         )
+
+
+def require_not_foreign(
+    pipeline: Pipeline, properties: Mapping[str, str], written_by: Callable[[], OtherWriter | None]
+) -> None:
+    """Raises TableMismatch when another tool has ingested into the table, with the offsets where a new table may go on."""
+    writer = None if PIPELINE_PROPERTY in properties else written_by()
+    if writer is None:
+        return
+    starting = writer.starting_offsets(pipeline.source.topics)
+    if starting:
+        how = f"To go on where it ended, stop it, and set source.starting_offsets: {starting}"
+    elif not writer.topic and not writer.offsets:
+        how = "To go on where it ended, stop it; its offsets are in the checkpointLocation of its query: set source.starting_offsets to them"
+    else:
+        how = "It read another topic or source"
+    raise TableMismatch(
+        f"the table at {pipeline.table.base_path} was written by {writer.name}. Its rows do not say which Kafka records they "
+        f"are, so pipeline {pipeline.name} does not continue that table. {how}, choose another table.base_path, and read both "
+        "tables."
+    )
 
 
 def require_own_table(pipeline: Pipeline, properties: dict[str, str]) -> None:

@@ -140,7 +140,9 @@ class DeadLetterLog:
         head = before.letters if before else None
         files = tuple(file for report in reports for file in report.letters)
         # Only what was ingested before can have letters, and nothing has when there is no list.
-        replaced = plan.slices if plan.kind is TransactionKind.REPLAY and head else ()
+        # One that respects deletes writes nothing where no row is, so letters that wait go on to wait.
+        whole = plan.kind is TransactionKind.REPLAY and not plan.respect_deletes
+        replaced = plan.slices if whole and head else ()
         retry = plan.retry
         if not files and not replaced and retry is None:
             return head

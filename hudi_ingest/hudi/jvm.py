@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
+from types import MappingProxyType
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
@@ -37,13 +38,16 @@ class HudiWriter:
     heartbeat file behind but no timer that would keep the instant alive.
     """
 
+    options: Mapping[str, str] = MappingProxyType({})
+    """What a subclass's clients have beyond `write_options`."""
+
     def __init__(self, spark: SparkSession, pipeline: Pipeline) -> None:
         self._spark = spark
         self._jvm: Any = spark._jvm
         self._hudi: Any = self._jvm.org.apache.hudi
         # Hudi 1.2 compares the metadata table's schema by identity with the one that this class has interned. If an equal one
         # is interned before the class is loaded, as by threads of a young JVM, every write to the metadata table fails there.
-        with _errors("load Hudi's classes"):
+        with java_errors("load Hudi's classes"):
             _ = self._hudi.metadata.HoodieMetadataPayload.RECORD_INDEX_FIELD_POSITION
         self._context: Any = spark.sparkContext._jsc
         self._pipeline = pipeline
@@ -53,7 +57,7 @@ class HudiWriter:
     def create_table(self, schema: TransactionSchema) -> None:
         """Makes the table with the transaction's columns. Raises TableUnreachable, EngineLost."""
         table = self._pipeline.table
-        with _errors(f"create the table at {self._base_path}"):
+        with java_errors(f"create the table at {self._base_path}"):
             builder = (
                 self._hudi.common.table.HoodieTableMetaClient.newTableBuilder()
                 .setTableType("COPY_ON_WRITE")
@@ -71,7 +75,7 @@ class HudiWriter:
 
     def update_properties(self, wanted: Mapping[str, str]) -> None:
         """Adds or replaces keys of hoodie.properties. Raises TableUnreachable, EngineLost."""
-        with _errors(f"update hoodie.properties of {self._base_path}"):
+        with java_errors(f"update hoodie.properties of {self._base_path}"):
             properties = self._jvm.java.util.Properties()
             for key, value in wanted.items():
                 properties.setProperty(key, value)
@@ -80,7 +84,8 @@ class HudiWriter:
 
     def begin(self, plan: TransactionPlan, schema: TransactionSchema) -> str:
         """Opens an instant whose inflight file holds the plan, and returns it. Raises TableUnreachable, EngineLost."""
-        with _errors(f"begin an instant on {self._base_path}", self._lock), self._locking_client(schema) as client:
+        columns = self._schema_json(schema)
+        with java_errors(f"begin an instant on {self._base_path}", self._lock), self._locking_client(columns) as client:
             action, replaces = _action(plan.kind), plan.kind is TransactionKind.REPLAY
             instant: str = client.startCommit(action)
             reach("instant_requested")
@@ -116,8 +121,11 @@ class HudiWriter:
         it, and `epoch`, with the table's, and sees that the replaced files are the table's own still. Raises Fenced when the instant's heartbeat is gone or expired and CommitRefused when the guard refused: both
         prove that this call published nothing. TableUnreachable and EngineLost do not: the timeline decides.
         """
-        doing = f"commit instant {instant} of {self._base_path}"
-        with _errors(doing, self._lock), self._locking_client(schema) as client:
+        columns = self._schema_json(schema)
+        with (
+            java_errors(f"commit instant {instant} of {self._base_path}", self._lock),
+            self._locking_client(columns) as client,
+        ):
             heartbeat = client.getHeartbeatClient()
             if heartbeat.isHeartbeatExpired(instant):
                 raise Fenced(
@@ -159,7 +167,10 @@ class HudiWriter:
         Without that, the rollback would delete the files of an instant that completes meanwhile. Raises TableUnreachable,
         EngineLost.
         """
-        with _errors(f"roll back instant {instant} of {self._base_path}", self._lock), self._locking_client() as client:
+        with (
+            java_errors(f"roll back instant {instant} of {self._base_path}", self._lock),
+            self._locking_client() as client,
+        ):
             # Not called directly: py4j remembers methods by their class's name, and each call compiles a new class.
             self._jvm.java.util.Optional.of(client).ifPresent(self._java_object("CommitBarrier"))
             meta = self._meta_client()
@@ -175,13 +186,16 @@ class HudiWriter:
 
     def roll_back_expired(self) -> None:
         """Rolls back every open instant whose heartbeat has expired. Raises TableUnreachable, EngineLost."""
-        with _errors(f"roll back expired instants of {self._base_path}", self._lock), self._locking_client() as client:
+        with (
+            java_errors(f"roll back expired instants of {self._base_path}", self._lock),
+            self._locking_client() as client,
+        ):
             client.rollbackFailedWrites(self._meta_client())
 
     def open_instants(self) -> tuple[OpenInstant, ...]:
         """This pipeline's instants that are neither completed nor rolled back. Raises TableUnreachable, EngineLost."""
         found = []
-        with _errors(f"read the open instants of {self._base_path}"), self._client() as client:
+        with java_errors(f"read the open instants of {self._base_path}"), self._client() as client:
             pending = self._meta_client().getActiveTimeline().filterInflights()
             for each in pending.getInstantsAsStream().toArray():
                 if each.getAction() not in (_ACTION, _REPLACE):
@@ -195,7 +209,7 @@ class HudiWriter:
                     found.append(OpenInstant(instant, json.loads(text)["transaction_id"], leased))
         return tuple(found)
 
-    def _locking_client(self, schema: TransactionSchema | None = None) -> _Closing:
+    def _locking_client(self, schema: str | None = None) -> _Closing:
         """A client for what takes the table's lock. Raises TableUnreachable when ZooKeeper keeps it and does not answer.
 
         Hudi 1.2's lock provider would find out as well, but leave a ZooKeeper client behind at each try: together they
@@ -228,7 +242,7 @@ class HudiWriter:
         Read from the metadata table alone, never from the storage's listing, so an orphan is not among them.
         Raises TableUnreachable, also when there is no metadata table; EngineLost.
         """
-        with _errors(f"list the files of {self._base_path}"):
+        with java_errors(f"list the files of {self._base_path}"):
             meta = self._meta_client()
             if not meta.getTableConfig().isMetadataTableAvailable():
                 raise TableUnreachable(
@@ -244,17 +258,17 @@ class HudiWriter:
                 listed: str = self._jvm.java.util.Optional.of(metadata).map(lister).get()
         return frozenset(listed.split("\0")) - {""}
 
-    def _client(self, schema: TransactionSchema | None = None) -> _Closing:
+    def _client(self, schema: str | None = None) -> _Closing:
         properties = self._jvm.java.util.Properties()
         table = self._meta_client().getTableConfig()
         partitions = str(table.getMetadataPartitions()).strip("[]").replace(" ", "")
         statistics = table.getProps().getProperty(STATISTICS_PROPERTY, "")
-        for key, value in write_options(self._pipeline, partitions, statistics).items():
+        for key, value in {**write_options(self._pipeline, partitions, statistics), **self.options}.items():
             properties.setProperty(key, value)
         builder = self._hudi.config.HoodieWriteConfig.newBuilder().withPath(self._base_path).withProps(properties)
         if schema is not None:
             # A commit's metadata says it, and the newest commit's is the table's.
-            builder = builder.withSchema(self._schema_json(schema))
+            builder = builder.withSchema(schema)
         config = builder.build()
         engine = self._hudi.client.common.HoodieSparkEngineContext(self._context)
         client = self._hudi.client.SparkRDDWriteClient(engine, config)
@@ -345,7 +359,7 @@ class _Closing:
             self._client.close()
 
 
-class _errors:
+class java_errors:
     """Turns py4j's errors into ours; what was being done, and where the table's lock is, goes into the text."""
 
     def __init__(self, doing: str, lock: str = "") -> None:

@@ -13,6 +13,7 @@ from hudi_ingest.config import Pipeline, Table
 from hudi_ingest.hudi.timeline import PIPELINE_PROPERTY, RECORD_PROPERTY
 from hudi_ingest.model import TransactionSchema
 from hudi_ingest.schema import parse_spark_json
+from hudi_ingest.small_files import SMALL_PART
 
 HIVE_STYLE_PROPERTY = "hoodie.datasource.write.hive_style_partitioning"
 """Of hoodie.properties and of a client's options alike."""
@@ -77,6 +78,7 @@ def write_options(pipeline: Pipeline, metadata_partitions: str, statistics_colum
         "hoodie.metadata.streaming.write.enabled": "false",
         # A client whose options do not name an existing index drops it.
         **_index_options(metadata_partitions),
+        **_retention_options(pipeline.table),
         # Ops of several processes write markers; only files are common to them.
         "hoodie.write.markers.type": "DIRECT",
         "hoodie.embed.timeline.server": "false",
@@ -85,6 +87,33 @@ def write_options(pipeline: Pipeline, metadata_partitions: str, statistics_colum
         "hoodie.datasource.write.partitionpath.field": ",".join(pipeline.table.partition_columns),
         HIVE_STYLE_PROPERTY: str(pipeline.table.hive_style).lower(),
         "hoodie.datasource.write.partitionpath.urlencode": "true",
+    }
+
+
+def clustering_options(table: Table, pieces: int) -> dict[str, str]:
+    """What clustering makes of small files: files of the table's target size, rows in the order they have.
+
+    One commit replaces at most `pieces` groups of files, each within a partition and of at most 256 MiB, or two target files.
+    """
+    group_bytes = max(2 * table.target_file_bytes, 1 << 28)
+    strategy = "hoodie.clustering.plan.strategy."
+    return {
+        f"{strategy}small.file.limit": str(table.target_file_bytes // SMALL_PART),
+        f"{strategy}target.file.max.bytes": str(table.target_file_bytes),
+        f"{strategy}max.bytes.per.group": str(group_bytes),
+        f"{strategy}max.num.groups": str(pieces),
+        # A lone small file would be written anew by each clustering.
+        f"{strategy}single.group.clustering.enabled": "false",
+    }
+
+
+def _retention_options(table: Table) -> dict[str, str]:
+    """Each commit's own cleaning heeds them as well. Hudi refuses a timeline shorter than what cleaning retains; its
+    defaults are 20 to 30 commits."""
+    return {
+        "hoodie.clean.commits.retained": str(table.retain_commits),
+        "hoodie.keep.min.commits": str(max(20, table.retain_commits + 10)),
+        "hoodie.keep.max.commits": str(max(30, table.retain_commits + 20)),
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
@@ -16,6 +16,7 @@ from hudi import HudiTable
 from hudi_ingest.exceptions import IngestError, OffsetsLost, TableUnreachable
 from hudi_ingest.hudi import file_ids
 from hudi_ingest.hudi.file_ids import FileOrigin
+from hudi_ingest.hudi.other_writers import OtherWriter, other_writer
 from hudi_ingest.model import Checkpoint
 from hudi_ingest.schema import columns_of
 from hudi_ingest.storage import TableStorage
@@ -29,13 +30,17 @@ _INSTANT_FILE = re.compile(r"(?P<requested>\d+)(?P<completed>_\d+)?\.(?P<rest>.+
 
 @dataclass(frozen=True, slots=True)
 class CommittedInstant:
-    """A completed instant, its extra metadata, the paths of the files that it published, and their bytes."""
+    """A completed instant, its extra metadata, the files that it published (path → bytes), and their rows."""
 
     instant: str
     metadata: Mapping[str, str]
     completed_at: datetime
-    files: frozenset[str] = frozenset()
-    size_bytes: int = 0
+    files: Mapping[str, int] = field(default_factory=dict)
+    rows: int = 0
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(self.files.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +150,11 @@ class Timeline:
         """The pipeline's own completed instants on the active timeline, oldest first. Raises TableUnreachable."""
         own = [found for found in self._completed() if transaction_key in found.metadata] if self.exists() else []
         return tuple(sorted(own, key=lambda found: found.instant))
+
+    def other_writer(self) -> OtherWriter | None:
+        """Which other tool ingests into the table, by its newest commit that tells. Raises TableUnreachable."""
+        found = sorted(self._completed(), key=lambda each: each.instant, reverse=True)
+        return other_writer(each.metadata for each in found)
 
     def schema(self) -> pa.Schema:
         """The table's columns without Hudi's own. Raises TableUnreachable."""
@@ -272,8 +282,8 @@ class Timeline:
                     instant=instant.timestamp,
                     metadata=content.get("extraMetadata") or {},
                     completed_at=completed.get(instant.timestamp) or instant_time(instant.timestamp),
-                    files=frozenset(each["path"] for each in stats if each.get("path")),
-                    size_bytes=sum(each["fileSizeInBytes"] for each in stats),
+                    files={each["path"]: each["fileSizeInBytes"] for each in stats if each.get("path")},
+                    rows=sum(each["numWrites"] for each in stats),
                 )
         except Exception as error:
             if isinstance(error, IngestError):

@@ -15,8 +15,8 @@ from dagster import (
 
 from hudi_ingest.config import Pipeline
 from hudi_ingest.hudi.timeline import CommittedState, Timeline
+from hudi_ingest.orchestration.check_reports import materialized_at
 from hudi_ingest.orchestration.failures import as_dagster_failures
-from hudi_ingest.orchestration.offsets_check import materialized_at
 from hudi_ingest.orchestration.table_asset import table_key
 
 NAME = "dead_letters"

@@ -8,7 +8,7 @@ from dagster import Config
 from pydantic import Field
 
 from hudi_ingest.config import Pipeline
-from hudi_ingest.model import TransactionPlan
+from hudi_ingest.model import TransactionKind, TransactionPlan
 from hudi_ingest.orchestration import tags
 from hudi_ingest.planning import sources_text
 
@@ -47,9 +47,9 @@ class BeginConfig(Config):
     """The transaction to run. Leave all of it out to plan one now, from the committed offsets to the topic's ends."""
 
     transaction_id: str = Field(default="", description="Name of the transaction; empty: plan now")
+    kind: str = Field(default=TransactionKind.INGEST.value, description="What the transaction is for")
     sequence: int = Field(default=0, description="Number of the transaction: the table's last one plus 1")
     slices: list[SliceConfig] = Field(default=[], description="Offset ranges, one for each Kafka partition")
-    kind: str = Field(default="ingest", description="What the transaction is for")
     topics: dict[str, TopicConfig] = Field(default={}, description="The topics that the offsets count in")
     resets: list[LossConfig] = Field(default=[], description="Losses that are accepted: slices start at `restart`")
     stopped: list[LossConfig] = Field(default=[], description="Losses that stop their partition: it has no slice")

@@ -25,22 +25,24 @@ from hudi_ingest.coordinator import (
     mark_if_committed,
     observe,
     plan_next,
-    stopped_partitions,
 )
-from hudi_ingest.exceptions import KafkaUnreachable, LedgerUnreachable, TableUnreachable
+from hudi_ingest.exceptions import IngestError, KafkaUnreachable, LedgerUnreachable, TableUnreachable
 from hudi_ingest.faults import reach
 from hudi_ingest.home import Home
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.check_reports import report_checks, report_trouble
 from hudi_ingest.orchestration.dead_letters_check import report_dead_letters_check
-from hudi_ingest.orchestration.offsets_check import report_offsets_check
-from hudi_ingest.orchestration.run_config import run_config, run_tags
+from hudi_ingest.orchestration.run_config import BEGIN, run_config, run_tags
 from hudi_ingest.orchestration.table_asset import run_is_finished, table_key
 from hudi_ingest.planning import Skip
 from hudi_ingest.transaction import is_over
 
 TICK_SECONDS = 5
 LONGEST_BACKOFF_SECONDS = 900
+_SHOWN_RANGES = 10
+_PASSES = (KafkaUnreachable, LedgerUnreachable, TableUnreachable)
+"""What the next tick may find otherwise."""
 _ACTIVE = [
     DagsterRunStatus.QUEUED,
     DagsterRunStatus.NOT_STARTED,
@@ -61,6 +63,8 @@ def coordinator_sensor(pipeline: Pipeline, job: JobDefinition | UnresolvedAssetJ
     )
     def coordinator(context: SensorEvaluationContext) -> RunRequest | SkipReason:
         found = tick(pipeline, context.instance, datetime.now(timezone.utc))
+        if isinstance(found, RunRequest):
+            context.log.info(request_text(found))
         for tag in (tags.STOPPED, tags.RESET):
             if isinstance(found, RunRequest) and tag in found.tags:
                 context.log.warning(f"{tag}: {found.tags[tag]}; the run's begin op says why")
@@ -86,13 +90,19 @@ def tick(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> RunReq
         if held is not None:
             return SkipReason(held)
         situation = observe(pipeline)
-        report_offsets_check(pipeline, instance, stopped_partitions(pipeline, situation))
+    except IngestError as error:
+        report_trouble(pipeline, instance, error, now)
+        if isinstance(error, _PASSES):
+            return SkipReason(str(error))
+        raise
+    try:
+        report_checks(pipeline, instance, situation, now)
         report_dead_letters_check(pipeline, instance, situation.committed)
         plan = plan_next(pipeline, situation, now=now)
         if isinstance(plan, Skip):
             keep_group_told(pipeline, situation)
             keep_letters_copied(pipeline, situation)
-    except (KafkaUnreachable, LedgerUnreachable, TableUnreachable) as error:
+    except _PASSES as error:
         return SkipReason(str(error))
     if isinstance(plan, Skip):
         return SkipReason(plan.reason)
@@ -107,6 +117,18 @@ def tick(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> RunReq
         run_config=run_config(pipeline, plan),
         tags=run_tags(pipeline, plan),
     )
+
+
+def request_text(request: RunRequest) -> str:
+    """What the requested run is to do, in one sentence."""
+    (begin,) = (op["ops"][BEGIN]["config"] for op in request.run_config["ops"].values())
+    ranges = [f"{each['topic']}:{each['partition']} [{each['start']},{each['end']})" for each in begin["slices"]]
+    ranges = [text for text, each in zip(ranges, begin["slices"], strict=True) if each["end"] > each["start"]]
+    offsets = sum(each["end"] - each["start"] for each in begin["slices"])
+    shown = ", ".join(ranges[:_SHOWN_RANGES]) + (
+        f" and {len(ranges) - _SHOWN_RANGES} more" * (len(ranges) > _SHOWN_RANGES)
+    )
+    return f"{begin['transaction_id']} is to take {offsets:,} offsets: {shown or 'none'}"
 
 
 def backoff_seconds(failures: int, interval_seconds: float) -> float:

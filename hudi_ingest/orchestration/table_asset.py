@@ -1,21 +1,22 @@
 """The run: begin → one mapped op per Kafka partition → commit; its result is the Hudi table, an asset."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
 from dagster import (
     AssetKey,
     AssetsDefinition,
-    AssetSpec,
     Backoff,
     DagsterInstance,
     DependencyDefinition,
     DynamicOut,
     DynamicOutput,
+    FreshnessPolicy,
     GraphDefinition,
     In,
     InputMapping,
@@ -30,6 +31,7 @@ from dagster import (
     OutputMapping,
     RetryPolicy,
     TableColumn,
+    TableColumnConstraints,
     TableRecord,
     TableSchema,
     op,
@@ -41,11 +43,12 @@ from hudi_ingest.coordinator import observe, plan_now
 from hudi_ingest.exceptions import IngestError, Terminal
 from hudi_ingest.ingest import protocol_for
 from hudi_ingest.ledger.owner import Owner
-from hudi_ingest.model import CommitReceipt, OpenTransaction, Slice, SliceReport
+from hudi_ingest.model import BaseFile, CommitReceipt, OpenTransaction, Slice, SliceReport
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.failures import as_dagster_failures
 from hudi_ingest.orchestration.resources import EngineSparkResource, LedgerResource
 from hudi_ingest.orchestration.run_config import BEGIN, BeginConfig, run_tags
+from hudi_ingest.orchestration.topic_assets import topic_key
 from hudi_ingest.planning import group_slices, losses_text
 from hudi_ingest.schema import ddl_type, parse_spark_json
 from hudi_ingest.small_files import small_files_warning
@@ -61,39 +64,29 @@ SPARK = "pyspark"
 
 def table_asset(pipeline: Pipeline) -> AssetsDefinition:
     """The pipeline's table as a graph-backed asset, downstream of its topics."""
-    return AssetsDefinition.from_graph(
+    shown, key = pipeline.asset, table_key(pipeline)
+    table = AssetsDefinition.from_graph(
         _transaction_graph(pipeline),
         keys_by_input_name={
             _topic_input(index): topic_key(topic) for index, topic in enumerate(pipeline.source.topics)
         },
-        keys_by_output_name={"result": table_key(pipeline)},
-        group_name=pipeline.name,
+        keys_by_output_name={"result": key},
+        group_name=shown.group or pipeline.name,
         descriptions_by_output_name={"result": _description(pipeline)},
         metadata_by_output_name={"result": _definition_metadata(pipeline)},
-        tags_by_output_name={"result": {f"dagster/kind/{kind}": "" for kind in ("kafka", "hudi", "spark")}},
+        tags_by_output_name={
+            "result": {**shown.tags, **{f"dagster/kind/{kind}": "" for kind in ("kafka", "hudi", "spark")}}
+        },
+        owners_by_output_name={"result": list(shown.owners)},
     )
-
-
-def topic_assets(pipeline: Pipeline) -> list[AssetSpec]:
-    """The pipeline's topics, as assets that others make."""
-    return [
-        AssetSpec(
-            topic_key(topic),
-            group_name=pipeline.name,
-            kinds={"kafka"},
-            description=f"Kafka topic `{topic}`.",
-            metadata={"topic": topic, "bootstrap_servers": pipeline.source.bootstrap_servers},
-        )
-        for topic in pipeline.source.topics
-    ]
+    if shown.fresh_within_seconds is None:
+        return table
+    policy = FreshnessPolicy.time_window(timedelta(seconds=shown.fresh_within_seconds))
+    return table.map_asset_specs(lambda spec: spec.replace_attributes(freshness_policy=policy))
 
 
 def table_key(pipeline: Pipeline) -> AssetKey:
     return AssetKey([pipeline.name])
-
-
-def topic_key(topic: str) -> AssetKey:
-    return AssetKey(["kafka", f"{topic}_topic"])
 
 
 def max_runtime(pipeline: Pipeline) -> str:
@@ -235,13 +228,19 @@ def _commit_op(pipeline: Pipeline) -> OpDefinition:
             except Terminal as error:
                 protocol.abort(opened, str(error))
                 raise
-            small = small_files_warning(pipeline, receipt.base_files)
+            small = small_files_warning(pipeline, {file.path: file.size_bytes for file in receipt.base_files})
             for warning in (*receipt.warnings, *filter(None, [small])):
                 context.log.warning(warning)
             lag = _lag_now(context, pipeline)
         context.log.info(f"{opened.plan.transaction_id}: {receipt.rows} rows are published by {receipt.instant}")
         columns = parse_spark_json(opened.schema.columns)
-        return Output(None, metadata={**materialization(receipt, lag, small), **column_schema(columns)})
+        return Output(
+            None,
+            metadata={
+                **materialization(receipt, lag, small),
+                **column_schema(columns, pipeline.table.partition_columns),
+            },
+        )
 
     return commit
 
@@ -278,6 +277,7 @@ def materialization(receipt: CommitReceipt, lag: dict[str, int], small: str) -> 
             [*_SLICE_COLUMNS[:4], TableColumn("lag", "int"), *_SLICE_COLUMNS[4:]],
             [{**_slice_row(each), "lag": lag.get(str(each.slice.source))} for each in receipt.reports],
         ),
+        "written files": metadata_table(_FILE_COLUMNS, [_file_row(each) for each in receipt.base_files[:_MOST_FILES]]),
     }
 
 
@@ -336,6 +336,27 @@ def _slice_row(report: SliceReport) -> dict[str, str | int | float]:
     }
 
 
+_FILE_COLUMNS = [
+    TableColumn("path", "string"),
+    TableColumn("rows", "int"),
+    TableColumn("bytes", "int"),
+    TableColumn("first_offset", "int"),
+    TableColumn("last_offset", "int"),
+]
+_MOST_FILES = 20
+"""Each event is kept for ever, so a commit of many files shows the first; `hudi-ingest files` shows all."""
+
+
+def _file_row(file: BaseFile) -> dict[str, str | int]:
+    return {
+        "path": file.path,
+        "rows": file.rows,
+        "bytes": file.size_bytes,
+        "first_offset": file.first_offset,
+        "last_offset": file.last_offset,
+    }
+
+
 def metadata_table(columns: list[TableColumn], rows: Sequence[dict[str, Any]]) -> MetadataValue[Any]:
     return MetadataValue.table([TableRecord(row) for row in rows], schema=TableSchema(columns))
 
@@ -356,6 +377,8 @@ def pool(pipeline: Pipeline) -> str:
 
 
 def _description(pipeline: Pipeline) -> str:
+    if pipeline.asset.description is not None:
+        return pipeline.asset.description
     topics = ", ".join(f"`{topic}`" for topic in pipeline.source.topics)
     return f"Hudi table `{pipeline.table.base_path}`, ingested exactly once from Kafka {topics}."
 
@@ -363,14 +386,43 @@ def _description(pipeline: Pipeline) -> str:
 def _definition_metadata(pipeline: Pipeline) -> dict[str, Any]:
     return {
         "table path": MetadataValue.path(pipeline.table.base_path),
+        "dagster/uri": pipeline.table.base_path,
+        "dagster/storage_kind": "hudi",
         "partitioned by": ", ".join(pipeline.table.partition_columns) or "none",
-        **(column_schema(pipeline.table_schema.columns) if pipeline.table.declares_schema else {}),
+        **(
+            column_schema(pipeline.table_schema.columns, pipeline.table.partition_columns)
+            if pipeline.table.declares_schema
+            else {}
+        ),
     }
 
 
-def column_schema(columns: pa.Schema) -> dict[str, Any]:
+def column_schema(columns: pa.Schema, partition_by: Collection[str] = ()) -> dict[str, Any]:
     """A table's columns as Dagster shows them."""
-    return {"dagster/column_schema": TableSchema([TableColumn(each.name, ddl_type(each.type)) for each in columns])}
+    shown = [
+        TableColumn(
+            each.name,
+            ddl_type(each.type),
+            description=_column_description(each.name, partition_by),
+            constraints=TableColumnConstraints(nullable=each.nullable),
+        )
+        for each in columns
+    ]
+    return {"dagster/column_schema": TableSchema(shown)}
+
+
+_KAFKA_COLUMNS = {
+    "_kafka_topic": "Kafka topic of the record",
+    "_kafka_partition": "Kafka partition of the record",
+    "_kafka_offset": "Offset of the record in its partition",
+    "_kafka_timestamp": "When the record was produced, or when the broker got it, as the topic is configured",
+}
+
+
+def _column_description(column: str, partition_by: Collection[str]) -> str | None:
+    if column in partition_by:
+        return "Splits the table into folders"
+    return _KAFKA_COLUMNS.get(column)
 
 
 @contextmanager

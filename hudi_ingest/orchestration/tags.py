@@ -3,6 +3,8 @@
 PIPELINE = "hudi_ingest/pipeline"
 PIPELINE_SWEEP = "hudi_ingest/sweep"
 """On a sweep's runs instead of PIPELINE, by which the sensor finds transactions."""
+PIPELINE_SERVICES = "hudi_ingest/services"
+"""On table services' runs, in the same way."""
 PIPELINE_RANGES = "hudi_ingest/ranges"
 """On runs of backfills and replays instead of PIPELINE: live runs go on beside them."""
 TABLE = "hudi_ingest/table"

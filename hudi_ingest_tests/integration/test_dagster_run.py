@@ -6,17 +6,20 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from dagster import AssetKey, DagsterInstance, ExecuteInProcessResult, RunRequest
+import yaml
+from dagster import AssetCheckKey, AssetKey, DagsterInstance, ExecuteInProcessResult, RunRequest, SkipReason
 
 from hudi_ingest import ingest
 from hudi_ingest.config import Pipeline
 from hudi_ingest.embedded.verification import verify
 from hudi_ingest.exceptions import EngineLost
+from hudi_ingest.health import ACCOUNTING_HOLDS, QUESTIONS
 from hudi_ingest.home import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
 from hudi_ingest.model import TransactionState
 from hudi_ingest.orchestration.sensor import tick
 from hudi_ingest.write import write_slices
-from hudi_ingest_tests.support.ground import Ground, make_pipeline
+from hudi_ingest_tests.support.dg_project import load_project, make_project
+from hudi_ingest_tests.support.ground import Ground, make_pipeline, write_pipeline
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -56,6 +59,7 @@ def test_d1_a_commit_is_a_materialization_that_tells_all(ground: Ground, pipelin
     assert metadata["rows"] == 40
     assert metadata["lag"] == 0
     assert metadata["files"] == 3
+    assert sum(row.data["rows"] for row in metadata["written files"].records) == 40
     rows = metadata["partitions"].records
     assert [(row.data["partition"], row.data["start"], row.data["end"], row.data["lag"]) for row in rows] == [
         (f"{ground.name}:0", 0, 40, 0),
@@ -65,6 +69,30 @@ def test_d1_a_commit_is_a_materialization_that_tells_all(ground: Ground, pipelin
     assert {f"seconds/{phase}" for phase in ("begin", "write", "commit", "between", "total")} <= metadata.keys()
     assert run.tags["hudi_ingest/instant"] == metadata["instant"]
     assert run.tags["hudi_ingest/transaction"] == metadata["transaction"]
+    assert verify(ground.base_path, ground.produced).exact
+
+
+def test_d1_a_component_of_a_dg_project_does_its_run_and_its_checks_hold(
+    ground: Ground, topic: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    settings = yaml.safe_load(write_pipeline(ground).read_text())
+    definitions = load_project(make_project(tmp_path_factory.mktemp("project"), **{ground.name: settings}))
+    pipeline = make_pipeline(ground)
+    ground.send_rows(0, 12)
+    with DagsterInstance.ephemeral() as instance:
+        request = tick(pipeline, instance, datetime.now(timezone.utc))
+        assert isinstance(request, RunRequest), request
+        job = definitions.resolve_job_def(f"{ground.name}_transaction")
+        assert job.execute_in_process(run_config=request.run_config, tags=request.tags, instance=instance).success
+        assert isinstance(tick(pipeline, instance, datetime.now(timezone.utc)), SkipReason)
+        keys = [AssetCheckKey(AssetKey([ground.name]), name) for name in QUESTIONS]
+        told = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
+        checks = definitions.resolve_implicit_global_asset_job_def().get_subset(asset_check_selection=set(keys))
+        by_hand = checks.execute_in_process(instance=instance).get_asset_check_evaluations()
+    assert {key: record.status.value for key, record in told.items()} == dict.fromkeys(keys, "SUCCEEDED")
+    assert {each.asset_check_key: each.passed for each in by_hand} == dict.fromkeys(keys, True)
+    accounting = {each.check_name: each.metadata for each in by_hand}[ACCOUNTING_HOLDS]
+    assert (accounting["rows"].value, accounting["offsets"].value) == (12, 12)
     assert verify(ground.base_path, ground.produced).exact
 
 

@@ -310,14 +310,14 @@ def held(ground: Ground, end: int) -> int:
 def test_p6_d1_dagster_shows_the_stop_in_the_tick_the_run_the_asset_and_its_check(
     ground: Ground, pipeline: Pipeline, retention: Delete
 ) -> None:
+    from hudi_ingest.health import OFFSETS_HONOURED
     from hudi_ingest.orchestration import tags
     from hudi_ingest.orchestration.definitions import build_definitions, job_name
-    from hudi_ingest.orchestration.offsets_check import NAME
     from hudi_ingest.orchestration.sensor import tick
 
     ground.send_rows(0, 3)
     ground.run(pipeline)
-    check = AssetCheckKey(AssetKey([pipeline.name]), NAME)
+    check = AssetCheckKey(AssetKey([pipeline.name]), OFFSETS_HONOURED)
 
     def now() -> datetime:
         return datetime.now(timezone.utc)

@@ -11,6 +11,7 @@ from hudi_ingest.config import Pipeline
 from hudi_ingest.exceptions import TableMismatch
 from hudi_ingest.hudi.options import (
     STATISTICS_PROPERTY,
+    clustering_options,
     lock_place,
     statistics_properties,
     table_properties,
@@ -19,6 +20,7 @@ from hudi_ingest.hudi.options import (
 from hudi_ingest.model import TransactionSchema
 from hudi_ingest.pipeline_file import load_pipeline
 from hudi_ingest.schema import parse_ddl, spark_json
+from hudi_ingest.small_files import SMALL_PART
 from hudi_ingest.transaction import require_own_table
 
 pytestmark = pytest.mark.fast
@@ -46,6 +48,23 @@ def test_p7_the_lock_is_in_the_tables_properties_and_in_our_clients_options(tmp_
     node = f"{properties['hoodie.write.lock.zookeeper.base_path']}/{properties['hoodie.write.lock.zookeeper.lock_key']}"
     assert lock_place(pipeline.table) == f"in ZooKeeper at zk1:2181,zk2:2181, node {node}"
     assert node.startswith("/a/locks/")
+
+
+def test_r11_cleaning_never_retains_more_than_the_timeline(tmp_path: Path) -> None:
+    for retained, least, most in ((1, 20, 30), (10, 20, 30), (11, 21, 31), (500, 510, 520)):
+        path = tmp_path / "orders.yaml"
+        table = {"base_path": "/data/orders", "schema": "id string", "retain_commits": retained}
+        source = {"bootstrap_servers": "b:9092", "topics": ["orders"]}
+        path.write_text(yaml.safe_dump({"name": "orders", "source": source, "table": table}))
+        options = write_options(load_pipeline(path, {}), "files")
+        kept = [options[f"hoodie.{key}"] for key in ("clean.commits.retained", "keep.min.commits", "keep.max.commits")]
+        assert kept == [str(retained), str(least), str(most)]
+
+
+def test_r11_clustering_takes_what_the_check_calls_small(tmp_path: Path) -> None:
+    options = clustering_options(make(tmp_path, "/data/orders").table, 4)
+    assert options["hoodie.clustering.plan.strategy.small.file.limit"] == str(128 * 1024 * 1024 // SMALL_PART)
+    assert options["hoodie.clustering.plan.strategy.target.file.max.bytes"] == str(128 * 1024 * 1024)
 
 
 def test_each_table_has_a_lock_of_its_own_however_its_path_is_written(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def test_p5_a_commits_metadata_gives_the_transaction_back(write: Write) -> None:
     slices = (Slice("orders", 0, 10, 20), Slice("orders", 1, 5, 5))
     reports = (SliceReport(slices[1], 1), SliceReport(slices[0], 0, rows=7, skipped=2, gaps=1))
     metadata = commit_metadata(pipeline, Checkpoint(4, "orders-000004-ab", {P0: 20, P1: 5}), reports)
-    commit = CommittedInstant("20261121140405123", metadata, BEGAN + timedelta(seconds=3), frozenset({"a", "b"}), 4096)
+    commit = CommittedInstant("20261121140405123", metadata, BEGAN + timedelta(seconds=3), {"a": 4000, "b": 96})
     found = committed_transaction(pipeline.name, pipeline.transaction_key, commit)
     assert (found.plan.pipeline, found.plan.transaction_id, found.plan.sequence) == ("orders", "orders-000004-ab", 4)
     assert found.plan.slices == slices

@@ -15,7 +15,9 @@ from dagster import (
     AssetMaterialization,
     DagsterInstance,
     DagsterRunStatus,
+    RunRequest,
     SkipReason,
+    validate_run_config,
 )
 from dagster._core.storage.dagster_run import DagsterRun
 
@@ -26,9 +28,8 @@ from hudi_ingest.hudi.timeline import CommittedState
 from hudi_ingest.ledger import Ledger, Owner
 from hudi_ingest.model import Checkpoint, LettersHead, LossReason, OffsetLoss, Slice, TopicVersion, TransactionPlan
 from hudi_ingest.orchestration import dead_letters_check, tags
-from hudi_ingest.orchestration.offsets_check import NAME, report_offsets_check
 from hudi_ingest.orchestration.run_config import BeginConfig, run_config
-from hudi_ingest.orchestration.sensor import LONGEST_BACKOFF_SECONDS, backoff_seconds, tick
+from hudi_ingest.orchestration.sensor import LONGEST_BACKOFF_SECONDS, backoff_seconds, request_text, tick
 from hudi_ingest.orchestration.table_asset import mapping_keys, table_key
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 
@@ -105,6 +106,30 @@ def test_x1_the_run_config_shows_the_whole_plan_and_gives_it_back(pipeline: Pipe
     assert BeginConfig().plan("orders") is None
 
 
+def test_x1_dagster_accepts_the_run_config_of_every_plan(pipeline: Pipeline) -> None:
+    from hudi_ingest.orchestration.pipeline_definitions import job_name, pipeline_definitions
+
+    job = pipeline_definitions(pipeline, []).resolve_job_def(job_name(pipeline))
+    plan = TransactionPlan(
+        "orders",
+        "orders-000003-ab",
+        3,
+        (Slice("orders", 0, 5, 9),),
+        {"orders": TopicVersion("id", 1)},
+        (OffsetLoss("orders", 0, 3, 5, 2, LossReason.RETENTION),),
+        (OffsetLoss("orders", 2, 8, None, None, LossReason.RECREATED),),
+    )
+    assert validate_run_config(job, run_config(pipeline, plan))
+
+
+def test_x1_the_ticks_log_says_what_the_run_is_to_take(pipeline: Pipeline) -> None:
+    slices = tuple(Slice("orders", number, 5, 5 + number) for number in range(13))
+    plan = TransactionPlan("orders", "orders-000003-ab", 3, slices, {"orders": TopicVersion("id", 1)})
+    said = request_text(RunRequest(run_config=run_config(pipeline, plan)))
+    assert said.startswith("orders-000003-ab is to take 78 offsets: orders:1 [5,6), orders:2 [5,7), ")
+    assert said.endswith("orders:10 [5,15) and 2 more")
+
+
 def test_mapped_ops_are_named_after_their_partitions() -> None:
     def one(topic: str, partition: int) -> tuple[Slice, ...]:
         return (Slice(topic, partition, 0, 1),)
@@ -112,26 +137,6 @@ def test_mapped_ops_are_named_after_their_partitions() -> None:
     assert mapping_keys([one("orders.eu-1", 0), one("orders.eu-1", 1)]) == ["orders_eu_1_0", "orders_eu_1_1"]
     assert mapping_keys([one("a.b", 0), one("a_b", 0)]) == ["a_b_0__0", "a_b_0__1"]
     assert mapping_keys([one("a", 0) + one("a", 1), one("a", 2)]) == ["group_0", "a_2"]
-
-
-def test_d3_the_check_is_told_once_and_again_after_each_materialization(pipeline: Pipeline) -> None:
-    key = AssetCheckKey(table_key(pipeline), NAME)
-    with DagsterInstance.ephemeral() as instance:
-
-        def told() -> list[str]:
-            records = instance.event_log_storage.get_asset_check_execution_history(key, limit=10)
-            return [each.status.value for each in records]
-
-        report_offsets_check(pipeline, instance, ())
-        report_offsets_check(pipeline, instance, ())
-        assert told() == ["SUCCEEDED"]
-        instance.report_runless_asset_event(AssetMaterialization(key.asset_key))
-        report_offsets_check(pipeline, instance, ())
-        report_offsets_check(pipeline, instance, ())
-        assert told() == ["SUCCEEDED"] * 2
-        lost = OffsetLoss("orders", 0, 5, 9, 4, LossReason.RETENTION)
-        report_offsets_check(pipeline, instance, (lost,))
-        assert told() == ["FAILED", "SUCCEEDED", "SUCCEEDED"]
 
 
 def test_d3_the_dead_letters_check_warns_while_the_last_transaction_had_bad_records(pipeline: Pipeline) -> None:

@@ -8,18 +8,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hudi_ingest.config import Pipeline
-from hudi_ingest.model import BaseFile
 from hudi_ingest.small_files import small_files_warning
 from hudi_ingest_tests.support.pipeline_files import Write, load
 
 MIB = 1024 * 1024
 
 
-def base_files(*sizes: int, folders: int = 1) -> list[BaseFile]:
-    return [
-        BaseFile(f"dt={number % folders}", f"id{number}", f"path{number}", 10, size, 0, 9)
-        for number, size in enumerate(sizes)
-    ]
+def base_files(*sizes: int, folders: int = 1) -> dict[str, int]:
+    return {f"dt={number % folders}/file{number}": size for number, size in enumerate(sizes)}
 
 
 def pipeline(write: Write, interval: float, allowed: int) -> Pipeline:
@@ -29,7 +25,7 @@ def pipeline(write: Write, interval: float, allowed: int) -> Pipeline:
 def test_h3_large_files_and_rare_commits_are_no_trouble(write: Write) -> None:
     every_second = pipeline(write, 1, 1000)
     assert small_files_warning(every_second, base_files(*[32 * MIB] * 50)) == ""
-    assert small_files_warning(every_second, []) == ""
+    assert small_files_warning(every_second, {}) == ""
     assert small_files_warning(pipeline(write, 3600, 1000), base_files(*[MIB] * 40)) == ""
 
 

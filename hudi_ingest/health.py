@@ -1,0 +1,186 @@
+"""Whether a pipeline is well, as findings that answer one question each and say what to do when the answer is no.
+
+Pure: what table and broker said at one moment comes in. The questions are the table's asset checks in Dagster.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from hudi_ingest.config import Pipeline
+from hudi_ingest.hudi.timeline import CommittedInstant
+from hudi_ingest.model import Checkpoint, OffsetLoss, TopicPartition, TransactionKind
+from hudi_ingest.planning import sources_text, stop_text
+from hudi_ingest.small_files import small_files, small_files_warning
+
+OFFSETS_HONOURED = "offsets_honoured"
+LAG_BELOW_LIMIT = "lag_below_limit"
+UP_TO_DATE = "up_to_date"
+ACCOUNTING_HOLDS = "accounting_holds"
+FILES_LARGE_ENOUGH = "files_large_enough"
+
+QUESTIONS = {
+    OFFSETS_HONOURED: "Fails while a partition is stopped because the broker does not hold its committed offset any more.",
+    LAG_BELOW_LIMIT: "Fails while more offsets wait than asset.max_lag, by default those of two transactions.",
+    UP_TO_DATE: "Fails while records wait and the last committed transaction began longer ago than asset.late_after_seconds.",
+    ACCOUNTING_HOLDS: "Fails when the commits on the timeline do not account for every offset, or their ranges do not tile.",
+    FILES_LARGE_ENOUGH: "Fails when commits like the last one make more small files a day than table.small_files_a_day.",
+}
+"""What each check asks."""
+ABOUT_COMMITS = (ACCOUNTING_HOLDS, FILES_LARGE_ENOUGH)
+"""Checks whose answer changes with commits only; their figure `transaction` says up to which."""
+_COUNTS = ("rows", "skipped", "filtered", "rejected", "gaps")
+"""What an offset of a slice can have become."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The answer to one question. `text` is for people; `figures` are numbers to plot and names to tell changes by."""
+
+    check: str
+    passed: bool
+    text: str
+    figures: Mapping[str, int | float | str] = field(default_factory=dict)
+
+
+def offsets_honoured(pipeline: Pipeline, stopped: Sequence[OffsetLoss]) -> Finding:
+    """`stopped`: losses that nobody has accepted."""
+    text = stop_text(pipeline.name, stopped) or "The broker holds every committed offset."
+    return Finding(OFFSETS_HONOURED, not stopped, text, {"stopped": sources_text(stopped)})
+
+
+def lag_below_limit(pipeline: Pipeline, waiting: int) -> Finding:
+    """`waiting`: offsets between the committed ones and the broker's ends."""
+    limit = pipeline.max_lag
+    figures = {"lag": waiting, "limit": limit}
+    if waiting <= limit:
+        return Finding(LAG_BELOW_LIMIT, True, f"{waiting:,} offsets wait, of {limit:,} that may.", figures)
+    text = (
+        f"{waiting:,} offsets wait, and {limit:,} may (asset.max_lag). See whether the ticks of {pipeline.name}_coordinator "
+        "launch runs and the runs end well: if not, they say why; if so, records come faster than they are taken, so raise "
+        "transaction.max_records or give the engine more cores."
+    )
+    return Finding(LAG_BELOW_LIMIT, False, text, figures)
+
+
+def up_to_date(pipeline: Pipeline, waiting: int, last_began_at: datetime | None, now: datetime) -> Finding:
+    """`last_began_at`: when the newest committed transaction began; None when there is none yet."""
+    if last_began_at is None:
+        return Finding(UP_TO_DATE, True, f"{waiting:,} offsets wait for the table's first transaction.")
+    age, limit = (now - last_began_at).total_seconds(), pipeline.late_after_seconds
+    figures = {"seconds since the last transaction": round(age, 1), "limit": limit}
+    if waiting < pipeline.transaction.min_records:
+        return Finding(UP_TO_DATE, True, "No more records wait than transaction.min_records lets wait.", figures)
+    if age <= limit:
+        text = f"The last transaction began {age:,.0f} s ago; up to {limit:,.0f} s is in time."
+        return Finding(UP_TO_DATE, True, text, figures)
+    text = (
+        f"{waiting:,} offsets wait, and the last committed transaction began {age:,.0f} s ago, at "
+        f"{last_began_at:%Y-%m-%d %H:%M:%S} UTC. See why the newest runs of {pipeline.name}_transaction failed, or why the "
+        f"ticks of {pipeline.name}_coordinator launch none."
+    )
+    return Finding(UP_TO_DATE, False, text, figures)
+
+
+def accounting_holds(pipeline: Pipeline, checkpoint: Checkpoint | None, commits: Sequence[CommittedInstant]) -> Finding:
+    """`commits`: the pipeline's own on the active timeline. Promises 1 and 2, as the table itself tells them."""
+    found = sorted((_Accounting.of(pipeline, each) for each in commits), key=lambda each: each.sequence)
+    offsets = sum(each["end"] - each["start"] for accounting in found for each in accounting.slices)
+    figures: dict[str, int | float | str] = {
+        "transactions": len(found),
+        "offsets": offsets,
+        "rows": sum(each.rows for each in found),
+        "transaction": checkpoint.transaction_id if checkpoint else "",
+    }
+    wrong = [*_unaccounted(found), *_untiled(found, checkpoint)]
+    if not wrong:
+        text = f"Transactions on the timeline: {len(found)}. They account for each of {offsets:,} offsets, and their ranges tile."
+        return Finding(ACCOUNTING_HOLDS, True, text, figures)
+    text = (
+        f"{'; '.join(wrong[:5])}{f'; and {len(wrong) - 5} more' if wrong[5:] else ''}. Turn {pipeline.name}_coordinator off, "
+        "find out who changed the table's timeline, and restore the table to a savepoint from before; the next transaction "
+        "goes on from the checkpoint that it has then."
+    )
+    return Finding(ACCOUNTING_HOLDS, False, text, figures)
+
+
+def files_large_enough(
+    pipeline: Pipeline, checkpoint: Checkpoint | None, commits: Sequence[CommittedInstant]
+) -> Finding:
+    """`commits`: the pipeline's own on the active timeline; the newest counts."""
+    last = max(commits, key=lambda each: each.instant, default=None)
+    sizes = last.files if last else {}
+    small = small_files(sizes, pipeline.table.target_file_bytes)
+    figures: dict[str, int | float | str] = {
+        "files": len(sizes),
+        "small files": len(small),
+        "transaction": checkpoint.transaction_id if checkpoint else "",
+    }
+    warning = small_files_warning(pipeline, sizes)
+    text = warning or f"{len(small)} of the last commit's {len(sizes)} files are small."
+    return Finding(FILES_LARGE_ENOUGH, not warning, text, figures)
+
+
+@dataclass(frozen=True, slots=True)
+class _Accounting:
+    """What one commit says of itself, and how many rows its files have."""
+
+    transaction_id: str
+    sequence: int
+    kind: TransactionKind
+    slices: Sequence[Mapping[str, Any]]
+    resets: Mapping[TopicPartition, int | None]
+    rows: int
+
+    @classmethod
+    def of(cls, pipeline: Pipeline, commit: CommittedInstant) -> _Accounting:
+        told = json.loads(commit.metadata[pipeline.transaction_key])
+        resets = {TopicPartition(each["topic"], each["partition"]): each["restart"] for each in told.get("resets", ())}
+        # The first commits of a table may be of a version without kinds.
+        kind = TransactionKind(told.get("kind", TransactionKind.INGEST.value))
+        return cls(told["transaction"], told["sequence"], kind, told["slices"], resets, commit.rows)
+
+
+def _unaccounted(found: Sequence[_Accounting]) -> Iterator[str]:
+    for accounting in found:
+        for each in accounting.slices:
+            counted = sum(each.get(name, 0) for name in _COUNTS)
+            if counted != each["end"] - each["start"]:
+                yield (
+                    f"{accounting.transaction_id} counts {counted} of the offsets [{each['start']},{each['end']}) of "
+                    f"{each['topic']}:{each['partition']}"
+                )
+        rows = sum(each["rows"] for each in accounting.slices)
+        # A transaction of another kind may also write rows again that it found in the files it replaces.
+        if accounting.kind.moves_offsets and rows != accounting.rows:
+            yield f"{accounting.transaction_id} counts {rows} rows, and its commit published files of {accounting.rows}"
+
+
+def _untiled(found: Sequence[_Accounting], checkpoint: Checkpoint | None) -> Iterator[str]:
+    ends: dict[TopicPartition, int] = {}
+    before: int | None = None
+    for accounting in found:
+        if before is not None and accounting.sequence != before + 1:
+            # Archival took what was between, beside a savepoint: nothing can be said across the hole.
+            ends = {}
+        before = accounting.sequence
+        if not accounting.kind.moves_offsets:
+            continue
+        for source in accounting.resets:
+            ends.pop(source, None)
+        for each in accounting.slices:
+            source = TopicPartition(each["topic"], each["partition"])
+            if ends.get(source, each["start"]) != each["start"]:
+                yield (
+                    f"{accounting.transaction_id} starts {source} at {each['start']}, and the transaction before it ended "
+                    f"at {ends[source]}"
+                )
+            ends[source] = each["end"]
+    if checkpoint is not None and before == checkpoint.sequence:
+        for source, end in sorted(ends.items()):
+            if checkpoint.offsets.get(source) != end:
+                yield f"{source} was read up to {end}, and the checkpoint says {checkpoint.offsets.get(source)}"

@@ -1,0 +1,88 @@
+"""The Dagster component: a pipeline in a `dg` project, in a few lines of its defs.yaml.
+
+    type: hudi_ingest.KafkaToHudi
+    attributes:
+      pipeline_file: orders.yaml
+
+or, in place of `pipeline_file`, the keys of a pipeline file themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dagster import Component, ComponentLoadContext, Definitions
+from dagster.components.component.component import ComponentTypeSpec
+from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
+
+from hudi_ingest.config import Pipeline, keys
+from hudi_ingest.orchestration.pipeline_definitions import pipeline_definitions
+from hudi_ingest.orchestration.topic_assets import topic_assets, topics_by_pipeline
+from hudi_ingest.pipeline_file import load_pipeline, pipeline_from
+
+_FILE = "pipeline_file"
+
+
+class _Attributes(BaseModel):
+    """What `dg` knows of the attributes. Their values are judged as those of a pipeline file are, with the same messages."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    pipeline_file: str | None = Field(
+        default=None, description="Path of a pipeline file, relative to the folder of defs.yaml; it stands alone."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_or_the_other(cls, value: object) -> object:
+        if isinstance(value, Mapping) and value.get(_FILE) is not None and len(value) > 1:
+            others = ", ".join(key for key in value if key != _FILE)
+            raise ValueError(f"pipeline_file stands alone; remove it, or the other keys ({others})")
+        return value
+
+
+def _attributes() -> type[BaseModel]:
+    fields: dict[str, Any] = {}
+    for key, info in keys(Pipeline).items():
+        # Below the top level `dg` lets any value pass: one may be a template like {{ env.TOPIC }}, which has no type yet.
+        block = isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel)
+        kind = Mapping[str, Any] if block else Any
+        fields[key] = (kind | None, Field(default=None, description=info.description))
+    return create_model("KafkaToHudiAttributes", __base__=_Attributes, **fields)
+
+
+class KafkaToHudi(Component):
+    """Kafka topics into one Apache Hudi table, exactly once: the table as an asset with its checks, the coordinator sensor,
+    and the jobs of transactions, table services and sweeps."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.pipeline = pipeline
+
+    @classmethod
+    def get_spec(cls) -> ComponentTypeSpec:
+        return ComponentTypeSpec(
+            tags=["kafka", "hudi", "spark"], produces=["asset", "asset_check", "job", "sensor", "schedule"]
+        )
+
+    @classmethod
+    def get_model_cls(cls) -> type[BaseModel]:
+        return _ATTRIBUTES
+
+    @classmethod
+    def load(cls, attributes: BaseModel | None, context: ComponentLoadContext) -> KafkaToHudi:
+        """Raises ConfigError with all problems."""
+        given = attributes.model_dump(exclude_unset=True) if attributes is not None else {}
+        settings = context.resolution_context.resolve_value(given)
+        folder = context.path if context.path.is_dir() else context.path.parent
+        if settings.get(_FILE) is not None:
+            return cls(load_pipeline(folder / settings[_FILE]))
+        return cls(pipeline_from(settings, folder, str(folder / "defs.yaml")))
+
+    def build_defs(self, context: ComponentLoadContext) -> Definitions:
+        others = [each.pipeline for each in context.component_tree.get_all_components(KafkaToHudi)]
+        topics = topics_by_pipeline(others or [self.pipeline])
+        return pipeline_definitions(self.pipeline, topic_assets(self.pipeline, topics[self.pipeline.name]))
+
+
+_ATTRIBUTES = _attributes()

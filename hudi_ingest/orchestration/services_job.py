@@ -1,0 +1,96 @@
+"""Table services as a job, and its daily schedule, which is off until somebody turns it on. They run beside transactions."""
+
+from typing import Any
+
+from dagster import (
+    AssetObservation,
+    Config,
+    DefaultScheduleStatus,
+    JobDefinition,
+    Nothing,
+    OpExecutionContext,
+    Out,
+    Output,
+    ScheduleDefinition,
+    TableColumn,
+    job,
+    op,
+)
+from pydantic import Field
+
+from hudi_ingest.config import Pipeline
+from hudi_ingest.home import Home
+from hudi_ingest.ingest import services_for
+from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.failures import as_dagster_failures
+from hudi_ingest.orchestration.table_asset import LEDGER, SPARK, metadata_table, retry_policy, table_key
+from hudi_ingest.services import ServicesResult
+
+DAILY = "30 2 * * *"
+MOST_SECONDS = 6 * 3600
+
+
+class ServicesConfig(Config):
+    """Which services to run."""
+
+    cluster: bool = Field(default=True, description="Merge small files into large ones")
+    clean: bool = Field(default=True, description="Delete files that were replaced table.retain_commits ago")
+
+
+def services_job(pipeline: Pipeline) -> JobDefinition:
+    """Merges the table's small files and deletes replaced ones."""
+
+    @op(
+        name=f"{pipeline.name}__services",
+        description="Clusters small files and cleans replaced ones; readers and transactions go on meanwhile.",
+        out=Out(Nothing),
+        required_resource_keys={SPARK, LEDGER},
+        retry_policy=retry_policy(pipeline),
+    )
+    def services(context: OpExecutionContext, config: ServicesConfig) -> Output[None]:
+        with as_dagster_failures(), context.resources.ledger.open() as ledger:
+            spark = context.resources.pyspark.spark_session
+            done = services_for(pipeline, ledger, spark, Home.from_environment()).run(
+                cluster=config.cluster, clean=config.clean, report=context.log.info
+            )
+        metadata = services_metadata(done)
+        text = f"Table services: {done.replaced} files became {done.written}."
+        context.log_event(AssetObservation(table_key(pipeline), description=text, metadata=metadata))
+        return Output(None, metadata=metadata)
+
+    @job(
+        name=f"{pipeline.name}_services",
+        description=f"Merges small files of {pipeline.name} into large ones, and deletes what was replaced.",
+        tags={tags.PIPELINE_SERVICES: pipeline.name, tags.MAX_RUNTIME: str(MOST_SECONDS)},
+    )
+    def run() -> None:
+        services()
+
+    return run
+
+
+def services_schedule(pipeline: Pipeline, serving: JobDefinition) -> ScheduleDefinition:
+    """Both services every night, once it is turned on."""
+    return ScheduleDefinition(
+        name=f"{serving.name}_daily",
+        job=serving,
+        cron_schedule=DAILY,
+        default_status=DefaultScheduleStatus.STOPPED,
+        description=f"Clusters and cleans the table of {pipeline.name} once a day at 02:30 UTC.",
+    )
+
+
+def services_metadata(done: ServicesResult) -> dict[str, Any]:
+    """What the run and the asset show. The names are the asset's own plots, apart from those of commits."""
+    columns = [TableColumn("instant", "string"), *(TableColumn(each, "int") for each in _FIGURES)]
+    rows = [{"instant": each.instant, **{name: getattr(each, name) for name in _FIGURES}} for each in done.clusterings]
+    return {
+        "services/files replaced": done.replaced,
+        "services/files written": done.written,
+        "services/bytes written": done.size_bytes,
+        **({} if done.cleaned is None else {"services/files cleaned": done.cleaned}),
+        "clusterings": metadata_table(columns, rows),
+    }
+
+
+_FIGURES = ("replaced", "written", "rows", "size_bytes")

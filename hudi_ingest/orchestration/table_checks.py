@@ -1,0 +1,49 @@
+"""The table's asset checks, to be run by hand or with the asset; between runs the coordinator's ticks report them."""
+
+from collections.abc import Iterator
+from datetime import datetime, timezone
+
+from dagster import (
+    AssetCheckExecutionContext,
+    AssetCheckResult,
+    AssetChecksDefinition,
+    AssetCheckSpec,
+    multi_asset_check,
+)
+
+from hudi_ingest.config import Pipeline
+from hudi_ingest.coordinator import observe
+from hudi_ingest.health import QUESTIONS
+from hudi_ingest.orchestration.check_reports import evaluation, findings_now, findings_on_commits
+from hudi_ingest.orchestration.failures import as_dagster_failures
+from hudi_ingest.orchestration.table_asset import table_key
+
+
+def table_checks(pipeline: Pipeline) -> AssetChecksDefinition:
+    """One op for all of them; a part may be chosen."""
+
+    @multi_asset_check(
+        name=f"{pipeline.name}__checks",
+        specs=[AssetCheckSpec(name, asset=table_key(pipeline), description=asks) for name, asks in QUESTIONS.items()],
+        can_subset=True,
+        description=f"Asks the table and the broker whether ingestion into {pipeline.name} is well.",
+    )
+    def checks(context: AssetCheckExecutionContext) -> Iterator[AssetCheckResult]:
+        with as_dagster_failures():
+            situation = observe(pipeline)
+            findings = findings_now(pipeline, situation, datetime.now(timezone.utc))
+            findings += findings_on_commits(pipeline, situation)
+        wanted = {key.name for key in context.selected_asset_check_keys}
+        for each in findings:
+            if each.check in wanted:
+                found = evaluation(pipeline, each)
+                yield AssetCheckResult(
+                    passed=found.passed,
+                    asset_key=found.asset_key,
+                    check_name=found.check_name,
+                    metadata=found.metadata,
+                    severity=found.severity,
+                    description=found.description,
+                )
+
+    return checks

@@ -1,0 +1,77 @@
+"""A pipeline's topics as assets that others make, and what is observed of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from dagster import AssetKey, AssetObservation, AssetSpec, MetadataValue, TableColumn, TableRecord, TableSchema
+
+from hudi_ingest.config import Pipeline
+from hudi_ingest.coordinator import Situation
+
+_MOST_ROWS = 100
+_COLUMNS = [
+    TableColumn("partition", "int"),
+    TableColumn("committed", "int"),
+    TableColumn("end", "int"),
+    TableColumn("lag", "int"),
+]
+
+
+def topic_key(topic: str) -> AssetKey:
+    return AssetKey(["kafka", f"{topic}_topic"])
+
+
+def topics_by_pipeline(pipelines: Iterable[Pipeline]) -> dict[str, tuple[str, ...]]:
+    """The topics that each pipeline, by its name, brings as assets: one that several read is the first one's."""
+    taken: set[str] = set()
+    found = {}
+    for pipeline in sorted(pipelines, key=lambda each: each.name):
+        found[pipeline.name] = tuple(topic for topic in pipeline.source.topics if topic not in taken)
+        taken.update(pipeline.source.topics)
+    return found
+
+
+def topic_assets(pipeline: Pipeline, topics: Iterable[str]) -> list[AssetSpec]:
+    """Some of the pipeline's topics."""
+    return [
+        AssetSpec(
+            topic_key(topic),
+            group_name=pipeline.asset.group or pipeline.name,
+            kinds={"kafka"},
+            description=f"Kafka topic `{topic}`. Its ends, and what waits in it, are observed by the ticks.",
+            metadata={"topic": topic, "bootstrap_servers": pipeline.source.bootstrap_servers},
+        )
+        for topic in topics
+    ]
+
+
+def topic_observations(pipeline: Pipeline, situation: Situation) -> Iterator[AssetObservation]:
+    """What each topic has and what of it waits; the names tell the pipelines of one topic apart. Raises KafkaUnreachable."""
+    waiting = situation.lag.by_partition
+    checkpoint = situation.committed.checkpoint
+    committed = checkpoint.offsets if checkpoint else {}
+    for topic in pipeline.source.topics:
+        sources = sorted(source for source in situation.watermarks if source.topic == topic)
+        rows = [
+            TableRecord(
+                {
+                    "partition": source.partition,
+                    "committed": committed.get(source),
+                    "end": situation.watermarks[source].end,
+                    "lag": waiting.get(source, 0),
+                }
+            )
+            # Of a topic with very many partitions, those with most to read.
+            for source in sorted(sorted(sources, key=lambda each: -waiting.get(each, 0))[:_MOST_ROWS])
+        ]
+        yield AssetObservation(
+            topic_key(topic),
+            description=f"What waits for pipeline {pipeline.name}.",
+            metadata={
+                "partitions": len(sources),
+                "end offsets": sum(situation.watermarks[source].end for source in sources),
+                f"lag/{pipeline.name}": sum(waiting.get(source, 0) for source in sources),
+                f"offsets/{pipeline.name}": MetadataValue.table(rows, schema=TableSchema(_COLUMNS)),
+            },
+        )

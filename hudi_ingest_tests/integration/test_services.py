@@ -1,0 +1,122 @@
+"""Table services on the real Hudi: small files become few, no row and no column changes, and transactions go on meanwhile."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from dagster import AssetKey, DagsterInstance, DefaultScheduleStatus
+
+from hudi_ingest.config import Pipeline
+from hudi_ingest.coordinator import observe
+from hudi_ingest.embedded.verification import verify
+from hudi_ingest.exceptions import TransactionInFlight
+from hudi_ingest.home import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
+from hudi_ingest.ingest import services_for
+from hudi_ingest.ledger.owner import Owner
+from hudi_ingest.services import ServicesResult, TableServices
+from hudi_ingest.spark import current_session
+from hudi_ingest_tests.support.command_line import hudi_ingest
+from hudi_ingest_tests.support.ground import Ground, make_pipeline
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+
+def rows(ground: Ground) -> list[dict[str, object]]:
+    """All rows with all columns but the one that names a row's file and the one that numbers it in its commit."""
+    found: pa.Table = ground.rows()
+    kept = [name for name in found.column_names if name not in ("_hoodie_file_name", "_hoodie_commit_seqno")]
+    return sorted(found.select(kept).to_pylist(), key=lambda row: str(row["_hoodie_record_key"]))
+
+
+def live_files(ground: Ground) -> set[str]:
+    from hudi_ingest.hudi.timeline import Timeline
+
+    return {each.path for each in Timeline(ground.base_path).files()}
+
+
+def services(ground: Ground, pipeline: Pipeline) -> TableServices:
+    return services_for(pipeline, ground.ledger, current_session(ground.home), ground.home)
+
+
+def run(ground: Ground, pipeline: Pipeline, **asked: bool) -> ServicesResult:
+    return services(ground, pipeline).run(**{"cluster": True, "clean": True, **asked}, report=lambda line: None)
+
+
+def test_p7_r11_an_open_transaction_survives_clustering_and_every_row_stays(ground: Ground, topic: str) -> None:
+    pipeline = make_pipeline(ground, table={"retain_commits": 1})
+    for start in (0, 30, 60):
+        ground.send_rows(0, 30, start)
+        ground.run(pipeline)
+    before, files, checkpoint = rows(ground), live_files(ground), observe(pipeline).committed.checkpoint
+    assert len(files) == 9
+    ground.send_rows(1, 7, 100)
+    protocol = ground.protocol(pipeline)
+    opened = protocol.begin(ground.plan(pipeline), Owner.this_process(), lambda run_id: None)
+    first, second = opened.plan.slices
+    reports = protocol.write(opened, [first])
+    done = run(ground, pipeline)
+    assert (done.replaced, done.written, done.clusterings[0].rows) == (9, 3, 90)
+    assert len(live_files(ground)) == 3
+    assert rows(ground) == before, "also the Kafka columns, the record keys and the commit times"
+    assert observe(pipeline).committed.checkpoint == checkpoint
+    receipt = protocol.commit(opened, (*reports, *protocol.write(opened, [second])))
+    assert receipt.rows == 7
+    assert verify(ground.base_path, ground.produced).exact
+    again = run(ground, pipeline, cluster=False)
+    assert again.cleaned is not None
+    ground.send_rows(0, 5, 200)
+    assert ground.run(pipeline).rows == 5
+    assert run(ground, pipeline, cluster=False).cleaned is not None
+    assert verify(ground.base_path, ground.produced).exact
+    assert not files & {str(path.relative_to(ground.base_path)) for path in ground.data_files()}, "cleaned away"
+
+
+def test_p5_a_clustering_that_was_left_unfinished_is_done_by_the_next_services(
+    ground: Ground, pipeline: Pipeline
+) -> None:
+    for start in (0, 9):
+        ground.send_rows(0, 9, start)
+        ground.run(pipeline)
+    found = services(ground, pipeline)
+    planned = found.client.plan_clustering()
+    assert planned is not None
+    beat = Path(ground.base_path) / ".hoodie" / ".heartbeat" / planned
+    beat.touch()
+    with pytest.raises(TransactionInFlight, match=f"clustering {planned} is at work"):
+        run(ground, pipeline)
+    beat.unlink()
+    ground.send_rows(1, 3)
+    assert ground.run(pipeline).rows == 3, "transactions go on"
+    assert run(ground, pipeline).clusterings[0].instant == planned
+    assert verify(ground.base_path, ground.produced).exact
+    told = hudi_ingest(ground.home, "services", pipeline.name, "--json")
+    assert told.returncode == 0, told.stderr
+    assert json.loads(told.stdout)["clusterings"] == []
+
+
+def test_d1_services_are_a_job_that_shows_on_the_asset(
+    ground: Ground, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(HOME_VARIABLE, str(ground.home.root))
+    monkeypatch.setenv(PIPELINES_VARIABLE, str(ground.home.pipelines))
+    monkeypatch.setenv(LEDGER_VARIABLE, ground.home.ledger_url)
+    from hudi_ingest.orchestration.definitions import build_definitions, job_name
+
+    definitions = build_definitions([pipeline])
+    job = definitions.resolve_job_def(f"{pipeline.name}_services")
+    assert not job.graph.pools & definitions.resolve_job_def(job_name(pipeline)).graph.pools
+    schedule = definitions.resolve_schedule_def(f"{pipeline.name}_services_daily")
+    assert schedule.default_status is DefaultScheduleStatus.STOPPED
+    for start in (0, 9):
+        ground.send_rows(0, 9, start)
+        ground.run(pipeline)
+    with DagsterInstance.ephemeral() as instance:
+        assert job.execute_in_process(instance=instance).success
+        (record,) = instance.fetch_observations(AssetKey([pipeline.name]), limit=5).records
+    assert record.asset_observation is not None
+    assert record.asset_observation.metadata["services/files replaced"].value == 6
+    assert record.asset_observation.metadata["services/files written"].value == 3
+    assert verify(ground.base_path, ground.produced).exact

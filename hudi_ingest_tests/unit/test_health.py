@@ -1,0 +1,207 @@
+"""What the checks find: when each fails, and that it says what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hudi_ingest.config import Pipeline
+from hudi_ingest.health import (
+    QUESTIONS,
+    Finding,
+    accounting_holds,
+    files_large_enough,
+    lag_below_limit,
+    offsets_honoured,
+    up_to_date,
+)
+from hudi_ingest.hudi.timeline import CommittedInstant
+from hudi_ingest.model import (
+    Checkpoint,
+    LossReason,
+    OffsetLoss,
+    Slice,
+    SliceReport,
+    TopicPartition,
+    TransactionKind,
+    TransactionPlan,
+    next_checkpoint,
+)
+from hudi_ingest.transaction import commit_metadata
+from hudi_ingest_tests.support.pipeline_files import Write, load
+
+NOW = datetime(2026, 11, 21, 3, 0, tzinfo=timezone.utc)
+P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+@pytest.fixture
+def pipeline(write: Write) -> Pipeline:
+    return load(write)
+
+
+class History:
+    """Commits one after another, as transactions make them."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.pipeline = pipeline
+        self.checkpoint: Checkpoint | None = None
+        self.commits: list[CommittedInstant] = []
+
+    def commit(
+        self,
+        slices: Sequence[Slice],
+        resets: Sequence[OffsetLoss] = (),
+        kind: TransactionKind = TransactionKind.INGEST,
+        **counts: int,
+    ) -> None:
+        sequence = len(self.commits) + 1
+        plan = TransactionPlan("orders", f"orders-{sequence}", sequence, tuple(slices), resets=tuple(resets), kind=kind)
+        reports = [self.report(each, counts) for each in slices]
+        self.checkpoint = next_checkpoint(self.checkpoint, plan, 0, f"2026112103000{sequence}000")
+        metadata = commit_metadata(self.pipeline, self.checkpoint, reports, resets, kind)
+        rows = sum(each.rows for each in reports)
+        self.commits.append(CommittedInstant(self.checkpoint.instant, metadata, NOW, {"dt=1/a": 1 << 27}, rows))
+
+    @staticmethod
+    def report(each: Slice, counts: Mapping[str, int]) -> SliceReport:
+        skipped = min(counts.get("skipped", 0), each.count)
+        return SliceReport(each, 0, rows=each.count - skipped, skipped=skipped)
+
+    def finding(self) -> Finding:
+        return accounting_holds(self.pipeline, self.checkpoint, self.commits)
+
+
+def test_d1_every_check_has_a_question() -> None:
+    assert all(text.startswith("Fails ") and text.endswith(".") for text in QUESTIONS.values())
+
+
+def test_p6_a_stopped_partition_fails_its_check_and_the_command_is_named(pipeline: Pipeline) -> None:
+    assert offsets_honoured(pipeline, ()).passed
+    found = offsets_honoured(pipeline, [OffsetLoss("orders", 0, 5, 9, 4, LossReason.RETENTION)])
+    assert not found.passed
+    assert "accept-loss orders --partition orders:0" in found.text
+    assert found.figures == {"stopped": "orders:0"}
+
+
+def test_d1_too_much_lag_fails_its_check(write: Write) -> None:
+    by_default, by_hand = load(write, transaction__max_records=100), load(write, asset__max_lag=7)
+    assert [lag_below_limit(by_default, waiting).passed for waiting in (0, 200, 201)] == [True, True, False]
+    assert [lag_below_limit(by_hand, waiting).passed for waiting in (7, 8)] == [True, False]
+    found = lag_below_limit(by_hand, 1234)
+    assert "1,234 offsets wait, and 7 may (asset.max_lag)" in found.text
+    assert "raise transaction.max_records" in found.text
+    assert found.figures == {"lag": 1234, "limit": 7}
+
+
+def test_d1_records_that_wait_too_long_fail_the_check_and_an_idle_topic_does_not(write: Write) -> None:
+    pipeline = load(write, asset__late_after_seconds=600, transaction__min_records=10)
+    long_ago, just_now = NOW - timedelta(seconds=601), NOW - timedelta(seconds=599)
+    assert up_to_date(pipeline, 10**9, None, NOW).passed, "nothing was ever committed"
+    assert up_to_date(pipeline, 10**9, just_now, NOW).passed
+    assert up_to_date(pipeline, 9, long_ago, NOW).passed, "fewer than min_records wait"
+    found = up_to_date(pipeline, 10, long_ago, NOW)
+    assert not found.passed
+    assert "began 601 s ago, at 2026-11-21 02:49:59 UTC" in found.text
+    assert "orders_transaction" in found.text and "orders_coordinator" in found.text
+
+
+def test_d1_by_default_two_intervals_and_timeouts_may_pass(write: Write) -> None:
+    pipeline = load(write, transaction__interval_seconds=60, transaction__timeout_seconds=300)
+    assert pipeline.late_after_seconds == 720
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 50), st.integers(0, 50), st.sampled_from([TransactionKind.INGEST, *TransactionKind])),
+        max_size=8,
+    ),
+    st.integers(0, 3),
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_p1_p2_what_transactions_commit_accounts_for_itself(
+    pipeline: Pipeline, counts: list[tuple[int, int, TransactionKind]], skipped: int
+) -> None:
+    history = History(pipeline)
+    first = {P0: 0, P1: 7}
+    history.commit([Slice("orders", 0, 0, 60), Slice("orders", 1, 7, 67)], skipped=skipped)
+    at = {P0: 60, P1: 67}
+    for count0, count1, kind in counts:
+        # What moves no offsets goes back to ones that were read before.
+        starts = at if kind.moves_offsets else first
+        slices = [
+            Slice(source.topic, source.partition, starts[source], starts[source] + count)
+            for source, count in ((P0, count0), (P1, count1))
+        ]
+        history.commit(slices, kind=kind, skipped=skipped)
+        if kind.moves_offsets:
+            at = {each.source: each.end for each in slices}
+    found = history.finding()
+    assert found.passed, found.text
+    assert found.figures["offsets"] == 120 + sum(count0 + count1 for count0, count1, _ in counts)
+
+
+def test_p2_an_accepted_loss_is_no_hole(pipeline: Pipeline) -> None:
+    history = History(pipeline)
+    history.commit([Slice("orders", 0, 0, 5), Slice("orders", 1, 0, 5)])
+    history.commit([Slice("orders", 0, 9, 12)], [OffsetLoss("orders", 0, 5, 9, 4, LossReason.RETENTION)])
+    assert history.finding().passed
+    history.commit([Slice("orders", 1, 6, 7)])
+    found = history.finding()
+    assert not found.passed
+    assert "orders-3 starts orders:1 at 6, and the transaction before it ended at 5" in found.text
+    assert "Turn orders_coordinator off" in found.text
+
+
+def changed(commit: CommittedInstant, key: str, change: Any) -> CommittedInstant:
+    import json
+
+    told = json.loads(commit.metadata[key])
+    change(told)
+    return replace(commit, metadata={**commit.metadata, key: json.dumps(told)})
+
+
+def test_p1_a_lost_row_is_found_in_the_counts_and_in_the_files(pipeline: Pipeline) -> None:
+    history = History(pipeline)
+    history.commit([Slice("orders", 0, 0, 5)])
+    key = pipeline.transaction_key
+    counted = changed(history.commits[0], key, lambda told: told["slices"][0].update(rows=4))
+    found = accounting_holds(pipeline, history.checkpoint, [replace(counted, rows=4)])
+    assert "orders-1 counts 4 of the offsets [0,5) of orders:0" in found.text
+    found = accounting_holds(pipeline, history.checkpoint, [replace(history.commits[0], rows=3)])
+    assert not found.passed
+    assert "orders-1 counts 5 rows, and its commit published files of 3" in found.text
+
+
+def test_p2_a_checkpoint_that_is_ahead_of_the_ranges_is_found(pipeline: Pipeline) -> None:
+    history = History(pipeline)
+    history.commit([Slice("orders", 0, 0, 5)])
+    assert history.checkpoint is not None
+    ahead = replace(history.checkpoint, offsets={P0: 6})
+    found = accounting_holds(pipeline, ahead, history.commits)
+    assert "orders:0 was read up to 5, and the checkpoint says 6" in found.text
+
+
+def test_p1_commits_beside_a_savepoint_leave_a_hole_that_proves_nothing(pipeline: Pipeline) -> None:
+    history = History(pipeline)
+    for start in (0, 5, 10):
+        history.commit([Slice("orders", 0, start, start + 5)])
+    assert accounting_holds(pipeline, history.checkpoint, [history.commits[0], history.commits[2]]).passed
+    assert accounting_holds(pipeline, None, []).passed
+
+
+def test_h3_small_files_of_the_newest_commit_fail_the_check(write: Write) -> None:
+    pipeline = load(write, table__small_files_a_day=1000, transaction__interval_seconds=60)
+    large = CommittedInstant("1", {}, NOW, {f"dt={n}/f": 1 << 27 for n in range(3)})
+    small = CommittedInstant("2", {}, NOW, {f"dt={n}/f": 1 << 20 for n in range(3)})
+    assert files_large_enough(pipeline, None, []).passed
+    assert files_large_enough(pipeline, None, [small, replace(large, instant="3")]).passed
+    found = files_large_enough(pipeline, None, [large, small])
+    assert not found.passed
+    assert "Raise transaction.interval_seconds" in found.text
+    assert found.figures["small files"] == 3
