@@ -67,7 +67,7 @@ def test_what_has_no_header_is_rejected_with_the_reason() -> None:
         (0, "an empty value"),
         (1, "first byte 0x7b"),
         (2, "4 bytes"),
-        (5, "first byte 0x01"),
+        (5, "first byte 0x01, of a schema GUID; make the producer write schema ids"),
     ]
     assert split.schema_ids.tolist() == [7, 2**32 - 1]
     assert split.indexes is not None and split.indexes.tolist() == [3, 4]
