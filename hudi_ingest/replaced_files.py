@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from hudi_ingest.exceptions import RangeRefused
 from hudi_ingest.hudi.timeline import CommittedInstant, TableFile
 from hudi_ingest.kafka_columns import OFFSET, PARTITION, in_slices, offsets_by_slice
-from hudi_ingest.model import ReplacedFile, Slice, TopicPartition
+from hudi_ingest.model import ReplacedFile, Slice, TopicPartition, TransactionKind
 from hudi_ingest.offset_ranges import Ranges, difference, intersection, length, ranges
 from hudi_ingest.range_planning import Left, range_facts, total
 
@@ -132,8 +132,8 @@ def accounted_slices(commits: Iterable[CommittedInstant], transaction_key: str) 
     found = []
     for commit in commits:
         accounting: dict[str, Any] = json.loads(commit.metadata[transaction_key])
-        if accounting.get("respect_deletes"):
-            # It left out what had no row, so the commits before it tell more.
+        if accounting.get("respect_deletes") or accounting.get("kind") == TransactionKind.RETRY.value:
+            # It left out what had no row, or took single dead letters: the commits before it tell more.
             continue
         for each in accounting["slices"]:
             piece = Slice(each["topic"], each["partition"], each["start"], each["end"])
