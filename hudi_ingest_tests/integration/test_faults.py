@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
+from typing import Any
 
 import pytest
 
@@ -31,6 +32,8 @@ from hudi_ingest_tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
+PAST_A_COLD_START = 40
+"""Seconds in which a process with a JVM of its own comes to its commit."""
 IN_AN_ABORT = ("abort_retired", "abort_rolled_back")
 IN_A_RUN = [point for point in POINTS if point not in (*IN_AN_ABORT, "tick_planned")]
 
@@ -49,7 +52,11 @@ def shared(bootstrap_servers: str, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="module")
 def struck(shared: Ground) -> Pipeline:
-    return make_pipeline(shared, on_bad_record="dead_letter", dead_letters={"topic": f"{shared.name}.dead"})
+    return pipeline_of(shared)
+
+
+def pipeline_of(shared: Ground, **changes: Any) -> Pipeline:
+    return make_pipeline(shared, on_bad_record="dead_letter", dead_letters={"topic": f"{shared.name}.dead"}, **changes)
 
 
 def send(ground: Ground, count: int) -> None:
@@ -140,7 +147,7 @@ def test_p4_a_process_that_wakes_up_after_its_replacement_has_committed_changes_
 ) -> None:
     """At commit_checked it holds the table's lock, which is taken away from it."""
     monkeypatch.setattr("hudi_ingest.transaction.SHORTEST_STALE_SECONDS", 10)
-    hasty = make_pipeline(shared, transaction={"timeout_seconds": 25})
+    hasty = pipeline_of(shared, transaction={"timeout_seconds": PAST_A_COLD_START})
     send(shared, 10)
     fault.arm(point, "stop")
     with running(shared, hasty) as zombie:
@@ -159,7 +166,7 @@ def test_p4_a_process_that_wakes_up_after_its_replacement_has_committed_changes_
     found = verify(shared.base_path, shared.produced)
     assert found.exact, found
     send(shared, 5)
-    shared.run(make_pipeline(shared))
+    shared.run(pipeline_of(shared))
     assert verify(shared.base_path, shared.produced).exact
 
 
@@ -168,14 +175,14 @@ def test_p4_a_commit_that_may_be_at_work_is_not_rolled_back(
 ) -> None:
     """Its JVM, which is another one, keeps the instant's lease: it may be inside Hudi's lock, which is not ours."""
     monkeypatch.setattr("hudi_ingest.transaction.SHORTEST_STALE_SECONDS", 10)
-    hasty = make_pipeline(shared, transaction={"timeout_seconds": 25})
+    hasty = pipeline_of(shared, transaction={"timeout_seconds": PAST_A_COLD_START})
     send(shared, 10)
     fault.arm("commit_leased", "stop")
     with running(shared, hasty) as paused:
         pid = fault.await_reached("commit_leased", 60)
         row = shared.ledger.open_transaction(shared.base_path)
         assert row is not None
-        wait_for(lambda: datetime.now(timezone.utc) > row.deadline, "the deadline has passed", 60)
+        wait_for(lambda: datetime.now(timezone.utc) > row.deadline, "the deadline has passed", 90)
         with pytest.raises(TransactionInFlight, match=r"heartbeat still beats.*If process:.* hangs, end it"):
             shared.run(hasty)
         os.kill(pid, signal.SIGCONT)
@@ -209,13 +216,14 @@ def run_when_free(ground: Ground, pipeline: Pipeline) -> CommitReceipt:
             return False
         return True
 
-    wait_for(committed, "the open transaction may be rolled back", 90, pause_seconds=0.5)
+    wait_for(committed, "the open transaction may be rolled back", 120, pause_seconds=0.5)
     return receipts[0]
 
 
 IN_A_YOUNG_JVM = """
 import sys
 from pathlib import Path
+from typing import Any
 from hudi_ingest import load_pipeline, run_transaction
 from hudi_ingest.home import Home
 from hudi_ingest.hudi.jvm import HudiWriter
