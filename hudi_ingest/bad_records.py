@@ -29,7 +29,7 @@ def withholds_bytes(pipeline: Pipeline, kind: TransactionKind) -> bool:
     held before: to take it away would lose the records."""
     if kind is TransactionKind.RETRY:
         return False
-    return bool(pipeline.chain.masked) and not pipeline.dead_letters.keep_masked
+    return any(each.kind == "mask" for each in pipeline.transforms) and not pipeline.dead_letters.keep_masked
 
 
 def require_few_bad(

@@ -215,7 +215,7 @@ def _run(
         retry = transaction.plan.retry
         if retry is None:
             # A dead letter has the whole record; else its key and headers are read only where they are used.
-            also = pipeline.chain.kafka | ({"key", "headers"} if task.letters else frozenset())
+            also = task.maker.chain.kafka | ({"key", "headers"} if task.letters else frozenset())
             also |= {"key"} if pipeline.source.key else frozenset()
             records = read_slices(session, pipeline.source, slices, most_rows, also)
             work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]] = partial(run_task, task)
