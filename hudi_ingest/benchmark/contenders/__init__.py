@@ -16,7 +16,8 @@ from typing import Any
 @dataclass(frozen=True, slots=True)
 class Assignment:
     """One round: what to read and where to write it. `pipeline_file` names topic, schema and table for everyone, so that
-    nobody can read or keep other columns; `folder` is empty and the round's own."""
+    nobody can read or keep other columns; `folder` is the table's own, where the commit that makes it and the one that is
+    measured find each other."""
 
     pipeline_file: str
     folder: str

@@ -74,23 +74,24 @@ class DagsterStack:
     def stop(self) -> None:
         bring_down(self._home, self._report)
 
-    def run(self, pipelines: Sequence[Pipeline], timeout_seconds: float) -> list[Outcome]:
-        """Turns the pipelines' sensors on until each has published its first commit. Raises EnvironmentProblem when one does not."""
+    def run(self, pipelines: Sequence[Pipeline], timeout_seconds: float, commit: int = 1) -> list[Outcome]:
+        """Turns the pipelines' sensors on until each has published its commit of that number. Raises EnvironmentProblem when
+        one does not."""
         deadline = time.monotonic() + timeout_seconds
         for each in pipelines:
             webserver.start_sensor(self.stack.url, _sensor(each))
         try:
-            committed = self._await_commits(pipelines, deadline)
+            committed = self._await_commits(pipelines, deadline, commit)
         finally:
             # Their next ticks would disturb what is measured next.
             for each in pipelines:
                 webserver.stop_sensor(self.stack.url, _sensor(each))
-        return [self._outcome(each, committed[each.name], deadline) for each in pipelines]
+        return [self._outcome(each, committed[each.name], deadline, commit) for each in pipelines]
 
-    def _outcome(self, pipeline: Pipeline, committed: float, deadline: float) -> Outcome:
+    def _outcome(self, pipeline: Pipeline, committed: float, deadline: float, commit: int) -> Outcome:
         # The tick that began it may be hundreds of ticks ago.
         launched = [each for each in self.ticks(pipeline, _ALL_TICKS) if each.run_ids]
-        began, run_id = min((each.began, each.run_ids[0]) for each in launched)
+        began, run_id = sorted((each.began, each.run_ids[0]) for each in launched)[commit - 1]
         at_rest = self._await_end(run_id, deadline)
         return Outcome(began, committed, table_rows(pipeline.table.base_path), at_rest)
 
@@ -98,13 +99,13 @@ class DagsterStack:
         """The pipeline's newest ticks, newest first."""
         return webserver.ticks(self.stack.url, _sensor(pipeline), limit)
 
-    def _await_commits(self, pipelines: Sequence[Pipeline], deadline: float) -> dict[str, float]:
-        """By pipeline, when its first commit could be seen."""
+    def _await_commits(self, pipelines: Sequence[Pipeline], deadline: float, commit: int) -> dict[str, float]:
+        """By pipeline, when its commit of that number could be seen."""
         asked = told = began = time.monotonic()
         committed: dict[str, float] = {}
         while True:
             for each in pipelines:
-                at = commit_time(each.table.base_path) if each.name not in committed else None
+                at = commit_time(each.table.base_path, commit) if each.name not in committed else None
                 if at is not None:
                     committed[each.name] = at
             if len(committed) == len(pipelines):
@@ -156,11 +157,11 @@ def _sensor(pipeline: Pipeline) -> str:
     return f"{pipeline.name}_coordinator"
 
 
-def commit_time(base_path: str) -> float | None:
-    """When the table's first completed commit could be seen, in seconds since the epoch; None before."""
+def commit_time(base_path: str, number: int = 1) -> float | None:
+    """When the table's completed commit of that number could be seen, in seconds since the epoch; None before."""
     storage = TableStorage(base_path)
     completed = [name for name in storage.names(".hoodie/timeline") if "_" in name and name.endswith(".commit")]
-    if not completed:
+    if len(completed) < number:
         return None
-    file = storage.file(str(Path(".hoodie/timeline", completed[0])))
+    file = storage.file(str(Path(".hoodie/timeline", sorted(completed)[number - 1])))
     return None if file is None else file.modified.timestamp()

@@ -26,7 +26,7 @@ def run(spark: SparkSession, assignment: Assignment) -> Outcome:
     pipeline = load_pipeline(Path(assignment.pipeline_file))
     slices = plan_now(pipeline).slices
     files = Path(assignment.folder) / "files"
-    files.mkdir(parents=True)
+    files.mkdir()
     write = PlainWrite(str(files), converter_of(pipeline), pipeline.table.compression)
     session = spark.newSession()
     session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(batch_rows(assignment.record_bytes)))
