@@ -20,8 +20,9 @@ RATIOS: Mapping[str, tuple[str, str]] = {
 SMOKE_LEAST: Mapping[str, float] = {
     # Wide on purpose: one short round on a machine that may be busy. They catch a data path that has lost its lead or its
     # sense, not a slow day; the real figures are those of the whole benchmark.
-    "api_to_streaming": 1.5,
-    "api_to_limit": 0.35,
+    # Seen on two cores: 1.5 to 1.7, and 0.52 to 0.59. Half of either fails.
+    "api_to_streaming": 1.0,
+    "api_to_limit": 0.3,
 }
 
 
