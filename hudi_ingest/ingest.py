@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 
@@ -76,14 +77,8 @@ def run_sweep(
 
     Attaches to the engine when one runs, else starts Spark in this process. Raises what `Sweep.run` raises.
     """
-    home = home or Home.from_environment()
-    report(f"{pipeline.name}: connecting to Spark")
-    spark = current_session(home)
-    ledger = Ledger.open(home.ledger_url)
-    try:
+    with _connected(pipeline, home or Home.from_environment(), report) as (spark, ledger):
         return sweep_for(pipeline, ledger, spark).run(age, delete=delete, report=report)
-    finally:
-        ledger.dispose()
 
 
 def services_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession, home: Home) -> TableServices:
@@ -108,11 +103,17 @@ def run_services(
     Attaches to the engine when one runs, else starts Spark in this process. Raises what `TableServices.run` raises.
     """
     home = home or Home.from_environment()
+    with _connected(pipeline, home, report) as (spark, ledger):
+        return services_for(pipeline, ledger, spark, home).run(cluster=cluster, clean=clean, report=report)
+
+
+@contextmanager
+def _connected(pipeline: Pipeline, home: Home, report: Callable[[str], None]) -> Iterator[tuple[SparkSession, Ledger]]:
     report(f"{pipeline.name}: connecting to Spark")
     spark = current_session(home)
     ledger = Ledger.open(home.ledger_url)
     try:
-        return services_for(pipeline, ledger, spark, home).run(cluster=cluster, clean=clean, report=report)
+        yield spark, ledger
     finally:
         ledger.dispose()
 

@@ -20,9 +20,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hudi_ingest.convert import Decoded, Rejected, converter_for, json_exact
+from hudi_ingest.convert import Rejected, converter_for, json_exact
 from hudi_ingest.convert import json as convert_json
 from hudi_ingest.convert.json import JsonConverter
+from hudi_ingest_tests.support.outcomes import outcome
 
 UTC = timezone.utc
 RELAXED = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
@@ -36,29 +37,6 @@ def exact_only(schema: pa.Schema) -> JsonConverter:
 
 def values_of(messages: Sequence[bytes | str]) -> pa.BinaryArray:
     return pa.array([m.encode() if isinstance(m, str) else m for m in messages], pa.binary())
-
-
-def outcome(decoded: Decoded, count: int, schema: pa.Schema) -> list[tuple[str, Any]]:
-    """Per input value its row or its rejection, after checking all that holds for every Decoded."""
-    assert decoded.rows.schema.equals(schema, check_metadata=True)
-    decoded.rows.validate(full=True)
-    kept = list(range(count)) if decoded.kept is None else decoded.kept.to_pylist()
-    assert decoded.kept is None or decoded.kept.type == pa.int64()
-    assert (decoded.kept is None) == (not decoded.rejected)
-    assert decoded.rows.num_rows == len(kept)
-    out = [each.index for each in decoded.rejected]
-    assert out == sorted(out)
-    assert sorted(kept + out) == list(range(count))
-    found: list[tuple[str, Any]] = [("", None)] * count
-    for place, index in enumerate(kept):
-        found[index] = ("row", decoded.rows.slice(place, 1))
-    for each in decoded.rejected:
-        assert 0 < len(each.found) <= 80
-        assert 0 < len(each.expected) <= 80
-        (each.field + each.expected + each.found).encode("utf-8")
-        assert "\n" not in each.found
-        found[each.index] = ("rejected", (each.field, each.expected, each.found))
-    return found
 
 
 def assert_every_way_agrees(schema: pa.Schema, messages: Sequence[bytes | str]) -> list[tuple[str, Any]]:
