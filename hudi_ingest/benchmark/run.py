@@ -40,7 +40,7 @@ _START_SECONDS = 75.0
 _TABLES_SECONDS = 12.0
 _SPARE_BYTES = 2 << 30
 _FIRST_RECORDS = 10
-"""In each Kafka partition, for the commit that makes a table."""
+"""At most, in each Kafka partition, for the commit that makes a table."""
 _FIRST_SECONDS = 300.0
 
 
@@ -169,7 +169,7 @@ class Arena:
         self._start_services()
         self._start_workers(contenders)
         report = self._report
-        first = replace(load, counts=(_FIRST_RECORDS,) * len(load.counts))
+        first = replace(load, counts=tuple(min(_FIRST_RECORDS, each) for each in load.counts))
         report(f"{load.name}: making {settings.rounds + 1} tables for each contender")
         topics.produce(first, self.bootstrap_servers, report)
         self._make_tables(contenders, load, first, published)
