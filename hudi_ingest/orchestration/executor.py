@@ -45,7 +45,7 @@ def start_method() -> str:
     },
     requirements=multiple_process_executor_requirements(),
 )
-def EXECUTOR(context: InitExecutorContext) -> Executor:  # noqa: N802 - a definition, as Dagster's own are
+def EXECUTOR(context: InitExecutorContext) -> Executor:
     """Of all jobs."""
     retries = RetryMode.ENABLED
     if context.executor_config[IN_PROCESS]:

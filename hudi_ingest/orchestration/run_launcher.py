@@ -37,7 +37,7 @@ class ForkingRunLauncher(RunLauncher[DagsterInstance], ConfigurableClass):
     """A run's process is known by its tag `hudi_ingest/worker`, so any Dagster process of the machine can end or look for it."""
 
     def __init__(self, inst_data: ConfigurableClassData | None = None) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._inst_data = inst_data
 
     @property

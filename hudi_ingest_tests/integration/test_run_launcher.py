@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import psutil
 import pytest
@@ -27,10 +29,9 @@ def instance() -> Iterator[DagsterInstance]:
 
 def launched(instance: DagsterInstance, job: JobDefinition, pids: Path, in_process: bool) -> str:
     config = run_config(pids, in_process, *job.graph.node_dict)
-    run = instance.create_run_for_job(
-        job, run_config=config, job_code_origin=reconstructable(job).get_python_origin()
-    )
-    instance.launch_run(run.run_id, workspace=None)
+    run = instance.create_run_for_job(job, run_config=config, job_code_origin=reconstructable(job).get_python_origin())
+    # The launcher asks no code server.
+    instance.launch_run(run.run_id, workspace=cast("Any", None))
     return run.run_id
 
 
@@ -51,6 +52,10 @@ def worker_of(instance: DagsterInstance, run_id: str) -> psutil.Process:
     return process
 
 
+def has_ended(worker: Owner) -> bool:
+    return living_process(worker) is None
+
+
 def test_r10_ops_share_the_runs_process_or_are_forked_from_it(instance: DagsterInstance, tmp_path: Path) -> None:
     pids = {}
     for in_process in (True, False):
@@ -60,7 +65,7 @@ def test_r10_ops_share_the_runs_process_or_are_forked_from_it(instance: DagsterI
         await_end(instance, run_id, DagsterRunStatus.SUCCESS)
         worker = Owner.parse(found(instance, run_id).tags[tags.WORKER])
         pids[in_process] = {*(each.read_text() for each in folder.glob("[a-z]*")), worker.ident.split(":")[1]}
-        assert living_process(worker) is None or wait_for(lambda w=worker: living_process(w) is None, "it ends") is None
+        wait_for(partial(has_ended, worker), "the run's process ends")
         assert not instance.run_launcher.terminate(run_id), "it has ended"
     assert [len(pids[each]) for each in (True, False)] == [1, 3]
 
