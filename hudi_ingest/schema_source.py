@@ -143,7 +143,7 @@ def _registered(pipeline: Pipeline, kept: pa.Schema | None) -> _Found:
 
 
 def _inferred(pipeline: Pipeline) -> _Found:
-    sample = first_values(pipeline.source, SAMPLE_RECORDS)
+    sample = first_values(pipeline, SAMPLE_RECORDS)
     found = infer(sample)
     if found.problems:
         problems = "\n".join(f"  - {each}" for each in found.problems)

@@ -9,7 +9,6 @@ from dagster import AssetSelection, AssetSpec, Definitions, define_asset_job
 
 from hudi_ingest.config import Pipeline
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.dead_letters_check import dead_letters_check
 from hudi_ingest.orchestration.executor import EXECUTOR
 from hudi_ingest.orchestration.range_jobs import range_jobs
 from hudi_ingest.orchestration.sensor import coordinator_sensor
@@ -27,7 +26,7 @@ def pipeline_definitions(pipeline: Pipeline, topics: Sequence[AssetSpec]) -> Def
     transaction, sweep, services = _job(pipeline), sweep_job(pipeline), services_job(pipeline)
     return Definitions(
         assets=[table_asset(pipeline), *topics],
-        asset_checks=[table_checks(pipeline), dead_letters_check(pipeline)],
+        asset_checks=[table_checks(pipeline)],
         jobs=[transaction, sweep, services, *range_jobs(pipeline)],
         sensors=[coordinator_sensor(pipeline, transaction)],
         schedules=[sweep_schedule(pipeline, sweep), services_schedule(pipeline, services)],
