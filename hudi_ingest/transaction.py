@@ -52,7 +52,6 @@ from hudi_ingest.model import (
     Checkpoint,
     CommitReceipt,
     LettersHead,
-    OffsetLoss,
     Offsets,
     OpenInstant,
     OpenTransaction,
@@ -287,15 +286,7 @@ class TransactionProtocol:
             self.instants.commit(
                 transaction.instant,
                 [file for report in reports for file in (*report.files, *report.copies)],
-                commit_metadata(
-                    self.pipeline,
-                    checkpoint,
-                    reports,
-                    plan.resets,
-                    plan.kind,
-                    plan.respect_deletes,
-                    plan.schema_changes,
-                ),
+                commit_metadata(self.pipeline, plan, checkpoint, reports),
                 committed.checkpoint_text,
                 Epoch(transaction.epoch, plan.transaction_id),
                 schema,
@@ -714,21 +705,15 @@ def require_sums(
 
 
 def commit_metadata(
-    pipeline: Pipeline,
-    checkpoint: Checkpoint,
-    reports: Sequence[SliceReport],
-    resets: Sequence[OffsetLoss] = (),
-    kind: TransactionKind = TransactionKind.INGEST,
-    respect_deletes: bool = False,
-    schema_changes: Sequence[str] = (),
+    pipeline: Pipeline, plan: TransactionPlan, checkpoint: Checkpoint, reports: Sequence[SliceReport]
 ) -> dict[str, str]:
     """The commit's extra metadata: the checkpoint, this transaction's accounting, and Hudi Streamer's checkpoint for a
     pipeline of one topic (`topic,0:123,1:456`, next offsets), so that users can move to Hudi Streamer and back."""
     accounting = {
         "version": 1,
-        "transaction": checkpoint.transaction_id,
-        "sequence": checkpoint.sequence,
-        "kind": kind.value,
+        "transaction": plan.transaction_id,
+        "sequence": plan.sequence,
+        "kind": plan.kind.value,
         "slices": [
             {
                 "topic": each.slice.topic,
@@ -744,9 +729,9 @@ def commit_metadata(
             }
             for each in sorted(reports, key=lambda report: report.slice)
         ],
-        "resets": [each.to_dict() for each in resets],
-        **({"respect_deletes": True} if respect_deletes else {}),
-        "schema_changes": list(schema_changes),
+        "resets": [each.to_dict() for each in plan.resets],
+        **({"respect_deletes": True} if plan.respect_deletes else {}),
+        "schema_changes": list(plan.schema_changes),
     }
     metadata = {
         pipeline.checkpoint_key: checkpoint.to_json(),

@@ -66,7 +66,7 @@ class History:
         plan = TransactionPlan("orders", f"orders-{sequence}", sequence, tuple(slices), resets=tuple(resets), kind=kind)
         reports = [self.report(each, counts) for each in slices]
         self.checkpoint = next_checkpoint(self.checkpoint, plan, 0, f"2026112103000{sequence}000")
-        metadata = commit_metadata(self.pipeline, self.checkpoint, reports, resets, kind)
+        metadata = commit_metadata(self.pipeline, plan, self.checkpoint, reports)
         rows = sum(each.rows for each in reports)
         self.commits.append(CommittedInstant(self.checkpoint.instant, metadata, NOW, {"dt=1/a": 1 << 27}, rows))
 
