@@ -10,9 +10,11 @@ from datetime import datetime
 from typing import Any
 
 from dagster import (
+    AssetObservation,
     Config,
     HourlyPartitionsDefinition,
     JobDefinition,
+    MetadataValue,
     Nothing,
     OpDefinition,
     OpExecutionContext,
@@ -25,7 +27,7 @@ from dagster import (
 from pydantic import Field
 
 from hudi_ingest.asked_ranges import in_time, of_transaction
-from hudi_ingest.backfill import run_backfill
+from hudi_ingest.backfill import ranges_text, run_backfill
 from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import observe
 from hudi_ingest.exceptions import ConfigError, NothingToDo
@@ -44,6 +46,7 @@ from hudi_ingest.orchestration.table_asset import (
     pool,
     retry_policy,
     run_is_finished,
+    table_key,
 )
 from hudi_ingest.replay import run_replay, survey_replay
 from hudi_ingest.turns import RunTransaction
@@ -270,7 +273,7 @@ def _runner(context: OpExecutionContext, pipeline: Pipeline) -> RunTransaction:
     def run(plan: TransactionPlan) -> CommitReceipt:
         # Made here with the resource's settings, it is the session that run_transaction finds in this process.
         _ = context.resources.pyspark.spark_session
-        return run_transaction(
+        receipt = run_transaction(
             pipeline,
             home=Home.from_environment(),
             plan=plan,
@@ -278,8 +281,29 @@ def _runner(context: OpExecutionContext, pipeline: Pipeline) -> RunTransaction:
             owner=Owner.dagster_run(context.run_id),
             run_is_finished=run_is_finished(context.instance),
         )
+        context.log_event(_observation(pipeline, receipt))
+        return receipt
 
     return run
+
+
+def _observation(pipeline: Pipeline, receipt: CommitReceipt) -> AssetObservation:
+    """What the table's page shows of one transaction. The names make plots of their own, apart from those of live commits."""
+    kind, seconds = receipt.plan.kind.value, receipt.seconds.get("total")
+    return AssetObservation(
+        table_key(pipeline),
+        description=f"{kind.capitalize()}: {receipt.rows:,} rows of {ranges_text(receipt)}.",
+        metadata={
+            "instant": receipt.instant,
+            "transaction": receipt.plan.transaction_id,
+            f"{kind}/rows": receipt.rows,
+            f"{kind}/files": receipt.files,
+            f"{kind}/bytes": receipt.size_bytes,
+            # A commit that is found to have landed already is not timed.
+            **({f"{kind}/seconds": MetadataValue.float(seconds)} if seconds is not None else {}),
+            "partitions": metadata_table(_COLUMNS, [_row(receipt, each) for each in receipt.reports]),
+        },
+    )
 
 
 def _output(receipts: Iterable[CommitReceipt], facts: dict[str, Any] | None = None) -> Output[None]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient
-from dagster import DagsterInstance, Failure
+from dagster import AssetKey, DagsterInstance, EventLogEntry, Failure
 
 from hudi_ingest.asked_ranges import in_time, known_state, of_transaction
 from hudi_ingest.backfill import run_backfill, what_is_missing
@@ -171,9 +171,23 @@ def test_d1_hours_are_backfilled_and_ranges_are_replayed_from_dagster(
         assert told["rows"] == 5
         row = ground.ledger.history(pipeline.name, 1)[0]
         assert row.owner.kind == "dagster"
+        seen = [
+            observed(each.event_log_entry) for each in instance.fetch_observations(AssetKey(pipeline.name), 9).records
+        ]
+        assert [(each.get("replay/rows"), each.get("backfill/rows")) for each in seen] == [
+            (5, None),
+            (None, 5),
+            (None, 20),
+        ]
+        assert (seen[0]["transaction"], seen[0]["instant"]) == (row.transaction_id, row.instant)
         with pytest.raises(Failure, match="give `ranges`, or `from_time`"):
             run("replay", run_config=config(pipeline, "replay"))
     assert sorted(ground.rows()["n"].to_pylist()) == list(range(5, 30))
+
+
+def observed(entry: EventLogEntry) -> dict[str, Any]:
+    assert entry.asset_observation is not None
+    return {key: each.value for key, each in entry.asset_observation.metadata.items()}
 
 
 def config(pipeline: Pipeline, job: str, **found: Any) -> dict[str, Any]:
