@@ -656,6 +656,8 @@ def _print_plan(planned: TransactionPlan, as_json: bool) -> None:
         _print_json(planned.to_dict())
     else:
         _out.print(plan_view(planned))
+        if planned.take_over is not None:
+            _say(f"{planned.take_over}")
         _say_losses(planned.pipeline, planned.stopped, planned.resets)
 
 

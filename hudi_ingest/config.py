@@ -341,6 +341,13 @@ class Lock(_Model):
         return value
 
 
+class SparkCheckpoint(_Model):
+    """The checkpoint of a Spark Structured Streaming query."""
+
+    spark_checkpoint: str
+    """Folder that was the query's `checkpointLocation`."""
+
+
 class EventTime(_Model):
     """Limits of a record's own time."""
 
@@ -430,6 +437,15 @@ class Table(_Model):
     """Files that others replaced, by clustering or an update, are deleted after this many further commits: a query that
     takes longer than so many commits may miss them. The more, the longer each tick reads the timeline."""
 
+    take_over: Literal["hudi_streamer", "kafka_connect"] | SparkCheckpoint | None = Field(
+        default=None,
+        json_schema_extra={
+            "allowed": "hudi_streamer, kafka_connect, or {spark_checkpoint: checkpointLocation of the query}"
+        },
+    )
+    """Which system wrote the table before this pipeline: its first transaction goes on where that ended, or is refused; see
+    docs/take-over.md. After it, the setting has no effect. Without it, a table that another system wrote is refused."""
+
     lock: Lock | None = None
     """Where Hudi's table lock is kept; without it, inside each JVM. It is written into the table's own properties, so
     that other Spark writers take the same lock. Change it only while nobody writes to the table."""
@@ -487,6 +503,22 @@ class Table(_Model):
     @classmethod
     def _partition_zone(cls, value: str) -> str:
         return legal_zone(value)
+
+    @field_validator("take_over", mode="before")
+    @classmethod
+    def _take_over(cls, value: object) -> object:
+        if value is None or isinstance(value, SparkCheckpoint) or value in ("hudi_streamer", "kafka_connect"):
+            return value
+        if (
+            isinstance(value, Mapping)
+            and list(value) == ["spark_checkpoint"]
+            and isinstance(value["spark_checkpoint"], str)
+        ):
+            try:
+                return SparkCheckpoint(spark_checkpoint=_normal_path(value["spark_checkpoint"]))
+            except ValueError as error:
+                raise PlacedProblems([(("spark_checkpoint",), str(error))]) from None
+        raise ValueError(f"found {describe(value)}; allowed: {allowed(cls.model_fields['take_over'])}")
 
     @field_validator("kafka_columns")
     @classmethod
@@ -699,6 +731,15 @@ class Pipeline(_Model):
             text = "neither it nor `schema` is there; add `schema` (Spark DDL) or `schema_file` (.avsc)"
             more = "; JSON records can have `schema: infer`" if source.format == "json" else ""
             raise PlacedProblems([(("schema_file",), text + more)])
+        return value
+
+    @field_validator("table")
+    @classmethod
+    def _one_topic_is_taken_over(cls, value: Table, info: ValidationInfo) -> Table:
+        source: KafkaSource | None = info.data.get("source")
+        if source is not None and isinstance(value.take_over, str) and len(source.topics) > 1:
+            text = f"{value.take_over} reads one topic into a table, and source.topics has {len(source.topics)}; begin with that one"
+            raise PlacedProblems([(("take_over",), text)])
         return value
 
     @field_validator("transforms")

@@ -16,8 +16,19 @@ from hudi_ingest.hudi.timeline import CommittedState, Timeline
 from hudi_ingest.kafka import KafkaCluster
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.letter_copies import LetterCopies
-from hudi_ingest.model import LossReason, OffsetLoss, TopicPartition, TransactionPlan, Watermarks
-from hudi_ingest.planning import Lag, Limits, Skip, find_losses, lag, plan_transaction, slice_starts, stop_text
+from hudi_ingest.model import LossReason, OffsetLoss, TakeOver, TopicPartition, TransactionPlan, Watermarks
+from hudi_ingest.planning import (
+    Lag,
+    Limits,
+    Skip,
+    find_losses,
+    lag,
+    plan_transaction,
+    require_held,
+    slice_starts,
+    stop_text,
+)
+from hudi_ingest.take_over import find_take_over
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +39,8 @@ class Situation:
     watermarks: Mapping[TopicPartition, Watermarks]
     first: Mapping[TopicPartition, int]
     topic_ids: Mapping[str, str]
+    take_over: TakeOver | None = None
+    """Where the pipeline continues a table that another system wrote, until its own first commit."""
 
     @property
     def losses(self) -> tuple[OffsetLoss, ...]:
@@ -46,17 +59,24 @@ class Situation:
 
 
 def observe(pipeline: Pipeline) -> Situation:
-    """Raises KafkaUnreachable, KafkaRefused, TopicMissing, TableUnreachable, and OffsetsLost for a table that lost its
-    checkpoint or one of our commits."""
-    committed = Timeline(pipeline.table.base_path).committed(pipeline.checkpoint_key, pipeline.transaction_key)
+    """Raises KafkaUnreachable, KafkaRefused, TopicMissing, TableUnreachable; OffsetsLost for a table that lost its
+    checkpoint or one of our commits; TableMismatch for one that another system writes, or wrote and that cannot be taken over."""
+    timeline = Timeline(pipeline.table.base_path)
+    committed = timeline.committed(pipeline.checkpoint_key, pipeline.transaction_key)
+    take_over = find_take_over(pipeline, timeline) if committed.exists and committed.checkpoint is None else None
     cluster = KafkaCluster(pipeline.source)
     topics = cluster.topics()
     watermarks = cluster.watermarks(each for found in topics.values() for each in found.partitions)
-    known = committed.checkpoint.offsets if committed.checkpoint else {}
+    if take_over is not None:
+        require_held(take_over, watermarks, pipeline.name)
+    known = committed.checkpoint.offsets if committed.checkpoint else take_over.offsets if take_over else {}
     new = {source: marks for source, marks in watermarks.items() if source not in known}
     # "latest" places only the partitions of a first start; one that appears later is new data from its first offset.
     first = {s: m.begin for s, m in new.items()} if known else (cluster.first_offsets(new) if new else {})
-    return Situation(committed, watermarks, first, {topic: found.topic_id for topic, found in topics.items()})
+    if take_over is not None:
+        first = {**first, **take_over.offsets}
+    topic_ids = {topic: found.topic_id for topic, found in topics.items()}
+    return Situation(committed, watermarks, first, topic_ids, take_over)
 
 
 def stopped_partitions(pipeline: Pipeline, situation: Situation) -> tuple[OffsetLoss, ...]:
@@ -142,6 +162,7 @@ def plan_next(
         now=now or datetime.now(timezone.utc),
         last_began_at=None if at_once else situation.committed.last_began_at,
         accepts=lambda loss: _is_skipped(pipeline, situation, loss) or accepts(loss),
+        take_over=situation.take_over,
     )
 
 

@@ -43,6 +43,8 @@ def row_maker_of(pipeline: Pipeline, schema: TransactionSchema, began_at: dateti
         columns=parse_spark_json(schema.columns),
         partition_by=pipeline.table.partition_columns,
         hive_style=pipeline.table.hive_style,
+        escaped_folders=schema.escaped_folders,
+        record_key=schema.record_key,
         on_tombstone=pipeline.on_tombstone,
         key_converter=key_converter_of(pipeline),
         key_columns=pipeline.source.key.columns if pipeline.source.key else None,

@@ -167,6 +167,9 @@ class Checkpoint:
     range that ends at the committed offset. Checkpoints of older versions do not say it of their partitions."""
     moved_by: str = ""
     """Instant of the newest transaction that moved offsets, where that is another one than `instant`."""
+    taken_over: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """Where the pipeline took the table over from another system: what is before these offsets is in the table, in rows
+    that do not say which records they are."""
 
     def to_json(self) -> str:
         """A canonical text: equal checkpoints give equal texts, so the commit guard may compare them as texts."""
@@ -178,7 +181,8 @@ class Checkpoint:
             covered.setdefault(source.topic, {})[str(source.partition)] = to_bounds(found, self.offsets[source])
         return json.dumps(
             {
-                "version": 2,
+                # Versions that know nothing of it would add those records a second time.
+                "version": 3 if self.taken_over else 2,
                 "sequence": self.sequence,
                 "transaction": self.transaction_id,
                 "offsets": topics,
@@ -188,6 +192,7 @@ class Checkpoint:
                 **({"dead_letters": asdict(self.letters)} if self.letters else {}),
                 **({"covered": covered} if covered else {}),
                 **({"moved_by": self.moved_by} if self.moved_by else {}),
+                **({"taken_over": {str(k): v for k, v in sorted(self.taken_over.items())}} if self.taken_over else {}),
             },
             separators=(",", ":"),
         )
@@ -196,8 +201,8 @@ class Checkpoint:
     def from_json(cls, text: str) -> Checkpoint:
         """Raises ValueError when the text was written by a newer version or is not a checkpoint."""
         found = json.loads(text)
-        if found.get("version") not in (1, 2):
-            raise ValueError(f"checkpoint version {found.get('version')!r} is not known, expected 1 or 2")
+        if found.get("version") not in (1, 2, 3):
+            raise ValueError(f"checkpoint version {found.get('version')!r} is not known, expected 1, 2 or 3")
         offsets = {
             TopicPartition(topic, int(partition)): int(offset)
             for topic, partitions in found["offsets"].items()
@@ -219,7 +224,36 @@ class Checkpoint:
             LettersHead(**found["dead_letters"]) if "dead_letters" in found else None,
             covered,
             found.get("moved_by", ""),
+            {TopicPartition.parse(source): int(offset) for source, offset in found.get("taken_over", {}).items()},
         )
+
+
+@dataclass(frozen=True, slots=True)
+class TakeOver:
+    """Where another system's ingestion into a table ended, and a pipeline's begins."""
+
+    writer: str
+    """In words."""
+    instant: str
+    """Of its last commit."""
+    offsets: Offsets
+    """The next offset of each Kafka partition."""
+
+    def __str__(self) -> str:
+        following = ", ".join(f"{source} {offset}" for source, offset in sorted(self.offsets.items()))
+        return (
+            f"{self.writer} wrote this table up to instant {self.instant}; its next offsets are {following}; the first "
+            "transaction continues there"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        offsets = {str(source): offset for source, offset in sorted(self.offsets.items())}
+        return {"writer": self.writer, "instant": self.instant, "offsets": offsets}
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> TakeOver:
+        offsets = {TopicPartition.parse(source): int(offset) for source, offset in found["offsets"].items()}
+        return cls(str(found["writer"]), str(found["instant"]), offsets)
 
 
 class TransactionKind(str, Enum):
@@ -296,6 +330,8 @@ class TransactionPlan:
     """A replay writes only offsets that have a row in the table."""
     schema_changes: tuple[str, ...] = ()
     """What the transaction changes in the columns of a table that is there; a line for each. Found at its begin."""
+    take_over: TakeOver | None = None
+    """Of the first transaction on a table that another system wrote: where its slices begin."""
 
     @property
     def count(self) -> int:
@@ -316,6 +352,7 @@ class TransactionPlan:
             **({"replaces": [asdict(each) for each in self.replaces]} if self.replaces else {}),
             **({"respect_deletes": True} if self.respect_deletes else {}),
             "schema_changes": list(self.schema_changes),
+            **({"take_over": self.take_over.to_dict()} if self.take_over else {}),
         }
 
     @classmethod
@@ -338,6 +375,7 @@ class TransactionPlan:
             replaces=tuple(ReplacedFile(**each) for each in found.get("replaces", ())),
             respect_deletes=bool(found.get("respect_deletes", False)),
             schema_changes=tuple(found.get("schema_changes", ())),
+            take_over=TakeOver.from_dict(found["take_over"]) if found.get("take_over") else None,
         )
 
 
@@ -353,6 +391,13 @@ def next_checkpoint(
             offsets.pop(reset.source, None)
         offsets.update({each.source: each.end for each in plan.slices})
         topics |= plan.topics
+    taken_over = dict(current.taken_over) if current else {}
+    if plan.take_over is not None:
+        taken_over |= plan.take_over.offsets
+    for reset in plan.resets:
+        if reset.repeats:
+            # The rows that were there are of other records than those that have these offsets now.
+            taken_over.pop(reset.source, None)
     letters = current.letters if current else None
     moved_by = "" if plan.kind.moves_offsets or current is None else current.moved_by or current.instant
     return Checkpoint(
@@ -365,6 +410,7 @@ def next_checkpoint(
         letters,
         next_coverage(current, plan),
         moved_by,
+        taken_over,
     )
 
 
@@ -408,13 +454,17 @@ class TransactionSchema:
     """What becomes of the columns of a table that is there; a line for each."""
     warnings: tuple[str, ...] = ()
     """What is a guess; a line for each."""
+    record_key: tuple[str, ...] = ()
+    """The columns that make the rows' keys in a table that another system made; none where topic, partition and offset do."""
+    escaped_folders: bool = True
+    """Whether unsafe signs of a value are escaped in its folder's name; if not, such a value has no folder."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> TransactionSchema:
-        tuples = {name: tuple(found[name]) for name in ("schema_ids", "changes", "warnings")}
+        tuples = {name: tuple(found.get(name, ())) for name in ("schema_ids", "changes", "warnings", "record_key")}
         return cls(**{**found, **tuples, "avro": tuple(tuple(each) for each in found["avro"])})
 
 

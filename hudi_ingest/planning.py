@@ -13,6 +13,7 @@ from hudi_ingest.model import (
     OffsetLoss,
     Offsets,
     Slice,
+    TakeOver,
     TopicPartition,
     TopicVersion,
     TransactionPlan,
@@ -90,6 +91,37 @@ def find_losses(
         elif offset > marks.end:
             losses.append(OffsetLoss(source.topic, source.partition, offset, marks.begin, None, LossReason.TRUNCATED))
     return tuple(losses)
+
+
+def require_held(take_over: TakeOver, watermarks: Mapping[TopicPartition, Watermarks], pipeline: str) -> None:
+    """Raises OffsetsLost unless the broker holds what comes next for each partition of a table that is to be taken over.
+
+    No partition may be left out: nobody would know afterwards where it had to begin.
+    """
+    ended = Checkpoint(0, "", take_over.offsets)
+    losses = find_losses(ended, watermarks, {})
+    gone = [each.source for each in losses if each.source not in watermarks]
+    if losses:
+        lines = "\n".join(
+            f"  - {each.source} has no such partition on the broker"
+            if each.source in gone
+            else f"  - {_take_over_loss(each)}"
+            for each in losses
+        )
+        raise OffsetsLost(
+            f"pipeline {pipeline} cannot take over the table that {take_over.writer} wrote up to instant {take_over.instant}: the "
+            f"broker does not hold what comes next.\n{lines}\nNothing was written. Correct source.bootstrap_servers if it is "
+            f"another broker. Else let {take_over.writer} commit once more: how it passes over what is lost, its own settings say."
+        )
+
+
+def _take_over_loss(loss: OffsetLoss) -> str:
+    if loss.reason is LossReason.RETENTION:
+        return loss_text(loss)
+    return (
+        f"{loss.source}: the next offset to read is {loss.committed}, and the topic ends before it, or another of its partitions "
+        "does: it was made again, or is another broker's"
+    )
 
 
 def loss_text(loss: OffsetLoss) -> str:
@@ -188,6 +220,7 @@ def plan_transaction(
     now: datetime,
     last_began_at: datetime | None,
     accepts: Callable[[OffsetLoss], bool] = lambda loss: False,
+    take_over: TakeOver | None = None,
 ) -> TransactionPlan | Skip:
     """The next transaction, or why there is none.
 
@@ -196,7 +229,7 @@ def plan_transaction(
     transaction that would be full does not wait for it. Every partition gets a slice, an idle one's is empty; all are
     when a first start at the topics' ends is pinned. A partition whose committed offset the broker cannot honour is reset
     when `accepts` says so (for all partitions of a topic that was made again, or for none), else it is stopped: the plan
-    names it and gives it no slice.
+    names it and gives it no slice. `take_over`: another system's rows that the table has; `first` then holds its offsets.
 
     Raises OffsetsLost when a partition is stopped and there is nothing to do for the others now, and KafkaUnreachable.
     """
@@ -207,9 +240,9 @@ def plan_transaction(
     starts = slice_starts(checkpoint, readable, first, resets)
     waiting = lag(starts, readable)
     most = backlog_limit(limits, checkpoint.record_bytes if checkpoint else 0)
-    # A first start at a topic's end must be committed, or each tick would find a later end and never read anything. An
-    # accepted loss must be too, or nobody would see it before the next record.
-    has_to_commit = bool(resets) or (
+    # A first start at a topic's end must be committed, or each tick would find a later end and never read anything; a
+    # take-over must be, so that the table is this pipeline's from then on. An accepted loss must be too, or nobody would see it before the next record.
+    has_to_commit = bool(resets or take_over) or (
         checkpoint is None and any(starts[each] > marks.begin for each, marks in readable.items())
     )
     wait = _reason_to_wait(waiting.total, most, len(readable), has_to_commit, limits, now, last_began_at)
@@ -236,6 +269,7 @@ def plan_transaction(
         },
         resets=resets,
         stopped=stopped,
+        take_over=take_over,
     )
 
 

@@ -189,6 +189,14 @@ def _unsafe(known: Known, asked: Slice, kind: TransactionKind) -> str:
             f"topic {source.topic} was made again while the table had rows of the old one, so two records may have one "
             "offset, and which rows are to be replaced cannot be told. Read the topic into a new table instead."
         )
+    taken = checkpoint.taken_over.get(source, 0)
+    if asked.start < taken:
+        return (
+            f"{asked} begins before offset {taken}, where this pipeline took the table over. What is before it is in the "
+            "table in rows of another system, which do not say which records they are: a backfill would add them a second "
+            "time, and a replay could not take them out. "
+            + (f"Give --start {taken}." if asked.end > taken else "Read them into a new table instead.")
+        )
     if asked.end > committed:
         return f"{asked} ends behind the committed offset {committed}, from which on live transactions read. " + (
             f"Give --end {committed}." if asked.start < committed else "There is nothing to do."

@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 from hudi_ingest.convert import Converter, Decoded, Rejected
 from hudi_ingest.convert.keys import beside, decode_keys
 from hudi_ingest.exceptions import WriteIncomplete
-from hudi_ingest.hudi.partition_paths import MAX_FOLDER_BYTES, folder_bytes
+from hudi_ingest.hudi.partition_paths import MAX_FOLDER_BYTES, UNSAFE, escape, folder_bytes
+from hudi_ingest.hudi.record_keys import keyless
 from hudi_ingest.model import TopicPartition
 from hudi_ingest.table_rows import table_rows
 from hudi_ingest.transform import KAFKA_FIELDS
@@ -74,6 +75,9 @@ class RowMaker:
     """The table's columns."""
     partition_by: tuple[str, ...] = ()
     hive_style: bool = True
+    escaped_folders: bool = True
+    record_key: tuple[str, ...] = ()
+    """The columns that make the rows' keys; none where topic, partition and offset do."""
     on_tombstone: Tombstones = "skip"
     """With `row`, all columns of the values may be null."""
     key_converter: Converter | None = None
@@ -171,8 +175,12 @@ class RowMaker:
         return pa.RecordBatch.from_arrays([*record.columns, *columns], schema=pa.schema([*record.schema, *fields]))
 
     def _homeless(self, rows: pa.Table) -> list[Rejected]:
-        """Those rows, by their places in `rows`, that no folder of the table can be named after."""
+        """Those rows, by their places in `rows`, that have no record key, or that no folder of the table can be named after."""
         found: dict[int, Rejected] = {}
+        if self.record_key:
+            expected = "a value, because the table's record key is made of it"
+            for index in pc.indices_nonzero(keyless(rows, self.record_key)).to_pylist():
+                found[index] = Rejected(index, self.record_key[0], expected, "null or an empty text")
         for name in self.partition_by:
             column = rows[name]
             if column.type != pa.string():
@@ -182,6 +190,8 @@ class RowMaker:
             suspect = pc.greater(pc.binary_length(column), most)
             if not self.hive_style:
                 suspect = pc.or_(suspect, pc.match_substring_regex(column, f"^[{_READ_OVER}]"))
+            if not self.escaped_folders:
+                suspect = pc.or_(suspect, pc.match_substring_regex(column, UNSAFE))
             if not pc.any(suspect).as_py():
                 continue
             for index in pc.indices_nonzero(suspect).to_pylist():
@@ -195,6 +205,11 @@ class RowMaker:
         if size > MAX_FOLDER_BYTES:
             expected = f"a value that makes a folder name of at most {MAX_FOLDER_BYTES} bytes, because the table is partitioned by it"
             return Rejected(index, name, expected, f"one of {size} bytes, {value[:20]!a}…")
+        if not self.escaped_folders and escape(value) != value:
+            expected = (
+                "a value without signs like / : = %, because it is a folder's name, and the table does not escape them"
+            )
+            return Rejected(index, name, expected, f"{value[:20]!a}")
         if not self.hive_style and value.startswith(tuple(_READ_OVER)):
             expected = (
                 "a value that does not begin with . or _, because it is a folder's name, and table.hive_style is false"

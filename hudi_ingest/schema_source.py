@@ -13,6 +13,7 @@ from hudi_ingest.config import Pipeline, dotted
 from hudi_ingest.config_model import ProblemsFromTop
 from hudi_ingest.evolution import Evolution, evolve, joined, loosened
 from hudi_ingest.exceptions import SchemaRefused
+from hudi_ingest.hudi.options import ESCAPED_FOLDERS_PROPERTY, record_key_of
 from hudi_ingest.hudi.timeline import RECORD_PROPERTY, Timeline
 from hudi_ingest.inference import infer
 from hudi_ingest.model import TransactionSchema
@@ -44,7 +45,8 @@ def resolve_schema(pipeline: Pipeline, timeline: Timeline) -> TransactionSchema:
     RegistryUnreachable, RegistryRefused, KafkaUnreachable, KafkaRefused, TopicMissing, TableUnreachable.
     """
     exists = timeline.exists()
-    kept = timeline.properties().get(RECORD_PROPERTY, "") if exists else ""
+    properties = timeline.properties() if exists else {}
+    kept = properties.get(RECORD_PROPERTY, "")
     found = _found(pipeline, _parsed(kept) if kept else None)
     try:
         output = pipeline.with_record(found.record).chain.output
@@ -70,6 +72,8 @@ def resolve_schema(pipeline: Pipeline, timeline: Timeline) -> TransactionSchema:
         schema_ids=found.schema_ids,
         changes=changes,
         warnings=found.warnings,
+        record_key=record_key_of(properties),
+        escaped_folders=not exists or properties.get(ESCAPED_FOLDERS_PROPERTY, "false") == "true",
     )
 
 
@@ -83,7 +87,11 @@ def _evolution(pipeline: Pipeline, there: pa.Schema, output: pa.Schema, origin: 
     """What becomes of the columns of the table that is there. Raises SchemaRefused."""
     table = pipeline.table
     records = table_schema(output, table.kafka_columns).columns
-    _require_kafka_columns(pipeline, there, records)
+    if table.take_over is not None and not _kafka_names(there):
+        # The rows that another system wrote have none, nor will those that it writes when it comes back.
+        records = pa.schema([each.with_nullable(True) if _is_kafka(each.name) else each for each in records])
+    else:
+        _require_kafka_columns(pipeline, there, records)
     evolution = evolve(there, records, partition_by=table.partition_columns, loose=not table.declares_schema)
     if evolution.refusals:
         raise SchemaRefused(
@@ -156,12 +164,20 @@ def _inferred(pipeline: Pipeline) -> _Found:
 
 
 def _require_kafka_columns(pipeline: Pipeline, there: pa.Schema, wanted: pa.Schema) -> None:
-    found, expected = ([each for each in names if each.startswith("_kafka_")] for names in (there.names, wanted.names))
+    found, expected = _kafka_names(there), _kafka_names(wanted)
     if set(found) != set(expected):
         raise SchemaRefused(
-            f"the table at {pipeline.table.base_path} has the columns {', '.join(found)}, pipeline {pipeline.name} would give "
+            f"the table at {pipeline.table.base_path} has the columns {', '.join(found) or 'none'}, pipeline {pipeline.name} would give "
             f"every row {', '.join(expected)}. Make table.kafka_columns as it was, or choose another table.base_path."
         )
+
+
+def _kafka_names(columns: pa.Schema) -> list[str]:
+    return [name for name in columns.names if _is_kafka(name)]
+
+
+def _is_kafka(name: str) -> bool:
+    return name.startswith("_kafka_")
 
 
 def _parsed(kept: str) -> pa.Schema:

@@ -11,7 +11,7 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
@@ -42,8 +42,9 @@ from hudi_ingest.hudi.options import (
     record_properties,
     statistics_properties,
     table_properties,
+    take_over_properties,
 )
-from hudi_ingest.hudi.other_writers import OtherWriter
+from hudi_ingest.hudi.other_writers import STREAMER_KEY, streamer_text
 from hudi_ingest.hudi.timeline import PIPELINE_PROPERTY, CommittedState, Timeline
 from hudi_ingest.ledger import Ledger, TransactionRow
 from hudi_ingest.ledger.owner import Owner, is_dead
@@ -70,6 +71,7 @@ from hudi_ingest.model import (
 from hudi_ingest.offset_ranges import intersection, ranges
 from hudi_ingest.planning import is_stopped
 from hudi_ingest.schema import parse_spark_json, spark_json
+from hudi_ingest.take_over import find_take_over
 
 _logger = logging.getLogger(__name__)
 SHORTEST_STALE_SECONDS = 60
@@ -92,6 +94,7 @@ class InstantWriter(Protocol):
         schema: TransactionSchema,
         kind: TransactionKind = TransactionKind.INGEST,
         replaced: Sequence[ReplacedFile] = (),
+        seen: Collection[str] = (),
     ) -> None: ...
     def roll_back(self, instant: str) -> bool: ...
     def roll_back_expired(self) -> None: ...
@@ -147,7 +150,9 @@ class TransactionProtocol:
             committed = self._committed()
             plan = renumbered(plan, committed.checkpoint)
             require_current(plan, committed.checkpoint)
-            schema = self._prepare_table(committed)
+            if committed.exists and committed.checkpoint is None:
+                self._require_take_over(plan)
+            schema = self._prepare_table(committed, plan.take_over is not None)
             plan = replace(self._with_unused_id(plan), schema_changes=schema.changes)
             began = datetime.now(timezone.utc)
             deadline = began + timedelta(seconds=self.pipeline.transaction.timeout_seconds)
@@ -212,8 +217,12 @@ class TransactionProtocol:
                 require_time(transaction)
                 self._require_epoch(transaction)
                 require_current(plan, committed.checkpoint)
+                # What completes after this look the guard finds, and what completed before it the look has judged.
+                seen = [each.instant for each in self.timeline.completed()] if plan.take_over is not None else []
+                if plan.take_over is not None:
+                    self._require_take_over(plan, transaction.instant)
                 reach("commit_checked")
-                self._publish(transaction, reports, committed)
+                self._publish(transaction, reports, committed, seen)
                 committed = self._committed()
             checkpoint = committed.checkpoint
             if checkpoint is None or checkpoint.sequence < plan.sequence:
@@ -272,7 +281,13 @@ class TransactionProtocol:
     def _committed(self) -> CommittedState:
         return self.timeline.committed(self.pipeline.checkpoint_key, self.pipeline.transaction_key)
 
-    def _publish(self, transaction: OpenTransaction, reports: Sequence[SliceReport], committed: CommittedState) -> None:
+    def _publish(
+        self,
+        transaction: OpenTransaction,
+        reports: Sequence[SliceReport],
+        committed: CommittedState,
+        seen: Collection[str],
+    ) -> None:
         plan = transaction.plan
         checkpoint = next_checkpoint(committed.checkpoint, plan, mean_record_bytes(reports), transaction.instant)
         require_sums(committed.checkpoint, checkpoint, plan, reports)
@@ -280,7 +295,7 @@ class TransactionProtocol:
         letters = self.letters.extend(committed.checkpoint, plan, transaction.instant, reports, withheld)
         checkpoint = replace(checkpoint, letters=letters)
         schema = transaction.schema
-        if committed.checkpoint is not None:
+        if committed.checkpoint is not None or plan.take_over is not None:
             schema = with_columns_of_others(schema, self.timeline.schema(), plan.transaction_id)
         try:
             self.instants.commit(
@@ -292,6 +307,7 @@ class TransactionProtocol:
                 schema,
                 plan.kind,
                 plan.replaces,
+                seen,
             )
         except IngestError as error:
             # Whatever the error says, the commit may have landed, also by an earlier call whose caller was killed.
@@ -436,7 +452,25 @@ class TransactionProtocol:
             candidate = replace(plan, transaction_id=f"{plan.transaction_id}-{tries}")
         return candidate
 
-    def _prepare_table(self, committed: CommittedState) -> TransactionSchema:
+    def _require_take_over(self, plan: TransactionPlan, own: str = "") -> None:
+        """Raises TransactionInFlight while anybody may still add rows, but for the instant `own`; TableMismatch when the table
+        is another system's, and PlanOutdated when the plan does not begin where that ended."""
+        # Before the commits are read: who begins after this has completed after it, which the guard finds.
+        pending = [each for each in self.timeline.pending_writes() if not own or not each.startswith(own)]
+        found = find_take_over(self.pipeline, self.timeline)
+        if found is not None and pending:
+            raise TransactionInFlight(
+                f"table {self.pipeline.table.base_path} is still being written: {', '.join(pending[:5])} open. Stop "
+                f"{found.writer}, and let what it has begun end; what a killed one left open, its next start rolls back. Then the "
+                "table is taken over."
+            )
+        if found != plan.take_over:
+            raise PlanOutdated(
+                f"plan {plan.transaction_id} is not current any more: planned was '{plan.take_over or 'a new table'}', and now "
+                f"it is '{found or 'nothing to be taken over'}'. Nothing was written. Plan again; the sensor does so by itself."
+            )
+
+    def _prepare_table(self, committed: CommittedState, taking_over: bool) -> TransactionSchema:
         """Makes the table, or brings its properties up to date; the columns of the transaction that begins."""
         if not committed.exists:
             schema = self.resolve_schema()
@@ -447,12 +481,16 @@ class TransactionProtocol:
             # A begin that died between making the table and writing its properties: nobody has used the table yet.
             properties = {**properties, PIPELINE_PROPERTY: self.pipeline.name}
             self.instants.update_properties(table_properties(self.pipeline))
-        require_not_foreign(self.pipeline, properties, self.timeline.other_writer)
-        require_own_table(self.pipeline, properties)
+        if taking_over:
+            require_same_folders(self.pipeline, properties)
+        else:
+            require_own_table(self.pipeline, properties)
         schema = self.resolve_schema()
         wanted = {**table_properties(self.pipeline), **record_properties(schema)}
+        wanted |= take_over_properties() if taking_over else {}
         # Before any file has the new columns, so that no writer makes statistics of them.
-        wanted |= statistics_properties(properties, schema)
+        there = self.timeline.schema().names if taking_over else ()
+        wanted |= statistics_properties(properties, schema, there)
         if any(properties.get(key) != value for key, value in wanted.items()):
             self.instants.update_properties(wanted)
         return schema
@@ -522,6 +560,12 @@ def _jumps(plan: TransactionPlan, checkpoint: Checkpoint | None) -> Iterator[str
     """Where the plan does not follow from the checkpoint."""
     committed = checkpoint.offsets if checkpoint else {}
     versions = checkpoint.topics if checkpoint else {}
+    if plan.take_over is not None:
+        if checkpoint is not None:
+            yield "it takes the table over, which has a checkpoint"
+        committed = plan.take_over.offsets
+        for source in sorted(committed.keys() - {each.source for each in plan.slices}):
+            yield f"{source} is taken over and has no slice"
     if not plan.kind.moves_offsets:
         for topic, version in sorted(plan.topics.items()):
             if versions.get(topic, version) != version:
@@ -621,27 +665,6 @@ def require_complete(plan: TransactionPlan, reports: Sequence[SliceReport]) -> N
         )
 
 
-def require_not_foreign(
-    pipeline: Pipeline, properties: Mapping[str, str], written_by: Callable[[], OtherWriter | None]
-) -> None:
-    """Raises TableMismatch when another tool has ingested into the table, with the offsets where a new table may go on."""
-    writer = None if PIPELINE_PROPERTY in properties else written_by()
-    if writer is None:
-        return
-    starting = writer.starting_offsets(pipeline.source.topics)
-    if starting:
-        how = f"To go on where it ended, stop it, and set source.starting_offsets: {starting}"
-    elif not writer.topic and not writer.offsets:
-        how = "To go on where it ended, stop it; its offsets are in the checkpointLocation of its query: set source.starting_offsets to them"
-    else:
-        how = "It read another topic or source"
-    raise TableMismatch(
-        f"the table at {pipeline.table.base_path} was written by {writer.name}. Its rows do not say which Kafka records they "
-        f"are, so pipeline {pipeline.name} does not continue that table. {how}, choose another table.base_path, and read both "
-        "tables."
-    )
-
-
 def require_own_table(pipeline: Pipeline, properties: dict[str, str]) -> None:
     """Raises TableMismatch unless the table at the path is this pipeline's, with its partition columns and folder names."""
     path = pipeline.table.base_path
@@ -652,6 +675,12 @@ def require_own_table(pipeline: Pipeline, properties: dict[str, str]) -> None:
             f"the table at {path} belongs to {whose}, not to pipeline {pipeline.name}. Choose another table.base_path, or "
             f"{f'name this pipeline {owner}' if owner else 'move that table away'}."
         )
+    require_same_folders(pipeline, properties)
+
+
+def require_same_folders(pipeline: Pipeline, properties: Mapping[str, str]) -> None:
+    """Raises TableMismatch unless the table at the path has the pipeline's partition columns and folder names."""
+    path = pipeline.table.base_path
     columns = ",".join(pipeline.table.partition_columns)
     found = properties.get("hoodie.table.partition.fields", "")
     if found != columns:
@@ -732,6 +761,7 @@ def commit_metadata(
         "resets": [each.to_dict() for each in plan.resets],
         **({"respect_deletes": True} if plan.respect_deletes else {}),
         "schema_changes": list(plan.schema_changes),
+        **({"take_over": plan.take_over.to_dict()} if plan.take_over else {}),
     }
     metadata = {
         pipeline.checkpoint_key: checkpoint.to_json(),
@@ -739,6 +769,7 @@ def commit_metadata(
     }
     if len(pipeline.source.topics) == 1:
         topic = pipeline.source.topics[0]
-        pairs = [f"{source.partition}:{offset}" for source, offset in sorted(checkpoint.offsets.items())]
-        metadata["streamer.checkpoint.key.v2"] = ",".join([topic, *pairs])
+        # The pipeline may have had other topics before.
+        offsets = {source.partition: offset for source, offset in checkpoint.offsets.items() if source.topic == topic}
+        metadata[STREAMER_KEY] = streamer_text(topic, offsets)
     return metadata

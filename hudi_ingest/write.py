@@ -86,6 +86,8 @@ def write_slices(
         compression=pipeline.table.compression,
         generations=plan.retry.generations if plan.retry else generations_of(plan),
         hive_style=pipeline.table.hive_style,
+        escaped_folders=transaction.schema.escaped_folders,
+        record_key=transaction.schema.record_key,
     )
     if busy:
         replaced = offsets_in_files(storage, plan.replaces, busy)

@@ -1,7 +1,9 @@
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.InputStream;
+import java.util.Arrays;
 import java.util.Iterator;
+import java.util.List;
 import java.util.Map;
 import org.apache.hudi.common.config.HoodieMetadataConfig;
 import org.apache.hudi.common.engine.HoodieLocalEngineContext;
@@ -23,7 +25,7 @@ import org.apache.hudi.storage.StoragePath;
  * Hudi runs it inside its table lock, before it writes anything of the commit. It throws unless the table is in our
  * transaction's epoch, the instant is still open, no completed instant carries our transaction, the committed
  * checkpoint is the one the plan started from, and each file that is to be replaced is what readers see of its file group,
- * with nobody else at work on it.
+ * with nobody else at work on it. When a table is taken over, it throws as well if anybody else has written since, or is at work.
  * Janino compiles it: raw types, no lambdas.
  */
 public class CommitGuard implements java.util.function.BiConsumer {
@@ -35,9 +37,10 @@ public class CommitGuard implements java.util.function.BiConsumer {
   private final String transactionKey;
   private final String transactionId;
   private final String replaced;
+  private final String seen;
 
   public CommitGuard(String epochPath, String epoch, String instant, String checkpointKey, String expectedCheckpoint,
-      String transactionKey, String transactionId, String replaced) {
+      String transactionKey, String transactionId, String replaced, String seen) {
     this.epochPath = epochPath;
     this.epoch = epoch;
     this.instant = instant;
@@ -46,6 +49,7 @@ public class CommitGuard implements java.util.function.BiConsumer {
     this.transactionKey = transactionKey;
     this.transactionId = transactionId;
     this.replaced = replaced;
+    this.seen = seen;
   }
 
   public void accept(Object metaClient, Object metadata) {
@@ -56,8 +60,12 @@ public class CommitGuard implements java.util.function.BiConsumer {
       requireOpen(fresh);
       requireCheckpoint(fresh);
       if (!replaced.isEmpty()) {
-        requireNobodyElse(fresh);
+        requireNobodyElse(fresh, "may have read files that are to be replaced");
         requireLive(fresh);
+      }
+      if (!seen.isEmpty()) {
+        requireNobodyElse(fresh, "may ingest what this transaction has read");
+        requireSeen(fresh);
       }
     } catch (java.io.IOException error) {
       throw new IllegalStateException("hudi-ingest guard: cannot read the timeline: " + error.getMessage(), error);
@@ -126,14 +134,27 @@ public class CommitGuard implements java.util.function.BiConsumer {
   }
 
   /** Another writer that has read a file which we replace would publish its changes of rows that nobody sees any more. */
-  private void requireNobodyElse(HoodieTableMetaClient fresh) {
+  private void requireNobodyElse(HoodieTableMetaClient fresh, String why) {
     Iterator instants = fresh.getActiveTimeline().getCommitsTimeline().filterInflightsAndRequested().getInstants().iterator();
     while (instants.hasNext()) {
       HoodieInstant each = (HoodieInstant) instants.next();
       boolean clustering = ClusteringUtils.isClusteringInstant(fresh.getActiveTimeline(), each, fresh.getInstantGenerator());
       if (!each.requestedTime().equals(instant) && !clustering) {
         throw new IllegalStateException("hudi-ingest guard: another writer's " + each.getAction() + " " + each.requestedTime()
-            + " is at work on the table, and may have read files that are to be replaced. Wait for its end");
+            + " is at work on the table, and " + why + ". Wait for its end");
+      }
+    }
+  }
+
+  /** A table is taken over from where its commits ended when that was looked at. */
+  private void requireSeen(HoodieTableMetaClient fresh) {
+    List known = Arrays.asList(seen.split(","));
+    Iterator instants = fresh.getActiveTimeline().getCommitsTimeline().filterCompletedInstants().getInstants().iterator();
+    while (instants.hasNext()) {
+      HoodieInstant each = (HoodieInstant) instants.next();
+      if (!known.contains(each.requestedTime())) {
+        throw new IllegalStateException("hudi-ingest guard: another writer's " + each.getAction() + " " + each.requestedTime()
+            + " was completed while the table was being taken over");
       }
     }
   }

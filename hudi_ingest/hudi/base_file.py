@@ -20,6 +20,7 @@ from hudi_ingest.faults import reach
 from hudi_ingest.hudi import file_ids
 from hudi_ingest.hudi.epoch import Epoch, TableEpoch
 from hudi_ingest.hudi.partition_paths import partition_path
+from hudi_ingest.hudi.record_keys import record_keys
 from hudi_ingest.model import BaseFile, TopicPartition
 from hudi_ingest.storage import TableStorage
 
@@ -52,6 +53,10 @@ class BaseFileLayout:
     """Of each topic whose offsets have come again; see TopicVersion."""
     hive_style: bool = True
     """Whether a folder's name begins with its column's."""
+    escaped_folders: bool = True
+    """Whether unsafe signs of a value are escaped in its folder's name."""
+    record_key: tuple[str, ...] = ()
+    """The columns that make the rows' keys; none where topic, partition and offset do."""
 
 
 def heartbeat_path(instant: str) -> str:
@@ -129,7 +134,8 @@ class BaseFileWriter:
 
     def write(self, source: RowSource, rows: pa.Table) -> None:
         """Takes rows with the table's columns (Kafka columns included). Raises Fenced, OSError."""
-        for path, part in split_by_partition(rows, self._layout.partition_by, self._layout.hive_style):
+        layout = self._layout
+        for path, part in split_by_partition(rows, layout.partition_by, layout.hive_style, layout.escaped_folders):
             state = self._partitions.setdefault(path, _TablePartition())
             state.buffered.append((source, part))
             state.rows += part.num_rows
@@ -230,13 +236,13 @@ class BaseFileWriter:
         topic, partition = source.source.topic, source.source.partition
         generation = self._layout.generations.get(topic, 0)
         offsets = rows["_kafka_offset"].cast(pa.string())
-        key = pc.binary_join_element_wise(
+        place = pc.binary_join_element_wise(
             f"{topic}-{partition}", offsets, *([f"g{generation}"] if generation else []), "-"
         )
         meta = [
             pa.repeat(self._layout.instant, rows.num_rows),
-            key,
-            key,
+            place,
+            record_keys(rows, self._layout.record_key) if self._layout.record_key else place,
             pa.repeat(path, rows.num_rows),
             pa.repeat(file.path.rsplit("/", 1)[-1], rows.num_rows),
         ]
@@ -275,7 +281,9 @@ def parquet_writer(stream: IO[bytes], schema: pa.Schema, compression: str) -> pq
     )
 
 
-def split_by_partition(rows: pa.Table, columns: Sequence[str], hive_style: bool = True) -> list[tuple[str, pa.Table]]:
+def split_by_partition(
+    rows: pa.Table, columns: Sequence[str], hive_style: bool = True, escaped: bool = True
+) -> list[tuple[str, pa.Table]]:
     """`rows` as (partition path, its rows in their order), one entry for each table partition that occurs."""
     if not rows.num_rows:
         return []
@@ -288,7 +296,7 @@ def split_by_partition(rows: pa.Table, columns: Sequence[str], hive_style: bool 
         both = pa.array(codes * width + encoded.indices.to_numpy(zero_copy_only=False)).dictionary_encode()
         codes = both.indices.to_numpy()
         values = [(*values[code // width], dictionary[code % width]) for code in both.dictionary.to_pylist()]
-    paths = [partition_path(columns, each, hive_style) for each in values]
+    paths = [partition_path(columns, each, hive_style, escaped) for each in values]
     if len(paths) == 1:
         return [(paths[0], rows)]
     # numpy sorts the small type by radix, and a stable sort keeps the rows of a partition in their order.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib import resources
 from types import MappingProxyType
 from typing import Any
@@ -16,8 +16,10 @@ from hudi_ingest.exceptions import CommitRefused, EngineLost, Fenced, IngestErro
 from hudi_ingest.faults import reach
 from hudi_ingest.hudi.epoch import EPOCH_PATH, Epoch
 from hudi_ingest.hudi.options import (
+    ESCAPED_FOLDERS_PROPERTY,
     LOCK_CONNECT_SECONDS,
     LOCK_SESSION_SECONDS,
+    RECORD_KEY_PROPERTY,
     STATISTICS_PROPERTY,
     lock_place,
     record_properties,
@@ -113,12 +115,14 @@ class HudiWriter:
         schema: TransactionSchema,
         kind: TransactionKind = TransactionKind.INGEST,
         replaced: Sequence[ReplacedFile] = (),
+        seen: Collection[str] = (),
     ) -> None:
         """Publishes the instant with exactly `files`, and in place of the `replaced` ones, atomically; from then on the
         table's columns are the schema's.
 
         `expected_checkpoint` is the checkpoint's text that the plan started from; the guard inside Hudi's lock compares
-        it, and `epoch`, with the table's, and sees that the replaced files are the table's own still. Raises Fenced when the instant's heartbeat is gone or expired and CommitRefused when the guard refused: both
+        it, and `epoch`, with the table's, and sees that the replaced files are the table's own still. With `seen`, the table's
+        completed instants, it also refuses when there are others, or a writer is at work. Raises Fenced when the instant's heartbeat is gone or expired and CommitRefused when the guard refused: both
         prove that this call published nothing. TableUnreachable and EngineLost do not: the timeline decides.
         """
         columns = self._schema_json(schema)
@@ -143,6 +147,7 @@ class HudiWriter:
                 self._pipeline.transaction_key,
                 epoch.transaction_id,
                 "\n".join(f"{each.partition_path}\t{each.file_id}\t{each.name}" for each in replaced),
+                ",".join(sorted(seen)),
             )
             client.setOperationType(self._operation(kind))
             # From here on the lease is held by this client's timer, or it could run out during the commit and a waiting
@@ -262,8 +267,15 @@ class HudiWriter:
         properties = self._jvm.java.util.Properties()
         table = self._meta_client().getTableConfig()
         partitions = str(table.getMetadataPartitions()).strip("[]").replace(" ", "")
-        statistics = table.getProps().getProperty(STATISTICS_PROPERTY, "")
-        for key, value in {**write_options(self._pipeline, partitions, statistics), **self.options}.items():
+        kept = table.getProps()
+        options = write_options(
+            self._pipeline,
+            partitions,
+            kept.getProperty(STATISTICS_PROPERTY, ""),
+            record_key=kept.getProperty(RECORD_KEY_PROPERTY, ""),
+            escaped_folders=kept.getProperty(ESCAPED_FOLDERS_PROPERTY, "false") == "true",
+        )
+        for key, value in {**options, **self.options}.items():
             properties.setProperty(key, value)
         builder = self._hudi.config.HoodieWriteConfig.newBuilder().withPath(self._base_path).withProps(properties)
         if schema is not None:

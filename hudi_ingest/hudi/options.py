@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import pyarrow as pa
 
@@ -17,6 +17,8 @@ from hudi_ingest.small_files import SMALL_PART
 
 HIVE_STYLE_PROPERTY = "hoodie.datasource.write.hive_style_partitioning"
 """Of hoodie.properties and of a client's options alike."""
+ESCAPED_FOLDERS_PROPERTY = "hoodie.datasource.write.partitionpath.urlencode"
+RECORD_KEY_PROPERTY = "hoodie.table.recordkey.fields"
 LOCK_SESSION_SECONDS = 20
 LOCK_CONNECT_SECONDS = 5
 STATISTICS_PROPERTY = "hoodie.metadata.index.column.stats.column.list"
@@ -44,29 +46,54 @@ def table_properties(pipeline: Pipeline) -> dict[str, str]:
     }
 
 
+def take_over_properties() -> dict[str, str]:
+    """What goes into hoodie.properties, beside `table_properties`, of a table that another system made."""
+    return {
+        # Its writers may have named instants by their own clocks' zone, and ours must come behind them.
+        "hoodie.table.timeline.timezone": "UTC",
+    }
+
+
+def record_key_of(properties: Mapping[str, str]) -> tuple[str, ...]:
+    """The columns that make the record keys of the table with these properties; tables of ours have none."""
+    return tuple(each.strip() for each in properties.get(RECORD_KEY_PROPERTY, "").split(",") if each.strip())
+
+
 def record_properties(schema: TransactionSchema) -> dict[str, str]:
     """What hoodie.properties keeps of the records' columns: nothing, where the pipeline file has them."""
     return {} if schema.declared else {RECORD_PROPERTY: schema.record}
 
 
-def statistics_properties(found: Mapping[str, str], schema: TransactionSchema) -> dict[str, str]:
+def statistics_properties(
+    found: Mapping[str, str], schema: TransactionSchema, there: Collection[str] = ()
+) -> dict[str, str]:
     """What goes into hoodie.properties, which has `found`, so that columns that the table was not made with have no
-    statistics; nothing where it has no such columns.
+    statistics; nothing where it has no such columns, or names its columns already.
+
+    `there`: of a table that another system made, the columns that it has when it is taken over.
 
     Hudi 1.2 makes a partition's statistics of a column out of the files that have the column. By them a partition whose older
     files do not have it holds no null, and `new_column is null` would leave it out.
     """
-    if not found.get("hoodie.table.partition.fields"):
+    if not found.get("hoodie.table.partition.fields") or STATISTICS_PROPERTY in found:
         return {}
-    made_with = {each["name"] for each in json.loads(found["hoodie.table.create.schema"])["fields"]}
+    made_with = set(there) or {each["name"] for each in json.loads(found["hoodie.table.create.schema"])["fields"]}
     simple = [each.name for each in parse_spark_json(schema.columns) if not pa.types.is_nested(each.type)]
     indexed = [name for name in simple if name in made_with][:_STATISTICS_COLUMNS]
     return {} if indexed == simple[:_STATISTICS_COLUMNS] else {STATISTICS_PROPERTY: ",".join(indexed)}
 
 
-def write_options(pipeline: Pipeline, metadata_partitions: str, statistics_columns: str = "") -> dict[str, str]:
+def write_options(
+    pipeline: Pipeline,
+    metadata_partitions: str,
+    statistics_columns: str = "",
+    *,
+    record_key: str = "",
+    escaped_folders: bool = True,
+) -> dict[str, str]:
     """The write client's options. `metadata_partitions` is the table's own list of metadata-table partitions,
-    `statistics_columns` its list of columns that have statistics; "" where Hudi chooses them."""
+    `statistics_columns` its list of columns that have statistics; "" where Hudi chooses them. `record_key` and
+    `escaped_folders` are the table's, too."""
     properties = {key: value for key, value in table_properties(pipeline).items() if key != PIPELINE_PROPERTY}
     return {
         **properties,
@@ -86,7 +113,8 @@ def write_options(pipeline: Pipeline, metadata_partitions: str, statistics_colum
         "hoodie.write.can.ignore.post.commit.failures": "true",
         "hoodie.datasource.write.partitionpath.field": ",".join(pipeline.table.partition_columns),
         HIVE_STYLE_PROPERTY: str(pipeline.table.hive_style).lower(),
-        "hoodie.datasource.write.partitionpath.urlencode": "true",
+        ESCAPED_FOLDERS_PROPERTY: str(escaped_folders).lower(),
+        **({"hoodie.datasource.write.recordkey.field": record_key} if record_key else {}),
     }
 
 

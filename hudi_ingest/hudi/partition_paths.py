@@ -10,6 +10,8 @@ from collections.abc import Sequence
 
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED = frozenset(map(chr, [*range(0x20), 0x7F])) | frozenset("\"#%'*/:=?\\{[]^")
+UNSAFE = "[" + "".join(f"\\x{ord(each):02x}" for each in sorted(_ESCAPED)) + "]"
+"""A regular expression that matches each sign that is escaped."""
 
 MAX_FOLDER_BYTES = 255
 """A folder's name is no longer on local file systems and on HDFS."""
@@ -22,12 +24,18 @@ def escape(text: str) -> str:
     return "".join(f"%{ord(each):02X}" if each in _ESCAPED else each for each in text)
 
 
-def partition_path(columns: Sequence[str], values: Sequence[Value], hive_style: bool = True) -> str:
+def partition_path(
+    columns: Sequence[str], values: Sequence[Value], hive_style: bool = True, escaped: bool = True
+) -> str:
     """`a=1/b=x` for columns (a, b) and values (1, "x"), or `1/x` when not in hive style; "" when there are no columns.
 
-    Null and "" share a folder. Raises ValueError for a text that is no folder of rows without its column's name before it.
+    Null and "" share a folder. Raises ValueError for a text that is no folder of rows without its column's name before it, and
+    for one with unsafe signs where those are not escaped.
     """
     folders = [_folder(value) for value in values]
+    for name, value, folder in zip(columns, values, folders, strict=True):
+        if not escaped and isinstance(value, str) and value and folder != value:
+            raise ValueError(f"column {name}: {value!a} has signs that are no part of a folder's name in this table")
     if hive_style:
         return "/".join(f"{name}={folder}" for name, folder in zip(columns, folders, strict=True))
     for name, folder in zip(columns, folders, strict=True):

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from hudi import HudiTable
 
-from hudi_ingest.exceptions import IngestError, OffsetsLost, TableUnreachable
+from hudi_ingest.exceptions import IngestError, OffsetsLost, TableMismatch, TableUnreachable
 from hudi_ingest.hudi import file_ids
 from hudi_ingest.hudi.file_ids import FileOrigin
-from hudi_ingest.hudi.other_writers import OtherWriter, other_writer
-from hudi_ingest.model import Checkpoint
+from hudi_ingest.hudi.other_writers import HUDI_STREAMER, last_ingest, other_writer
+from hudi_ingest.model import Checkpoint, TopicPartition
 from hudi_ingest.schema import columns_of
 from hudi_ingest.storage import TableStorage
 
@@ -37,6 +37,8 @@ class CommittedInstant:
     completed_at: datetime
     files: Mapping[str, int] = field(default_factory=dict)
     rows: int = 0
+    operation: str = ""
+    """Hudi's name of what the commit did, such as INSERT or CLUSTER; "" where it does not say."""
 
     @property
     def size_bytes(self) -> int:
@@ -93,8 +95,9 @@ class Timeline:
         """The pipeline's checkpoint: of all that active completed instants carry, the one of the greatest sequence.
 
         Not the one of the newest instant: another writer's commit carries the checkpoint that it found when it began,
-        and may sort after ours with an older one. Raises TableUnreachable, and OffsetsLost when the pipeline's own table
-        has commits but none carries its checkpoint, or the checkpoint counts a commit that was rolled back.
+        and may sort after ours with an older one. Raises TableUnreachable; OffsetsLost when the pipeline's own table
+        has commits but none carries its checkpoint, or the checkpoint counts a commit that was rolled back; TableMismatch
+        when Hudi Streamer has read on since.
         """
         if not self.exists():
             return CommittedState(exists=False)
@@ -103,7 +106,8 @@ class Timeline:
         sequences: dict[str, int] = {}
         own: set[str] = set()
         accountings: dict[int, str] = {}
-        for found in self._completed():
+        commits = self.completed()
+        for found in commits:
             sequences[found.instant] = 0
             text = found.metadata.get(checkpoint_key)
             if text is None:
@@ -121,7 +125,9 @@ class Timeline:
                 accountings[checkpoint.sequence] = found.metadata[transaction_key]
             if best is None or checkpoint.sequence > best.sequence:
                 best, best_text = checkpoint, text
-        if best is None and sequences and checkpoint_key.endswith(f".{self.properties().get(PIPELINE_PROPERTY)}"):
+        owned = checkpoint_key.endswith(f".{self.properties().get(PIPELINE_PROPERTY)}")
+        # A table that is being taken over is ours before its first commit of ours: see take_over.py.
+        if best is None and sequences and owned and last_ingest(commits) is None:
             # Starting anew would ingest everything twice.
             raise OffsetsLost(
                 f"the table at {self.base_path} belongs to this pipeline, and none of its {len(sequences)} active commits carries "
@@ -132,6 +138,7 @@ class Timeline:
         if best is None:
             return CommittedState(exists=True)
         self._require_none_missing(best, sequences, own)
+        self._require_nobody_ahead(best, commits, own)
         newest = best.moved_by or best.instant
         began = instant_time(newest) if newest else None
         return CommittedState(True, best, best_text, began, _rejected(accountings.get(best.sequence)))
@@ -151,15 +158,37 @@ class Timeline:
         own = [found for found in self._completed() if transaction_key in found.metadata] if self.exists() else []
         return tuple(sorted(own, key=lambda found: found.instant))
 
-    def other_writer(self) -> OtherWriter | None:
-        """Which other tool ingests into the table, by its newest commit that tells. Raises TableUnreachable."""
-        found = sorted(self._completed(), key=lambda each: each.instant, reverse=True)
-        return other_writer(each.metadata for each in found)
+    def completed(self) -> tuple[CommittedInstant, ...]:
+        """The completed instants on the active timeline, of every writer, newest first by their completion.
+
+        Raises TableUnreachable.
+        """
+        return tuple(sorted(self._completed(), key=lambda each: (each.completed_at, each.instant), reverse=True))
+
+    def pending_writes(self) -> tuple[str, ...]:
+        """Instants of every writer that may still add rows, with their actions. Raises TableUnreachable."""
+        parsed = [found for name in self._names() if (found := _INSTANT_FILE.fullmatch(name))]
+        completed = {each["requested"] for each in parsed if each["completed"]}
+        open_ones = {
+            # The inflight file of a commit has no action in its name.
+            f"{each['requested']} ({each['rest'].partition('.')[0].replace('inflight', 'commit')})"
+            for each in parsed
+            if each["requested"] not in completed
+            and not each["rest"].startswith(("clean.", "clustering.", "rollback.", "restore.", "savepoint."))
+        }
+        return tuple(sorted(open_ones))
 
     def schema(self) -> pa.Schema:
         """The table's columns without Hudi's own. Raises TableUnreachable."""
         try:
             return columns_of(HudiTable(self.base_path).get_schema())
+        except Exception as error:
+            raise self._unreadable("schema", error) from error
+
+    def column_names(self) -> tuple[str, ...]:
+        """Names of the table's columns, Hudi's own included. Raises TableUnreachable."""
+        try:
+            return tuple(HudiTable(self.base_path).get_schema().names)
         except Exception as error:
             raise self._unreadable("schema", error) from error
 
@@ -255,6 +284,32 @@ class Timeline:
             "transaction reads the lost offsets again."
         )
 
+    def _require_nobody_ahead(
+        self, checkpoint: Checkpoint, commits: Collection[CommittedInstant], own: Set[str]
+    ) -> None:
+        """Our commits carry Hudi Streamer's key, so it goes on where we ended; what it reads, our checkpoint does not count."""
+        topics = {each.topic for each in checkpoint.offsets}
+        ours = max((each.completed_at for each in commits if each.instant in own), default=None)
+        for each in commits:
+            writer = other_writer(each.metadata)
+            if writer is None or writer.name != HUDI_STREAMER or writer.topic not in topics:
+                continue
+            ahead = [
+                f"{source} {offset}"
+                for source, offset in (
+                    (TopicPartition(writer.topic, number), offset) for number, offset in sorted(writer.offsets.items())
+                )
+                if offset > checkpoint.offsets.get(source, 0)
+            ]
+            later = each.completed_at > ours if ours else each.instant > checkpoint.instant
+            if ahead and later:
+                raise TableMismatch(
+                    f"{HUDI_STREAMER} has written into the table at {self.base_path} since this pipeline's last commit: its commit "
+                    f"{each.instant} goes on to {', '.join(ahead)}, which is ahead of the committed offsets. To go on from "
+                    "those would write its rows a second time, so nothing was written. Stop one of the two. To go on behind "
+                    "it, give the pipeline a new name and set table.take_over: hudi_streamer."
+                )
+
     def _savepoints(self) -> frozenset[str]:
         return frozenset(name.split("_", 1)[0] for name in self._names() if name.endswith(".savepoint"))
 
@@ -284,6 +339,7 @@ class Timeline:
                     completed_at=completed.get(instant.timestamp) or instant_time(instant.timestamp),
                     files={each["path"]: each["fileSizeInBytes"] for each in stats if each.get("path")},
                     rows=sum(each["numWrites"] for each in stats),
+                    operation=content.get("operationType") or "",
                 )
         except Exception as error:
             if isinstance(error, IngestError):

@@ -43,6 +43,14 @@ class LossConfig(Config):
     reason: str = Field(description="retention, recreated or truncated")
 
 
+class TakeOverConfig(Config):
+    """Where another system's ingestion into the table ended."""
+
+    writer: str = Field(description="The other system")
+    instant: str = Field(description="Instant of its last commit")
+    offsets: dict[str, int] = Field(description="Its next offset of each topic:partition")
+
+
 class BeginConfig(Config):
     """The transaction to run. Leave all of it out to plan one now, from the committed offsets to the topic's ends."""
 
@@ -53,6 +61,7 @@ class BeginConfig(Config):
     topics: dict[str, TopicConfig] = Field(default={}, description="The topics that the offsets count in")
     resets: list[LossConfig] = Field(default=[], description="Losses that are accepted: slices start at `restart`")
     stopped: list[LossConfig] = Field(default=[], description="Losses that stop their partition: it has no slice")
+    take_over: TakeOverConfig | None = Field(default=None, description="Of a table that another system wrote")
 
     def plan(self, pipeline: str) -> TransactionPlan | None:
         """The plan that the config holds, or None when it holds none."""

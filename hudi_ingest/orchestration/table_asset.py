@@ -157,6 +157,8 @@ def _begin_op(pipeline: Pipeline) -> OpDefinition:
             begun = {tags.INSTANT: transaction.instant, tags.TRANSACTION: plan.transaction_id}
             context.instance.add_run_tags(context.run_id, begun)
             context.log.info(f"{plan.transaction_id}: instant {transaction.instant} is open for {plan.count} offsets")
+            if plan.take_over is not None:
+                context.log.info(f"{plan.take_over}")
             for title, text in losses_text(pipeline.name, plan.stopped, plan.resets).items():
                 context.log.warning(f"{title}:\n{text}")
             context.log.info(f"columns {transaction.schema.origin}")

@@ -8,7 +8,7 @@ the metadata table before it looks whether its instant is still there; every err
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
@@ -257,6 +257,7 @@ class HudiInMemory:
         schema: TransactionSchema,
         kind: TransactionKind = TransactionKind.INGEST,
         replaced: Sequence[ReplacedFile] = (),
+        seen: Collection[str] = (),
     ) -> None:
         world = self._world
         gone = [each.path for each in replaced]

@@ -35,6 +35,7 @@ checkpoints = st.builds(
     st.integers(0, 10**7),
     st.dictionaries(st.text(min_size=1), st.builds(TopicVersion, st.text(), st.integers(0, 9))),
     st.from_regex(r"\d{17}", fullmatch=True),
+    taken_over=st.dictionaries(sources, st.integers(0, 2**56)),
 )
 
 
@@ -50,8 +51,8 @@ def test_r6_a_checkpoint_survives_its_text(found: Checkpoint) -> None:
 
 
 def test_a_checkpoint_of_a_newer_version_is_refused() -> None:
-    text = json.loads(Checkpoint(1, "t", {}).to_json()) | {"version": 3}
-    with pytest.raises(ValueError, match="version 3"):
+    text = json.loads(Checkpoint(1, "t", {}).to_json()) | {"version": 4}
+    with pytest.raises(ValueError, match="version 4"):
         Checkpoint.from_json(json.dumps(text))
 
 

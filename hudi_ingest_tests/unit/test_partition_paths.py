@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import datetime
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hudi_ingest.hudi.partition_paths import DEFAULT_PARTITION, escape, folder_bytes, partition_path
+from hudi_ingest.hudi.partition_paths import DEFAULT_PARTITION, UNSAFE, escape, folder_bytes, partition_path
 
 
 def test_h4_hive_style_paths() -> None:
@@ -30,6 +32,19 @@ def test_a_value_alone_never_names_a_folder_that_is_no_partition(value: str) -> 
     assert partition_path(["a"], [value]) == f"a={value}"
     with pytest.raises(ValueError, match="column a: a folder cannot be called"):
         partition_path(["a"], [value], hive_style=False)
+
+
+def test_x6_where_signs_are_not_escaped_a_value_with_them_has_no_folder() -> None:
+    assert partition_path(["a", "n"], ["2026-01-02 x", 7], escaped=False) == "a=2026-01-02 x/n=7"
+    assert partition_path(["a", "b"], [None, ""], escaped=False) == f"a={DEFAULT_PARTITION}/b={DEFAULT_PARTITION}"
+    with pytest.raises(ValueError, match="column a: '2026/01/02' has signs"):
+        partition_path(["a"], ["2026/01/02"], escaped=False)
+
+
+def test_x6_the_expression_finds_exactly_what_is_escaped() -> None:
+    signs = [chr(code) for code in range(0x500)]
+    found = pc.match_substring_regex(pa.array(signs, pa.string()), UNSAFE).to_pylist()
+    assert found == [escape(each) != each for each in signs]
 
 
 def test_null_and_empty_share_hives_default_folder() -> None:

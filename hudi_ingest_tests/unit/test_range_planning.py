@@ -15,6 +15,7 @@ from hudi_ingest.model import (
     OffsetLoss,
     Slice,
     SliceReport,
+    TakeOver,
     TopicPartition,
     TopicVersion,
     TransactionKind,
@@ -239,3 +240,41 @@ def test_what_is_left_of_a_range() -> None:
         Slice("orders", 0, 30, 100),
     )
     assert without(whole, [whole]) == ()
+
+
+def test_x6_p2_what_is_before_a_take_over_is_neither_added_nor_written_anew() -> None:
+    taken = replace(KNOWN, checkpoint=replace(CHECKPOINT, taken_over={P0: 40}))
+    for kind in ("backfill", "replay"):
+        said = refusal(taken, asked(30, 60), kind)
+        assert said.startswith("orders:0[30,60) begins before offset 40, where this pipeline took the table over")
+        assert said.endswith("Give --start 40.")
+        assert refusal(taken, asked(10, 40), kind).endswith("Read them into a new table instead.")
+    assert to_backfill(taken, asked(60, 70), skip_covered=False) == {P0: ((60, 70),)}
+    assert to_replay(taken, asked(40, 60)) == {P0: ((40, 60),)}
+    assert to_replay(taken, asked(20, 30, P1)) == {P1: ((20, 30),)}
+
+
+def test_x6_the_checkpoint_keeps_where_the_table_was_taken_over_until_offsets_come_again() -> None:
+    found = TakeOver("Hudi Streamer", "1", {P0: 40, P1: 5})
+    plan = TransactionPlan(
+        "orders",
+        "t-1",
+        1,
+        (Slice("orders", 0, 40, 50), Slice("orders", 1, 5, 5)),
+        {"orders": TopicVersion("id")},
+        take_over=found,
+    )
+    require_current(plan, None)
+    first = next_checkpoint(None, plan, 10, "1")
+    assert first.taken_over == {P0: 40, P1: 5}
+    assert first.covered == {P0: ((40, 50),), P1: ()}
+    again = OffsetLoss("orders", 0, 50, 0, None, LossReason.TRUNCATED)
+    later = TransactionPlan("orders", "t-2", 2, (Slice("orders", 0, 0, 9),), plan.topics, (again,))
+    assert next_checkpoint(first, later, 10, "2").taken_over == {P1: 5}
+    elsewhere = replace(plan, slices=(Slice("orders", 0, 41, 50), Slice("orders", 1, 5, 5)))
+    with pytest.raises(PlanOutdated, match="orders:0 starts at 41, committed is 40"):
+        require_current(elsewhere, None)
+    with pytest.raises(PlanOutdated, match="orders:1 is taken over and has no slice"):
+        require_current(replace(plan, slices=plan.slices[:1]), None)
+    with pytest.raises(PlanOutdated, match="it takes the table over, which has a checkpoint"):
+        require_current(replace(plan, sequence=2), first)

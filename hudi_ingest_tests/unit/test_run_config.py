@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import yaml
 from dagster import validate_run_config
 
-from hudi_ingest.model import LossReason, OffsetLoss, Slice, TopicVersion, TransactionPlan
+from hudi_ingest.model import LossReason, OffsetLoss, Slice, TakeOver, TopicVersion, TransactionPlan
 from hudi_ingest.orchestration.definitions import build_definitions, job_name
 from hudi_ingest.orchestration.run_config import BEGIN, BeginConfig, run_config
 from hudi_ingest.pipeline_file import load_pipeline
@@ -19,14 +21,15 @@ PLAN = TransactionPlan(
 )
 
 
-def test_p2_a_plan_survives_dagsters_run_config(tmp_path: Path) -> None:
+@pytest.mark.parametrize("plan", [PLAN, replace(PLAN, take_over=TakeOver("Hudi Streamer", "1", {LOST.source: 5}))])
+def test_p2_a_plan_survives_dagsters_run_config(tmp_path: Path, plan: TransactionPlan) -> None:
     path = tmp_path / "orders.yaml"
     path.write_text(yaml.safe_dump(document()))
     pipeline = load_pipeline(path, {})
-    config = run_config(pipeline, PLAN)
+    config = run_config(pipeline, plan)
     definitions = build_definitions([pipeline])
     assert validate_run_config(definitions.resolve_job_def(job_name(pipeline)), config)
     begin = config["ops"]["orders"]["ops"][BEGIN]["config"]
-    assert BeginConfig(**begin).plan("orders") == PLAN
+    assert BeginConfig(**begin).plan("orders") == plan
     names = {each.name for each in definitions.resolve_all_job_defs()}
     assert {"orders_backfill_hours", "orders_backfill", "orders_replay", "orders_retry_dead_letters"} <= names

@@ -1,0 +1,33 @@
+"""Record keys as Hudi's simple and complex key generators make them of a row's columns. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+KEY_TYPES = (pa.string(), pa.int32(), pa.int64())
+"""Types whose values have one text, whichever of Hudi's writers makes it."""
+_NULL, _EMPTY = "__null__", "__empty__"
+
+
+def record_keys(rows: pa.Table, columns: Sequence[str]) -> pa.Array | pa.ChunkedArray:
+    """The value of a single column, `a:1,b:x` for several. Of rows without a key (see `keyless`) it is not one."""
+    if len(columns) == 1:
+        return rows[columns[0]].cast(pa.string())
+    parts = []
+    for name in columns:
+        text = rows[name].cast(pa.string())
+        text = pc.if_else(pc.equal(text, ""), _EMPTY, text)
+        parts.append(pc.binary_join_element_wise(name, pc.fill_null(text, _NULL), ":"))
+    return pc.binary_join_element_wise(*parts, ",")
+
+
+def keyless(rows: pa.Table, columns: Sequence[str]) -> pa.Array | pa.ChunkedArray:
+    """Per row whether all its key columns are null or empty: Hudi refuses such a row."""
+    found: pa.Array | pa.ChunkedArray = pa.repeat(True, rows.num_rows)
+    for name in columns:
+        text = rows[name].cast(pa.string())
+        found = pc.and_(found, pc.fill_null(pc.equal(text, ""), True))
+    return found

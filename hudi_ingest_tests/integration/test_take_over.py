@@ -1,0 +1,512 @@
+"""X6: a table that another system wrote is continued where that ended, or refused; and the other system can come back.
+
+The other systems' commits are made by the real Hudi client with the keys that those systems give them; Structured Streaming is
+a real query.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from typer.testing import CliRunner
+
+from hudi_ingest import cli
+from hudi_ingest.asked_ranges import known_state
+from hudi_ingest.coordinator import observe, plan_now
+from hudi_ingest.embedded.broker import create_topic
+from hudi_ingest.exceptions import (
+    CommitRefused,
+    NothingToDo,
+    OffsetsLost,
+    PlanOutdated,
+    RangeRefused,
+    TableMismatch,
+    TransactionInFlight,
+)
+from hudi_ingest.hudi.jvm import HudiWriter
+from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.ingest import run_services
+from hudi_ingest.ledger.owner import Owner
+from hudi_ingest.model import Slice, TopicPartition
+from hudi_ingest.range_planning import to_backfill, to_replay
+from hudi_ingest.spark import current_session
+from hudi_ingest_tests.support.ground import Ground, make_pipeline
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+KEYED = {
+    "hoodie.datasource.write.recordkey.field": "id",
+    "hoodie.datasource.write.partitionpath.field": "dt",
+}
+HIVE = {"hoodie.datasource.write.hive_style_partitioning": "true"}
+STREAMER = "streamer.checkpoint.key.v2"
+CONNECT = "kafka.commit.offsets"
+
+
+def never(run_id: str) -> bool | None:
+    return None
+
+
+@pytest.fixture
+def spark(ground: Ground) -> SparkSession:
+    """Another system's session: none of Hudi's settings is set in it."""
+    return current_session(ground.home).newSession()
+
+
+def record(partition: int, number: int) -> tuple[str, int, str]:
+    return f"{partition}-{number}", number, f"2026-01-0{number % 3 + 1}"
+
+
+def write(
+    ground: Ground,
+    spark: SparkSession,
+    rows: list[tuple[str, int, str]],
+    metadata: Mapping[str, str] | None = None,
+    operation: str = "insert",
+    **options: str,
+) -> None:
+    """A commit of another system's, with its key in the extra metadata."""
+    kept = dict(metadata or {})
+    for key in kept:
+        options["hoodie.datasource.write.commitmeta.key.prefix"] = key
+    frame = spark.createDataFrame(rows, "id string, n long, dt string").coalesce(1)
+    frame.write.format("hudi").options(
+        **{"hoodie.table.name": "theirs", "hoodie.datasource.write.operation": operation, **kept, **options}
+    ).mode("append").save(ground.base_path)
+
+
+def streamer(ground: Ground, *offsets: int) -> dict[str, str]:
+    return {STREAMER: ",".join([ground.name, *(f"{number}:{offset}" for number, offset in enumerate(offsets))])}
+
+
+def streamed(ground: Ground, spark: SparkSession, first: int = 10, second: int = 5, **options: str) -> None:
+    """Both partitions have more records than Hudi Streamer took; it committed twice."""
+    ground.send_rows(0, first + 7)
+    ground.send_rows(1, second + 4)
+    rows = [record(0, n) for n in range(first)]
+    write(ground, spark, rows, streamer(ground, first, 0), **{**KEYED, **HIVE, **options})
+    rows = [record(1, n) for n in range(second)]
+    write(ground, spark, rows, streamer(ground, first, second), **{**KEYED, **HIVE, **options})
+
+
+def contents(ground: Ground, spark: SparkSession) -> list[tuple[int, str]]:
+    """(n, id) of all rows; hudi-rs, Spark, and Spark without the metadata table must agree."""
+    by_rust = sorted((row["n"], row["id"]) for row in ground.rows().select(["n", "id"]).to_pylist())
+    for metadata_table in ("true", "false"):
+        reader = spark.read.format("hudi").option("hoodie.metadata.enable", metadata_table)
+        rows = reader.load(ground.base_path).select("n", "id").collect()
+        assert sorted((row.n, row.id) for row in rows) == by_rust
+    return by_rust
+
+
+def produced(ground: Ground) -> list[tuple[int, str]]:
+    return sorted((int(each.split("-")[1]), each) for each in ground.produced.values())
+
+
+def newest_metadata(ground: Ground) -> Mapping[str, str]:
+    return Timeline(ground.base_path).completed()[0].metadata
+
+
+LAYOUTS: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
+    "keyed": ({**KEYED, **HIVE}, {}),
+    "keyless": ({"hoodie.datasource.write.partitionpath.field": "dt", **HIVE}, {}),
+    "values_alone": (KEYED, {"hive_style": False}),
+    "escaped": ({**KEYED, **HIVE, "hoodie.datasource.write.partitionpath.urlencode": "true"}, {}),
+    "two_keys": (
+        {**KEYED, **HIVE, "hoodie.datasource.write.recordkey.field": "id,n"},
+        {},
+    ),
+    "not_partitioned": (
+        {"hoodie.datasource.write.recordkey.field": "n"},
+        {"partition_by": []},
+    ),
+    "no_metadata_table": ({**KEYED, **HIVE, "hoodie.metadata.enable": "false"}, {}),
+    "record_index": (
+        {
+            **KEYED,
+            **HIVE,
+            "hoodie.metadata.global.record.level.index.enable": "true",
+            "hoodie.metadata.record.index.enable": "true",
+        },
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize(("options", "table"), LAYOUTS.values(), ids=LAYOUTS.keys())
+def test_x6_a_table_of_hudi_streamer_is_continued_where_it_ended(
+    ground: Ground, topic: str, spark: SparkSession, options: dict[str, str], table: dict[str, Any]
+) -> None:
+    ground.send_rows(0, 10 + 7)
+    ground.send_rows(1, 5 + 4)
+    write(ground, spark, [record(0, n) for n in range(10)], streamer(ground, 10, 0), "bulk_insert", **options)
+    write(ground, spark, [record(1, n) for n in range(5)], streamer(ground, 10, 5), **options)
+    pipeline = make_pipeline(ground, table={**table, "take_over": "hudi_streamer"})
+    receipt = ground.run(pipeline)
+    assert [(each.start, each.end) for each in receipt.plan.slices] == [(10, 17), (5, 9)]
+    assert contents(ground, spark) == produced(ground)
+    assert newest_metadata(ground)[STREAMER] == f"{topic},0:17,1:9"
+    with pytest.raises(NothingToDo):
+        ground.run(pipeline)
+    ground.send_rows(0, 3, 17)
+    # The setting has no effect any more, and may go.
+    later = make_pipeline(ground, table=table)
+    assert ground.run(later).rows == 3
+    assert contents(ground, spark) == produced(ground)
+    placed = {(row["_kafka_partition"], row["_kafka_offset"]): row["id"] for row in ground.rows().to_pylist()}
+    assert placed.pop((None, None)) in ground.produced.values()
+    before = {(0, n) for n in range(10)} | {(1, n) for n in range(5)}
+    assert placed == {place: each for place, each in ground.produced.items() if place not in before}
+
+
+def test_x6_the_plan_says_what_was_found_and_changes_nothing(ground: Ground, topic: str, spark: SparkSession) -> None:
+    streamed(ground, spark)
+    make_pipeline(ground, table={"take_over": "hudi_streamer"})
+    before = (Path(ground.base_path) / ".hoodie" / "hoodie.properties").read_text()
+    found = CliRunner().invoke(
+        cli.app,
+        ["plan", ground.name],
+        env={"HUDI_INGEST_PIPELINES": str(ground.home.pipelines), "HUDI_INGEST_HOME": str(ground.home.root)},
+    )
+    assert found.exit_code == 0, found.output
+    instant = Timeline(ground.base_path).completed()[0].instant
+    said = " ".join(found.output.split())
+    assert (
+        f"Hudi Streamer wrote this table up to instant {instant}; its next offsets are {topic}:0 10, {topic}:1 5; the first "
+        "transaction continues there"
+    ) in said
+    assert "column _kafka_offset long is added" in said.replace("bigint", "long")
+    assert (Path(ground.base_path) / ".hoodie" / "hoodie.properties").read_text() == before
+
+
+def test_x6_a_table_of_the_kafka_connect_sink_is_continued(ground: Ground, topic: str, spark: SparkSession) -> None:
+    ground.send_rows(0, 10 + 7)
+    ground.send_rows(1, 5 + 4)
+    rows = [record(0, n) for n in range(10)] + [record(1, n) for n in range(5)]
+    write(ground, spark, rows, {CONNECT: "0=10,1=5"}, "bulk_insert", **KEYED, **{"hoodie.metadata.enable": "false"})
+    with pytest.raises(
+        TableMismatch, match=r"was written by the Hudi sink of Kafka Connect.*table\.take_over: kafka_connect"
+    ):
+        ground.run(make_pipeline(ground, table={"hive_style": False}))
+    receipt = ground.run(make_pipeline(ground, table={"hive_style": False, "take_over": "kafka_connect"}))
+    assert [(each.start, each.end) for each in receipt.plan.slices] == [(10, 17), (5, 9)]
+    assert contents(ground, spark) == produced(ground)
+
+
+def stream(ground: Ground, spark: SparkSession, checkpoint: Path, options: Mapping[str, str]) -> None:
+    """Takes all that the topic holds, as a plain Structured Streaming query would."""
+    records = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", ground.bootstrap_servers)
+        .option("subscribe", ground.name)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", "6")
+        .load()
+    )
+    rows = records.select(F.from_json(F.col("value").cast("string"), "id string, n long, dt string").alias("r"))
+    query = (
+        rows.select("r.*")
+        .writeStream.format("hudi")
+        .options(**{"hoodie.table.name": "theirs", "hoodie.datasource.write.operation": "insert", **options})
+        .option("checkpointLocation", str(checkpoint))
+        .outputMode("append")
+        .trigger(availableNow=True)
+        .start(ground.base_path)
+    )
+    query.awaitTermination()
+
+
+def test_x6_a_table_of_structured_streaming_is_continued_by_its_checkpoint(
+    ground: Ground, topic: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    ground.send_rows(0, 11)
+    ground.send_rows(1, 5)
+    stream(ground, spark, tmp_path / "checkpoint", {**KEYED, **HIVE})
+    assert contents(ground, spark) == produced(ground)
+    ground.send_rows(0, 3, 11)
+    with pytest.raises(TableMismatch, match=r"Its offsets are in the checkpointLocation of its query"):
+        ground.run(make_pipeline(ground))
+    ours = {"take_over": {"spark_checkpoint": str(tmp_path / "checkpoint")}}
+    stream_of_another = tmp_path / "another"
+    (stream_of_another / "offsets").mkdir(parents=True)
+    (stream_of_another / "offsets" / "0").write_text((tmp_path / "checkpoint" / "offsets" / "0").read_text())
+    with pytest.raises(
+        TableMismatch, match=r"the table's last micro-batch is \d, and the checkpoint at .*another has planned 0"
+    ):
+        observe(make_pipeline(ground, table={"take_over": {"spark_checkpoint": str(stream_of_another)}}))
+    receipt = ground.run(make_pipeline(ground, table=ours))
+    assert [(each.start, each.end) for each in receipt.plan.slices] == [(11, 14), (5, 5)]
+    assert contents(ground, spark) == produced(ground)
+
+
+def test_x6_p2_ranges_before_the_take_over_are_neither_added_nor_written_anew(
+    ground: Ground, topic: str, spark: SparkSession
+) -> None:
+    streamed(ground, spark)
+    pipeline = make_pipeline(ground, table={"take_over": "hudi_streamer"})
+    ground.run(pipeline)
+    known = known_state(pipeline, observe(pipeline), [TopicPartition(topic, 0)])
+    for judge in (lambda asked: to_backfill(known, asked, skip_covered=True), lambda asked: to_replay(known, asked)):
+        with pytest.raises(
+            RangeRefused, match=r"begins before offset 10, where this pipeline took the table over.*--start 10"
+        ):
+            judge([Slice(topic, 0, 0, 12)])
+        with pytest.raises(RangeRefused, match=r"Read them into a new table instead"):
+            judge([Slice(topic, 0, 0, 10)])
+    assert to_replay(known, [Slice(topic, 0, 10, 17)]) == {TopicPartition(topic, 0): ((10, 17),)}
+
+
+def test_x6_p7_other_writers_change_rows_of_ours_by_the_tables_own_keys(
+    ground: Ground, topic: str, spark: SparkSession
+) -> None:
+    streamed(ground, spark)
+    ground.run(make_pipeline(ground, table={"take_over": "hudi_streamer"}))
+    spark.sql(f"create table {ground.name} using hudi location '{ground.base_path}'")
+    spark.sql(f"delete from {ground.name} where id in ('0-3', '0-12')")
+    spark.sql(f"update {ground.name} set n = 100 where id in ('1-2', '1-7')")
+    changed = [record(0, 14)]
+    frame = spark.createDataFrame([(i, 200, dt) for i, _, dt in changed], "id string, n long, dt string")
+    frame.createOrReplaceTempView("changed")
+    kafka = ", ".join(
+        f"cast(null as {kind}) as _kafka_{name}"
+        for name, kind in (("topic", "string"), ("partition", "int"), ("offset", "long"), ("timestamp", "timestamp"))
+    )
+    wide = spark.sql(f"select *, {kafka} from changed")
+    wide.write.format("hudi").options(
+        **{"hoodie.table.name": "theirs", "hoodie.datasource.write.operation": "upsert", **KEYED, **HIVE}
+    ).mode("append").save(ground.base_path)
+    spark.catalog.refreshTable(ground.name)
+    updates = {"1-2": 100, "1-7": 100, "0-14": 200}
+    expected = sorted((updates.get(i, n), i) for n, i in produced(ground) if i not in ("0-3", "0-12"))
+    assert contents(ground, spark) == expected
+
+
+def test_x6_hudi_streamer_goes_on_behind_ours_and_a_new_pipeline_behind_it(
+    ground: Ground, topic: str, spark: SparkSession
+) -> None:
+    """Back and forth; and while it writes again, the old pipeline must not."""
+    streamed(ground, spark)
+    first = make_pipeline(ground, table={"take_over": "hudi_streamer"})
+    ground.run(first)
+    there = newest_metadata(ground)[STREAMER]
+    assert there == f"{topic},0:17,1:9"
+    ground.send_rows(0, 6, 17)
+    null = {"hoodie.write.set.null.for.missing.columns": "true"}
+    write(ground, spark, [record(0, n) for n in range(17, 20)], streamer(ground, 20, 9), **KEYED, **HIVE, **null)
+    with pytest.raises(
+        TableMismatch, match=rf"has written into the table.*goes on to {topic}:0 20.*give the pipeline a new name"
+    ):
+        ground.run(first)
+    second = make_pipeline(ground, name=f"{ground.name}_again", table={"take_over": "hudi_streamer"})
+    assert [(each.start, each.end) for each in ground.run(second).plan.slices] == [(20, 23), (9, 9)]
+    assert contents(ground, spark) == produced(ground)
+    with pytest.raises(TableMismatch, match=r"belongs to pipeline \S+_again|has written into the table"):
+        ground.run(first)
+
+
+def test_x6_p4_a_commit_of_the_other_system_meanwhile_refuses_ours(
+    ground: Ground, topic: str, spark: SparkSession
+) -> None:
+    streamed(ground, spark)
+    pipeline = make_pipeline(ground, table={"take_over": "hudi_streamer"})
+    stale = ground.plan(pipeline)
+    write(ground, spark, [record(0, 10)], streamer(ground, 11, 5), **KEYED, **HIVE)
+    protocol = ground.protocol(pipeline)
+    with pytest.raises(PlanOutdated, match=rf"planned was .*{topic}:0 10.*and now it is .*{topic}:0 11"):
+        protocol.begin(stale, Owner.this_process(), never)
+    opened = protocol.begin(ground.plan(pipeline), Owner.this_process(), never)
+    reports = protocol.write(opened, opened.plan.slices)
+    write(ground, spark, [record(0, 11)], streamer(ground, 12, 5), **KEYED, **HIVE)
+    with pytest.raises(PlanOutdated, match="is not current any more"):
+        protocol.commit(opened, reports)
+    protocol.abort(opened, "the other system goes on")
+    # The first try left its properties in the table; that the table is not ours yet, the next one sees all the same.
+    assert [(each.start, each.end) for each in ground.run(pipeline).plan.slices] == [(12, 17), (5, 9)]
+    assert contents(ground, spark) == produced(ground)
+
+
+def test_x6_p4_the_guard_refuses_a_take_over_of_a_table_that_was_not_seen_as_it_is(
+    ground: Ground, topic: str, spark: SparkSession
+) -> None:
+    """Inside Hudi's lock: what lies between our last look and the commit."""
+    streamed(ground, spark)
+    pipeline = make_pipeline(ground, table={"take_over": "hudi_streamer"})
+    protocol = ground.protocol(pipeline)
+    opened = protocol.begin(ground.plan(pipeline), Owner.this_process(), never)
+    reports = protocol.write(opened, opened.plan.slices)
+    seen = [each.instant for each in protocol.timeline.completed()]
+    committed = protocol.timeline.committed(pipeline.checkpoint_key, pipeline.transaction_key)
+    write(ground, spark, [record(0, 10)], streamer(ground, 11, 5), **KEYED, **HIVE)
+    with pytest.raises(CommitRefused, match="was completed while the table was being taken over"):
+        protocol._publish(opened, reports, committed, seen)
+    protocol.abort(opened, "refused")
+    assert ground.run(pipeline).rows == 6 + 4
+    assert contents(ground, spark) == produced(ground)
+
+
+def test_x6_a_table_that_is_still_being_written_is_refused(ground: Ground, topic: str, spark: SparkSession) -> None:
+    streamed(ground, spark)
+    pipeline = make_pipeline(ground, table={"take_over": "hudi_streamer"})
+    with HudiWriter(spark, pipeline)._client() as theirs:
+        instant = theirs.startCommit("commit")
+        with pytest.raises(
+            TransactionInFlight, match=rf"is still being written: {instant} \(commit\) open\. Stop Hudi Streamer"
+        ):
+            ground.run(pipeline)
+    write(ground, spark, [record(0, 10)], streamer(ground, 11, 5), **KEYED, **HIVE)
+    assert ground.run(pipeline).rows == 6 + 4
+    assert contents(ground, spark) == produced(ground)
+
+
+def upsert(ground: Ground, spark: SparkSession) -> None:
+    write(ground, spark, [record(0, 0)], streamer(ground, 10, 5), "upsert", **KEYED, **HIVE)
+
+
+def stranger(ground: Ground, spark: SparkSession) -> None:
+    write(ground, spark, [("x", 1, "2026-01-01")], **KEYED, **HIVE)
+
+
+def another_topic(ground: Ground, spark: SparkSession) -> None:
+    write(ground, spark, [record(0, 0)], {STREAMER: "others,0:1"}, **KEYED, **HIVE)
+
+
+def another_system(ground: Ground, spark: SparkSession) -> None:
+    write(ground, spark, [record(0, 0)], {CONNECT: "0=1"}, **KEYED, **HIVE)
+
+
+def another_source(ground: Ground, spark: SparkSession) -> None:
+    write(ground, spark, [record(0, 0)], {STREAMER: "20260101000000000"}, **KEYED, **HIVE)
+
+
+def lost(ground: Ground, spark: SparkSession) -> None:
+    write(ground, spark, [record(0, 0)], streamer(ground, 1000, 5), **KEYED, **HIVE)
+
+
+@pytest.mark.parametrize(
+    ("act", "said"),
+    [
+        (upsert, r"its last commit is an UPSERT, and this pipeline only appends"),
+        (stranger, r"later commits wrote rows and do not say from where: \d+ \(INSERT\)"),
+        (another_topic, r"it read others, and source\.topics is"),
+        (another_system, r"table\.take_over names Hudi Streamer"),
+        (another_source, r"no offsets of Kafka"),
+        (lost, r"the next offset to read is 1000, and the topic ends before it"),
+    ],
+)
+def test_x6_p6_offsets_that_cannot_be_trusted_are_refused(
+    ground: Ground, topic: str, spark: SparkSession, act: Any, said: str
+) -> None:
+    streamed(ground, spark)
+    act(ground, spark)
+    before = contents(ground, spark)
+    with pytest.raises((TableMismatch, OffsetsLost), match=said):
+        ground.run(make_pipeline(ground, table={"take_over": "hudi_streamer"}))
+    assert contents(ground, spark) == before
+
+
+def test_x6_what_moves_or_removes_rows_does_not_stand_against_a_take_over(
+    ground: Ground, topic: str, spark: SparkSession
+) -> None:
+    streamed(ground, spark)
+    spark.sql(f"create table {ground.name} using hudi location '{ground.base_path}'")
+    spark.sql(f"delete from {ground.name} where id = '0-3'")
+    done = spark.sql(f"call run_clustering(table => '{ground.name}', op => 'scheduleAndExecute')").collect()
+    assert [row.state for row in done] == ["COMPLETED"]
+    pipeline = make_pipeline(ground, table={"take_over": "hudi_streamer"})
+    ground.run(pipeline)
+    assert contents(ground, spark) == [row for row in produced(ground) if row != (3, "0-3")]
+    run_services(pipeline, home=ground.home)
+    ground.send_rows(0, 2, 17)
+    ground.run(pipeline)
+    assert contents(ground, spark) == [row for row in produced(ground) if row != (3, "0-3")]
+
+
+FOREIGN_TABLES: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
+    "merge_on_read": ({"hoodie.datasource.write.table.type": "MERGE_ON_READ"}, {}, r"its type is MERGE_ON_READ"),
+    "no_meta_fields": (
+        {"hoodie.populate.meta.fields": "false"},
+        {},
+        r"hoodie\.populate\.meta\.fields is false, and must be true",
+    ),
+    "folders": (
+        {"hoodie.datasource.write.hive_style_partitioning": "false"},
+        {},
+        r"names its folders by values alone.*table\.hive_style",
+    ),
+    "partitions": ({}, {"partition_by": []}, r"is partitioned by \(dt\), pipeline \S+ says \(nothing\)"),
+    "columns": (
+        {},
+        {"schema": "id string, n string, dt string"},
+        r"column n: expected long, as in the table.*found string",
+    ),
+    "older_version": (
+        {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"},
+        {},
+        r"its table version is 6, and 9 is",
+    ),
+    "key_generator": (
+        {
+            "hoodie.datasource.write.keygenerator.class": "org.apache.hudi.keygen.TimestampBasedKeyGenerator",
+            "hoodie.keygen.timebased.timestamp.type": "DATE_STRING",
+            "hoodie.keygen.timebased.input.dateformat": "yyyy-MM-dd",
+            "hoodie.keygen.timebased.output.dateformat": "yyyyMM",
+        },
+        {},
+        r"its key generator is TIMESTAMP",
+    ),
+}
+
+
+@pytest.mark.parametrize(("options", "table", "said"), FOREIGN_TABLES.values(), ids=FOREIGN_TABLES.keys())
+def test_x6_p6_a_table_that_rows_of_ours_would_not_fit_is_refused(
+    ground: Ground, topic: str, spark: SparkSession, options: dict[str, str], table: dict[str, Any], said: str
+) -> None:
+    streamed(ground, spark, **options)
+    with pytest.raises(Exception, match=said) as refused:
+        ground.run(make_pipeline(ground, table={**table, "take_over": "hudi_streamer"}))
+    assert type(refused.value).__name__ in ("TableMismatch", "SchemaRefused")
+
+
+def test_x6_p6_rows_with_other_keys_or_folders_than_ours_would_have_are_refused(
+    ground: Ground, topic: str, spark: SparkSession
+) -> None:
+    """What the properties do not tell, the rows do."""
+    ground.send_rows(0, 2)
+    ground.send_rows(1, 2)
+    options = {**KEYED, **HIVE}
+    write(ground, spark, [("0-0", 0, "2026/01/01")], streamer(ground, 1, 0), **options)
+    with pytest.raises(
+        TableMismatch, match=r"which are none for rows of this pipeline: column dt: '2026/01/01' has signs"
+    ):
+        observe(make_pipeline(ground, table={"take_over": "hudi_streamer"}))
+
+
+def test_x6_d3_a_record_without_the_tables_key_is_a_bad_record(ground: Ground, topic: str, spark: SparkSession) -> None:
+    streamed(ground, spark)
+    ground.send(
+        0, [json.dumps({"n": 1, "dt": "2026-01-01"}).encode(), json.dumps({"id": "z", "n": 1, "dt": "a/b"}).encode()]
+    )
+    pipeline = make_pipeline(ground, table={"take_over": "hudi_streamer"}, on_bad_record="skip")
+    receipt = ground.run(pipeline)
+    assert (receipt.rows, receipt.rejected) == (7 + 4, 2)
+    said = sorted(str(each) for each in receipt.bad_records)
+    assert "field dt: expected a value without signs like / : = %" in said[1]
+    assert "field id: expected a value, because the table's record key is made of it" in said[0]
+    assert contents(ground, spark) == produced(ground)
+
+
+def test_x6_a_partition_that_is_new_since_begins_at_its_first_offset(ground: Ground, spark: SparkSession) -> None:
+    create_topic(ground.bootstrap_servers, ground.name, 2)
+    ground.send_rows(0, 12)
+    ground.send_rows(1, 3)
+    write(ground, spark, [record(0, n) for n in range(10)], streamer(ground, 10), **KEYED, **HIVE)
+    pipeline = make_pipeline(ground, source={"starting_offsets": "latest"}, table={"take_over": "hudi_streamer"})
+    assert [(each.start, each.end) for each in plan_now(pipeline).slices] == [(10, 12), (0, 3)]
+    ground.run(pipeline)
+    assert contents(ground, spark) == produced(ground)
