@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,17 +19,11 @@ from hudi_ingest.schema import ddl
 from hudi_ingest.schema_source import resolve_schema
 from hudi_ingest.spark import current_session
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
-from hudi_ingest_tests.support.registry import Registry, running_registry
+from hudi_ingest_tests.support.registry import Registry
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 KAFKA = "_kafka_topic string NOT NULL, _kafka_partition int NOT NULL, _kafka_offset long NOT NULL"
-
-
-@pytest.fixture(scope="module")
-def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
-    with running_registry(tmp_path_factory.mktemp("registry")) as found:
-        yield found
 
 
 def avro(*fields: str) -> str:
