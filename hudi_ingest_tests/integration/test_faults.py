@@ -145,7 +145,12 @@ def test_r8_a_commit_that_nobody_was_told_of_is_told_by_the_next_tick(
 
 @pytest.mark.parametrize(
     ("point", "spark"),
-    [("instant_inflight", "engine"), ("slices_written", "own"), ("commit_leased", "engine"), ("commit_landed", "engine")],
+    [
+        ("instant_inflight", "engine"),
+        ("slices_written", "own"),
+        ("commit_leased", "engine"),
+        ("commit_landed", "engine"),
+    ],
 )
 def test_p1_p2_p5_a_killed_process_is_recovered_from(
     point: str, spark: str, shared: Ground, struck: Pipeline, engine: int, fault: Fault
