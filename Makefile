@@ -1,6 +1,8 @@
 # `make demo` and `make test` need only Python 3.10 to 3.12. PYTHON=… chooses which, ARGS=… passes options on.
 PYTHON ?= python3
 ARGS ?=
+# Processes that run tests side by side, each with a broker and a Spark of its own: about 4 GB of memory each.
+WORKERS ?= 2
 CASES ?= 200
 LANES ?= 2
 MINUTES ?= 20
@@ -9,7 +11,8 @@ LOADS ?=
 ROUNDS ?= 3
 AXES ?=
 VENV := .venv
-PYTEST := $(VENV)/bin/python -m pytest
+# A file's tests share what they start, so a worker takes whole files; the slow ones are the first, the fast ones fill up.
+PYTEST = $(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: help demo test fast e2e ui chaos soak replay-proof fuzz bench bench-growth bench-smoke lint format lock docs clean
 
@@ -19,7 +22,7 @@ help: ## this list
 demo: $(VENV)/requirements.ready ## Kafka, Spark and Dagster here, with sample orders; ARGS=--once checks 200,000 of them and stops
 	@$(VENV)/bin/hudi-ingest demo $(ARGS)
 
-test: $(VENV)/requirements-dev.ready ## all tests but the long ones, on a real broker, Spark, Hudi and Dagster
+test: $(VENV)/requirements-dev.ready ## all tests but the long ones, on a real broker, Spark, Hudi and Dagster; WORKERS=2
 	$(PYTEST) -m "not long" $(ARGS)
 
 fast: $(VENV)/requirements-dev.ready ## the tests without broker and JVM

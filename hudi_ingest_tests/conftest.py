@@ -1,4 +1,7 @@
-"""Real services for the tests: one broker and one Spark a session, a topic and a table of its own for each test."""
+"""Real services for the tests: one broker and one Spark a session, a topic and a table of its own for each test.
+
+Each worker of `make test` is a session with services of its own.
+"""
 
 from __future__ import annotations
 
@@ -78,9 +81,9 @@ def secured_ground(secured: SecuredBroker, tmp_path: Path) -> Iterator[Ground]:
     found.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
-    """An empty schema registry."""
+    """A schema registry of this session's own; each test has its own topics and thus its own subjects there."""
     with running_registry(tmp_path_factory.mktemp("registry")) as found:
         yield found
 

@@ -22,7 +22,7 @@ from hudi_ingest.home import HOME_VARIABLE, LEDGER_VARIABLE
 from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.kafka import KafkaCluster
 from hudi_ingest.model import Slice, TopicPartition, TransactionKind, TransactionState
-from hudi_ingest_tests.support.command_line import hudi_ingest
+from hudi_ingest_tests.support.command_line import answer, hudi_ingest
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 
@@ -45,14 +45,14 @@ def test_p1_p2_p5_history_is_added_once_after_a_kill_and_between_live_transactio
     ground: Ground, history: Pipeline, fault: Fault
 ) -> None:
     whole = (history.name, "--partition", f"{ground.name}:0", "--start", "0", "--end", "250")
-    shown = hudi_ingest(ground.home, "backfill", *whole, "--dry-run", "--json")
+    shown = answer(ground.home, "backfill", *whole, "--dry-run", "--json")
     assert json.loads(shown.stdout)["ranges"] == [{"topic": ground.name, "partition": 0, "start": 0, "end": 250}], (
         shown.stderr
     )
     fault.arm("commit_landed", "kill")
     killed = hudi_ingest(ground.home, "backfill", *whole)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    again = hudi_ingest(ground.home, "backfill", *whole)
+    again = answer(ground.home, "backfill", *whole)
     assert again.returncode == 1
     assert f"{ground.name}:0 [0,100) is in the table already" in again.stderr
     assert f"`hudi-ingest replay {history.name} --partition {ground.name}:0 --start 0 --end 100`" in again.stderr

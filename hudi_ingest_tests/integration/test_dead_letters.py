@@ -29,7 +29,7 @@ from hudi_ingest.ingest import run_sweep
 from hudi_ingest.letter_retry import retry_letters, survey_retry
 from hudi_ingest.storage import TableStorage
 from hudi_ingest_tests.integration.test_dagster_run import launch
-from hudi_ingest_tests.support.command_line import hudi_ingest
+from hudi_ingest_tests.support.command_line import answer, hudi_ingest
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 
@@ -111,7 +111,7 @@ def test_d3_p1_p2_p5_bad_records_go_the_whole_way(ground: Ground, topic: str, fa
     assert (receipt.rejected, sum(each.skipped for each in receipt.reports)) == (len(bad), 1)
 
     # As a user types it.
-    shown = hudi_ingest(
+    shown = answer(
         ground.home, "dead-letters", "show", pipeline.name, "--partition", f"{topic}:1", "--error", "field n", "--json"
     )
     (one,) = json.loads(shown.stdout)

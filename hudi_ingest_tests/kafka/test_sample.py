@@ -18,7 +18,7 @@ from hudi_ingest.kafka_records import Wanted, read_records
 from hudi_ingest.model import Slice, TopicPartition
 from hudi_ingest.sample import Outcome, take_sample
 from hudi_ingest.topic_sample import first_values
-from hudi_ingest_tests.support.command_line import environment, hudi_ingest
+from hudi_ingest_tests.support.command_line import answer, environment
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 from hudi_ingest_tests.support.waiting import wait_for
 
@@ -92,13 +92,13 @@ def test_k7_a_sample_shows_rows_bad_records_and_what_is_left_out(ground: Ground,
     }
     assert not Path(ground.base_path).exists()
 
-    machines = hudi_ingest(ground.home, "sample", pipeline.name, "--json")
+    machines = answer(ground.home, "sample", pipeline.name, "--json")
     assert (machines.returncode, json.loads(machines.stdout)) == (0, found)
-    people = hudi_ingest(ground.home, "sample", pipeline.name, "--from", f"{topic}:0:1", "-n", "2")
+    people = answer(ground.home, "sample", pipeline.name, "--from", f"{topic}:0:1", "-n", "2")
     assert people.returncode == 0, people.stderr
     assert f"{topic}:0:1" in people.stdout and "bad records" in people.stdout
     assert "2 records: 0 row, 1 bad, 0 filtered, 1 skipped" in people.stdout
-    assert hudi_ingest(ground.home, "sample", pipeline.name, "--from", f"{topic}:0").returncode == 2
+    assert answer(ground.home, "sample", pipeline.name, "--from", f"{topic}:0").returncode == 2
 
     # Begins in the gap, and ends where the broker's records do.
     in_the_gap = take_sample(pipeline, {zero: 4}, 100)
