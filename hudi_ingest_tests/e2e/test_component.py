@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 from dagster import DagsterEventType, DagsterInstance, DagsterRunStatus
 
-from hudi_ingest.embedded.processes import stop
 from hudi_ingest.embedded.verification import verify
-from hudi_ingest_tests.e2e.test_engine import start_engine
 from hudi_ingest_tests.support.command_line import environment
 from hudi_ingest_tests.support.dg_project import make_project
+from hudi_ingest_tests.support.engine import running_engine
 from hudi_ingest_tests.support.ground import Ground
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.e2e]
@@ -37,8 +36,7 @@ def test_d1_ops_in_processes_of_their_own_find_their_job_in_the_project(ground: 
     path = os.pathsep.join([str(project / "src"), str(REPOSITORY), os.environ.get("PYTHONPATH", "")])
     ground.send_rows(0, 30)
     ground.send_rows(1, 20)
-    engine = start_engine(ground)
-    try:
+    with running_engine(ground.home):
         done = subprocess.run(
             [sys.executable, "-m", "dagster", "job", "execute", "-m", "shop.definitions", "-j", f"{topic}_transaction"],
             cwd=ground.home.root,
@@ -47,8 +45,6 @@ def test_d1_ops_in_processes_of_their_own_find_their_job_in_the_project(ground: 
             text=True,
             timeout=400,
         )
-    finally:
-        stop([engine])
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
     with DagsterInstance.from_config(str(dagster_home)) as instance:
         (run,) = instance.get_runs()
