@@ -42,9 +42,7 @@ class CsvValues(Model):
 
     def options(self) -> CsvOptions:
         """Raises ValueError when the characters do not go together."""
-        return CsvOptions(
-            self.delimiter, self.quote, self.escape, self.null, self.columns, self.optional_fields
-        )
+        return CsvOptions(self.delimiter, self.quote, self.escape, self.null, self.columns, self.optional_fields)
 
 
 class ProtobufValues(Model):

@@ -191,9 +191,7 @@ def _registered_messages(part: _Part) -> Any:
     message = message_of(registry, declared.message, [*newest.values()], part.subjects, part.place)
     if newest_first and part.found is None:
         require_columns(part.schema, message, (compiled(each.schema) for each in newest_first))
-    return RegisteredMessages(
-        CompiledSchemas(_guarded(part, known, message)), message, declared.truncate_nanoseconds
-    )
+    return RegisteredMessages(CompiledSchemas(_guarded(part, known, message)), message, declared.truncate_nanoseconds)
 
 
 @dataclass(frozen=True)

@@ -119,7 +119,9 @@ class _Columns:
         if others and not properties:
             return pa.map_(pa.string(), pa.field("value", self.type(others[0], f"{path}.value", within, depth + 1)))
         if others:
-            return self._refuse(path, "found additionalProperties of a type beside properties; a column is one of the two")
+            return self._refuse(
+                path, "found additionalProperties of a type beside properties; a column is one of the two"
+            )
         if not isinstance(properties, dict) or not properties:
             return self._refuse(path, "an object without properties")
         return pa.struct(

@@ -81,7 +81,9 @@ class _FastPath:
         self._wanted = [self._names[names.index(each)] for each in schema.names]
         self._finish = [_finish_field(field) for field in schema]
         self._well_formed = _well_formed(options)
-        self._padding = pa.array([(options.delimiter + options.null) * each for each in range(options.optional_fields + 1)])
+        self._padding = pa.array(
+            [(options.delimiter + options.null) * each for each in range(options.optional_fields + 1)]
+        )
         self._parse = pyarrow.csv.ParseOptions(
             delimiter=options.delimiter,
             quote_char=options.quote or False,

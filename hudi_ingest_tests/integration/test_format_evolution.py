@@ -38,7 +38,9 @@ OLD_JSON, NEW_JSON = (
     for more in ({"n": {"type": "integer"}}, {"n": {"type": "integer"}, "note": {"type": ["string", "null"]}})
 )
 OLD_PROTO, NEW_PROTO = (
-    compile_protos("item.proto", {"item.proto": f'syntax = "proto3"; package shop; message Item {{ string id = 1; {more} }}'})
+    compile_protos(
+        "item.proto", {"item.proto": f'syntax = "proto3"; package shop; message Item {{ string id = 1; {more} }}'}
+    )
     for more in ("int32 n = 2;", "int64 n = 2; optional string note = 3;")
 )
 OldItem, NewItem = (

@@ -43,7 +43,9 @@ AVRO = [
     )
 ]
 JSON = [
-    json.dumps({"title": "Order", "type": "object", "properties": {"id": {"type": "string"}, **more}, "required": more})
+    json.dumps(
+        {"title": "Order", "type": "object", "properties": {"id": {"type": "string"}, **more}, "required": [*more]}
+    )
     for more in (
         {"n": {"type": "integer"}, "gone": {"type": ["string", "null"]}},
         {"n": {"type": "number"}, "quantity": {"type": "integer"}},

@@ -300,7 +300,9 @@ def test_d2_columns_of_a_protobuf_schema_that_is_a_text_and_refers_to_texts(regi
         f"id string, lines array<{price}>, sum struct<cents:long,at:timestamp>"
     )
     assert found_columns(registry.url, topic, "protobuf") == "x string", "the first type of the schema"
-    with pytest.raises(SchemaMissing, match=r"'shop\.Ordr' is not in .*; did you mean shop\.Order\?; declare table\.schema"):
+    with pytest.raises(
+        SchemaMissing, match=r"'shop\.Ordr' is not in .*; did you mean shop\.Order\?; declare table\.schema"
+    ):
         found_columns(registry.url, topic, "protobuf", protobuf={"message": "shop.Ordr"})
 
 

@@ -184,10 +184,25 @@ def test_d2_records_may_lack_columns_that_came_later() -> None:
     expected = [{**whole, "c": None}, whole, {**whole, "c": None}, {"a": "x,", "b": 1, "c": None}, {**whole, "a": "x,"}]
     bad = ("b", "int (64 bit), not null", "null")
     assert rows_of(both(schema, lines, optional_fields=1)) == [*expected, *refused, bad]
-    found = rows_of(both(schema, lines[:2], optional_fields=1, null="NULL", delimiter=";", columns=["a", "b", "x", "c"]))
+    found = rows_of(
+        both(schema, lines[:2], optional_fields=1, null="NULL", delimiter=";", columns=["a", "b", "x", "c"])
+    )
     assert [each[2] for each in found] == ["1 fields"] * 2
-    found = rows_of(both(schema, [b"x;1;", b"NULL;1;;NULL", b"x"], optional_fields=3, null="NULL", delimiter=";", columns=["a", "b", "x", "c"]))
-    assert found == [{**whole, "c": None}, {"a": None, "b": 1, "c": None}, ("b", "int (64 bit), not null", "no such field")]
+    found = rows_of(
+        both(
+            schema,
+            [b"x;1;", b"NULL;1;;NULL", b"x"],
+            optional_fields=3,
+            null="NULL",
+            delimiter=";",
+            columns=["a", "b", "x", "c"],
+        )
+    )
+    assert found == [
+        {**whole, "c": None},
+        {"a": None, "b": 1, "c": None},
+        ("b", "int (64 bit), not null", "no such field"),
+    ]
 
 
 def test_d2_records_of_both_lengths_are_read_as_a_batch() -> None:

@@ -87,7 +87,9 @@ def test_d2_what_becomes_a_column(found: dict[str, Any], expected: str) -> None:
     ],
 )  # fmt: skip
 def test_d2_what_no_column_can_be_made_of_is_named(found: Any, problem: str) -> None:
-    doubling = {f"M{n}": {"properties": {each: {"$ref": f"#/definitions/M{n + 1}"} for each in "ab"}} for n in range(20)}
+    doubling = {
+        f"M{n}": {"properties": {each: {"$ref": f"#/definitions/M{n + 1}"} for each in "ab"}} for n in range(20)
+    }
     definitions = {
         **doubling,
         "M20": {"type": "string"},
@@ -130,5 +132,5 @@ def test_d2_chains_and_nesting_end() -> None:
     with pytest.raises(SchemaProblem, match="nested deeper than 32 levels"):
         columns({"x": deep})
     chain = {f"d{n}": {"$ref": f"#/definitions/d{n + 1}"} for n in range(5000)}
-    with pytest.raises(SchemaProblem, match="nested too deeply|too many others"):
+    with pytest.raises(SchemaProblem, match="is nested too deeply"):
         columns({"x": {"$ref": "#/definitions/d0"}}, definitions=chain)
