@@ -21,6 +21,7 @@ from hudi_ingest.home import Home
 from hudi_ingest.pipeline_file import load_pipeline
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground, write_pipeline
+from hudi_ingest_tests.support.java import QUICK_COMPILER, java_options
 from hudi_ingest_tests.support.registry import Registry, running_registry
 from hudi_ingest_tests.support.secured_broker import SecuredBroker, secured_broker
 
@@ -46,6 +47,12 @@ def fault_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session", autouse=True)
+def quick_compiler() -> None:
+    """Every Spark that the tests start compiles once, quickly: their JVMs do not live long enough to gain by more."""
+    os.environ["SPARK_SUBMIT_OPTS"] = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {QUICK_COMPILER}".strip()
+
+
 @pytest.fixture
 def fault(fault_folder: Path) -> Iterator[Fault]:
     """Arms fault points; none is left armed."""
@@ -58,7 +65,8 @@ def fault(fault_folder: Path) -> Iterator[Fault]:
 def bootstrap_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A Kafka broker of this session's own."""
     settings = BrokerSettings(tmp_path_factory.mktemp("kafka"), free_port(), free_port())
-    record = start_broker(settings, lambda line: None)
+    with java_options(QUICK_COMPILER):
+        record = start_broker(settings, lambda line: None)
     yield settings.bootstrap
     stop([record])
 
