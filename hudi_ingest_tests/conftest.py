@@ -26,7 +26,10 @@ from hudi_ingest_tests.support.registry import Registry, running_registry
 from hudi_ingest_tests.support.secured_broker import SecuredBroker, secured_broker
 
 # A run that fails must fail for what was changed, so it takes the examples of the last one unless new ones are asked for.
-settings.register_profile("hudi_ingest", derandomize="HUDI_INGEST_NEW_EXAMPLES" not in os.environ, print_blob=True)
+# Workers side by side make each other slow, so no example has a deadline: speed is for the benchmark.
+settings.register_profile(
+    "hudi_ingest", derandomize="HUDI_INGEST_NEW_EXAMPLES" not in os.environ, deadline=None, print_blob=True
+)
 settings.load_profile("hudi_ingest")
 
 SLOW = {"kafka", "spark", "e2e", "long"}
