@@ -81,6 +81,11 @@ class Case:
 OLD_COLUMNS, NEW_COLUMNS = "id string NOT NULL, n int", "id string NOT NULL, n long, note string"
 
 
+def in_descriptor_file(message: Any, columns: str, descriptors: bytes) -> Shape:
+    source = {"protobuf": {"descriptor_file": "item.pb", "message": "shop.Item"}}
+    return Shape(lambda r, t, v: message(**v).SerializeToString(), columns, source, {"item.pb": descriptors})
+
+
 def avro_files(*names: str) -> Mapping[str, Any]:
     wire_format = "single_object" if len(names) > 1 else "datum"
     return {"avro": {"wire_format": wire_format, "schema_files": [*names]}}
@@ -127,15 +132,8 @@ CASES = {
     ),
     "protobuf file": Case(
         "protobuf",
-        *(
-            Shape(
-                lambda r, t, v, made=made: made(**v).SerializeToString(),  # type: ignore[misc]
-                columns,
-                {"protobuf": {"descriptor_file": "item.pb", "message": "shop.Item"}},
-                {"item.pb": descriptors},
-            )
-            for made, columns, descriptors in ((OldItem, OLD_COLUMNS, OLD_PROTO), (NewItem, NEW_COLUMNS, NEW_PROTO))
-        ),
+        in_descriptor_file(OldItem, OLD_COLUMNS, OLD_PROTO),
+        in_descriptor_file(NewItem, NEW_COLUMNS, NEW_PROTO),
     ),
     "protobuf registry": Case(
         "protobuf",

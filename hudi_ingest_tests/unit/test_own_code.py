@@ -38,8 +38,8 @@ def test_a_changed_file_is_another_version(folder: Path) -> None:
     module, package = folder / "own_module.py", folder / "own_package"
     module.write_text("FACTOR = 100\n")
     package.joinpath("inner").mkdir(parents=True)
-    for file in ("__init__.py", "inner/__init__.py", "inner/rows.py"):
-        (package / file).write_text("FACTOR = 100\n")
+    for name in ("__init__.py", "inner/__init__.py", "inner/rows.py"):
+        (package / name).write_text("FACTOR = 100\n")
     paths = ["own_module:Orders", "own_package.inner:clean"]
     seen = [version_of(paths)]
     for file in (module, package / "inner" / "rows.py"):
