@@ -249,8 +249,8 @@ def test_p5_without_zookeeper_nothing_is_half_done_and_with_it_the_next_transact
 def test_a_lock_that_another_writer_keeps_ends_in_an_error_that_says_where_it_is(
     ground: Ground, locked: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def impatient(*arguments: Any) -> dict[str, str]:
-        return {**write_options(*arguments), "hoodie.write.lock.wait_time_ms": "500"}
+    def impatient(*arguments: Any, **named: Any) -> dict[str, str]:
+        return {**write_options(*arguments, **named), "hoodie.write.lock.wait_time_ms": "500"}
 
     ground.send_rows(0, 10)
     ground.run(locked)
