@@ -81,16 +81,11 @@ class Case:
 OLD_COLUMNS, NEW_COLUMNS = "id string NOT NULL, n int", "id string NOT NULL, n long, note string"
 
 
-def in_descriptor_file(message: Any, columns: str, descriptors: bytes) -> Shape:
-    source = {"protobuf": {"descriptor_file": "item.pb", "message": "shop.Item"}}
-    return Shape(lambda r, t, v: message(**v).SerializeToString(), columns, source, {"item.pb": descriptors})
-
-
-def avro_files(*names: str) -> Mapping[str, Any]:
-    wire_format = "single_object" if len(names) > 1 else "datum"
+def avro_files(wire_format: str, *names: str) -> Mapping[str, Any]:
     return {"avro": {"wire_format": wire_format, "schema_files": [*names]}}
 
 
+PROTOBUF_FILE = {"protobuf": {"descriptor_file": "item.pb", "message": "shop.Item"}}
 CASES = {
     "json": Case(
         "json",
@@ -111,8 +106,12 @@ CASES = {
     ),
     "avro datum": Case(
         "avro",
-        Shape(lambda r, t, v: datum(OLD_AVSC, v), None, avro_files("item.avsc"), {"item.avsc": OLD_AVSC.encode()}),
-        Shape(lambda r, t, v: datum(NEW_AVSC, v), None, avro_files("item.avsc"), {"item.avsc": NEW_AVSC.encode()}),
+        Shape(
+            lambda r, t, v: datum(OLD_AVSC, v), None, avro_files("datum", "item.avsc"), {"item.avsc": OLD_AVSC.encode()}
+        ),
+        Shape(
+            lambda r, t, v: datum(NEW_AVSC, v), None, avro_files("datum", "item.avsc"), {"item.avsc": NEW_AVSC.encode()}
+        ),
         mixed=False,
     ),
     "avro single_object": Case(
@@ -120,20 +119,20 @@ CASES = {
         Shape(
             lambda r, t, v: single_object(OLD_AVSC, v),
             None,
-            {"avro": {"wire_format": "single_object", "schema_files": ["item.avsc"]}},
+            avro_files("single_object", "item.avsc"),
             {"item.avsc": OLD_AVSC.encode()},
         ),
         Shape(
             lambda r, t, v: single_object(NEW_AVSC, v),
             None,
-            avro_files("item.avsc", "older.avsc"),
+            avro_files("single_object", "item.avsc", "older.avsc"),
             {"item.avsc": NEW_AVSC.encode(), "older.avsc": OLD_AVSC.encode()},
         ),
     ),
     "protobuf file": Case(
         "protobuf",
-        in_descriptor_file(OldItem, OLD_COLUMNS, OLD_PROTO),
-        in_descriptor_file(NewItem, NEW_COLUMNS, NEW_PROTO),
+        Shape(lambda r, t, v: OldItem(**v).SerializeToString(), OLD_COLUMNS, PROTOBUF_FILE, {"item.pb": OLD_PROTO}),
+        Shape(lambda r, t, v: NewItem(**v).SerializeToString(), NEW_COLUMNS, PROTOBUF_FILE, {"item.pb": NEW_PROTO}),
     ),
     "protobuf registry": Case(
         "protobuf",
