@@ -63,7 +63,7 @@ def observe(pipeline: Pipeline) -> Situation:
     checkpoint or one of our commits; TableMismatch for one that another system writes, or wrote and that cannot be taken over."""
     timeline = Timeline(pipeline.table.base_path)
     committed = timeline.committed(pipeline.checkpoint_key, pipeline.transaction_key)
-    take_over = find_take_over(pipeline, timeline) if committed.exists and committed.checkpoint is None else None
+    take_over = find_take_over(pipeline, timeline) if committed.checkpoint is None else None
     cluster = KafkaCluster(pipeline.source)
     topics = cluster.topics()
     watermarks = cluster.watermarks(each for found in topics.values() for each in found.partitions)

@@ -69,15 +69,21 @@ def find_take_over(pipeline: Pipeline, timeline: Timeline) -> TakeOver | None:
     None when no known system has ingested into the table and the pipeline file names none. Raises TableMismatch, which says
     what was found and all that stands against a take-over; TableUnreachable.
     """
-    commits = timeline.completed() if timeline.exists() else ()
+    properties = timeline.properties() if timeline.exists() else {}
+    unreadable = _version_problems(properties) if properties and pipeline.table.take_over is not None else []
+    if unreadable:
+        raise TableMismatch(f"the table at {timeline.base_path} cannot be taken over: {unreadable[0]}. Nothing was written.")
+    commits = timeline.completed() if properties else ()
     found = last_ingest(commits)
     if pipeline.table.take_over is None:
         if found is not None:
             raise TableMismatch(_invitation(pipeline, found))
         return None
     if not commits:
-        # No table yet, or nothing in it: there is nothing to take over.
-        return None
+        raise TableMismatch(
+            f"there is no table at {timeline.base_path}, or nothing in it, and table.take_over says that {_asked(pipeline)} wrote "
+            "it. Nothing was written. Correct table.base_path, or remove table.take_over to begin a new table."
+        )
     if found is None:
         raise TableMismatch(
             f"the table at {timeline.base_path} cannot be taken over: none of its {len(commits)} active commits says that "
@@ -85,7 +91,6 @@ def find_take_over(pipeline: Pipeline, timeline: Timeline) -> TakeOver | None:
             "correct table.base_path."
         )
     offsets, problems = _trusted_offsets(pipeline, found, commits)
-    properties = timeline.properties()
     problems += table_problems(properties)
     problems += _column_problems(timeline)
     if not problems:
@@ -108,12 +113,6 @@ def find_take_over(pipeline: Pipeline, timeline: Timeline) -> TakeOver | None:
 
 def table_problems(properties: Mapping[str, str]) -> list[str]:
     """What in a table's properties stands against rows of ours, a line each. Pure."""
-    version = properties.get("hoodie.table.version", "unknown")
-    if version != TABLE_VERSION:
-        return [
-            f"its table version is {version}, and {TABLE_VERSION} is what can be written here. Upgrade it by Hudi 1.2 (`CALL "
-            "upgrade_table(table => …, to_version => 'NINE')`) when all its readers and writers have at least Hudi 1.1"
-        ]
     problems = [
         f"{words} {properties[name]}, and must be {wanted or 'nothing'}"
         for name, (wanted, words) in _PLAIN.items()
@@ -129,7 +128,17 @@ def table_problems(properties: Mapping[str, str]) -> list[str]:
         )
     if "hoodie.bucket.index.num.buckets" in properties:
         problems.append("it has a bucket index, whose buckets are in the files' names")
-    return problems
+    return [*_version_problems(properties), *problems]
+
+
+def _version_problems(properties: Mapping[str, str]) -> list[str]:
+    version = properties.get("hoodie.table.version", "unknown")
+    if version == TABLE_VERSION:
+        return []
+    return [
+        f"its table version is {version}, and {TABLE_VERSION} is what can be written here. Upgrade it by Hudi 1.2 (`CALL "
+        "upgrade_table(table => …, to_version => 'NINE')`) when all its readers and writers have at least Hudi 1.1"
+    ]
 
 
 def _invitation(pipeline: Pipeline, found: LastIngest) -> str:

@@ -152,7 +152,7 @@ class TransactionProtocol:
             committed = self._committed()
             plan = renumbered(plan, committed.checkpoint)
             require_current(plan, committed.checkpoint)
-            if committed.exists and committed.checkpoint is None:
+            if committed.checkpoint is None:
                 self._require_take_over(plan)
             schema = self._prepare_table(committed, plan.take_over is not None)
             plan = replace(self._with_unused_id(plan), schema_changes=schema.changes)
@@ -498,10 +498,11 @@ class TransactionProtocol:
             require_own_table(self.pipeline, properties)
         schema = self.resolve_schema()
         wanted = {**table_properties(self.pipeline), **record_properties(schema)}
-        wanted |= take_over_properties() if taking_over else {}
         # Before any file has the new columns, so that no writer makes statistics of them.
-        there = self.timeline.schema().names if taking_over else ()
-        wanted |= statistics_properties(properties, schema, there)
+        if taking_over:
+            wanted |= take_over_properties(properties, self.timeline.schema(), self.timeline.statistics_columns())
+        else:
+            wanted |= statistics_properties(properties, schema)
         if any(properties.get(key) != value for key, value in wanted.items()):
             self.instants.update_properties(wanted)
         return schema

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
@@ -46,11 +46,18 @@ def table_properties(pipeline: Pipeline) -> dict[str, str]:
     }
 
 
-def take_over_properties() -> dict[str, str]:
-    """What goes into hoodie.properties, beside `table_properties`, of a table that another system made."""
+def take_over_properties(found: Mapping[str, str], there: pa.Schema, indexed: Sequence[str]) -> dict[str, str]:
+    """What goes into hoodie.properties, which has `found`, beside `table_properties`, of a table that another system made with
+    the columns `there`; `indexed` are those that have statistics, if it says so.
+
+    The columns with statistics stay the same, or a partition's statistics of a column would be of its newer files alone; see
+    `statistics_properties`.
+    """
+    columns = [*indexed] or [each.name for each in there if not pa.types.is_nested(each.type)][:_STATISTICS_COLUMNS]
     return {
         # Its writers may have named instants by their own clocks' zone, and ours must come behind them.
         "hoodie.table.timeline.timezone": "UTC",
+        **({STATISTICS_PROPERTY: ",".join(columns)} if columns and STATISTICS_PROPERTY not in found else {}),
     }
 
 
@@ -64,20 +71,16 @@ def record_properties(schema: TransactionSchema) -> dict[str, str]:
     return {} if schema.declared else {RECORD_PROPERTY: schema.record}
 
 
-def statistics_properties(
-    found: Mapping[str, str], schema: TransactionSchema, there: Collection[str] = ()
-) -> dict[str, str]:
+def statistics_properties(found: Mapping[str, str], schema: TransactionSchema) -> dict[str, str]:
     """What goes into hoodie.properties, which has `found`, so that columns that the table was not made with have no
     statistics; nothing where it has no such columns, or names its columns already.
-
-    `there`: of a table that another system made, the columns that it has when it is taken over.
 
     Hudi 1.2 makes a partition's statistics of a column out of the files that have the column. By them a partition whose older
     files do not have it holds no null, and `new_column is null` would leave it out.
     """
     if not found.get("hoodie.table.partition.fields") or STATISTICS_PROPERTY in found:
         return {}
-    made_with = set(there) or {each["name"] for each in json.loads(found["hoodie.table.create.schema"])["fields"]}
+    made_with = {each["name"] for each in json.loads(found["hoodie.table.create.schema"])["fields"]}
     simple = [each.name for each in parse_spark_json(schema.columns) if not pa.types.is_nested(each.type)]
     indexed = [name for name in simple if name in made_with][:_STATISTICS_COLUMNS]
     return {} if indexed == simple[:_STATISTICS_COLUMNS] else {STATISTICS_PROPERTY: ",".join(indexed)}

@@ -87,7 +87,7 @@ def last_ingest(commits: Sequence[Commit]) -> LastIngest | None:
 
     None when no commit tells, or one of hudi-ingest's own comes first.
     """
-    strangers = []
+    strangers: list[str] = []
     for each in commits:
         writer = other_writer(each.metadata)
         if writer is not None:

@@ -192,6 +192,21 @@ class Timeline:
         except Exception as error:
             raise self._unreadable("schema", error) from error
 
+    def statistics_columns(self) -> tuple[str, ...]:
+        """The columns of which the metadata table keeps statistics, Hudi's own left out; none where it does not say.
+
+        Raises TableUnreachable.
+        """
+        path = self.properties().get("hoodie.table.index.defs.path", "")
+        try:
+            defined = json.loads(self._storage.read(path))["indexDefinitions"] if path else {}
+        except FileNotFoundError:
+            return ()
+        except (OSError, ValueError, KeyError) as error:
+            raise self._unreadable("index definitions", error) from error
+        columns = defined.get("column_stats", {}).get("sourceFields", ())
+        return tuple(name for name in columns if not name.startswith("_hoodie_"))
+
     def exists(self) -> bool:
         """Whether there is a table at the path. Raises TableUnreachable."""
         try:

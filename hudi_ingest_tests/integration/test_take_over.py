@@ -7,7 +7,8 @@ a real query.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +41,12 @@ from hudi_ingest_tests.support.ground import Ground, make_pipeline
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
-KEYED = {
+VALUES = {
     "hoodie.datasource.write.recordkey.field": "id",
     "hoodie.datasource.write.partitionpath.field": "dt",
 }
 HIVE = {"hoodie.datasource.write.hive_style_partitioning": "true"}
+KEYED = {**VALUES, **HIVE}
 STREAMER = "streamer.checkpoint.key.v2"
 CONNECT = "kafka.commit.offsets"
 
@@ -69,30 +71,26 @@ def write(
     rows: list[tuple[str, int, str]],
     metadata: Mapping[str, str] | None = None,
     operation: str = "insert",
-    **options: str,
+    options: Mapping[str, str] = KEYED,
 ) -> None:
     """A commit of another system's, with its key in the extra metadata."""
-    kept = dict(metadata or {})
-    for key in kept:
-        options["hoodie.datasource.write.commitmeta.key.prefix"] = key
+    metadata = metadata or {}
+    named = {"hoodie.table.name": "theirs", "hoodie.datasource.write.operation": operation}
+    prefix = {"hoodie.datasource.write.commitmeta.key.prefix": key for key in metadata}
     frame = spark.createDataFrame(rows, "id string, n long, dt string").coalesce(1)
-    frame.write.format("hudi").options(
-        **{"hoodie.table.name": "theirs", "hoodie.datasource.write.operation": operation, **kept, **options}
-    ).mode("append").save(ground.base_path)
+    frame.write.format("hudi").options(**named, **prefix, **metadata, **options).mode("append").save(ground.base_path)
 
 
 def streamer(ground: Ground, *offsets: int) -> dict[str, str]:
     return {STREAMER: ",".join([ground.name, *(f"{number}:{offset}" for number, offset in enumerate(offsets))])}
 
 
-def streamed(ground: Ground, spark: SparkSession, first: int = 10, second: int = 5, **options: str) -> None:
-    """Both partitions have more records than Hudi Streamer took; it committed twice."""
-    ground.send_rows(0, first + 7)
-    ground.send_rows(1, second + 4)
-    rows = [record(0, n) for n in range(first)]
-    write(ground, spark, rows, streamer(ground, first, 0), **{**KEYED, **HIVE, **options})
-    rows = [record(1, n) for n in range(second)]
-    write(ground, spark, rows, streamer(ground, first, second), **{**KEYED, **HIVE, **options})
+def streamed(ground: Ground, spark: SparkSession, options: Mapping[str, str] = KEYED) -> None:
+    """Hudi Streamer committed twice, 10 records of the first partition and 5 of the second; more are in the topic."""
+    ground.send_rows(0, 10 + 7)
+    ground.send_rows(1, 5 + 4)
+    write(ground, spark, [record(0, n) for n in range(10)], streamer(ground, 10, 0), "bulk_insert", options)
+    write(ground, spark, [record(1, n) for n in range(5)], streamer(ground, 10, 5), options=options)
 
 
 def contents(ground: Ground, spark: SparkSession) -> list[tuple[int, str]]:
@@ -114,28 +112,29 @@ def newest_metadata(ground: Ground) -> Mapping[str, str]:
 
 
 LAYOUTS: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
-    "keyed": ({**KEYED, **HIVE}, {}),
-    "keyless": ({"hoodie.datasource.write.partitionpath.field": "dt", **HIVE}, {}),
-    "values_alone": (KEYED, {"hive_style": False}),
-    "escaped": ({**KEYED, **HIVE, "hoodie.datasource.write.partitionpath.urlencode": "true"}, {}),
-    "two_keys": (
-        {**KEYED, **HIVE, "hoodie.datasource.write.recordkey.field": "id,n"},
-        {},
-    ),
-    "not_partitioned": (
-        {"hoodie.datasource.write.recordkey.field": "n"},
-        {"partition_by": []},
-    ),
-    "no_metadata_table": ({**KEYED, **HIVE, "hoodie.metadata.enable": "false"}, {}),
-    "record_index": (
-        {
-            **KEYED,
-            **HIVE,
-            "hoodie.metadata.global.record.level.index.enable": "true",
-            "hoodie.metadata.record.index.enable": "true",
-        },
-        {},
-    ),
+    "keyed": (KEYED, {}),
+    "keyless": ({**HIVE, "hoodie.datasource.write.partitionpath.field": "dt"}, {}),
+    "values_alone": (VALUES, {"hive_style": False}),
+    "escaped": ({**KEYED, "hoodie.datasource.write.partitionpath.urlencode": "true"}, {}),
+    "two_keys": ({**KEYED, "hoodie.datasource.write.recordkey.field": "id,n"}, {}),
+    "not_partitioned": ({"hoodie.datasource.write.recordkey.field": "n"}, {"partition_by": []}),
+    "no_metadata_table": ({**KEYED, "hoodie.metadata.enable": "false"}, {}),
+    "no_statistics": ({**KEYED, "hoodie.metadata.index.column.stats.enable": "false"}, {}),
+    "statistics_of_one_column": ({**KEYED, "hoodie.metadata.index.column.stats.column.list": "id"}, {}),
+    "record_index": ({**KEYED, "hoodie.metadata.record.index.enable": "true"}, {}),
+}
+
+
+COUNTS = {
+    "_kafka_offset is null": 15,
+    "_kafka_offset >= 0": 11,
+    "_kafka_offset = 16": 1,
+    "n = 16": 1,
+    "n >= 10": 7,
+    "n = 3": 2,
+    "id = '0-16'": 1,
+    "id = '0-9'": 1,
+    "id >= '1-4' and dt = '2026-01-01'": 1,
 }
 
 
@@ -143,15 +142,16 @@ LAYOUTS: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
 def test_x6_a_table_of_hudi_streamer_is_continued_where_it_ended(
     ground: Ground, topic: str, spark: SparkSession, options: dict[str, str], table: dict[str, Any]
 ) -> None:
-    ground.send_rows(0, 10 + 7)
-    ground.send_rows(1, 5 + 4)
-    write(ground, spark, [record(0, n) for n in range(10)], streamer(ground, 10, 0), "bulk_insert", **options)
-    write(ground, spark, [record(1, n) for n in range(5)], streamer(ground, 10, 5), **options)
+    streamed(ground, spark, options)
     pipeline = make_pipeline(ground, table={**table, "take_over": "hudi_streamer"})
     receipt = ground.run(pipeline)
     assert [(each.start, each.end) for each in receipt.plan.slices] == [(10, 17), (5, 9)]
     assert contents(ground, spark) == produced(ground)
     assert newest_metadata(ground)[STREAMER] == f"{topic},0:17,1:9"
+    # Statistics and indexes of the metadata table, which were made before us, must not hide a row of either.
+    frame = spark.read.format("hudi").load(ground.base_path)
+    found = {where: frame.where(where).count() for where in COUNTS}
+    assert found == COUNTS
     with pytest.raises(NothingToDo):
         ground.run(pipeline)
     ground.send_rows(0, 3, 17)
@@ -189,7 +189,7 @@ def test_x6_a_table_of_the_kafka_connect_sink_is_continued(ground: Ground, topic
     ground.send_rows(0, 10 + 7)
     ground.send_rows(1, 5 + 4)
     rows = [record(0, n) for n in range(10)] + [record(1, n) for n in range(5)]
-    write(ground, spark, rows, {CONNECT: "0=10,1=5"}, "bulk_insert", **KEYED, **{"hoodie.metadata.enable": "false"})
+    write(ground, spark, rows, {CONNECT: "0=10,1=5"}, "bulk_insert", {**VALUES, "hoodie.metadata.enable": "false"})
     with pytest.raises(
         TableMismatch, match=r"was written by the Hudi sink of Kafka Connect.*table\.take_over: kafka_connect"
     ):
@@ -227,7 +227,7 @@ def test_x6_a_table_of_structured_streaming_is_continued_by_its_checkpoint(
 ) -> None:
     ground.send_rows(0, 11)
     ground.send_rows(1, 5)
-    stream(ground, spark, tmp_path / "checkpoint", {**KEYED, **HIVE})
+    stream(ground, spark, tmp_path / "checkpoint", KEYED)
     assert contents(ground, spark) == produced(ground)
     ground.send_rows(0, 3, 11)
     with pytest.raises(TableMismatch, match=r"Its offsets are in the checkpointLocation of its query"):
@@ -252,7 +252,11 @@ def test_x6_p2_ranges_before_the_take_over_are_neither_added_nor_written_anew(
     pipeline = make_pipeline(ground, table={"take_over": "hudi_streamer"})
     ground.run(pipeline)
     known = known_state(pipeline, observe(pipeline), [TopicPartition(topic, 0)])
-    for judge in (lambda asked: to_backfill(known, asked, skip_covered=True), lambda asked: to_replay(known, asked)):
+    judges: list[Callable[[list[Slice]], object]] = [
+        partial(to_backfill, known, skip_covered=True),
+        partial(to_replay, known),
+    ]
+    for judge in judges:
         with pytest.raises(
             RangeRefused, match=r"begins before offset 10, where this pipeline took the table over.*--start 10"
         ):
@@ -279,7 +283,7 @@ def test_x6_p7_other_writers_change_rows_of_ours_by_the_tables_own_keys(
     )
     wide = spark.sql(f"select *, {kafka} from changed")
     wide.write.format("hudi").options(
-        **{"hoodie.table.name": "theirs", "hoodie.datasource.write.operation": "upsert", **KEYED, **HIVE}
+        **{"hoodie.table.name": "theirs", "hoodie.datasource.write.operation": "upsert", **KEYED}
     ).mode("append").save(ground.base_path)
     spark.catalog.refreshTable(ground.name)
     updates = {"1-2": 100, "1-7": 100, "0-14": 200}
@@ -298,7 +302,7 @@ def test_x6_hudi_streamer_goes_on_behind_ours_and_a_new_pipeline_behind_it(
     assert there == f"{topic},0:17,1:9"
     ground.send_rows(0, 6, 17)
     null = {"hoodie.write.set.null.for.missing.columns": "true"}
-    write(ground, spark, [record(0, n) for n in range(17, 20)], streamer(ground, 20, 9), **KEYED, **HIVE, **null)
+    write(ground, spark, [record(0, n) for n in range(17, 20)], streamer(ground, 20, 9), options={**KEYED, **null})
     with pytest.raises(
         TableMismatch, match=rf"has written into the table.*goes on to {topic}:0 20.*give the pipeline a new name"
     ):
@@ -316,13 +320,13 @@ def test_x6_p4_a_commit_of_the_other_system_meanwhile_refuses_ours(
     streamed(ground, spark)
     pipeline = make_pipeline(ground, table={"take_over": "hudi_streamer"})
     stale = ground.plan(pipeline)
-    write(ground, spark, [record(0, 10)], streamer(ground, 11, 5), **KEYED, **HIVE)
+    write(ground, spark, [record(0, 10)], streamer(ground, 11, 5))
     protocol = ground.protocol(pipeline)
     with pytest.raises(PlanOutdated, match=rf"planned was .*{topic}:0 10.*and now it is .*{topic}:0 11"):
         protocol.begin(stale, Owner.this_process(), never)
     opened = protocol.begin(ground.plan(pipeline), Owner.this_process(), never)
     reports = protocol.write(opened, opened.plan.slices)
-    write(ground, spark, [record(0, 11)], streamer(ground, 12, 5), **KEYED, **HIVE)
+    write(ground, spark, [record(0, 11)], streamer(ground, 12, 5))
     with pytest.raises(PlanOutdated, match="is not current any more"):
         protocol.commit(opened, reports)
     protocol.abort(opened, "the other system goes on")
@@ -342,7 +346,7 @@ def test_x6_p4_the_guard_refuses_a_take_over_of_a_table_that_was_not_seen_as_it_
     reports = protocol.write(opened, opened.plan.slices)
     seen = [each.instant for each in protocol.timeline.completed()]
     committed = protocol.timeline.committed(pipeline.checkpoint_key, pipeline.transaction_key)
-    write(ground, spark, [record(0, 10)], streamer(ground, 11, 5), **KEYED, **HIVE)
+    write(ground, spark, [record(0, 10)], streamer(ground, 11, 5))
     with pytest.raises(CommitRefused, match="was completed while the table was being taken over"):
         protocol._publish(opened, reports, committed, seen)
     protocol.abort(opened, "refused")
@@ -359,33 +363,40 @@ def test_x6_a_table_that_is_still_being_written_is_refused(ground: Ground, topic
             TransactionInFlight, match=rf"is still being written: {instant} \(commit\) open\. Stop Hudi Streamer"
         ):
             ground.run(pipeline)
-    write(ground, spark, [record(0, 10)], streamer(ground, 11, 5), **KEYED, **HIVE)
+    write(ground, spark, [record(0, 10)], streamer(ground, 11, 5))
     assert ground.run(pipeline).rows == 6 + 4
     assert contents(ground, spark) == produced(ground)
 
 
+def test_x6_p6_where_there_is_no_table_nothing_is_begun(ground: Ground, topic: str, spark: SparkSession) -> None:
+    ground.send_rows(0, 3)
+    with pytest.raises(TableMismatch, match=r"there is no table at .*remove table\.take_over to begin a new table"):
+        ground.run(make_pipeline(ground, table={"take_over": "hudi_streamer"}))
+    assert not Path(ground.base_path).exists()
+
+
 def upsert(ground: Ground, spark: SparkSession) -> None:
-    write(ground, spark, [record(0, 0)], streamer(ground, 10, 5), "upsert", **KEYED, **HIVE)
+    write(ground, spark, [record(0, 0)], streamer(ground, 10, 5), "upsert")
 
 
 def stranger(ground: Ground, spark: SparkSession) -> None:
-    write(ground, spark, [("x", 1, "2026-01-01")], **KEYED, **HIVE)
+    write(ground, spark, [("x", 1, "2026-01-01")])
 
 
 def another_topic(ground: Ground, spark: SparkSession) -> None:
-    write(ground, spark, [record(0, 0)], {STREAMER: "others,0:1"}, **KEYED, **HIVE)
+    write(ground, spark, [record(0, 0)], {STREAMER: "others,0:1"})
 
 
 def another_system(ground: Ground, spark: SparkSession) -> None:
-    write(ground, spark, [record(0, 0)], {CONNECT: "0=1"}, **KEYED, **HIVE)
+    write(ground, spark, [record(0, 0)], {CONNECT: "0=1"})
 
 
 def another_source(ground: Ground, spark: SparkSession) -> None:
-    write(ground, spark, [record(0, 0)], {STREAMER: "20260101000000000"}, **KEYED, **HIVE)
+    write(ground, spark, [record(0, 0)], {STREAMER: "20260101000000000"})
 
 
 def lost(ground: Ground, spark: SparkSession) -> None:
-    write(ground, spark, [record(0, 0)], streamer(ground, 1000, 5), **KEYED, **HIVE)
+    write(ground, spark, [record(0, 0)], streamer(ground, 1000, 5))
 
 
 @pytest.mark.parametrize(
@@ -467,7 +478,7 @@ FOREIGN_TABLES: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
 def test_x6_p6_a_table_that_rows_of_ours_would_not_fit_is_refused(
     ground: Ground, topic: str, spark: SparkSession, options: dict[str, str], table: dict[str, Any], said: str
 ) -> None:
-    streamed(ground, spark, **options)
+    streamed(ground, spark, {**KEYED, **options})
     with pytest.raises(Exception, match=said) as refused:
         ground.run(make_pipeline(ground, table={**table, "take_over": "hudi_streamer"}))
     assert type(refused.value).__name__ in ("TableMismatch", "SchemaRefused")
@@ -479,8 +490,7 @@ def test_x6_p6_rows_with_other_keys_or_folders_than_ours_would_have_are_refused(
     """What the properties do not tell, the rows do."""
     ground.send_rows(0, 2)
     ground.send_rows(1, 2)
-    options = {**KEYED, **HIVE}
-    write(ground, spark, [("0-0", 0, "2026/01/01")], streamer(ground, 1, 0), **options)
+    write(ground, spark, [("0-0", 0, "2026/01/01")], streamer(ground, 1, 0))
     with pytest.raises(
         TableMismatch, match=r"which are none for rows of this pipeline: column dt: '2026/01/01' has signs"
     ):
@@ -505,7 +515,7 @@ def test_x6_a_partition_that_is_new_since_begins_at_its_first_offset(ground: Gro
     create_topic(ground.bootstrap_servers, ground.name, 2)
     ground.send_rows(0, 12)
     ground.send_rows(1, 3)
-    write(ground, spark, [record(0, n) for n in range(10)], streamer(ground, 10), **KEYED, **HIVE)
+    write(ground, spark, [record(0, n) for n in range(10)], streamer(ground, 10))
     pipeline = make_pipeline(ground, source={"starting_offsets": "latest"}, table={"take_over": "hudi_streamer"})
     assert [(each.start, each.end) for each in plan_now(pipeline).slices] == [(10, 12), (0, 3)]
     ground.run(pipeline)
