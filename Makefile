@@ -1,16 +1,20 @@
 # `make demo` and `make test` need only Python 3.10 to 3.12. PYTHON=… chooses which, ARGS=… passes options on.
 PYTHON ?= python3
 ARGS ?=
+# Processes that run tests side by side, each with a broker and a Spark of its own: about 4 GB of memory each.
+WORKERS ?= 2
 CASES ?= 200
 LANES ?= 2
 MINUTES ?= 20
+RECORDS ?= 1000000
 LOADS ?=
 ROUNDS ?= 3
 AXES ?=
 VENV := .venv
-PYTEST := $(VENV)/bin/python -m pytest
+# A file's tests share what they start, so a worker takes whole files; the slow ones are the first, the fast ones fill up.
+PYTEST = $(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help demo test fast e2e chaos soak fuzz bench bench-growth bench-smoke lint format lock docs clean
+.PHONY: help demo test fast e2e ui chaos soak replay-proof fuzz bench bench-growth bench-smoke lint format lock docs clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -18,7 +22,7 @@ help: ## this list
 demo: $(VENV)/requirements.ready ## Kafka, Spark and Dagster here, with sample orders; ARGS=--once checks 200,000 of them and stops
 	@$(VENV)/bin/hudi-ingest demo $(ARGS)
 
-test: $(VENV)/requirements-dev.ready ## all tests but the long ones, on a real broker, Spark, Hudi and Dagster
+test: $(VENV)/requirements-dev.ready ## all tests but the long ones, on a real broker, Spark, Hudi and Dagster; WORKERS=2
 	$(PYTEST) -m "not long" $(ARGS)
 
 fast: $(VENV)/requirements-dev.ready ## the tests without broker and JVM
@@ -27,11 +31,17 @@ fast: $(VENV)/requirements-dev.ready ## the tests without broker and JVM
 e2e: $(VENV)/requirements-dev.ready ## all tests, the long ones too
 	$(PYTEST) $(ARGS)
 
+ui: $(VENV)/requirements-dev.ready ## the Dagster UI in headless Chromium, screenshots to docs/images; needs playwright and chromium
+	HUDI_INGEST_SCREENSHOTS=docs/images $(PYTEST) hudi_ingest_tests/e2e/test_ui.py $(ARGS)
+
 chaos: $(VENV)/requirements-dev.ready ## the kill matrix and random faults on whole stacks; CASES=200 SEED=… LANES=2
 	$(VENV)/bin/python -m hudi_ingest_tests.chaos --cases $(CASES) $(if $(SEED),--seed $(SEED)) --lanes $(LANES) $(ARGS)
 
 soak: $(VENV)/requirements-dev.ready ## 20 minutes of steady records and random faults; MINUTES=20 SEED=…
 	$(VENV)/bin/python -m hudi_ingest_tests.chaos.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+replay-proof: $(VENV)/requirements-dev.ready ## a range replayed twice under live load while a reader looks on; RECORDS=1000000
+	$(VENV)/bin/python -m hudi_ingest_tests.replay_proof --records $(RECORDS) $(ARGS)
 
 fuzz: $(VENV)/requirements-dev.ready ## changed records of every format against the converters; MINUTES=20 SEED=…
 	$(VENV)/bin/python -m hudi_ingest_tests.fuzz --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)

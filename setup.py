@@ -55,6 +55,8 @@ setup(
             "mypy",
             "pytest",
             "pytest-timeout",
+            # --no-loadscope-reorder
+            "pytest-xdist>=3.8",
             "ruff",
             "types-psutil",
             "types-PyYAML",

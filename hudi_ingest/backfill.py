@@ -16,6 +16,7 @@ from hudi_ingest.range_planning import Left, most_offsets, next_ranges, range_tr
 from hudi_ingest.turns import RunTransaction, turns_of
 
 _logger = logging.getLogger(__name__)
+_SHOWN_RANGES = 8
 
 
 def what_is_missing(pipeline: Pipeline, situation: Situation, asked: Sequence[Slice], *, skip_covered: bool) -> Left:
@@ -41,8 +42,10 @@ def run_backfill(
     `run_transaction` raises; transactions before the error stay.
     """
     done: list[CommitReceipt] = []
+    left_behind = 0
 
     def next_plan(situation: Situation) -> TransactionPlan | None:
+        nonlocal left_behind
         known = known_state(pipeline, situation, {each.source for each in asked})
         try:
             left = to_backfill(known, asked, skip_covered=skip_covered or bool(done))
@@ -53,19 +56,28 @@ def run_backfill(
         if not done:
             report(f"{pipeline.name}: {total(left):,} offsets are to be added")
         slices = next_ranges(left, most_offsets(pipeline, known))
+        left_behind = total(left) - sum(each.count for each in slices)
         return range_transaction(known, TransactionKind.BACKFILL, slices, suffix=secrets.token_hex(3))
 
-    for receipt in turns_of(pipeline, home or Home.from_environment(), wait_seconds, report, run).each(next_plan):
+    turns = turns_of(pipeline, home or Home.from_environment(), wait_seconds, report, run)
+    for receipt in turns.each(next_plan, more=lambda: left_behind > 0):
         done.append(receipt)
         report(progress_line(receipt, done))
         yield receipt
 
 
 def progress_line(receipt: CommitReceipt, done: Sequence[CommitReceipt]) -> str:
-    ends = ", ".join(str(each) for each in receipt.plan.slices[:8])
     return (
-        f"{receipt.plan.transaction_id}: {receipt.rows:,} rows of {ends} are in the table; "
+        f"{receipt.plan.transaction_id}: {receipt.rows:,} rows of {ranges_text(receipt)} are in the table; "
         f"{sum(each.plan.count for each in done):,} offsets done in {len(done)} transactions"
+    )
+
+
+def ranges_text(receipt: CommitReceipt) -> str:
+    """The transaction's first ranges."""
+    slices = receipt.plan.slices
+    return ", ".join(map(str, slices[:_SHOWN_RANGES])) + (
+        f" and {len(slices) - _SHOWN_RANGES} more" * (len(slices) > _SHOWN_RANGES)
     )
 
 

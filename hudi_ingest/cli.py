@@ -32,6 +32,7 @@ from hudi_ingest.display import (
     receipt_text,
     recovery_text,
     replay_text,
+    retry_survey_text,
     retry_text,
     schema_facts,
     schema_text,
@@ -98,6 +99,8 @@ WaitSeconds = Annotated[
         help="How long a transaction may wait for the table; by default three times timeout_seconds.",
     ),
 ]
+
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing.")]
 
 _DEFAULTS = StackSettings()
 letters = typer.Typer(no_args_is_help=True, help="See bad records that were kept, and try them again.")
@@ -265,7 +268,7 @@ def accept_loss(
     topic: Annotated[
         list[str] | None, typer.Option(help="A topic that was deleted and made again; may be repeated.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing.")] = False,
+    dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
     """Give up what stopped partitions have lost, and go on at the broker's first offsets, in one transaction."""
@@ -305,7 +308,7 @@ def backfill(
         typer.Option("--skip-covered", help="Leave out what is in the table; so a backfill that broke off goes on."),
     ] = False,
     wait: WaitSeconds = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing.")] = False,
+    dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
     """Add offsets that are not in the table, such as history; live transactions go on, turn by turn."""
@@ -339,17 +342,29 @@ def replay(
     from_time: FromTime = None,
     to_time: ToTime = None,
     transaction: Annotated[str | None, typer.Option(metavar="ID", help="All that this transaction read.")] = None,
+    dead_letters: Annotated[
+        bool, typer.Option("--dead-letters", help="All bad records that were kept, as `dead-letters retry` does.")
+    ] = False,
     respect_deletes: Annotated[
         bool, typer.Option("--respect-deletes", help="Write only offsets that have a row in the table still.")
     ] = False,
     wait: WaitSeconds = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing.")] = False,
+    dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
     """Write offsets anew that are in the table, in place of their rows: after a wrong converter, transform or mask."""
     from hudi_ingest.replay import run_replay, survey_replay
 
     found = _pipeline(pipeline)
+    if dead_letters:
+        if respect_deletes or any(
+            each is not None for each in (partition, start, end, from_time, to_time, transaction)
+        ):
+            raise typer.BadParameter(
+                "--dead-letters takes all that wait, and goes with --wait, --dry-run and --json only"
+            )
+        _retry_letters(found, wait, dry_run, as_json)
+        return
     try:
         asked, situation = _asked(found, partition, start, end, from_time, to_time, transaction)
     except NothingToDo as error:
@@ -496,18 +511,9 @@ def show_letters(
 
 
 @letters.command("retry")
-def retry(pipeline: PipelineName, as_json: AsJson = False) -> None:
+def retry(pipeline: PipelineName, wait: WaitSeconds = None, dry_run: DryRun = False, as_json: AsJson = False) -> None:
     """Try all dead letters again, after a fix: those that can become rows now are put into the table, once."""
-    from hudi_ingest.letter_retry import retry_letters
-
-    result = retry_letters(_pipeline(pipeline), home=Home.from_environment(), report=_progress)
-    for receipt in result.receipts:
-        for warning in receipt.warnings:
-            _err.print(f"warning: {warning}", markup=False)
-    if as_json:
-        _print_json(result.to_dict())
-    else:
-        _say(retry_text(result))
+    _retry_letters(_pipeline(pipeline), wait, dry_run, as_json)
 
 
 @app.command()
@@ -682,6 +688,26 @@ def _receipt_facts(receipt: CommitReceipt) -> dict[str, Any]:
     }
 
 
+def _retry_letters(pipeline: Pipeline, wait: float | None, dry_run: bool, as_json: bool) -> None:
+    from hudi_ingest.letter_retry import retry_letters, survey_retry
+
+    if dry_run:
+        survey = survey_retry(pipeline)
+        if as_json:
+            _print_json(survey.to_dict())
+        else:
+            _say(retry_survey_text(survey))
+        return
+    result = retry_letters(pipeline, home=Home.from_environment(), report=_progress, wait_seconds=wait)
+    for receipt in result.receipts:
+        for warning in receipt.warnings:
+            _err.print(f"warning: {warning}", markup=False)
+    if as_json:
+        _print_json(result.to_dict())
+    else:
+        _say(retry_text(result))
+
+
 def _print_receipts(receipts: Iterable[CommitReceipt], as_json: bool) -> None:
     """Of transactions that are still to come; each is shown when it is there."""
     facts = []
@@ -710,7 +736,8 @@ def _asked(
     ways = [any(each is not None for each in way) for way in (by_offsets, by_time, (transaction,))]
     if sum(ways) != 1:
         raise typer.BadParameter(
-            "give either --partition, --start and --end, or --from-time and --to-time, or --transaction"
+            "give either --partition, --start and --end, or --from-time and --to-time, or (replay) --transaction or "
+            "--dead-letters"
         )
     if ways[0] and (partition is None or start is None or end is None):
         raise typer.BadParameter("--partition, --start and --end go together")

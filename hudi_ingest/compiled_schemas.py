@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from hudi_ingest.convert.protobuf_schema import descriptor_set, known_imports, with_files
+from hudi_ingest.convert.wire_format import SchemaLookup
 from hudi_ingest.protoc import compile_protos
 from hudi_ingest.registered_schema import RegisteredSchema
-from hudi_ingest.registry import KnownSchemas
 
 _BASE64 = re.compile(r"[A-Za-z0-9+/\s]+={0,2}\s*")
 """The text of a `.proto` file has other characters."""
@@ -23,13 +23,13 @@ _OWN_NAME = "hudi_ingest_registered_schema.proto"
 
 @dataclass(frozen=True)
 class CompiledSchemas:
-    """Protobuf schemas by id. Crosses to Spark's workers by pickle, as KnownSchemas does."""
+    """Protobuf schemas by id. Crosses to Spark's workers by pickle, as the lookup does."""
 
-    schemas: KnownSchemas
+    schemas: SchemaLookup
 
     def descriptor_set(self, schema_id: int) -> bytes | None:
-        """None when the registry has no such Protobuf schema. Raises ValueError with why one cannot be compiled,
-        RegistryUnreachable, RegistryRefused."""
+        """None when the registry has no such Protobuf schema. Raises ValueError with why one cannot be compiled, and what
+        the lookup raises."""
         found = self.schemas.schema(schema_id)
         return None if found is None else compiled(found)
 

@@ -727,7 +727,7 @@ class Pipeline(_Model):
         if value.schema_ == INFER and source.format != "json":
             text = f"`infer` looks at JSON records only, and source.format is {source.format}; write the columns"
             raise PlacedProblems([(("schema",), text)])
-        if value.schema_ is None and (source.format != "avro" or source.avro.wire_format != "confluent"):
+        if value.schema_ is None and not needs_registry(source):
             text = "neither it nor `schema` is there; add `schema` (Spark DDL) or `schema_file` (.avsc)"
             more = "; JSON records can have `schema: infer`" if source.format == "json" else ""
             raise PlacedProblems([(("schema_file",), text + more)])

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
-from hudi_ingest.config_model import Model, beside_the_file
+from hudi_ingest.config_model import Model, Whole, beside_the_file
 from hudi_ingest.convert.csv_exact import CsvOptions
 
 _Name = Annotated[str, StringConstraints(min_length=1)]
@@ -32,6 +32,9 @@ class CsvValues(Model):
     """Names of a record's fields in their order; those that the schema does not have are read over. Without it, the
     fields are the schema's columns in their order."""
 
+    optional_fields: Annotated[Whole, Field(ge=0)] = 0
+    """How many fields at the end a record may lack; they are null then. For columns that producers began to write later."""
+
     @model_validator(mode="after")
     def _fit_together(self) -> CsvValues:
         self.options()
@@ -39,7 +42,7 @@ class CsvValues(Model):
 
     def options(self) -> CsvOptions:
         """Raises ValueError when the characters do not go together."""
-        return CsvOptions(self.delimiter, self.quote, self.escape, self.null, self.columns)
+        return CsvOptions(self.delimiter, self.quote, self.escape, self.null, self.columns, self.optional_fields)
 
 
 class ProtobufValues(Model):

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from hudi_ingest.avro_schema import WriterSchemaProblem, field_defaults, record_schema
+from hudi_ingest.avro_schema import field_defaults
 from hudi_ingest.compiled_schemas import CompiledSchemas, compiled
 from hudi_ingest.config import Pipeline
 from hudi_ingest.config_record import DeclaredFormat, needs_registry
@@ -26,12 +26,13 @@ from hudi_ingest.convert.avro import (
 )
 from hudi_ingest.convert.wire_format import SchemaLookup
 from hudi_ingest.evolution import additions
-from hudi_ingest.exceptions import ConfigError, SchemaMissing, SchemaOutdated
+from hudi_ingest.exceptions import ConfigError, SchemaOutdated
 from hudi_ingest.model import TransactionSchema
 from hudi_ingest.record_rows import RowMaker
+from hudi_ingest.registered_columns import columns_of, has_message, message_of
 from hudi_ingest.registered_schema import RegisteredSchema, SchemaKind
 from hudi_ingest.registry import KnownSchemas, RegistryClient, known_schemas
-from hudi_ingest.schema import SchemaProblem, parse_spark_json
+from hudi_ingest.schema import parse_spark_json
 
 
 def row_maker_of(pipeline: Pipeline, schema: TransactionSchema, began_at: datetime) -> RowMaker:
@@ -154,48 +155,43 @@ def _defaults(part: _Part) -> Mapping[str, Any]:
 def _writers(part: _Part) -> Writers:
     avro = part.declared.avro
     if avro.wire_format == "confluent":
-        known: SchemaLookup = _known(part, "AVRO")
-        if part.found is not None:
-            known = NoneNewer(known, frozenset(part.found.schema_ids), part.schema, ", ".join(part.subjects))
-        return ConfluentWireFormat(known)
+        return ConfluentWireFormat(_known(part, "AVRO"))
     files = [RegisteredSchema(_text(each)) for each in avro.schema_files]
     if avro.wire_format == "datum":
         return OneSchema(files[0])
     return SingleObjectEncoding.of(*(each.text for each in files))
 
 
-def _known(part: _Part, kind: SchemaKind) -> KnownSchemas:
+def _known(part: _Part, kind: SchemaKind) -> SchemaLookup:
     assert part.registry is not None, "checked with the pipeline file"
     found = known_schemas(RegistryClient(part.registry, kind), part.subjects)
-    return KnownSchemas(part.registry, found, kind)
+    return _guarded(part, KnownSchemas(part.registry, found, kind))
+
+
+def _guarded(part: _Part, known: KnownSchemas, message: str | None = None) -> SchemaLookup:
+    if part.found is None:
+        return known
+    resolved = frozenset(part.found.schema_ids)
+    return NoneNewer(known, resolved, part.schema, ", ".join(part.subjects), known.kind, message)
 
 
 def _registered_messages(part: _Part) -> Any:
     # Imported here, because only pipelines of this format need the libraries.
-    from hudi_ingest.convert.protobuf import RegisteredMessages, first_message, require_columns
+    from hudi_ingest.convert.protobuf import RegisteredMessages, require_columns
 
     declared, registry = part.declared.protobuf, part.registry
     assert registry is not None, "checked with the pipeline file"
     client = RegistryClient(registry, "PROTOBUF")
     newest_first = [each for subject in part.subjects for each in reversed(client.versions(subject))]
-    message = declared.message
-    if message is None:
-        newest = {each.subject: each for each in reversed(newest_first)}.values()
-        names = {first_message(compiled(each.schema)) for each in newest}
-        message = names.pop() if len(names) == 1 else None
-        if message is None:
-            found = ", ".join(sorted(each or "no message" for each in names)) or "no Protobuf schema"
-            raise SchemaMissing(
-                f"Schema registry {registry.url}: {part.place}.protobuf.message is not there, and the newest schemas of "
-                f"{', '.join(part.subjects) or 'the keys'} begin with {found}; give the full name of the message type, or "
-                "register the schema."
-            )
-    if newest_first:
+    known = KnownSchemas(registry, {each.schema_id: each.schema for each in newest_first}, "PROTOBUF")
+    if part.found is not None:
+        # The columns are those of the message type that was the first one then.
+        newest_first = [each for each in newest_first if each.schema_id in part.found.schema_ids]
+    newest = {each.subject: each for each in reversed(newest_first)}
+    message = message_of(registry, declared.message, [*newest.values()], part.subjects, part.place)
+    if newest_first and part.found is None:
         require_columns(part.schema, message, (compiled(each.schema) for each in newest_first))
-    known = {each.schema_id: each.schema for each in newest_first}
-    return RegisteredMessages(
-        CompiledSchemas(KnownSchemas(registry, known, "PROTOBUF")), message, declared.truncate_nanoseconds
-    )
+    return RegisteredMessages(CompiledSchemas(_guarded(part, known, message)), message, declared.truncate_nanoseconds)
 
 
 @dataclass(frozen=True)
@@ -208,6 +204,9 @@ class NoneNewer:
     """The ids that the transaction's columns were found with."""
     record: pa.Schema
     subjects: str
+    kind: SchemaKind = "AVRO"
+    message: str | None = None
+    """Of Protobuf: the message type that is read. Records of others are bad ones whatever their schemas have."""
 
     def schema(self, schema_id: int) -> RegisteredSchema | None:
         """Raises SchemaOutdated, and what the registry's client raises."""
@@ -215,8 +214,10 @@ class NoneNewer:
         if found is None or schema_id in self.resolved:
             return found
         try:
-            more = additions(self.record, record_schema(found))
-        except (SchemaProblem, WriterSchemaProblem) as problem:
+            if self.message is not None and not has_message(found, self.message):
+                return found
+            more = additions(self.record, columns_of(found, self.kind, self.message))
+        except ValueError as problem:
             more = (f"a table cannot have its columns: {problem}",)
         if more:
             raise SchemaOutdated(

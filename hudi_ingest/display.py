@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
@@ -14,7 +14,7 @@ from rich.text import Text
 from hudi_ingest.dead_letters.reading import DeadLetter, LetterCount, preview
 from hudi_ingest.hudi.timeline import TableFile
 from hudi_ingest.ledger import TransactionRow
-from hudi_ingest.letter_retry import RetryResult
+from hudi_ingest.letter_retry import RetryResult, RetrySurvey
 from hudi_ingest.model import CommitReceipt, TopicPartition, TransactionPlan, TransactionSchema
 from hudi_ingest.range_planning import Left, as_slices, total
 from hudi_ingest.recovery import Recovery, UnknownInstant
@@ -231,13 +231,28 @@ def retry_text(result: RetryResult) -> str:
         + (f", filtered out: {result.filtered}" if result.filtered else "")
         + f", in {commits}; {result.waiting} wait"
     ]
-    lines += [f"  - {each}" for each in result.reasons]
-    if result.withheld:
-        lines.append(
-            f"{result.withheld} could not be tried: their bytes were not kept, because the pipeline masks fields and "
+    return "\n".join([*lines, *_why_letters_stay(result)])
+
+
+def retry_survey_text(survey: RetrySurvey) -> str:
+    """What a retry would come to, and why letters would stay."""
+    if not survey.tried and not survey.withheld:
+        return "no dead letters wait"
+    transactions = "1 transaction" if survey.transactions == 1 else f"{survey.transactions} transactions"
+    lines = [
+        f"dead letters that would be tried: {survey.tried}, in {transactions}; {survey.rows} would become rows, "
+        f"{survey.left_out} would be left out, {survey.bad} would stay"
+    ]
+    return "\n".join([*lines, *_why_letters_stay(survey)])
+
+
+def _why_letters_stay(found: RetryResult | RetrySurvey) -> Iterator[str]:
+    yield from (f"  - {each}" for each in found.reasons)
+    if found.withheld:
+        yield (
+            f"{found.withheld} cannot be tried: their bytes were not kept, because the pipeline masks fields and "
             "dead_letters.keep_masked is not set. Read their offsets from Kafka again while it has them."
         )
-    return "\n".join(lines)
 
 
 def _aligned(rows: Sequence[tuple[str, ...]]) -> str:

@@ -22,6 +22,7 @@ LAG_BELOW_LIMIT = "lag_below_limit"
 UP_TO_DATE = "up_to_date"
 ACCOUNTING_HOLDS = "accounting_holds"
 FILES_LARGE_ENOUGH = "files_large_enough"
+DEAD_LETTERS = "dead_letters"
 
 QUESTIONS = {
     OFFSETS_HONOURED: "Fails while a partition is stopped because the broker does not hold its committed offset any more.",
@@ -29,9 +30,10 @@ QUESTIONS = {
     UP_TO_DATE: "Fails while records wait and the last committed transaction began longer ago than asset.late_after_seconds.",
     ACCOUNTING_HOLDS: "Fails when the commits on the timeline do not account for every offset, or their ranges do not tile.",
     FILES_LARGE_ENOUGH: "Fails when commits like the last one make more small files a day than table.small_files_a_day.",
+    DEAD_LETTERS: "Fails while the last transaction had records that could not become rows, and went on without them.",
 }
 """What each check asks."""
-ABOUT_COMMITS = (ACCOUNTING_HOLDS, FILES_LARGE_ENOUGH)
+ABOUT_COMMITS = (ACCOUNTING_HOLDS, FILES_LARGE_ENOUGH, DEAD_LETTERS)
 """Checks whose answer changes with commits only; their figure `transaction` says up to which."""
 _COUNTS = ("rows", "skipped", "filtered", "rejected", "gaps")
 """What an offset of a slice can have become."""
@@ -123,6 +125,30 @@ def files_large_enough(
     warning = small_files_warning(pipeline, sizes)
     text = warning or f"{len(small)} of the last commit's {len(sizes)} files are small."
     return Finding(FILES_LARGE_ENOUGH, not warning, text, figures)
+
+
+def dead_letters(pipeline: Pipeline, checkpoint: Checkpoint | None, last_rejected: int) -> Finding:
+    """`last_rejected`: bad records of the last transaction. Older ones that wait fail nothing: they were told of before."""
+    waiting = checkpoint.letters.waiting if checkpoint and checkpoint.letters else 0
+    figures: dict[str, int | float | str] = {
+        "bad records of the last transaction": last_rejected,
+        "dead letters that wait": waiting,
+        "transaction": checkpoint.transaction_id if checkpoint else "",
+    }
+    sentences = ["The last transaction had no bad records."]
+    if last_rejected and pipeline.on_bad_record == "dead_letter":
+        sentences = [f"The last transaction had {last_rejected:,} bad records, which were kept as dead letters."]
+    elif last_rejected:
+        sentences = [
+            f"The last transaction had {last_rejected:,} bad records, which were counted and left out. Set on_bad_record: "
+            "dead_letter to keep such records."
+        ]
+    if waiting:
+        sentences.append(
+            f"{waiting:,} dead letters wait: `hudi-ingest dead-letters list {pipeline.name}` says why; after a fix "
+            f"`hudi-ingest dead-letters retry {pipeline.name}` makes rows of them."
+        )
+    return Finding(DEAD_LETTERS, not last_rejected, " ".join(sentences), figures)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,5 @@
-"""A few records, read by a consumer of our own: for people who look at them. Transactions read by Spark."""
+"""A few records, read by a consumer of our own: for people who look at them, and to infer columns from.
+Transactions read by Spark."""
 
 from __future__ import annotations
 
@@ -42,21 +43,29 @@ class Wanted:
     most: int
 
 
-def read_records(source: KafkaSource, group: str, wanted: Sequence[Wanted]) -> dict[TopicPartition, pa.RecordBatch]:
+def read_records(
+    source: KafkaSource,
+    group: str,
+    wanted: Sequence[Wanted],
+    *,
+    most_bytes: int | None = None,
+    skip_gone: bool = False,
+) -> dict[TopicPartition, pa.RecordBatch]:
     """By partition, at most one range of each: its records with the columns RECORDS, in the order of their offsets.
 
     Only committed records; offsets that the broker does not hand out (compaction, transaction markers) are passed over, so
-    a range may give fewer records than `most`, or none. The consumer group joins nothing and commits nothing. Waits at
-    most `request_timeout_seconds` for the next sign of the broker. Raises KafkaUnreachable, KafkaRefused, and NoSuchOffset
-    when a range begins where the broker holds nothing.
+    a range may give fewer records than `most`, or none. Reading ends early with the record by which all keys and values have
+    come to `most_bytes`. The consumer group joins nothing and commits nothing. Waits at most `request_timeout_seconds` for
+    the next sign of the broker. Raises KafkaUnreachable, KafkaRefused, and NoSuchOffset when a range begins where the broker
+    holds nothing, unless it is to `skip_gone`: then the range begins where the broker's records do.
     """
     busy = [each for each in wanted if each.slice.count and each.most]
     found: dict[TopicPartition, list[Message]] = {each.slice.source: [] for each in wanted}
     if busy:
         trouble = Trouble()
-        consumer = _consumer(source, group, trouble)
+        consumer = _consumer(source, group, trouble, "earliest" if skip_gone else "error")
         try:
-            _read(consumer, source, {each.slice.source: each for each in busy}, found, trouble)
+            _read(consumer, source, {each.slice.source: each for each in busy}, found, most_bytes, trouble)
         finally:
             consumer.close()
     return {each: _batch(messages) for each, messages in found.items()}
@@ -67,11 +76,13 @@ def _read(
     source: KafkaSource,
     left: dict[TopicPartition, Wanted],
     found: Mapping[TopicPartition, list[Message]],
+    most_bytes: int | None,
     trouble: Trouble,
 ) -> None:
     consumer.assign([KafkaTopicPartition(at.topic, at.partition, each.slice.start) for at, each in left.items()])
     heard = time.monotonic()
-    while left:
+    size = 0
+    while left and (most_bytes is None or size < most_bytes):
         message = consumer.poll(_POLL_SECONDS)
         if message is None:
             if trouble.is_final or time.monotonic() - heard > source.request_timeout_seconds:
@@ -95,12 +106,13 @@ def _read(
         inside = error is None and message.offset() < each.slice.end
         if inside:
             found[at].append(message)
+            size += len(message.key() or b"") + len(message.value() or b"")
         if not inside or len(found[at]) == each.most or message.offset() == each.slice.end - 1:
             del left[at]
             consumer.pause([KafkaTopicPartition(at.topic, at.partition)])
 
 
-def _consumer(source: KafkaSource, group: str, trouble: Trouble) -> Consumer:
+def _consumer(source: KafkaSource, group: str, trouble: Trouble, where_gone: str) -> Consumer:
     options = {
         **librdkafka_options(source),
         "group.id": group,
@@ -110,8 +122,8 @@ def _consumer(source: KafkaSource, group: str, trouble: Trouble) -> Consumer:
         # The end of what the broker holds is told, and not waited at.
         "enable.partition.eof": True,
         "fetch.wait.max.ms": _FETCH_WAIT_MILLISECONDS,
-        # An offset that is not there is an error, and not a reason to read elsewhere.
-        "auto.offset.reset": "error",
+        # By default an offset that is not there is an error, and not a reason to read elsewhere.
+        "auto.offset.reset": where_gone,
         "error_cb": trouble.note,
     }
     try:

@@ -9,20 +9,23 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import Any
 
 import pyarrow as pa
 
 from hudi_ingest.config import Pipeline
-from hudi_ingest.dead_letters.letter_file import read_letters
+from hudi_ingest.dead_letters.letter_file import batches_for_retry, read_letters
 from hudi_ingest.dead_letters.log import DeadLetterLog, WaitingFile
+from hudi_ingest.decoding import row_maker_of
 from hudi_ingest.exceptions import NothingToDo, PlanOutdated, TransactionInFlight
 from hudi_ingest.home import Home
 from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.ingest import run_transaction
 from hudi_ingest.model import (
+    BadRecordNote,
     Checkpoint,
     CommitReceipt,
     RetriedFile,
@@ -32,11 +35,14 @@ from hudi_ingest.model import (
     TransactionKind,
     TransactionPlan,
 )
+from hudi_ingest.schema_source import resolve_schema
 from hudi_ingest.storage import TableStorage
+from hudi_ingest.turns import ASK_AGAIN_SECONDS, WAIT_TIMEOUTS, RunTransaction
+from hudi_ingest.write_task import by_source, notes_of
 
 MOST_FILES = 200
 """Files of dead letters that one transaction takes at most: its plan names them."""
-_WAIT_SECONDS = 1.0
+_SHOWN_REASONS = 3
 
 Places = dict[TopicPartition, tuple[int, int, int]]
 """Of a file: how many letters it has of each Kafka partition, and the first and the last of their offsets."""
@@ -75,32 +81,91 @@ class RetryResult:
         }
 
 
-def retry_letters(pipeline: Pipeline, *, home: Home, report: Callable[[str], None]) -> RetryResult:
+@dataclass(frozen=True, slots=True)
+class RetrySurvey:
+    """What a retry would come to now. `bad` would stay dead letters, `left_out` would be filtered or are tombstones."""
+
+    pipeline: str
+    transactions: int
+    rows: int
+    left_out: int
+    bad: int
+    withheld: int
+    reasons: tuple[str, ...]
+    """Why letters would stay, a few of them."""
+
+    @property
+    def tried(self) -> int:
+        return self.rows + self.left_out + self.bad
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "pipeline": self.pipeline,
+            "transactions": self.transactions,
+            "tried": self.tried,
+            "rows": self.rows,
+            "left_out": self.left_out,
+            "bad": self.bad,
+            "withheld": self.withheld,
+            "reasons": list(self.reasons),
+        }
+
+
+def survey_retry(pipeline: Pipeline) -> RetrySurvey:
+    """Makes rows of all waiting dead letters in this process, and writes none. Raises TableUnreachable, TransformFailed, and
+    what `resolve_schema` and `row_maker_of` raise."""
+    storage = TableStorage(pipeline.table.base_path)
+    checkpoint, waiting = _waiting(pipeline, storage)
+    plans = tuple(_plans(pipeline, checkpoint, storage, waiting))
+    rows, left_out, bad = 0, 0, 0
+    notes: list[BadRecordNote] = []
+    if plans:
+        schema = resolve_schema(pipeline, Timeline(pipeline.table.base_path))
+        maker = row_maker_of(pipeline, schema, datetime.now(timezone.utc))
+        for plan, retry in plans:
+            for source, batch in by_source(batches_for_retry(storage, retry.files, plan.slices)):
+                made = maker.make(source, batch)
+                rows += made.rows.num_rows
+                left_out += made.filtered + made.skipped
+                bad += len(made.bad)
+                notes += notes_of(source, batch, made.bad[: _SHOWN_REASONS - len(notes)])
+    return RetrySurvey(pipeline.name, len(plans), rows, left_out, bad, _withheld(waiting), tuple(map(str, notes)))
+
+
+def retry_letters(
+    pipeline: Pipeline,
+    *,
+    home: Home,
+    report: Callable[[str], None],
+    wait_seconds: float | None = None,
+    run: RunTransaction | None = None,
+) -> RetryResult:
     """Tries all waiting dead letters again, in as many transactions as they need.
 
-    Transactions of the pipeline that run meanwhile are waited for, until none of ours could begin for `timeout_seconds`.
-    Raises what `run_transaction` raises; what was committed before that stays, and the next retry takes the rest.
+    Transactions of the pipeline that run meanwhile are waited for, each of ours at most `wait_seconds` (None: WAIT_TIMEOUTS
+    of the pipeline's timeouts). `run` is for who owns his transactions in another way than by this process. Raises what
+    `run_transaction` raises; what was committed before that stays, and the next retry takes the rest.
     """
     storage = TableStorage(pipeline.table.base_path)
-    log, timeline = DeadLetterLog(storage), Timeline(pipeline.table.base_path)
+    run = run or (lambda plan: run_transaction(pipeline, home=home, plan=plan, report=report))
+    patience = WAIT_TIMEOUTS * pipeline.transaction.timeout_seconds if wait_seconds is None else wait_seconds
     done: set[str] = set()
     receipts: list[CommitReceipt] = []
     reasons: list[str] = []
     tried = 0
-    deadline = time.monotonic() + pipeline.transaction.timeout_seconds
+    deadline = time.monotonic() + patience
     while True:
-        checkpoint = timeline.committed(pipeline.checkpoint_key, pipeline.transaction_key).checkpoint
-        waiting = log.waiting(checkpoint.letters if checkpoint else None)
+        checkpoint, waiting = _waiting(pipeline, storage)
         plan = plan_retry(pipeline, checkpoint, storage, [each for each in waiting if each.file.path not in done])
         if plan is None or plan.retry is None:
             break
         try:
-            receipts.append(run_transaction(pipeline, home=home, plan=plan, report=report))
+            receipts.append(run(plan))
         except (TransactionInFlight, PlanOutdated) as error:
             if time.monotonic() > deadline:
                 raise
             report(f"{error} Trying again")
-            time.sleep(_WAIT_SECONDS)
+            time.sleep(ASK_AGAIN_SECONDS)
             continue
         except NothingToDo as error:
             reasons.append(error.reason)
@@ -109,13 +174,13 @@ def retry_letters(pipeline: Pipeline, *, home: Home, report: Callable[[str], Non
             done |= {file.path for each in receipts[-1].reports for file in each.letters}
         tried += plan.retry.letters
         done |= {each.path for each in plan.retry.files}
-        deadline = time.monotonic() + pipeline.transaction.timeout_seconds
+        deadline = time.monotonic() + patience
     return RetryResult(
         pipeline=pipeline.name,
         tried=tried,
         receipts=tuple(receipts),
         waiting=checkpoint.letters.waiting if checkpoint and checkpoint.letters else 0,
-        withheld=sum(each.file.letters for each in waiting if each.entry.withheld),
+        withheld=_withheld(waiting),
         reasons=tuple(reasons),
     )
 
@@ -157,6 +222,30 @@ def plan_retry(
         kind=TransactionKind.RETRY,
         retry=Retry(tuple(taken), dict(generations or {})),
     )
+
+
+def _waiting(pipeline: Pipeline, storage: TableStorage) -> tuple[Checkpoint | None, tuple[WaitingFile, ...]]:
+    committed = Timeline(pipeline.table.base_path).committed(pipeline.checkpoint_key, pipeline.transaction_key)
+    checkpoint = committed.checkpoint
+    return checkpoint, DeadLetterLog(storage).waiting(checkpoint.letters if checkpoint else None)
+
+
+def _withheld(waiting: Sequence[WaitingFile]) -> int:
+    return sum(each.file.letters for each in waiting if each.entry.withheld)
+
+
+def _plans(
+    pipeline: Pipeline, checkpoint: Checkpoint | None, storage: TableStorage, waiting: Sequence[WaitingFile]
+) -> Iterator[tuple[TransactionPlan, Retry]]:
+    """The transactions of a whole retry, if nobody else commits meanwhile."""
+    left = list(waiting)
+    while True:
+        plan = plan_retry(pipeline, checkpoint, storage, left)
+        if plan is None or plan.retry is None:
+            return
+        yield plan, plan.retry
+        taken = {each.path for each in plan.retry.files}
+        left = [each for each in left if each.file.path not in taken]
 
 
 def places_of(letters: pa.Table) -> Places:

@@ -16,15 +16,12 @@ from threading import Lock
 from typing import Any, TypeVar
 
 import httpx2
-import pyarrow as pa
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-from hudi_ingest.avro_schema import WriterSchemaProblem, record_schema
 from hudi_ingest.config_registry import SchemaRegistry
 from hudi_ingest.exceptions import IngestError, RegistryRefused, RegistryUnreachable, SchemaMissing
 from hudi_ingest.registered_schema import RegisteredSchema, SchemaKind
-from hudi_ingest.schema import SchemaProblem
 
 _RETRIES = 2
 _RETRY_MILLISECONDS = 200
@@ -197,24 +194,6 @@ def _untrusted(error: BaseException | None) -> bool:
             return True
         error, seen = error.__cause__ or error.__context__, seen + 1
     return False
-
-
-def topic_schema(client: RegistryClient, config: SchemaRegistry, topic: str, version: int | None = None) -> pa.Schema:
-    """The columns of a topic's records by the latest version of its subject, or by `version`. Raises SchemaMissing when
-    there is none, or when a table cannot have its columns."""
-    subject = config.subject_of(topic)
-    return version_columns(config, client.latest(subject) if version is None else client.version(subject, version))
-
-
-def version_columns(config: SchemaRegistry, found: SubjectVersion) -> pa.Schema:
-    """The columns of records of this version. Raises SchemaMissing when a table cannot have them."""
-    try:
-        return record_schema(found.schema)
-    except (SchemaProblem, WriterSchemaProblem) as problem:
-        raise SchemaMissing(
-            f"Schema registry {config.url}: a table cannot have the columns of version {found.version} of {found.subject}: "
-            f"{problem}; declare table.schema with the columns to take."
-        ) from None
 
 
 def known_schemas(client: RegistryClient, subjects: Iterable[str]) -> dict[int, RegisteredSchema]:

@@ -85,7 +85,10 @@ def run_replay(
             respect_deletes=respect_deletes,
         )
 
-    for receipt in turns_of(pipeline, home or Home.from_environment(), wait_seconds, report, run).each(next_plan):
+    def more() -> bool:
+        return bool(rest)
+
+    for receipt in turns_of(pipeline, home or Home.from_environment(), wait_seconds, report, run).each(next_plan, more):
         done.append(receipt)
         rest = [piece for each in rest for piece in without(each, receipt.plan.slices)]
         report(progress_line(receipt, done))

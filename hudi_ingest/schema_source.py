@@ -5,6 +5,7 @@ Asked once, at the transaction's begin, or by who wants to see what it would fin
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -17,13 +18,16 @@ from hudi_ingest.hudi.options import ESCAPED_FOLDERS_PROPERTY, record_key_of
 from hudi_ingest.hudi.timeline import RECORD_PROPERTY, Timeline
 from hudi_ingest.inference import infer
 from hudi_ingest.model import TransactionSchema
-from hudi_ingest.registered_schema import RegisteredSchema
-from hudi_ingest.registry import RegistryClient, version_columns
+from hudi_ingest.registered_columns import message_of, version_columns
+from hudi_ingest.registered_schema import RegisteredSchema, SchemaKind
+from hudi_ingest.registry import RegistryClient
 from hudi_ingest.schema import SchemaProblem, ddl, parse_spark_json, spark_json, table_schema
 from hudi_ingest.topic_sample import first_values
 
 SAMPLE_RECORDS = 10_000
 """How many records the columns are inferred from."""
+_KINDS: Mapping[str, SchemaKind] = {"avro": "AVRO", "json_schema": "JSON", "protobuf": "PROTOBUF"}
+"""By format: what a registry calls its schemas."""
 
 
 def source_text(pipeline: Pipeline) -> str:
@@ -131,27 +135,34 @@ def _subjects(pipeline: Pipeline) -> list[str]:
 def _registered(pipeline: Pipeline, kept: pa.Schema | None) -> _Found:
     registry = pipeline.source.schema_registry
     assert registry is not None, "checked with the pipeline file"
-    client = RegistryClient(registry)
-    versions = [client.versions(each) or (client.latest(each),) for each in _subjects(pipeline)]
+    kind, subjects = _KINDS[pipeline.source.format], _subjects(pipeline)
+    client = RegistryClient(registry, kind)
+    versions = [client.versions(each) or (client.latest(each),) for each in subjects]
     latest = [each[-1] for each in versions]
     origin = ", ".join(f"version {each.version} of {each.subject} (schema id {each.schema_id})" for each in latest)
-    together = joined([version_columns(registry, each) for each in latest])
+    message = None
+    if kind == "PROTOBUF":
+        message = message_of(registry, pipeline.source.protobuf.message, latest, subjects, "source")
+    together = joined([version_columns(registry, each, kind, message) for each in latest])
     if together.refusals:
         raise SchemaRefused(
             f"pipeline {pipeline.name}: one table cannot have the columns of {origin}:\n"
             + "\n".join(f"  - {each}" for each in together.refusals)
         )
     record = together.schema
+    if kind != "AVRO":
+        # Records of other versions may lack what the newest requires; Avro's have defaults for that.
+        record = loosened(record)
     if kept is not None:
         # What the newest version has no more is still read from records of older ones. Where the two do not go together the
         # newest wins here, and the table has the last word.
         record = joined([record, kept]).schema
     ids = tuple(sorted({each.schema_id for found in versions for each in found}))
-    return _Found(record, origin, tuple(each.schema for each in latest), ids)
+    return _Found(record, origin, tuple(each.schema for each in latest) if kind == "AVRO" else (), ids)
 
 
 def _inferred(pipeline: Pipeline) -> _Found:
-    sample = first_values(pipeline.source, SAMPLE_RECORDS)
+    sample = first_values(pipeline, SAMPLE_RECORDS)
     found = infer(sample)
     if found.problems:
         problems = "\n".join(f"  - {each}" for each in found.problems)

@@ -72,7 +72,9 @@ def find_take_over(pipeline: Pipeline, timeline: Timeline) -> TakeOver | None:
     properties = timeline.properties() if timeline.exists() else {}
     unreadable = _version_problems(properties) if properties and pipeline.table.take_over is not None else []
     if unreadable:
-        raise TableMismatch(f"the table at {timeline.base_path} cannot be taken over: {unreadable[0]}. Nothing was written.")
+        raise TableMismatch(
+            f"the table at {timeline.base_path} cannot be taken over: {unreadable[0]}. Nothing was written."
+        )
     commits = timeline.completed() if properties else ()
     found = last_ingest(commits)
     if pipeline.table.take_over is None:

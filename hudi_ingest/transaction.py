@@ -53,14 +53,12 @@ from hudi_ingest.model import (
     Checkpoint,
     CommitReceipt,
     LettersHead,
-    OffsetLoss,
     Offsets,
     OpenInstant,
     OpenTransaction,
     ReplacedFile,
     Slice,
     SliceReport,
-    TakeOver,
     TopicPartition,
     TopicVersion,
     TransactionKind,
@@ -303,16 +301,7 @@ class TransactionProtocol:
             self.instants.commit(
                 transaction.instant,
                 [file for report in reports for file in (*report.files, *report.copies)],
-                commit_metadata(
-                    self.pipeline,
-                    checkpoint,
-                    reports,
-                    plan.resets,
-                    plan.kind,
-                    plan.respect_deletes,
-                    plan.schema_changes,
-                    plan.take_over,
-                ),
+                commit_metadata(self.pipeline, plan, checkpoint, reports),
                 committed.checkpoint_text,
                 Epoch(transaction.epoch, plan.transaction_id),
                 schema,
@@ -746,22 +735,15 @@ def require_sums(
 
 
 def commit_metadata(
-    pipeline: Pipeline,
-    checkpoint: Checkpoint,
-    reports: Sequence[SliceReport],
-    resets: Sequence[OffsetLoss] = (),
-    kind: TransactionKind = TransactionKind.INGEST,
-    respect_deletes: bool = False,
-    schema_changes: Sequence[str] = (),
-    take_over: TakeOver | None = None,
+    pipeline: Pipeline, plan: TransactionPlan, checkpoint: Checkpoint, reports: Sequence[SliceReport]
 ) -> dict[str, str]:
     """The commit's extra metadata: the checkpoint, this transaction's accounting, and Hudi Streamer's checkpoint for a
     pipeline of one topic (`topic,0:123,1:456`, next offsets), so that users can move to Hudi Streamer and back."""
     accounting = {
         "version": 1,
-        "transaction": checkpoint.transaction_id,
-        "sequence": checkpoint.sequence,
-        "kind": kind.value,
+        "transaction": plan.transaction_id,
+        "sequence": plan.sequence,
+        "kind": plan.kind.value,
         "slices": [
             {
                 "topic": each.slice.topic,
@@ -777,10 +759,10 @@ def commit_metadata(
             }
             for each in sorted(reports, key=lambda report: report.slice)
         ],
-        "resets": [each.to_dict() for each in resets],
-        **({"respect_deletes": True} if respect_deletes else {}),
-        "schema_changes": list(schema_changes),
-        **({"take_over": take_over.to_dict()} if take_over else {}),
+        "resets": [each.to_dict() for each in plan.resets],
+        **({"respect_deletes": True} if plan.respect_deletes else {}),
+        "schema_changes": list(plan.schema_changes),
+        **({"take_over": plan.take_over.to_dict()} if plan.take_over else {}),
     }
     metadata = {
         pipeline.checkpoint_key: checkpoint.to_json(),

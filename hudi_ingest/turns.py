@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from functools import partial
 
 from hudi_ingest.config import Pipeline
@@ -19,9 +20,15 @@ from hudi_ingest.ingest import run_transaction
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.model import CommitReceipt, TransactionPlan
 
-LIVE_TURN_SECONDS = 20.0
-"""How long a live transaction that is due may take to begin: a tick of the sensor and the start of a run."""
+LIVE_TURN_SECONDS = 120.0
+"""How long a live transaction that is due may take to begin where live ones have run lately: a tick of the sensor and the start
+of a run, which on a busy machine or in a container takes its time."""
+SHORT_TURN_SECONDS = 20.0
+"""The same where none has: most likely the sensor is off."""
 ASK_AGAIN_SECONDS = 1.0
+TRY_AGAIN_SECONDS = 15.0
+"""Who finds the table taken tries again when the ledger says that it is free, and this often anyway: what a holder that died
+has left is put right by a try."""
 WAIT_TIMEOUTS = 3
 """How many of the pipeline's timeouts a transaction waits for the table by default."""
 
@@ -37,18 +44,29 @@ class Turns:
     run: Callable[[TransactionPlan], CommitReceipt]
     live_waits: Callable[[], bool]
     """Whether a live transaction is due and has not begun."""
+    live_runs: Callable[[], bool]
+    """Whether live transactions have run lately."""
+    held: Callable[[], bool]
+    """Whether the ledger knows an open transaction of the table."""
     now: Callable[[], float] = time.monotonic
     pause: Callable[[float], None] = time.sleep
 
-    def each(self, next_plan: Callable[[Situation], TransactionPlan | None]) -> Iterator[CommitReceipt]:
-        """Runs what `next_plan` makes of the situation until it makes nothing. Raises TransactionInFlight when the table was
-        not free in time, and what planning and running raise."""
+    def each(
+        self, next_plan: Callable[[Situation], TransactionPlan | None], more: Callable[[], bool] = lambda: True
+    ) -> Iterator[CommitReceipt]:
+        """Runs what `next_plan` makes of the situation until it makes nothing. `more` may say after each that nothing is known
+        to be left, so that nobody is let go first for it.
+
+        Raises TransactionInFlight when the table was not free in time, and what planning and running raise.
+        """
+        patience = LIVE_TURN_SECONDS if self.live_runs() else SHORT_TURN_SECONDS
         while True:
             receipt = self._one(next_plan)
             if receipt is None:
                 return
             yield receipt
-            self._let_live_begin()
+            if more() and self.live_waits():
+                patience = LIVE_TURN_SECONDS if self._let_live_begin(patience) else SHORT_TURN_SECONDS
 
     def _one(self, next_plan: Callable[[Situation], TransactionPlan | None]) -> CommitReceipt | None:
         until = self.now() + self.wait_seconds
@@ -66,14 +84,24 @@ class Turns:
                 if str(error) != told:
                     told = str(error)
                     self.report(f"waiting for the table: {told}")
-                self.pause(ASK_AGAIN_SECONDS)
+                self._pause_while_held(until)
 
-    def _let_live_begin(self) -> None:
-        until = self.now() + LIVE_TURN_SECONDS
-        if self.live_waits():
-            self.report("a live transaction is due and goes first")
-        while self.live_waits() and self.now() < until:
+    def _pause_while_held(self, until: float) -> None:
+        # To plan for each look would read the statistics of the table's files each time.
+        until = min(until, self.now() + TRY_AGAIN_SECONDS)
+        self.pause(ASK_AGAIN_SECONDS)
+        while self.held() and self.now() < until:
             self.pause(ASK_AGAIN_SECONDS)
+
+    def _let_live_begin(self, seconds: float) -> bool:
+        """Whether one began in so many seconds."""
+        until = self.now() + seconds
+        self.report(f"a live transaction is due and goes first, if it begins within {seconds:g} s")
+        while self.live_waits():
+            if self.now() > until:
+                return False
+            self.pause(ASK_AGAIN_SECONDS)
+        return True
 
 
 RunTransaction = Callable[[TransactionPlan], CommitReceipt]
@@ -94,7 +122,24 @@ def turns_of(
         look=partial(observe, pipeline),
         run=run or (lambda plan: run_transaction(pipeline, home=home, plan=plan, report=report)),
         live_waits=partial(_live_waits, pipeline, home),
+        live_runs=partial(_live_runs, pipeline),
+        held=partial(_held, pipeline, home),
     )
+
+
+def _live_runs(pipeline: Pipeline) -> bool:
+    began = observe(pipeline).committed.last_began_at
+    # Each may last until its timeout, and the next is due an interval after its begin.
+    lately = max(pipeline.transaction.interval_seconds, pipeline.transaction.timeout_seconds) + LIVE_TURN_SECONDS
+    return began is not None and (datetime.now(timezone.utc) - began).total_seconds() < lately
+
+
+def _held(pipeline: Pipeline, home: Home) -> bool:
+    ledger = Ledger.open(home.ledger_url)
+    try:
+        return ledger.open_transaction(pipeline.table.base_path) is not None
+    finally:
+        ledger.dispose()
 
 
 def _live_waits(pipeline: Pipeline, home: Home) -> bool:

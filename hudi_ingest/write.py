@@ -43,6 +43,7 @@ from hudi_ingest.kafka import KafkaCluster, spark_options, told_by_spark
 from hudi_ingest.kafka_columns import offsets_in_files
 from hudi_ingest.model import BaseFile, OpenTransaction, Slice, SliceReport, TopicPartition, TransactionPlan
 from hudi_ingest.offset_ranges import Ranges, length
+from hudi_ingest.own_code import import_paths, version_of, workers_of
 from hudi_ingest.registry import told_by_worker
 from hudi_ingest.spark import answers, job_group
 from hudi_ingest.storage import TableStorage
@@ -225,8 +226,14 @@ def _run(
             # A task for each file: its letters are in the order of their offsets, as those of several need not be.
             records = session.range(0, len(retry.files), 1, len(retry.files))
             work = partial(run_retry, task, retry.files, slices)
-        rows = records.mapInArrow(work, "report string").collect()
+        with workers_of(session, version_of(import_paths(_formats(pipeline), task.maker.chain))):
+            reports = records.mapInArrow(work, "report string")
+        rows = reports.collect()
     return [TaskReport.from_json(row.report) for row in rows]
+
+
+def _formats(pipeline: Pipeline) -> list[str]:
+    return [pipeline.source.format, *([pipeline.source.key.format] if pipeline.source.key else [])]
 
 
 @contextmanager

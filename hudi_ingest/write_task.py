@@ -133,7 +133,7 @@ def _write_records(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> list[T
     seen: dict[TopicPartition, _Progress] = {}
     refused = False
     with BaseFileWriter(task.storage, task.layout) as writer, _letter_writer(task) as letters:
-        for source, batch in _by_source(batches):
+        for source, batch in by_source(batches):
             _note_offsets(seen, source, batch)
             progress = seen[source]
             if task.replaced or task.only_replaced:
@@ -147,7 +147,7 @@ def _write_records(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> list[T
             progress.skipped += made.skipped
             progress.filtered += made.filtered
             progress.rejected += len(made.bad)
-            progress.bad_records += _notes(source, batch, made.bad[: NAMED_BAD_RECORDS - len(progress.bad_records)])
+            progress.bad_records += notes_of(source, batch, made.bad[: NAMED_BAD_RECORDS - len(progress.bad_records)])
             if task.most_bad is not None:
                 refused = sum(each.rejected for each in seen.values()) > task.most_bad
             if refused:
@@ -192,7 +192,7 @@ def _letter_writer(task: WriteTask) -> AbstractContextManager[LetterWriter | Non
     return nullcontext() if task.letters is None else LetterWriter(task.storage, task.letters)
 
 
-def _by_source(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
+def by_source(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
     """The batches, cut where the next Kafka partition begins."""
     for batch in batches:
         while batch.num_rows:
@@ -218,7 +218,8 @@ def _note_offsets(seen: dict[TopicPartition, _Progress], source: TopicPartition,
         seen[source] = _Progress(first, last)
 
 
-def _notes(source: TopicPartition, batch: pa.RecordBatch, bad: Sequence[Refusal]) -> list[BadRecordNote]:
+def notes_of(source: TopicPartition, batch: pa.RecordBatch, bad: Sequence[Refusal]) -> list[BadRecordNote]:
+    """What is wrong with records of a batch, with their places in Kafka."""
     offsets = batch["offset"]
     return [
         BadRecordNote(

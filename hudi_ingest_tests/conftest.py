@@ -1,4 +1,7 @@
-"""Real services for the tests: one broker and one Spark a session, a topic and a table of its own for each test."""
+"""Real services for the tests: one broker and one Spark a session, a topic and a table of its own for each test.
+
+Each worker of `make test` is a session with services of its own.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,15 @@ from hudi_ingest.home import Home
 from hudi_ingest.pipeline_file import load_pipeline
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground, write_pipeline
+from hudi_ingest_tests.support.java import QUICK_COMPILER, java_options
 from hudi_ingest_tests.support.registry import Registry, running_registry
 from hudi_ingest_tests.support.secured_broker import SecuredBroker, secured_broker
 
 # A run that fails must fail for what was changed, so it takes the examples of the last one unless new ones are asked for.
-settings.register_profile("hudi_ingest", derandomize="HUDI_INGEST_NEW_EXAMPLES" not in os.environ, print_blob=True)
+# Workers side by side make each other slow, so no example has a deadline: speed is for the benchmark.
+settings.register_profile(
+    "hudi_ingest", derandomize="HUDI_INGEST_NEW_EXAMPLES" not in os.environ, deadline=None, print_blob=True
+)
 settings.load_profile("hudi_ingest")
 
 SLOW = {"kafka", "spark", "e2e", "long"}
@@ -43,6 +50,12 @@ def fault_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session", autouse=True)
+def quick_compiler() -> None:
+    """Every Spark that the tests start compiles once, quickly: their JVMs do not live long enough to gain by more."""
+    os.environ["SPARK_SUBMIT_OPTS"] = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {QUICK_COMPILER}".strip()
+
+
 @pytest.fixture
 def fault(fault_folder: Path) -> Iterator[Fault]:
     """Arms fault points; none is left armed."""
@@ -55,7 +68,8 @@ def fault(fault_folder: Path) -> Iterator[Fault]:
 def bootstrap_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A Kafka broker of this session's own."""
     settings = BrokerSettings(tmp_path_factory.mktemp("kafka"), free_port(), free_port())
-    record = start_broker(settings, lambda line: None)
+    with java_options(QUICK_COMPILER):
+        record = start_broker(settings, lambda line: None)
     yield settings.bootstrap
     stop([record])
 
@@ -78,9 +92,9 @@ def secured_ground(secured: SecuredBroker, tmp_path: Path) -> Iterator[Ground]:
     found.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
-    """An empty schema registry."""
+    """A schema registry of this session's own; each test has its own topics and thus its own subjects there."""
     with running_registry(tmp_path_factory.mktemp("registry")) as found:
         yield found
 

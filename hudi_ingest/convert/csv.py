@@ -81,6 +81,9 @@ class _FastPath:
         self._wanted = [self._names[names.index(each)] for each in schema.names]
         self._finish = [_finish_field(field) for field in schema]
         self._well_formed = _well_formed(options)
+        self._padding = pa.array(
+            [(options.delimiter + options.null) * each for each in range(options.optional_fields + 1)]
+        )
         self._parse = pyarrow.csv.ParseOptions(
             delimiter=options.delimiter,
             quote_char=options.quote or False,
@@ -111,6 +114,9 @@ class _FastPath:
         proved = self._simple(text)
         if not proved.all():
             text = text.filter(pa.array(proved))
+        if self._options.optional_fields:
+            text, whole = self._padded(text)
+            proved[np.flatnonzero(proved)[~whole]] = False
         if not len(text):
             raise _Doubt
         seams = pa.array([0, len(text)], pa.int32())
@@ -132,6 +138,20 @@ class _FastPath:
             for finish, name in zip(self._finish, self._wanted, strict=True)
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema), proved
+
+    def _padded(self, text: pa.StringArray) -> tuple[pa.StringArray, npt.NDArray[np.bool_]]:
+        """The records that can be given all fields, null where they have none, and which ones those are.
+
+        Not those with quotes that seem to lack one: pyarrow may take an empty field after a quoted one for quoted.
+        """
+        missing = len(self._names) - 1 - pc.count_substring(text, self._options.delimiter).to_numpy().astype(np.int64)
+        plain = np.ones(len(text), np.bool_)
+        if self._options.quote is not None:
+            plain = ~_mask(pc.match_substring(text, self._options.quote))
+        whole = np.where(plain, (missing >= 0) & (missing <= self._options.optional_fields), missing <= 0)
+        missing = np.where(plain, missing, 0)[whole]
+        text = text.filter(pa.array(whole))
+        return pc.binary_join_element_wise(text, self._padding.take(pa.array(missing)), ""), whole
 
     def _simple(self, text: pa.StringArray) -> npt.NDArray[np.bool_]:
         """Which records are one line without escapes, and well-formed where there are quotes."""

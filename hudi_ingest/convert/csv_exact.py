@@ -4,7 +4,7 @@ A value is one record (RFC 4180), with or without one line end after it. A field
 quoted one delimiters and line breaks are text, and a quote is written twice. With an escape character, the character
 after it is text everywhere. What a field's text means for its type is what the same token means in JSON (see
 `json_exact`): numbers as JSON writes them, `true` and `false`, dates and timestamps in ISO 8601, binary as base64. An
-unquoted field that is the null text is null; a quoted one never is.
+unquoted field that is the null text is null; a quoted one never is, and a field that a record may lack is.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ class CsvOptions:
     columns: tuple[str, ...] | None = None
     """Names of a record's fields in their order; those that the schema does not declare are read over. Without it, the
     fields are the schema's columns in their order."""
+    optional_fields: int = 0
+    """How many fields at the end a record may lack; they are null then."""
 
     def __post_init__(self) -> None:
         signs = {"delimiter": self.delimiter, "quote": self.quote, "escape": self.escape}
@@ -46,6 +48,8 @@ class CsvOptions:
             raise ValueError("delimiter, quote and escape must differ")
         if any(sign in self.null for sign in [*given.values(), "\r", "\n"]):
             raise ValueError(f"null must hold no delimiter, quote, escape or line break, found {self.null!r}")
+        if self.optional_fields < 0:
+            raise ValueError(f"optional_fields must be 0 or more, found {self.optional_fields}")
 
     def names(self, schema: pa.Schema) -> tuple[str, ...]:
         """The names of a record's fields. Raises ValueError when they are not those of the schema."""
@@ -58,6 +62,11 @@ class CsvOptions:
             raise ValueError(
                 f"format csv: no field of a record is named {', '.join(missing)}; name all fields in `columns`, in the "
                 "order in which they stand in a record"
+            )
+        if self.optional_fields >= max(len(names), 1):
+            raise ValueError(
+                f"format csv: optional_fields is {self.optional_fields}, and a record has {len(names)} fields in all; at "
+                "least the first is always there"
             )
         return names
 
@@ -72,7 +81,7 @@ class CsvReader:
         for field in schema:
             if pa.types.is_nested(field.type):
                 raise ValueError(f"format csv: column {field.name}: {field.type} cannot be one field of a CSV record")
-        self._count = len(names)
+        self._count, self._least = len(names), len(names) - options.optional_fields
         self._null = options.null
         self._delimiter = options.delimiter
         self._quote, self._escape = options.quote, options.escape
@@ -96,18 +105,21 @@ class CsvReader:
                 text = text[: -len(end)]
                 break
         fields = [*self._fields(text)]
-        if len(fields) != self._count:
-            raise Mismatch(
-                f"a CSV record of {self._count} fields", f"{len(fields)} fields" if text else "an empty value"
-            )
+        given = len(fields)
+        if not self._least <= given <= self._count:
+            wanted = f"{self._least} to {self._count}" if self._least < self._count else f"{self._count}"
+            raise Mismatch(f"a CSV record of {wanted} fields", f"{given} fields" if text else "an empty value")
+        fields += [None] * (self._count - given)
         row = {}
-        name = ""
+        name, place = "", 0
         try:
             for name, place, column, read in self._columns:
                 found = fields[place]
                 is_text = pa.types.is_string(column.type)
                 row[name] = read(found if found is None or is_text else self._token(found, column))
         except Mismatch as mismatch:
+            if place >= given:
+                mismatch.found = "no such field"
             mismatch.under("." + name)
             raise
         return row

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
+from itertools import count
 
 import pyarrow as pa
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
@@ -18,7 +19,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 
 from hudi_ingest.config_model import quoted, suggestion
-from hudi_ingest.schema import MAX_DEPTH, TIMESTAMP
+from hudi_ingest.schema import MAX_DEPTH, MAX_FIELDS, TIMESTAMP
 
 TIMESTAMP_MESSAGE = "google.protobuf.Timestamp"
 WRAPPERS = frozenset(
@@ -203,12 +204,12 @@ def record_schema(message: Descriptor) -> pa.Schema:
     """The columns that a message type has by itself, in the order of its field numbers.
 
     A field that tells absent from default (message, oneof, `optional`, proto2) is nullable, others are not. Raises
-    ValueError for what no table can hold: recursion, and structs without columns.
+    ValueError for what no table can hold: recursion, structs without columns, and more than MAX_FIELDS columns.
     """
-    return pa.schema(_fields(message, (), ""))
+    return pa.schema(_fields(message, (), "", count(1)))
 
 
-def _fields(message: Descriptor, enclosing: tuple[str, ...], path: str) -> list[pa.Field]:
+def _fields(message: Descriptor, enclosing: tuple[str, ...], path: str, numbers: Iterator[int]) -> list[pa.Field]:
     where = f"column {path}" if path else f"message {message.full_name}"
     if message.full_name in enclosing:
         raise ValueError(
@@ -222,21 +223,24 @@ def _fields(message: Descriptor, enclosing: tuple[str, ...], path: str) -> list[
     if len(enclosing) >= MAX_DEPTH:
         raise ValueError(f"{where}: nested more than {MAX_DEPTH} deep; declare the columns that are wanted")
     below = (*enclosing, message.full_name)
-    return [_field(each, below, f"{path}.{each.name}".removeprefix(".")) for each in sorted_fields(message)]
+    return [_field(each, below, f"{path}.{each.name}".removeprefix("."), numbers) for each in sorted_fields(message)]
 
 
 def sorted_fields(message: Descriptor) -> list[FieldDescriptor]:
     return sorted(message.fields, key=lambda each: int(each.number))
 
 
-def _field(field: FieldDescriptor, enclosing: tuple[str, ...], path: str) -> pa.Field:
+def _field(field: FieldDescriptor, enclosing: tuple[str, ...], path: str, numbers: Iterator[int]) -> pa.Field:
+    # Messages that hold each other twice, and so on, are few lines and any number of columns.
+    if next(numbers) > MAX_FIELDS:
+        raise ValueError(f"more than {MAX_FIELDS} columns, nested ones counted; declare the columns that are wanted")
     if is_map(field):
-        value = _type(field.message_type.fields_by_name["value"], enclosing, path)
+        value = _type(field.message_type.fields_by_name["value"], enclosing, path, numbers)
         return pa.field(field.name, pa.map_(pa.string(), pa.field("value", value, False)), False)
     if field.is_repeated:
-        element = pa.field("element", _type(field, enclosing, f"{path}[]"), False)
+        element = pa.field("element", _type(field, enclosing, f"{path}[]", numbers), False)
         return pa.field(field.name, pa.list_(element), False)
-    return pa.field(field.name, _type(field, enclosing, path), field.has_presence)
+    return pa.field(field.name, _type(field, enclosing, path, numbers), field.has_presence)
 
 
 def is_map(field: FieldDescriptor) -> bool:
@@ -249,17 +253,17 @@ def is_proto3(file: FileDescriptor) -> bool:
     return bool(copy.syntax == "proto3")
 
 
-def _type(field: FieldDescriptor, enclosing: tuple[str, ...], path: str) -> pa.DataType:
+def _type(field: FieldDescriptor, enclosing: tuple[str, ...], path: str, numbers: Iterator[int]) -> pa.DataType:
     message = field.message_type
     if message is None:
         return _SCALARS[field.cpp_type] if field.type != FieldDescriptor.TYPE_BYTES else pa.binary()
     if message.full_name == TIMESTAMP_MESSAGE:
         return TIMESTAMP
     if message.full_name in WRAPPERS:
-        return _type(message.fields_by_name["value"], enclosing, path)
+        return _type(message.fields_by_name["value"], enclosing, path, numbers)
     if message.full_name in JSON_MESSAGES:
         return pa.string()
-    return pa.struct(_fields(message, enclosing, path))
+    return pa.struct(_fields(message, enclosing, path, numbers))
 
 
 _SCALARS: Mapping[int, pa.DataType] = {

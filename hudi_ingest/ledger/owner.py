@@ -55,6 +55,21 @@ class Owner:
         return cls(cast("Literal['dagster', 'process']", kind), ident)
 
 
+def living_process(owner: Owner) -> psutil.Process | None:
+    """The process of this host that `owner` is, or None: it has ended, runs on another host, or is no process."""
+    if owner.kind != "process":
+        return None
+    host, pid, started = _process_parts(owner.ident)
+    if host != _this_host():
+        return None
+    try:
+        process = psutil.Process(pid)
+        same = abs(_started(pid) - started) <= _CLOCK_SLACK_SECONDS
+        return process if same and process.status() != psutil.STATUS_ZOMBIE else None
+    except psutil.Error:
+        return None
+
+
 def is_dead(owner: Owner, run_is_finished: Callable[[str], bool | None]) -> bool:
     """True only when `owner` is proved not to run any more.
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from dagster import AssetCheckEvaluation, AssetCheckKey, AssetCheckSeverity, AssetKey, DagsterInstance
+from dagster import AssetCheckEvaluation, AssetCheckKey, AssetCheckSeverity, DagsterInstance
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 
 from hudi_ingest.config import Pipeline
@@ -15,12 +15,14 @@ from hudi_ingest.exceptions import IngestError, OffsetsLost, Transient
 from hudi_ingest.health import (
     ABOUT_COMMITS,
     ACCOUNTING_HOLDS,
+    DEAD_LETTERS,
     FILES_LARGE_ENOUGH,
     LAG_BELOW_LIMIT,
     QUESTIONS,
     UP_TO_DATE,
     Finding,
     accounting_holds,
+    dead_letters,
     files_large_enough,
     lag_below_limit,
     offsets_honoured,
@@ -32,7 +34,7 @@ from hudi_ingest.orchestration.topic_assets import topic_observations
 
 RETOLD_SECONDS = 300
 """How often a check is told again when only its numbers have changed: often enough for a plot."""
-_WARNINGS = (LAG_BELOW_LIMIT, FILES_LARGE_ENOUGH)
+_WARNINGS = (LAG_BELOW_LIMIT, FILES_LARGE_ENOUGH, DEAD_LETTERS)
 
 
 def report_checks(pipeline: Pipeline, instance: DagsterInstance, situation: Situation, now: datetime) -> None:
@@ -79,7 +81,11 @@ def findings_on_commits(pipeline: Pipeline, situation: Situation) -> list[Findin
     """What changes with commits only; reads them again. Raises TableUnreachable."""
     checkpoint = situation.committed.checkpoint
     commits = Timeline(pipeline.table.base_path).commits_of(pipeline.transaction_key)
-    return [accounting_holds(pipeline, checkpoint, commits), files_large_enough(pipeline, checkpoint, commits)]
+    return [
+        accounting_holds(pipeline, checkpoint, commits),
+        files_large_enough(pipeline, checkpoint, commits),
+        dead_letters(pipeline, checkpoint, situation.committed.last_rejected),
+    ]
 
 
 def evaluation(pipeline: Pipeline, finding: Finding) -> AssetCheckEvaluation:
@@ -94,12 +100,6 @@ def evaluation(pipeline: Pipeline, finding: Finding) -> AssetCheckEvaluation:
     )
 
 
-def materialized_at(instance: DagsterInstance, key: AssetKey) -> float:
-    """Seconds since the epoch; 0 for an asset that never was."""
-    event = instance.get_latest_materialization_event(key)
-    return event.timestamp if event else 0.0
-
-
 @dataclass(frozen=True, slots=True)
 class _Told:
     """What Dagster knows: the newest evaluation of each check, and when the table was materialized (0: never)."""
@@ -112,7 +112,8 @@ class _Told:
         table = table_key(pipeline)
         keys = [AssetCheckKey(table, name) for name in QUESTIONS]
         found = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
-        return cls({key.name: record for key, record in found.items()}, materialized_at(instance, table))
+        materialized = instance.get_latest_materialization_event(table)
+        return cls({key.name: record for key, record in found.items()}, materialized.timestamp if materialized else 0.0)
 
     def is_outdated(self, check: str, transaction_id: str) -> bool:
         """Whether the check was told of another transaction than the newest. Dagster shows a check that is older than the

@@ -5,56 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dagster import (
-    AssetSelection,
-    AssetSpec,
-    Definitions,
-    Field,
-    configured,
-    define_asset_job,
-    multi_or_in_process_executor,
-)
+from dagster import AssetSelection, AssetSpec, Definitions, define_asset_job
 
 from hudi_ingest.config import Pipeline
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.dead_letters_check import dead_letters_check
+from hudi_ingest.orchestration.executor import EXECUTOR
 from hudi_ingest.orchestration.range_jobs import range_jobs
-from hudi_ingest.orchestration.run_config import IN_PROCESS
 from hudi_ingest.orchestration.sensor import coordinator_sensor
 from hudi_ingest.orchestration.services_job import services_job, services_schedule
 from hudi_ingest.orchestration.sweep_job import sweep_job, sweep_schedule
 from hudi_ingest.orchestration.table_asset import RESOURCES, max_runtime, table_asset
 from hudi_ingest.orchestration.table_checks import table_checks
-
-OPS_AT_ONCE = 4
-_IMPORTED_BY_OPS = [
-    "hudi_ingest.orchestration.table_asset",
-    # What Dagster and pyspark import only when an op runs, a second of CPU in each; a name that is not there is passed over.
-    "dagster._core.storage.sqlite_storage",
-    "dagster_postgres",
-    "pandas",
-]
-
-
-def _executor_config(chosen: dict[str, Any]) -> dict[str, Any]:
-    if chosen[IN_PROCESS]:
-        return {"in_process": {}}
-    # Forked from a process that has done the imports already: an op starts in a fraction of the time.
-    forked = {"forkserver": {"preload_modules": _IMPORTED_BY_OPS}}
-    return {"multiprocess": {"max_concurrent": OPS_AT_ONCE, "start_method": forked}}
-
-
-EXECUTOR = configured(
-    multi_or_in_process_executor,
-    name="hudi_ingest",
-    config_schema={
-        IN_PROCESS: Field(
-            bool,
-            default_value=False,
-            description="Ops run one after another in the run's process: sooner done when there is little to do.",
-        )
-    },
-)(_executor_config)
 
 
 def pipeline_definitions(pipeline: Pipeline, topics: Sequence[AssetSpec]) -> Definitions:
@@ -65,7 +26,7 @@ def pipeline_definitions(pipeline: Pipeline, topics: Sequence[AssetSpec]) -> Def
     transaction, sweep, services = _job(pipeline), sweep_job(pipeline), services_job(pipeline)
     return Definitions(
         assets=[table_asset(pipeline), *topics],
-        asset_checks=[table_checks(pipeline), dead_letters_check(pipeline)],
+        asset_checks=[table_checks(pipeline)],
         jobs=[transaction, sweep, services, *range_jobs(pipeline)],
         sensors=[coordinator_sensor(pipeline, transaction)],
         schedules=[sweep_schedule(pipeline, sweep), services_schedule(pipeline, services)],

@@ -1,17 +1,20 @@
-"""Backfill and replay as Dagster jobs: hourly windows that the UI launches by the day, and ranges by the Launchpad.
+"""Backfill, replay and retry of dead letters as Dagster jobs: hourly windows that the UI launches by the day, and the rest by
+the Launchpad.
 
-They run the same code as `hudi-ingest backfill` and `replay`, beside the coordinator's runs and turn by turn with them. Their pool is one
-of their own: theirs wait for one another in the queue, and never a live run for them there.
+They run the same code as `hudi-ingest backfill`, `replay` and `dead-letters retry`, beside the coordinator's runs. Their pool
+is one of their own: theirs wait for one another in the queue, and never a live run for them there.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
 from dagster import (
+    AssetObservation,
     Config,
     HourlyPartitionsDefinition,
     JobDefinition,
+    MetadataValue,
     Nothing,
     OpDefinition,
     OpExecutionContext,
@@ -24,13 +27,14 @@ from dagster import (
 from pydantic import Field
 
 from hudi_ingest.asked_ranges import in_time, of_transaction
-from hudi_ingest.backfill import run_backfill
+from hudi_ingest.backfill import ranges_text, run_backfill
 from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import observe
 from hudi_ingest.exceptions import ConfigError, NothingToDo
 from hudi_ingest.home import Home
 from hudi_ingest.ingest import run_transaction
 from hudi_ingest.ledger.owner import Owner
+from hudi_ingest.letter_retry import RetryResult, RetrySurvey, retry_letters, survey_retry
 from hudi_ingest.model import CommitReceipt, Slice, SliceReport, TransactionPlan
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.failures import as_dagster_failures
@@ -42,6 +46,7 @@ from hudi_ingest.orchestration.table_asset import (
     pool,
     retry_policy,
     run_is_finished,
+    table_key,
 )
 from hudi_ingest.replay import run_replay, survey_replay
 from hudi_ingest.turns import RunTransaction
@@ -76,10 +81,17 @@ class ReplayConfig(Config):
     dry_run: bool = Field(default=False, description="Show what it costs, and change nothing")
 
 
+class RetryConfig(Config):
+    """Without config all dead letters that wait are tried."""
+
+    dry_run: bool = Field(default=False, description="Show how many would become rows, and change nothing")
+
+
 def range_jobs(pipeline: Pipeline) -> tuple[JobDefinition, ...]:
-    """`<name>_backfill_hours`, `<name>_backfill` and `<name>_replay`."""
+    """`<name>_backfill_hours`, `<name>_backfill`, `<name>_replay` and `<name>_retry_dead_letters`."""
     shared = {tags.PIPELINE_RANGES: pipeline.name, tags.MAX_RUNTIME: str(MOST_SECONDS)}
     hours, ranges, again = _hours_op(pipeline), _backfill_op(pipeline), _replay_op(pipeline)
+    letters = _retry_dead_letters_op(pipeline)
 
     @job(
         name=f"{pipeline.name}_backfill_hours",
@@ -102,7 +114,16 @@ def range_jobs(pipeline: Pipeline) -> tuple[JobDefinition, ...]:
     def replay() -> None:
         again()
 
-    return backfill_hours, backfill, replay
+    @job(
+        name=f"{pipeline.name}_retry_dead_letters",
+        description=f"Tries the dead letters of {pipeline.name} again, after a fix: those that can become rows now are put "
+        "into the table, once.",
+        tags=shared,
+    )
+    def retry_dead_letters() -> None:
+        letters()
+
+    return backfill_hours, backfill, replay, retry_dead_letters
 
 
 def _hours_op(pipeline: Pipeline) -> OpDefinition:
@@ -169,6 +190,41 @@ def _replay_op(pipeline: Pipeline) -> OpDefinition:
     return replay
 
 
+def _retry_dead_letters_op(pipeline: Pipeline) -> OpDefinition:
+    @op(
+        description="Makes rows of the dead letters that can become some now; the others stay.",
+        **_settings(pipeline, "retry_dead_letters"),
+    )
+    def retry_dead_letters(context: OpExecutionContext, config: RetryConfig) -> Output[None]:
+        with as_dagster_failures():
+            if config.dry_run:
+                survey = survey_retry(pipeline)
+                return Output(
+                    None,
+                    metadata={
+                        "dead letters": survey.tried,
+                        "would become rows": survey.rows,
+                        "would be left out": survey.left_out,
+                        "would stay": survey.bad,
+                        **_why_letters_stay(survey),
+                    },
+                )
+            result = retry_letters(
+                pipeline, home=Home.from_environment(), report=context.log.info, run=_runner(context, pipeline)
+            )
+            facts = {"dead letters": result.tried, "dead letters that wait": result.waiting}
+            return _output(result.receipts, {**facts, **_why_letters_stay(result)})
+
+    return retry_dead_letters
+
+
+def _why_letters_stay(found: RetryResult | RetrySurvey) -> dict[str, Any]:
+    return {
+        **({"why letters stay": "\n".join(found.reasons)} if found.reasons else {}),
+        **({"letters without bytes": found.withheld} if found.withheld else {}),
+    }
+
+
 def _settings(pipeline: Pipeline, name: str) -> dict[str, Any]:
     """What the ops have in common."""
     return {
@@ -217,7 +273,7 @@ def _runner(context: OpExecutionContext, pipeline: Pipeline) -> RunTransaction:
     def run(plan: TransactionPlan) -> CommitReceipt:
         # Made here with the resource's settings, it is the session that run_transaction finds in this process.
         _ = context.resources.pyspark.spark_session
-        return run_transaction(
+        receipt = run_transaction(
             pipeline,
             home=Home.from_environment(),
             plan=plan,
@@ -225,11 +281,32 @@ def _runner(context: OpExecutionContext, pipeline: Pipeline) -> RunTransaction:
             owner=Owner.dagster_run(context.run_id),
             run_is_finished=run_is_finished(context.instance),
         )
+        context.log_event(_observation(pipeline, receipt))
+        return receipt
 
     return run
 
 
-def _output(receipts: Iterator[CommitReceipt], facts: dict[str, Any] | None = None) -> Output[None]:
+def _observation(pipeline: Pipeline, receipt: CommitReceipt) -> AssetObservation:
+    """What the table's page shows of one transaction. The names make plots of their own, apart from those of live commits."""
+    kind, seconds = receipt.plan.kind.value, receipt.seconds.get("total")
+    return AssetObservation(
+        table_key(pipeline),
+        description=f"{kind.capitalize()}: {receipt.rows:,} rows of {ranges_text(receipt)}.",
+        metadata={
+            "instant": receipt.instant,
+            "transaction": receipt.plan.transaction_id,
+            f"{kind}/rows": receipt.rows,
+            f"{kind}/files": receipt.files,
+            f"{kind}/bytes": receipt.size_bytes,
+            # A commit that is found to have landed already is not timed.
+            **({f"{kind}/seconds": MetadataValue.float(seconds)} if seconds is not None else {}),
+            "partitions": metadata_table(_COLUMNS, [_row(receipt, each) for each in receipt.reports]),
+        },
+    )
+
+
+def _output(receipts: Iterable[CommitReceipt], facts: dict[str, Any] | None = None) -> Output[None]:
     done = list(receipts)
     return Output(
         None,

@@ -32,7 +32,6 @@ from hudi_ingest.home import Home
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.check_reports import report_checks, report_trouble
-from hudi_ingest.orchestration.dead_letters_check import report_dead_letters_check
 from hudi_ingest.orchestration.run_config import BEGIN, run_config, run_tags
 from hudi_ingest.orchestration.table_asset import run_is_finished, table_key
 from hudi_ingest.planning import Skip
@@ -97,7 +96,6 @@ def tick(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> RunReq
         raise
     try:
         report_checks(pipeline, instance, situation, now)
-        report_dead_letters_check(pipeline, instance, situation.committed)
         plan = plan_next(pipeline, situation, now=now)
         if isinstance(plan, Skip):
             keep_group_told(pipeline, situation)

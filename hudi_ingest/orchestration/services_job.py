@@ -1,11 +1,11 @@
 """Table services as a job, and its daily schedule, which is off until somebody turns it on. They run beside transactions."""
 
+from datetime import time
 from typing import Any
 
 from dagster import (
     AssetObservation,
     Config,
-    DefaultScheduleStatus,
     JobDefinition,
     Nothing,
     OpExecutionContext,
@@ -22,11 +22,12 @@ from hudi_ingest.config import Pipeline
 from hudi_ingest.home import Home
 from hudi_ingest.ingest import services_for
 from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.daily_schedule import daily_schedule
 from hudi_ingest.orchestration.failures import as_dagster_failures
 from hudi_ingest.orchestration.table_asset import LEDGER, SPARK, metadata_table, retry_policy, table_key
 from hudi_ingest.services import ServicesResult
 
-DAILY = "30 2 * * *"
+DAILY = time(2, 30)
 MOST_SECONDS = 6 * 3600
 
 
@@ -71,13 +72,7 @@ def services_job(pipeline: Pipeline) -> JobDefinition:
 
 def services_schedule(pipeline: Pipeline, serving: JobDefinition) -> ScheduleDefinition:
     """Both services every night, once it is turned on."""
-    return ScheduleDefinition(
-        name=f"{serving.name}_daily",
-        job=serving,
-        cron_schedule=DAILY,
-        default_status=DefaultScheduleStatus.STOPPED,
-        description=f"Clusters and cleans the table of {pipeline.name} once a day at 02:30 UTC.",
-    )
+    return daily_schedule(serving, DAILY, f"Clusters and cleans the table of {pipeline.name}")
 
 
 def services_metadata(done: ServicesResult) -> dict[str, Any]:

@@ -3,11 +3,11 @@
 It may run beside transactions: what it lists is safe without any lock, and it deletes under the table's.
 """
 
+from datetime import time
 from typing import Any
 
 from dagster import (
     Config,
-    DefaultScheduleStatus,
     Failure,
     JobDefinition,
     MetadataValue,
@@ -26,11 +26,12 @@ from pydantic import Field
 from hudi_ingest.config import Pipeline
 from hudi_ingest.ingest import sweep_for
 from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.daily_schedule import daily_schedule
 from hudi_ingest.orchestration.failures import as_dagster_failures
 from hudi_ingest.orchestration.table_asset import LEDGER, SPARK, metadata_table, retry_policy
 from hudi_ingest.sweep import SweepResult, safe_age
 
-DAILY = "30 3 * * *"
+DAILY = time(3, 30)
 MOST_SECONDS = 6 * 3600
 
 
@@ -79,14 +80,8 @@ def sweep_job(pipeline: Pipeline) -> JobDefinition:
 
 def sweep_schedule(pipeline: Pipeline, sweeping: JobDefinition) -> ScheduleDefinition:
     """Deletes orphans every night, once it is turned on."""
-    return ScheduleDefinition(
-        name=f"{sweeping.name}_daily",
-        job=sweeping,
-        cron_schedule=DAILY,
-        run_config=RunConfig(ops={f"{pipeline.name}__sweep": SweepConfig(delete=True)}),
-        default_status=DefaultScheduleStatus.STOPPED,
-        description=f"Deletes what no transaction of {pipeline.name} needs, once a day at 03:30 UTC.",
-    )
+    config = RunConfig(ops={f"{pipeline.name}__sweep": SweepConfig(delete=True)})
+    return daily_schedule(sweeping, DAILY, f"Deletes what no transaction of {pipeline.name} needs", config)
 
 
 def sweep_metadata(found: SweepResult) -> dict[str, Any]:

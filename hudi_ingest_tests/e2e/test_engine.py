@@ -6,16 +6,17 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
 
 from hudi_ingest.config import Pipeline
-from hudi_ingest.embedded.processes import ProcessRecord, start, stop
 from hudi_ingest.embedded.verification import verify
 from hudi_ingest.exceptions import EngineLost
 from hudi_ingest.spark import EngineConnection, attached_session
 from hudi_ingest_tests.support.command_line import COMMAND, environment, hudi_ingest
+from hudi_ingest_tests.support.engine import running_engine
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground
 from hudi_ingest_tests.support.waiting import wait_for
@@ -23,19 +24,11 @@ from hudi_ingest_tests.support.waiting import wait_for
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.e2e]
 
 
-def start_engine(ground: Ground) -> ProcessRecord:
-    log = ground.home.root / "engine.log"
-    record = start("engine", [*COMMAND, "engine"], log=log, env=environment(ground.home))
-    wait_for(lambda: EngineConnection.read(ground.home.engine_file), f"the engine is ready, see {log}")
-    return record
-
-
 def test_an_engine_killed_while_an_op_runs_fails_it_clearly_and_the_retry_works(
     ground: Ground, pipeline: Pipeline, fault: Fault
 ) -> None:
     ground.send_rows(0, 5)
-    engine = start_engine(ground)
-    try:
+    with running_engine(ground.home) as engine:
         assert ground.home.engine_file.stat().st_mode & 0o777 == 0o600, "the file holds the engine's secret"
         first = hudi_ingest(ground.home, "run", pipeline.name)
         assert first.returncode == 0, first.stderr
@@ -43,7 +36,7 @@ def test_an_engine_killed_while_an_op_runs_fails_it_clearly_and_the_retry_works(
         second = hudi_ingest(ground.home, "engine")
         assert second.returncode == 1
         assert "already serves" in second.stderr
-        ground.send_rows(0, 150_000, 5)
+        ground.send_rows(0, 30_000, 5)
         # Spark's worker stands still in mid-file, so the engine dies while the op runs.
         fault.arm("rows_written", "stop")
         running = subprocess.Popen(
@@ -56,25 +49,20 @@ def test_an_engine_killed_while_an_op_runs_fails_it_clearly_and_the_retry_works(
         assert running.returncode == 1
         assert "the Spark driver went away" in told
         assert "Traceback" not in told
-    finally:
-        stop([engine])
-    again = hudi_ingest(ground.home, "run", pipeline.name)
-    assert again.returncode == 0, again.stderr
+    ground.run(pipeline)
     found = verify(ground.base_path, ground.produced)
     assert found.exact, found
-    assert found.rows == 150_005
+    assert found.rows == 30_005
 
 
-def test_a_jvm_that_hangs_is_not_waited_for_and_is_killed(ground: Ground) -> None:
+def test_a_jvm_that_hangs_is_not_waited_for_and_is_killed(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hudi_ingest.spark._ANSWER_SECONDS", 2.0)
     code = (
-        "import hudi_ingest.engine as engine; from hudi_ingest.home import Home; engine.HANG_SECONDS = 12.0;"
+        "import hudi_ingest.engine as engine; from hudi_ingest.home import Home; engine.HANG_SECONDS = 5.0;"
         "engine.run_engine(Home.from_environment(), master='local[1]', driver_memory='1g', report=print)"
     )
-    log = ground.home.root / "engine.log"
-    record = start("engine", [sys.executable, "-c", code], log=log, env=environment(ground.home))
-    try:
-        wait_for(lambda: EngineConnection.read(ground.home.engine_file), f"the engine is ready, see {log}")
-        (jvm,) = (each for each in psutil.Process(record.pid).children(recursive=True) if "java" in each.name())
+    with running_engine(ground.home, (sys.executable, "-c", code)) as engine:
+        (jvm,) = (each for each in psutil.Process(engine.pid).children(recursive=True) if "java" in each.name())
         jvm.suspend()
         connection = EngineConnection.read(ground.home.engine_file)
         assert connection is not None
@@ -82,6 +70,4 @@ def test_a_jvm_that_hangs_is_not_waited_for_and_is_killed(ground: Ground) -> Non
             attached_session(connection)
         wait_for(lambda: not jvm.is_running() or jvm.status() == psutil.STATUS_ZOMBIE, "the JVM is killed", 60)
         wait_for(lambda: not ground.home.engine_file.exists(), "the engine is not offered any more", 60)
-        assert "did not answer for 12 s and was killed" in log.read_text()
-    finally:
-        stop([record])
+        assert "did not answer for 5 s and was killed" in Path(engine.log).read_text()

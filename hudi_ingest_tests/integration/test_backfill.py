@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient
-from dagster import DagsterInstance, Failure
+from dagster import AssetKey, DagsterInstance, EventLogEntry, Failure
 
 from hudi_ingest.asked_ranges import in_time, known_state, of_transaction
 from hudi_ingest.backfill import run_backfill, what_is_missing
@@ -22,7 +22,7 @@ from hudi_ingest.home import HOME_VARIABLE, LEDGER_VARIABLE
 from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.kafka import KafkaCluster
 from hudi_ingest.model import Slice, TopicPartition, TransactionKind, TransactionState
-from hudi_ingest_tests.support.command_line import hudi_ingest
+from hudi_ingest_tests.support.command_line import answer, hudi_ingest
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 
@@ -45,14 +45,14 @@ def test_p1_p2_p5_history_is_added_once_after_a_kill_and_between_live_transactio
     ground: Ground, history: Pipeline, fault: Fault
 ) -> None:
     whole = (history.name, "--partition", f"{ground.name}:0", "--start", "0", "--end", "250")
-    shown = hudi_ingest(ground.home, "backfill", *whole, "--dry-run", "--json")
+    shown = answer(ground.home, "backfill", *whole, "--dry-run", "--json")
     assert json.loads(shown.stdout)["ranges"] == [{"topic": ground.name, "partition": 0, "start": 0, "end": 250}], (
         shown.stderr
     )
     fault.arm("commit_landed", "kill")
     killed = hudi_ingest(ground.home, "backfill", *whole)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    again = hudi_ingest(ground.home, "backfill", *whole)
+    again = answer(ground.home, "backfill", *whole)
     assert again.returncode == 1
     assert f"{ground.name}:0 [0,100) is in the table already" in again.stderr
     assert f"`hudi-ingest replay {history.name} --partition {ground.name}:0 --start 0 --end 100`" in again.stderr
@@ -171,9 +171,23 @@ def test_d1_hours_are_backfilled_and_ranges_are_replayed_from_dagster(
         assert told["rows"] == 5
         row = ground.ledger.history(pipeline.name, 1)[0]
         assert row.owner.kind == "dagster"
+        seen = [
+            observed(each.event_log_entry) for each in instance.fetch_observations(AssetKey(pipeline.name), 9).records
+        ]
+        assert [(each.get("replay/rows"), each.get("backfill/rows")) for each in seen] == [
+            (5, None),
+            (None, 5),
+            (None, 20),
+        ]
+        assert (seen[0]["transaction"], seen[0]["instant"]) == (row.transaction_id, row.instant)
         with pytest.raises(Failure, match="give `ranges`, or `from_time`"):
             run("replay", run_config=config(pipeline, "replay"))
     assert sorted(ground.rows()["n"].to_pylist()) == list(range(5, 30))
+
+
+def observed(entry: EventLogEntry) -> dict[str, Any]:
+    assert entry.asset_observation is not None
+    return {key: each.value for key, each in entry.asset_observation.metadata.items()}
 
 
 def config(pipeline: Pipeline, job: str, **found: Any) -> dict[str, Any]:

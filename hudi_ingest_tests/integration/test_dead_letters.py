@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from dagster import AssetCheckKey, AssetKey, DagsterInstance
+from dagster import AssetCheckEvaluation, AssetCheckKey, AssetKey, DagsterInstance
 
 from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import keep_letters_copied, observe
@@ -26,10 +26,10 @@ from hudi_ingest.exceptions import BadRecord, IngestError
 from hudi_ingest.faults import InjectedFault
 from hudi_ingest.home import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
 from hudi_ingest.ingest import run_sweep
-from hudi_ingest.letter_retry import retry_letters
+from hudi_ingest.letter_retry import retry_letters, survey_retry
 from hudi_ingest.storage import TableStorage
 from hudi_ingest_tests.integration.test_dagster_run import launch
-from hudi_ingest_tests.support.command_line import hudi_ingest
+from hudi_ingest_tests.support.command_line import answer, hudi_ingest
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 
@@ -111,7 +111,7 @@ def test_d3_p1_p2_p5_bad_records_go_the_whole_way(ground: Ground, topic: str, fa
     assert (receipt.rejected, sum(each.skipped for each in receipt.reports)) == (len(bad), 1)
 
     # As a user types it.
-    shown = hudi_ingest(
+    shown = answer(
         ground.home, "dead-letters", "show", pipeline.name, "--partition", f"{topic}:1", "--error", "field n", "--json"
     )
     (one,) = json.loads(shown.stdout)
@@ -120,6 +120,8 @@ def test_d3_p1_p2_p5_bad_records_go_the_whole_way(ground: Ground, topic: str, fa
 
     # Nothing can become a row yet, so nothing changes.
     before = observe(pipeline).committed.checkpoint
+    survey = survey_retry(pipeline)
+    assert (survey.tried, survey.rows, survey.bad) == (10, 0, 10)
     nothing = retry_letters(pipeline, home=ground.home, report=lambda line: None)
     assert (nothing.tried, nothing.rows, nothing.waiting) == (10, 0, 10)
     assert observe(pipeline).committed.checkpoint == before
@@ -128,6 +130,11 @@ def test_d3_p1_p2_p5_bad_records_go_the_whole_way(ground: Ground, topic: str, fa
     # After the fix: an attempt that fails, a commit that nobody is told of, and a retry that has nothing more to do.
     fixed = make_pipeline(ground, **FIXED)
     repaired = {place for place, value in bad.items() if value.startswith(b'{"id"')}
+    planned = hudi_ingest(ground.home, "replay", fixed.name, "--dead-letters", "--dry-run", "--json")
+    told = json.loads(planned.stdout)
+    assert (told["tried"], told["rows"], told["bad"]) == (len(bad), len(repaired), len(bad) - len(repaired))
+    assert told["transactions"] == 1
+    assert observe(fixed).committed.checkpoint == before
     fault.arm("letters_closed", "raise")
     with pytest.raises((InjectedFault, IngestError)):
         retry_letters(fixed, home=ground.home, report=lambda line: None)
@@ -271,3 +278,48 @@ def test_d1_the_ui_says_how_many_bad_records_there_were_and_which(
     assert 'field n: expected int (64 bit), found "seven"' in str(rows[0]["reason"])
     assert check is not None
     assert check.status.value == "FAILED"
+
+
+def test_d1_p2_the_job_retries_dead_letters_as_the_command_does(
+    ground: Ground, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hudi_ingest.orchestration.definitions import build_definitions
+    from hudi_ingest.orchestration.sensor import tick
+
+    monkeypatch.setenv(HOME_VARIABLE, str(ground.home.root))
+    monkeypatch.setenv(LEDGER_VARIABLE, ground.home.ledger_url)
+    pipeline = make_pipeline(ground, on_bad_record="dead_letter")
+    ground.send_rows(0, 3)
+    place = send_bad(ground, 1, repairable(1))
+    send_bad(ground, 1, b"[")
+    ground.run(pipeline)
+    fixed = make_pipeline(ground, **FIXED)
+    job = build_definitions([fixed]).resolve_job_def(f"{fixed.name}_retry_dead_letters")
+    key = AssetCheckKey(AssetKey([fixed.name]), "dead_letters")
+    with DagsterInstance.ephemeral() as instance:
+
+        def retry(**config: Any) -> dict[str, Any]:
+            ops = {"ops": {f"{fixed.name}__retry_dead_letters": {"config": config}}}
+            result = job.execute_in_process(instance=instance, run_config=ops)
+            (output,) = [each.step_output_data for each in result.all_events if each.is_successful_output]
+            return {name: each.value for name, each in output.metadata.items()}
+
+        def check() -> dict[str, Any]:
+            tick(fixed, instance, datetime.now(timezone.utc))
+            record = instance.get_latest_asset_check_evaluation_record(key)
+            assert record is not None
+            assert isinstance(record.evaluation, AssetCheckEvaluation)
+            return {name: each.value for name, each in record.evaluation.metadata.items()}
+
+        before, planned = check(), retry(dry_run=True)
+        assert len(letters(ground, fixed)) == 2
+        done = retry()
+        after = check()
+    assert (planned["dead letters"], planned["would become rows"], planned["would stay"]) == (2, 1, 1)
+    assert (done["dead letters"], done["rows"], done["transactions"]) == (2, 1, 1)
+    assert f"{topic}:1:1" in planned["why letters stay"] and f"{topic}:1:1" in done["why letters stay"]
+    assert ground.ledger.history(fixed.name, 1)[0].owner.kind == "dagster"
+    ground.produced[place] = "late-1"
+    assert verify(ground.base_path, ground.produced).exact
+    assert letters(ground, fixed).keys() == {(1, 1)}
+    assert (before["dead letters that wait"], after["dead letters that wait"]) == (2, 1), "told at once"

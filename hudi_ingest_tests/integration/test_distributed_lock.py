@@ -132,7 +132,7 @@ def written(protocol: TransactionProtocol, transaction: OpenTransaction) -> tupl
     committed = protocol.timeline.committed(protocol.pipeline.checkpoint_key, protocol.pipeline.transaction_key)
     checkpoint = next_checkpoint(committed.checkpoint, plan, 0)
     files = [file for report in reports for file in report.files]
-    metadata = commit_metadata(protocol.pipeline, checkpoint, reports)
+    metadata = commit_metadata(protocol.pipeline, plan, checkpoint, reports)
     epoch = Epoch(transaction.epoch, plan.transaction_id)
     return (transaction.instant, files, metadata, committed.checkpoint_text, epoch, transaction.schema)
 

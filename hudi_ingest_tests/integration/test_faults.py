@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import signal
 import subprocess
@@ -9,6 +11,7 @@ import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -24,16 +27,18 @@ from hudi_ingest.home import Home
 from hudi_ingest.kafka import KafkaCluster
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.model import CommitReceipt, TransactionState
+from hudi_ingest.spark import current_session
 from hudi_ingest_tests.chaos.cases import AT_EVERY_POINT, IN_THE_SENSOR, choose, matrix
 from hudi_ingest_tests.support.command_line import COMMAND, environment, hudi_ingest
+from hudi_ingest_tests.support.engine import running_engine
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 from hudi_ingest_tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
-PAST_A_COLD_START = 40
-"""Seconds in which a process with a JVM of its own comes to its commit."""
+SECONDS = 120
+"""Until a command must have come to its point, or to its end."""
 IN_AN_ABORT = ("abort_retired", "abort_rolled_back")
 IN_A_RUN = [point for point in POINTS if point not in (*IN_AN_ABORT, "tick_planned")]
 
@@ -57,6 +62,24 @@ def struck(shared: Ground) -> Pipeline:
 
 def pipeline_of(shared: Ground, **changes: Any) -> Pipeline:
     return make_pipeline(shared, on_bad_record="dead_letter", dead_letters={"topic": f"{shared.name}.dead"}, **changes)
+
+
+@pytest.fixture(scope="module")
+def engine(shared: Ground, struck: Pipeline, spark_home: Home) -> Iterator[int]:
+    """The engine that commands on the shared table use, warm. Gives a timeout_seconds that a test can wait out and that their
+    transactions keep with ease: twice what the first one took, which had to warm the engine."""
+    # Transactions of the tests' own process have another JVM: a process keeps the session that it has.
+    current_session(spark_home)
+    with running_engine(shared.home):
+        send(shared, 1)
+        done = hudi_ingest(shared.home, "run", struck.name, "--json")
+        assert done.returncode == 0, done.stderr
+        yield max(10, math.ceil(2 * json.loads(done.stdout)["seconds"]["total"]))
+
+
+def without_engine(home: Home) -> Home:
+    """The same pipelines and ledger in a home that no engine serves, so that a command has a JVM of its own."""
+    return replace(home, root=home.root / "without-engine")
 
 
 def send(ground: Ground, count: int) -> None:
@@ -120,13 +143,22 @@ def test_r8_a_commit_that_nobody_was_told_of_is_told_by_the_next_tick(
     assert not keep_group_told(struck, situation)
 
 
-@pytest.mark.parametrize("point", ["instant_inflight", "slices_written", "commit_leased", "commit_landed"])
+@pytest.mark.parametrize(
+    ("point", "spark"),
+    [
+        ("instant_inflight", "engine"),
+        ("slices_written", "own"),
+        ("commit_leased", "engine"),
+        ("commit_landed", "engine"),
+    ],
+)
 def test_p1_p2_p5_a_killed_process_is_recovered_from(
-    point: str, shared: Ground, struck: Pipeline, fault: Fault
+    point: str, spark: str, shared: Ground, struck: Pipeline, engine: int, fault: Fault
 ) -> None:
+    """A JVM of its own dies with it; an engine goes on, and with it whatever the process had it do."""
     send(shared, 10)
     fault.arm(point, "kill")
-    killed = hudi_ingest(shared.home, "run", struck.name)
+    killed = hudi_ingest(shared.home if spark == "engine" else without_engine(shared.home), "run", struck.name)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     send(shared, 5)
     shared.run(struck)
@@ -143,23 +175,23 @@ def test_p1_p2_p5_a_killed_process_is_recovered_from(
     ],
 )
 def test_p4_a_process_that_wakes_up_after_its_replacement_has_committed_changes_nothing(
-    point: str, shared: Ground, struck: Pipeline, fault: Fault, monkeypatch: pytest.MonkeyPatch
+    point: str, shared: Ground, struck: Pipeline, engine: int, fault: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At commit_checked it holds the table's lock, which is taken away from it."""
     monkeypatch.setattr("hudi_ingest.transaction.SHORTEST_STALE_SECONDS", 10)
-    hasty = pipeline_of(shared, transaction={"timeout_seconds": PAST_A_COLD_START})
+    hasty = pipeline_of(shared, transaction={"timeout_seconds": engine})
     send(shared, 10)
     fault.arm(point, "stop")
     with running(shared, hasty) as zombie:
-        pid = fault.await_reached(point, 60)
+        pid = fault.await_reached(point, SECONDS)
         row = shared.ledger.open_transaction(shared.base_path)
         assert row is not None
-        receipt = run_when_free(shared, hasty)
+        receipt = run_when_free(shared, hasty, engine + SECONDS)
         assert receipt.plan.sequence == row.sequence
         before = verify(shared.base_path, shared.produced)
         assert before.exact, before
         os.kill(pid, signal.SIGCONT)
-        _, told = zombie.communicate(timeout=60)
+        _, told = zombie.communicate(timeout=SECONDS)
     assert zombie.returncode == 1, told
     assert "error: " in told
     assert "Traceback" not in told
@@ -171,22 +203,22 @@ def test_p4_a_process_that_wakes_up_after_its_replacement_has_committed_changes_
 
 
 def test_p4_a_commit_that_may_be_at_work_is_not_rolled_back(
-    shared: Ground, struck: Pipeline, fault: Fault, monkeypatch: pytest.MonkeyPatch
+    shared: Ground, struck: Pipeline, engine: int, fault: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its JVM, which is another one, keeps the instant's lease: it may be inside Hudi's lock, which is not ours."""
     monkeypatch.setattr("hudi_ingest.transaction.SHORTEST_STALE_SECONDS", 10)
-    hasty = pipeline_of(shared, transaction={"timeout_seconds": PAST_A_COLD_START})
+    hasty = pipeline_of(shared, transaction={"timeout_seconds": engine})
     send(shared, 10)
     fault.arm("commit_leased", "stop")
     with running(shared, hasty) as paused:
-        pid = fault.await_reached("commit_leased", 60)
+        pid = fault.await_reached("commit_leased", SECONDS)
         row = shared.ledger.open_transaction(shared.base_path)
         assert row is not None
-        wait_for(lambda: datetime.now(timezone.utc) > row.deadline, "the deadline has passed", 90)
+        wait_for(lambda: datetime.now(timezone.utc) > row.deadline, "the deadline has passed", engine + 30)
         with pytest.raises(TransactionInFlight, match=r"heartbeat still beats.*If process:.* hangs, end it"):
             shared.run(hasty)
         os.kill(pid, signal.SIGCONT)
-        _, told = paused.communicate(timeout=60)
+        _, told = paused.communicate(timeout=SECONDS)
     assert paused.returncode == 0, told
     found = verify(shared.base_path, shared.produced)
     assert found.exact, found
@@ -205,7 +237,7 @@ def running(ground: Ground, pipeline: Pipeline) -> Iterator[subprocess.Popen[str
         process.wait()
 
 
-def run_when_free(ground: Ground, pipeline: Pipeline) -> CommitReceipt:
+def run_when_free(ground: Ground, pipeline: Pipeline, seconds: float) -> CommitReceipt:
     """Runs a transaction as soon as the one that is open may be rolled back."""
     receipts: list[CommitReceipt] = []
 
@@ -216,7 +248,7 @@ def run_when_free(ground: Ground, pipeline: Pipeline) -> CommitReceipt:
             return False
         return True
 
-    wait_for(committed, "the open transaction may be rolled back", 120, pause_seconds=0.5)
+    wait_for(committed, "the open transaction may be rolled back", seconds, pause_seconds=0.5)
     return receipts[0]
 
 

@@ -19,7 +19,7 @@ from hudi_ingest.kafka import KafkaCluster
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.model import TransactionState
 from hudi_ingest.recovery import recover
-from hudi_ingest_tests.support.command_line import hudi_ingest
+from hudi_ingest_tests.support.command_line import answer
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -56,7 +56,7 @@ def test_p5_recover_brings_back_the_ledger_and_the_group(ground: Ground, pipelin
     before = ground.ledger.history(pipeline.name)
     slices = [ground.ledger.slices(row.transaction_id) for row in before]
     wipe(ground, pipeline)
-    told = hudi_ingest(ground.home, "recover", pipeline.name, "--json")
+    told = answer(ground.home, "recover", pipeline.name, "--json")
     assert told.returncode == 0, told.stderr
     found = json.loads(told.stdout)
     assert found["restored"] == [row.transaction_id for row in reversed(before)]

@@ -3,61 +3,110 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from confluent_kafka.schema_registry import SchemaRegistryClient
-from confluent_kafka.schema_registry.avro import AvroSerializer
-from confluent_kafka.serialization import MessageField, SerializationContext
+from google.protobuf.message_factory import GetMessageClass
 
 from hudi_ingest.config import Pipeline
-from hudi_ingest.exceptions import SchemaOutdated, SchemaRefused
+from hudi_ingest.convert.protobuf_schema import ProtobufSchema
+from hudi_ingest.exceptions import SchemaMissing, SchemaOutdated, SchemaRefused
 from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.model import OpenTransaction
+from hudi_ingest.protoc import compile_protos
 from hudi_ingest.schema import ddl
 from hudi_ingest.schema_source import resolve_schema
 from hudi_ingest.spark import current_session
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
-from hudi_ingest_tests.support.registry import Registry, running_registry
+from hudi_ingest_tests.support.registry import Registry
+from hudi_ingest_tests.support.serializers import avro_bytes, json_bytes, protobuf_bytes
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 KAFKA = "_kafka_topic string NOT NULL, _kafka_partition int NOT NULL, _kafka_offset long NOT NULL"
 
 
-@pytest.fixture(scope="module")
-def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
-    with running_registry(tmp_path_factory.mktemp("registry")) as found:
-        yield found
-
-
-def avro(*fields: str) -> str:
-    return f'{{"type": "record", "name": "Order", "fields": [{", ".join(fields)}]}}'
-
-
-ID = '{"name": "id", "type": "string"}'
+AVRO_ID = '{"name": "id", "type": "string"}'
 COUNT = '{"name": "n", "type": "%s"}'
 GONE = '{"name": "gone", "type": ["null", "string"], "default": null}'
 QUANTITY = '{"name": "quantity", "type": "int", "default": 7}'
 LATER = '{"name": "later", "type": ["null", "string"], "default": null}'
-FIRST = avro(ID, COUNT % "int", GONE)
-SECOND = avro(ID, COUNT % "long", QUANTITY)
-THIRD = avro(ID, COUNT % "long", QUANTITY, LATER)
+AVRO = [
+    f'{{"type": "record", "name": "Order", "fields": [{", ".join(fields)}]}}'
+    for fields in (
+        (AVRO_ID, COUNT % "int", GONE),
+        (AVRO_ID, COUNT % "long", QUANTITY),
+        (AVRO_ID, COUNT % "long", QUANTITY, LATER),
+    )
+]
+JSON = [
+    json.dumps(
+        {"title": "Order", "type": "object", "properties": {"id": {"type": "string"}, **more}, "required": [*more]}
+    )
+    for more in (
+        {"n": {"type": "integer"}, "gone": {"type": ["string", "null"]}},
+        {"n": {"type": "number"}, "quantity": {"type": "integer"}},
+        {"n": {"type": "number"}, "quantity": {"type": "integer"}, "later": {"type": ["string", "null"]}},
+    )
+]
+PROTO = [
+    GetMessageClass(ProtobufSchema(compile_protos("order.proto", {"order.proto": text})).message("shop.Order"))
+    for text in (
+        f'syntax = "proto3"; package shop; message Order {{ string id = 1; {fields} }}'
+        for fields in (
+            "int32 n = 2; optional string gone = 3;",
+            "int64 n = 2; int32 quantity = 4;",
+            "int64 n = 2; int32 quantity = 4; optional string later = 5;",
+        )
+    )
+]
 
 
-def serialized(registry: Registry, topic: str, text: str, value: dict[str, Any]) -> bytes:
-    with SchemaRegistryClient({"url": registry.url}) as client:
-        content = AvroSerializer(client, text)(value, SerializationContext(topic, MessageField.VALUE))
-    assert isinstance(content, bytes)
-    return content
+@dataclass(frozen=True)
+class Versions:
+    """A format, and how a record is written with the first, second or third version of its schema."""
+
+    format: str
+    encode: Callable[[Registry, str, int, Mapping[str, Any]], bytes]
+    columns: str
+    """Of the first version."""
+    changes: tuple[str, ...]
+    """By the second."""
+    default: int | None = None
+    """Of `quantity`, in records of the first."""
 
 
-def avro_pipeline(ground: Ground, registry: Registry) -> Pipeline:
+FORMATS = {
+    "avro": Versions(
+        "avro",
+        lambda r, t, v, record: avro_bytes(r, t, AVRO[v - 1], record),
+        "id string, n int, gone string",
+        ("column n becomes long; it was int", "column quantity int is added"),
+        default=7,
+    ),
+    "json_schema": Versions(
+        "json_schema",
+        lambda r, t, v, record: json_bytes(r, t, JSON[v - 1], record),
+        "id string, n long, gone string",
+        ("column n becomes double; it was long", "column quantity long is added"),
+    ),
+    "protobuf": Versions(
+        "protobuf",
+        lambda r, t, v, record: protobuf_bytes(r, t, PROTO[v - 1](**record)),
+        "id string, n int, gone string",
+        ("column n becomes long; it was int", "column quantity int is added"),
+    ),
+}
+each_format = pytest.mark.parametrize("of", FORMATS.values(), ids=FORMATS)
+
+
+def registered_pipeline(ground: Ground, registry: Registry, format: str) -> Pipeline:
     return make_pipeline(
         ground,
-        source={"format": "avro", "schema_registry": {"url": registry.url}},
+        source={"format": format, "schema_registry": {"url": registry.url}},
         table={"schema": None, "partition_by": []},
     )
 
@@ -68,51 +117,57 @@ def rows(ground: Ground, *columns: str) -> list[tuple[Any, ...]]:
     return sorted(tuple(row) for row in frame.select(*columns).collect())
 
 
+@each_format
 def test_d2_two_registered_versions_interleave_and_the_table_evolves(
-    ground: Ground, topic: str, registry: Registry
+    of: Versions, ground: Ground, topic: str, registry: Registry
 ) -> None:
-    pipeline = avro_pipeline(ground, registry)
-    ground.send(0, [serialized(registry, topic, FIRST, {"id": "a", "n": 1, "gone": "g"})])
+    pipeline = registered_pipeline(ground, registry, of.format)
+    ground.send(0, [of.encode(registry, topic, 1, {"id": "a", "n": 1, "gone": "g"})])
     receipt = ground.run(pipeline)
     assert receipt.plan.schema_changes == ()
-    assert ddl(Timeline(ground.base_path).schema()).startswith(f"id string, n int, gone string, {KAFKA}")
+    assert ddl(Timeline(ground.base_path).schema()).startswith(f"{of.columns}, {KAFKA}")
 
     values = [
-        serialized(registry, topic, SECOND, {"id": "b", "n": 2**40, "quantity": 3}),
-        serialized(registry, topic, FIRST, {"id": "c", "n": 3, "gone": "h"}),
-        serialized(registry, topic, SECOND, {"id": "d", "n": 4, "quantity": 5}),
+        of.encode(registry, topic, 2, {"id": "b", "n": 2**40, "quantity": 3}),
+        of.encode(registry, topic, 1, {"id": "c", "n": 3, "gone": "h"}),
+        of.encode(registry, topic, 2, {"id": "d", "n": 4, "quantity": 5}),
     ]
     ground.send(0, values)
     ground.send(1, values[1:2])
     receipt = ground.run(pipeline)
-    assert receipt.plan.schema_changes == ("column n becomes long; it was int", "column quantity int is added")
-    assert rows(ground, "id", "n", "gone", "quantity") == [
+    assert receipt.plan.schema_changes == of.changes
+    expected = [
         ("a", 1, "g", None),
         ("b", 2**40, None, 3),
-        ("c", 3, "h", 7),
-        ("c", 3, "h", 7),
+        ("c", 3, "h", of.default),
+        ("c", 3, "h", of.default),
         ("d", 4, None, 5),
     ]
+    names = ["id", "n", "gone", "quantity"]
+    assert rows(ground, *names) == expected
+    by_hudi_rs = ground.rows().select(names).to_pylist()
+    assert sorted((tuple(each.values()) for each in by_hudi_rs), key=lambda each: str(each[0])) == expected
     # A producer that is behind writes the old version on, whose column the newest version does not have.
-    ground.send(0, [serialized(registry, topic, FIRST, {"id": "e", "n": 5, "gone": "i"})])
+    ground.send(0, [of.encode(registry, topic, 1, {"id": "e", "n": 5, "gone": "i"})])
     assert ground.run(pipeline).plan.schema_changes == ()
-    assert rows(ground, "id", "gone", "quantity")[-1] == ("e", "i", 7)
+    assert rows(ground, "id", "gone", "quantity")[-1] == ("e", "i", of.default)
 
 
+@each_format
 def test_d2_a_version_that_is_newer_than_its_transaction_loses_no_column(
-    ground: Ground, topic: str, registry: Registry
+    of: Versions, ground: Ground, topic: str, registry: Registry
 ) -> None:
     """The ops have the transaction from the orchestrator's storage, and the columns come with it."""
-    pipeline = avro_pipeline(ground, registry)
-    ground.send(0, [serialized(registry, topic, SECOND, {"id": "a", "n": 1, "quantity": 1})])
+    pipeline = registered_pipeline(ground, registry, of.format)
+    ground.send(0, [of.encode(registry, topic, 2, {"id": "a", "n": 1, "quantity": 1})])
     # Known to the registry, and not yet a version of the topic's own subject.
-    newer = serialized(registry, f"{topic}_soon", THIRD, {"id": "b", "n": 2, "quantity": 2, "later": "l"})
+    newer = of.encode(registry, f"{topic}_soon", 3, {"id": "b", "n": 2, "quantity": 2, "later": "l"})
     ground.send(1, [newer])
     protocol = ground.protocol(pipeline)
     opened = protocol.begin(ground.plan(pipeline), Owner.this_process(), lambda run_id: None)
     handed_on = OpenTransaction.from_dict(json.loads(json.dumps(opened.to_dict())))
     assert handed_on == opened
-    serialized(registry, topic, THIRD, {"id": "x", "n": 0, "quantity": 0, "later": None})
+    of.encode(registry, topic, 3, {"id": "x", "n": 0, "quantity": 0, "later": None})
     good, bad = handed_on.plan.slices
     assert protocol.write(handed_on, [good])[0].rows == 1, "what was registered since changes nothing for old records"
     with pytest.raises(SchemaOutdated, match=r"schema id \d+, .* column later string is added.*next transaction takes"):
@@ -121,6 +176,18 @@ def test_d2_a_version_that_is_newer_than_its_transaction_loses_no_column(
 
     assert ground.run(pipeline).rows == 2
     assert rows(ground, "id", "n", "quantity", "later") == [("a", 1, 1, None), ("b", 2, 2, "l")]
+
+
+def test_d2_a_registered_schema_that_no_table_can_have_is_refused_with_its_place(
+    ground: Ground, topic: str, registry: Registry
+) -> None:
+    properties = {"id": {"type": "string"}, "what": {"oneOf": [{"type": "string"}, {"type": "integer"}]}}
+    text = json.dumps({"title": "Order", "type": "object", "properties": properties})
+    ground.send(0, [json_bytes(registry, topic, text, {"id": "a", "what": 1})])
+    told = f"version 1 of {topic}-value: column what: found oneOf of 2 schemas.*declare table.schema"
+    with pytest.raises(SchemaMissing, match=told):
+        ground.run(registered_pipeline(ground, registry, "json_schema"))
+    assert ground.ledger.open_transaction(ground.base_path) is None
 
 
 def test_d2_inferred_columns_are_kept_by_the_table(ground: Ground, topic: str) -> None:

@@ -18,7 +18,7 @@ from hudi_ingest.ingest import services_for
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.services import ServicesResult, TableServices
 from hudi_ingest.spark import current_session
-from hudi_ingest_tests.support.command_line import hudi_ingest
+from hudi_ingest_tests.support.command_line import answer
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -92,7 +92,7 @@ def test_p5_a_clustering_that_was_left_unfinished_is_done_by_the_next_services(
     assert ground.run(pipeline).rows == 3, "transactions go on"
     assert run(ground, pipeline).clusterings[0].instant == planned
     assert verify(ground.base_path, ground.produced).exact
-    told = hudi_ingest(ground.home, "services", pipeline.name, "--json")
+    told = answer(ground.home, "services", pipeline.name, "--json")
     assert told.returncode == 0, told.stderr
     assert json.loads(told.stdout)["clusterings"] == []
 

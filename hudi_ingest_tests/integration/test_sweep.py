@@ -32,7 +32,7 @@ from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.model import OpenTransaction
 from hudi_ingest.spark import current_session
 from hudi_ingest.sweep import SweepResult
-from hudi_ingest_tests.support.command_line import hudi_ingest
+from hudi_ingest_tests.support.command_line import answer
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -211,12 +211,12 @@ def test_r9_k7_the_command_shows_before_it_deletes(ground: Ground, pipeline: Pip
     published = zombies(ground, pipeline)[0]
     make_old(ground)
     files = ground.data_files()
-    shown = hudi_ingest(ground.home, "sweep", pipeline.name)
+    shown = answer(ground.home, "sweep", pipeline.name)
     assert shown.returncode == 0, shown.stderr
     assert "would be deleted with --delete" in shown.stdout
     assert all(path in shown.stdout for path in published)
     assert ground.data_files() == files
-    done = hudi_ingest(ground.home, "sweep", pipeline.name, "--older-than", "1", "--delete", "--json")
+    done = answer(ground.home, "sweep", pipeline.name, "--older-than", "1", "--delete", "--json")
     assert done.returncode == 0, done.stderr
     facts = json.loads(done.stdout)
     assert (facts["deleted"], facts["older_than_hours"]) == (True, 1.0)
@@ -228,7 +228,7 @@ def test_r9_k7_the_command_shows_before_it_deletes(ground: Ground, pipeline: Pip
         assert each["bytes"] > 0
         assert each["kafka_partition"] in (0, 1)
         assert each["why"]
-    wrong = hudi_ingest(ground.home, "sweep", pipeline.name, "--older-than", "0.01")
+    wrong = answer(ground.home, "sweep", pipeline.name, "--older-than", "0.01")
     assert wrong.returncode == 2
     assert "timeout_seconds" in wrong.stderr
 

@@ -19,7 +19,7 @@ from hudi_ingest.home import Home
 from hudi_ingest.hudi import file_ids
 from hudi_ingest.hudi.partition_paths import escape
 from hudi_ingest.spark import current_session
-from hudi_ingest_tests.support.command_line import hudi_ingest
+from hudi_ingest_tests.support.command_line import answer
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -211,7 +211,7 @@ def test_h1_r4_every_file_says_where_its_rows_came_from(ground: Ground, topic: s
     written = {file.path: file for file in receipt.reports[1].files}
     for path, file in written.items():
         assert file_ids.decode(Path(path).name) == file_ids.FileOrigin(1, file.first_offset)
-    listed = hudi_ingest(ground.home, "files", pipeline.name, "--json")
+    listed = answer(ground.home, "files", pipeline.name, "--json")
     assert listed.returncode == 0, listed.stderr
     found = {each["path"]: each for each in json.loads(listed.stdout)}
     assert found.keys() == written.keys()
@@ -220,7 +220,7 @@ def test_h1_r4_every_file_says_where_its_rows_came_from(ground: Ground, topic: s
         assert each["offsets"] == [written[path].first_offset, written[path].last_offset]
         assert each["topics"] == [topic, topic]
         assert (each["rows"], each["instant"]) == (written[path].rows, receipt.instant)
-    shown = hudi_ingest(ground.home, "files", pipeline.name).stdout.splitlines()
+    shown = answer(ground.home, "files", pipeline.name).stdout.splitlines()
     assert [line.split()[0] for line in shown] == ["KAFKA", *[f"{topic}:1"] * 3]
 
 

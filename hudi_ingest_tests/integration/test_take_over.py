@@ -76,7 +76,7 @@ def write(
     """A commit of another system's, with its key in the extra metadata."""
     metadata = metadata or {}
     named = {"hoodie.table.name": "theirs", "hoodie.datasource.write.operation": operation}
-    prefix = {"hoodie.datasource.write.commitmeta.key.prefix": key for key in metadata}
+    prefix = {"hoodie.datasource.write.commitmeta.key.prefix": list(metadata)[-1]} if metadata else {}
     frame = spark.createDataFrame(rows, "id string, n long, dt string").coalesce(1)
     frame.write.format("hudi").options(**named, **prefix, **metadata, **options).mode("append").save(ground.base_path)
 

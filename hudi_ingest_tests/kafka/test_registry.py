@@ -27,8 +27,12 @@ from hudi_ingest.convert.protobuf_schema import ProtobufSchema
 from hudi_ingest.decoding import converter_of, key_converter_of
 from hudi_ingest.embedded.processes import LOOPBACK, free_port
 from hudi_ingest.exceptions import ConfigError, RegistryRefused, RegistryUnreachable, SchemaMissing
+from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.protoc import compile_protos
-from hudi_ingest.registry import KnownSchemas, RegistryClient, known_schemas, topic_schema
+from hudi_ingest.registered_columns import version_columns
+from hudi_ingest.registry import KnownSchemas, RegistryClient, known_schemas
+from hudi_ingest.schema import ddl, parse_spark_json
+from hudi_ingest.schema_source import resolve_schema
 from hudi_ingest_tests.support.pipeline_files import document
 from hudi_ingest_tests.support.registry import Registry, basic, door
 from hudi_ingest_tests.support.serializers import avro_bytes, json_bytes, protobuf_bytes
@@ -59,12 +63,16 @@ def values(*content: bytes) -> pa.BinaryArray:
     return pa.array(content, pa.binary())
 
 
+def latest_columns(settings: SchemaRegistry, topic: str) -> pa.Schema:
+    return version_columns(settings, RegistryClient(settings).latest(settings.subject_of(topic)), "AVRO")
+
+
 def test_two_versions_are_read_into_the_latest(registry: Registry, topic: str) -> None:
     first = avro_bytes(registry, topic, FIRST, order("a"))
     second = avro_bytes(registry, topic, SECOND, {**order("b"), "price": Decimal("-1.05"), "note": "n"})
     settings = config(registry.url)
     client = RegistryClient(settings)
-    columns = topic_schema(client, settings, topic)
+    columns = latest_columns(settings, topic)
     assert columns == pa.schema(
         [
             pa.field("id", pa.string(), False),
@@ -73,7 +81,7 @@ def test_two_versions_are_read_into_the_latest(registry: Registry, topic: str) -
             pa.field("note", pa.string()),
         ]
     )
-    assert topic_schema(client, settings, topic, version=1).names == ["id", "price", "at"]
+    assert version_columns(settings, client.version(f"{topic}-value", 1), "AVRO").names == ["id", "price", "at"]
     schemas = known_schemas(client, [settings.subject_of(topic)])
     assert len(schemas) == 2
 
@@ -94,7 +102,7 @@ def test_subjects_that_are_named_by_the_record(registry: Registry, topic: str, s
     name = text.split('"')[7]
     value = avro_bytes(registry, topic, text, {"n": 7}, **{"subject.name.strategy": strategy})
     settings = config(registry.url, subject=subject, record=name)
-    columns = topic_schema(RegistryClient(settings), settings, topic)
+    columns = latest_columns(settings, topic)
     # Nothing was fetched before: the converter asks by itself.
     found = AvroConverter(columns, ConfluentWireFormat(KnownSchemas(settings))).decode(values(value))
     assert found.rows.to_pylist() == [{"n": 7}]
@@ -117,7 +125,7 @@ def test_schemas_that_refer_to_others(registry: Registry, topic: str) -> None:
     registered: dict[str, Any] = {"auto.register.schemas": False}
     value = avro_bytes(registry, topic, schema, bill, **registered)
     settings = config(registry.url)
-    columns = topic_schema(RegistryClient(settings), settings, topic)
+    columns = latest_columns(settings, topic)
     found = AvroConverter(columns, ConfluentWireFormat(KnownSchemas(settings))).decode(values(value))
     assert found.rows.to_pylist() == [bill]
 
@@ -133,7 +141,7 @@ def test_a_subject_that_is_not_there(registry: Registry, topic: str) -> None:
     settings = config(registry.url)
     client = RegistryClient(settings)
     with pytest.raises(SchemaMissing, match=f"{topic}-value"):
-        topic_schema(client, settings, topic)
+        client.latest(f"{topic}-value")
     assert known_schemas(client, [f"{topic}-value"]) == {}
 
 
@@ -184,7 +192,7 @@ ORDER_COLUMNS = "id string, lines array<struct<sku:string,price:struct<cents:lon
 ORDER_ROW = {"id": "o", "lines": [{"sku": "k", "price": {"cents": 5}}], "sum": {"cents": 5}}
 
 
-def pipeline(url: str, topic: str, format: str, schema: str, **source: Any) -> Pipeline:
+def pipeline(url: str, topic: str, format: str, schema: str | None, **source: Any) -> Pipeline:
     registry = source.pop("schema_registry", {})
     return Pipeline.model_validate(
         document(
@@ -244,14 +252,19 @@ def test_what_protobufs_serializer_writes_with_imports(registry: Registry, topic
     assert converter_of(part).decode(values(inner)).rows.to_pylist() == [{"n": 7}]
 
 
-def test_protobuf_schemas_that_are_texts_and_refer_to_texts(registry: Registry, topic: str) -> None:
+def register_texts(registry: Registry, topic: str) -> int:
+    """PROTOS, the others by reference; the id of order.proto."""
     subjects = {name: f"{topic}-{name}" for name in PROTOS} | {"order.proto": f"{topic}-value"}
     with SchemaRegistryClient({"url": registry.url}) as client:
         for name, text in PROTOS.items():
             imports = [each for each in PROTOS if f'import "{each}"' in text]
             references = [SchemaReference(each, subjects[each], 1) for each in imports]
             schema_id = client.register_schema(subjects[name], Schema(text, "PROTOBUF", references))
-    value = b"\0" + schema_id.to_bytes(4, "big") + b"\x02\x02" + shop_order().SerializeToString()
+    return int(schema_id)
+
+
+def test_protobuf_schemas_that_are_texts_and_refer_to_texts(registry: Registry, topic: str) -> None:
+    value = b"\0" + register_texts(registry, topic).to_bytes(4, "big") + b"\x02\x02" + shop_order().SerializeToString()
     wanted = pipeline(registry.url, topic, "protobuf", ORDER_COLUMNS, protobuf={"message": "shop.Order"})
     assert converter_of(wanted).decode(values(value)).rows.to_pylist() == [ORDER_ROW]
     misfits = pipeline(registry.url, topic, "protobuf", "id int", protobuf={"message": "shop.Order"})
@@ -272,6 +285,36 @@ def test_versions_of_a_protobuf_schema_and_the_message_that_is_not_named(registr
         converter_of(pipeline(registry.url, topic, "protobuf", "m long"))
     with pytest.raises(SchemaMissing, match=r"source\.protobuf\.message is not there"):
         converter_of(pipeline(registry.url, f"{topic}-none", "protobuf", "id string"))
+
+
+def found_columns(url: str, topic: str, format: str, **source: Any) -> str:
+    """The columns that a transaction would find where nobody has declared them."""
+    wanted = pipeline(url, topic, format, None, **source)
+    return ddl(parse_spark_json(resolve_schema(wanted, Timeline(wanted.table.base_path)).record))
+
+
+def test_d2_columns_of_a_protobuf_schema_that_is_a_text_and_refers_to_texts(registry: Registry, topic: str) -> None:
+    register_texts(registry, topic)
+    price = "struct<sku:string,price:struct<cents:long,at:timestamp>>"
+    assert found_columns(registry.url, topic, "protobuf", protobuf={"message": "shop.Order"}) == (
+        f"id string, lines array<{price}>, sum struct<cents:long,at:timestamp>"
+    )
+    assert found_columns(registry.url, topic, "protobuf") == "x string", "the first type of the schema"
+    with pytest.raises(
+        SchemaMissing, match=r"'shop\.Ordr' is not in .*; did you mean shop\.Order\?; declare table\.schema"
+    ):
+        found_columns(registry.url, topic, "protobuf", protobuf={"message": "shop.Ordr"})
+
+
+def test_d2_columns_of_a_json_schema(registry: Registry, topic: str) -> None:
+    json_bytes(registry, topic, JSON_ORDER, {"id": "a", "n": 1})
+    assert found_columns(registry.url, topic, "json_schema") == "id string, n long"
+
+
+@pytest.mark.parametrize("format", ["json_schema", "protobuf", "avro"])
+def test_d2_a_subject_that_is_not_there_has_no_columns(format: str, registry: Registry, topic: str) -> None:
+    with pytest.raises(SchemaMissing, match=f"has no subject {topic}-value"):
+        found_columns(registry.url, topic, format)
 
 
 def test_keys_have_a_subject_of_their_own(registry: Registry, topic: str) -> None:

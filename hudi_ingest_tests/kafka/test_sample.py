@@ -9,12 +9,16 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+from confluent_kafka.admin import AdminClient
 
 from hudi_ingest.exceptions import NoSuchOffset
 from hudi_ingest.kafka import KafkaCluster
-from hudi_ingest.model import TopicPartition
+from hudi_ingest.kafka_records import Wanted, read_records
+from hudi_ingest.model import Slice, TopicPartition
 from hudi_ingest.sample import Outcome, take_sample
-from hudi_ingest_tests.support.command_line import environment, hudi_ingest
+from hudi_ingest.topic_sample import first_values
+from hudi_ingest_tests.support.command_line import answer, environment
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 from hudi_ingest_tests.support.waiting import wait_for
 
@@ -88,13 +92,13 @@ def test_k7_a_sample_shows_rows_bad_records_and_what_is_left_out(ground: Ground,
     }
     assert not Path(ground.base_path).exists()
 
-    machines = hudi_ingest(ground.home, "sample", pipeline.name, "--json")
+    machines = answer(ground.home, "sample", pipeline.name, "--json")
     assert (machines.returncode, json.loads(machines.stdout)) == (0, found)
-    people = hudi_ingest(ground.home, "sample", pipeline.name, "--from", f"{topic}:0:1", "-n", "2")
+    people = answer(ground.home, "sample", pipeline.name, "--from", f"{topic}:0:1", "-n", "2")
     assert people.returncode == 0, people.stderr
     assert f"{topic}:0:1" in people.stdout and "bad records" in people.stdout
     assert "2 records: 0 row, 1 bad, 0 filtered, 1 skipped" in people.stdout
-    assert hudi_ingest(ground.home, "sample", pipeline.name, "--from", f"{topic}:0").returncode == 2
+    assert answer(ground.home, "sample", pipeline.name, "--from", f"{topic}:0").returncode == 2
 
     # Begins in the gap, and ends where the broker's records do.
     in_the_gap = take_sample(pipeline, {zero: 4}, 100)
@@ -119,3 +123,41 @@ def test_k7_an_offset_that_is_not_there_is_told_with_those_that_are(ground: Grou
         with pytest.raises(NoSuchOffset) as raised:
             take_sample(pipeline, {start: 4}, 1)
         assert told in str(raised.value)
+
+
+def test_x1_the_first_values_are_of_all_partitions_and_of_what_retention_has_left(ground: Ground, topic: str) -> None:
+    pipeline = make_pipeline(ground)
+    assert first_values(pipeline, 10) == []
+    ground.send(0, [b"gone", b"a0", None, b"a2", b"a3"])
+    ground.send(1, [b"b0"])
+    delete_before(ground, 1)
+    every = [(f"{topic}:0:1", b"a0"), (f"{topic}:0:3", b"a2"), (f"{topic}:0:4", b"a3"), (f"{topic}:1:0", b"b0")]
+    assert first_values(pipeline, 10) == every
+    assert first_values(pipeline, 3) == [every[0], every[3]], "the tombstone counts, and has no value"
+
+
+def test_k7_records_are_read_up_to_a_number_of_bytes_and_from_where_they_are(ground: Ground, topic: str) -> None:
+    source = make_pipeline(ground).source
+    for partition in (0, 1):
+        ground.send(partition, [bytes(100)] * 5)
+    wanted = [Wanted(Slice(topic, partition, 0, 5), 4) for partition in (0, 1)]
+
+    def counts(**how: object) -> list[int]:
+        found = read_records(source, f"{topic}.test", wanted, **how)  # type: ignore[arg-type]
+        return [found[each.slice.source].num_rows for each in wanted]
+
+    assert counts() == [4, 4]
+    assert sum(counts(most_bytes=250)) == 3, "the one that reaches it is the last"
+    assert sum(counts(most_bytes=100)) == 1
+    assert counts(most_bytes=1_000_000) == [4, 4]
+    delete_before(ground, 3)
+    with pytest.raises(NoSuchOffset, match=f"{topic}:0: the broker does not hold offset 0 any more"):
+        counts()
+    assert counts(skip_gone=True) == [2, 4]
+
+
+def delete_before(ground: Ground, offset: int) -> None:
+    """Deletes the records of partition 0 before the offset, as retention does."""
+    admin = AdminClient({"bootstrap.servers": ground.bootstrap_servers})
+    for each in admin.delete_records([KafkaTopicPartition(ground.name, 0, offset)]).values():
+        each.result(60)

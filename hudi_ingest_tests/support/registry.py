@@ -5,6 +5,7 @@ It is one archive of 109 MB, which is fetched once into the cache folder of the 
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -33,22 +34,32 @@ _API = "/apis/ccompat/v7"
 
 def application() -> Path:
     """The folder of the unpacked registry, fetched when it is not there."""
-    folder = cache_root(os.environ) / f"apicurio-registry-{VERSION}-{SHA256[:12]}"
-    if not folder.exists():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        partial = folder.with_name(f"{folder.name}.{os.getpid()}.part")
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir()
-        archive = partial / "archive.tar.gz"
-        with urllib.request.urlopen(_URL, timeout=60) as answer, archive.open("wb") as target:
-            shutil.copyfileobj(answer, target)
-        found = hashlib.sha256(archive.read_bytes()).hexdigest()
-        assert found == SHA256, f"{_URL} is another file: sha256 {found}"
-        with tarfile.open(archive) as packed:
-            packed.extractall(partial, filter="data")
-        archive.unlink()
-        partial.rename(folder)
+    root = cache_root(os.environ)
+    folder = root / f"apicurio-registry-{VERSION}-{SHA256[:12]}"
+    if folder.exists():
+        return folder
+    root.mkdir(parents=True, exist_ok=True)
+    # Workers that need it at once fetch it once.
+    with (root / "apicurio-registry.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            _fetch(folder)
     return folder
+
+
+def _fetch(folder: Path) -> None:
+    partial = folder.with_name(f"{folder.name}.part")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    archive = partial / "archive.tar.gz"
+    with urllib.request.urlopen(_URL, timeout=60) as answer, archive.open("wb") as target:
+        shutil.copyfileobj(answer, target)
+    found = hashlib.sha256(archive.read_bytes()).hexdigest()
+    assert found == SHA256, f"{_URL} is another file: sha256 {found}"
+    with tarfile.open(archive) as packed:
+        packed.extractall(partial, filter="data")
+    archive.unlink()
+    partial.rename(folder)
 
 
 class Registry:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
 from hudi_ingest.embedded.broker import BrokerSettings, start_broker
 from hudi_ingest.embedded.processes import LOOPBACK, free_port, stop
 from hudi_ingest_tests.support.certificates import Authority, Identity
+from hudi_ingest_tests.support.java import QUICK_COMPILER, java_options
 
 USER = "ingest"
 PASSWORD = 'Zebra "9"\\,=;hunter2'
@@ -85,7 +84,7 @@ def secured_broker(folder: Path) -> Iterator[SecuredBroker]:
     more = _properties(settings, listeners, authority, identities)
     # The broker's log tells of refused logins at this level only.
     loud = "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.common.network.Selector=info"
-    with mock.patch.dict(os.environ, {"JAVA_TOOL_OPTIONS": loud}):
+    with java_options(loud, QUICK_COMPILER):
         record = start_broker(
             BrokerSettings(settings.home, settings.port, settings.controller_port, more=more), _silent
         )

@@ -569,6 +569,16 @@ class TimelineInMemory(Timeline):
     def properties(self) -> dict[str, str]:
         return self._world.properties
 
+    def _names(self) -> tuple[str, ...]:
+        stop("timeline", TableUnreachable)
+        files, there = (
+            ("{0}.commit.requested", "{0}.inflight", "{0}_{0}.commit"),
+            {"requested": 1, "inflight": 2, "completed": 3},
+        )
+        return tuple(
+            file.format(each.name) for each in self._world.active.values() for file in files[: there[each.state]]
+        )
+
     def _completed(self) -> Iterator[CommittedInstant]:
         stop("timeline", TableUnreachable)
         completed = [each for each in self._world.active.values() if each.state == "completed"]

@@ -28,12 +28,13 @@ KEEP_FILES_OF_THEIR_OWN = {
     "engine.py",
     "faults.py",
     "home.py",
+    "own_code.py",
     "pipeline_file.py",
     "protoc.py",
     "spark.py",
 }
-"""Files of this machine: settings, pipelines, state, logs, batches for a decoder that reads files only. Below benchmark/,
-embedded/, ledger/ and runtime/ too; none is a table's but those of the benchmark, which it removes."""
+"""Files of this machine: settings, pipelines, code, state, logs, batches for a decoder that reads files only. Below
+benchmark/, embedded/, ledger/ and runtime/ too; none is a table's but those of the benchmark, which it removes."""
 FILE_MODULES = {"glob", "io", "os", "pathlib", "shutil", "tempfile"}
 
 

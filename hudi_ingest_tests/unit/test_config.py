@@ -383,7 +383,8 @@ def test_partition_columns_that_are_refused(write: Write, columns: object, expec
     assert expected in problem(write, table__partition_by=columns)
 
 
-AVRO: dict[str, Any] = {"source__format": "avro", "source__schema_registry": {"url": "http://localhost:8081"}}
+REGISTRY: dict[str, Any] = {"source__schema_registry": {"url": "http://localhost:8081"}}
+AVRO: dict[str, Any] = {"source__format": "avro", **REGISTRY}
 
 
 @pytest.mark.parametrize(
@@ -392,6 +393,8 @@ AVRO: dict[str, Any] = {"source__format": "avro", "source__schema_registry": {"u
         {"table__schema": "infer"},
         {"table__schema": "infer", "transforms": [{"drop": ["x"]}], "table__partition_by": ["day(ts)"]},
         {"table__schema": None, **AVRO},
+        {"table__schema": None, **REGISTRY, "source__format": "json_schema"},
+        {"table__schema": None, **REGISTRY, "source__format": "protobuf"},
     ],
 )
 def test_columns_that_a_transaction_finds(write: Write, changes: dict[str, Any]) -> None:
@@ -413,6 +416,8 @@ def test_columns_that_cannot_be_found(write: Write) -> None:
     )
     files: dict[str, Any] = {"source__avro": {"wire_format": "datum", "schema_files": ["orders.avsc"]}}
     write(AVSC, "orders.avsc")
-    assert problem(write, table__schema=None, source__format="avro", **files) == (
-        "table.schema_file: neither it nor `schema` is there; add `schema` (Spark DDL) or `schema_file` (.avsc)"
-    )
+    descriptors: dict[str, Any] = {"source__protobuf": {"descriptor_file": "orders.pb", "message": "shop.Order"}}
+    for changes in ({"source__format": "avro", **files}, {"source__format": "protobuf", **descriptors}):
+        assert problem(write, table__schema=None, **changes) == (
+            "table.schema_file: neither it nor `schema` is there; add `schema` (Spark DDL) or `schema_file` (.avsc)"
+        )

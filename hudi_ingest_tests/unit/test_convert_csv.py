@@ -176,6 +176,48 @@ def test_one_column_and_the_empty_value() -> None:
     assert rows_of(both(schema, [b"", b"x", b'""', b"\n"])) == [{"a": None}, {"a": "x"}, {"a": ""}, {"a": None}]
 
 
+def test_d2_records_may_lack_columns_that_came_later() -> None:
+    schema = pa.schema([pa.field("a", pa.string()), pa.field("b", pa.int64(), False), pa.field("c", pa.string())])
+    lines = [b"x,1", b"x,1,y", b"x,1,", b'"x,",1', b'"x,",1,"y"', b"x,1,y,z", b"x", b"", b"x,"]
+    whole = {"a": "x", "b": 1, "c": "y"}
+    refused = [("", "a CSV record of 2 to 3 fields", each) for each in ("4 fields", "1 fields", "an empty value")]
+    expected = [{**whole, "c": None}, whole, {**whole, "c": None}, {"a": "x,", "b": 1, "c": None}, {**whole, "a": "x,"}]
+    bad = ("b", "int (64 bit), not null", "null")
+    assert rows_of(both(schema, lines, optional_fields=1)) == [*expected, *refused, bad]
+    found = rows_of(
+        both(schema, lines[:2], optional_fields=1, null="NULL", delimiter=";", columns=["a", "b", "x", "c"])
+    )
+    assert [each[2] for each in found] == ["1 fields"] * 2
+    found = rows_of(
+        both(
+            schema,
+            [b"x;1;", b"NULL;1;;NULL", b"x"],
+            optional_fields=3,
+            null="NULL",
+            delimiter=";",
+            columns=["a", "b", "x", "c"],
+        )
+    )
+    assert found == [
+        {**whole, "c": None},
+        {"a": None, "b": 1, "c": None},
+        ("b", "int (64 bit), not null", "no such field"),
+    ]
+
+
+def test_d2_records_of_both_lengths_are_read_as_a_batch() -> None:
+    schema = pa.schema([("a", pa.string()), ("b", pa.int64()), ("c", pa.date32())])
+    converter = converter_for("csv", schema, {"optional_fields": 2})
+    assert isinstance(converter, CsvConverter)
+    proved = converter._fast.rows(pa.array([b"x", b"x,1", b"x,1,2026-01-31", b'"x",1', b"x,1,,"], pa.binary()))
+    assert proved is not None and proved[1].tolist() == [True, True, True, False, False]
+    assert proved[0].to_pylist() == [
+        {"a": "x", "b": None, "c": None},
+        {"a": "x", "b": 1, "c": None},
+        {"a": "x", "b": 1, "c": date(2026, 1, 31)},
+    ]
+
+
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
@@ -185,6 +227,8 @@ def test_one_column_and_the_empty_value() -> None:
         ({"columns": ["id"]}, "no field of a record is named name"),
         ({"columns": [*WIDE.names, "id"]}, "columns named more than once: id"),
         ({"delimeter": ";"}, "did you mean delimiter"),
+        ({"optional_fields": -1}, "optional_fields must be 0 or more"),
+        ({"optional_fields": 8}, "optional_fields is 8, and a record has 8 fields"),
     ],
 )
 def test_options_that_cannot_be(options: dict[str, Any], problem: str) -> None:
@@ -227,10 +271,15 @@ def test_what_pythons_writer_wrote_comes_back(records: list[list[str]], all_quot
 
 
 @RELAXED
-@given(st.lists(st.one_of(texts.map(str.encode), st.binary(max_size=8)), max_size=12), st.sampled_from([None, "\\"]))
-def test_fragments_have_one_outcome(messages: list[bytes], escape: str | None) -> None:
-    schema = pa.schema([("a", pa.string()), ("b", pa.string())])
-    both(schema, messages, escape=escape)
+@given(
+    st.lists(st.one_of(texts.map(str.encode), st.binary(max_size=8)), max_size=12),
+    st.sampled_from([None, "\\"]),
+    st.sampled_from(["", "a"]),
+    st.integers(0, 2),
+)
+def test_fragments_have_one_outcome(messages: list[bytes], escape: str | None, null: str, optional: int) -> None:
+    schema = pa.schema([("a", pa.string()), ("b", pa.string()), ("c", pa.string())][: 2 + (optional > 0)])
+    both(schema, messages, escape=escape, null=null, optional_fields=optional)
 
 
 NEAR_MISS_TYPES = [

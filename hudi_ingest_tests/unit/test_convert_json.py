@@ -334,6 +334,17 @@ def test_batches_beyond_a_block_are_cut(monkeypatch: pytest.MonkeyPatch) -> None
     assert JsonConverter(WIDE).decode(values).rows == expected
 
 
+@pytest.mark.parametrize("before", range(4))
+def test_a_number_that_the_parser_takes_to_be_0_is_found_also_where_the_search_is_cut(before: int) -> None:
+    start = b'{"s":"%s","a":1'
+    padding = convert_json._SCAN_BYTES - before - len(start % b"")
+    message = start % (b"x" * padding) + b"e-39}"
+    assert message.index(b"e-") == convert_json._SCAN_BYTES - before
+    converter = JsonConverter(pa.schema([("s", pa.string()), ("a", pa.decimal128(38, 0))]))
+    found = converter.decode(pa.array([message], pa.binary()))
+    assert [each.field for each in found.rejected] == ["a"]
+
+
 def test_what_the_caller_gets_wrong_raises() -> None:
     with pytest.raises(ValueError, match="tombstones"):
         JsonConverter(WIDE).decode(pa.array([b"{}", None], pa.binary()))

@@ -124,6 +124,10 @@ def test_the_columns_of_a_message() -> None:
     assert mapped.field("any").type == pa.string()
     with pytest.raises(ValueError, match=r"column left: shop\.Tree holds itself"):
         record_schema(TYPES.message("shop.Tree"))
+    doubling = "".join(f"message M{n} {{ M{n + 1} a = 1; M{n + 1} b = 2; }} " for n in range(20))
+    text = f'syntax = "proto3"; {doubling} message M20 {{ int32 a = 1; }}'
+    with pytest.raises(ValueError, match="more than 10000 columns"):
+        record_schema(ProtobufSchema(compile_protos("m.proto", {"m.proto": text})).message("M0"))
 
 
 def test_an_empty_value_is_a_message_of_defaults() -> None:

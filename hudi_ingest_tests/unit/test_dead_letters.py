@@ -20,7 +20,7 @@ from hudi_ingest.convert import converter_for
 from hudi_ingest.dead_letters.letter_file import HEADERS, LETTERS, LetterLayout, read_letters
 from hudi_ingest.dead_letters.log import PAGE, DeadLetterLog, LetterEntry, waiting_files
 from hudi_ingest.dead_letters.reading import PREVIEW_CHARACTERS, count_letters, find_letters, preview
-from hudi_ingest.display import letter_text, letters_text, retry_text
+from hudi_ingest.display import letter_text, letters_text, retry_survey_text, retry_text
 from hudi_ingest.exceptions import BadRecord, TableUnreachable, WriteIncomplete
 from hudi_ingest.hudi import file_ids
 from hudi_ingest.hudi.base_file import DEAD_LETTERS, BaseFileLayout, dead_letters_folder, heartbeat_path
@@ -29,7 +29,7 @@ from hudi_ingest.hudi.file_ids import FileOrigin
 from hudi_ingest.hudi.orphans import find_orphans
 from hudi_ingest.hudi.timeline import Instants
 from hudi_ingest.letter_copies import connect_headers
-from hudi_ingest.letter_retry import RetryResult, plan_retry
+from hudi_ingest.letter_retry import RetryResult, RetrySurvey, plan_retry
 from hudi_ingest.model import (
     BadRecordNote,
     Checkpoint,
@@ -569,8 +569,15 @@ def test_k7_the_terminal_shows_letters_and_what_a_retry_came_to(storage: TableSt
         "  value  {",
     ]
     told = retry_text(RetryResult("orders", 3, (), 5, 2, ("why",)))
-    assert told.startswith("dead letters tried: 3, became rows: 0, in 0 commits; 5 wait\n  - why\n2 could not be tried")
+    assert told.startswith("dead letters tried: 3, became rows: 0, in 0 commits; 5 wait\n  - why\n2 cannot be tried")
     assert retry_text(RetryResult("orders", 0, (), 0, 0, ())) == "no dead letters wait"
+    told = retry_survey_text(RetrySurvey("orders", 2, 4, 1, 3, 2, ("why",)))
+    assert told.splitlines()[:2] == [
+        "dead letters that would be tried: 8, in 2 transactions; 4 would become rows, 1 would be left out, 3 would stay",
+        "  - why",
+    ]
+    assert "2 cannot be tried" in told
+    assert retry_survey_text(RetrySurvey("orders", 0, 0, 0, 0, 0, ())) == "no dead letters wait"
 
 
 def test_r9_letters_that_no_list_names_are_orphans_once_their_instant_has_ended() -> None:

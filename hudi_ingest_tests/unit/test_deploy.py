@@ -19,6 +19,8 @@ from dagster._core.workspace.load import location_origins_from_yaml_paths
 
 from hudi_ingest.embedded.stack import BOOTSTRAP_VARIABLE, TABLES_VARIABLE
 from hudi_ingest.home import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE, Home
+from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.run_launcher import ForkingRunLauncher
 from hudi_ingest.pipeline_file import load_pipelines
 from hudi_ingest.runtime.jars import cache_root
 
@@ -174,14 +176,23 @@ def test_dagster_loads_the_embedded_instance(tmp_path: Path) -> None:
     (tmp_path / "dagster.yaml").write_text(_embedded())
     with DagsterInstance.from_config(str(tmp_path)) as instance:
         assert instance.run_monitoring_enabled
+        assert isinstance(instance.run_launcher, ForkingRunLauncher)
         assert not instance.run_retries_enabled
         assert not instance.telemetry_enabled
+        queue = instance.get_concurrency_config().run_queue_config
+        assert queue is not None
+        (limit,) = queue.tag_concurrency_limits
+        assert limit["key"] == tags.PIPELINE_RANGES
+        assert limit["limit"] < queue.max_concurrent_runs, "long backfills leave places to live transactions"
 
 
-def test_both_instances_differ_in_storage_only() -> None:
+def test_both_instances_differ_in_storage_and_in_who_starts_a_run() -> None:
     deployed = yaml.safe_load((DEPLOY / "dagster.yaml").read_text())
     folders = {"storage", "local_artifact_storage", "compute_logs"}
-    assert {key: value for key, value in deployed.items() if key not in folders} == yaml.safe_load(_embedded())
+    embedded = yaml.safe_load(_embedded())
+    # In the deployment the daemon and the ops are in two containers, so Dagster's own launcher asks the code server.
+    assert embedded.pop("run_launcher")["class"] == "ForkingRunLauncher"
+    assert {key: value for key, value in deployed.items() if key not in folders} == embedded
 
 
 def _embedded() -> str:

@@ -16,6 +16,7 @@ from hudi_ingest.health import (
     QUESTIONS,
     Finding,
     accounting_holds,
+    dead_letters,
     files_large_enough,
     lag_below_limit,
     offsets_honoured,
@@ -24,6 +25,7 @@ from hudi_ingest.health import (
 from hudi_ingest.hudi.timeline import CommittedInstant
 from hudi_ingest.model import (
     Checkpoint,
+    LettersHead,
     LossReason,
     OffsetLoss,
     Slice,
@@ -64,7 +66,7 @@ class History:
         plan = TransactionPlan("orders", f"orders-{sequence}", sequence, tuple(slices), resets=tuple(resets), kind=kind)
         reports = [self.report(each, counts) for each in slices]
         self.checkpoint = next_checkpoint(self.checkpoint, plan, 0, f"2026112103000{sequence}000")
-        metadata = commit_metadata(self.pipeline, self.checkpoint, reports, resets, kind)
+        metadata = commit_metadata(self.pipeline, plan, self.checkpoint, reports)
         rows = sum(each.rows for each in reports)
         self.commits.append(CommittedInstant(self.checkpoint.instant, metadata, NOW, {"dt=1/a": 1 << 27}, rows))
 
@@ -205,3 +207,27 @@ def test_h3_small_files_of_the_newest_commit_fail_the_check(write: Write) -> Non
     assert not found.passed
     assert "Raise transaction.interval_seconds" in found.text
     assert found.figures["small files"] == 3
+
+
+def test_d3_bad_records_of_the_last_transaction_fail_the_check_and_the_commands_are_named(write: Write) -> None:
+    keeping, skipping = load(write, on_bad_record="dead_letter"), load(write, on_bad_record="skip")
+    checkpoint = Checkpoint(2, "orders-2", {}, letters=LettersHead("m", 1234))
+    found = dead_letters(keeping, checkpoint, 3)
+    assert not found.passed
+    assert "had 3 bad records, which were kept as dead letters. 1,234 dead letters wait" in found.text
+    assert "dead-letters list orders" in found.text and "dead-letters retry orders" in found.text
+    assert found.figures == {
+        "bad records of the last transaction": 3,
+        "dead letters that wait": 1234,
+        "transaction": "orders-2",
+    }
+    left_out = dead_letters(skipping, Checkpoint(2, "orders-2", {}), 3)
+    assert not left_out.passed
+    assert left_out.text.endswith("counted and left out. Set on_bad_record: dead_letter to keep such records.")
+
+
+def test_d3_letters_that_wait_since_earlier_are_told_and_fail_nothing(pipeline: Pipeline) -> None:
+    waiting = dead_letters(pipeline, Checkpoint(2, "orders-2", {}, letters=LettersHead("m", 7)), 0)
+    assert waiting.passed
+    assert "7 dead letters wait" in waiting.text
+    assert dead_letters(pipeline, None, 0).text == "The last transaction had no bad records."

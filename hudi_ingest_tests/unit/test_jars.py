@@ -159,9 +159,9 @@ def test_a_set_is_fetched_once(machine: Machine) -> None:
     assert sorted(path.name for path in machine.root.iterdir() if path.is_dir()) == [found[0].parent.name]
 
     said.clear()
-    began = time.perf_counter()
+    began = time.process_time()
     assert jars.kafka_jars(said.append) == found
-    assert time.perf_counter() - began < 0.05
+    assert time.process_time() - began < 0.05
     assert (machine.runs(), said) == (1, [])
 
 

@@ -165,14 +165,15 @@ def test_a_parent_may_end_its_children_itself(run: Starter) -> None:
         "import signal, subprocess, sys, time\n"
         "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
         "def end(*_):\n"
-        "    child.terminate(); print('ended', child.poll(), child.wait(), flush=True); sys.exit(0)\n"
+        "    alive = child.poll() is None; child.terminate()\n"
+        "    print('ended', alive, child.wait(), flush=True); sys.exit(0)\n"
         "signal.signal(signal.SIGTERM, end)\n"
         "print('ready', flush=True)\n"
         "time.sleep(600)\n"
     )
     said(record, "ready")
     stop([record], grace_seconds=20)
-    assert "ended None -15" in Path(record.log).read_text()
+    assert "ended True -15" in Path(record.log).read_text()
 
 
 def test_a_program_that_is_not_there(tmp_path: Path) -> None:

@@ -44,6 +44,18 @@ def test_wrong_use_is_told_and_nothing_is_asked_of_a_broker(
     assert WRONG[options] in " ".join(result.output.replace("│", "").split())
 
 
+@pytest.mark.parametrize("other", ["--partition orders:0 --start 5 --end 9", "--transaction t-1", "--respect-deletes"])
+def test_dead_letters_are_replayed_all_together_and_not_beside_ranges(tmp_path: Path, other: str) -> None:
+    path = tmp_path / "orders.yaml"
+    path.write_text(yaml.safe_dump(document(table__base_path=str(tmp_path / "table"))))
+    command = ["replay", str(path), "--dead-letters", "--dry-run"]
+    told = CliRunner(env={"COLUMNS": "300", "TERM": "dumb"}).invoke(app, [*command, *other.split()])
+    assert told.exit_code == 2, told.output
+    assert "--dead-letters takes all that wait" in told.output
+    alone = CliRunner().invoke(app, command)
+    assert (alone.exit_code, alone.output) == (0, "no dead letters wait\n")
+
+
 def test_a_plan_says_what_it_costs_and_what_it_brings_back() -> None:
     files = (
         ReplacedFile("d/a_t_1.parquet", 10, 0, 2_000_000, "orders", 0),

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta, timezone
 from hudi_ingest.config import Pipeline
 from hudi_ingest.display import recovery_text
 from hudi_ingest.hudi.timeline import CommittedInstant
-from hudi_ingest.model import Checkpoint, OpenInstant, Slice, SliceReport, TopicPartition
+from hudi_ingest.model import Checkpoint, OpenInstant, Slice, SliceReport, TopicPartition, TransactionPlan
 from hudi_ingest.recovery import Recovery, committed_transaction, moved_offsets, unknown_instants
 from hudi_ingest.transaction import commit_metadata
 from hudi_ingest_tests.support.pipeline_files import Write, load
@@ -21,7 +21,8 @@ def test_p5_a_commits_metadata_gives_the_transaction_back(write: Write) -> None:
     pipeline: Pipeline = load(write)
     slices = (Slice("orders", 0, 10, 20), Slice("orders", 1, 5, 5))
     reports = (SliceReport(slices[1], 1), SliceReport(slices[0], 0, rows=7, skipped=2, gaps=1))
-    metadata = commit_metadata(pipeline, Checkpoint(4, "orders-000004-ab", {P0: 20, P1: 5}), reports)
+    plan = TransactionPlan("orders", "orders-000004-ab", 4, slices)
+    metadata = commit_metadata(pipeline, plan, Checkpoint(4, "orders-000004-ab", {P0: 20, P1: 5}), reports)
     commit = CommittedInstant("20261121140405123", metadata, BEGAN + timedelta(seconds=3), {"a": 4000, "b": 96})
     found = committed_transaction(pipeline.name, pipeline.transaction_key, commit)
     assert (found.plan.pipeline, found.plan.transaction_id, found.plan.sequence) == ("orders", "orders-000004-ab", 4)

@@ -32,4 +32,4 @@ def test_p2_a_plan_survives_dagsters_run_config(tmp_path: Path, plan: Transactio
     begin = config["ops"]["orders"]["ops"][BEGIN]["config"]
     assert BeginConfig(**begin).plan("orders") == plan
     names = {each.name for each in definitions.resolve_all_job_defs()}
-    assert {"orders_backfill_hours", "orders_backfill", "orders_replay"} <= names
+    assert {"orders_backfill_hours", "orders_backfill", "orders_replay", "orders_retry_dead_letters"} <= names

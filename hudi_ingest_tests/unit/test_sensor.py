@@ -7,30 +7,18 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from dagster import (
-    AssetCheckEvaluation,
-    AssetCheckKey,
-    AssetCheckSeverity,
-    AssetKey,
-    AssetMaterialization,
-    DagsterInstance,
-    DagsterRunStatus,
-    RunRequest,
-    SkipReason,
-    validate_run_config,
-)
+from dagster import AssetKey, DagsterInstance, DagsterRunStatus, RunRequest, SkipReason, validate_run_config
 from dagster._core.storage.dagster_run import DagsterRun
 
 from hudi_ingest.config import Pipeline
 from hudi_ingest.embedded.processes import free_port
 from hudi_ingest.home import LEDGER_VARIABLE, Home
-from hudi_ingest.hudi.timeline import CommittedState
 from hudi_ingest.ledger import Ledger, Owner
-from hudi_ingest.model import Checkpoint, LettersHead, LossReason, OffsetLoss, Slice, TopicVersion, TransactionPlan
-from hudi_ingest.orchestration import dead_letters_check, tags
+from hudi_ingest.model import LossReason, OffsetLoss, Slice, TopicVersion, TransactionPlan
+from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.run_config import BeginConfig, run_config
 from hudi_ingest.orchestration.sensor import LONGEST_BACKOFF_SECONDS, backoff_seconds, request_text, tick
-from hudi_ingest.orchestration.table_asset import mapping_keys, table_key
+from hudi_ingest.orchestration.table_asset import mapping_keys
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 
 
@@ -137,28 +125,3 @@ def test_mapped_ops_are_named_after_their_partitions() -> None:
     assert mapping_keys([one("orders.eu-1", 0), one("orders.eu-1", 1)]) == ["orders_eu_1_0", "orders_eu_1_1"]
     assert mapping_keys([one("a.b", 0), one("a_b", 0)]) == ["a_b_0__0", "a_b_0__1"]
     assert mapping_keys([one("a", 0) + one("a", 1), one("a", 2)]) == ["group_0", "a_2"]
-
-
-def test_d3_the_dead_letters_check_warns_while_the_last_transaction_had_bad_records(pipeline: Pipeline) -> None:
-    key = AssetCheckKey(table_key(pipeline), dead_letters_check.NAME)
-    clean = CommittedState(True, Checkpoint(1, "t-1", {}))
-    bad = CommittedState(True, Checkpoint(2, "t-2", {}, letters=LettersHead("m", 7)), last_rejected=3)
-    with DagsterInstance.ephemeral() as instance:
-
-        def told() -> list[str]:
-            records = instance.event_log_storage.get_asset_check_execution_history(key, limit=10)
-            return [each.status.value for each in records]
-
-        for state in (clean, clean, bad, bad):
-            dead_letters_check.report_dead_letters_check(pipeline, instance, state)
-        assert told() == ["FAILED", "SUCCEEDED"]
-        record = instance.get_latest_asset_check_evaluation_record(key)
-        instance.report_runless_asset_event(AssetMaterialization(key.asset_key))
-        dead_letters_check.report_dead_letters_check(pipeline, instance, clean)
-        assert told() == ["SUCCEEDED", "FAILED", "SUCCEEDED"]
-    assert record is not None
-    evaluation = record.evaluation
-    assert isinstance(evaluation, AssetCheckEvaluation)
-    assert evaluation.severity is AssetCheckSeverity.WARN
-    assert "3 bad records" in str(evaluation.description)
-    assert "7 dead letters wait" in str(evaluation.description)

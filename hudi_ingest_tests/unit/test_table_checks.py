@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from dagster import AssetCheckKey, AssetKey, AssetMaterialization, DagsterInstance, TableMetadataValue
+from dagster import (
+    AssetCheckEvaluation,
+    AssetCheckKey,
+    AssetCheckSeverity,
+    AssetKey,
+    AssetMaterialization,
+    DagsterInstance,
+    TableMetadataValue,
+)
 
 from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import Situation
 from hudi_ingest.exceptions import KafkaRefused, KafkaUnreachable, OffsetsLost
-from hudi_ingest.health import ACCOUNTING_HOLDS, LAG_BELOW_LIMIT, OFFSETS_HONOURED, QUESTIONS, UP_TO_DATE
+from hudi_ingest.health import ACCOUNTING_HOLDS, DEAD_LETTERS, LAG_BELOW_LIMIT, OFFSETS_HONOURED, QUESTIONS, UP_TO_DATE
 from hudi_ingest.hudi.timeline import CommittedState
-from hudi_ingest.model import Checkpoint, TopicPartition, TopicVersion, Watermarks
+from hudi_ingest.model import Checkpoint, LettersHead, TopicPartition, TopicVersion, Watermarks
 from hudi_ingest.orchestration.check_reports import RETOLD_SECONDS, report_checks, report_trouble
 from hudi_ingest_tests.support.pipeline_files import Write, load
 
@@ -101,3 +110,31 @@ def test_d1_a_broker_that_is_away_for_long_is_red_on_the_asset(pipeline: Pipelin
         assert told(instance, UP_TO_DATE) == ["FAILED", "SUCCEEDED"]
         report_trouble(pipeline, instance, KafkaRefused("the login was refused"), now())
         assert told(instance, UP_TO_DATE)[-1] == "FAILED", "a person must act, so at once"
+
+
+def with_letters(state: Situation, sequence: int, waiting: int, rejected: int) -> Situation:
+    checkpoint = state.committed.checkpoint
+    assert checkpoint is not None
+    later = replace(
+        checkpoint, sequence=sequence, transaction_id=f"orders-{sequence}", letters=LettersHead("m", waiting)
+    )
+    return replace(state, committed=replace(state.committed, checkpoint=later, last_rejected=rejected))
+
+
+def test_d3_bad_records_are_a_warning_and_a_retry_of_dead_letters_is_told_at_once(pipeline: Pipeline) -> None:
+    with DagsterInstance.ephemeral() as instance:
+        # Two commits with bad records, and a retry, which is no materialization, of some of the letters.
+        for sequence, waiting, rejected in ((1, 0, 0), (2, 3, 3), (2, 3, 3), (3, 7, 4), (4, 5, 2), (5, 5, 0)):
+            report_checks(pipeline, instance, with_letters(situation(5, 5), sequence, waiting, rejected), now())
+        assert told(instance, DEAD_LETTERS) == ["SUCCEEDED", "FAILED", "FAILED", "FAILED", "SUCCEEDED"]
+        key = AssetCheckKey(TABLE, DEAD_LETTERS)
+        history = instance.event_log_storage.get_asset_check_execution_history(key, limit=20)
+    evaluation = history[1].evaluation
+    assert isinstance(evaluation, AssetCheckEvaluation)
+    assert evaluation.severity is AssetCheckSeverity.WARN
+    figures = {name: each.value for name, each in evaluation.metadata.items()}
+    assert figures == {
+        "bad records of the last transaction": 2,
+        "dead letters that wait": 5,
+        "transaction": "orders-4",
+    }

@@ -1,0 +1,58 @@
+"""How a run's ops get their processes: none of their own when there is little to read, else one each, forked where that is safe."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+from dagster import Executor, Field, InitExecutorContext, executor, multiple_process_executor_requirements
+from dagster._core.execution.retries import RetryMode
+from dagster._core.executor.in_process import InProcessExecutor
+from dagster._core.executor.multiprocess import MultiprocessExecutor
+
+from hudi_ingest.orchestration.run_config import IN_PROCESS
+
+OPS_AT_ONCE = 4
+IMPORTED_BY_OPS = [
+    "hudi_ingest.orchestration.pipeline_definitions",
+    # What Dagster and pyspark import only when an op runs, a second of CPU in each; a name that is not there is passed over.
+    "dagster._core.storage.sqlite_storage",
+    "dagster_postgres",
+    "pandas",
+]
+"""Modules that a process which others are forked from has imported before."""
+
+
+def start_method() -> str:
+    """How a process for an op is made, by multiprocessing's names.
+
+    A process whose only thread is the main one may be forked as it is, all imports done: no other thread can hold a lock that
+    the child would wait for. The native threads of numpy and pyarrow are safe: both libraries take care of a fork. So a run that
+    the forking launcher started forks its ops. Dagster's own launcher starts a thread in the run's process; there the ops are
+    forked from a server, which has to import everything first.
+    """
+    return "fork" if sys.platform == "linux" and threading.active_count() == 1 else "forkserver"
+
+
+@executor(
+    name="hudi_ingest",
+    config_schema={
+        IN_PROCESS: Field(
+            bool,
+            default_value=False,
+            description="Ops run one after another in the run's process: sooner done when there is little to do.",
+        )
+    },
+    requirements=multiple_process_executor_requirements(),
+)
+def EXECUTOR(context: InitExecutorContext) -> Executor:
+    """Of all jobs."""
+    retries = RetryMode.ENABLED
+    if context.executor_config[IN_PROCESS]:
+        return InProcessExecutor(retries=retries)
+    return MultiprocessExecutor(
+        max_concurrent=OPS_AT_ONCE,
+        retries=retries,
+        start_method=start_method(),
+        explicit_forkserver_preload=IMPORTED_BY_OPS,
+    )

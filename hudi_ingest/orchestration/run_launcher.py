@@ -1,0 +1,102 @@
+"""Starts runs on this machine by a fork of a process that has imported everything: a run begins seconds sooner.
+
+Dagster's own launcher lets the code server spawn a Python for each run, which then imports Dagster, pyarrow, pandas and
+hudi-ingest. Here that is done once, by a server that multiprocessing keeps beside Dagster's daemon. It holds modules only: each
+run reads the pipeline files anew. After an upgrade of a package restart the daemon.
+
+It fits where daemon and code share a machine and an environment. In dagster.yaml:
+
+    run_launcher:
+      module: hudi_ingest.orchestration.run_launcher
+      class: ForkingRunLauncher
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from collections.abc import Mapping
+from typing import Any
+
+import psutil
+from dagster import DagsterInstance
+from dagster._core.instance.ref import InstanceRef
+from dagster._core.launcher.base import CheckRunHealthResult, LaunchRunContext, RunLauncher, WorkerStatus
+from dagster._core.storage.dagster_run import DagsterRun
+from dagster._serdes import ConfigurableClass, ConfigurableClassData
+from dagster._utils.interrupts import capture_interrupts
+
+from hudi_ingest.ledger.owner import Owner, is_dead, living_process
+from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.executor import IMPORTED_BY_OPS
+
+_IMPORTED_BY_RUNS = ["dagster._cli.api", *IMPORTED_BY_OPS]
+
+
+class ForkingRunLauncher(RunLauncher[DagsterInstance], ConfigurableClass):
+    """A run's process is known by its tag `hudi_ingest/worker`, so any Dagster process of the machine can end or look for it."""
+
+    def __init__(self, inst_data: ConfigurableClassData | None = None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._inst_data = inst_data
+
+    @property
+    def inst_data(self) -> ConfigurableClassData | None:
+        return self._inst_data
+
+    @classmethod
+    def config_type(cls) -> dict[str, Any]:
+        return {}
+
+    @classmethod
+    def from_config_value(
+        cls, inst_data: ConfigurableClassData | None, config_value: Mapping[str, Any]
+    ) -> ForkingRunLauncher:
+        return cls(inst_data)
+
+    def launch_run(self, context: LaunchRunContext) -> None:
+        """Returns once the process is there; that it works is seen by the run's own events, within `start_timeout_seconds`."""
+        forked = multiprocessing.get_context("forkserver")
+        forked.set_forkserver_preload(_IMPORTED_BY_RUNS)
+        process = forked.Process(
+            target=_execute, args=(self._instance.get_ref(), context.dagster_run.run_id), name="hudi-ingest-run"
+        )
+        process.start()
+
+    def terminate(self, run_id: str) -> bool:
+        """Interrupts the run's process, as Ctrl-C would. False: the run has ended, or its process is not to be found here."""
+        run = self._instance.get_run_by_id(run_id)
+        if run is None or run.is_finished:
+            return False
+        self._instance.report_run_canceling(run)
+        process = living_process(Owner.parse(run.tags[tags.WORKER])) if tags.WORKER in run.tags else None
+        if process is None:
+            self._instance.report_engine_event("The run's process is not on this machine, or has ended.", run)
+            return False
+        try:
+            process.send_signal(signal.SIGINT)
+        except psutil.NoSuchProcess:
+            return False
+        return True
+
+    @property
+    def supports_check_run_worker_health(self) -> bool:
+        return True
+
+    def check_run_worker_health(self, run: DagsterRun) -> CheckRunHealthResult:
+        """Run monitoring fails the runs whose process has died."""
+        if tags.WORKER not in run.tags:
+            return CheckRunHealthResult(WorkerStatus.RUNNING, "was started by another launcher")
+        worker = Owner.parse(run.tags[tags.WORKER])
+        if is_dead(worker, lambda _: None):
+            return CheckRunHealthResult(WorkerStatus.FAILED, f"The run's process {worker} has ended without a word")
+        return CheckRunHealthResult(WorkerStatus.RUNNING)
+
+
+def _execute(instance_ref: InstanceRef, run_id: str) -> None:
+    """The run's process."""
+    from dagster._cli.api import _execute_run_command_body
+
+    with capture_interrupts(), DagsterInstance.from_ref(instance_ref) as instance:
+        instance.add_run_tags(run_id, {tags.WORKER: str(Owner.this_process())})
+        _execute_run_command_body(run_id, instance, lambda event: None, set_exit_code_on_failure=False)

@@ -1,0 +1,179 @@
+"""D1: an operator's way through the Dagster UI in headless Chromium: a backfill of three hours, its plots, a run that failed.
+
+`make ui` puts the screenshots into docs/images. Needs the Python package `playwright` and a `chromium` on the PATH.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from confluent_kafka import Producer
+from hudi import HudiReadOptions, HudiTable
+
+from hudi_ingest.embedded import webserver
+from hudi_ingest.embedded.broker import create_topic
+from hudi_ingest.embedded.processes import free_port
+from hudi_ingest.embedded.stack import Stack, StackSettings, bring_down, bring_up
+from hudi_ingest.home import Home
+from hudi_ingest_tests.support.waiting import wait_for
+
+playwright = pytest.importorskip("playwright.sync_api", reason="the Python package playwright is not installed")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.spark,
+    pytest.mark.e2e,
+    pytest.mark.long,
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium is on the PATH"),
+]
+
+NAME = "orders"
+PARTITIONS = 4
+HOURS = 3
+AN_HOUR = 8_000
+LIVE = 6_000
+PAGE_MS = 60_000
+PIPELINE = {
+    "name": NAME,
+    "source": {"bootstrap_servers": "${KAFKA_BOOTSTRAP_SERVERS}", "topics": [NAME], "starting_offsets": "latest"},
+    "table": {
+        "base_path": "${HUDI_INGEST_TABLES}/orders",
+        "schema": "id string, amount double, note string, dt string",
+        "partition_by": ["dt"],
+        "small_files_a_day": 1_000_000,
+    },
+    "transaction": {"interval_seconds": 5, "max_records": 5_000, "timeout_seconds": 300},
+    "asset": {"description": "Orders of the shop.", "owners": ["team:shop"], "tags": {"domain": "sales"}},
+}
+
+
+@dataclass
+class Shop:
+    """A whole stack; three hours of its topic are older than its pipeline."""
+
+    home: Home
+    stack: Stack
+    hours: list[datetime]
+    sent: int = 0
+
+    def send(self, count: int, first: datetime, seconds: float) -> None:
+        producer = Producer({"bootstrap.servers": self.stack.bootstrap_servers, "linger.ms": 20, "log_level": 0})
+        for number in range(count):
+            at = first + timedelta(seconds=seconds * number / count)
+            order = {
+                "id": f"o-{self.sent + number:07d}",
+                "amount": round(5 + number % 977 / 10, 2),
+                "note": "leave at the door",
+                "dt": f"{at:%Y-%m-%d}",
+            }
+            producer.produce(
+                NAME, json.dumps(order).encode(), partition=number % PARTITIONS, timestamp=int(at.timestamp() * 1000)
+            )
+            producer.poll(0)
+        assert producer.flush(60) == 0
+        self.sent += count
+
+    def rows(self) -> int:
+        base_path = self.home.tables / NAME
+        if not any(Path(base_path, ".hoodie", "timeline").glob("*_*.commit")):
+            return -1
+        batches = HudiTable(str(base_path)).read(HudiReadOptions().with_projection(["id"]))
+        return sum(each.num_rows for each in batches)
+
+    def await_rows(self, count: int) -> None:
+        wait_for(lambda: self.rows() == count, f"{count:,} rows are in the table", 240, pause_seconds=1.0)
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    root = tmp_path_factory.mktemp("ui")
+    home = Home(root, root / "pipelines", f"sqlite:///{root / 'ledger.db'}")
+    home.pipelines.mkdir()
+    (home.pipelines / "orders.yaml").write_text(yaml.safe_dump(PIPELINE))
+    try:
+        stack = bring_up(home, StackSettings(free_port(), free_port()), lambda line: None)
+        this_hour = datetime.now(timezone.utc).replace(minute=0, second=0, microsecond=0)
+        hours = [this_hour - timedelta(hours=HOURS - number) for number in range(HOURS)]
+        create_topic(stack.bootstrap_servers, NAME, PARTITIONS)
+        found = Shop(home, stack, hours)
+        found.send(HOURS * AN_HOUR, hours[0], HOURS * 3600)
+        webserver.start_sensor(stack.url, f"{NAME}_coordinator")
+        found.await_rows(0)
+        for number in range(3):
+            found.send(LIVE // 3, this_hour, 60)
+            found.await_rows(LIVE // 3 * (number + 1))
+        yield found
+    finally:
+        bring_down(home, lambda line: None)
+
+
+@pytest.fixture(scope="module")
+def screenshots(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Path(os.environ.get("HUDI_INGEST_SCREENSHOTS") or tmp_path_factory.mktemp("screenshots"))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as started:
+        # Without its sandbox, because tests run as root in containers; it sees our own pages only.
+        found = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def page(browser: Any) -> Iterator[Any]:
+    context = browser.new_context(viewport={"width": 1400, "height": 900}, timezone_id="UTC", locale="en-US")
+    context.set_default_timeout(PAGE_MS)
+    yield context.new_page()
+    context.close()
+
+
+def job_page(shop: Shop, job: str, tab: str) -> str:
+    return f"{shop.stack.url}/locations/{webserver.LOCATION}/jobs/{NAME}_{job}/{tab}"
+
+
+def test_d1_three_hours_are_backfilled_from_the_ui_and_the_asset_plots_them(
+    shop: Shop, page: Any, screenshots: Path
+) -> None:
+    page.goto(job_page(shop, "backfill_hours", "partitions"))
+    page.get_by_role("button", name="Launch backfill").click()
+    hours = page.get_by_test_id("dimension-range-input")
+    hours.fill(f"[{shop.hours[0]:%Y-%m-%d-%H:00}...{shop.hours[-1]:%Y-%m-%d-%H:00}]")
+    hours.press("Enter")
+    submit = page.get_by_role("button", name=f"Submit {HOURS} runs")
+    submit.wait_for()
+    page.screenshot(path=screenshots / "backfill-launch.png")
+    submit.click()
+    shop.await_rows(LIVE + HOURS * AN_HOUR)
+    page.goto(f"{shop.stack.url}/runs?view=backfills")
+    page.get_by_text("Completed").first.wait_for()
+    page.screenshot(path=screenshots / "backfill.png")
+    page.goto(f"{shop.stack.url}/assets/{NAME}")
+    page.get_by_role("button", name="Plots").click()
+    page.get_by_text("backfill/rows").first.scroll_into_view_if_needed()
+    page.screenshot(path=screenshots / "backfill-plots.png")
+
+
+def test_d1_a_failed_run_says_in_one_sentence_what_to_do(shop: Shop, page: Any, screenshots: Path) -> None:
+    ranges = [{"topic": NAME, "partition": 0, "start": 0, "end": 1_000_000}]
+    config = {"ops": {f"{NAME}__replay": {"config": {"ranges": ranges}}}}
+    page.goto(job_page(shop, "replay", "playground"))
+    page.locator(".CodeMirror").wait_for()
+    page.evaluate(
+        "text => document.querySelector('.CodeMirror').CodeMirror.setValue(text)",
+        yaml.safe_dump(config, sort_keys=False),
+    )
+    page.get_by_role("button", name="Launch Run").click()
+    page.get_by_text("ends behind the committed offset").first.wait_for()
+    page.screenshot(path=screenshots / "failed-run.png")

@@ -1,0 +1,66 @@
+"""A converter that was corrected makes the next transaction's rows, in workers of Spark that had imported the wrong one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hudi_ingest.model import Slice
+from hudi_ingest.replay import run_replay
+from hudi_ingest.spark import current_session
+from hudi_ingest_tests.support.ground import Ground, make_pipeline
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+CONVERTER = """
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hudi_ingest.convert import Decoded, converter_for
+
+
+class Numbers:
+    def __init__(self, schema, options):
+        self._json = converter_for("json", schema)
+
+    def decode(self, values):
+        found = self._json.decode(values)
+        rows = found.rows.set_column(1, found.rows.schema.field(1), pc.multiply(found.rows["n"], FACTOR))
+        return Decoded(rows, found.kept, found.rejected)
+
+
+FACTOR = """
+
+
+@pytest.fixture
+def module(ground: Ground, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """own_numbers.py, which this process and Spark's workers can import."""
+    folder = tmp_path / "code"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setitem(current_session(ground.home).sparkContext.environment, "PYTHONPATH", str(folder))
+    yield folder / "own_numbers.py"
+    sys.modules.pop("own_numbers", None)
+
+
+def numbers(ground: Ground) -> list[int]:
+    return sorted(ground.rows()["n"].to_pylist())
+
+
+def test_p7_a_corrected_converter_is_used_by_the_next_transaction_and_by_the_replay(
+    ground: Ground, topic: str, module: Path
+) -> None:
+    module.write_text(CONVERTER + "100\n")
+    pipeline = make_pipeline(ground, source={"format": "own_numbers:Numbers"}, transaction={"max_records": 1000})
+    ground.send_rows(0, 3)
+    ground.run(pipeline)
+    assert numbers(ground) == [0, 100, 200]
+    module.write_text(CONVERTER + "1\n")
+    ground.send_rows(0, 2, 3)
+    ground.run(pipeline)
+    assert numbers(ground) == [0, 3, 4, 100, 200]
+    list(run_replay(pipeline, [Slice(ground.name, 0, 0, 3)], home=ground.home))
+    assert numbers(ground) == [0, 1, 2, 3, 4]

@@ -1,0 +1,29 @@
+"""A Spark engine in a process of its own, as `hudi-ingest engine` starts it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from hudi_ingest.embedded.processes import ProcessRecord, start, stop, wait_until
+from hudi_ingest.home import Home
+from hudi_ingest.spark import EngineConnection
+from hudi_ingest_tests.support.command_line import COMMAND, environment
+
+_READY_SECONDS = 120
+
+
+@contextmanager
+def running_engine(home: Home, command: tuple[str, ...] = (*COMMAND, "engine")) -> Iterator[ProcessRecord]:
+    """The home's engine, ready, and gone afterwards; its output is in `engine.log` of the home."""
+    record = start("engine", command, log=home.root / "engine.log", env=environment(home))
+    try:
+        wait_until(
+            lambda: EngineConnection.read(home.engine_file),
+            what="the engine is ready",
+            timeout_seconds=_READY_SECONDS,
+            records_to_watch=[record],
+        )
+        yield record
+    finally:
+        stop([record])

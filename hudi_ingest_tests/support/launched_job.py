@@ -1,0 +1,55 @@
+"""A job for the forking launcher's tests: in a module of its own, as the run's process imports it anew."""
+
+import os
+import time
+from pathlib import Path
+
+from dagster import In, Nothing, OpExecutionContext, job, op
+
+from hudi_ingest.orchestration.executor import EXECUTOR
+from hudi_ingest.orchestration.run_config import IN_PROCESS
+
+PIDS = "pids"
+"""Config of each op: a folder where it leaves its process id under its own name."""
+
+
+@op(config_schema={PIDS: str})
+def first(context: OpExecutionContext) -> None:
+    leave_pid(context)
+
+
+@op(config_schema={PIDS: str}, ins={"before": In(Nothing)})
+def endless(context: OpExecutionContext) -> None:
+    leave_pid(context)
+    deadline = time.monotonic() + 300
+    while time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+@op(config_schema={PIDS: str}, ins={"before": In(Nothing)})
+def last(context: OpExecutionContext) -> None:
+    leave_pid(context)
+
+
+def leave_pid(context: OpExecutionContext) -> None:
+    folder = Path(context.op_config[PIDS])
+    partial = folder / f".{context.op.name}"
+    partial.write_text(str(os.getpid()))
+    partial.rename(folder / context.op.name)
+
+
+@job(executor_def=EXECUTOR)
+def short_job() -> None:
+    last(first())
+
+
+@job(executor_def=EXECUTOR)
+def endless_job() -> None:
+    endless(first())
+
+
+def run_config(pids: Path, in_process: bool, *ops: str) -> dict[str, object]:
+    return {
+        "ops": {name: {"config": {PIDS: str(pids)}} for name in ops},
+        "execution": {"config": {IN_PROCESS: in_process}},
+    }

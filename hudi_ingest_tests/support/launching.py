@@ -1,0 +1,42 @@
+"""Launches jobs as the webserver's pages do, by its GraphQL API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hudi_ingest.embedded import webserver
+from hudi_ingest_tests.support.waiting import wait_for
+
+ENDED = {"SUCCESS", "FAILURE", "CANCELED"}
+_LAUNCH = """
+mutation($params: ExecutionParams!) { launchRun(executionParams: $params) {
+  __typename
+  ... on LaunchRunSuccess { run { runId } }
+  ... on RunConfigValidationInvalid { errors { message } }
+  ... on PythonError { message }
+} }"""
+
+
+def launch(url: str, job: str, config: Mapping[str, Any]) -> str:
+    """What *Launch Run* in the job's Launchpad does with this config. Returns the run's id."""
+    selector = {"repositoryName": "__repository__", "repositoryLocationName": webserver.LOCATION, "jobName": job}
+    found = webserver.query(
+        url, _LAUNCH, {"params": {"selector": selector, "runConfigData": config, "mode": "default"}}
+    )
+    answer = (found or {}).get("launchRun") or {}
+    assert answer.get("__typename") == "LaunchRunSuccess", answer
+    return str(answer["run"]["runId"])
+
+
+def await_end(url: str, run_id: str, seconds: float) -> str:
+    """The status that the run ended with. Raises NotInTime."""
+
+    def ended() -> bool:
+        state = webserver.run_state(url, run_id)
+        return state is not None and state.status in ENDED
+
+    wait_for(ended, f"run {run_id} ends", seconds, pause_seconds=1.0)
+    state = webserver.run_state(url, run_id)
+    assert state is not None
+    return state.status
