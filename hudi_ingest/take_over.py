@@ -15,7 +15,7 @@ from itertools import islice
 import pyarrow as pa
 
 from hudi_ingest.config import Pipeline, SparkCheckpoint
-from hudi_ingest.exceptions import TableMismatch
+from hudi_ingest.exceptions import TableMismatch, TableUnreachable
 from hudi_ingest.hudi.options import ESCAPED_FOLDERS_PROPERTY, HIVE_STYLE_PROPERTY, record_key_of
 from hudi_ingest.hudi.other_writers import (
     APPENDS,
@@ -196,7 +196,7 @@ def _trusted_offsets(
         )
     asked = pipeline.table.take_over
     if isinstance(asked, SparkCheckpoint):
-        offsets, trouble = _of_query(asked.spark_checkpoint, found, commits)
+        offsets, trouble = _of_query(asked.spark_checkpoint, commits)
         problems += trouble
     else:
         topic = writer.topic or pipeline.source.topics[0]
@@ -212,9 +212,7 @@ def _trusted_offsets(
     return offsets, problems
 
 
-def _of_query(
-    folder: str, found: LastIngest, commits: Sequence[CommittedInstant]
-) -> tuple[dict[TopicPartition, int], list[str]]:
+def _of_query(folder: str, commits: Sequence[CommittedInstant]) -> tuple[dict[TopicPartition, int], list[str]]:
     batches = batches_of(commits)
     if len(batches) != 1:
         return {}, [
@@ -253,12 +251,18 @@ def _row_problems(
     hive_style = properties.get(HIVE_STYLE_PROPERTY, "false") == "true"
     escaped = properties.get(ESCAPED_FOLDERS_PROPERTY, "false") == "true"
     storage = TableStorage(timeline.base_path)
-    names = [each.rpartition("/")[2] for each in _newest_files(storage, commits)]
+    paths = _newest_files(storage, commits)
+    names = [each.rpartition("/")[2] for each in paths]
     if names and all(re.match(r"0{4}\d{4}-", each) for each in names):
         return ["its files are named by the buckets of a bucket index"]
-    for path in _newest_files(storage, commits):
-        wanted = list(dict.fromkeys(["_hoodie_record_key", "_hoodie_partition_path", *keys, *partitions]))
-        rows = pa.Table.from_batches(islice(storage.parquet_batches(path, wanted, _PROVED_ROWS), 1))
+    wanted = list(dict.fromkeys(["_hoodie_record_key", "_hoodie_partition_path", *keys, *partitions]))
+    for path in paths:
+        try:
+            rows = pa.Table.from_batches(islice(storage.parquet_batches(path, wanted, _PROVED_ROWS), 1))
+        except (OSError, pa.ArrowException) as error:
+            raise TableUnreachable(
+                f"cannot read {path} of the table at {timeline.base_path}: {error}. Try again; it may just have been cleaned."
+            ) from error
         problem = _unlike(rows, keys, partitions, hive_style, escaped)
         if problem:
             return [f"{problem} (in {path})"]

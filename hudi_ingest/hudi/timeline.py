@@ -302,27 +302,40 @@ class Timeline:
     def _require_nobody_ahead(
         self, checkpoint: Checkpoint, commits: Collection[CommittedInstant], own: Set[str]
     ) -> None:
-        """Our commits carry Hudi Streamer's key, so it goes on where we ended; what it reads, our checkpoint does not count."""
+        """Raises TableMismatch when another system has ingested the same topics since our last commit.
+
+        Our commits carry Hudi Streamer's key, so it goes on where we ended; what it reads, our checkpoint does not count. The
+        others go on where they themselves ended, which is where this pipeline took the table over.
+        """
         topics = {each.topic for each in checkpoint.offsets}
         ours = max((each.completed_at for each in commits if each.instant in own), default=None)
         for each in commits:
             writer = other_writer(each.metadata)
-            if writer is None or writer.name != HUDI_STREAMER or writer.topic not in topics:
-                continue
-            ahead = [
-                f"{source} {offset}"
-                for source, offset in (
-                    (TopicPartition(writer.topic, number), offset) for number, offset in sorted(writer.offsets.items())
-                )
-                if offset > checkpoint.offsets.get(source, 0)
-            ]
             later = each.completed_at > ours if ours else each.instant > checkpoint.instant
-            if ahead and later:
+            if writer is None or not later:
+                continue
+            where = (
+                f"{writer.name} has written into the table at {self.base_path} since this pipeline's last commit, in its commit "
+                f"{each.instant}"
+            )
+            undo = f"roll it back (`CALL rollback_to_instant(table => …, instant_time => '{each.instant}')`)"
+            if writer.name != HUDI_STREAMER:
+                # Of which topics it is cannot be told, so it is only a matter where the pipeline took its place.
+                if checkpoint.taken_over:
+                    raise TableMismatch(
+                        f"{where}, after this pipeline took the table over. It does not know what this pipeline has read, so "
+                        f"records may be in the table twice. Nothing was written. Stop it, and {undo}: then this pipeline goes on."
+                    )
+                continue
+            found = {TopicPartition(writer.topic, number): offset for number, offset in sorted(writer.offsets.items())}
+            ahead = [
+                f"{source} {offset}" for source, offset in found.items() if offset > checkpoint.offsets.get(source, 0)
+            ]
+            if ahead and writer.topic in topics:
                 raise TableMismatch(
-                    f"{HUDI_STREAMER} has written into the table at {self.base_path} since this pipeline's last commit: its commit "
-                    f"{each.instant} goes on to {', '.join(ahead)}, which is ahead of the committed offsets. To go on from "
-                    "those would write its rows a second time, so nothing was written. Stop one of the two. To go on behind "
-                    "it, give the pipeline a new name and set table.take_over: hudi_streamer."
+                    f"{where}. That goes on to {', '.join(ahead)}, which is ahead of the committed offsets: to go on from those would "
+                    f"write its rows a second time, so nothing was written. Stop one of the two. To have its commit undone, {undo}. "
+                    "To go on behind it, give the pipeline a new name and set table.take_over: hudi_streamer."
                 )
 
     def _savepoints(self) -> frozenset[str]:

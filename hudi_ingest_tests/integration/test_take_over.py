@@ -7,6 +7,7 @@ a real query.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -194,8 +195,20 @@ def test_x6_a_table_of_the_kafka_connect_sink_is_continued(ground: Ground, topic
         TableMismatch, match=r"was written by the Hudi sink of Kafka Connect.*table\.take_over: kafka_connect"
     ):
         ground.run(make_pipeline(ground, table={"hive_style": False}))
-    receipt = ground.run(make_pipeline(ground, table={"hive_style": False, "take_over": "kafka_connect"}))
-    assert [(each.start, each.end) for each in receipt.plan.slices] == [(10, 17), (5, 9)]
+    pipeline = make_pipeline(ground, table={"hive_style": False, "take_over": "kafka_connect"})
+    assert [(each.start, each.end) for each in ground.run(pipeline).plan.slices] == [(10, 17), (5, 9)]
+    assert contents(ground, spark) == produced(ground)
+    # It was not stopped after all, and reads again what this pipeline has read.
+    ground.send_rows(1, 2, 9)
+    null = {"hoodie.write.set.null.for.missing.columns": "true"}
+    write(ground, spark, [record(0, 10)], {CONNECT: "0=11,1=5"}, "bulk_insert", {**VALUES, **null})
+    with pytest.raises(TableMismatch, match=r"after this pipeline took the table over.*Stop it, and roll it back") as told:
+        ground.run(pipeline)
+    (instant,) = re.findall(r"instant_time => '(\d+)'", str(told.value))
+    spark.sql(f"create table {ground.name} using hudi location '{ground.base_path}'")
+    done = spark.sql(f"call rollback_to_instant(table => '{ground.name}', instant_time => '{instant}')").collect()
+    assert [row.rollback_result for row in done] == [True]
+    assert ground.run(pipeline).rows == 2
     assert contents(ground, spark) == produced(ground)
 
 

@@ -10,9 +10,10 @@ import pytest
 from hudi_ingest.exceptions import TableMismatch, TableUnreachable
 from hudi_ingest.hudi.other_writers import LastIngest, OtherWriter, last_ingest, other_writer, streamer_text
 from hudi_ingest.hudi.timeline import CommittedInstant, instant_time
-from hudi_ingest.model import TopicPartition
+from hudi_ingest.model import Checkpoint, TopicPartition, TransactionPlan
 from hudi_ingest.streaming_checkpoint import offsets_after
 from hudi_ingest.take_over import table_problems
+from hudi_ingest.transaction import commit_metadata
 from hudi_ingest_tests.support.pipeline_files import Write, load, problem
 
 STREAMER = {"streamer.checkpoint.key.v2": "orders,0:12"}
@@ -70,6 +71,14 @@ def test_x6_our_offsets_read_as_hudi_streamer_writes_them() -> None:
     assert other_writer({"streamer.checkpoint.key.v2": text}) == OtherWriter(
         "Hudi Streamer", "orders", {0: 12, 2: 0, 10: 9}
     )
+
+
+def test_x6_topics_that_the_pipeline_had_before_are_not_in_hudi_streamers_key(write: Write) -> None:
+    """Its key has one topic, and partitions without names."""
+    offsets = {TopicPartition("orders", 1): 9, TopicPartition("orders", 0): 12, TopicPartition("former", 0): 5}
+    plan = TransactionPlan("orders", "orders-3", 3, ())
+    metadata = commit_metadata(load(write), plan, Checkpoint(3, "orders-3", offsets), [])
+    assert metadata["streamer.checkpoint.key.v2"] == "orders,0:12,1:9"
 
 
 def checkpoint(folder: Path, planned: list[int], done: list[int], offsets: str = '{"orders":{"0":12,"1":9}}') -> str:
