@@ -7,7 +7,7 @@ import logging
 import math
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from datetime import datetime
@@ -37,7 +37,7 @@ _COORDINATOR_MOVES = {
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
 }
-"""A group's coordinator is being found, as at a group's first commit or after a broker's restart: ask again."""
+"""A group's coordinator is being found, as on a new broker, at a group's first commit or after a restart: ask again."""
 _COORDINATOR_SECONDS = 0.2
 _NOT_A_TOPIC = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION}
 _LISTEN_SECONDS = 0.05
@@ -121,13 +121,18 @@ class KafkaCluster:
 
     def group_offsets(self, group: str) -> dict[TopicPartition, int]:
         """The group's committed offsets, without partitions that have none."""
-        described = self._coordinator.describe_consumer_groups([group], request_timeout=self._seconds)[group]
-        if self._result(described, f"describe consumer group {group}").state is ConsumerGroupState.DEAD:
+        described = self._of_coordinator(
+            lambda: self._coordinator.describe_consumer_groups([group], request_timeout=self._seconds)[group],
+            f"describe consumer group {group}",
+        )
+        if described.state is ConsumerGroupState.DEAD:
             # Asked for a group's offsets where there has never been a group, confluent-kafka ends the process by a segfault.
             return {}
         request = ConsumerGroupTopicPartitions(group)
-        answers = self._coordinator.list_consumer_group_offsets([request], request_timeout=self._seconds)
-        found = self._result(answers[group], f"read the offsets of consumer group {group}")
+        found = self._of_coordinator(
+            lambda: self._coordinator.list_consumer_group_offsets([request], request_timeout=self._seconds)[group],
+            f"read the offsets of consumer group {group}",
+        )
         return {
             TopicPartition(each.topic, each.partition): each.offset
             for each in found.topic_partitions
@@ -151,10 +156,11 @@ class KafkaCluster:
 
     def _alter_group_offsets(self, group: str, wanted: list[KafkaTopicPartition]) -> KafkaTopicPartition | None:
         """The first offset that was refused, None when all were accepted."""
-        answers = self._coordinator.alter_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group, wanted)], request_timeout=self._seconds
+        request = ConsumerGroupTopicPartitions(group, wanted)
+        found = self._of_coordinator(
+            lambda: self._coordinator.alter_consumer_group_offsets([request], request_timeout=self._seconds)[group],
+            f"commit offsets of consumer group {group}",
         )
-        found = self._result(answers[group], f"commit offsets of consumer group {group}")
         # A partition that is stopped because it is gone has no lag to watch.
         return next(
             (each for each in found.topic_partitions if each.error and each.error.code() not in _NOT_A_TOPIC), None
@@ -198,6 +204,18 @@ class KafkaCluster:
             return self._wait(answer)
         except (KafkaException, TimeoutError) as error:
             raise self._failed(doing, error) from error
+
+    def _of_coordinator(self, ask: Callable[[], Future[Any]], doing: str) -> Any:
+        """The answer of a group's coordinator, asked again while that is being found."""
+        deadline = time.monotonic() + self._seconds
+        while True:
+            try:
+                return self._wait(ask())
+            except (KafkaException, TimeoutError) as error:
+                moves = isinstance(error, KafkaException) and error.args[0].code() in _COORDINATOR_MOVES
+                if not moves or time.monotonic() > deadline:
+                    raise self._failed(doing, error) from error
+            time.sleep(_COORDINATOR_SECONDS)
 
     def _wait(self, answer: Future[Any]) -> Any:
         """The answer. Raises KafkaException when it is an error, TimeoutError when there is none in time, and at once when
