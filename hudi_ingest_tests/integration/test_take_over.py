@@ -202,7 +202,9 @@ def test_x6_a_table_of_the_kafka_connect_sink_is_continued(ground: Ground, topic
     ground.send_rows(1, 2, 9)
     null = {"hoodie.write.set.null.for.missing.columns": "true"}
     write(ground, spark, [record(0, 10)], {CONNECT: "0=11,1=5"}, "bulk_insert", {**VALUES, **null})
-    with pytest.raises(TableMismatch, match=r"after this pipeline took the table over.*Stop it, and roll it back") as told:
+    with pytest.raises(
+        TableMismatch, match=r"after this pipeline took the table over.*Stop it, and roll it back"
+    ) as told:
         ground.run(pipeline)
     (instant,) = re.findall(r"instant_time => '(\d+)'", str(told.value))
     spark.sql(f"create table {ground.name} using hudi location '{ground.base_path}'")
