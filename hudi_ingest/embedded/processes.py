@@ -207,6 +207,12 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def accepts_connections(port: int) -> bool:
+    """Whether something listens on that TCP port of 127.0.0.1."""
+    with socket.socket() as probe:
+        return probe.connect_ex((LOOPBACK, port)) == 0
+
+
 def require_port_free(port: int, purpose: str, option: str) -> None:
     """Raises EnvironmentProblem when `port` of 127.0.0.1 cannot be listened on.
 

@@ -1,4 +1,5 @@
-"""The embedded stack on one machine: Kafka broker, Spark engine, Dagster webserver and daemon, each a process of its own."""
+"""The embedded stack on one machine: Kafka broker, Spark engine, Dagster's code server, webserver and daemon, each a process of
+its own."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import resources
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from hudi_ingest.embedded import webserver
 from hudi_ingest.embedded.broker import BrokerSettings, start_broker
 from hudi_ingest.embedded.processes import (
     ProcessRecord,
+    accepts_connections,
     free_port,
     is_alive,
     require_port_free,
@@ -31,24 +33,26 @@ from hudi_ingest.runtime.jars import spark_jars
 from hudi_ingest.runtime.java import find_java, java_home
 from hudi_ingest.spark import EngineConnection
 
-BROKER, ENGINE, WEBSERVER, DAEMON = "kafka", "engine", "dagster-webserver", "dagster-daemon"
+BROKER, ENGINE = "kafka", "engine"
+CODE_SERVER, WEBSERVER, DAEMON = DAGSTER = ("dagster-code-server", "dagster-webserver", "dagster-daemon")
 BOOTSTRAP_VARIABLE = "KAFKA_BOOTSTRAP_SERVERS"
 TABLES_VARIABLE = "HUDI_INGEST_TABLES"
 NEEDED_BYTES = 1 << 30
 _READY_SECONDS = 120
-_QUIET = ("--log-level", "warning", "--code-server-log-level", "warning")
+_QUIET = ("--log-level", "warning")
 
 Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class StackSettings:
-    """Ports on 127.0.0.1 and the engine's size."""
+    """Ports on 127.0.0.1 and the engine's size. `code_port`, between Dagster's processes, is any free one when it is 0."""
 
     kafka_port: int = 19092
     ui_port: int = 3000
     master: str = "local[*]"
     driver_memory: str = "2g"
+    code_port: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +108,12 @@ def bring_up(home: Home, settings: StackSettings, report: Report) -> Stack:
         alive = {each.name: each for each in known.processes if is_alive(each)} if known else {}
         if known and alive:
             settings = known.settings
+        settings = replace(settings, code_port=settings.code_port or free_port())
         require_space(home.root)
         started: list[ProcessRecord] = []
         environment = _environment(home, settings)
         try:
-            for name in (BROKER, ENGINE, WEBSERVER, DAEMON):
+            for name in (BROKER, CODE_SERVER, ENGINE, WEBSERVER, DAEMON):
                 if name not in alive:
                     started.append(_start(name, home, settings, environment, report))
                     stack = Stack(settings, environment, (*alive.values(), *started))
@@ -130,7 +135,7 @@ def bring_down(home: Home, report: Report) -> bool:
         if stack is None:
             return False
         # Dagster first, so that no run is launched into a stopping engine.
-        for what, names in (("Dagster", (DAEMON, WEBSERVER)), ("the engine", (ENGINE,)), ("Kafka", (BROKER,))):
+        for what, names in (("Dagster", DAGSTER), ("the engine", (ENGINE,)), ("Kafka", (BROKER,))):
             found = [each for each in stack.processes if each.name in names]
             if found:
                 report(f"stopping {what}")
@@ -177,16 +182,18 @@ def _start(
     home.dagster.mkdir(parents=True, exist_ok=True)
     (home.dagster / "dagster.yaml").write_text(_resource("dagster.yaml"))
     workspace = home.dagster / "workspace.yaml"
-    workspace.write_text(_resource("workspace.yaml"))
-    if name == WEBSERVER:
-        require_port_free(settings.ui_port, "the Dagster UI", "--ui-port")
+    workspace.write_text(_resource("workspace.yaml").format(location=webserver.LOCATION, port=settings.code_port))
+    if name == CODE_SERVER:
         report("starting Dagster")
+        serve = ["hudi_ingest.orchestration.code_server", str(settings.code_port)]
+    elif name == WEBSERVER:
+        require_port_free(settings.ui_port, "the Dagster UI", "--ui-port")
         _make_dagster_storage(home, full)
+        _await_code_server(home, settings.code_port)
         serve = ["dagster_webserver", "-h", "127.0.0.1", "-p", str(settings.ui_port), "-w", str(workspace), *_QUIET]
-        return start(name, [sys.executable, "-m", *serve], log=log, env=full)
-    return start(
-        name, [sys.executable, "-m", "dagster._daemon", "run", "-w", str(workspace), *_QUIET], log=log, env=full
-    )
+    else:
+        serve = ["dagster._daemon", "run", "-w", str(workspace), *_QUIET]
+    return start(name, [sys.executable, "-m", *serve], log=log, env=full)
 
 
 def _make_dagster_storage(home: Home, environment: Mapping[str, str]) -> None:
@@ -200,6 +207,17 @@ def _make_dagster_storage(home: Home, environment: Mapping[str, str]) -> None:
         )
 
 
+def _await_code_server(home: Home, port: int) -> None:
+    """Until it has tried to load the pipelines. A webserver that comes sooner would show it as unreachable for a while."""
+    stack = Stack.read(home)
+    wait_until(
+        lambda: accepts_connections(port),
+        what="Dagster's code server has read the pipelines",
+        timeout_seconds=_READY_SECONDS,
+        records_to_watch=[each for each in stack.processes if each.name == CODE_SERVER] if stack else [],
+    )
+
+
 def _wait_until_ready(home: Home, stack: Stack, report: Report) -> None:
     by_name = {each.name: each for each in stack.processes}
     report("waiting for the engine")
@@ -209,7 +227,7 @@ def _wait_until_ready(home: Home, stack: Stack, report: Report) -> None:
         timeout_seconds=_READY_SECONDS,
         records_to_watch=[by_name[ENGINE]],
     )
-    dagster = [by_name[WEBSERVER], by_name[DAEMON]]
+    dagster = [by_name[name] for name in DAGSTER]
     report("waiting for Dagster to load the pipelines")
     wait_until(
         lambda: webserver.sensors(stack.url) is not None,

@@ -12,6 +12,7 @@ from hudi_ingest.exceptions import EnvironmentProblem
 
 LOCATION = "hudi_ingest"
 _REPOSITORY = "__repository__"
+_UNREACHABLE = "DagsterUserCodeUnreachableError"
 _SECONDS = 10
 
 
@@ -28,20 +29,22 @@ def query(url: str, text: str, variables: dict[str, Any] | None = None) -> dict[
 
 
 def sensors(url: str) -> list[str] | None:
-    """Names of the loaded sensors, or None while the code location is not loaded.
+    """Names of the loaded sensors, or None while the code location is not loaded or its server does not answer.
 
     Raises EnvironmentProblem when the location cannot be loaded, with Dagster's reason.
     """
     found = query(
         url,
         "{ workspaceOrError { ... on Workspace { locationEntries { name loadStatus locationOrLoadError { __typename "
-        "... on PythonError { message errorChain { error { message } } } ... on RepositoryLocation { repositories { sensors { name } } } } } } } }",
+        "... on PythonError { className message errorChain { error { message } } } ... on RepositoryLocation { repositories { sensors { name } } } } } } } }",
     )
     entries = (found or {}).get("workspaceOrError", {}).get("locationEntries") or []
     for entry in entries:
         location = entry["locationOrLoadError"]
         if entry["name"] != LOCATION or location is None:
             continue
+        if location["__typename"] == "PythonError" and location["className"] == _UNREACHABLE:
+            return None
         if location["__typename"] == "PythonError":
             causes = [location["message"], *(each["error"]["message"] for each in location["errorChain"])]
             raise EnvironmentProblem(f"Dagster cannot load the pipelines: {causes[-1].strip()}")

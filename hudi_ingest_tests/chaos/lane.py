@@ -289,15 +289,15 @@ class Lane:
                 each.kill()
 
     def _run_workers(self) -> list[psutil.Process]:
-        """Processes that execute a run: the code servers' children that are not their resource trackers."""
-        found = []
+        """Processes that execute a run: what the launcher's fork server beside the daemon has forked."""
         stack = Stack.read(self.home)
         assert stack is not None
-        for record in stack.processes:
-            with suppress(psutil.NoSuchProcess):
-                for server in psutil.Process(record.pid).children():
-                    if "grpc" in " ".join(server.cmdline()):
-                        found += [each for each in server.children() if "spawn_main" in " ".join(each.cmdline())]
+        daemon = next(each for each in stack.processes if each.name == DAEMON)
+        found = []
+        with suppress(psutil.NoSuchProcess):
+            for server in psutil.Process(daemon.pid).children():
+                if "multiprocessing.forkserver" in " ".join(server.cmdline()):
+                    found += server.children()
         return found
 
     # ---- Records

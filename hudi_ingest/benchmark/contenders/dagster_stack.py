@@ -18,9 +18,8 @@ from hudi_ingest.embedded import webserver
 from hudi_ingest.embedded.processes import stop
 from hudi_ingest.embedded.stack import (
     BROKER,
-    DAEMON,
+    DAGSTER,
     ENGINE,
-    WEBSERVER,
     Report,
     Stack,
     StackSettings,
@@ -67,7 +66,7 @@ class DagsterStack:
         """A fresh engine, and a Dagster that has read the pipeline files anew; a broker that runs stays. Raises EnvironmentProblem."""
         if self._stack is not None:
             by_name = {each.name: each for each in self._stack.processes}
-            for names in ((DAEMON, WEBSERVER), (ENGINE,)):
+            for names in (DAGSTER, (ENGINE,)):
                 stop([by_name[name] for name in names])
         self._stack = bring_up(self._home, self._settings, self._report)
 
