@@ -433,9 +433,14 @@ class Table(_Model):
     compression: Literal["zstd", "snappy", "gzip"] = "zstd"
     """Compression of the base files."""
 
+    column_statistics: bool = False
+    """Whether the metadata table keeps the least and greatest value of each file's columns, by which readers skip whole
+    files. It doubles the time of a commit, the more so the more files its table partitions have. A table that has them
+    keeps them."""
+
     retain_commits: Annotated[Whole, Field(ge=1, le=500)] = 10
-    """Files that others replaced, by clustering or an update, are deleted after this many further commits: a query that
-    takes longer than so many commits may miss them. The more, the longer each tick reads the timeline."""
+    """Files that others replaced, by clustering or an update, are deleted after this many further commits, or up to ten
+    more: a query that takes longer than so many commits may miss them. The more, the longer each tick reads the timeline."""
 
     take_over: Literal["hudi_streamer", "kafka_connect"] | SparkCheckpoint | None = Field(
         default=None,

@@ -58,6 +58,16 @@ def load_pipelines(folder: Path, environment: Mapping[str, str] = os.environ) ->
     return tuple(each.pipeline for each in loaded if each.pipeline is not None)
 
 
+def folder_version(folder: Path) -> tuple[tuple[str, int, int], ...]:
+    """Name, time of change in ns and size in bytes of each pipeline file: another value when one was changed, came or went,
+    () also when the folder cannot be read."""
+    try:
+        found = [(file.name, file.stat()) for file in _files(folder)]
+    except OSError:
+        return ()
+    return tuple((name, status.st_mtime_ns, status.st_size) for name, status in found)
+
+
 def find_pipeline(folder: Path, name_or_path: str, environment: Mapping[str, str] = os.environ) -> Pipeline:
     """The pipeline of a file, when a path is given (with a slash, or ending in .yaml or .yml), or of the folder by name.
 
@@ -95,11 +105,15 @@ class _Loaded:
 
 def _load_folder(folder: Path, environment: Mapping[str, str]) -> list[_Loaded]:
     try:
-        paths = sorted(each for each in folder.iterdir() if each.suffix in (".yaml", ".yml") and each.is_file())
+        paths = _files(folder)
     except OSError as error:
         why = f"the folder of pipeline files cannot be read: {error.strerror or error}"
         raise ConfigError(str(folder), [f"{why}; create it, or set HUDI_INGEST_PIPELINES to another one"]) from None
     return [_load(each, environment) for each in paths]
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(each for each in folder.iterdir() if each.suffix in (".yaml", ".yml") and each.is_file())
 
 
 def _load(path: Path, environment: Mapping[str, str]) -> _Loaded:

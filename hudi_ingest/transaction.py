@@ -76,6 +76,8 @@ from hudi_ingest.take_over import find_take_over
 _logger = logging.getLogger(__name__)
 SHORTEST_STALE_SECONDS = 60
 """Nobody's begin, commit or abort is interrupted by another before this."""
+COMMITS_A_CLEANING = 10
+"""To look for replaced files takes as long as half a commit of few records, and these are kept for some commits anyway."""
 
 
 class InstantWriter(Protocol):
@@ -95,6 +97,7 @@ class InstantWriter(Protocol):
         kind: TransactionKind = TransactionKind.INGEST,
         replaced: Sequence[ReplacedFile] = (),
         seen: Collection[str] = (),
+        clean: bool = True,
     ) -> None: ...
     def roll_back(self, instant: str) -> bool: ...
     def roll_back_expired(self) -> None: ...
@@ -308,6 +311,7 @@ class TransactionProtocol:
                 plan.kind,
                 plan.replaces,
                 seen,
+                clean=plan.sequence % COMMITS_A_CLEANING == 0,
             )
         except IngestError as error:
             # Whatever the error says, the commit may have landed, also by an earlier call whose caller was killed.

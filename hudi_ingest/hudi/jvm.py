@@ -21,6 +21,7 @@ from hudi_ingest.hudi.options import (
     LOCK_SESSION_SECONDS,
     RECORD_KEY_PROPERTY,
     STATISTICS_PROPERTY,
+    WITHOUT_CLEANING,
     lock_place,
     record_properties,
     table_properties,
@@ -31,6 +32,7 @@ from hudi_ingest.model import BaseFile, OpenInstant, ReplacedFile, TransactionKi
 _ACTION, _REPLACE = "commit", "replacecommit"
 _RECORD_NAME = "record"
 _RECORD_NAMESPACE = "hudi_ingest"
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class HudiWriter:
@@ -40,7 +42,7 @@ class HudiWriter:
     heartbeat file behind but no timer that would keep the instant alive.
     """
 
-    options: Mapping[str, str] = MappingProxyType({})
+    options: Mapping[str, str] = _NOTHING
     """What a subclass's clients have beyond `write_options`."""
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline) -> None:
@@ -116,19 +118,21 @@ class HudiWriter:
         kind: TransactionKind = TransactionKind.INGEST,
         replaced: Sequence[ReplacedFile] = (),
         seen: Collection[str] = (),
+        clean: bool = True,
     ) -> None:
         """Publishes the instant with exactly `files`, and in place of the `replaced` ones, atomically; from then on the
         table's columns are the schema's.
 
         `expected_checkpoint` is the checkpoint's text that the plan started from; the guard inside Hudi's lock compares
         it, and `epoch`, with the table's, and sees that the replaced files are the table's own still. With `seen`, the table's
-        completed instants, it also refuses when there are others, or a writer is at work. Raises Fenced when the instant's heartbeat is gone or expired and CommitRefused when the guard refused: both
-        prove that this call published nothing. TableUnreachable and EngineLost do not: the timeline decides.
+        completed instants, it also refuses when there are others, or a writer is at work. `clean` deletes old replaced files
+        afterwards. Raises Fenced when the instant's heartbeat is gone or expired and CommitRefused when the guard refused:
+        both prove that this call published nothing. TableUnreachable and EngineLost do not: the timeline decides.
         """
         columns = self._schema_json(schema)
         with (
             java_errors(f"commit instant {instant} of {self._base_path}", self._lock),
-            self._locking_client(columns) as client,
+            self._locking_client(columns, {} if clean else WITHOUT_CLEANING) as client,
         ):
             heartbeat = client.getHeartbeatClient()
             if heartbeat.isHeartbeatExpired(instant):
@@ -214,7 +218,7 @@ class HudiWriter:
                     found.append(OpenInstant(instant, json.loads(text)["transaction_id"], leased))
         return tuple(found)
 
-    def _locking_client(self, schema: str | None = None) -> _Closing:
+    def _locking_client(self, schema: str | None = None, more: Mapping[str, str] = _NOTHING) -> _Closing:
         """A client for what takes the table's lock. Raises TableUnreachable when ZooKeeper keeps it and does not answer.
 
         Hudi 1.2's lock provider would find out as well, but leave a ZooKeeper client behind at each try: together they
@@ -222,7 +226,7 @@ class HudiWriter:
         """
         lock = self._pipeline.table.lock
         if lock is None:
-            return self._client(schema)
+            return self._client(schema, more)
         curator = self._hudi.org.apache.curator
         seconds = self._jvm.java.util.concurrent.TimeUnit.SECONDS
         client = curator.framework.CuratorFrameworkFactory.newClient(
@@ -239,7 +243,7 @@ class HudiWriter:
                 )
         finally:
             client.close()
-        return self._client(schema)
+        return self._client(schema, more)
 
     def listed_files(self) -> frozenset[str]:
         """Paths of all data files that the table lists: live ones, and replaced ones that are not cleaned yet.
@@ -263,10 +267,10 @@ class HudiWriter:
                 listed: str = self._jvm.java.util.Optional.of(metadata).map(lister).get()
         return frozenset(listed.split("\0")) - {""}
 
-    def _client(self, schema: str | None = None) -> _Closing:
+    def _client(self, schema: str | None = None, more: Mapping[str, str] = _NOTHING) -> _Closing:
         properties = self._jvm.java.util.Properties()
         table = self._meta_client().getTableConfig()
-        partitions = str(table.getMetadataPartitions()).strip("[]").replace(" ", "")
+        partitions = ",".join(sorted(table.getMetadataPartitions()))
         kept = table.getProps()
         options = write_options(
             self._pipeline,
@@ -275,7 +279,7 @@ class HudiWriter:
             record_key=kept.getProperty(RECORD_KEY_PROPERTY, ""),
             escaped_folders=kept.getProperty(ESCAPED_FOLDERS_PROPERTY, "false") == "true",
         )
-        for key, value in {**options, **self.options}.items():
+        for key, value in {**options, **self.options, **more}.items():
             properties.setProperty(key, value)
         builder = self._hudi.config.HoodieWriteConfig.newBuilder().withPath(self._base_path).withProps(properties)
         if schema is not None:

@@ -22,6 +22,7 @@ RECORD_KEY_PROPERTY = "hoodie.table.recordkey.fields"
 LOCK_SESSION_SECONDS = 20
 LOCK_CONNECT_SECONDS = 5
 STATISTICS_PROPERTY = "hoodie.metadata.index.column.stats.column.list"
+WITHOUT_CLEANING = {"hoodie.clean.automatic": "false"}
 _STATISTICS_COLUMNS = 32
 """Of how many columns Hudi keeps statistics when nobody names any: the first ones that are not nested."""
 _LOCK = "hoodie.write.lock."
@@ -102,12 +103,11 @@ def write_options(
         **properties,
         "hoodie.table.name": pipeline.name,
         "hoodie.metadata.enable": "true",
-        "hoodie.metadata.index.column.stats.enable": "true",
         **({STATISTICS_PROPERTY: statistics_columns} if statistics_columns else {}),
         # With stats made outside Hudi's writers the streaming path leaves indexes unwritten.
         "hoodie.metadata.streaming.write.enabled": "false",
         # A client whose options do not name an existing index drops it.
-        **_index_options(metadata_partitions),
+        **_index_options(metadata_partitions, pipeline.table.column_statistics),
         **_retention_options(pipeline.table),
         # Ops of several processes write markers; only files are common to them.
         "hoodie.write.markers.type": "DIRECT",
@@ -183,11 +183,10 @@ def _lock_options(table: Table) -> dict[str, str]:
     }
 
 
-def _index_options(metadata_partitions: str) -> Mapping[str, str]:
+def _index_options(metadata_partitions: str, column_statistics: bool) -> Mapping[str, str]:
     names = metadata_partitions.split(",")
-    # On by default, and kept up by reading the column statistics of all live files in each table partition that is written:
-    # commits would grow dearer with the table. Files are skipped by their own statistics without it.
-    options = {"hoodie.metadata.index.partition.stats.enable": str("partition_stats" in names).lower()}
+    # In a partitioned table Hudi 1.2 keeps partition statistics wherever it keeps these.
+    options = {"hoodie.metadata.index.column.stats.enable": str(column_statistics or "column_stats" in names).lower()}
     if "record_index" in names:
         options["hoodie.metadata.record.index.enable"] = "true"
     if "bloom_filters" in names:

@@ -10,13 +10,13 @@ import logging
 import sys
 import threading
 import time
-from pathlib import Path
 
 from dagster._cli.code_server import code_server_cli
 from dagster._core.errors import DagsterUserCodeUnreachableError
 from dagster._grpc.client import DagsterGrpcClient
 
 from hudi_ingest.home import Home
+from hudi_ingest.pipeline_file import folder_version
 
 _log = logging.getLogger(__name__)
 
@@ -25,27 +25,13 @@ _LOOK_SECONDS = 1.0
 _RELOAD_SECONDS = 120
 _MODULE = "hudi_ingest.orchestration.definitions"
 
-Facts = tuple[tuple[str, int, int], ...]
 
-
-def pipeline_files(folder: Path) -> Facts:
-    """Name, time of change in ns and size in bytes of each file that may be a pipeline; () when there is no such folder."""
-    found = []
-    for file in sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]):
-        try:
-            status = file.stat()
-        except FileNotFoundError:
-            continue
-        found.append((file.name, status.st_mtime_ns, status.st_size))
-    return tuple(found)
-
-
-def _watch(folder: Path, port: int) -> None:
+def _watch(home: Home, port: int) -> None:
     """Loads the pipelines anew when their files have changed and have been as they are for a second."""
-    loaded = before = pipeline_files(folder)
+    loaded = before = folder_version(home.pipelines)
     while True:
         time.sleep(_LOOK_SECONDS)
-        now = pipeline_files(folder)
+        now = folder_version(home.pipelines)
         if now == before and now != loaded:
             try:
                 DagsterGrpcClient(host=_HOST, port=port).reload_code(timeout=_RELOAD_SECONDS)
@@ -59,8 +45,7 @@ def _watch(folder: Path, port: int) -> None:
 
 def main(port: int) -> None:
     """Serves until the process is ended."""
-    folder = Home.from_environment().pipelines
-    threading.Thread(target=_watch, args=(folder, port), name="pipeline-files", daemon=True).start()
+    threading.Thread(target=_watch, args=(Home.from_environment(), port), name="pipeline-files", daemon=True).start()
     options = ["--host", _HOST, "--port", str(port), "--module-name", _MODULE]
     code_server_cli.main(["start", *options, "--use-python-environment-entry-point", "--log-level", "warning"])
 

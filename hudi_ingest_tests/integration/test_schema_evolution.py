@@ -96,10 +96,16 @@ def published(ground: Ground, receipt: CommitReceipt, key: str) -> dict[str, Any
     return accounting
 
 
+def indexes(ground: Ground) -> set[str]:
+    """The partitions of the table's metadata table."""
+    return set(Timeline(ground.base_path).properties()["hoodie.table.metadata.partitions"].split(","))
+
+
 def test_d2_a_table_evolves_in_its_commit_and_all_readers_read_old_and_new(ground: Ground, topic: str) -> None:
     send(ground, [old_row(number) for number in range(10)])
-    first = ground.run(make_pipeline(ground, table={"schema": OLD}))
+    first = ground.run(make_pipeline(ground, table={"schema": OLD, "column_statistics": True}))
     assert first.plan.schema_changes == ()
+    assert "column_stats" in indexes(ground)
 
     pipeline = make_pipeline(ground, table={"schema": NEW})
     send(ground, [new_row(number) for number in range(10)])
@@ -108,6 +114,7 @@ def test_d2_a_table_evolves_in_its_commit_and_all_readers_read_old_and_new(groun
     assert receipt.plan.schema_changes == CHANGES
     assert published(ground, receipt, pipeline.transaction_key)["schema_changes"] == list(CHANGES)
     assert resolve_schema(pipeline, Timeline(ground.base_path)).changes == (), "it has evolved"
+    assert "column_stats" in indexes(ground), "they are kept, whatever the pipeline file says"
 
     spark = current_session(ground.home).newSession()
     rows = expected()
@@ -133,6 +140,7 @@ def test_d2_a_table_evolves_in_its_commit_and_all_readers_read_old_and_new(groun
 def test_d2_what_a_table_cannot_take_over_is_refused_before_anything_is_written(ground: Ground, topic: str) -> None:
     ground.send_rows(0, 5)
     ground.run(make_pipeline(ground))
+    assert indexes(ground) == {"files"}
     ground.send_rows(0, 5, 5)
     for schema, partition_by, problem in (
         ("id string, n string, dt string", ["dt"], "column n: expected long, as in the table, found string"),
@@ -143,4 +151,5 @@ def test_d2_what_a_table_cannot_take_over_is_refused_before_anything_is_written(
         with pytest.raises(SchemaRefused, match=problem):
             ground.run(pipeline, plan)
     assert ground.ledger.open_transaction(ground.base_path) is None
-    assert ground.run(make_pipeline(ground)).rows == 5
+    assert ground.run(make_pipeline(ground, table={"column_statistics": True})).rows == 5
+    assert "column_stats" in indexes(ground), "made later, if somebody wants it"

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from dagster import AssetKey, DagsterInstance, DefaultScheduleStatus
 
+from hudi_ingest import transaction
 from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import observe
 from hudi_ingest.embedded.verification import verify
@@ -72,6 +73,25 @@ def test_p7_r11_an_open_transaction_survives_clustering_and_every_row_stays(grou
     assert run(ground, pipeline, cluster=False).cleaned is not None
     assert verify(ground.base_path, ground.produced).exact
     assert not files & {str(path.relative_to(ground.base_path)) for path in ground.data_files()}, "cleaned away"
+
+
+def test_each_tenth_commit_deletes_what_was_replaced(
+    ground: Ground, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transaction, "COMMITS_A_CLEANING", 4)
+    pipeline = make_pipeline(ground, table={"retain_commits": 1})
+    for start in (0, 9):
+        ground.send_rows(0, 9, start)
+        ground.run(pipeline)
+    replaced = live_files(ground)
+    assert run(ground, pipeline, clean=False).replaced == len(replaced)
+    ground.send_rows(0, 9, 18)
+    assert ground.run(pipeline).plan.sequence == 3
+    assert replaced <= {str(path.relative_to(ground.base_path)) for path in ground.data_files()}
+    ground.send_rows(0, 9, 27)
+    assert ground.run(pipeline).plan.sequence == 4
+    assert not replaced & {str(path.relative_to(ground.base_path)) for path in ground.data_files()}
+    assert verify(ground.base_path, ground.produced).exact
 
 
 def test_p5_a_clustering_that_was_left_unfinished_is_done_by_the_next_services(

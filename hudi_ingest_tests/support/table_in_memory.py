@@ -258,6 +258,7 @@ class HudiInMemory:
         kind: TransactionKind = TransactionKind.INGEST,
         replaced: Sequence[ReplacedFile] = (),
         seen: Collection[str] = (),
+        clean: bool = True,
     ) -> None:
         world = self._world
         gone = [each.path for each in replaced]

@@ -93,12 +93,13 @@ def test_h4_what_folders_are_called_is_the_tables_for_ever(tmp_path: Path) -> No
     require_own_table(whole, {"hudi_ingest.pipeline": "orders", key: "true"})
 
 
-def test_partition_statistics_are_kept_up_only_where_they_are(tmp_path: Path) -> None:
+def test_column_statistics_are_kept_where_they_are_or_are_wanted(tmp_path: Path) -> None:
+    name = "hoodie.metadata.index.column.stats.enable"
     pipeline = make(tmp_path, "/data/orders")
-    name = "hoodie.metadata.index.partition.stats.enable"
     assert write_options(pipeline, "")[name] == "false"
-    assert write_options(pipeline, "files,column_stats")[name] == "false"
     assert write_options(pipeline, "files,column_stats,partition_stats")[name] == "true"
+    wanted = make(tmp_path, "/data/orders", column_statistics=True)
+    assert write_options(wanted, "")[name] == write_options(wanted, "files")[name] == "true"
 
 
 def _made_with(*names: str, partition_by: str = "dt") -> dict[str, str]:

@@ -3,7 +3,7 @@
 What makes it as fast as it honestly can be: no record key and no index, sort mode NONE with the row writer (no shuffle), no
 inline service, direct markers and no timeline server (both cost more on one machine), an in-process lock, the checkpoint on
 the local disk, permissive parsing, and the Kafka consumer options that hudi-ingest itself uses. What it must do as well:
-the same columns, the same codec and level, Hudi's meta columns, the metadata table with column statistics. It gives
+the same columns, the same codec and level, Hudi's meta columns, the metadata table with the same indexes. It gives
 no better promise for that: who reads what is Spark's checkpoint, not the table's.
 """
 
@@ -91,8 +91,7 @@ def hudi_options(pipeline: Pipeline) -> dict[str, str]:
         "hoodie.datasource.write.hive_style_partitioning": "true",
         "hoodie.datasource.write.partitionpath.urlencode": "true",
         "hoodie.metadata.enable": "true",
-        "hoodie.metadata.index.column.stats.enable": "true",
-        "hoodie.metadata.index.partition.stats.enable": "false",
+        "hoodie.metadata.index.column.stats.enable": str(pipeline.table.column_statistics).lower(),
         "hoodie.populate.meta.fields": "true",
         "hoodie.parquet.compression.codec": pipeline.table.compression,
         "hoodie.parquet.max.file.size": str(pipeline.table.target_file_bytes),
