@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -139,6 +140,22 @@ def page(browser: Any) -> Iterator[Any]:
     context.close()
 
 
+SHOWN = """
+names => {
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  for (let node = walker.nextNode(); node; node = walker.nextNode())
+    for (const [path, shown] of names) node.nodeValue = node.nodeValue.replaceAll(path, shown);
+}
+"""
+
+
+def take_picture(page: Any, shop: Shop, path: Path) -> None:
+    """Of the page as it is, but for the paths of this machine."""
+    here = [(str(shop.home.root), "/data/hudi-ingest"), (sys.prefix, "/opt/hudi-ingest")]
+    page.evaluate(SHOWN, [*here, (str(Path(__file__).parents[2]), "/opt/hudi-ingest")])
+    page.screenshot(path=path)
+
+
 def job_page(shop: Shop, job: str, tab: str) -> str:
     return f"{shop.stack.url}/locations/{webserver.LOCATION}/jobs/{NAME}_{job}/{tab}"
 
@@ -153,16 +170,16 @@ def test_d1_three_hours_are_backfilled_from_the_ui_and_the_asset_plots_them(
     hours.press("Enter")
     submit = page.get_by_role("button", name=f"Submit {HOURS} runs")
     submit.wait_for()
-    page.screenshot(path=screenshots / "backfill-launch.png")
+    take_picture(page, shop, screenshots / "backfill-launch.png")
     submit.click()
     shop.await_rows(LIVE + HOURS * AN_HOUR)
     page.goto(f"{shop.stack.url}/runs?view=backfills")
     page.get_by_text("Completed").first.wait_for()
-    page.screenshot(path=screenshots / "backfill.png")
+    take_picture(page, shop, screenshots / "backfill.png")
     page.goto(f"{shop.stack.url}/assets/{NAME}")
     page.get_by_role("button", name="Plots").click()
     page.get_by_text("backfill/rows").first.scroll_into_view_if_needed()
-    page.screenshot(path=screenshots / "backfill-plots.png")
+    take_picture(page, shop, screenshots / "backfill-plots.png")
 
 
 def test_d1_a_failed_run_says_in_one_sentence_what_to_do(shop: Shop, page: Any, screenshots: Path) -> None:
@@ -176,4 +193,4 @@ def test_d1_a_failed_run_says_in_one_sentence_what_to_do(shop: Shop, page: Any, 
     )
     page.get_by_role("button", name="Launch Run").click()
     page.get_by_text("ends behind the committed offset").first.wait_for()
-    page.screenshot(path=screenshots / "failed-run.png")
+    take_picture(page, shop, screenshots / "failed-run.png")
