@@ -11,12 +11,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 
 import psutil
 
-PAUSE_SECONDS = 0.1
+PAUSE_SECONDS = 0.2
 _WORKER = "pyspark.daemon"
 
 
@@ -97,20 +98,24 @@ class ProcessTrees:
         return self._workers[process]
 
     def _members(self) -> Iterable[psutil.Process]:
+        """Found by one look at all processes: to ask each for its children would be such a look each time."""
+        below: dict[int, list[psutil.Process]] = {}
+        for process in psutil.process_iter():
+            with suppress(psutil.NoSuchProcess):
+                below.setdefault(process.ppid(), []).append(process)
         found: dict[psutil.Process, None] = {}
-        for leader in (*(_processes(self.roots)), *self._known):
-            if leader in found:
-                continue
-            found[leader] = None
-            try:
-                found.update(dict.fromkeys(leader.children(recursive=True)))
-            except (psutil.NoSuchProcess, psutil.ZombieProcess):
-                continue
+        waiting = [*_processes(self.roots), *self._known]
+        while waiting:
+            process = waiting.pop()
+            # The pid of one that has ended may be another's by now.
+            if process not in found and process.is_running():
+                found[process] = None
+                waiting += below.get(process.pid, ())
         return found
 
 
 class Meter:
-    """Samples named groups of processes every 100 ms in a thread of its own, while it is entered."""
+    """Samples named groups of processes every 200 ms in a thread of its own, while it is entered."""
 
     def __init__(self, groups: Mapping[str, Sequence[int]]) -> None:
         self._trees = {name: ProcessTrees(tuple(pids)) for name, pids in groups.items()}
