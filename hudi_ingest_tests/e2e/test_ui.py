@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -165,7 +166,7 @@ def test_d1_three_hours_are_backfilled_from_the_ui_and_the_asset_plots_them(
 ) -> None:
     page.goto(job_page(shop, "backfill_hours", "partitions"))
     page.get_by_role("button", name="Launch backfill").click()
-    hours = page.get_by_placeholder("ex: ")
+    hours = page.get_by_placeholder(re.compile("^ex: "))
     hours.fill(f"[{shop.hours[0]:%Y-%m-%d-%H:00}...{shop.hours[-1]:%Y-%m-%d-%H:00}]")
     hours.press("Enter")
     submit = page.get_by_role("button", name=f"Submit {HOURS} runs")
@@ -174,9 +175,9 @@ def test_d1_three_hours_are_backfilled_from_the_ui_and_the_asset_plots_them(
     submit.click()
     shop.await_rows(LIVE + HOURS * AN_HOUR)
     page.goto(f"{shop.stack.url}/runs?view=backfills")
-    page.get_by_text("Completed").first.wait_for()
+    page.get_by_text("Succeeded").first.wait_for()
     take_picture(page, shop, screenshots / "backfill.png")
-    page.goto(f"{shop.stack.url}/assets/{NAME}")
+    page.goto(f"{shop.stack.url}/assets/{NAME}?view=events")
     page.get_by_role("button", name="Plots").click()
     page.get_by_text("backfill/rows").first.scroll_into_view_if_needed()
     take_picture(page, shop, screenshots / "backfill-plots.png")
