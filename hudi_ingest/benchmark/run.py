@@ -32,7 +32,7 @@ from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home import HOME_VARIABLE, LEDGER_VARIABLE, Home
 from hudi_ingest.spark import session_options
 
-_FIXED_SECONDS = {"hudi_ingest_dagster": 15.0, "hudi_ingest_api": 2.5, "spark_streaming": 4.0, "limit": 1.0}
+_FIXED_SECONDS = {"hudi_ingest_dagster": 7.0, "hudi_ingest_api": 2.0, "spark_streaming": 2.5, "limit": 1.0}
 _MB_A_SECOND = {"hudi_ingest_dagster": 45.0, "hudi_ingest_api": 55.0, "spark_streaming": 22.0, "limit": 80.0}
 """What two cores do, roughly: only to say beforehand how long it will take."""
 _PRODUCED_MB_A_SECOND = 60.0

@@ -124,6 +124,8 @@ class Stage:
                 "format": "shop_orders:Orders",
             },
             "table": {
+                # When a transaction ended is read from the timeline, so nothing of it may be archived meanwhile.
+                "retain_commits": 500,
                 "base_path": "${HUDI_INGEST_TABLES}/" + NAME,
                 "schema": "n long NOT NULL, cents long NOT NULL, amount double NOT NULL, side string NOT NULL",
                 "partition_by": ["side"],
