@@ -141,6 +141,7 @@ def page(browser: Any) -> Iterator[Any]:
     context.close()
 
 
+DONE = re.compile(r"\b(Success|Succeeded|Completed)\b")
 SHOWN = """
 names => {
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
@@ -155,6 +156,12 @@ def take_picture(page: Any, shop: Shop, path: Path) -> None:
     here = [(str(shop.home.root), "/data/hudi-ingest"), (sys.prefix, "/opt/hudi-ingest")]
     page.evaluate(SHOWN, [*here, (str(Path(__file__).parents[2]), "/opt/hudi-ingest")])
     page.screenshot(path=path)
+
+
+def backfill_states(shop: Shop) -> list[str]:
+    text = "{ partitionBackfillsOrError { ... on PartitionBackfills { results { status } } } }"
+    found = webserver.query(shop.stack.url, text) or {}
+    return [each["status"] for each in found.get("partitionBackfillsOrError", {}).get("results", [])]
 
 
 def job_page(shop: Shop, job: str, tab: str) -> str:
@@ -174,8 +181,10 @@ def test_d1_three_hours_are_backfilled_from_the_ui_and_the_asset_plots_them(
     take_picture(page, shop, screenshots / "backfill-launch.png")
     submit.click()
     shop.await_rows(LIVE + HOURS * AN_HOUR)
+    wait_for(lambda: backfill_states(shop) == ["COMPLETED_SUCCESS"], "the backfill is done", pause_seconds=1.0)
     page.goto(f"{shop.stack.url}/runs?view=backfills")
-    page.get_by_text("Succeeded").first.wait_for()
+    page.get_by_text(f"{NAME}_backfill_hours").first.wait_for()
+    wait_for(lambda: DONE.search(page.inner_text("body")), "the page says that it is done", 30, pause_seconds=0.5)
     take_picture(page, shop, screenshots / "backfill.png")
     page.goto(f"{shop.stack.url}/assets/{NAME}?view=events")
     page.get_by_role("button", name="Plots").click()
