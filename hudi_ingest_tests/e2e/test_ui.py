@@ -186,7 +186,7 @@ def test_d1_three_hours_are_backfilled_from_the_ui_and_the_asset_plots_them(
     page.get_by_text(f"{NAME}_backfill_hours").first.wait_for()
     wait_for(lambda: DONE.search(page.inner_text("body")), "the page says that it is done", 30, pause_seconds=0.5)
     take_picture(page, shop, screenshots / "backfill.png")
-    page.goto(f"{shop.stack.url}/assets/{NAME}?view=events")
+    page.goto(f"{shop.stack.url}/assets/{NAME}?view=overview")
     page.get_by_role("button", name="Plots").click()
     page.get_by_text("backfill/rows").first.scroll_into_view_if_needed()
     take_picture(page, shop, screenshots / "backfill-plots.png")
