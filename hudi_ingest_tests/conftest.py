@@ -20,7 +20,7 @@ from hudi_ingest.embedded.processes import free_port, stop
 from hudi_ingest.home import Home
 from hudi_ingest.pipeline_file import load_pipeline
 from hudi_ingest_tests.support.fault import Fault
-from hudi_ingest_tests.support.ground import Ground, write_pipeline
+from hudi_ingest_tests.support.ground import Ground, fresh_ground, write_pipeline
 from hudi_ingest_tests.support.java import QUICK_COMPILER, java_options
 from hudi_ingest_tests.support.registry import Registry, running_registry
 from hudi_ingest_tests.support.secured_broker import SecuredBroker, secured_broker
@@ -109,11 +109,8 @@ def spark_home(tmp_path_factory: pytest.TempPathFactory) -> Home:
 @pytest.fixture
 def ground(bootstrap_servers: str, spark_home: Home, tmp_path: Path) -> Iterator[Ground]:
     """A topic, a pipeline file and a ledger that no other test shares."""
-    name = f"t{uuid.uuid4().hex[:10]}"
-    home = Home(root=tmp_path, pipelines=tmp_path / "pipelines", ledger_url=f"sqlite:///{tmp_path / 'ledger.db'}")
-    found = Ground(name=name, bootstrap_servers=bootstrap_servers, home=home)
-    yield found
-    found.close()
+    with fresh_ground(bootstrap_servers, tmp_path) as found:
+        yield found
 
 
 @pytest.fixture

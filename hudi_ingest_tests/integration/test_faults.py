@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from hudi_ingest.config import Pipeline
@@ -17,24 +15,12 @@ from hudi_ingest.model import TransactionState
 from hudi_ingest_tests.chaos.cases import AT_EVERY_POINT, IN_THE_SENSOR, choose, matrix
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground
-from hudi_ingest_tests.support.struck_table import pipeline_of, send, struck_table
+from hudi_ingest_tests.support.struck_table import send
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 IN_AN_ABORT = ("abort_retired", "abort_rolled_back")
 IN_A_RUN = [point for point in POINTS if point not in (*IN_AN_ABORT, "tick_planned")]
-
-
-@pytest.fixture(scope="module")
-def shared(bootstrap_servers: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
-    """One table that all of these faults strike one after another."""
-    with struck_table(bootstrap_servers, tmp_path_factory.mktemp("shared")) as ground:
-        yield ground
-
-
-@pytest.fixture(scope="module")
-def struck(shared: Ground) -> Pipeline:
-    return pipeline_of(shared)
 
 
 @pytest.mark.parametrize("point", IN_A_RUN)

@@ -25,25 +25,13 @@ from hudi_ingest_tests.support.command_line import COMMAND, environment, hudi_in
 from hudi_ingest_tests.support.engine import running_engine
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground
-from hudi_ingest_tests.support.struck_table import pipeline_of, send, struck_table
+from hudi_ingest_tests.support.struck_table import pipeline_of, send
 from hudi_ingest_tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 SECONDS = 120
 """Until a command must have come to its point, or to its end."""
-
-
-@pytest.fixture(scope="module")
-def shared(bootstrap_servers: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
-    """One table that all of these faults strike one after another."""
-    with struck_table(bootstrap_servers, tmp_path_factory.mktemp("shared")) as ground:
-        yield ground
-
-
-@pytest.fixture(scope="module")
-def struck(shared: Ground) -> Pipeline:
-    return pipeline_of(shared)
 
 
 @pytest.fixture(scope="module")

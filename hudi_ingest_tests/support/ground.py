@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -118,6 +120,15 @@ def write_pipeline(ground: Ground, name: str | None = None, file: str | None = N
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(yaml.safe_dump(settings))
     return path
+
+
+@contextmanager
+def fresh_ground(bootstrap_servers: str, root: Path) -> Iterator[Ground]:
+    """A ground that nobody shares, with its home in `root`; closed afterwards."""
+    home = Home(root=root, pipelines=root / "pipelines", ledger_url=f"sqlite:///{root / 'ledger.db'}")
+    ground = Ground(name=f"t{uuid.uuid4().hex[:10]}", bootstrap_servers=bootstrap_servers, home=home)
+    yield ground
+    ground.close()
 
 
 def make_pipeline(ground: Ground, **changes: Any) -> Pipeline:
