@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 from types import TracebackType
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,7 @@ from hudi_ingest.hudi import file_ids
 from hudi_ingest.hudi.epoch import Epoch, TableEpoch
 from hudi_ingest.hudi.partition_paths import partition_path
 from hudi_ingest.hudi.record_keys import record_keys
+from hudi_ingest.kafka_columns import TOPIC
 from hudi_ingest.model import BaseFile, TopicPartition
 from hudi_ingest.storage import TableStorage
 
@@ -36,6 +37,7 @@ ROW_GROUP_ROWS = 128 * 1024
 BUFFERED_BYTES = 64 * 1024 * 1024
 """Rows of all table partitions together that wait for a full row group; beyond it the largest is written early."""
 
+_ONE_VALUE = pa.scalar(0, pa.int32())
 _HIGH_CARDINALITY = frozenset({"_hoodie_commit_seqno", "_hoodie_record_key", "_kafka_offset", "_kafka_timestamp"})
 
 
@@ -133,8 +135,10 @@ class BaseFileWriter:
             self.discard()
 
     def write(self, source: RowSource, rows: pa.Table) -> None:
-        """Takes rows with the table's columns (Kafka columns included). Raises Fenced, OSError."""
+        """Takes rows of `source` with the table's columns (Kafka columns included). Raises Fenced, OSError."""
         layout = self._layout
+        if TOPIC in rows.column_names:
+            rows = _with_column(rows, TOPIC, _same_for_all(source.source.topic, rows.num_rows))
         for path, part in split_by_partition(rows, layout.partition_by, layout.hive_style, layout.escaped_folders):
             state = self._partitions.setdefault(path, _TablePartition())
             state.buffered.append((source, part))
@@ -192,7 +196,8 @@ class BaseFileWriter:
             self._append(path, state, state.file, ready)
 
     def _append(self, path: str, state: _TablePartition, file: _OpenFile, rows: Sequence[pa.Table]) -> None:
-        file.writer.write_table(pa.concat_tables(rows))
+        # Each batch brought dictionaries of its own; the writer keeps to those of a row group's first rows.
+        file.writer.write_table(pa.concat_tables(rows).unify_dictionaries())
         reach("rows_written")
         if file.rows >= self._layout.rows_per_file or file.stream.tell() >= self._layout.target_file_bytes:
             self._close_file(path, state)
@@ -209,8 +214,7 @@ class BaseFileWriter:
         self._ensure_partition_metadata(path)
         self._made.append(relative)
         stream = self._storage.open_output(relative)
-        columns = [pa.field(column, pa.string()) for column in META_COLUMNS] + list(schema)
-        writer = parquet_writer(stream, pa.schema(columns), self._layout.compression)
+        writer = parquet_writer(stream, file_schema(schema), self._layout.compression)
         reach("file_opened")
         return _OpenFile(origin, file_id, relative, stream, writer, first_offset, first_offset)
 
@@ -240,14 +244,13 @@ class BaseFileWriter:
             f"{topic}-{partition}", offsets, *([f"g{generation}"] if generation else []), "-"
         )
         meta = [
-            pa.repeat(self._layout.instant, rows.num_rows),
+            _same_for_all(self._layout.instant, rows.num_rows),
             place,
             record_keys(rows, self._layout.record_key) if self._layout.record_key else place,
-            pa.repeat(path, rows.num_rows),
-            pa.repeat(file.path.rsplit("/", 1)[-1], rows.num_rows),
+            _same_for_all(path, rows.num_rows),
+            _same_for_all(file.path.rsplit("/", 1)[-1], rows.num_rows),
         ]
-        fields = [pa.field(column, pa.string()) for column in META_COLUMNS] + list(rows.schema)
-        return pa.table([*meta, *rows.columns], schema=pa.schema(fields))
+        return pa.table([*meta, *rows.columns], schema=file_schema(rows.schema))
 
     def _ensure_partition_metadata(self, path: str) -> None:
         # Tasks may race here: any of their instants is right, so the last one may win.
@@ -269,6 +272,23 @@ def require_open_instant(storage: TableStorage, layout: BaseFileLayout, source: 
     TableEpoch(storage).require(layout.epoch, f"{source} must not be written")
 
 
+def file_schema(columns: pa.Schema) -> pa.Schema:
+    """Hudi's meta columns, then the table's. In the file all meta columns are strings; those that have one value for all rows
+    of a file are handed to the writer as dictionaries, so that it need not look each row's up."""
+    one_value = pa.dictionary(_ONE_VALUE.type, pa.string())
+    meta = [pa.field(name, pa.string() if name in _HIGH_CARDINALITY else one_value) for name in META_COLUMNS]
+    return pa.schema([*meta, *columns])
+
+
+def _with_column(rows: pa.Table, name: str, column: pa.DictionaryArray) -> pa.Table:
+    place = rows.schema.get_field_index(name)
+    return rows.set_column(place, rows.schema.field(place).with_type(column.type), column)
+
+
+def _same_for_all(value: str, count: int) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(pa.repeat(_ONE_VALUE, count), [value])
+
+
 def parquet_writer(stream: IO[bytes], schema: pa.Schema, compression: str) -> pq.ParquetWriter:
     """A writer of a base file with these columns, Hudi's own included."""
     return pq.ParquetWriter(
@@ -284,18 +304,32 @@ def parquet_writer(stream: IO[bytes], schema: pa.Schema, compression: str) -> pq
 def split_by_partition(
     rows: pa.Table, columns: Sequence[str], hive_style: bool = True, escaped: bool = True
 ) -> list[tuple[str, pa.Table]]:
-    """`rows` as (partition path, its rows in their order), one entry for each table partition that occurs."""
+    """`rows` as (partition path, its rows in their order), one entry for each table partition that occurs.
+
+    Text columns that partition come back as dictionaries, which they had to become anyway: they are copied, and written to
+    parquet, for less.
+    """
     if not rows.num_rows:
         return []
     if not columns:
         return [("", rows)]
-    codes, values = np.zeros(rows.num_rows, dtype=np.int64), [()]
+    codes = np.zeros(rows.num_rows, dtype=np.int64)
+    values: list[tuple[Any, ...]] = [()]
     for name in columns:
-        encoded = pc.dictionary_encode(rows[name].combine_chunks(), null_encoding="encode")
-        width, dictionary = len(encoded.dictionary), encoded.dictionary.to_pylist()
-        both = pa.array(codes * width + encoded.indices.to_numpy(zero_copy_only=False)).dictionary_encode()
+        encoded = rows[name].combine_chunks().dictionary_encode()
+        if encoded.type.value_type == pa.string():
+            rows = _with_column(rows, name, encoded)
+        indices, options = encoded.indices, encoded.dictionary.to_pylist()
+        if encoded.null_count:
+            indices, options = indices.fill_null(len(options)), [*options, None]
+        indices, width = indices.to_numpy(zero_copy_only=False), len(options)
+        if len(values) == 1:
+            # Each of its options occurs beside the one value of the columns before.
+            codes, values = indices, [(*values[0], each) for each in options]
+            continue
+        both = pa.array(codes * np.int64(width) + indices).dictionary_encode()
         codes = both.indices.to_numpy()
-        values = [(*values[code // width], dictionary[code % width]) for code in both.dictionary.to_pylist()]
+        values = [(*values[code // width], options[code % width]) for code in both.dictionary.to_pylist()]
     paths = [partition_path(columns, each, hive_style, escaped) for each in values]
     if len(paths) == 1:
         return [(paths[0], rows)]
