@@ -53,7 +53,8 @@ BATCH_BYTES = 8 * 1024 * 1024
 BATCH_ROWS = 50_000
 UNMEASURED_BATCH_ROWS = 5_000
 SMALLEST_TASK_ROWS = 100_000
-"""What a Spark task costs is not worth fewer records, if others can share it."""
+SMALLEST_TASK_BYTES = 20_000_000
+"""What a Spark task costs is not worth fewer records and bytes, if others can share it."""
 _SHUT_DOWN = "SparkContext was shut down"
 _OUTDATED = re.compile(r"SchemaOutdated: (.*)")
 
@@ -214,7 +215,7 @@ def _run(
     session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(batch_rows(record_bytes)))
     with _job(spark, pipeline, transaction, slices, task.storage):
         parallelism = spark.sparkContext.defaultParallelism
-        most_rows = rows_per_task(pipeline.table.rows_per_file, transaction.plan.count, parallelism)
+        most_rows = rows_per_task(pipeline.table.rows_per_file, transaction.plan.count, parallelism, record_bytes)
         retry = transaction.plan.retry
         if retry is None:
             # A dead letter has the whole record; else its key and headers are read only where they are used.
@@ -266,20 +267,28 @@ def batch_rows(record_bytes: int) -> int:
     return max(1, min(BATCH_ROWS, BATCH_BYTES // record_bytes))
 
 
-def rows_per_task(rows_per_file: int, count: int, parallelism: int) -> int:
-    """How many of a transaction's `count` records a Spark task gets at most: as few as keep all cores busy, and no fewer
-    than make files of a size. `parallelism`: tasks that run at the same time.
+def rows_per_task(rows_per_file: int, count: int, parallelism: int, record_bytes: int) -> int:
+    """How many of a transaction's `count` records a Spark task gets, about: as few as keep all cores busy, and no fewer
+    than make files of a size. `parallelism`: tasks that run at the same time; `record_bytes`: 0 when unknown.
     """
-    return min(rows_per_file, max(SMALLEST_TASK_ROWS, -(-count // parallelism)))
+    smallest = (
+        min(SMALLEST_TASK_ROWS, max(1, SMALLEST_TASK_BYTES // record_bytes)) if record_bytes else SMALLEST_TASK_ROWS
+    )
+    return min(rows_per_file, max(smallest, -(-count // parallelism)))
 
 
 def cut(slices: Sequence[Slice], most_rows: int) -> tuple[tuple[Slice, ...], tuple[Slice, ...]]:
-    """The slices that several Spark tasks read, and those that are short enough for tasks to read several of them."""
+    """The slices that several Spark tasks may read, and those that are short enough for tasks to read several of them."""
     long = tuple(each for each in slices if each.count > most_rows)
     return long, tuple(each for each in slices if each.count <= most_rows)
 
 
-def tasks_for(slices: Iterable[Slice], most_rows: int) -> int:
+def tasks_for_long(slices: Iterable[Slice], most_rows: int) -> int:
+    """The nearest number: a slice that is a little too long for one task would else make twice the files."""
+    return max(1, (2 * sum(each.count for each in slices) + most_rows) // (2 * most_rows))
+
+
+def tasks_for_short(slices: Iterable[Slice], most_rows: int) -> int:
     return -(-sum(each.count for each in slices) // most_rows)
 
 
@@ -297,10 +306,10 @@ def read_slices(
     long, short = cut(slices, most_rows)
     parts = []
     if long:
-        parts.append(_read(session, source, long, tasks_for(long, most_rows), also))
+        parts.append(_read(session, source, long, tasks_for_long(long, most_rows), also))
     if short:
         # Narrow: a task reads its slices one after another, each in the order of its offsets.
-        parts.append(_read(session, source, short, 1, also).coalesce(tasks_for(short, most_rows)))
+        parts.append(_read(session, source, short, 1, also).coalesce(tasks_for_short(short, most_rows)))
     return reduce(DataFrame.union, parts)
 
 

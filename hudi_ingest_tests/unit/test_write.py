@@ -25,6 +25,7 @@ from hudi_ingest.transform.filter import Filter
 from hudi_ingest.transform.mask import Mask, Redact
 from hudi_ingest.write import (
     BATCH_BYTES,
+    SMALLEST_TASK_BYTES,
     SMALLEST_TASK_ROWS,
     batch_rows,
     cut,
@@ -32,7 +33,8 @@ from hudi_ingest.write import (
     root_cause,
     rows_per_task,
     slice_report,
-    tasks_for,
+    tasks_for_long,
+    tasks_for_short,
 )
 from hudi_ingest.write_task import TaskReport, WriteTask, run_task
 
@@ -276,16 +278,28 @@ def test_one_bad_record_discards_the_files_of_all_partitions_of_its_task(writing
     assert list(Path(writing.storage.base_path).rglob("*.parquet")) == []
 
 
-@given(st.lists(st.integers(1, 3_000_000), min_size=1, max_size=40), st.integers(1, 64))
-def test_h3_tasks_keep_all_cores_busy_and_are_no_smaller_than_need_be(counts: list[int], parallelism: int) -> None:
+@given(st.lists(st.integers(1, 3_000_000), min_size=1, max_size=40), st.integers(1, 64), st.integers(0, 30_000))
+def test_h3_tasks_keep_all_cores_busy_and_are_no_smaller_than_need_be(
+    counts: list[int], parallelism: int, record_bytes: int
+) -> None:
     slices = [Slice("t", number, 0, count) for number, count in enumerate(counts)]
-    most = rows_per_task(2_000_000, sum(counts), parallelism)
+    most = rows_per_task(2_000_000, sum(counts), parallelism, record_bytes)
     long, short = cut(slices, most)
     assert sorted([*long, *short]) == slices
-    assert SMALLEST_TASK_ROWS <= most <= 2_000_000
-    tasks = tasks_for(long, most) + tasks_for(short, most)
-    assert tasks >= min(parallelism, sum(counts) // SMALLEST_TASK_ROWS)
+    smallest = min(SMALLEST_TASK_ROWS, SMALLEST_TASK_BYTES // max(1, record_bytes))
+    assert smallest <= most <= 2_000_000
+    tasks = (tasks_for_long(long, most) if long else 0) + tasks_for_short(short, most)
+    assert tasks >= min(parallelism, sum(counts) // smallest)
     assert tasks <= max(parallelism, sum(counts) // 2_000_000 + 1) + 2
+
+
+def test_h3_large_records_keep_all_cores_busy_and_a_slice_a_little_too_long_is_one_task() -> None:
+    assert rows_per_task(2_000_000, 100_000, 2, 20_000) == 50_000
+    assert rows_per_task(2_000_000, 100_000, 2, 190) == SMALLEST_TASK_ROWS
+    quarter = [Slice("t", 0, 0, 2_500_000)]
+    most = rows_per_task(2_000_000, 10_000_000, 2, 190)
+    assert cut(quarter, most) == (tuple(quarter), ())
+    assert tasks_for_long(quarter, most) == 1
 
 
 def test_k4_transforms_make_the_rows_and_filtered_records_are_accounted_for(writing: WriteTask) -> None:

@@ -31,7 +31,9 @@ def run(spark: SparkSession, assignment: Assignment) -> Outcome:
     session = spark.newSession()
     session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(batch_rows(assignment.record_bytes)))
     count = sum(each.count for each in slices)
-    most_rows = rows_per_task(pipeline.table.rows_per_file, count, spark.sparkContext.defaultParallelism)
+    most_rows = rows_per_task(
+        pipeline.table.rows_per_file, count, spark.sparkContext.defaultParallelism, assignment.record_bytes
+    )
     began = time.time()
     records = read_slices(session, pipeline.source, slices, most_rows)
     records.mapInArrow(partial(write_plainly, write), "rows long").collect()

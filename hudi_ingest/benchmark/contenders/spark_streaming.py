@@ -26,7 +26,7 @@ from hudi_ingest.kafka import KafkaCluster, spark_options
 from hudi_ingest.model import Slice
 from hudi_ingest.pipeline_file import load_pipeline
 from hudi_ingest.schema import spark_json
-from hudi_ingest.write import rows_per_task, tasks_for
+from hudi_ingest.write import rows_per_task, tasks_for_long
 
 _KAFKA = ("topic", "partition", "offset", "timestamp")
 _NOT_FOR_STREAMS = ("endingOffsets",)
@@ -41,10 +41,9 @@ def run(spark: SparkSession, assignment: Assignment) -> Outcome:
     cluster = KafkaCluster(pipeline.source)
     marks = cluster.watermarks(each for topic in cluster.topics().values() for each in topic.partitions)
     slices = [Slice(at.topic, at.partition, found.begin, found.end) for at, found in sorted(marks.items())]
-    most_rows = rows_per_task(
-        table.rows_per_file, sum(each.count for each in slices), spark.sparkContext.defaultParallelism
-    )
-    options = spark_options(pipeline.source, slices, max(len(slices), tasks_for(slices, most_rows)))
+    count, cores = sum(each.count for each in slices), spark.sparkContext.defaultParallelism
+    most_rows = rows_per_task(table.rows_per_file, count, cores, assignment.record_bytes)
+    options = spark_options(pipeline.source, slices, max(len(slices), tasks_for_long(slices, most_rows)))
     reader = spark.readStream.format("kafka")
     for key, value in options.items():
         if key not in _NOT_FOR_STREAMS:
