@@ -17,10 +17,10 @@ IMPORTED_BY_OPS = [
     "hudi_ingest.orchestration.pipeline_definitions",
     # What Dagster and pyspark import only when an op runs, a second of CPU in each; a name that is not there is passed over.
     "dagster._core.storage.sqlite_storage",
-    "dagster._core.storage.local_compute_log_manager",
     "dagster_postgres",
     "distutils.version",
     "hudi_ingest.convert.json",
+    "hudi_ingest.orchestration.step_logs",
     "pandas",
 ]
 """Modules that a process which others are forked from has imported before."""

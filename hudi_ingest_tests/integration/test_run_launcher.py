@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from functools import partial
+from importlib import resources
 from pathlib import Path
 from typing import Any, cast
 
 import psutil
 import pytest
-from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, JobDefinition, reconstructable
+import yaml
+from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus, JobDefinition, reconstructable
 from dagster._core.launcher.base import WorkerStatus
 from dagster._core.test_utils import instance_for_test
 
@@ -18,12 +21,13 @@ from hudi_ingest.orchestration import tags
 from hudi_ingest_tests.support.launched_job import endless_job, run_config, short_job
 from hudi_ingest_tests.support.waiting import wait_for
 
-LAUNCHER = {"module": "hudi_ingest.orchestration.run_launcher", "class": "ForkingRunLauncher"}
-
 
 @pytest.fixture(scope="module")
-def instance() -> Iterator[DagsterInstance]:
-    with instance_for_test(overrides={"run_launcher": LAUNCHER}) as found:
+def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DagsterInstance]:
+    embedded = yaml.safe_load(resources.files("hudi_ingest.embedded").joinpath("dagster.yaml").read_text())
+    overrides = {name: embedded[name] for name in ("run_launcher", "compute_logs", "python_logs")}
+    overrides["compute_logs"]["config"] = {"base_dir": str(tmp_path_factory.mktemp("logs"))}
+    with instance_for_test(overrides=overrides) as found:
         yield found
 
 
@@ -68,6 +72,29 @@ def test_r10_ops_share_the_runs_process_or_are_forked_from_it(instance: DagsterI
         wait_for(partial(has_ended, worker), "the run's process ends")
         assert not instance.run_launcher.terminate(run_id), "it has ended"
     assert [len(pids[each]) for each in (True, False)] == [1, 3]
+
+
+@pytest.mark.parametrize("in_process", [True, False])
+def test_r10_what_ops_and_their_children_print_is_kept_without_a_process_for_it(
+    instance: DagsterInstance, tmp_path: Path, in_process: bool
+) -> None:
+    run_id = launched(instance, short_job, tmp_path, in_process)
+    await_end(instance, run_id, DagsterRunStatus.SUCCESS)
+    logs = instance.compute_log_manager
+    events = [each.dagster_event for each in instance.all_logs(run_id) if each.dagster_event]
+    captured = [each.logs_captured_data for each in events if each.event_type == DagsterEventType.LOGS_CAPTURED]
+    assert len(captured) == (1 if in_process else 2)
+    out, err = b"", b""
+    for each in captured:
+        log_key = logs.build_log_key_for_run(run_id, each.file_key)
+        assert logs.is_capture_complete(log_key)
+        data = logs.get_log_data(log_key)
+        out, err = out + (data.stdout or b""), err + (data.stderr or b"")
+    for name in ("first", "last"):
+        assert f"{name} has printed\n".encode() in out
+        assert f"a child of {name} has printed\n".encode() in err
+    levels = {each.level for each in instance.all_logs(run_id) if not each.is_dagster_event}
+    assert logging.DEBUG not in levels
 
 
 def test_r10_a_run_is_ended_by_an_interrupt(instance: DagsterInstance, tmp_path: Path) -> None:

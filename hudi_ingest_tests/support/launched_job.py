@@ -1,6 +1,8 @@
 """A job for the forking launcher's tests: in a module of its own, as the run's process imports it anew."""
 
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -36,6 +38,8 @@ def leave_pid(context: OpExecutionContext) -> None:
     partial = folder / f".{context.op.name}"
     partial.write_text(str(os.getpid()))
     partial.rename(folder / context.op.name)
+    sys.stdout.write(f"{context.op.name} has printed\n")
+    subprocess.run(["/bin/sh", "-c", f"echo a child of {context.op.name} has printed >&2"], check=True)
 
 
 @job(executor_def=EXECUTOR)

@@ -188,10 +188,12 @@ def test_dagster_loads_the_embedded_instance(tmp_path: Path) -> None:
 
 def test_both_instances_differ_in_storage_and_in_who_starts_a_run() -> None:
     deployed = yaml.safe_load((DEPLOY / "dagster.yaml").read_text())
-    folders = {"storage", "local_artifact_storage", "compute_logs"}
+    folders = {"storage", "local_artifact_storage"}
     embedded = yaml.safe_load(_embedded())
     # In the deployment the daemon and the ops are in two containers, so Dagster's own launcher asks the code server.
     assert embedded.pop("run_launcher")["class"] == "ForkingRunLauncher"
+    assert deployed["compute_logs"].pop("config") == {"base_dir": "/var/lib/dagster/logs"}
+    assert deployed.pop("compute_logs") == embedded.pop("compute_logs")
     assert {key: value for key, value in deployed.items() if key not in folders} == embedded
 
 
