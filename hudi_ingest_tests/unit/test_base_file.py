@@ -89,6 +89,40 @@ def test_r4_files_say_where_they_came_from_and_rows_carry_hudis_columns(storage:
         assert storage.exists(f"{file.partition_path}/.hoodie_partition_metadata")
 
 
+def test_columns_with_few_values_are_plain_text_in_the_file_by_one_dictionary_a_row_group(
+    storage: TableStorage,
+) -> None:
+    # Batches of both Kafka partitions meet in one row group, and each meets the table partitions in another order.
+    sources = [
+        ORDERS_3,
+        RowSource(TopicPartition("orders", 4), "4-0-0"),
+        RowSource(TopicPartition("orders", 5), "5-0-0"),
+    ]
+    wanted: list[tuple[str | None, str]] = []
+    with BaseFileWriter(storage, layout(partition_by=("x", "dt"), hive_style=False)) as writer:
+        for start, source in enumerate(sources):
+            batch = rows(start, 6, partition=source.source.partition)
+            texts = [None, "", "a", None, "", "a"]
+            batch = batch.append_column("x", pa.array(texts[start:] + texts[:start], pa.string()))
+            batch = batch.append_column("_kafka_topic", pa.array(["orders"] * 6, pa.string()))
+            wanted += zip(batch["x"].to_pylist(), batch["dt"].to_pylist(), strict=True)
+            writer.write(source, batch)
+        writer.close()
+    found: list[tuple[str | None, str]] = []
+    for file in files_of(writer):
+        path = f"{storage.base_path}/{file.path}"
+        table, footer = pq.read_table(path, partitioning=None), pq.read_metadata(path).row_group(0)
+        for name in ("x", "dt", "_kafka_topic", "_hoodie_commit_time", "_hoodie_file_name"):
+            assert table.schema.field(name).type == pa.string()
+            chunk = footer.column(table.schema.get_field_index(name))
+            assert chunk.path_in_schema == name
+            assert chunk.has_dictionary_page
+            assert chunk.statistics is None or chunk.statistics.null_count == table[name].null_count
+        assert set(table["_kafka_topic"].to_pylist()) == {"orders"}
+        found += zip(table["x"].to_pylist(), table["dt"].to_pylist(), strict=True)
+    assert sorted(found, key=str) == sorted(wanted, key=str)
+
+
 def test_x4_offsets_that_come_again_get_other_record_keys(storage: TableStorage) -> None:
     again = layout(partition_by=(), generations={"orders": 2, "payments": 1})
     with BaseFileWriter(storage, again) as writer:
