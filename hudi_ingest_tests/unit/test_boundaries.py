@@ -29,6 +29,7 @@ KEEP_FILES_OF_THEIR_OWN = {
     "faults.py",
     "home.py",
     "own_code.py",
+    "orchestration/step_logs.py",
     "pipeline_file.py",
     "protoc.py",
     "spark.py",
