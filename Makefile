@@ -46,7 +46,7 @@ replay-proof: $(VENV)/requirements-dev.ready ## a range replayed twice under liv
 fuzz: $(VENV)/requirements-dev.ready ## changed records of every format against the converters; MINUTES=20 SEED=…
 	$(VENV)/bin/python -m hudi_ingest_tests.fuzz --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-bench: $(VENV)/requirements-dev.ready ## hudi-ingest, plain Spark and the limit side by side, hours; LOADS=orders-1m,tiny ROUNDS=3
+bench: $(VENV)/requirements-dev.ready ## hudi-ingest, plain Spark and the limit side by side, up to 90 minutes; LOADS=orders-1m,tiny ROUNDS=3
 	$(VENV)/bin/hudi-ingest bench $(if $(LOADS),--loads $(LOADS)) --rounds $(ROUNDS) $(ARGS)
 
 bench-growth: $(VENV)/requirements-dev.ready ## cost as history, partitions and pipelines grow; AXES=history=200,pipelines
