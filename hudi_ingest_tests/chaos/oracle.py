@@ -100,6 +100,7 @@ class Reader:
         self._base_path = base_path
         self._pause_seconds = pause_seconds
         self._seen: Counter[str] = Counter()
+        self._unreadable_since: float | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"reader of {base_path}", daemon=True)
 
@@ -112,23 +113,27 @@ class Reader:
         self._thread.join(60)
 
     def _run(self) -> None:
-        unreadable_since: float | None = None
         while not self._stopping.wait(self._pause_seconds):
-            if not completed_instants(self._base_path):
-                continue
-            try:
-                found = Counter(rows(self._base_path)["_hoodie_commit_time"].to_pylist())
-            except Exception:  # noqa: BLE001 - hudi-rs has no error class of its own
-                unreadable_since = unreadable_since or time.monotonic()
-                if time.monotonic() - unreadable_since > 60:
-                    self.anomalies["unreadable"] += 1
-                    unreadable_since = None
-                continue
-            unreadable_since = None
-            self.polls += 1
-            for instant, times in self._seen.items():
-                if instant not in found:
-                    self.anomalies["vanished"] += 1
-                elif found[instant] != times:
-                    self.anomalies["torn-read"] += 1
-            self._seen = found
+            self._look()
+        # A case may end sooner after its last commit than the next look would come.
+        self._look()
+
+    def _look(self) -> None:
+        if not completed_instants(self._base_path):
+            return
+        try:
+            found = Counter(rows(self._base_path)["_hoodie_commit_time"].to_pylist())
+        except Exception:  # noqa: BLE001 - hudi-rs has no error class of its own
+            self._unreadable_since = self._unreadable_since or time.monotonic()
+            if time.monotonic() - self._unreadable_since > 60:
+                self.anomalies["unreadable"] += 1
+                self._unreadable_since = None
+            return
+        self._unreadable_since = None
+        self.polls += 1
+        for instant, times in self._seen.items():
+            if instant not in found:
+                self.anomalies["vanished"] += 1
+            elif found[instant] != times:
+                self.anomalies["torn-read"] += 1
+        self._seen = found
