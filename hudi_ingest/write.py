@@ -271,10 +271,8 @@ def rows_per_task(rows_per_file: int, count: int, parallelism: int, record_bytes
     """How many of a transaction's `count` records a Spark task gets, about: as few as keep all cores busy, and no fewer
     than make files of a size. `parallelism`: tasks that run at the same time; `record_bytes`: 0 when unknown.
     """
-    smallest = (
-        min(SMALLEST_TASK_ROWS, max(1, SMALLEST_TASK_BYTES // record_bytes)) if record_bytes else SMALLEST_TASK_ROWS
-    )
-    return min(rows_per_file, max(smallest, -(-count // parallelism)))
+    smallest = min(SMALLEST_TASK_ROWS, SMALLEST_TASK_BYTES // max(1, record_bytes))
+    return min(rows_per_file, max(1, smallest, -(-count // parallelism)))
 
 
 def cut(slices: Sequence[Slice], most_rows: int) -> tuple[tuple[Slice, ...], tuple[Slice, ...]]:

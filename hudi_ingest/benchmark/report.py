@@ -22,7 +22,6 @@ TITLES: Mapping[str, str] = {
 _COLOURS: Mapping[str, str] = {DAGSTER: "#1f6f8b", API: "#4fb0c6", STREAMING: "#d98c3f", LIMIT: "#b8b8b8"}
 _TERMINAL: Mapping[str, str] = {DAGSTER: "cyan", API: "bright_cyan", STREAMING: "yellow", LIMIT: "white"}
 _BAR_WIDTH = 40
-_THROUGHPUT = "records_per_second"
 _NO_MATPLOTLIB = "the chart was not drawn, because matplotlib cannot be loaded; `pip install 'hudi-ingest[dev]'` has it"
 
 
@@ -81,7 +80,7 @@ def write_chart(results: Mapping[str, Any], path: Path) -> None:
     plot = _pyplot()
     loads = {name: load for name, load in results["loads"].items() if _measured(load)}
     figure, axes = plot.subplots(2, 1, figsize=(max(9.0, 1.9 * len(loads)), 8.5), layout="constrained")
-    _draw_bars(axes[0], loads, _THROUGHPUT, "records/s, share of the load's most")
+    _draw_bars(axes[0], loads, "records_per_second", "records/s, share of the load's most")
     _draw_bars(axes[1], loads, "cpu_seconds_per_million", "CPU s per million records,\nshare of the load's most")
     axes[0].legend(loc="upper center", bbox_to_anchor=(0.5, 1.28), ncols=2, frameon=False)
     machine = results["machine"]
@@ -144,23 +143,26 @@ def write_growth_chart(results: Mapping[str, Any], path: Path) -> None:
         2, len(axes_found), figsize=(5 * len(axes_found), 7), layout="constrained", squeeze=False
     )
     for column, (name, points) in enumerate(axes_found.items()):
-        fixed = [key for key in points[0] if key.endswith("_seconds")]
-        throughput = [key for key in points[0] if key == _THROUGHPUT]
-        for axis, keys, label in ((axes[0][column], fixed, "seconds"), (axes[1][column], throughput, "records/s")):
-            axis.set_visible(bool(keys))
-            for key in keys:
-                drawn = [(point["at"], point[key]) for point in points if point.get(key) is not None]
-                title = key.replace("_", " ")
-                axis.plot([at for at, _ in drawn], [value for _, value in drawn], marker="o", label=title)
-            axis.set_xscale("log")
-            axis.set_ylim(bottom=0)
-            axis.set_xlabel(name.replace("_", " "))
-            axis.set_ylabel(label)
-            axis.spines[["top", "right"]].set_visible(False)
+        _draw_lines(axes[0][column], name, points, "_seconds", "seconds")
+        _draw_lines(axes[1][column], name, points, "_per_second", "records/s")
         axes[0][column].legend(frameon=False, fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
     plot.close(figure)
+
+
+def _draw_lines(axis: Any, name: str, points: Sequence[Mapping[str, Any]], suffix: str, label: str) -> None:
+    """A line for each figure whose name ends so; without one the picture is left out."""
+    keys = [key for key in points[0] if key.endswith(suffix)]
+    axis.set_visible(bool(keys))
+    for key in keys:
+        drawn = [(point["at"], point[key]) for point in points if point.get(key) is not None]
+        axis.plot([at for at, _ in drawn], [value for _, value in drawn], marker="o", label=key.replace("_", " "))
+    axis.set_xscale("log")
+    axis.set_ylim(bottom=0)
+    axis.set_xlabel(name.replace("_", " "))
+    axis.set_ylabel(label)
+    axis.spines[["top", "right"]].set_visible(False)
 
 
 def short(value: float) -> str:

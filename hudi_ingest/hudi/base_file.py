@@ -214,7 +214,7 @@ class BaseFileWriter:
         self._ensure_partition_metadata(path)
         self._made.append(relative)
         stream = self._storage.open_output(relative)
-        writer = parquet_writer(stream, file_schema(schema), self._layout.compression)
+        writer = parquet_writer(stream, _file_schema(schema), self._layout.compression)
         reach("file_opened")
         return _OpenFile(origin, file_id, relative, stream, writer, first_offset, first_offset)
 
@@ -250,7 +250,7 @@ class BaseFileWriter:
             _same_for_all(path, rows.num_rows),
             _same_for_all(file.path.rsplit("/", 1)[-1], rows.num_rows),
         ]
-        return pa.table([*meta, *rows.columns], schema=file_schema(rows.schema))
+        return pa.table([*meta, *rows.columns], schema=_file_schema(rows.schema))
 
     def _ensure_partition_metadata(self, path: str) -> None:
         # Tasks may race here: any of their instants is right, so the last one may win.
@@ -272,7 +272,7 @@ def require_open_instant(storage: TableStorage, layout: BaseFileLayout, source: 
     TableEpoch(storage).require(layout.epoch, f"{source} must not be written")
 
 
-def file_schema(columns: pa.Schema) -> pa.Schema:
+def _file_schema(columns: pa.Schema) -> pa.Schema:
     """Hudi's meta columns, then the table's. In the file all meta columns are strings; those that have one value for all rows
     of a file are handed to the writer as dictionaries, so that it need not look each row's up."""
     one_value = pa.dictionary(_ONE_VALUE.type, pa.string())
@@ -313,7 +313,7 @@ def split_by_partition(
         return []
     if not columns:
         return [("", rows)]
-    codes = np.zeros(rows.num_rows, dtype=np.int64)
+    codes: np.ndarray
     values: list[tuple[Any, ...]] = [()]
     for name in columns:
         encoded = rows[name].combine_chunks().dictionary_encode()
@@ -326,10 +326,10 @@ def split_by_partition(
         if len(values) == 1:
             # Each of its options occurs beside the one value of the columns before.
             codes, values = indices, [(*values[0], each) for each in options]
-            continue
-        both = pa.array(codes * np.int64(width) + indices).dictionary_encode()
-        codes = both.indices.to_numpy()
-        values = [(*values[code // width], options[code % width]) for code in both.dictionary.to_pylist()]
+        else:
+            both = pa.array(codes * np.int64(width) + indices).dictionary_encode()
+            codes = both.indices.to_numpy()
+            values = [(*values[code // width], options[code % width]) for code in both.dictionary.to_pylist()]
     paths = [partition_path(columns, each, hive_style, escaped) for each in values]
     if len(paths) == 1:
         return [(paths[0], rows)]

@@ -92,7 +92,7 @@ def test_r4_files_say_where_they_came_from_and_rows_carry_hudis_columns(storage:
 def test_columns_with_few_values_are_plain_text_in_the_file_by_one_dictionary_a_row_group(
     storage: TableStorage,
 ) -> None:
-    # Batches of both Kafka partitions meet in one row group, and each meets the table partitions in another order.
+    # Batches of three Kafka partitions meet in one row group, and each meets the table partitions in another order.
     sources = [
         ORDERS_3,
         RowSource(TopicPartition("orders", 4), "4-0-0"),
