@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from hudi_ingest.config import Pipeline, SparkCheckpoint
 from hudi_ingest.exceptions import TableMismatch, TableUnreachable
+from hudi_ingest.hudi import file_ids
 from hudi_ingest.hudi.options import ESCAPED_FOLDERS_PROPERTY, HIVE_STYLE_PROPERTY, record_key_of
 from hudi_ingest.hudi.other_writers import (
     APPENDS,
@@ -253,8 +254,10 @@ def _row_problems(
     storage = TableStorage(timeline.base_path)
     paths = _newest_files(storage, commits)
     names = [each.rpartition("/")[2] for each in paths]
-    # Files that hudi-ingest began have ids of version 8, which begin with an offset: another writer may go on in them.
-    if names and all(re.match(r"0{4}\d{4}-[0-9a-f]{4}-(?!8)", each) for each in names):
+    # Files that hudi-ingest began have ids that begin with an offset, and another writer may go on in them.
+    if names and all(
+        re.match(r"0{4}\d{4}-", each) and file_ids.decode(each.partition("_")[0]) is None for each in names
+    ):
         return ["its files are named by the buckets of a bucket index"]
     wanted = list(dict.fromkeys(["_hoodie_record_key", "_hoodie_partition_path", *keys, *partitions]))
     for path in paths:
