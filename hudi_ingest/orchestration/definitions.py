@@ -20,7 +20,6 @@ def build_definitions(pipelines: Sequence[Pipeline]) -> Definitions:
     """All pipelines' assets, checks, jobs, sensors and schedules."""
     topics = topics_by_pipeline(pipelines)
     parts = [pipeline_definitions(each, topic_assets(each, topics[each.name])) for each in pipelines]
-    # The executor is for runs that are launched from an asset's page.
     return Definitions.merge(Definitions(executor=EXECUTOR), *parts)
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Iterator
 
-from dagster import Executor, Field, InitExecutorContext, executor, multiple_process_executor_requirements
+from dagster import DagsterEvent, Executor, InitExecutorContext, executor, multiple_process_executor_requirements
+from dagster._core.execution.context.system import PlanOrchestrationContext
+from dagster._core.execution.plan.plan import ExecutionPlan
 from dagster._core.execution.retries import RetryMode
 from dagster._core.executor.in_process import InProcessExecutor
 from dagster._core.executor.multiprocess import MultiprocessExecutor
 
-from hudi_ingest.orchestration.run_config import IN_PROCESS
+from hudi_ingest.orchestration import tags
 
 OPS_AT_ONCE = 4
 IMPORTED_BY_OPS = [
@@ -37,25 +40,30 @@ def start_method() -> str:
     return "fork" if sys.platform == "linux" and threading.active_count() == 1 else "forkserver"
 
 
-@executor(
-    name="hudi_ingest",
-    config_schema={
-        IN_PROCESS: Field(
-            bool,
-            default_value=False,
-            description="Ops run one after another in the run's process: sooner done when there is little to do.",
-        )
-    },
-    requirements=multiple_process_executor_requirements(),
-)
-def EXECUTOR(context: InitExecutorContext) -> Executor:
-    """Of all jobs."""
-    retries = RetryMode.ENABLED
-    if context.executor_config[IN_PROCESS]:
-        return InProcessExecutor(retries=retries)
+class QuickExecutor(Executor):
+    """Runs each op in a process of its own, or, where the run's tag `hudi_ingest/in_process` is `true`, one after another in the run's process:
+    sooner done when there is little to read. A tag, because a location with another executor would refuse config of this one."""
+
+    @property
+    def retries(self) -> RetryMode:
+        return RetryMode.ENABLED
+
+    def execute(self, plan_context: PlanOrchestrationContext, execution_plan: ExecutionPlan) -> Iterator[DagsterEvent]:
+        in_process = plan_context.dagster_run.tags.get(tags.IN_PROCESS) == "true"
+        chosen = InProcessExecutor(retries=self.retries) if in_process else _multiprocess(self.retries)
+        return chosen.execute(plan_context, execution_plan)
+
+
+def _multiprocess(retries: RetryMode) -> Executor:
     return MultiprocessExecutor(
         max_concurrent=OPS_AT_ONCE,
         retries=retries,
         start_method=start_method(),
         explicit_forkserver_preload=IMPORTED_BY_OPS,
     )
+
+
+@executor(name="hudi_ingest", requirements=multiple_process_executor_requirements())
+def EXECUTOR(context: InitExecutorContext) -> Executor:
+    """Of our own code location, and of any other that names it in its Definitions."""
+    return QuickExecutor()

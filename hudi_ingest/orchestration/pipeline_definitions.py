@@ -9,7 +9,6 @@ from dagster import AssetSelection, AssetSpec, Definitions, define_asset_job
 
 from hudi_ingest.config import Pipeline
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.executor import EXECUTOR
 from hudi_ingest.orchestration.range_jobs import range_jobs
 from hudi_ingest.orchestration.sensor import coordinator_sensor
 from hudi_ingest.orchestration.services_job import services_job, services_schedule
@@ -21,7 +20,7 @@ from hudi_ingest.orchestration.table_checks import table_checks
 def pipeline_definitions(pipeline: Pipeline, topics: Sequence[AssetSpec]) -> Definitions:
     """All of the pipeline, with those of its topics that no other pipeline of the code location brings.
 
-    It fits into any code location: the executor is the jobs' own.
+    It fits into any code location: executor and IO manager are the location's.
     """
     transaction, sweep, services = _job(pipeline), sweep_job(pipeline), services_job(pipeline)
     return Definitions(
@@ -48,5 +47,4 @@ def _job(pipeline: Pipeline) -> Any:
             tags.PIPELINE: pipeline.name,
             tags.MAX_RUNTIME: max_runtime(pipeline),
         },
-        executor_def=EXECUTOR,
     )

@@ -13,7 +13,6 @@ from hudi_ingest.orchestration import tags
 from hudi_ingest.planning import sources_text
 
 BEGIN = "begin"
-IN_PROCESS = "in_process"
 
 
 class SliceConfig(Config):
@@ -74,10 +73,8 @@ def run_config(pipeline: Pipeline, plan: TransactionPlan) -> dict[str, Any]:
     """Run config of the pipeline's job for exactly this plan, which moves offsets: other kinds have jobs of their own."""
     # Dagster refuses a run whose config has a key that it does not know.
     begin = {key: value for key, value in plan.to_dict().items() if key in BeginConfig.model_fields}
-    return {
-        "ops": {pipeline.name: {"ops": {BEGIN: {"config": begin}}}},
-        "execution": {"config": {IN_PROCESS: not pipeline.transaction.fans_out(plan.count)}},
-    }
+    # Nothing for the executor: it is the code location's, and Dagster refuses config that an executor does not know.
+    return {"ops": {pipeline.name: {"ops": {BEGIN: {"config": begin}}}}}
 
 
 def run_tags(pipeline: Pipeline, plan: TransactionPlan) -> dict[str, str]:
@@ -90,3 +87,8 @@ def run_tags(pipeline: Pipeline, plan: TransactionPlan) -> dict[str, str]:
         tags.SEQUENCE: str(plan.sequence),
         **{tag: sources_text(found) for tag, found in losses.items() if found},
     }
+
+
+def executor_tags(pipeline: Pipeline, plan: TransactionPlan) -> dict[str, str]:
+    """What our own executor is told of a run of this plan; another takes no notice."""
+    return {} if pipeline.transaction.fans_out(plan.count) else {tags.IN_PROCESS: "true"}

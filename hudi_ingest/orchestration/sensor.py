@@ -32,7 +32,7 @@ from hudi_ingest.home import Home
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.check_reports import report_checks, report_trouble
-from hudi_ingest.orchestration.run_config import BEGIN, run_config, run_tags
+from hudi_ingest.orchestration.run_config import BEGIN, executor_tags, run_config, run_tags
 from hudi_ingest.orchestration.table_asset import run_is_finished, table_key
 from hudi_ingest.planning import Skip
 from hudi_ingest.transaction import is_over
@@ -113,7 +113,7 @@ def tick(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> RunReq
         # A run key blocks for ever once used, also by a failed run; a transaction's id is used once.
         run_key=plan.transaction_id,
         run_config=run_config(pipeline, plan),
-        tags=run_tags(pipeline, plan),
+        tags={**run_tags(pipeline, plan), **executor_tags(pipeline, plan)},
     )
 
 

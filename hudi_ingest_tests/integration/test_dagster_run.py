@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 import yaml
-from dagster import AssetCheckKey, AssetKey, DagsterInstance, ExecuteInProcessResult, RunRequest, SkipReason
+from dagster import (
+    AssetCheckKey,
+    AssetKey,
+    DagsterInstance,
+    Definitions,
+    ExecuteInProcessResult,
+    RunRequest,
+    SkipReason,
+)
+from dagster._core.storage.mem_io_manager import InMemoryIOManager
 
 from hudi_ingest import ingest
 from hudi_ingest.config import Pipeline
@@ -16,6 +25,7 @@ from hudi_ingest.exceptions import EngineLost
 from hudi_ingest.health import ACCOUNTING_HOLDS, QUESTIONS
 from hudi_ingest.home import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
 from hudi_ingest.model import TransactionState
+from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.sensor import tick
 from hudi_ingest.write import write_slices
 from hudi_ingest_tests.support.dg_project import load_project, make_project
@@ -76,7 +86,9 @@ def test_d1_a_component_of_a_dg_project_does_its_run_and_its_checks_hold(
     ground: Ground, topic: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     settings = yaml.safe_load(write_pipeline(ground).read_text())
-    definitions = load_project(make_project(tmp_path_factory.mktemp("project"), **{ground.name: settings}))
+    project = load_project(make_project(tmp_path_factory.mktemp("project"), **{ground.name: settings}))
+    results = InMemoryIOManager()
+    definitions = Definitions.merge(Definitions(resources={"io_manager": results}), project)
     pipeline = make_pipeline(ground)
     ground.send_rows(0, 12)
     with DagsterInstance.ephemeral() as instance:
@@ -89,6 +101,9 @@ def test_d1_a_component_of_a_dg_project_does_its_run_and_its_checks_hold(
         told = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
         checks = definitions.resolve_implicit_global_asset_job_def().get_subset(asset_check_selection=set(keys))
         by_hand = checks.execute_in_process(instance=instance).get_asset_check_evaluations()
+    assert {str(key[1]).split(".")[1].split("[")[0] for key in results.values} == {"begin", "write"}, (
+        "the location's own IO manager hands results on"
+    )
     assert {key: record.status.value for key, record in told.items()} == dict.fromkeys(keys, "SUCCEEDED")
     assert {each.asset_check_key: each.passed for each in by_hand} == dict.fromkeys(keys, True)
     accounting = {each.check_name: each.metadata for each in by_hand}[ACCOUNTING_HOLDS]
@@ -108,8 +123,8 @@ def test_d6_a_small_transaction_is_one_write_op_in_the_runs_process(ground: Grou
         large = tick(pipeline, instance, datetime.now(timezone.utc) + timedelta(hours=1))
     assert isinstance(small, RunRequest)
     assert isinstance(large, RunRequest)
-    assert small.run_config["execution"] == {"config": {"in_process": True}}
-    assert large.run_config["execution"] == {"config": {"in_process": False}}
+    assert small.tags[tags.IN_PROCESS] == "true"
+    assert tags.IN_PROCESS not in large.tags
     assert result.success
     written = [
         event.step_key for event in result.all_events if event.is_step_success and "write" in str(event.step_key)

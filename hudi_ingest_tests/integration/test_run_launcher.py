@@ -32,8 +32,12 @@ def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DagsterInstan
 
 
 def launched(instance: DagsterInstance, job: JobDefinition, pids: Path, in_process: bool) -> str:
-    config = run_config(pids, in_process, *job.graph.node_dict)
-    run = instance.create_run_for_job(job, run_config=config, job_code_origin=reconstructable(job).get_python_origin())
+    run = instance.create_run_for_job(
+        job,
+        run_config=run_config(pids, *job.graph.node_dict),
+        tags={tags.IN_PROCESS: "true"} if in_process else {},
+        job_code_origin=reconstructable(job).get_python_origin(),
+    )
     # The launcher asks no code server.
     instance.launch_run(run.run_id, workspace=cast("Any", None))
     return run.run_id

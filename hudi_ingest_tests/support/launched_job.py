@@ -9,7 +9,6 @@ from pathlib import Path
 from dagster import In, Nothing, OpExecutionContext, job, op
 
 from hudi_ingest.orchestration.executor import EXECUTOR
-from hudi_ingest.orchestration.run_config import IN_PROCESS
 
 PIDS = "pids"
 """Config of each op: a folder where it leaves its process id under its own name."""
@@ -52,8 +51,5 @@ def endless_job() -> None:
     endless(first())
 
 
-def run_config(pids: Path, in_process: bool, *ops: str) -> dict[str, object]:
-    return {
-        "ops": {name: {"config": {PIDS: str(pids)}} for name in ops},
-        "execution": {"config": {IN_PROCESS: in_process}},
-    }
+def run_config(pids: Path, *ops: str) -> dict[str, object]:
+    return {"ops": {name: {"config": {PIDS: str(pids)}} for name in ops}}

@@ -38,7 +38,7 @@ def test_d1_a_few_lines_make_the_asset_its_checks_jobs_sensor_and_schedules(tmp_
     assert "accounting_holds" in {key.name for key in graph.asset_check_keys}
     assert definitions.executor is None, "the project's own"
     job = definitions.resolve_job_def("orders_transaction")
-    assert job.executor_def.name == "hudi_ingest", "the one that the sensor's run config is for"
+    assert job.executor_def.name == "multi_or_in_process_executor", "Dagster's default, as the project names none"
 
 
 def test_the_attributes_mean_what_a_pipeline_file_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

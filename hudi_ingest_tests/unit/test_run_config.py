@@ -7,11 +7,24 @@ from pathlib import Path
 
 import pytest
 import yaml
-from dagster import validate_run_config
+from dagster import (
+    Definitions,
+    Executor,
+    ExecutorDefinition,
+    Field,
+    InitExecutorContext,
+    executor,
+    in_process_executor,
+    multiprocess_executor,
+    validate_run_config,
+)
 
+from hudi_ingest.config import Pipeline
 from hudi_ingest.model import LossReason, OffsetLoss, Slice, TakeOver, TopicVersion, TransactionPlan
+from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.definitions import build_definitions, job_name
-from hudi_ingest.orchestration.run_config import BEGIN, BeginConfig, run_config
+from hudi_ingest.orchestration.pipeline_definitions import pipeline_definitions
+from hudi_ingest.orchestration.run_config import BEGIN, BeginConfig, executor_tags, run_config
 from hudi_ingest.pipeline_file import load_pipeline
 from hudi_ingest_tests.support.pipeline_files import document
 
@@ -21,11 +34,21 @@ PLAN = TransactionPlan(
 )
 
 
+@executor(name="containers", config_schema={"image": Field(str, is_required=False)})
+def containers(context: InitExecutorContext) -> Executor:
+    """Its config is as strict as that of Dagster's executors for Docker and Kubernetes."""
+    raise NotImplementedError
+
+
+def orders(folder: Path) -> Pipeline:
+    path = folder / "orders.yaml"
+    path.write_text(yaml.safe_dump(document()))
+    return load_pipeline(path, {})
+
+
 @pytest.mark.parametrize("plan", [PLAN, replace(PLAN, take_over=TakeOver("Hudi Streamer", "1", {LOST.source: 5}))])
 def test_p2_a_plan_survives_dagsters_run_config(tmp_path: Path, plan: TransactionPlan) -> None:
-    path = tmp_path / "orders.yaml"
-    path.write_text(yaml.safe_dump(document()))
-    pipeline = load_pipeline(path, {})
+    pipeline = orders(tmp_path)
     config = run_config(pipeline, plan)
     definitions = build_definitions([pipeline])
     assert validate_run_config(definitions.resolve_job_def(job_name(pipeline)), config)
@@ -33,3 +56,31 @@ def test_p2_a_plan_survives_dagsters_run_config(tmp_path: Path, plan: Transactio
     assert BeginConfig(**begin).plan("orders") == plan
     names = {each.name for each in definitions.resolve_all_job_defs()}
     assert {"orders_backfill_hours", "orders_backfill", "orders_replay", "orders_retry_dead_letters"} <= names
+
+
+@pytest.mark.parametrize(
+    ("chosen", "name"),
+    [
+        (None, "multi_or_in_process_executor"),
+        (in_process_executor, "in_process"),
+        (multiprocess_executor, "multiprocess"),
+        (containers, "containers"),
+    ],
+)
+def test_r10_the_executor_is_the_code_locations_and_takes_the_sensors_config(
+    tmp_path: Path, chosen: ExecutorDefinition | None, name: str
+) -> None:
+    pipeline = orders(tmp_path)
+    location = Definitions.merge(Definitions(executor=chosen), pipeline_definitions(pipeline, []))
+    transaction = location.resolve_job_def(job_name(pipeline))
+    assert validate_run_config(transaction, run_config(pipeline, PLAN))
+    assert {each.executor_def.name for each in location.resolve_all_job_defs()} == {name}
+
+
+def test_r10_our_own_location_has_an_executor_that_spares_small_runs_processes(tmp_path: Path) -> None:
+    pipeline = orders(tmp_path)
+    transaction = build_definitions([pipeline]).resolve_job_def(job_name(pipeline))
+    assert transaction.executor_def.name == "hudi_ingest"
+    assert executor_tags(pipeline, PLAN) == {tags.IN_PROCESS: "true"}
+    many = replace(PLAN, slices=(Slice("orders", 0, 3, 3 + pipeline.transaction.fan_out_from),))
+    assert executor_tags(pipeline, many) == {}
