@@ -41,8 +41,8 @@ def start_method() -> str:
 
 
 class QuickExecutor(Executor):
-    """Runs each op in a process of its own, or, where the run's tag `hudi_ingest/in_process` is `true`, one after another in the run's process:
-    sooner done when there is little to read. A tag, because a location with another executor would refuse config of this one."""
+    """Runs each op in a process of its own; where the run's tag `hudi_ingest/in_process` is `true`, one after another in the
+    run's process, which is sooner done when there is little to read. A tag and not config, which other executors would refuse."""
 
     @property
     def retries(self) -> RetryMode:

@@ -87,7 +87,7 @@ def test_d1_a_component_of_a_dg_project_does_its_run_and_its_checks_hold(
 ) -> None:
     settings = yaml.safe_load(write_pipeline(ground).read_text())
     project = load_project(make_project(tmp_path_factory.mktemp("project"), **{ground.name: settings}))
-    results = InMemoryIOManager()
+    results = InMemoryIOManager()  # type: ignore[no-untyped-call]
     definitions = Definitions.merge(Definitions(resources={"io_manager": results}), project)
     pipeline = make_pipeline(ground)
     ground.send_rows(0, 12)
