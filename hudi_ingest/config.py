@@ -67,6 +67,8 @@ from hudi_ingest.transform.event_time import EventTimeLimits
 from hudi_ingest.transform.time_partition import TimePartition, is_expression, parse_time_partition
 
 PARTITION_TYPES = "string, boolean, int, long or date"
+TICK_SECONDS = 5
+"""How often a pipeline's sensor looks."""
 INFER = "infer"
 """A `table.schema` that asks for the columns of a sample of the records."""
 
@@ -630,11 +632,18 @@ def _normal_path(value: str) -> str:
 class Transaction(_Model):
     """How much is published at a time, and how long it may take."""
 
-    interval_seconds: Annotated[Seconds, Field(ge=1)] = 60.0
+    interval_seconds: Annotated[Seconds, Field(ge=TICK_SECONDS)] = Field(
+        default=60.0,
+        json_schema_extra={"allowed": f"a number of at least {TICK_SECONDS}: the sensor looks every {TICK_SECONDS} s"},
+    )
     """A transaction begins at most this often, unless `max_records` are waiting."""
 
     min_records: Annotated[Whole, Field(ge=1)] = 1
-    """Fewer waiting records than this begin no transaction."""
+    """Fewer waiting records than this begin no transaction until `max_wait_seconds` have passed."""
+
+    max_wait_seconds: Annotated[Seconds, Field(ge=0)] = 600.0
+    """Records that `min_records` holds back are written once the table's last transaction began this long ago, and at the
+    earliest when `interval_seconds` allows. The first transaction takes whatever is there."""
 
     max_records: Annotated[Whole, Field(ge=1)] = Field(default=5_000_000, validate_default=True)
     """A transaction takes at most this many records; the rest waits for the next one."""

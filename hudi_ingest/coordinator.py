@@ -158,6 +158,7 @@ def plan_next(
             min_records=1 if at_once else settings.min_records,
             max_records=settings.max_records,
             max_bytes=settings.max_bytes,
+            max_wait_seconds=settings.max_wait_seconds,
         ),
         now=now or datetime.now(timezone.utc),
         last_began_at=None if at_once else situation.committed.last_began_at,

@@ -74,9 +74,11 @@ def up_to_date(pipeline: Pipeline, waiting: int, last_began_at: datetime | None,
     if last_began_at is None:
         return Finding(UP_TO_DATE, True, f"{waiting:,} offsets wait for the table's first transaction.")
     age, limit = (now - last_began_at).total_seconds(), pipeline.late_after_seconds
-    figures = {"seconds since the last transaction": round(age, 1), "limit": limit}
     if waiting < pipeline.transaction.min_records:
-        return Finding(UP_TO_DATE, True, "No more records wait than transaction.min_records lets wait.", figures)
+        limit += pipeline.transaction.max_wait_seconds
+    figures = {"seconds since the last transaction": round(age, 1), "limit": limit}
+    if not waiting:
+        return Finding(UP_TO_DATE, True, "No records wait.", figures)
     if age <= limit:
         text = f"The last transaction began {age:,.0f} s ago; up to {limit:,.0f} s is in time."
         return Finding(UP_TO_DATE, True, text, figures)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -32,6 +33,8 @@ class Limits:
     min_records: int
     max_records: int
     max_bytes: int | None = None
+    max_wait_seconds: float = math.inf
+    """How long `min_records` may hold a transaction back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,8 +228,8 @@ def plan_transaction(
     """The next transaction, or why there is none.
 
     `suffix` makes the transaction's id unique among attempts at the same sequence. `first` holds the configured first
-    offsets of partitions that were never committed. The interval counts from the begin of the last transaction, and a
-    transaction that would be full does not wait for it. Every partition gets a slice, an idle one's is empty; all are
+    offsets of partitions that were never committed. The interval and `max_wait_seconds` count from the begin of the last
+    transaction that the table has; before the first, and when a transaction would be full, nothing is waited for. Every partition gets a slice, an idle one's is empty; all are
     when a first start at the topics' ends is pinned. A partition whose committed offset the broker cannot honour is reset
     when `accepts` says so (for all partitions of a topic that was made again, or for none), else it is stopped: the plan
     names it and gives it no slice. `take_over`: another system's rows that the table has; `first` then holds its offsets.
@@ -300,8 +303,13 @@ def _reason_to_wait(
                 f"{waiting:,} records wait; the next transaction is due in {(due - now).total_seconds():.0f} s "
                 f"(interval_seconds {limits.interval_seconds:g}) or at {most:,} records"
             )
-    if waiting < limits.min_records and not has_to_commit:
-        return f"{waiting:,} records wait, fewer than min_records {limits.min_records:,}"
+    if last_began_at is not None and waiting < min(limits.min_records, most) and not has_to_commit:
+        left = limits.max_wait_seconds - (now - last_began_at).total_seconds()
+        if left > 0:
+            return (
+                f"{waiting:,} records wait, fewer than min_records {limits.min_records:,}; a transaction takes them in "
+                f"{left:.0f} s at the latest (max_wait_seconds {limits.max_wait_seconds:g})"
+            )
     return ""
 
 

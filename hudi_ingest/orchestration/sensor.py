@@ -18,7 +18,7 @@ from dagster import (
 )
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
-from hudi_ingest.config import Pipeline
+from hudi_ingest.config import TICK_SECONDS, Pipeline
 from hudi_ingest.coordinator import (
     keep_group_told,
     keep_letters_copied,
@@ -37,7 +37,6 @@ from hudi_ingest.orchestration.table_asset import run_is_finished, table_key
 from hudi_ingest.planning import Skip
 from hudi_ingest.transaction import is_over
 
-TICK_SECONDS = 5
 LONGEST_BACKOFF_SECONDS = 900
 _SHOWN_RANGES = 10
 _PASSES = (KafkaUnreachable, LedgerUnreachable, TableUnreachable)

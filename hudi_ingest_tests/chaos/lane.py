@@ -392,7 +392,7 @@ def _pipeline(block: int) -> dict[str, object]:
         "on_bad_record": "dead_letter",
         "dead_letters": {"topic": f"chaos{block}.dead"},
         "transaction": {
-            "interval_seconds": 1,
+            "interval_seconds": 5,
             "timeout_seconds": TIMEOUT_SECONDS,
             "retries": 1,
             "retry_delay_seconds": 0.2,

@@ -327,7 +327,7 @@ def test_p6_d1_dagster_shows_the_stop_in_the_tick_the_run_the_asset_and_its_chec
         assert record is not None and record.evaluation is not None
         return record.evaluation
 
-    soon = make_pipeline(ground, transaction={"interval_seconds": 1})
+    soon = make_pipeline(ground, transaction={"interval_seconds": 5})
     with DagsterInstance.ephemeral() as instance:
         tick(soon, instance, now())
         assert evaluation(instance).passed

@@ -102,11 +102,15 @@ def test_d1_too_much_lag_fails_its_check(write: Write) -> None:
 
 
 def test_d1_records_that_wait_too_long_fail_the_check_and_an_idle_topic_does_not(write: Write) -> None:
-    pipeline = load(write, asset__late_after_seconds=600, transaction__min_records=10)
+    pipeline = load(
+        write, asset__late_after_seconds=600, transaction__min_records=10, transaction__max_wait_seconds=100
+    )
     long_ago, just_now = NOW - timedelta(seconds=601), NOW - timedelta(seconds=599)
     assert up_to_date(pipeline, 10**9, None, NOW).passed, "nothing was ever committed"
     assert up_to_date(pipeline, 10**9, just_now, NOW).passed
-    assert up_to_date(pipeline, 9, long_ago, NOW).passed, "fewer than min_records wait"
+    assert up_to_date(pipeline, 9, long_ago, NOW).passed, "min_records holds so few back"
+    assert not up_to_date(pipeline, 9, NOW - timedelta(seconds=701), NOW).passed, "but not for ever"
+    assert up_to_date(pipeline, 0, NOW - timedelta(days=9), NOW).passed
     found = up_to_date(pipeline, 10, long_ago, NOW)
     assert not found.passed
     assert "began 601 s ago, at 2026-11-21 02:49:59 UTC" in found.text

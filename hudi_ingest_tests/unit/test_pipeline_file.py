@@ -181,8 +181,8 @@ def test_numbers_and_booleans_in_lists_of_text(write: Write) -> None:
         ({"table__lock": {"zookeeper": "zk1:1", "path": "/a/../b"}}, "table.lock.path: not a ZooKeeper path"),
         ({"table__lock": {"zookeeper": "a:1", "filesystem": "/x"}}, "table.lock.filesystem: unknown key"),
         (
-            {"transaction__interval_seconds": 0.5},
-            "transaction.interval_seconds: too small; found 0.5; allowed: a number of at least 1",
+            {"transaction__interval_seconds": 4.9},
+            "transaction.interval_seconds: too small; found 4.9; allowed: a number of at least 5: the sensor looks every 5 s",
         ),
         ({"transaction__interval_seconds": float("inf")}, "must be a finite number; found inf"),
         (
@@ -191,7 +191,7 @@ def test_numbers_and_booleans_in_lists_of_text(write: Write) -> None:
         ),
         (
             {"transaction__interval_seconds": "often"},
-            "must be a number; found 'often'; allowed: a number of at least 1",
+            "must be a number; found 'often'; allowed: a number of at least 5: the sensor",
         ),
         ({"transaction__interval_seconds": [1]}, "must be a number; found a list"),
         (
@@ -277,14 +277,14 @@ def test_substitution(write: Write) -> None:
         source__topics=["${TOPIC}"],
         source__group_id="$${x}-$HOME-${EMPTY}-${A:-}",
         transaction__max_records="${MAX:-1000}",
-        transaction__interval_seconds="${I:-2.5}",
+        transaction__interval_seconds="${I:-7.5}",
     )
     assert found.name == "orders"
     assert found.source.bootstrap_servers == "b1:9092,b2:9093"
     assert found.source.topics == ("orders",)
     assert found.group_id == "${x}-$HOME--"
     assert found.transaction.max_records == 1000
-    assert found.transaction.interval_seconds == 2.5
+    assert found.transaction.interval_seconds == 7.5
 
 
 def test_substituted_values_are_not_substituted_again(write: Write) -> None:
@@ -674,6 +674,7 @@ places = st.sampled_from(
         "transaction__interval_seconds",
         "transaction__max_records",
         "transaction__max_bytes",
+        "transaction__max_wait_seconds",
         "transaction__new",
         "table__name",
     ]

@@ -120,12 +120,38 @@ def test_h3_waits_for_the_interval_unless_full() -> None:
 
 def test_min_records_and_no_records_say_why() -> None:
     source = TopicPartition("orders", 0)
-    few = plan(None, {source: Watermarks(0, 3)}, Limits(60, 10, 100))
+    checkpoint = Checkpoint(1, "t", {source: 0})
+    limits = Limits(60, 10, 100, max_wait_seconds=600)
+    few = plan(checkpoint, {source: Watermarks(0, 3)}, limits, NOW - timedelta(seconds=400))
     assert isinstance(few, Skip)
-    assert few.reason == "3 records wait, fewer than min_records 10"
+    assert few.reason == (
+        "3 records wait, fewer than min_records 10; a transaction takes them in 200 s at the latest (max_wait_seconds 600)"
+    )
     none = plan(Checkpoint(1, "t", {source: 3}), {source: Watermarks(0, 3)})
     assert isinstance(none, Skip)
     assert "no new records" in none.reason
+
+
+@given(
+    st.integers(1, 2000),
+    st.integers(0, 4000),
+    st.integers(1, 3000),
+    st.integers(1, 1000),
+    st.one_of(st.none(), st.integers(1, 10**6)),
+    st.integers(5, 2000),
+    st.integers(0, 3000),
+)
+def test_records_begin_a_transaction_when_enough_wait_or_long_enough(
+    waits: int, age: int, least: int, most: int, most_bytes: int | None, interval: int, longest: int
+) -> None:
+    source = TopicPartition("orders", 0)
+    limits = Limits(interval, least, most, most_bytes, longest)
+    full = waits >= backlog_limit(limits, 0)
+    found = plan(Checkpoint(1, "t", {source: 0}), {source: Watermarks(0, waits)}, limits, NOW - timedelta(seconds=age))
+    begins = full or (age >= interval and (waits >= least or age >= longest))
+    assert isinstance(found, TransactionPlan) == begins, found
+    # Before the first transaction nothing tells how long the records have waited.
+    assert isinstance(plan(None, {source: Watermarks(0, waits)}, limits), TransactionPlan)
 
 
 def test_max_bytes_uses_the_measured_record_size() -> None:
