@@ -11,11 +11,11 @@ from subprocess import Popen
 from types import FrameType
 from typing import Any
 
-import psutil
 from pyspark.sql import SparkSession
 
 from hudi_ingest.exceptions import EngineLost, EnvironmentProblem
 from hudi_ingest.home import Home
+from hudi_ingest.process_identity import started_since_boot
 from hudi_ingest.spark import EngineConnection, answers, own_session
 
 HANG_SECONDS = 60.0
@@ -49,7 +49,7 @@ def run_engine(home: Home, *, master: str, driver_memory: str, report: Callable[
         port=gateway.gateway_parameters.port,
         secret=gateway.gateway_parameters.auth_token,
         pid=os.getpid(),
-        created=psutil.Process().create_time(),
+        started=started_since_boot(os.getpid()),
     )
     try:
         connection.write(home.engine_file)
@@ -58,7 +58,9 @@ def run_engine(home: Home, *, master: str, driver_memory: str, report: Callable[
             while not stopping.wait(_WATCH_SECONDS):
                 _require_alive(session, gateway.proc, asking)
     finally:
-        home.engine_file.unlink(missing_ok=True)
+        # By then another engine may have taken over.
+        if EngineConnection.read(home.engine_file) == connection:
+            home.engine_file.unlink(missing_ok=True)
         if gateway.proc.poll() is None:
             session.stop()
     report("engine stopped")

@@ -16,7 +16,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.java_gateway import launch_gateway
@@ -24,6 +23,7 @@ from pyspark.sql import SparkSession
 
 from hudi_ingest.exceptions import EngineLost, EnvironmentProblem
 from hudi_ingest.home import Home
+from hudi_ingest.process_identity import running_process
 from hudi_ingest.runtime.jars import spark_jars
 from hudi_ingest.runtime.java import find_java, java_home
 
@@ -38,12 +38,13 @@ _QUIET_SIZING = "-Djdk.attach.allowAttachSelf=true -Djol.skipHotspotSAAttach=tru
 
 @dataclass(frozen=True, slots=True)
 class EngineConnection:
-    """How to reach a running engine: its py4j port on this machine, the secret, and whose they are."""
+    """How to reach a running engine: its py4j port on this machine, the secret, and the process that serves there, by its
+    pid and its start in seconds since the machine's boot."""
 
     port: int
     secret: str
     pid: int
-    created: float
+    started: float
 
     def write(self, path: Path) -> None:
         """Publishes the connection to this user only, at once or not at all."""
@@ -76,11 +77,7 @@ class EngineConnection:
         return found if found.is_alive() else None
 
     def is_alive(self) -> bool:
-        try:
-            process = psutil.Process(self.pid)
-            return process.create_time() == self.created and process.status() != psutil.STATUS_ZOMBIE
-        except psutil.NoSuchProcess:
-            return False
+        return running_process(self.pid, self.started) is not None
 
     def __repr__(self) -> str:
         return f"EngineConnection(port={self.port}, secret='****', pid={self.pid})"

@@ -1,6 +1,6 @@
 """Start long-lived child processes, remember them across restarts of this program, and stop all that belongs to them.
 
-A process is known by its pid together with its creation time, so a pid that the system has given to another process
+A process is known by its pid together with the time of its start, so a pid that the system has given to another process
 is never taken for ours. Each child is started in its own session and carries a mark in its environment, by which
 whatever it leaves behind when it dies is found. Nothing is ever stopped by its name.
 """
@@ -26,12 +26,12 @@ from typing import TypeVar
 import psutil
 
 from hudi_ingest.exceptions import EnvironmentProblem
+from hudi_ingest.process_identity import same_start, started_since_boot
 
 T = TypeVar("T")
 
 LOOPBACK = "127.0.0.1"
 MARK = "HUDI_INGEST_PROCESS"
-CREATED_TOLERANCE_SECONDS = 0.01
 KILL_SECONDS = 10.0
 FIRST_POLL_SECONDS = 0.02
 LAST_POLL_SECONDS = 0.25
@@ -46,14 +46,14 @@ _children_lock = threading.Lock()
 
 @dataclass(frozen=True)
 class ProcessRecord:
-    """A process that was started. `created` is its creation time in seconds since the epoch, `log` a file's path.
+    """A process that was started, `started` seconds after the machine's boot. `log` is a file's path.
 
     `mark` is a random text that the process and all that it starts carry in their environment; "" when there is none.
     """
 
     name: str
     pid: int
-    created: float
+    started: float
     log: str
     mark: str = ""
 
@@ -65,8 +65,8 @@ class ProcessRecord:
         """Raises ValueError when the text is not a record."""
         try:
             found = json.loads(text)
-            pid, created = int(found["pid"]), float(found["created"])
-            return cls(str(found["name"]), pid, created, str(found["log"]), str(found.get("mark", "")))
+            pid, started = int(found["pid"]), float(found["started"])
+            return cls(str(found["name"]), pid, started, str(found["log"]), str(found.get("mark", "")))
         except (AttributeError, KeyError, TypeError) as problem:
             raise ValueError(f"not a process record: {text!r}") from problem
 
@@ -97,7 +97,7 @@ def start(
             "and the folders are there and may be used by this user."
         ) from problem
     # Until poll() is called on it the pid cannot be reused, even when the child has ended: it is at least a zombie.
-    record = ProcessRecord(name, child.pid, psutil.Process(child.pid).create_time(), str(log), mark)
+    record = ProcessRecord(name, child.pid, started_since_boot(child.pid), str(log), mark)
     with _children_lock:
         _children[child.pid] = child
     return record
@@ -116,8 +116,8 @@ def stop(records: Iterable[ProcessRecord], grace_seconds: float = 10) -> None:
     Raises EnvironmentProblem when something outlives even that.
     """
     records = tuple(records)
-    known: dict[tuple[int, float], psutil.Process] = {}
-    asked: set[tuple[int, float]] = set()
+    known: set[psutil.Process] = set()
+    asked: set[psutil.Process] = set()
     deadline = time.monotonic() + grace_seconds
     pause = FIRST_POLL_SECONDS
     while time.monotonic() < deadline:
@@ -128,24 +128,23 @@ def stop(records: Iterable[ProcessRecord], grace_seconds: float = 10) -> None:
         alive = _belonging(records, known)
         if not alive:
             return
-        under_leader = {_key(child) for leader in leaders for child in [leader, *_descendants(leader)]}
-        leading = {_key(leader) for leader in leaders}
-        for key, process in alive.items():
-            if key not in asked and (key in leading or key not in under_leader):
-                asked.add(key)
+        under_leader = {child for leader in leaders for child in [leader, *_descendants(leader)]}
+        for process in alive - asked:
+            if process in leaders or process not in under_leader:
+                asked.add(process)
                 _signal(process, signal.SIGTERM)
         time.sleep(pause)
         pause = min(pause * 2, LAST_POLL_SECONDS)
     deadline = time.monotonic() + KILL_SECONDS
     while alive := _belonging(records, known):
         if time.monotonic() > deadline:
-            pids = ", ".join(str(process.pid) for process in alive.values())
+            pids = ", ".join(str(process.pid) for process in alive)
             raise EnvironmentProblem(
                 f"The processes {pids} of {', '.join(record.name for record in records)} did not end within "
                 f"{KILL_SECONDS:.0f} seconds of SIGKILL, most likely because a disk or network folder does not answer; "
                 "look at them with `ps -o pid,stat,wchan,cmd -p PID`, then stop again."
             )
-        for process in alive.values():
+        for process in alive:
             _signal(process, signal.SIGKILL)
         time.sleep(FIRST_POLL_SECONDS)
 
@@ -234,10 +233,6 @@ def require_port_free(port: int, purpose: str, option: str) -> None:
         ) from problem
 
 
-def _key(process: psutil.Process) -> tuple[int, float]:
-    return (process.pid, process.create_time())
-
-
 def _running(process: psutil.Process) -> bool:
     """Whether the process has not ended; reaps it if it is an ended child of this one.
 
@@ -261,7 +256,7 @@ def _leader(record: ProcessRecord) -> psutil.Process | None:
     """The recorded process if it is running, else None."""
     try:
         process = psutil.Process(record.pid)
-        same = abs(process.create_time() - record.created) <= CREATED_TOLERANCE_SECONDS
+        same = same_start(started_since_boot(record.pid), record.started)
     except psutil.NoSuchProcess:
         return None
     return process if same and _running(process) else None
@@ -273,20 +268,16 @@ def _descendants(process: psutil.Process) -> list[psutil.Process]:
     return []
 
 
-def _belonging(
-    records: Sequence[ProcessRecord], known: dict[tuple[int, float], psutil.Process]
-) -> dict[tuple[int, float], psutil.Process]:
+def _belonging(records: Sequence[ProcessRecord], known: set[psutil.Process]) -> set[psutil.Process]:
     """All running processes of the records; adds them to `known`, whose members stay ours when their parents end."""
     leaders = {record.pid: leader for record in records if (leader := _leader(record)) is not None}
     marks = {record.mark for record in records if record.mark}
     found = [member for leader in leaders.values() for member in [leader, *_descendants(leader)]]
     # While its leader runs, a session's or group's number cannot be another's.
     found += [process for process in psutil.process_iter() if _led_by(process, leaders) or _marked(process, marks)]
-    for process in [*found, *(each for old in tuple(known.values()) for each in _descendants(old))]:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if process.pid != os.getpid():
-                known[_key(process)] = process
-    return {key: process for key, process in known.items() if _running(process)}
+    found += [child for process in known for child in _descendants(process)]
+    known.update(process for process in found if process.pid != os.getpid())
+    return {process for process in known if _running(process)}
 
 
 def _led_by(process: psutil.Process, leaders: Mapping[int, psutil.Process]) -> bool:

@@ -14,8 +14,7 @@ from typing import Literal, cast
 
 import psutil
 
-_CLOCK_SLACK_SECONDS = 0.5
-"""How far two readings of one process's start may differ; start times have ticks of 10 ms."""
+from hudi_ingest.process_identity import running_process, same_start, started_since_boot
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,7 @@ class Owner:
     @classmethod
     def this_process(cls) -> Owner:
         pid = os.getpid()
-        return cls("process", f"{_this_host()}:{pid}:{_started(pid):.2f}")
+        return cls("process", f"{_this_host()}:{pid}:{started_since_boot(pid):.2f}")
 
     @classmethod
     def dagster_run(cls, run_id: str) -> Owner:
@@ -63,9 +62,7 @@ def living_process(owner: Owner) -> psutil.Process | None:
     if host != _this_host():
         return None
     try:
-        process = psutil.Process(pid)
-        same = abs(_started(pid) - started) <= _CLOCK_SLACK_SECONDS
-        return process if same and process.status() != psutil.STATUS_ZOMBIE else None
+        return running_process(pid, started)
     except psutil.Error:
         return None
 
@@ -85,7 +82,7 @@ def is_dead(owner: Owner, run_is_finished: Callable[[str], bool | None]) -> bool
         process = psutil.Process(pid)
         if process.status() == psutil.STATUS_ZOMBIE:
             return True
-        return abs(_started(pid) - started) > _CLOCK_SLACK_SECONDS
+        return not same_start(started_since_boot(pid), started)
     except psutil.NoSuchProcess:
         # Under `hidepid` another user's process has no /proc entry and yet lives, so ask the kernel by signal 0 too.
         return not psutil.pid_exists(pid)
@@ -102,11 +99,6 @@ def _process_parts(ident: str) -> tuple[str, int, float]:
     if not host or parts[1] <= 0:
         raise ValueError(f"a process owner is process:<host>:<pid>:<start>, found {'process:' + ident!r}")
     return parts
-
-
-def _started(pid: int) -> float:
-    """Seconds from boot to the start of `pid`. Raises psutil.NoSuchProcess."""
-    return psutil.Process(pid).create_time() - psutil.boot_time()
 
 
 def _this_host() -> str:

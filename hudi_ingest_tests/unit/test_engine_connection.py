@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import psutil
 import pytest
 
 from hudi_ingest.exceptions import EnvironmentProblem
+from hudi_ingest.process_identity import started_since_boot
 from hudi_ingest.spark import EngineConnection
+from hudi_ingest_tests.support.clock import set_wall_clock_back
 
 
 @pytest.fixture
 def connection() -> EngineConnection:
     """Of this process, which is alive."""
-    return EngineConnection(port=1, secret="s3cret", pid=os.getpid(), created=psutil.Process().create_time())
+    return EngineConnection(port=1, secret="s3cret", pid=os.getpid(), started=started_since_boot(os.getpid()))
 
 
 def test_what_is_written_is_read_and_is_private_from_the_start(tmp_path: Path, connection: EngineConnection) -> None:
@@ -57,5 +58,13 @@ def test_no_file_a_torn_file_and_a_dead_engine_are_no_engine(tmp_path: Path, con
     connection.write(path)
     path.write_text('{"port": 1')
     assert EngineConnection.read(path) is None
-    EngineConnection(connection.port, connection.secret, connection.pid, connection.created - 1).write(path)
+    EngineConnection(connection.port, connection.secret, connection.pid, connection.started - 1).write(path)
     assert EngineConnection.read(path) is None
+
+
+def test_a_step_of_the_wall_clock_does_not_make_an_engine_dead(
+    tmp_path: Path, connection: EngineConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection.write(tmp_path / "engine.json")
+    set_wall_clock_back(monkeypatch, 1)
+    assert EngineConnection.read(tmp_path / "engine.json") == connection

@@ -17,6 +17,8 @@ import pytest
 from hudi_ingest.embedded import processes
 from hudi_ingest.embedded.processes import ProcessRecord, is_alive, start, stop, wait_until
 from hudi_ingest.exceptions import EnvironmentProblem
+from hudi_ingest.process_identity import started_since_boot
+from hudi_ingest_tests.support.clock import set_wall_clock_back
 
 Starter = Callable[[str], ProcessRecord]
 
@@ -73,7 +75,7 @@ def test_a_record_round_trips() -> None:
     assert ProcessRecord.from_json(record.to_json()) == record
 
 
-@pytest.mark.parametrize("text", ["", "[]", "null", "{}", '{"name": "a", "pid": null, "created": 1, "log": "b"}'])
+@pytest.mark.parametrize("text", ["", "[]", "null", "{}", '{"name": "a", "pid": null, "started": 1, "log": "b"}'])
 def test_what_is_no_record_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         ProcessRecord.from_json(text)
@@ -108,7 +110,7 @@ def test_a_child_that_ended_is_dead_though_its_parent_lives_on(run: Starter) -> 
 def test_a_zombie_of_another_parent_is_dead(tmp_path: Path) -> None:
     child = subprocess.Popen([sys.executable, "-c", "pass"])
     process = psutil.Process(child.pid)
-    record = ProcessRecord("zombie", child.pid, process.create_time(), str(tmp_path / "none.log"))
+    record = ProcessRecord("zombie", child.pid, started_since_boot(child.pid), str(tmp_path / "none.log"))
     wait_until(lambda: process.status() == psutil.STATUS_ZOMBIE, what="it is a zombie", timeout_seconds=20)
     assert not is_alive(record)
     child.wait()
@@ -116,19 +118,25 @@ def test_a_zombie_of_another_parent_is_dead(tmp_path: Path) -> None:
 
 def test_a_reused_pid_is_neither_alive_nor_stopped(run: Starter) -> None:
     record = run(SLEEPER)
-    older = replace(record, created=record.created - 60, mark="another")
+    older = replace(record, started=record.started - 60, mark="another")
     assert not is_alive(older)
     stop([older], grace_seconds=0)
     assert is_alive(record)
 
 
+def test_a_step_of_the_wall_clock_does_not_make_a_process_dead(run: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = run(SLEEPER)
+    set_wall_clock_back(monkeypatch, 3600)
+    assert is_alive(record)
+
+
 def test_stop_never_ends_its_caller(run: Starter) -> None:
     record = run(
-        "import os, psutil, subprocess, sys\n"
+        "import os, subprocess, sys\n"
         "from hudi_ingest.embedded.processes import ProcessRecord, stop\n"
+        "from hudi_ingest.process_identity import started_since_boot\n"
         "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
-        "here = psutil.Process()\n"
-        "stop([ProcessRecord('self', here.pid, here.create_time(), '/none')], grace_seconds=20)\n"
+        "stop([ProcessRecord('self', os.getpid(), started_since_boot(os.getpid()), '/none')], grace_seconds=20)\n"
         "print('outcome', child.wait(20), flush=True)\n"
     )
     assert said(record, "outcome") == ["-15"]
