@@ -21,7 +21,7 @@ from hudi_ingest.hudi.base_file import DEAD_LETTERS
 from hudi_ingest.kafka import librdkafka_options
 from hudi_ingest.model import LettersHead, TransactionKind
 from hudi_ingest.record_rows import DECODING, TRANSFORMING
-from hudi_ingest.storage import TableStorage
+from hudi_ingest.storage import TableStorage, advice
 
 MARKER = f"{DEAD_LETTERS}/copied"
 CATCH_UP_SECONDS = 20.0
@@ -145,7 +145,7 @@ class LetterCopies:
     def _unreachable(self, done: str, error: OSError) -> TableUnreachable:
         return TableUnreachable(
             f"{MARKER} of the table at {self._storage.base_path}, which says how far dead letters are copied, cannot be {done}: "
-            f"{error}. Check the path, its permissions and free space. The next commit or tick tries again."
+            f"{error}. {advice(error)} The next commit or tick tries again."
         )
 
 

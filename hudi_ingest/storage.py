@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -139,6 +140,16 @@ class TableStorage:
 
     def _absolute(self, path: str) -> str:
         return f"{self._root}/{path}" if path else self._root
+
+
+def advice(error: Exception) -> str:
+    """What to do about an error of a table's storage; a sentence."""
+    number = error.errno if isinstance(error, OSError) else None
+    if number == errno.EMFILE:
+        return "This process has as many files open as it may: raise `ulimit -n` (LimitNOFILE in a systemd unit)."
+    if number == errno.ENFILE:
+        return "This machine has as many files open as it may: raise fs.file-max, or see who opens so many (`lsof`)."
+    return "Check the path, its permissions and free space."
 
 
 def _connect(base_path: str) -> tuple[Any, str]:

@@ -27,7 +27,7 @@ from hudi_ingest.model import (
     TransactionKind,
     TransactionPlan,
 )
-from hudi_ingest.storage import TableStorage
+from hudi_ingest.storage import TableStorage, advice
 
 PAGE = 50
 """Entries of a manifest, at most."""
@@ -213,8 +213,8 @@ class DeadLetterLog:
 
     def _unreachable(self, done: str, path: str, error: Exception) -> TableUnreachable:
         return TableUnreachable(
-            f"the list of dead letters {path} of the table at {self._storage.base_path} cannot be {done}: {error}. Check the "
-            "path, its permissions and free space."
+            f"the list of dead letters {path} of the table at {self._storage.base_path} cannot be {done}: {error}. "
+            f"{advice(error)}"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -36,6 +37,11 @@ DEAD_LETTERS = ".hoodie/hudi_ingest/dead_letters"
 ROW_GROUP_ROWS = 128 * 1024
 BUFFERED_BYTES = 64 * 1024 * 1024
 """Rows of all table partitions together that wait for a full row group; beyond it the largest is written early."""
+MOST_OPEN_FILES = 500
+"""Fewer where the process may open fewer; beyond it the largest file is closed, and its table partition goes on in a new one."""
+SPARK_VERSION = "3.5.7"
+"""Spark takes dates before 1582 and times before 1900 as they are only from a file whose footer names a Spark of at least 3.0;
+else it refuses to read them."""
 
 _ONE_VALUE = pa.scalar(0, pa.int32())
 _HIGH_CARDINALITY = frozenset({"_hoodie_commit_seqno", "_hoodie_record_key", "_kafka_offset", "_kafka_timestamp"})
@@ -122,6 +128,9 @@ class BaseFileWriter:
         self._storage = storage
         self._layout = layout
         self._partitions: dict[str, _TablePartition] = {}
+        self._open: set[str] = set()
+        """Table partitions whose file is open."""
+        self._most_open = _most_open_files()
         self._buffered = 0
         self._made: list[str] = []
 
@@ -166,6 +175,7 @@ class BaseFileWriter:
                 with suppress(OSError, pa.ArrowException):
                     state.file.stream.close()
                 state.file = None
+        self._open.clear()
         for path in self._made:
             # What cannot be deleted now has a marker, by which Hudi deletes it at commit or rollback.
             with suppress(OSError):
@@ -203,6 +213,9 @@ class BaseFileWriter:
             self._close_file(path, state)
 
     def _open_file(self, path: str, origin: RowSource, first_offset: int, schema: pa.Schema) -> _OpenFile:
+        if len(self._open) >= self._most_open:
+            largest = max(self._open, key=self._bytes_written)
+            self._close_file(largest, self._partitions[largest])
         require_open_instant(self._storage, self._layout, origin)
         instant = self._layout.instant
         file_id = file_ids.file_id(origin.source.topic, origin.source.partition, first_offset, path, instant)
@@ -214,6 +227,7 @@ class BaseFileWriter:
         self._ensure_partition_metadata(path)
         self._made.append(relative)
         stream = self._storage.open_output(relative)
+        self._open.add(path)
         writer = parquet_writer(stream, _file_schema(schema), self._layout.compression)
         reach("file_opened")
         return _OpenFile(origin, file_id, relative, stream, writer, first_offset, first_offset)
@@ -228,6 +242,7 @@ class BaseFileWriter:
         size = file.stream.tell()
         file.stream.close()
         state.file = None
+        self._open.discard(path)
         reach("file_closed")
         # Closing may take long. If the instant was rolled back meanwhile, this file came too late to be cleaned up with it;
         # the error makes the writer delete it.
@@ -235,6 +250,10 @@ class BaseFileWriter:
         self.files.setdefault(file.origin.source, []).append(
             BaseFile(path, file.file_id, file.path, file.rows, size, file.first_offset, file.last_offset)
         )
+
+    def _bytes_written(self, path: str) -> int:
+        file = self._partitions[path].file
+        return file.stream.tell() if file is not None else 0
 
     def _with_meta_columns(self, rows: pa.Table, source: RowSource, path: str, file: _OpenFile) -> pa.Table:
         topic, partition = source.source.topic, source.source.partition
@@ -291,7 +310,7 @@ def _same_for_all(value: str, count: int) -> pa.DictionaryArray:
 
 def parquet_writer(stream: IO[bytes], schema: pa.Schema, compression: str) -> pq.ParquetWriter:
     """A writer of a base file with these columns, Hudi's own included."""
-    return pq.ParquetWriter(
+    writer = pq.ParquetWriter(
         stream,
         schema,
         compression=compression,
@@ -299,6 +318,14 @@ def parquet_writer(stream: IO[bytes], schema: pa.Schema, compression: str) -> pq
         use_dictionary=[each.name for each in schema if each.name not in _HIGH_CARDINALITY],
         store_schema=False,
     )
+    writer.add_key_value_metadata({"org.apache.spark.version": SPARK_VERSION})
+    return writer
+
+
+def _most_open_files() -> int:
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # Half is left for all else that the process has open.
+    return MOST_OPEN_FILES if allowed == resource.RLIM_INFINITY else max(1, min(MOST_OPEN_FILES, allowed // 2))
 
 
 def split_by_partition(

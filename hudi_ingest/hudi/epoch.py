@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass
 
 from hudi_ingest.exceptions import Fenced, TableUnreachable
-from hudi_ingest.storage import TableStorage
+from hudi_ingest.storage import TableStorage, advice
 
 EPOCH_PATH = ".hoodie/hudi_ingest/epoch"
 
@@ -92,6 +92,5 @@ class TableEpoch:
 
     def _unreachable(self, doing: str, error: OSError) -> TableUnreachable:
         return TableUnreachable(
-            f"cannot {doing} the epoch of the table at {self._storage.base_path}: {error}. Check the path, its permissions "
-            "and free space."
+            f"cannot {doing} the epoch of the table at {self._storage.base_path}: {error}. {advice(error)}"
         )

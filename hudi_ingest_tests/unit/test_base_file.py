@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
 import pyarrow as pa
@@ -206,6 +209,39 @@ def test_attempts_never_share_a_file(storage: TableStorage) -> None:
             writer.close()
         names |= {file.path for file in files_of(writer)}
     assert len(names) == 6
+
+
+MANY_FOLDERS = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+from hudi_ingest.hudi import base_file
+from hudi_ingest.storage import TableStorage
+from hudi_ingest_tests.unit.test_base_file import ORDERS_3, files_of, layout, rows
+base_file.BUFFERED_BYTES = 5_000
+with base_file.BaseFileWriter(TableStorage(sys.argv[1]), layout()) as writer:
+    for start in range(0, 400, 200):
+        writer.write(ORDERS_3, rows(start, 200, days=300))
+    writer.close()
+print(sum(file.rows for file in files_of(writer)))
+"""
+
+
+def test_h4_more_table_partitions_than_a_process_may_open_files(storage: TableStorage) -> None:
+    """In a process of its own, because the limit cannot be raised again."""
+    command = [sys.executable, "-c", MANY_FOLDERS, storage.base_path]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (0, "400\n"), done.stderr
+    found = pq.read_table(storage.base_path, partitioning=None, columns=["_kafka_offset", "dt"])
+    assert sorted(found["_kafka_offset"].to_pylist()) == list(range(400))
+    assert len(set(found["dt"].to_pylist())) == 300
+
+
+def test_spark_reads_old_dates_of_a_file_as_they_are(storage: TableStorage) -> None:
+    with BaseFileWriter(storage, layout()) as writer:
+        writer.write(ORDERS_3, rows(0, 1))
+        writer.close()
+    footer = pq.read_metadata(f"{storage.base_path}/{files_of(writer)[0].path}").metadata
+    assert footer[b"org.apache.spark.version"] == version("pyspark").encode()
 
 
 values = st.lists(st.tuples(st.sampled_from(["a", "b", "", None]), st.sampled_from([1, 2, None])), max_size=60)

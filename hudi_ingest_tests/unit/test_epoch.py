@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,19 @@ def test_a_damaged_epoch_is_an_error_that_says_what_to_do(storage: TableStorage)
     storage.write(EPOCH_PATH, b"half a wor")
     with pytest.raises(TableUnreachable, match=r"holds 'half a wor'.*delete that file"):
         TableEpoch(storage).current()
+
+
+def test_too_many_open_files_is_not_called_a_matter_of_permissions(storage: TableStorage) -> None:
+    epoch = TableEpoch(storage)
+    epoch.advance(1, "a")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        with pytest.raises(TableUnreachable, match=r"Too many open files.*raise `ulimit -n`") as raised:
+            epoch.current()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert "permissions" not in str(raised.value)
 
 
 def test_the_epoch_is_replaced_in_one_step(storage: TableStorage) -> None:
