@@ -8,10 +8,11 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 
 from hudi_ingest.config import Pipeline
-from hudi_ingest.exceptions import NothingToDo
+from hudi_ingest.exceptions import NothingToDo, TableUnreachable
+from hudi_ingest.hudi.base_file import heartbeat_path
 from hudi_ingest.hudi.timeline import CommittedState, Timeline
 from hudi_ingest.kafka import KafkaCluster
 from hudi_ingest.ledger import Ledger
@@ -28,6 +29,7 @@ from hudi_ingest.planning import (
     slice_starts,
     stop_text,
 )
+from hudi_ingest.storage import TableStorage
 from hudi_ingest.take_over import find_take_over
 
 
@@ -105,6 +107,20 @@ def mark_if_committed(pipeline: Pipeline, ledger: Ledger, transaction_id: str) -
     """
     instant = Timeline(pipeline.table.base_path).instant_of(pipeline.transaction_key, transaction_id)
     return instant is not None and ledger.mark_committed_as_found(transaction_id, instant)
+
+
+def leased_until_of(pipeline: Pipeline, instant: str) -> datetime | None:
+    """When the lease of an open instant ends, or None when it has none any more. Raises TableUnreachable."""
+    path = heartbeat_path(instant)
+    try:
+        heartbeat = TableStorage(pipeline.table.base_path).file(path)
+    except OSError as error:
+        raise TableUnreachable(
+            f"cannot look at {pipeline.table.base_path}/{path}: {error}. Check the path, its permissions and the storage; the next "
+            "tick tries again."
+        ) from error
+    lease = timedelta(seconds=pipeline.transaction.timeout_seconds)
+    return heartbeat.modified + lease if heartbeat else None
 
 
 def keep_group_told(pipeline: Pipeline, situation: Situation) -> bool:

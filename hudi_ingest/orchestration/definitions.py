@@ -9,7 +9,8 @@ from dagster import Definitions
 from hudi_ingest.config import Pipeline
 from hudi_ingest.home import Home
 from hudi_ingest.orchestration.executor import EXECUTOR
-from hudi_ingest.orchestration.pipeline_definitions import job_name, pipeline_definitions
+from hudi_ingest.orchestration.pipeline_definitions import pipeline_definitions
+from hudi_ingest.orchestration.run_config import job_name
 from hudi_ingest.orchestration.topic_assets import topic_assets, topics_by_pipeline
 from hudi_ingest.pipeline_file import load_pipelines
 

@@ -10,6 +10,7 @@ from dagster import AssetSelection, AssetSpec, Definitions, define_asset_job
 from hudi_ingest.config import Pipeline
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.range_jobs import range_jobs
+from hudi_ingest.orchestration.run_config import job_name
 from hudi_ingest.orchestration.sensor import coordinator_sensor
 from hudi_ingest.orchestration.services_job import services_job, services_schedule
 from hudi_ingest.orchestration.sweep_job import sweep_job, sweep_schedule
@@ -31,10 +32,6 @@ def pipeline_definitions(pipeline: Pipeline, topics: Sequence[AssetSpec]) -> Def
         schedules=[sweep_schedule(pipeline, sweep), services_schedule(pipeline, services)],
         resources=RESOURCES,
     )
-
-
-def job_name(pipeline: Pipeline) -> str:
-    return f"{pipeline.name}_transaction"
 
 
 def _job(pipeline: Pipeline) -> Any:

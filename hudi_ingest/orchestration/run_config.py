@@ -15,6 +15,11 @@ from hudi_ingest.planning import sources_text
 BEGIN = "begin"
 
 
+def job_name(pipeline: Pipeline) -> str:
+    """The job of the pipeline's transactions."""
+    return f"{pipeline.name}_transaction"
+
+
 class SliceConfig(Config):
     """One Kafka partition's offset range [start, end)."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 
 from dagster import (
@@ -9,6 +11,7 @@ from dagster import (
     DagsterRun,
     DagsterRunStatus,
     JobDefinition,
+    RunRecord,
     RunRequest,
     RunsFilter,
     SensorDefinition,
@@ -22,6 +25,7 @@ from hudi_ingest.config import TICK_SECONDS, Pipeline
 from hudi_ingest.coordinator import (
     keep_group_told,
     keep_letters_copied,
+    leased_until_of,
     mark_if_committed,
     observe,
     plan_next,
@@ -29,11 +33,12 @@ from hudi_ingest.coordinator import (
 from hudi_ingest.exceptions import IngestError, KafkaUnreachable, LedgerUnreachable, TableUnreachable
 from hudi_ingest.faults import reach
 from hudi_ingest.home import Home
-from hudi_ingest.ledger import Ledger
+from hudi_ingest.ledger import Ledger, Owner
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.check_reports import report_checks, report_trouble
-from hudi_ingest.orchestration.run_config import BEGIN, executor_tags, run_config, run_tags
-from hudi_ingest.orchestration.table_asset import run_is_finished, table_key
+from hudi_ingest.orchestration.dead_runs import UnfinishedRun, report_dead, why_dead
+from hudi_ingest.orchestration.run_config import BEGIN, executor_tags, job_name, run_config, run_tags
+from hudi_ingest.orchestration.table_asset import max_runtime, run_is_finished, table_key
 from hudi_ingest.planning import Skip
 from hudi_ingest.transaction import is_over
 
@@ -77,13 +82,13 @@ def sensor_name(pipeline: Pipeline) -> str:
 
 def tick(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> RunRequest | SkipReason:
     """What to do at `now`: one run, or the reason why none. Raises OffsetsLost, TopicMissing and KafkaRefused: the tick fails, loudly."""
-    active = _active_run(instance, pipeline)
-    if active is not None:
-        return SkipReason(
-            f"run {active.run_id[:8]} ({active.status.value.lower()}) has the transaction "
-            f"{active.tags.get(tags.TRANSACTION, 'that it will plan itself')}; one at a time"
-        )
     try:
+        active = _active_run(instance, pipeline, now)
+        if active is not None:
+            return SkipReason(
+                f"run {active.run_id[:8]} ({active.status.value.lower()}) has the transaction "
+                f"{active.tags.get(tags.TRANSACTION, 'that it will plan itself')}; one at a time"
+            )
         held = _held_elsewhere(pipeline, instance)
         if held is not None:
             return SkipReason(held)
@@ -135,12 +140,42 @@ def backoff_seconds(failures: int, interval_seconds: float) -> float:
     return float(min(LONGEST_BACKOFF_SECONDS, interval_seconds * 2 ** min(failures - 2, 20)))
 
 
-def _active_run(instance: DagsterInstance, pipeline: Pipeline) -> DagsterRun | None:
-    """A run of the pipeline that has not ended. One launched from the asset's page has our tags only once it has begun."""
-    for run in instance.get_runs(RunsFilter(statuses=_ACTIVE)):
+def _active_run(instance: DagsterInstance, pipeline: Pipeline, now: datetime) -> DagsterRun | None:
+    """A run of the pipeline that has not ended and may still make progress; what is dead is reported. One launched from the asset's
+    page has our tags only once it has begun. Raises LedgerUnreachable."""
+    for record in instance.get_run_records(RunsFilter(statuses=_ACTIVE)):
+        run = record.dagster_run
         if run.tags.get(tags.PIPELINE) == pipeline.name or table_key(pipeline) in (run.asset_selection or ()):
-            return run
+            reason = _why_dead(pipeline, record, now)
+            if reason is None:
+                return run
+            _report_dead(instance, pipeline, run.run_id, reason)
     return None
+
+
+def _why_dead(pipeline: Pipeline, record: RunRecord, now: datetime) -> str | None:
+    run, owner = record.dagster_run, Owner.dagster_run(record.dagster_run.run_id)
+    since = datetime.fromtimestamp(record.start_time, timezone.utc) if record.start_time else record.update_timestamp
+    with _ledger() as ledger:
+        newest = next((row for row in ledger.history(pipeline.name) if row.owner == owner), None)
+    leased_until = leased_until_of(pipeline, newest.instant) if newest and newest.instant else None
+    return why_dead(UnfinishedRun(run.status, since), newest, leased_until, float(max_runtime(pipeline)), now)
+
+
+def _report_dead(instance: DagsterInstance, pipeline: Pipeline, run_id: str, reason: str) -> None:
+    # Looked at once more: it may have ended since. A run of other assets besides has more to do than our transaction.
+    run = instance.get_run_by_id(run_id)
+    if run is not None and not run.is_finished and run.job_name == job_name(pipeline):
+        report_dead(instance, run, reason)
+
+
+@contextmanager
+def _ledger() -> Iterator[Ledger]:
+    found = Ledger.open(Home.from_environment().ledger_url)
+    try:
+        yield found
+    finally:
+        found.dispose()
 
 
 def _held_elsewhere(pipeline: Pipeline, instance: DagsterInstance) -> str | None:
@@ -148,8 +183,7 @@ def _held_elsewhere(pipeline: Pipeline, instance: DagsterInstance) -> str | None
 
     Where nobody is left, the ledger is told of a commit that landed before its op could.
     """
-    ledger = Ledger.open(Home.from_environment().ledger_url)
-    try:
+    with _ledger() as ledger:
         row = ledger.open_transaction(pipeline.table.base_path)
         if row is None:
             return None
@@ -157,8 +191,6 @@ def _held_elsewhere(pipeline: Pipeline, instance: DagsterInstance) -> str | None
             # On an idle topic no further run would come to put this right.
             mark_if_committed(pipeline, ledger, row.transaction_id)
             return None
-    finally:
-        ledger.dispose()
     return f"{row.owner} has the transaction {row.transaction_id}, at the longest until {row.deadline:%H:%M:%S} UTC"
 
 

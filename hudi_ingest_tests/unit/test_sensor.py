@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -13,10 +16,12 @@ from dagster._core.storage.dagster_run import DagsterRun
 from hudi_ingest.config import Pipeline
 from hudi_ingest.embedded.processes import free_port
 from hudi_ingest.home import LEDGER_VARIABLE, Home
+from hudi_ingest.hudi.base_file import heartbeat_path
 from hudi_ingest.ledger import Ledger, Owner
 from hudi_ingest.model import LossReason, OffsetLoss, Slice, TopicVersion, TransactionPlan
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.run_config import BeginConfig, run_config
+from hudi_ingest.orchestration.dead_runs import ENDING_SECONDS
+from hudi_ingest.orchestration.run_config import BeginConfig, job_name, run_config
 from hudi_ingest.orchestration.sensor import LONGEST_BACKOFF_SECONDS, backoff_seconds, request_text, tick
 from hudi_ingest.orchestration.table_asset import mapping_keys
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
@@ -28,6 +33,13 @@ def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
     monkeypatch.setenv(LEDGER_VARIABLE, home.ledger_url)
     nobody = f"127.0.0.1:{free_port()}"
     return make_pipeline(Ground("orders", nobody, home), source={"request_timeout_seconds": 2})
+
+
+@contextmanager
+def closing_ledger() -> Iterator[Ledger]:
+    ledger = Ledger.open(Home.from_environment().ledger_url)
+    yield ledger
+    ledger.dispose()
 
 
 def test_an_unreachable_broker_is_a_skip_with_the_reason(pipeline: Pipeline) -> None:
@@ -72,6 +84,55 @@ def test_f1_a_transaction_of_the_command_line_is_waited_for(pipeline: Pipeline) 
     assert "orders-000009-cli" in str(found.skip_message)
 
 
+@pytest.mark.parametrize(
+    ("job", "status", "told"),
+    [
+        ("orders_transaction", DagsterRunStatus.STARTED, DagsterRunStatus.FAILURE),
+        ("orders_transaction", DagsterRunStatus.CANCELING, DagsterRunStatus.CANCELED),
+        ("nightly", DagsterRunStatus.STARTED, DagsterRunStatus.STARTED),
+    ],
+    ids=["ours", "canceling", "of other assets too"],
+)
+def test_p5_a_run_past_its_transactions_deadline_is_not_waited_for(
+    pipeline: Pipeline, job: str, status: DagsterRunStatus, told: DagsterRunStatus
+) -> None:
+    now = datetime.now(timezone.utc)
+    deadline = now - timedelta(seconds=ENDING_SECONDS + 1)
+    with DagsterInstance.ephemeral() as instance, closing_ledger() as ledger:
+        run = DagsterRun(job_name=job, status=status, tags={tags.PIPELINE: "orders"})
+        instance.add_run(run)
+        plan = TransactionPlan("orders", "orders-000007-abc", 7, (Slice("orders", 0, 5, 9),))
+        owner = Owner.dagster_run(run.run_id)
+        ledger.begin(plan, table=pipeline.table.base_path, owner=owner, deadline=deadline)
+        waiting = tick(pipeline, instance, deadline)
+        assert run.run_id[:8] in str(waiting)
+        later = tick(pipeline, instance, now)
+        assert run.run_id[:8] not in str(later)
+        found = instance.get_run_by_id(run.run_id)
+        assert found is not None
+        assert found.status is told
+        if told is not status:
+            assert "orders-000007-abc was up at" in str(instance.all_logs(run.run_id)[-1].dagster_event)
+
+
+def test_p2_a_run_whose_commit_renews_its_lease_is_waited_for_past_its_deadline(pipeline: Pipeline) -> None:
+    now = datetime.now(timezone.utc)
+    plan = TransactionPlan("orders", "orders-000007-abc", 7, (Slice("orders", 0, 5, 9),))
+    with DagsterInstance.ephemeral() as instance, closing_ledger() as ledger:
+        run = DagsterRun(job_name="orders_transaction", status=DagsterRunStatus.STARTED, tags={tags.PIPELINE: "orders"})
+        instance.add_run(run)
+        owner = Owner.dagster_run(run.run_id)
+        ledger.begin(plan, table=pipeline.table.base_path, owner=owner, deadline=now - timedelta(hours=1))
+        ledger.record_instant(plan.transaction_id, "20261122030001000")
+        heartbeat = Path(pipeline.table.base_path) / heartbeat_path("20261122030001000")
+        heartbeat.parent.mkdir(parents=True)
+        heartbeat.touch()
+        assert run.run_id[:8] in str(tick(pipeline, instance, now))
+        seconds = pipeline.transaction.timeout_seconds + ENDING_SECONDS + 1
+        os.utime(heartbeat, (now.timestamp() - seconds,) * 2)
+        assert run.run_id[:8] not in str(tick(pipeline, instance, now))
+
+
 def test_backoff_grows_and_is_bounded() -> None:
     waits = [backoff_seconds(failures, 60) for failures in range(8)]
     assert waits == [0, 0, 60, 120, 240, 480, 900, 900]
@@ -95,7 +156,7 @@ def test_x1_the_run_config_shows_the_whole_plan_and_gives_it_back(pipeline: Pipe
 
 
 def test_x1_dagster_accepts_the_run_config_of_every_plan(pipeline: Pipeline) -> None:
-    from hudi_ingest.orchestration.pipeline_definitions import job_name, pipeline_definitions
+    from hudi_ingest.orchestration.pipeline_definitions import pipeline_definitions
 
     job = pipeline_definitions(pipeline, []).resolve_job_def(job_name(pipeline))
     plan = TransactionPlan(
