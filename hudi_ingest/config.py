@@ -659,9 +659,13 @@ class Transaction(_Model):
     """A transaction writes with at most this many Dagster ops; with more Kafka partitions, an op takes several."""
 
     fan_out_from: Annotated[Whole, Field(ge=0)] = 100_000
-    """From this many records on, a transaction's ops run side by side, each in a process of its own. A smaller one is
-    written by a single op, and all its ops run one after another in the run's process, which saves seconds. 0 makes every
-    transaction fan out."""
+    """From this many records on, a transaction's ops run side by side, each in a process of its own. The ops of a smaller one
+    run one after another in the run's process, which saves seconds. 0 makes the ops of every transaction run side by side."""
+
+    single_op: bool = False
+    """Whether one op writes all Kafka partitions of a transaction below `fan_out_from` records, which saves a part of a second
+    for each partition. It gives up what an op for each partition brings: a failed op is then tried again with all partitions, and the run
+    does not show which of them took how long."""
 
     retries: Annotated[Whole, Field(ge=0)] = 2
     """How often a failed write op is tried again."""
@@ -672,6 +676,10 @@ class Transaction(_Model):
     def fans_out(self, count: int) -> bool:
         """Whether a transaction of `count` records has ops side by side, in processes of their own."""
         return count >= self.fan_out_from
+
+    def write_ops(self, count: int) -> int:
+        """With at most how many ops a transaction of `count` records writes."""
+        return 1 if self.single_op and not self.fans_out(count) else self.max_tasks
 
     @field_validator("max_records")
     @classmethod

@@ -150,7 +150,7 @@ def run_transaction(
             report(f"{plan.transaction_id}: {line}")
         report(f"{plan.transaction_id}: instant {transaction.instant} is open; reading and writing")
         try:
-            reports = protocol.write(transaction, plan.slices)
+            reports = protocol.write(transaction, transaction.plan.busy)
             report(f"{plan.transaction_id}: {sum(each.rows for each in reports)} rows are written; committing")
             return _commit(protocol, transaction, reports, report)
         except CommitOutcomeUnknown:

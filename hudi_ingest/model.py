@@ -337,6 +337,11 @@ class TransactionPlan:
     def count(self) -> int:
         return sum(each.count for each in self.slices)
 
+    @property
+    def busy(self) -> tuple[Slice, ...]:
+        """The slices that have offsets to read."""
+        return tuple(piece for piece in self.slices if piece.count)
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "pipeline": self.pipeline,

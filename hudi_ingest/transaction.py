@@ -208,6 +208,7 @@ class TransactionProtocol:
         """
         started = time.monotonic()
         plan = transaction.plan
+        reports = with_idle_slices(plan, reports)
         require_complete(plan, reports)
         require_bad_accounted(self.pipeline, plan.kind, reports)
         require_same_shape(transaction, self.pipeline)
@@ -628,9 +629,16 @@ def require_time(transaction: OpenTransaction) -> None:
         )
 
 
+def with_idle_slices(plan: TransactionPlan, reports: Sequence[SliceReport]) -> tuple[SliceReport, ...]:
+    """The reports, and an empty one of each planned slice without offsets, which no op was begun for."""
+    reported = {report.slice for report in reports}
+    idle = (piece for piece in plan.slices if not piece.count and piece not in reported)
+    return (*reports, *(SliceReport(piece, attempt=0) for piece in idle))
+
+
 def require_complete(plan: TransactionPlan, reports: Sequence[SliceReport]) -> None:
-    """Raises WriteIncomplete unless each planned slice has exactly one report, which accounts for each of its offsets, and the
-    files hold exactly the rows that are reported (slices may share files, so all together)."""
+    """Raises WriteIncomplete unless each planned slice has exactly one report, which accounts for each of its offsets, and whose
+    files hold exactly the rows that it reports."""
     planned, reported = sorted(plan.slices), sorted(each.slice for each in reports)
     if planned != reported:
         missing = [str(each) for each in planned if each not in reported]
@@ -648,12 +656,12 @@ def require_complete(plan: TransactionPlan, reports: Sequence[SliceReport]) -> N
                 f"{report.rejected} bad records + {report.gaps} gaps do not make {report.slice.count} offsets. Nothing was "
                 "published; run the op again."
             )
-    rows, in_files = sum(each.rows for each in reports), sum(file.rows for each in reports for file in each.files)
-    if rows != in_files:
-        raise WriteIncomplete(
-            f"transaction {plan.transaction_id}: {rows} rows are reported, and its files hold {in_files}. Nothing was "
-            "published; run the ops again."
-        )
+        in_files = sum(file.rows for file in report.files)
+        if report.rows != in_files:
+            raise WriteIncomplete(
+                f"{report.slice}: {report.rows} rows are reported, and its files hold {in_files}. Nothing was published; run "
+                "the op again."
+            )
     wanted = sorted((each.source, each.kept) for each in plan.replaces if each.kept)
     copied = sorted((each.slice.source, file.rows) for each in reports for file in each.copies)
     if wanted != copied:

@@ -55,7 +55,7 @@ class CopyTask:
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """What one Spark task saw of one Kafka partition; `files` and `letters` are those whose first record is of it."""
+    """What one Spark task saw of one Kafka partition, and wrote of it; `letters` are the files whose first letter is of it."""
 
     topic: str
     partition: int

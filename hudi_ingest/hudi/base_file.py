@@ -6,8 +6,6 @@ import resource
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import groupby
-from operator import itemgetter
 from types import TracebackType
 from typing import IO, Any
 
@@ -106,7 +104,7 @@ class _OpenFile:
 
 @dataclass(slots=True)
 class _TablePartition:
-    buffered: list[tuple[RowSource, pa.Table]] = field(default_factory=list)
+    buffered: list[pa.Table] = field(default_factory=list)
     rows: int = 0
     size: int = 0
     file: _OpenFile | None = None
@@ -115,8 +113,8 @@ class _TablePartition:
 class BaseFileWriter:
     """Writes rows to base files of new file groups, one at a time in each table partition.
 
-    Rows of one Kafka partition are given in offset order, and those of one after those of another; a base file may hold
-    rows of several, and is named after its first row's origin.
+    Rows of one Kafka partition are given in offset order, and those of one after those of another. A base file holds rows of
+    exactly one: when the next Kafka partition begins, the files of the one before are closed.
 
     Use it as a context manager: leaving it by an error deletes every file it made, because pyarrow would complete
     an unfinished one as a valid file with fewer rows. `files` holds the reports of closed files by their origin, complete
@@ -127,6 +125,7 @@ class BaseFileWriter:
         self.files: dict[TopicPartition, list[BaseFile]] = {}
         self._storage = storage
         self._layout = layout
+        self._source: RowSource | None = None
         self._partitions: dict[str, _TablePartition] = {}
         self._open: set[str] = set()
         """Table partitions whose file is open."""
@@ -145,12 +144,15 @@ class BaseFileWriter:
 
     def write(self, source: RowSource, rows: pa.Table) -> None:
         """Takes rows of `source` with the table's columns (Kafka columns included). Raises Fenced, OSError."""
+        if source != self._source:
+            self.close()
+            self._source = source
         layout = self._layout
         if TOPIC in rows.column_names:
             rows = _with_column(rows, TOPIC, _same_for_all(source.source.topic, rows.num_rows))
         for path, part in split_by_partition(rows, layout.partition_by, layout.hive_style, layout.escaped_folders):
             state = self._partitions.setdefault(path, _TablePartition())
-            state.buffered.append((source, part))
+            state.buffered.append(part)
             state.rows += part.num_rows
             state.size += part.nbytes
             self._buffered += part.nbytes
@@ -164,6 +166,7 @@ class BaseFileWriter:
         for path, state in self._partitions.items():
             self._write_row_group(path, state)
             self._close_file(path, state)
+        self._partitions.clear()
 
     def discard(self) -> None:
         """Deletes every file this writer made, closed or not."""
@@ -183,31 +186,24 @@ class BaseFileWriter:
         self.files.clear()
 
     def _write_row_group(self, path: str, state: _TablePartition) -> None:
-        buffered, state.buffered = state.buffered, []
+        if not state.buffered or self._source is None:
+            return
+        rows = pa.concat_tables(state.buffered)
         self._buffered -= state.size
-        state.rows = state.size = 0
-        ready: list[pa.Table] = []
-        for source, parts in groupby(buffered, key=itemgetter(0)):
-            rows = pa.concat_tables(part for _, part in parts)
-            start = 0
-            while start < rows.num_rows:
-                file = state.file or self._open_file(path, source, rows["_kafka_offset"][start].as_py(), rows.schema)
-                state.file = file
-                part = rows.slice(start, self._layout.rows_per_file - file.rows)
-                ready.append(self._with_meta_columns(part, source, path, file))
-                start += part.num_rows
-                file.rows += part.num_rows
-                if source == file.origin:
-                    file.last_offset = part["_kafka_offset"][part.num_rows - 1].as_py()
-                if file.rows >= self._layout.rows_per_file:
-                    self._append(path, state, file, ready)
-                    ready = []
-        if ready and state.file is not None:
-            self._append(path, state, state.file, ready)
+        state.buffered, state.rows, state.size = [], 0, 0
+        start = 0
+        while start < rows.num_rows:
+            file = state.file or self._open_file(path, self._source, rows["_kafka_offset"][start].as_py(), rows.schema)
+            state.file = file
+            part = rows.slice(start, self._layout.rows_per_file - file.rows)
+            start += part.num_rows
+            file.rows += part.num_rows
+            file.last_offset = part["_kafka_offset"][part.num_rows - 1].as_py()
+            self._append(path, state, file, self._with_meta_columns(part, self._source, path, file))
 
-    def _append(self, path: str, state: _TablePartition, file: _OpenFile, rows: Sequence[pa.Table]) -> None:
+    def _append(self, path: str, state: _TablePartition, file: _OpenFile, rows: pa.Table) -> None:
         # Each batch brought dictionaries of its own; the writer keeps to those of a row group's first rows.
-        file.writer.write_table(pa.concat_tables(rows).unify_dictionaries())
+        file.writer.write_table(rows.unify_dictionaries())
         reach("rows_written")
         if file.rows >= self._layout.rows_per_file or file.stream.tell() >= self._layout.target_file_bytes:
             self._close_file(path, state)

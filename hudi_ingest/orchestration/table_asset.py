@@ -167,8 +167,7 @@ def _begin_op(pipeline: Pipeline) -> OpDefinition:
             for line in transaction.schema.warnings:
                 context.log.warning(line)
         yield Output(transaction.to_dict(), "transaction", metadata={"instant": transaction.instant})
-        settings = pipeline.transaction
-        groups = group_slices(plan.slices, settings.max_tasks if settings.fans_out(plan.count) else 1)
+        groups = group_slices(plan.busy, pipeline.transaction.write_ops(plan.count))
         for name, group in zip(mapping_keys(groups), groups, strict=True):
             yield DynamicOutput([asdict(each) for each in group], output_name="slices", mapping_key=name)
 

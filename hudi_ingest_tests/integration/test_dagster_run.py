@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
@@ -24,6 +24,7 @@ from hudi_ingest.embedded.verification import verify
 from hudi_ingest.exceptions import EngineLost
 from hudi_ingest.health import ACCOUNTING_HOLDS, QUESTIONS
 from hudi_ingest.home import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
+from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.model import TransactionState
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.sensor import tick
@@ -59,7 +60,7 @@ def test_d1_a_commit_is_a_materialization_that_tells_all(ground: Ground, pipelin
         result = launch(pipeline, instance)
         assert result.success
         steps = {event.step_key for event in result.all_events if event.is_step_success}
-        mapped = {f"{pipeline.name}.write[{pipeline.name}_{number}]" for number in (0, 1)}
+        mapped = {f"{pipeline.name}.write[{pipeline.name}_0]"}
         assert steps == {f"{pipeline.name}.begin", f"{pipeline.name}.commit", *mapped}
         event = instance.get_latest_materialization_event(AssetKey([pipeline.name]))
         assert event is not None
@@ -111,26 +112,42 @@ def test_d1_a_component_of_a_dg_project_does_its_run_and_its_checks_hold(
     assert verify(ground.base_path, ground.produced).exact
 
 
-def test_d6_a_small_transaction_is_one_write_op_in_the_runs_process(ground: Ground, topic: str) -> None:
-    pipeline = make_pipeline(ground, transaction={"fan_out_from": 13})
+def test_r3_r4_by_default_a_small_transaction_has_an_op_for_each_kafka_partition_in_the_runs_process(
+    ground: Ground, topic: str
+) -> None:
+    pipeline = make_pipeline(ground, transaction={"fan_out_from": 100_000})
     ground.send_rows(0, 7)
     ground.send_rows(1, 5)
     with DagsterInstance.ephemeral() as instance:
-        small = tick(pipeline, instance, datetime.now(timezone.utc))
         result = launch(pipeline, instance)
+        assert result.success
         assert verify(ground.base_path, ground.produced).exact
         ground.send_rows(1, 13, 5)
-        large = tick(pipeline, instance, datetime.now(timezone.utc) + timedelta(hours=1))
-    assert isinstance(small, RunRequest)
-    assert isinstance(large, RunRequest)
-    assert small.tags[tags.IN_PROCESS] == "true"
-    assert tags.IN_PROCESS not in large.tags
-    assert result.success
-    written = [
-        event.step_key for event in result.all_events if event.is_step_success and "write" in str(event.step_key)
-    ]
-    assert len(written) == 1
-    assert len(ground.data_files()) == 3, "a file for each table partition, not for each Kafka partition too"
+        one_busy = launch(pipeline, instance)
+    assert written(result) == [f"{pipeline.name}.write[{ground.name}_{number}]" for number in (0, 1)]
+    assert written(one_busy) == [f"{pipeline.name}.write[{ground.name}_1]"], "an idle partition has no op"
+    assert verify(ground.base_path, ground.produced).exact
+    live = Timeline(ground.base_path).files()
+    assert all(file.partitions is not None and file.partitions[0] == file.partitions[1] for file in live)
+    assert {file.origin.partition for file in live if file.origin} == {0, 1}
+
+
+def test_single_op_writes_all_partitions_of_a_small_transaction_at_once(ground: Ground, topic: str) -> None:
+    pipeline = make_pipeline(ground, transaction={"fan_out_from": 13, "single_op": True})
+    ground.send_rows(0, 7)
+    ground.send_rows(1, 5)
+    with DagsterInstance.ephemeral() as instance:
+        requests = [tick(pipeline, instance, datetime.now(timezone.utc))]
+        small = launch(pipeline, instance)
+        ground.send_rows(0, 8, 7)
+        ground.send_rows(1, 5, 5)
+        requests.append(tick(pipeline, instance, datetime.now(timezone.utc) + timedelta(hours=1)))
+        large = launch(pipeline, instance)
+    in_process = [isinstance(each, RunRequest) and each.tags.get(tags.IN_PROCESS) for each in requests]
+    assert in_process == ["true", None]
+    assert (small.success, large.success) == (True, True)
+    assert (len(written(small)), len(written(large))) == (1, 2)
+    assert verify(ground.base_path, ground.produced).exact
 
 
 def test_k2_more_partitions_than_tasks_are_grouped(ground: Ground, topic: str) -> None:
@@ -140,10 +157,7 @@ def test_k2_more_partitions_than_tasks_are_grouped(ground: Ground, topic: str) -
     with DagsterInstance.ephemeral() as instance:
         result = launch(pipeline, instance)
     assert result.success
-    written = [
-        event.step_key for event in result.all_events if event.is_step_success and "write" in str(event.step_key)
-    ]
-    assert written == [f"{pipeline.name}.write[group_0]"]
+    assert written(result) == [f"{pipeline.name}.write[group_0]"]
     assert verify(ground.base_path, ground.produced).exact
 
 
@@ -189,6 +203,12 @@ def test_a_bad_record_fails_the_run_at_once_and_rolls_back(ground: Ground, pipel
     assert not [event for event in result.all_events if event.is_step_up_for_retry]
     assert ground.data_files() == []
     assert ground.ledger.history(pipeline.name)[0].state is TransactionState.ABORTED
+
+
+def written(result: ExecuteInProcessResult) -> list[str]:
+    """Keys of the write steps that succeeded."""
+    keys = (str(event.step_key) for event in result.all_events if event.is_step_success)
+    return sorted(key for key in keys if ".write[" in key)
 
 
 def failures(result: ExecuteInProcessResult) -> str:

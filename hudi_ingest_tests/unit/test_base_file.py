@@ -52,7 +52,12 @@ def files_of(writer: BaseFileWriter) -> list[BaseFile]:
 
 @pytest.fixture
 def storage(tmp_path: Path) -> TableStorage:
-    found = TableStorage(str(tmp_path / "table"))
+    return opened_table(tmp_path / "table")
+
+
+def opened_table(path: Path) -> TableStorage:
+    """A table that may be written in INSTANT and EPOCH."""
+    found = TableStorage(str(path))
     found.write(heartbeat_path(INSTANT), b"")
     TableEpoch(found).advance(EPOCH.number, EPOCH.transaction_id)
     return found
@@ -148,33 +153,38 @@ def test_h3_files_rotate_by_rows_and_by_bytes(storage: TableStorage) -> None:
     assert len(files_of(writer)) == 5
 
 
-def test_h3_little_of_many_kafka_partitions_shares_files(storage: TableStorage) -> None:
-    with BaseFileWriter(storage, layout(rows_per_file=30, generations={"payments": 1})) as writer:
-        for number in range(20):
-            topic = "orders" if number < 10 else "payments"
-            source = RowSource(TopicPartition(topic, number), f"{number}-0-0")
-            writer.write(source, rows(100 * number, 3, days=1, partition=number))
-            writer.write(source, rows(100 * number + 3, 1, days=1, partition=number))
+slices = st.lists(st.tuples(st.sampled_from(["orders", "payments"]), st.integers(0, 3)), unique=True, min_size=1)
+
+
+@given(slices, st.integers(1, 7), st.integers(1, 3), st.integers(2, 40))
+def test_r4_h1_a_base_file_holds_one_kafka_partition_and_says_which_offsets(
+    tmp_path_factory: pytest.TempPathFactory, sources: list[tuple[str, int]], size: int, batches: int, per_file: int
+) -> None:
+    storage = opened_table(tmp_path_factory.mktemp("table"))
+    with BaseFileWriter(storage, layout(rows_per_file=per_file, generations={"payments": 1})) as writer:
+        for topic, number in sources:
+            for start in range(0, batches * size, size):
+                source = RowSource(TopicPartition(topic, number), f"{number}-0-0")
+                writer.write(source, rows(100 * number + start, size, partition=number))
         writer.close()
-    files = files_of(writer)
-    assert [file.rows for file in files] == [30, 30, 20]
-    assert [str(source) for source in writer.files] == ["orders:0", "orders:7", "payments:15"]
-    for file, first, last in zip(files, (0, 702, 1500), (3, 703, 1503), strict=True):
-        assert (file.first_offset, file.last_offset) == (first, last), "both are of the origin's partition"
-        assert file_ids.decode(file.file_id) == file_ids.FileOrigin(first // 100, first)
-        assert f"_{first // 100}-0-0_" in file.path
-        footer = pq.read_metadata(f"{storage.base_path}/{file.path}")
-        assert footer.num_row_groups <= 2, "not one for each Kafka partition"
-    keys = [
-        key
-        for file in files
-        for key in pq.read_table(f"{storage.base_path}/{file.path}", partitioning=None)[
-            "_hoodie_record_key"
-        ].to_pylist()
-    ]
-    assert len(set(keys)) == 80
-    assert keys[:5] == ["orders-0-0", "orders-0-1", "orders-0-2", "orders-0-3", "orders-1-100"]
-    assert keys[-1] == "payments-19-1903-g1"
+    assert {(source.topic, source.partition) for source in writer.files} == set(sources)
+    keys: list[str] = []
+    for source, files in writer.files.items():
+        for file in files:
+            found = pq.read_table(f"{storage.base_path}/{file.path}", partitioning=None)
+            offsets = found["_kafka_offset"].to_pylist()
+            assert set(found["_kafka_partition"].to_pylist()) == {source.partition}
+            assert (file.first_offset, file.last_offset, file.rows) == (offsets[0], offsets[-1], len(offsets))
+            assert offsets == sorted(offsets)
+            assert file.rows <= per_file
+            assert file_ids.decode(file.file_id) == file_ids.FileOrigin(source.partition, offsets[0])
+            assert f"_{source.partition}-0-0_" in file.path
+            keys += found["_hoodie_record_key"].to_pylist()
+    assert sorted(keys) == sorted(
+        f"{topic}-{number}-{100 * number + step}" + ("-g1" if topic == "payments" else "")
+        for topic, number in sources
+        for step in range(batches * size)
+    )
 
 
 def test_p3_a_failed_attempt_leaves_no_data_file(storage: TableStorage) -> None:

@@ -260,10 +260,10 @@ def test_p2_a_task_accounts_for_each_partition_that_it_reads(writing: WriteTask)
         (r.topic, r.partition, r.first_offset, r.last_offset, r.rows, r.skipped, len(r.files)) for r in reports
     ] == [
         ("orders", 3, 5, 7, 2, 1, 1),
-        ("orders", 4, 9, 9, 1, 0, 0),
-        ("payments", 4, 20, 24, 4, 0, 0),
+        ("orders", 4, 9, 9, 1, 0, 1),
+        ("payments", 4, 20, 24, 4, 0, 1),
     ]
-    assert reports[0].files[0].rows == 7
+    assert [report.files[0].rows for report in reports] == [2, 1, 4]
     back_again = [*batches, of(3, 7, [good(1)])]
     with pytest.raises(WriteIncomplete, match=r"orders:3.*out of order after 7"):
         list(run_task(writing, iter(back_again)))
