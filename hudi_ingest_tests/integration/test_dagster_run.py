@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -42,11 +42,16 @@ def environment(ground: Ground, pipeline: Pipeline, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv(LEDGER_VARIABLE, ground.home.ledger_url)
 
 
+def after_the_interval() -> datetime:
+    """A moment at which the next transaction is due, whenever the last one began."""
+    return datetime.now(timezone.utc) + timedelta(hours=1)
+
+
 def launch(pipeline: Pipeline, instance: DagsterInstance, planned: bool = True) -> ExecuteInProcessResult:
     """Executes what the sensor requests now, or what the Launchpad does without config."""
     from hudi_ingest.orchestration.definitions import build_definitions, job_name
 
-    request = tick(pipeline, instance, datetime.now(timezone.utc)) if planned else RunRequest()
+    request = tick(pipeline, instance, after_the_interval()) if planned else RunRequest()
     assert isinstance(request, RunRequest), request
     job = build_definitions([pipeline]).resolve_job_def(job_name(pipeline))
     return job.execute_in_process(
@@ -137,11 +142,11 @@ def test_single_op_writes_all_partitions_of_a_small_transaction_at_once(ground: 
     ground.send_rows(0, 7)
     ground.send_rows(1, 5)
     with DagsterInstance.ephemeral() as instance:
-        requests = [tick(pipeline, instance, datetime.now(timezone.utc))]
+        requests = [tick(pipeline, instance, after_the_interval())]
         small = launch(pipeline, instance)
         ground.send_rows(0, 8, 7)
         ground.send_rows(1, 5, 5)
-        requests.append(tick(pipeline, instance, datetime.now(timezone.utc) + timedelta(hours=1)))
+        requests.append(tick(pipeline, instance, after_the_interval()))
         large = launch(pipeline, instance)
     in_process = [isinstance(each, RunRequest) and each.tags.get(tags.IN_PROCESS) for each in requests]
     assert in_process == ["true", None]
