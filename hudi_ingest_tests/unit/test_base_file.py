@@ -164,8 +164,8 @@ def test_r4_h1_a_base_file_holds_one_kafka_partition_and_says_which_offsets(
     with BaseFileWriter(storage, layout(rows_per_file=per_file, generations={"payments": 1})) as writer:
         for topic, number in sources:
             for start in range(0, batches * size, size):
-                source = RowSource(TopicPartition(topic, number), f"{number}-0-0")
-                writer.write(source, rows(100 * number + start, size, partition=number))
+                origin = RowSource(TopicPartition(topic, number), f"{number}-0-0")
+                writer.write(origin, rows(100 * number + start, size, partition=number))
         writer.close()
     assert {(source.topic, source.partition) for source in writer.files} == set(sources)
     keys: list[str] = []
