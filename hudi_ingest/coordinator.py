@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
-from hudi_ingest.config import Pipeline
+from hudi_ingest.config import KafkaSource, Pipeline
 from hudi_ingest.exceptions import NothingToDo, TableUnreachable
 from hudi_ingest.hudi.base_file import heartbeat_path
 from hudi_ingest.hudi.timeline import CommittedState, Timeline
 from hudi_ingest.kafka import KafkaCluster
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.letter_copies import LetterCopies
-from hudi_ingest.model import LossReason, OffsetLoss, TakeOver, TopicPartition, TransactionPlan, Watermarks
+from hudi_ingest.model import Checkpoint, LossReason, OffsetLoss, TakeOver, TopicPartition, TransactionPlan, Watermarks
 from hudi_ingest.planning import (
     Lag,
     Limits,
@@ -79,6 +79,17 @@ def observe(pipeline: Pipeline) -> Situation:
         first = {**first, **take_over.offsets}
     topic_ids = {topic: found.topic_id for topic, found in topics.items()}
     return Situation(committed, watermarks, first, topic_ids, take_over)
+
+
+def losses_now(source: KafkaSource, checkpoint: Checkpoint | None) -> tuple[OffsetLoss, ...]:
+    """Committed offsets that the broker cannot honour at this moment.
+
+    Raises KafkaUnreachable, KafkaRefused, TopicMissing.
+    """
+    cluster = KafkaCluster(source)
+    topics = cluster.topics()
+    watermarks = cluster.watermarks(each for found in topics.values() for each in found.partitions)
+    return find_losses(checkpoint, watermarks, {topic: found.topic_id for topic, found in topics.items()})
 
 
 def stopped_partitions(pipeline: Pipeline, situation: Situation) -> tuple[OffsetLoss, ...]:

@@ -11,7 +11,7 @@ from functools import partial
 from pyspark.sql import SparkSession
 
 from hudi_ingest.config import Pipeline
-from hudi_ingest.coordinator import plan_now
+from hudi_ingest.coordinator import losses_now, plan_now
 from hudi_ingest.dead_letters.log import DeadLetterLog
 from hudi_ingest.exceptions import CommitOutcomeUnknown
 from hudi_ingest.home import Home
@@ -54,6 +54,7 @@ def protocol_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession) -> Tra
         instants=HudiWriter(spark, pipeline),
         write_files=partial(write_slices, spark, pipeline),
         groups=KafkaCluster(pipeline.source),
+        find_losses=partial(losses_now, pipeline.source),
         letters=DeadLetterLog(TableStorage(pipeline.table.base_path)),
         copy_letters=LetterCopies(pipeline).catch_up,
     )

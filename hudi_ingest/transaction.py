@@ -53,6 +53,7 @@ from hudi_ingest.model import (
     Checkpoint,
     CommitReceipt,
     LettersHead,
+    OffsetLoss,
     Offsets,
     OpenInstant,
     OpenTransaction,
@@ -69,7 +70,7 @@ from hudi_ingest.model import (
     next_checkpoint,
 )
 from hudi_ingest.offset_ranges import intersection, ranges
-from hudi_ingest.planning import is_stopped
+from hudi_ingest.planning import is_stopped, loss_text
 from hudi_ingest.schema import parse_spark_json, spark_json
 from hudi_ingest.take_over import find_take_over
 
@@ -111,6 +112,9 @@ class ConsumerGroups(Protocol):
     def group_offsets(self, group: str) -> dict[TopicPartition, int]: ...
 
 
+LossFinder = Callable[[Checkpoint | None], tuple[OffsetLoss, ...]]
+"""Asks the broker which committed offsets it cannot honour now; see coordinator.py. Raises KafkaUnreachable, KafkaRefused."""
+
 LetterCopier = Callable[[LettersHead | None], int]
 """Copies what the list of dead letters has to where copies go, and says how many that were; see letter_copies.py."""
 
@@ -133,6 +137,7 @@ class TransactionProtocol:
     instants: InstantWriter
     write_files: SliceWriter
     groups: ConsumerGroups
+    find_losses: LossFinder
     letters: DeadLetterLog
     copy_letters: LetterCopier
 
@@ -142,8 +147,8 @@ class TransactionProtocol:
         """Opens the plan's transaction, after clearing away what a dead one left.
 
         `run_is_finished` tells of an orchestrator's run whether it has ended (None: not known).
-        Raises PlanOutdated, TransactionInFlight, TableMismatch, TableUnreachable, EngineLost, and what `resolve_schema`
-        of schema_source.py raises.
+        Raises PlanOutdated, TransactionInFlight, TableMismatch, TableUnreachable, EngineLost, what `resolve_schema` of
+        schema_source.py raises, and for a plan with resets KafkaUnreachable, KafkaRefused and TopicMissing.
         """
         started = time.monotonic()
         table = self.pipeline.table.base_path
@@ -153,6 +158,9 @@ class TransactionProtocol:
             committed = self._committed()
             plan = renumbered(plan, committed.checkpoint)
             require_current(plan, committed.checkpoint)
+            if plan.resets:
+                # A plan may have waited for long, and records that are given up are gone for good.
+                require_lost(plan, self.find_losses(committed.checkpoint))
             if committed.checkpoint is None:
                 self._require_take_over(plan)
             schema = self._prepare_table(committed, plan.take_over is not None)
@@ -559,6 +567,21 @@ def require_current(plan: TransactionPlan, checkpoint: Checkpoint | None) -> Non
             f"plan {plan.transaction_id} is not current any more: it is number {plan.sequence}, and the table's last "
             f"committed transaction is number {sequence}{'; ' + '; '.join(moved) if moved else ''}. Nothing was written. "
             "Plan again; the sensor does so by itself."
+        )
+
+
+def require_lost(plan: TransactionPlan, losses: Sequence[OffsetLoss]) -> None:
+    """Raises PlanOutdated unless the broker has lost exactly what each reset gives up. `losses`: what it has lost now."""
+    now = {each.source: each for each in losses}
+    wrong = [
+        f"planned: {loss_text(each)}; now: " + (loss_text(now[each.source]) if each.source in now else "nothing is lost")
+        for each in plan.resets
+        if now.get(each.source) != each
+    ]
+    if wrong:
+        raise PlanOutdated(
+            f"plan {plan.transaction_id} gives up offsets, and the broker was asked again: {'; '.join(wrong)}. Nothing was "
+            "written. Plan again; the sensor does so by itself."
         )
 
 

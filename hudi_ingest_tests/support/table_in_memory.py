@@ -37,7 +37,9 @@ from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.tables import ATTEMPTS, METADATA, SLICES, TRANSACTIONS
 from hudi_ingest.model import (
     BaseFile,
+    Checkpoint,
     LetterFile,
+    OffsetLoss,
     Offsets,
     OpenInstant,
     OpenTransaction,
@@ -50,6 +52,7 @@ from hudi_ingest.model import (
     TransactionSchema,
     Watermarks,
 )
+from hudi_ingest.planning import find_losses
 from hudi_ingest.schema import spark_json
 from hudi_ingest.storage import TableStorage
 from hudi_ingest_tests.support.steps import Program, running, stop
@@ -91,6 +94,8 @@ class World:
         self.now = datetime(2026, 1, 1, tzinfo=timezone.utc)
         self.broker: dict[TopicPartition, list[str]] = {}
         self.first: dict[TopicPartition, int] = {}
+        self.firsts: list[dict[TopicPartition, int]] = []
+        """What `first` was after each change by retention, oldest first."""
         self.began: dict[TopicPartition, int] = {}
         """Where live transactions begin; what is before is history."""
         self.properties: dict[str, str] = {}
@@ -122,6 +127,11 @@ class World:
     def next_moment(self) -> int:
         self._moment += 1
         return self._moment
+
+    def hold_from(self, first: Offsets) -> None:
+        """The broker's first offsets are these from now on."""
+        self.first |= first
+        self.firsts.append(dict(self.first))
 
     def new_instant(self) -> Instant:
         self.now += timedelta(milliseconds=1)
@@ -600,6 +610,17 @@ class GroupsInMemory:
         stop("commit_group_offsets", KafkaUnreachable)
         self._world.group = dict(offsets)
         stop("group offsets committed", KafkaUnreachable)
+
+
+class LossesInMemory:
+    """What the broker has lost of the committed offsets; see coordinator.py."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def __call__(self, checkpoint: Checkpoint | None) -> tuple[OffsetLoss, ...]:
+        stop("find_losses", KafkaUnreachable)
+        return find_losses(checkpoint, watermarks(self._world), {})
 
 
 class LedgerInMemory(Ledger):

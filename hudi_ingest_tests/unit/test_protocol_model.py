@@ -56,6 +56,7 @@ from hudi_ingest_tests.support.table_in_memory import (
     HudiInMemory,
     Instant,
     LedgerInMemory,
+    LossesInMemory,
     Row,
     StorageInMemory,
     TimelineInMemory,
@@ -71,7 +72,7 @@ MAX_RECORDS = 6
 OUTSIDE = [
     *("time 1", "time 200", "time 301", "wipe the ledger", "a partition is added", "the engine dies", "archive"),
     *("another writer begins", "another writer commits", "another writer cleans"),
-    *("retention", "the consumer group is deleted"),
+    *("retention", "records are lost", "lost records come back", "the consumer group is deleted"),
 ]
 COORDINATORS = 2
 LONGEST_PROGRAM = 3000
@@ -125,6 +126,8 @@ class ProtocolModel(RuleBasedStateMachine):
         self.programs: list[Program] = []
         self.run_of: dict[Program, Run] = {}
         self.others: list[Instant] = []
+        self.held: dict[str, list[dict[TopicPartition, int]]] = {}
+        """By transaction: the broker's first offsets at any time while it began."""
         self.timeline = TimelineInMemory(self.world)
         self.log = DeadLetterLog(StorageInMemory(self.world))
         self.protocols = [
@@ -138,6 +141,7 @@ class ProtocolModel(RuleBasedStateMachine):
                 write_files=WriterInMemory(self.world),
                 groups=GroupsInMemory(self.world),
                 letters=DeadLetterLog(StorageInMemory(self.world)),
+                find_losses=LossesInMemory(self.world),
                 copy_letters=self.copy_letters,
             )
             for ledger in ground.ledgers
@@ -197,7 +201,7 @@ class ProtocolModel(RuleBasedStateMachine):
         for partition in range(partitions):
             source = TopicPartition("orders", partition)
             self.world.broker[source] = ["row"] * (history + records)
-            self.world.first[source] = 0
+            self.world.hold_from({source: 0})
             self.world.began[source] = history
 
     def produce(self, number: int, kinds: list[str]) -> None:
@@ -207,12 +211,21 @@ class ProtocolModel(RuleBasedStateMachine):
     def add_partition(self) -> None:
         source = TopicPartition("orders", len(self.world.broker))
         self.world.broker[source] = []
-        self.world.first[source] = 0
+        self.world.hold_from({source: 0})
 
     def retention_takes_what_is_committed(self) -> None:
         checkpoint = self.checkpoint()
+        self.world.hold_from(checkpoint.offsets if checkpoint else {})
+
+    def records_are_lost(self, most: int) -> None:
+        """Retention takes records that nobody has read yet; every plan gives them up."""
+        checkpoint = self.checkpoint()
         for source, offset in checkpoint.offsets.items() if checkpoint else ():
-            self.world.first[source] = offset
+            self.world.hold_from({source: min(offset + most, len(self.world.broker[source]))})
+
+    def lost_records_come_back(self) -> None:
+        """As after a look at a broker that was behind."""
+        self.world.hold_from(dict.fromkeys(self.world.first, 0))
 
     def time_passes(self, seconds: int) -> None:
         self.world.now += timedelta(seconds=seconds)
@@ -276,6 +289,10 @@ class ProtocolModel(RuleBasedStateMachine):
             self.archive()
         elif what == "retention":
             self.retention_takes_what_is_committed()
+        elif what == "records are lost":
+            self.records_are_lost(coordinator + 1)
+        elif what == "lost records come back":
+            self.lost_records_come_back()
         elif what == "the consumer group is deleted":
             self.delete_the_consumer_group()
         elif what == "the engine dies":
@@ -531,6 +548,7 @@ class ProtocolModel(RuleBasedStateMachine):
                 here = ranges([(each.start, each.end)])
                 if plan.kind is TransactionKind.INGEST:
                     begin = ends.get(each.source, world.began.get(each.source, 0))
+                    begin = self.given_up_to(plan).get(each.source, begin)
                     assert each.start == begin, f"P2: {each} does not follow {begin}"
                     ends[each.source] = each.end
                 elif plan.kind is TransactionKind.BACKFILL:
@@ -565,6 +583,14 @@ class ProtocolModel(RuleBasedStateMachine):
         assert (checkpoint.covered if checkpoint else {}) == covered, f"the table says it covers {checkpoint}"
 
         self.judge_letters(letters, sorted(waiting), checkpoint)
+
+    def given_up_to(self, plan: TransactionPlan) -> dict[TopicPartition, int]:
+        """P1: where partitions go on behind what they lost, which the broker must have lost when the transaction began."""
+        for each in plan.resets:
+            seen = [first[each.source] for first in self.held[plan.transaction_id] if each.source in first]
+            assert each.restart in seen, f"P1: {each} is given up, and the broker held it from {seen}"
+            self.ground.given_up = True
+        return {each.source: each.restart for each in plan.resets if each.restart is not None}
 
     def judge_letters(self, expected: dict[str, list[Row]], waiting: list[Row], checkpoint: Checkpoint | None) -> None:
         """P1, P2: exactly the bad records of committed ranges are dead letters, each once."""
@@ -602,7 +628,9 @@ class ProtocolModel(RuleBasedStateMachine):
         if "group is the truth" in self.flaws and committed.checkpoint is not None:
             committed = replace(committed, checkpoint=replace(committed.checkpoint, offsets=self.world.group))
         situation = Situation(committed, watermarks(self.world), self.world.began, {})
-        found = plan_next(self.ground.pipeline, situation, now=self.world.now, at_once=True)
+        found = plan_next(
+            self.ground.pipeline, situation, now=self.world.now, at_once=True, accepts=lambda loss: True
+        )
         return found if isinstance(found, TransactionPlan) else None
 
     def spawn(self, name: str, what: Callable[[], None], run: Run | None = None) -> Program:
@@ -649,7 +677,9 @@ class ProtocolModel(RuleBasedStateMachine):
             return theirs.finished if theirs.coordinator == run.coordinator else None
 
         def begin() -> None:
+            since = len(self.world.firsts) - 1
             opened = self.protocols[run.coordinator].begin(run.plan, Owner.dagster_run(run.ident), run_is_finished)
+            self.held[opened.plan.transaction_id] = self.world.firsts[since:]
             run.transaction, run.plan = OpenTransaction.from_dict(opened.to_dict()), opened.plan
             run.reports.clear()
 
@@ -742,6 +772,8 @@ class Ground:
     reached: set[str] = field(default_factory=set)
     published: set[tuple[TransactionKind, bool]] = field(default_factory=set)
     """Kinds of transactions that were committed, and whether they copied rows of shared files."""
+    given_up: bool = False
+    """Whether a transaction was committed that gave offsets up."""
 
 
 @pytest.fixture
@@ -805,6 +837,7 @@ def test_p1_p2_p3_p4_p5_p7_no_order_of_steps_breaks_a_promise(ground: Ground) ->
     kinds = {(TransactionKind.INGEST, False), (TransactionKind.BACKFILL, False)}
     kinds |= {(TransactionKind.REPLAY, False), (TransactionKind.REPLAY, True), (TransactionKind.RETRY, False)}
     assert ground.published == kinds, "the model never commits some kind of transaction"
+    assert ground.given_up, "the model never gives up what the broker lost"
 
 
 def test_random_orders_find_a_broken_protocol(ground: Ground) -> None:
@@ -865,6 +898,30 @@ def _overtaken(model: ProtocolModel, point: str) -> None:
         model.run_to_its_end(second if second in model.programs else model.programs[0])
         model.judge()
     model.teardown()
+
+
+@pytest.mark.parametrize("asked", [True, False], ids=["as it is", "the broker is not asked again"])
+def test_p1_p6_records_that_came_back_while_the_plan_waited_are_not_given_up(ground: Ground, asked: bool) -> None:
+    model = ProtocolModel(ground)
+    model.start(1, 3)
+    model.tick(0)
+    while model.programs:
+        model.run_to_its_end(model.programs[0])
+    model.produce(0, ["row"] * 3)
+    model.records_are_lost(2)
+    model.tick(0)
+    assert model.runs[-1].plan.resets
+    model.lost_records_come_back()
+    with contextlib.ExitStack() as expected:
+        if not asked:
+            expected.enter_context(mock.patch.object(protocol_module, "require_lost", lambda *anything: None))
+            expected.enter_context(pytest.raises(AssertionError, match="P1: .* is given up"))
+        while model.programs:
+            model.run_to_its_end(model.programs[0])
+        model.judge()
+        model.teardown()
+    for program in [*model.programs, *ground.dead]:
+        program.end()
 
 
 @pytest.mark.parametrize("flaws", [frozenset(), frozenset({"no live check"})], ids=["as it is", "no live check"])
