@@ -64,6 +64,8 @@ def observe(pipeline: Pipeline) -> Situation:
     """Raises KafkaUnreachable, KafkaRefused, TopicMissing, TableUnreachable; OffsetsLost for a table that lost its
     checkpoint or one of our commits; TableMismatch for one that another system writes, or wrote and that cannot be taken over."""
     timeline = Timeline(pipeline.table.base_path)
+    # Or no transaction would ever be planned that could do it.
+    timeline.restore_properties()
     committed = timeline.committed(pipeline.checkpoint_key, pipeline.transaction_key)
     take_over = find_take_over(pipeline, timeline) if committed.checkpoint is None else None
     cluster = KafkaCluster(pipeline.source)

@@ -153,6 +153,8 @@ class TransactionProtocol:
         started = time.monotonic()
         table = self.pipeline.table.base_path
         with self._table_lock():
+            if self.timeline.restore_properties():
+                _logger.warning("%s: hoodie.properties was damaged, and is restored from Hudi's backup of it", table)
             self._clear_dead_transaction(owner, run_is_finished)
             reach("begin_cleared")
             committed = self._committed()
@@ -574,7 +576,8 @@ def require_lost(plan: TransactionPlan, losses: Sequence[OffsetLoss]) -> None:
     """Raises PlanOutdated unless the broker has lost exactly what each reset gives up. `losses`: what it has lost now."""
     now = {each.source: each for each in losses}
     wrong = [
-        f"planned: {loss_text(each)}; now: " + (loss_text(now[each.source]) if each.source in now else "nothing is lost")
+        f"planned: {loss_text(each)}; now: "
+        + (loss_text(now[each.source]) if each.source in now else "nothing is lost")
         for each in plan.resets
         if now.get(each.source) != each
     ]

@@ -17,6 +17,7 @@ from hudi_ingest.exceptions import IngestError, OffsetsLost, TableMismatch, Tabl
 from hudi_ingest.hudi import file_ids
 from hudi_ingest.hudi.file_ids import FileOrigin
 from hudi_ingest.hudi.other_writers import HUDI_STREAMER, last_ingest, other_writer
+from hudi_ingest.hudi.properties_file import PRIMARY, PropertiesFile
 from hudi_ingest.model import Checkpoint, TopicPartition
 from hudi_ingest.schema import columns_of
 from hudi_ingest.storage import TableStorage
@@ -90,6 +91,7 @@ class Timeline:
     def __init__(self, base_path: str) -> None:
         self.base_path = base_path
         self._storage = TableStorage(base_path)
+        self._properties = PropertiesFile(self._storage)
 
     def committed(self, checkpoint_key: str, transaction_key: str) -> CommittedState:
         """The pipeline's checkpoint: of all that active completed instants carry, the one of the greatest sequence.
@@ -208,9 +210,27 @@ class Timeline:
         return tuple(name for name in columns if not name.startswith("_hoodie_"))
 
     def exists(self) -> bool:
-        """Whether there is a table at the path. Raises TableUnreachable."""
+        """Whether there is a table at the path. Raises TableUnreachable, also when its properties are gone."""
         try:
-            return bool(self.properties())
+            if self.properties():
+                return True
+        except OSError as error:
+            raise self._unreadable("properties", error) from error
+        if not self.is_empty():
+            # To make a table here would be to begin anew on top of what is committed.
+            raise TableUnreachable(
+                f"the table at {self.base_path} has commits and no {PRIMARY}. Nothing was written. Put a copy of that file in its "
+                "place; Hudi's own was deleted, or the path is not wholly mounted or restored."
+            )
+        return False
+
+    def restore_properties(self) -> bool:
+        """Puts Hudi's backup of hoodie.properties in place of a file that a crash left empty or cut, and says whether it did.
+
+        Nothing can be read of the table before. Raises TableUnreachable.
+        """
+        try:
+            return self._properties.restore()
         except OSError as error:
             raise self._unreadable("properties", error) from error
 
@@ -268,17 +288,8 @@ class Timeline:
         return frozenset(path for found in self._completed() for path in found.files)
 
     def properties(self) -> dict[str, str]:
-        """hoodie.properties, empty when there is no table."""
-        for name in ("hoodie.properties", "hoodie.properties.backup"):
-            # Hudi deletes and rewrites the file when it updates it, with a backup beside it meanwhile.
-            try:
-                text = self._storage.read(f".hoodie/{name}").decode()
-            except FileNotFoundError:
-                continue
-            lines = (line.strip() for line in text.splitlines())
-            pairs = (line.partition("=") for line in lines if line and not line.startswith("#"))
-            return {key: _unescape(value) for key, _, value in pairs}
-        return {}
+        """hoodie.properties, empty when there is no table. Raises TableUnreachable when the file is damaged."""
+        return self._properties.read()
 
     def _require_none_missing(self, checkpoint: Checkpoint, sequences: Mapping[str, int], own: Set[str]) -> None:
         missing = missing_sequences(checkpoint, sequences, own, ())
@@ -420,11 +431,6 @@ def _range(footer: pq.FileMetaData, column: str) -> tuple[Any, Any] | None:
         # Another writer's rows, which say nothing of where they are from.
         return None
     return min(each.min for each in groups), max(each.max for each in groups)
-
-
-def _unescape(value: str) -> str:
-    """Undoes java.util.Properties' escapes of a value."""
-    return re.sub(r"\\(u[0-9a-fA-F]{4}|.)", lambda m: chr(int(m[1][1:], 16)) if len(m[1]) == 5 else m[1], value)
 
 
 def instant_time(instant: str) -> datetime:

@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -18,16 +19,16 @@ from typer.testing import CliRunner
 
 from hudi_ingest.cli import app
 from hudi_ingest.config import Pipeline
-from hudi_ingest.coordinator import observe
+from hudi_ingest.coordinator import observe, plan_accepting
 from hudi_ingest.embedded.broker import create_topic
 from hudi_ingest.embedded.processes import wait_until
 from hudi_ingest.embedded.verification import verify
-from hudi_ingest.exceptions import NothingToDo, OffsetsLost, WriteIncomplete
+from hudi_ingest.exceptions import NothingToDo, OffsetsLost, PlanOutdated, WriteIncomplete
 from hudi_ingest.home import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
 from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.kafka import KafkaCluster
 from hudi_ingest.ledger.owner import Owner
-from hudi_ingest.model import LossReason, OffsetLoss, TopicPartition, TopicVersion
+from hudi_ingest.model import LossReason, OffsetLoss, Slice, TopicPartition, TopicVersion
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -122,11 +123,20 @@ def test_p6_x4_retention_stops_one_partition_until_a_person_accepts_the_loss(
     assert f"`hudi-ingest accept-loss {pipeline.name} --partition {ground.name}:0`" in command("status")[1]
     with pytest.raises(OffsetsLost, match=f"{ground.name}:0.*5 records were deleted") as caught:
         ground.run(pipeline)
+    planned = plan_accepting(pipeline, [TopicPartition(ground.name, 0)])
+    held = OffsetLoss(ground.name, 1, 20, 1_000_000, 999_980, LossReason.RETENTION)
+    jump = replace(planned, slices=(planned.slices[0], Slice(ground.name, 1, 1_000_000, 1_000_000)))
+    with pytest.raises(PlanOutdated, match=f"{ground.name}:1.*now: nothing is lost"):
+        ground.run(pipeline, replace(jump, resets=(loss, held)))
+    retention(0, 17)
+    with pytest.raises(PlanOutdated, match="up to 5 records.*now: .* up to 7 records"):
+        ground.run(pipeline, planned)
+    loss = replace(loss, restart=17, lost=7)
     wanted = remedy(str(caught.value))
     assert json.loads(command(*wanted, "--dry-run", "--json")[1])["resets"] == [loss.to_dict()]
     code, shown = command(*wanted, "--json")
     assert (code, json.loads(shown)["resets"]) == (0, [loss.to_dict()])
-    assert offsets(ground) == {0: [*range(10), *range(15, 20)], 1: [*range(20)]}
+    assert offsets(ground) == {0: [*range(10), *range(17, 20)], 1: [*range(20)]}
     told = accounting(ground, pipeline, json.loads(shown)["instant"])
     assert told["resets"] == [loss.to_dict()]
     assert [row.resets for row in ground.ledger.history(pipeline.name)] == [(loss,), (), ()]

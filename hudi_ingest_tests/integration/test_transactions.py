@@ -39,6 +39,7 @@ from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.model import TopicPartition, TransactionState
 from hudi_ingest.storage import TableStorage
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
+from hudi_ingest_tests.support.properties_text import empty_properties
 from hudi_ingest_tests.support.slow_guard import write_slow_guard
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -218,11 +219,26 @@ def test_p5_a_table_whose_making_was_cut_off_is_finished(ground: Ground, pipelin
     protocol.instants.create_table(protocol.resolve_schema())
     properties = Path(ground.base_path) / ".hoodie" / "hoodie.properties"
     kept = [line for line in properties.read_text().splitlines() if not line.startswith("hudi_ingest.")]
-    properties.write_text("\n".join(kept))
+    properties.write_text("\n".join([*kept, ""]))
     properties.with_name(".hoodie.properties.crc").unlink()
     ground.run(pipeline)
     assert Timeline(ground.base_path).properties()["hudi_ingest.pipeline"] == pipeline.name
     assert verify(ground.base_path, ground.produced).exact
+
+
+def test_p1_p5_properties_that_a_crash_emptied_are_restored(ground: Ground, pipeline: Pipeline) -> None:
+    """Made over, the table would lose its metadata table, and Hudi would make one of whatever lies in the folders."""
+    ground.send_rows(0, 5)
+    first = ground.run(pipeline)
+    before = Timeline(ground.base_path).properties()
+    assert before["hoodie.table.metadata.partitions"]
+    empty_properties(ground.base_path)
+    ground.send_rows(0, 5, 5)
+    second = ground.run(pipeline)
+    assert (first.plan.sequence, second.plan.sequence) == (1, 2)
+    assert Timeline(ground.base_path).properties() == before
+    assert verify(ground.base_path, ground.produced).exact
+    assert ground.protocol(pipeline).instants.listed_files(), "the metadata table is there"  # type: ignore[attr-defined]
 
 
 def test_an_instant_that_the_ledger_does_not_know_is_waited_for(ground: Ground, pipeline: Pipeline) -> None:

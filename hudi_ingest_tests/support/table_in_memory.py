@@ -574,6 +574,9 @@ class TimelineInMemory(Timeline):
     def schema(self) -> pa.Schema:
         return self._world.pipeline.table_schema.columns
 
+    def restore_properties(self) -> bool:
+        return False
+
     def is_empty(self) -> bool:
         return not self._world.active
 

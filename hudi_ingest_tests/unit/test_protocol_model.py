@@ -628,9 +628,7 @@ class ProtocolModel(RuleBasedStateMachine):
         if "group is the truth" in self.flaws and committed.checkpoint is not None:
             committed = replace(committed, checkpoint=replace(committed.checkpoint, offsets=self.world.group))
         situation = Situation(committed, watermarks(self.world), self.world.began, {})
-        found = plan_next(
-            self.ground.pipeline, situation, now=self.world.now, at_once=True, accepts=lambda loss: True
-        )
+        found = plan_next(self.ground.pipeline, situation, now=self.world.now, at_once=True, accepts=lambda loss: True)
         return found if isinstance(found, TransactionPlan) else None
 
     def spawn(self, name: str, what: Callable[[], None], run: Run | None = None) -> Program:

@@ -14,6 +14,7 @@ from hudi_ingest.hudi.timeline import PIPELINE_PROPERTY, Timeline
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.services import TableServices
 from hudi_ingest_tests.support.pipeline_files import Write, load
+from hudi_ingest_tests.support.properties_text import properties_text
 
 
 class Client:
@@ -64,7 +65,7 @@ def services(
 ) -> tuple[TableServices, Client]:
     table = tmp_path / "table"
     (table / ".hoodie").mkdir(parents=True)
-    (table / ".hoodie" / "hoodie.properties").write_text(f"{PIPELINE_PROPERTY}=orders\n")
+    (table / ".hoodie" / "hoodie.properties").write_text(properties_text({PIPELINE_PROPERTY: "orders"}))
     pipeline = load(write, table__base_path=str(table))
     client = Client(ledger, str(table), plans, left)
     return TableServices(pipeline, Timeline(str(table)), ledger, client, one_lock), client
