@@ -129,7 +129,7 @@ def test_p6_x4_retention_stops_one_partition_until_a_person_accepts_the_loss(
     with pytest.raises(PlanOutdated, match=f"{ground.name}:1.*now: nothing is lost"):
         ground.run(pipeline, replace(jump, resets=(loss, held)))
     retention(0, 17)
-    with pytest.raises(PlanOutdated, match="up to 5 records.*now: .* up to 7 records"):
+    with pytest.raises(PlanOutdated, match=r"up to 5 records.*now: .* up to 7 records"):
         ground.run(pipeline, planned)
     loss = replace(loss, restart=17, lost=7)
     wanted = remedy(str(caught.value))
