@@ -913,7 +913,7 @@ def test_p1_p6_records_that_came_back_while_the_plan_waited_are_not_given_up(gro
     with contextlib.ExitStack() as expected:
         if not asked:
             expected.enter_context(mock.patch.object(protocol_module, "require_lost", lambda *anything: None))
-            expected.enter_context(pytest.raises(AssertionError, match="P1: .* is given up"))
+            expected.enter_context(pytest.raises(AssertionError, match=r"P1: .* is given up"))
         while model.programs:
             model.run_to_its_end(model.programs[0])
         model.judge()
