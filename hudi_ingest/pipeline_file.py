@@ -166,6 +166,7 @@ def _same_store(base_path: str) -> str:
 
 # ---- From the file to plain values
 
+_MOST_LEVELS = 50
 _TAG = "tag:yaml.org,2002:"
 _INT, _FLOAT, _BOOL, _NULL, _STR = (f"{_TAG}{kind}" for kind in ("int", "float", "bool", "null", "str"))
 
@@ -188,13 +189,30 @@ class _Document:
         return any(place[: len(each)] == each for each in self.broken)
 
 
+class _TooDeep(Exception):
+    """More levels than any pipeline has, and perhaps more than Python's stack holds."""
+
+    def __init__(self, mark: yaml.Mark) -> None:
+        super().__init__(f"line {mark.line + 1}, column {mark.column + 1}")
+
+
 class _Loader(yaml.SafeLoader):
     """Reads only numbers, booleans and null as something other than text."""
+
+    _depth = 0
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own attribute
         first: [(tag, pattern) for tag, pattern in resolvers if tag in (_INT, _FLOAT, _BOOL, _NULL)]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if self._depth > _MOST_LEVELS:
+            raise _TooDeep(self.peek_event().start_mark)  # type: ignore[no-untyped-call]
+        self._depth += 1
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
 
 
 def _read(path: Path, environment: Mapping[str, str]) -> _Document:
@@ -218,6 +236,11 @@ def _parse(text: str, folder: Path, environment: Mapping[str, str], document: _D
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         document.problems.append(f"line {line}: character U+{error.character:04X} is not allowed in YAML; remove it")
+        return
+    except _TooDeep as error:
+        document.problems.append(
+            f"{error}: nested deeper than {_MOST_LEVELS} levels; no setting is, so look for brackets"
+        )
         return
     except yaml.MarkedYAMLError as error:
         document.problems.append(_syntax_problem(text, error))

@@ -62,6 +62,15 @@ class Sql:
         return Transformed(rows, kept, faults, batch.num_rows - len(places) - len(faults))
 
 
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    """What cannot be computed of a record."""
+
+    part: str
+    """The column; "" for the condition."""
+    limit: str = ""
+
+
 @dataclass(frozen=True)
 class _Plan:
     """What a statement does with records of one schema."""
@@ -91,9 +100,10 @@ class _Plan:
         names = sorted(set().union(*self.reads.values()))
         return pa.table([pa.array(np.arange(batch.num_rows)), *(batch[name] for name in names)], names=[_PLACE, *names])
 
-    def fault(self, name: str, batch: pa.RecordBatch, place: int) -> Rejected:
-        """Why the record is bad; `name` is the column that cannot be computed, "" for the condition."""
-        expected = f"what {f'column {name}' if name else 'the condition of WHERE'} can be computed of"
+    def fault(self, fault: _Fault, batch: pa.RecordBatch, place: int) -> Rejected:
+        """Why the record is bad."""
+        name = fault.part
+        expected = f"what {f'column {name}' if name else 'the condition of WHERE'} can be computed of{fault.limit}"
         reads = sorted(self.reads[name])
         if len(reads) == 1:
             return Rejected(place, reads[0], expected, shown(batch[reads[0]][place]))
@@ -113,7 +123,7 @@ def _computed(
     table = plan.table(batch)
     if plan.where is not None:
         places, (stays,), faults = _evaluated({"": plan.where}, table)
-        rejected |= {place: plan.fault(name, batch, place) for place, name in faults.items()}
+        rejected |= {place: plan.fault(fault, batch, place) for place, fault in faults.items()}
         places = places[pc.fill_null(stays, False).to_numpy(zero_copy_only=False)]
         table = table.take(pa.array(places))
     if not plan.computed:
@@ -125,34 +135,67 @@ def _computed(
     within = np.ones(len(places), np.bool_)
     for name, column in columns.items():
         beyond = _beyond_time(column)
-        faults = {**dict.fromkeys(places[beyond].tolist(), name), **faults}
+        faults = {**dict.fromkeys(places[beyond].tolist(), _Fault(name)), **faults}
         within &= ~beyond
-    rejected |= {place: plan.fault(name, batch, place) for place, name in faults.items()}
+    rejected |= {place: plan.fault(fault, batch, place) for place, fault in faults.items()}
     if not within.all():
         columns = {name: column.filter(pa.array(within)) for name, column in columns.items()}
     return columns, places[within], rejected
 
 
-def _evaluated(
-    parts: Mapping[str, Expression], table: pa.Table
-) -> tuple[npt.NDArray[np.int64], list[pa.Array], dict[int, str]]:
-    """Of the rows of which all parts can be computed: their places, and each part's values. Of the other rows: the first
-    part that cannot, by place.
+_Evaluated = tuple[npt.NDArray[np.int64], list[pa.Array], dict[int, _Fault]]
+"""Of the rows of which all parts can be computed: their places, and each part's values. Of the other rows: the first part
+that cannot, by place."""
+
+
+def _evaluated(parts: Mapping[str, Expression], table: pa.Table) -> _Evaluated:
+    """Raises TransformFailed. A record is too large for the memory when it is so alone, whatever is beside it."""
+    from hudi_ingest.transform import sql_session  # a large library, for those who need it
+
+    try:
+        return _evaluated_at_once(parts, table)
+    except sql_session.OutOfMemory:
+        if len(table) == 1:
+            return _too_large(parts, table)
+    half = len(table) // 2
+    pieces = [_evaluated(parts, each) for each in (table.slice(0, half), table.slice(half))]
+    values = [pa.concat_arrays(each) for each in zip(*(values for _, values, _ in pieces), strict=True)]
+    return np.concatenate([places for places, _, _ in pieces]), values, pieces[0][2] | pieces[1][2]
+
+
+def _too_large(parts: Mapping[str, Expression], record: pa.Table) -> _Evaluated:
+    """Of one record of which not all parts fit into the memory: the first that does not fit beside those before it."""
+    from hudi_ingest.transform import sql_session  # a large library, for those who need it
+
+    names = [*parts]
+    for count in range(1, len(names)):
+        try:
+            sql_session.run(record, _select([parts[name].text for name in names[:count]]))
+        except (sql_session.OutOfMemory, sql_session.RecordFault):
+            names = names[:count]
+            break
+    fault = _Fault(names[-1], f" in {sql_session.MEMORY} of memory")
+    places, values, _ = _evaluated_at_once(parts, record.slice(0, 0))
+    return places, values, {record[_PLACE][0].as_py(): fault}
+
+
+def _evaluated_at_once(parts: Mapping[str, Expression], table: pa.Table) -> _Evaluated:
+    """Raises OutOfMemory, TransformFailed.
 
     As columns, a condition too: as a filter DuckDB may or may not compute one side of an AND, and whether a record is bad
-    must not depend on that. Raises TransformFailed.
+    must not depend on that.
     """
     from hudi_ingest.transform import sql_session  # a large library, for those who need it
 
     texts = [each.text for each in parts.values()]
-    faults: dict[int, str] = {}
+    faults: dict[int, _Fault] = {}
     try:
         try:
             found = sql_session.run(table, _select(texts))
         except sql_session.RecordFault:
             flags = sql_session.run(table, _select([f"TRY(({text}\n) IS NULL) IS NULL" for text in texts]))
             for index, name in reversed([*enumerate(parts, 1)]):
-                faults |= dict.fromkeys(flags.column(0).filter(flags.column(index)).to_pylist(), name)
+                faults |= dict.fromkeys(flags.column(0).filter(flags.column(index)).to_pylist(), _Fault(name))
             good = pc.invert(pc.is_in(table[_PLACE], value_set=pa.array([*faults], pa.int64())))
             table = table.filter(good)
             found = sql_session.run(table, _select(texts))

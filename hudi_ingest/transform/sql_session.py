@@ -12,14 +12,17 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from hudi_ingest.schema import TIMESTAMP
+from hudi_ingest.schema import MAX_DEPTH, TIMESTAMP
 from hudi_ingest.transform.sql_statement import RECORDS, calls_in
+
+MEMORY = "512 MB"
+"""What results may take in each of Spark's workers. DuckDB does not count what it needs to compute one value."""
 
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     # Spark runs a task on each core already.
     "threads": 1,
-    # A statement reads its records: no files, no network, no variables of the program.
-    "enable_external_access": False,
+    "memory_limit": MEMORY,
+    # A statement reads its records: no extensions, no variables of the program.
     "autoload_known_extensions": False,
     "autoinstall_known_extensions": False,
     "python_enable_replacements": False,
@@ -50,6 +53,10 @@ class RecordFault(ValueError):
     """A record holds what the statement cannot be computed of."""
 
 
+class OutOfMemory(ValueError):
+    """What the statement makes of these records, or of one of them, takes more than MEMORY."""
+
+
 class StatementFault(ValueError):
     """The statement cannot be run at all. The text is DuckDB's, and holds no record's value."""
 
@@ -75,7 +82,7 @@ def bind(schema: pa.Schema, query: str) -> list[Result]:
 
 
 def run(records: pa.Table, query: str) -> pa.Table:
-    """Rows in the records' order. Raises RecordFault, StatementFault."""
+    """Rows in the records' order. Raises RecordFault, OutOfMemory, StatementFault."""
     session = _session(current_process().ident, threading.get_ident())
     session.register(RECORDS, records)
     try:
@@ -83,6 +90,8 @@ def run(records: pa.Table, query: str) -> pa.Table:
     except (duckdb.DataError, duckdb.ProgrammingError, duckdb.NotSupportedError):
         # The query is bound already, so what it does not take now is in a record. The text may hold a record's value.
         raise RecordFault("it fails for a record, and not for one alone") from None
+    except duckdb.OutOfMemoryException:
+        raise OutOfMemory(f"it takes more than {MEMORY} of memory") from None
     except duckdb.Error as error:
         raise StatementFault(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}") from None
 
@@ -97,6 +106,10 @@ def _session(process: int, thread: int) -> duckdb.DuckDBPyConnection:
     """To make one takes a tenth of a second. It belongs to its process, also after a fork, and to its thread."""
     session = duckdb.connect(":memory:", config=_SETTINGS)
     session.execute("SET TimeZone = 'UTC'")
+    # Nothing goes to a disk: by default it would be a folder in whatever directory the worker runs.
+    session.execute("SET temp_directory = ''")
+    # No files and no network. Last, because it refuses every change of the folder.
+    session.execute("SET enable_external_access = false")
     if session.sql("SELECT 1 FROM duckdb_settings() WHERE name = 'error_on_division_by_zero'").fetchall():
         # Releases before 2.0 have no such setting, and give null.
         session.execute("SET error_on_division_by_zero = false")
@@ -135,8 +148,10 @@ def _refusals() -> Mapping[str, str]:
     return {name: why for name in kinds if (why := judge(name))}
 
 
-def _table_type(kind: Any) -> pa.DataType | None:
-    """`kind` is a DuckDBPyType, whose module has other names in other releases."""
+def _table_type(kind: Any, levels: int = MAX_DEPTH) -> pa.DataType | None:
+    """`kind` is a DuckDBPyType, whose module has other names in other releases. None also when it has more levels."""
+    if not levels:
+        return None
     if kind.id in _SIMPLE:
         return _SIMPLE[kind.id]
     if kind.id == "decimal":
@@ -144,7 +159,7 @@ def _table_type(kind: Any) -> pa.DataType | None:
         return pa.decimal128(parts["precision"], parts["scale"])
     if kind.id not in ("list", "array", "struct", "map"):
         return None
-    inner = {name: _table_type(each) for name, each in kind.children if name != "size"}
+    inner = {name: _table_type(each, levels - 1) for name, each in kind.children if name != "size"}
     if None in inner.values():
         return None
     if kind.id == "struct":

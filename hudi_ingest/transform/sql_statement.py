@@ -226,6 +226,8 @@ def _expression(text: str, tokens: Sequence[Token], what: str) -> Expression:
         raise NotAllowed(f"there is nothing in {what}; allowed: {SHAPE}")
     for before, each in zip([None, *tokens], tokens, strict=False):
         if each.text == "*" and (before is None or before.text in ("(", ",")):
+            if any(call.lower() == "count" for call in _calls(tokens)):
+                raise NotAllowed("count(*) is not allowed: an aggregate makes one row of several")
             raise NotAllowed("* stands alone in the list, for all fields; name the fields inside of expressions")
     for each, after in zip(tokens, [*tokens[1:], None], strict=True):
         if each.text.lower() == RECORDS and not _is_quoted(each) and (after is None or after.text != "."):

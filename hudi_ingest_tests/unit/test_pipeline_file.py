@@ -268,6 +268,27 @@ def test_problems_of_one_model_do_not_hide_its_cross_checks(write: Write) -> Non
 # ---- Environment
 
 
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("name: a\nsource: " + "[" * 2000, "line 2, column 59"),
+        ("{a: " * 2000, "line 1, column 202"),
+        ("\n".join(" " * level + "a:" for level in range(2000)), "line 51, column 51"),
+        ("- " * 2000, "line 1, column 103"),
+    ],
+    ids=["lists", "mappings", "blocks", "items"],
+)
+def test_a_file_nested_too_deep_is_told_with_its_place(tmp_path: Path, text: str, place: str) -> None:
+    file = tmp_path / "deep.yaml"
+    file.write_text(text)
+    for load_it in (lambda: load_pipeline(file, {}), lambda: load_pipelines(tmp_path, {})):
+        with pytest.raises(ConfigError) as raised:
+            load_it()
+        assert raised.value.problems[0].endswith(
+            f"{place}: nested deeper than 50 levels; no setting is, so look for brackets"
+        )
+
+
 def test_substitution(write: Write) -> None:
     found = load(
         write,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from hudi_ingest.convert import Rejected
 from hudi_ingest.schema import TIMESTAMP, parse_ddl
-from hudi_ingest.transform import KAFKA_FIELDS, Transformed, TransformProblems
+from hudi_ingest.transform import KAFKA_FIELDS, Transformed, TransformProblems, sql_session
 from hudi_ingest.transform.chain import HIDDEN, Chain, ChainProblems, Step
 from hudi_ingest.transform.columns import Drop
 from hudi_ingest.transform.mask import Hash, Mask
@@ -142,6 +142,40 @@ def test_p1_overflows_and_casts_that_fail_are_bad_records_and_no_other_record_is
     assert {each.index: each.field for each in done.rejected} == bad
 
 
+HUGE = 600_000_000
+
+
+def test_p1_what_takes_too_much_memory_is_a_bad_record_and_its_neighbours_are_rows() -> None:
+    text = "SELECT upper(id) AS up, repeat(id, n) AS many FROM records WHERE n > 0"
+    rows = [{"n": HUGE if place in (3, 17, 40) else place} for place in range(50)]
+    done = run(text, *rows)
+    expected = "what column many can be computed of in 512 MB of memory"
+    assert done.rejected == tuple(Rejected(at, "", expected, "other values of id, n") for at in (3, 17, 40))
+    assert done.rows["many"].to_pylist() == ["a" * at for at in range(1, 50) if at not in (3, 17, 40)]
+    alone = run(text, {"n": HUGE})
+    assert [each.expected for each in alone.rejected] == [expected]
+    both = run("SELECT repeat('x', n) AS many, id || '!' AS more FROM records", {"n": 3}, {"n": HUGE}, {"n": 1})
+    assert both.rejected == (Rejected(1, "n", expected, str(HUGE)),)
+    assert both.rows["many"].to_pylist() == ["xxx", "x"]
+
+
+def test_records_that_are_too_large_only_together_are_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sql_session._SETTINGS, "memory_limit", "32 MB")
+    sql_session._session.cache_clear()
+    sizes = range(4_000_000, 5_000_000, 100_000)
+    done = run("SELECT repeat(id, n) AS x FROM records", *({"n": size} for size in sizes))
+    sql_session._session.cache_clear()
+    assert [len(each) for each in done.rows["x"].to_pylist()] == list(sizes)
+
+
+def test_a_session_puts_nothing_on_a_disk() -> None:
+    session = sql_session._session(0, 0)
+    text = (
+        "SELECT value FROM duckdb_settings() WHERE name IN ('temp_directory', 'enable_external_access') ORDER BY name"
+    )
+    assert session.sql(text).fetchall() == [("false",), ("",)]
+
+
 def test_a_condition_that_cannot_be_computed_makes_a_bad_record_whatever_is_beside_it() -> None:
     """As a filter, DuckDB would not compute the right side where the left one is false, unless another record made it."""
     text = "SELECT id FROM records WHERE regexp_matches(id, '^[0-9]+$') AND CAST(id AS integer) > 3"
@@ -190,7 +224,13 @@ def test_d3_what_several_fields_make_is_told_without_their_values() -> None:
         ("SELECT unnest(tags) AS x FROM records", "UNNEST is not allowed: it makes several rows of one"),
         ("SELECT sum(n) AS x FROM records", "sum() is not allowed: it sees other records"),
         ("SELECT geomean(n) AS x FROM records", "geomean() is not allowed: it sees other records"),
-        ("SELECT count(*) AS x FROM records", "* stands alone in the list, for all fields"),
+        ("SELECT count(*) AS x FROM records", "count(*) is not allowed: an aggregate makes one row of several"),
+        (
+            "SELECT n FROM records WHERE COUNT ( * ) > 1",
+            "count(*) is not allowed: an aggregate makes one row of several",
+        ),
+        ("SELECT sum(*) AS x FROM records", "* stands alone in the list, for all fields"),
+        (f"SELECT {'[' * 500 + ']' * 500} AS x FROM records", "column x has DuckDB's type"),
         ("SELECT COLUMNS('.*') AS x FROM records", "an entry of the list makes several columns"),
         ("SELECT records AS x FROM records", "records is all fields at once"),
         ("SELECT * REPLACE (1 AS n) FROM records", "found a * with more behind it; allowed: * or * EXCLUDE (name, …)"),
