@@ -843,12 +843,6 @@ class Pipeline(_Model):
         return self.asset.max_lag or 2 * self.transaction.max_records
 
     @property
-    def late_after_seconds(self) -> float:
-        """How long ago the last transaction may have begun while records wait."""
-        settings = self.transaction
-        return self.asset.late_after_seconds or 2 * (settings.interval_seconds + settings.timeout_seconds)
-
-    @property
     def checkpoint_key(self) -> str:
         """Of the commit metadata: the offsets that are in the table."""
         return f"hudi_ingest.checkpoint.{self.name}"

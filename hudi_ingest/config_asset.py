@@ -46,9 +46,13 @@ class AssetSettings(Model):
     """The check `lag_below_limit` fails while more offsets than this wait."""
 
     late_after_seconds: Annotated[Seconds, Field(ge=1)] | None = Field(
-        default=None, json_schema_extra={"default": "2 × (transaction.interval_seconds + transaction.timeout_seconds)"}
+        default=None,
+        json_schema_extra={
+            "default": "60 + 2 × transaction.interval_seconds, and twice what the last transaction took"
+        },
     )
-    """The check `up_to_date` fails while records wait and the last committed transaction began longer ago than this."""
+    """The check `up_to_date` fails while the oldest waiting record is older than this, by its Kafka timestamp, and nothing was
+    committed for as long."""
 
     fresh_within_seconds: Annotated[Seconds, Field(ge=60)] | None = None
     """Dagster's freshness policy: the asset is overdue when it was not materialized for this long, for whatever reason, a

@@ -15,9 +15,19 @@ from hudi_ingest.exceptions import NothingToDo, TableUnreachable
 from hudi_ingest.hudi.base_file import heartbeat_path
 from hudi_ingest.hudi.timeline import CommittedState, Timeline
 from hudi_ingest.kafka import KafkaCluster
+from hudi_ingest.kafka_records import first_times
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.letter_copies import LetterCopies
-from hudi_ingest.model import Checkpoint, LossReason, OffsetLoss, TakeOver, TopicPartition, TransactionPlan, Watermarks
+from hudi_ingest.model import (
+    Checkpoint,
+    LossReason,
+    OffsetLoss,
+    Slice,
+    TakeOver,
+    TopicPartition,
+    TransactionPlan,
+    Watermarks,
+)
 from hudi_ingest.planning import (
     Lag,
     Limits,
@@ -31,6 +41,8 @@ from hudi_ingest.planning import (
 )
 from hudi_ingest.storage import TableStorage
 from hudi_ingest.take_over import find_take_over
+
+ASKED_PARTITIONS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +104,23 @@ def losses_now(source: KafkaSource, checkpoint: Checkpoint | None) -> tuple[Offs
     topics = cluster.topics()
     watermarks = cluster.watermarks(each for found in topics.values() for each in found.partitions)
     return find_losses(checkpoint, watermarks, {topic: found.topic_id for topic, found in topics.items()})
+
+
+def oldest_waiting_seconds(pipeline: Pipeline, situation: Situation, now: datetime) -> float | None:
+    """How long ago the oldest record that waits was produced, by its Kafka timestamp: the lag in seconds, 0 when none waits.
+
+    Asks the broker for the first waiting record of each partition, at most of those ASKED_PARTITIONS in which most wait. None
+    when these have no timestamps, or ones that are not yet over, so that nobody knows. Raises KafkaUnreachable, KafkaRefused.
+    """
+    waiting = {source: count for source, count in situation.lag.by_partition.items() if count}
+    if not waiting:
+        return 0.0
+    most = sorted(waiting, key=lambda source: -waiting[source])[:ASKED_PARTITIONS]
+    starts = situation.starts
+    ranges = [Slice(each.topic, each.partition, starts[each], situation.watermarks[each].end) for each in most]
+    times = first_times(pipeline.source, pipeline.group_id, ranges).values()
+    oldest = now.timestamp() - min(times) / 1000 if times else None
+    return oldest if oldest is not None and oldest >= 0 else None
 
 
 def stopped_partitions(pipeline: Pipeline, situation: Situation) -> tuple[OffsetLoss, ...]:

@@ -12,14 +12,16 @@ from datetime import datetime
 from typing import Any
 
 from hudi_ingest.config import Pipeline
-from hudi_ingest.hudi.timeline import CommittedInstant
+from hudi_ingest.hudi.timeline import CommittedInstant, CommittedState
 from hudi_ingest.model import Checkpoint, OffsetLoss, TopicPartition, TransactionKind
+from hudi_ingest.offset_ranges import length
 from hudi_ingest.planning import sources_text, stop_text
 from hudi_ingest.small_files import small_files, small_files_warning
 
 OFFSETS_HONOURED = "offsets_honoured"
 LAG_BELOW_LIMIT = "lag_below_limit"
 UP_TO_DATE = "up_to_date"
+RUNS_SUCCEED = "runs_succeed"
 ACCOUNTING_HOLDS = "accounting_holds"
 FILES_LARGE_ENOUGH = "files_large_enough"
 DEAD_LETTERS = "dead_letters"
@@ -27,7 +29,8 @@ DEAD_LETTERS = "dead_letters"
 QUESTIONS = {
     OFFSETS_HONOURED: "Fails while a partition is stopped because the broker does not hold its committed offset any more.",
     LAG_BELOW_LIMIT: "Fails while more offsets wait than asset.max_lag, by default those of two transactions.",
-    UP_TO_DATE: "Fails while records wait and the last committed transaction began longer ago than asset.late_after_seconds.",
+    UP_TO_DATE: "Fails while records have waited for longer than asset.late_after_seconds and nothing was committed meanwhile.",
+    RUNS_SUCCEED: "Fails while the newest runs since the last commit failed; a single failed run is a warning.",
     ACCOUNTING_HOLDS: "Fails when the commits on the timeline do not account for every offset, or their ranges do not tile.",
     FILES_LARGE_ENOUGH: "Fails when commits like the last one make more small files a day than table.small_files_a_day.",
     DEAD_LETTERS: "Fails while the last transaction had records that could not become rows, and went on without them.",
@@ -47,6 +50,8 @@ class Finding:
     passed: bool
     text: str
     figures: Mapping[str, int | float | str] = field(default_factory=dict)
+    warning: bool = False
+    """Whether a failure is worth a look, and no more."""
 
 
 def offsets_honoured(pipeline: Pipeline, stopped: Sequence[OffsetLoss]) -> Finding:
@@ -58,7 +63,7 @@ def offsets_honoured(pipeline: Pipeline, stopped: Sequence[OffsetLoss]) -> Findi
 def lag_below_limit(pipeline: Pipeline, waiting: int) -> Finding:
     """`waiting`: offsets between the committed ones and the broker's ends."""
     limit = pipeline.max_lag
-    figures = {"lag": waiting, "limit": limit}
+    figures: dict[str, int | float | str] = {"lag (records)": waiting, "limit": f"{limit:,} records"}
     if waiting <= limit:
         return Finding(LAG_BELOW_LIMIT, True, f"{waiting:,} offsets wait, of {limit:,} that may.", figures)
     text = (
@@ -66,43 +71,85 @@ def lag_below_limit(pipeline: Pipeline, waiting: int) -> Finding:
         "launch runs and the runs end well: if not, they say why; if so, records come faster than they are taken, so raise "
         "transaction.max_records or give the engine more cores."
     )
-    return Finding(LAG_BELOW_LIMIT, False, text, figures)
+    return Finding(LAG_BELOW_LIMIT, False, text, figures, warning=True)
 
 
-def up_to_date(pipeline: Pipeline, waiting: int, last_began_at: datetime | None, now: datetime) -> Finding:
-    """`last_began_at`: when the newest committed transaction began; None when there is none yet."""
-    if last_began_at is None:
+def late_after(pipeline: Pipeline, last_seconds: float) -> float:
+    """Seconds that may pass between two commits while records wait. `last_seconds`: how long the last transaction took, which
+    the next one may take, too."""
+    by_default = 60 + 2 * pipeline.transaction.interval_seconds + 2 * last_seconds
+    return pipeline.asset.late_after_seconds or by_default
+
+
+def up_to_date(
+    pipeline: Pipeline,
+    waiting: int,
+    committed: CommittedState,
+    now: datetime,
+    oldest_seconds: float | None = None,
+    busy: str = "",
+) -> Finding:
+    """`oldest_seconds`: for how long the oldest record has waited, None when that is not known; without it, what waits counts
+    as waiting since the last commit. `busy`: what is going on now, for people."""
+    began, done = committed.last_began_at, committed.last_committed_at
+    if began is None or done is None:
         return Finding(UP_TO_DATE, True, f"{waiting:,} offsets wait for the table's first transaction.")
-    age, limit = (now - last_began_at).total_seconds(), pipeline.late_after_seconds
+    age, limit = (now - done).total_seconds(), late_after(pipeline, (done - began).total_seconds())
+    figures: dict[str, int | float | str] = {"seconds since the last commit": round(age, 1)}
+    if oldest_seconds is not None:
+        figures["lag (seconds)"] = round(oldest_seconds, 1)
     if waiting < pipeline.transaction.min_records:
         limit += pipeline.transaction.max_wait_seconds
-    figures = {"seconds since the last transaction": round(age, 1), "limit": limit}
     if not waiting:
         return Finding(UP_TO_DATE, True, "No records wait.", figures)
     if age <= limit:
-        text = f"The last transaction began {age:,.0f} s ago; up to {limit:,.0f} s is in time."
+        text = f"The last commit was {age:,.0f} s ago; up to {limit:,.0f} s is in time."
         return Finding(UP_TO_DATE, True, text, figures)
+    if oldest_seconds is not None and oldest_seconds <= limit:
+        text = f"{waiting:,} offsets wait, the oldest for {oldest_seconds:,.0f} s; up to {limit:,.0f} s is in time."
+        return Finding(UP_TO_DATE, True, text, figures)
+    oldest = "" if oldest_seconds is None else f", the oldest for {oldest_seconds:,.0f} s"
     text = (
-        f"{waiting:,} offsets wait, and the last committed transaction began {age:,.0f} s ago, at "
-        f"{last_began_at:%Y-%m-%d %H:%M:%S} UTC. See why the newest runs of {pipeline.name}_transaction failed, or why the "
-        f"ticks of {pipeline.name}_coordinator launch none."
+        f"{waiting:,} offsets wait{oldest}, and the last commit was {age:,.0f} s ago, at {done:%Y-%m-%d %H:%M:%S} UTC; up to "
+        f"{limit:,.0f} s is in time. {busy or f'The ticks of {pipeline.name}_coordinator say why no run is launched.'} See why "
+        f"the newest runs of {pipeline.name}_transaction failed or hang."
     )
     return Finding(UP_TO_DATE, False, text, figures)
+
+
+def runs_succeed(pipeline: Pipeline, failed: int, newest_run: str = "", error: str = "") -> Finding:
+    """`failed`: how many of the newest runs have failed in a row since the last commit; `error`: why the newest did."""
+    figures: dict[str, int | float | str] = {"failed runs in a row": failed, "newest failed run": newest_run}
+    if not failed:
+        return Finding(RUNS_SUCCEED, True, "No run has failed since the last commit.", figures)
+    runs = "The last run" if failed == 1 else f"The last {failed} runs"
+    text = (
+        f"{runs} of {pipeline.name} failed, the newest is {newest_run[:8]}: {error or 'its page says why.'}\n\nThe sensor tries "
+        "again by itself, after some failures at longer intervals. A change of the pipeline file makes it try at once, and so do "
+        f"Materialize on the asset's page and `hudi-ingest run {pipeline.name}`."
+    )
+    return Finding(RUNS_SUCCEED, False, text, figures, warning=failed == 1)
 
 
 def accounting_holds(pipeline: Pipeline, checkpoint: Checkpoint | None, commits: Sequence[CommittedInstant]) -> Finding:
     """`commits`: the pipeline's own on the active timeline. Promises 1 and 2, as the table itself tells them."""
     found = sorted((_Accounting.of(pipeline, each) for each in commits), key=lambda each: each.sequence)
     offsets = sum(each["end"] - each["start"] for accounting in found for each in accounting.slices)
+    # Of the checkpoint, which counts from the beginning: sums over the active timeline fall whenever it is archived.
     figures: dict[str, int | float | str] = {
-        "transactions": len(found),
-        "offsets": offsets,
-        "rows": sum(each.rows for each in found),
+        "transactions": checkpoint.sequence if checkpoint else 0,
+        "offsets": _read_offsets(checkpoint),
         "transaction": checkpoint.transaction_id if checkpoint else "",
     }
     wrong = [*_unaccounted(found), *_untiled(found, checkpoint)]
     if not wrong:
-        text = f"Transactions on the timeline: {len(found)}. They account for each of {offsets:,} offsets, and their ranges tile."
+        numbers = f"{found[0].sequence:,} to {found[-1].sequence:,} " if found else ""
+        text = (
+            f"Transactions {numbers}are on the active timeline. They account for each of their {offsets:,} offsets, and their "
+            "ranges tile; older ones are archived, and were checked before."
+            if found
+            else "There is no transaction on the active timeline."
+        )
         return Finding(ACCOUNTING_HOLDS, True, text, figures)
     text = (
         f"{'; '.join(wrong[:5])}{f'; and {len(wrong) - 5} more' if wrong[5:] else ''}. Turn {pipeline.name}_coordinator off, "
@@ -126,7 +173,7 @@ def files_large_enough(
     }
     warning = small_files_warning(pipeline, sizes)
     text = warning or f"{len(small)} of the last commit's {len(sizes)} files are small."
-    return Finding(FILES_LARGE_ENOUGH, not warning, text, figures)
+    return Finding(FILES_LARGE_ENOUGH, not warning, text, figures, warning=True)
 
 
 def dead_letters(pipeline: Pipeline, checkpoint: Checkpoint | None, last_rejected: int) -> Finding:
@@ -150,7 +197,17 @@ def dead_letters(pipeline: Pipeline, checkpoint: Checkpoint | None, last_rejecte
             f"{waiting:,} dead letters wait: `hudi-ingest dead-letters list {pipeline.name}` says why; after a fix "
             f"`hudi-ingest dead-letters retry {pipeline.name}` makes rows of them."
         )
-    return Finding(DEAD_LETTERS, not last_rejected, " ".join(sentences), figures)
+    return Finding(DEAD_LETTERS, not last_rejected, " ".join(sentences), figures, warning=True)
+
+
+def _read_offsets(checkpoint: Checkpoint | None) -> int:
+    """How many offsets the table covers; of a partition of which an older checkpoint does not say it, those from 0 on."""
+    if checkpoint is None:
+        return 0
+    return sum(
+        length(checkpoint.covered[source]) if source in checkpoint.covered else end
+        for source, end in checkpoint.offsets.items()
+    )
 
 
 @dataclass(frozen=True, slots=True)

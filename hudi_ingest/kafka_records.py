@@ -71,6 +71,27 @@ def read_records(
     return {each: _batch(messages) for each, messages in found.items()}
 
 
+def first_times(source: KafkaSource, group: str, ranges: Sequence[Slice]) -> dict[TopicPartition, int]:
+    """The Kafka timestamp, in milliseconds, of the first committed record of each range; none of a range without a record, or
+    whose record has no timestamp. The broker sends about one batch of records of each partition.
+
+    Raises KafkaUnreachable, KafkaRefused.
+    """
+    wanted = {each.source: Wanted(each, 1) for each in ranges if each.count}
+    found: dict[TopicPartition, list[Message]] = {source: [] for source in wanted}
+    if wanted:
+        trouble = Trouble()
+        consumer = _consumer(
+            source, group, trouble, "earliest", {"fetch.message.max.bytes": 1, "queued.min.messages": 1}
+        )
+        try:
+            _read(consumer, source, wanted, found, None, trouble)
+        finally:
+            consumer.close()
+    times = {at: messages[0].timestamp()[1] for at, messages in found.items() if messages}
+    return {at: milliseconds for at, milliseconds in times.items() if milliseconds >= 0}
+
+
 def _read(
     consumer: Consumer,
     source: KafkaSource,
@@ -112,7 +133,9 @@ def _read(
             consumer.pause([KafkaTopicPartition(at.topic, at.partition)])
 
 
-def _consumer(source: KafkaSource, group: str, trouble: Trouble, where_gone: str) -> Consumer:
+def _consumer(
+    source: KafkaSource, group: str, trouble: Trouble, where_gone: str, more: Mapping[str, int] | None = None
+) -> Consumer:
     options = {
         **librdkafka_options(source),
         "group.id": group,
@@ -125,6 +148,7 @@ def _consumer(source: KafkaSource, group: str, trouble: Trouble, where_gone: str
         # By default an offset that is not there is an error, and not a reason to read elsewhere.
         "auto.offset.reset": where_gone,
         "error_cb": trouble.note,
+        **(more or {}),
     }
     try:
         return Consumer(options, logger=client_logger)

@@ -66,6 +66,8 @@ class CommittedState:
     """The checkpoint exactly as the commit carries it, for the commit guard to compare."""
     last_began_at: datetime | None = None
     """When the newest of the pipeline's own instants began that moved its offsets."""
+    last_committed_at: datetime | None = None
+    """When that one was completed; when it began, where its own commit is archived."""
     last_rejected: int = 0
     """Bad records of the pipeline's last transaction; 0 also when its commit is archived."""
 
@@ -108,6 +110,7 @@ class Timeline:
         sequences: dict[str, int] = {}
         own: set[str] = set()
         accountings: dict[int, str] = {}
+        completed_at: dict[str, datetime] = {}
         commits = self.completed()
         for found in commits:
             sequences[found.instant] = 0
@@ -124,6 +127,7 @@ class Timeline:
             sequences[found.instant] = checkpoint.sequence
             if transaction_key in found.metadata:
                 own.add(found.instant)
+                completed_at[found.instant] = found.completed_at
                 accountings[checkpoint.sequence] = found.metadata[transaction_key]
             if best is None or checkpoint.sequence > best.sequence:
                 best, best_text = checkpoint, text
@@ -143,7 +147,8 @@ class Timeline:
         self._require_nobody_ahead(best, commits, own)
         newest = best.moved_by or best.instant
         began = instant_time(newest) if newest else None
-        return CommittedState(True, best, best_text, began, _rejected(accountings.get(best.sequence)))
+        done = completed_at.get(newest, began)
+        return CommittedState(True, best, best_text, began, done, _rejected(accountings.get(best.sequence)))
 
     def instant_of(self, transaction_key: str, transaction_id: str) -> str | None:
         """The completed instant that published the transaction, or None. Raises TableUnreachable."""

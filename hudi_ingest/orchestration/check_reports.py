@@ -5,18 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import takewhile
 
-from dagster import AssetCheckEvaluation, AssetCheckKey, AssetCheckSeverity, DagsterInstance
+from dagster import (
+    AssetCheckEvaluation,
+    AssetCheckKey,
+    AssetCheckSeverity,
+    DagsterEventType,
+    DagsterInstance,
+    DagsterRunStatus,
+    RunsFilter,
+)
+from dagster._core.execution.plan.objects import StepFailureData
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 
 from hudi_ingest.config import Pipeline
-from hudi_ingest.coordinator import Situation, stopped_partitions
-from hudi_ingest.exceptions import IngestError, OffsetsLost, Transient
+from hudi_ingest.coordinator import Situation, oldest_waiting_seconds, stopped_partitions
+from hudi_ingest.exceptions import IngestError, KafkaRefused, KafkaUnreachable, OffsetsLost, Transient
 from hudi_ingest.health import (
     ABOUT_COMMITS,
     ACCOUNTING_HOLDS,
-    DEAD_LETTERS,
-    FILES_LARGE_ENOUGH,
     LAG_BELOW_LIMIT,
     QUESTIONS,
     UP_TO_DATE,
@@ -26,54 +34,124 @@ from hudi_ingest.health import (
     files_large_enough,
     lag_below_limit,
     offsets_honoured,
+    runs_succeed,
     up_to_date,
 )
 from hudi_ingest.hudi.timeline import Timeline
-from hudi_ingest.orchestration.table_asset import table_key
+from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.asset_keys import table_key
+from hudi_ingest.orchestration.failures import STOPPED
 from hudi_ingest.orchestration.topic_assets import topic_observations
 
 RETOLD_SECONDS = 300
-"""How often a check is told again when only its numbers have changed: often enough for a plot."""
-_WARNINGS = (LAG_BELOW_LIMIT, FILES_LARGE_ENOUGH, DEAD_LETTERS)
+"""How often a check is told again when only its numbers have changed."""
+BLIND_SECONDS = 60
+"""For how long broker or table may be away before it is a matter for somebody."""
+_SHOWN_RUNS = 50
 
 
-def report_checks(pipeline: Pipeline, instance: DagsterInstance, situation: Situation, now: datetime) -> None:
-    """Tells Dagster what is news of the checks, and with the lag the topics' ends. Raises KafkaUnreachable, TableUnreachable."""
+def report_checks(
+    pipeline: Pipeline, instance: DagsterInstance, situation: Situation, now: datetime, busy: str = ""
+) -> None:
+    """Tells Dagster what is news of the checks, and with the lag the topics' ends. `busy`: what is going on, for people.
+
+    Raises KafkaUnreachable, TableUnreachable.
+    """
     told = _Told.of(pipeline, instance)
-    findings = findings_now(pipeline, situation, now)
+    findings = findings_now(pipeline, situation, now, busy)
+    findings.append(finding_on_runs(pipeline, instance, situation.committed.last_began_at))
     checkpoint = situation.committed.checkpoint
     if any(told.is_outdated(name, checkpoint.transaction_id if checkpoint else "") for name in ABOUT_COMMITS):
         findings += findings_on_commits(pipeline, situation)
-    news = [each for each in findings if told.is_news(each, now)]
-    for each in news:
-        instance.report_runless_asset_event(evaluation(pipeline, each))
-    if any(each.check == LAG_BELOW_LIMIT for each in news):
+    news = [finding for finding in findings if told.is_news(finding, now)]
+    for finding in news:
+        instance.report_runless_asset_event(evaluation(pipeline, finding))
+    if any(finding.check == LAG_BELOW_LIMIT for finding in news):
         for observation in topic_observations(pipeline, situation):
             instance.report_runless_asset_event(observation)
 
 
-def report_trouble(pipeline: Pipeline, instance: DagsterInstance, error: IngestError, now: datetime) -> None:
-    """Tells Dagster of what keeps a tick from looking: at once when a person must act, else when it lasts too long."""
+def report_trouble(
+    pipeline: Pipeline, instance: DagsterInstance, error: IngestError, now: datetime, blind_since: float | None = None
+) -> None:
+    """Tells Dagster of what keeps a tick from looking: at once when a person must act, else when it has lasted BLIND_SECONDS
+    since `blind_since`, in seconds since 1970. Runs that failed are told of all the same."""
     told = _Told.of(pipeline, instance)
+    findings = [finding_on_runs(pipeline, instance, None)]
     if isinstance(error, OffsetsLost):
-        finding = Finding(ACCOUNTING_HOLDS, False, str(error))
-    else:
-        last = told.materialized_at
-        late = last and now.timestamp() - last > pipeline.late_after_seconds
-        if isinstance(error, Transient) and not late:
-            return
-        finding = Finding(UP_TO_DATE, False, f"Whether records wait cannot be told: {error}")
-    if told.is_news(finding, now):
-        instance.report_runless_asset_event(evaluation(pipeline, finding))
+        findings.append(Finding(ACCOUNTING_HOLDS, False, str(error)))
+    elif not isinstance(error, Transient) or (blind_since and now.timestamp() - blind_since >= BLIND_SECONDS):
+        findings.append(Finding(UP_TO_DATE, False, f"Whether records wait cannot be told: {error}"))
+    for finding in findings:
+        if told.is_news(finding, now):
+            instance.report_runless_asset_event(evaluation(pipeline, finding))
 
 
-def findings_now(pipeline: Pipeline, situation: Situation, now: datetime) -> list[Finding]:
+def findings_now(pipeline: Pipeline, situation: Situation, now: datetime, busy: str = "") -> list[Finding]:
     """What can change at any moment. Raises KafkaUnreachable."""
-    waiting = situation.lag.total
+    waiting, committed = situation.lag.total, situation.committed
+    timely = up_to_date(pipeline, waiting, committed, now, busy=busy)
+    if not timely.passed:
+        # Records may have begun to wait long after the last commit, as on a topic that was idle.
+        oldest = age_of_oldest(pipeline, situation, now)
+        timely = up_to_date(pipeline, waiting, committed, now, oldest, busy)
     return [
         offsets_honoured(pipeline, stopped_partitions(pipeline, situation)),
         lag_below_limit(pipeline, waiting),
-        up_to_date(pipeline, waiting, situation.committed.last_began_at, now),
+        timely,
+    ]
+
+
+def age_of_oldest(pipeline: Pipeline, situation: Situation, now: datetime) -> float | None:
+    """As `oldest_waiting_seconds`; None also where the broker does not answer this question just now: nobody knows, then, that
+    what waits is young, and all the other answers stand."""
+    try:
+        return oldest_waiting_seconds(pipeline, situation, now)
+    except (KafkaUnreachable, KafkaRefused):
+        return None
+
+
+def finding_on_runs(pipeline: Pipeline, instance: DagsterInstance, since: datetime | None) -> Finding:
+    """Whether the newest runs failed: those that ended after `since`, when the last committed transaction began."""
+    wanted = RunsFilter(
+        tags={tags.PIPELINE: pipeline.name}, statuses=[DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE]
+    )
+    records = instance.get_run_records(wanted, limit=_SHOWN_RUNS)
+    failed = [
+        record.dagster_run.run_id
+        for record in takewhile(lambda record: record.dagster_run.status is DagsterRunStatus.FAILURE, records)
+        if since is None or (record.end_time or 0) > since.timestamp()
+    ]
+    return (
+        runs_succeed(pipeline, len(failed), failed[0], why_failed(instance, failed[0]))
+        if failed
+        else runs_succeed(pipeline, 0)
+    )
+
+
+def why_failed(instance: DagsterInstance, run_id: str) -> str:
+    """The sentence of the op that failed first; of the run itself where no op did, as after a kill. "" when nobody knows."""
+    steps = instance.all_logs(run_id, of_type=DagsterEventType.STEP_FAILURE)
+    texts = [_step_error(entry.dagster_event.step_failure_data) for entry in steps if entry.dagster_event]
+    own = [text for text in texts if text and not text.startswith(STOPPED)]
+    if own or texts:
+        return (own or texts)[0]
+    ends = instance.all_logs(run_id, of_type=DagsterEventType.RUN_FAILURE)
+    return next((entry.message or entry.user_message for entry in ends), "")
+
+
+def _step_error(failure: StepFailureData) -> str:
+    if failure.user_failure_data is not None and failure.user_failure_data.description:
+        return failure.user_failure_data.description
+    return failure.error.message.strip() if failure.error else ""
+
+
+def findings_after_commit(pipeline: Pipeline, situation: Situation, now: datetime) -> list[Finding]:
+    """All checks, for the run that made the newest commit to tell with it. Raises KafkaUnreachable, TableUnreachable."""
+    return [
+        *findings_now(pipeline, situation, now),
+        *findings_on_commits(pipeline, situation),
+        runs_succeed(pipeline, 0),
     ]
 
 
@@ -94,7 +172,7 @@ def evaluation(pipeline: Pipeline, finding: Finding) -> AssetCheckEvaluation:
         asset_key=table_key(pipeline),
         check_name=finding.check,
         passed=finding.passed,
-        severity=AssetCheckSeverity.WARN if finding.check in _WARNINGS else AssetCheckSeverity.ERROR,
+        severity=AssetCheckSeverity.WARN if finding.warning else AssetCheckSeverity.ERROR,
         description=finding.text,
         metadata=dict(finding.figures),
     )
@@ -102,10 +180,11 @@ def evaluation(pipeline: Pipeline, finding: Finding) -> AssetCheckEvaluation:
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """What Dagster knows: the newest evaluation of each check, and when the table was materialized (0: never)."""
+    """What Dagster knows: the newest evaluation of each check, and when and in which run the table was materialized."""
 
     records: Mapping[str, AssetCheckExecutionRecord]
-    materialized_at: float
+    materialized_at: float = 0.0
+    materialized_by: str = ""
 
     @classmethod
     def of(cls, pipeline: Pipeline, instance: DagsterInstance) -> _Told:
@@ -113,18 +192,18 @@ class _Told:
         keys = [AssetCheckKey(table, name) for name in QUESTIONS]
         found = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
         materialized = instance.get_latest_materialization_event(table)
-        return cls({key.name: record for key, record in found.items()}, materialized.timestamp if materialized else 0.0)
+        records = {key.name: record for key, record in found.items()}
+        return cls(records, materialized.timestamp, materialized.run_id) if materialized else cls(records)
 
     def is_outdated(self, check: str, transaction_id: str) -> bool:
-        """Whether the check was told of another transaction than the newest. Dagster shows a check that is older than the
-        newest materialization as not evaluated, so that one counts, too."""
+        """Whether the check was told of another transaction than the newest."""
         known = self._known(check)
         told = known.metadata.get("transaction") if known else None
-        return told is None or told.value != transaction_id or self._told_at(check) < self.materialized_at
+        return told is None or told.value != transaction_id or self._is_grey(check)
 
     def is_news(self, finding: Finding, now: datetime) -> bool:
         known = self._known(finding.check)
-        if known is None or known.passed != finding.passed or self._told_at(finding.check) < self.materialized_at:
+        if known is None or known.passed != finding.passed or self._is_grey(finding.check):
             return True
         before = {name: each.value for name, each in known.metadata.items()}
         changed = {
@@ -133,6 +212,12 @@ class _Told:
         if any(isinstance(before.get(name, finding.figures.get(name)), str) for name in changed):
             return True
         return bool(changed) and now.timestamp() - self._told_at(finding.check) >= RETOLD_SECONDS
+
+    def _is_grey(self, check: str) -> bool:
+        """Whether Dagster shows it as not evaluated: told before the newest materialization, and not in its run."""
+        record = self.records.get(check)
+        by_the_commit = record is not None and record.run_id == self.materialized_by
+        return self._told_at(check) < self.materialized_at and not by_the_commit
 
     def _known(self, check: str) -> AssetCheckEvaluation | None:
         found = self.records[check].evaluation if check in self.records else None

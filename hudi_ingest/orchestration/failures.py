@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from dagster import Failure
 
 from hudi_ingest.exceptions import IngestError, Transient
+from hudi_ingest.ledger import AttemptRow, AttemptState
+
+STOPPED = "Stopped, because "
+"""How an op's failure begins that is no failure of its own: another op of the run failed."""
 
 
 @contextmanager
@@ -19,3 +23,26 @@ def as_dagster_failures() -> Iterator[None]:
         raise Failure(
             description=f"{type(error).__name__}: {error}", allow_retries=isinstance(error, Transient)
         ) from error
+
+
+def first_failure(attempts: Sequence[AttemptRow], own: Collection[tuple[str, int]]) -> AttemptRow | None:
+    """Of a transaction's attempts, the one that was the first to fail for good, at a slice that is not one of `own`.
+
+    `attempts` are in the order of their numbers; `own` are topics and partitions.
+    """
+    newest = {attempt.source: attempt for attempt in attempts}
+    failed = [
+        attempt
+        for attempt in newest.values()
+        if attempt.state is AttemptState.FAILED and (attempt.topic, attempt.partition) not in own
+    ]
+    return min(failed, key=lambda attempt: (attempt.ended_at, attempt.source), default=None)
+
+
+def stopped(culprit: AttemptRow) -> Failure:
+    """How an op ends whose transaction is over because another op failed: the error to read is that one's."""
+    first_line = (culprit.error or "").partition("\n")[0]
+    return Failure(
+        description=f"{STOPPED}{culprit.source} failed: {first_line} This op wrote nothing visible.",
+        allow_retries=False,
+    )

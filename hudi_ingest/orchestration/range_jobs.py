@@ -37,6 +37,7 @@ from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.letter_retry import RetryResult, RetrySurvey, retry_letters, survey_retry
 from hudi_ingest.model import CommitReceipt, Slice, SliceReport, TransactionPlan
 from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.failures import as_dagster_failures
 from hudi_ingest.orchestration.run_config import SliceConfig
 from hudi_ingest.orchestration.table_asset import (
@@ -46,7 +47,6 @@ from hudi_ingest.orchestration.table_asset import (
     pool,
     retry_policy,
     run_is_finished,
-    table_key,
 )
 from hudi_ingest.replay import run_replay, survey_replay
 from hudi_ingest.turns import RunTransaction

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 
@@ -23,6 +23,7 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 
 from hudi_ingest.config import TICK_SECONDS, Pipeline
 from hudi_ingest.coordinator import (
+    Situation,
     keep_group_told,
     keep_letters_copied,
     leased_until_of,
@@ -35,10 +36,12 @@ from hudi_ingest.faults import reach
 from hudi_ingest.home import Home
 from hudi_ingest.ledger import Ledger, Owner
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.check_reports import report_checks, report_trouble
+from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.dead_runs import UnfinishedRun, report_dead, why_dead
+from hudi_ingest.orchestration.reports import report
 from hudi_ingest.orchestration.run_config import BEGIN, executor_tags, job_name, run_config, run_tags
-from hudi_ingest.orchestration.table_asset import max_runtime, run_is_finished, table_key
+from hudi_ingest.orchestration.sensor_cursor import SensorCursor, fingerprint
+from hudi_ingest.orchestration.table_asset import max_runtime, run_is_finished
 from hudi_ingest.planning import Skip
 from hudi_ingest.transaction import is_over
 
@@ -56,7 +59,8 @@ _ACTIVE = [
 
 
 def coordinator_sensor(pipeline: Pipeline, job: JobDefinition | UnresolvedAssetJobDefinition) -> SensorDefinition:
-    """The pipeline's sensor. It starts no JVM; each tick plans anew from the table, so it needs no cursor."""
+    """The pipeline's sensor. It starts no JVM; each tick plans anew from the table. The cursor is for what people are told, and
+    may be lost."""
 
     @sensor(
         name=sensor_name(pipeline),
@@ -65,7 +69,9 @@ def coordinator_sensor(pipeline: Pipeline, job: JobDefinition | UnresolvedAssetJ
         description=f"Begins a transaction of {pipeline.name} at most every {pipeline.transaction.interval_seconds:g} s.",
     )
     def coordinator(context: SensorEvaluationContext) -> RunRequest | SkipReason:
-        found = tick(pipeline, context.instance, datetime.now(timezone.utc))
+        found = tick(
+            pipeline, context.instance, datetime.now(timezone.utc), context.cursor or "", context.update_cursor
+        )
         if isinstance(found, RunRequest):
             context.log.info(request_text(found))
         for tag in (tags.STOPPED, tags.RESET):
@@ -80,36 +86,45 @@ def sensor_name(pipeline: Pipeline) -> str:
     return f"{pipeline.name}_coordinator"
 
 
-def tick(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> RunRequest | SkipReason:
-    """What to do at `now`: one run, or the reason why none. Raises OffsetsLost, TopicMissing and KafkaRefused: the tick fails, loudly."""
+def tick(
+    pipeline: Pipeline,
+    instance: DagsterInstance,
+    now: datetime,
+    cursor: str = "",
+    remember: Callable[[str], None] = lambda cursor: None,
+) -> RunRequest | SkipReason:
+    """What to do at `now`: one run, or the reason why none. Whatever it is, Dagster is told first of the checks, the lag and the
+    commits that others made. Raises OffsetsLost, TopicMissing and KafkaRefused: the tick fails, loudly."""
+    busy = ""
+    seen: Situation | IngestError
     try:
-        active = _active_run(instance, pipeline, now)
-        if active is not None:
-            return SkipReason(
-                f"run {active.run_id[:8]} ({active.status.value.lower()}) has the transaction "
-                f"{active.tags.get(tags.TRANSACTION, 'that it will plan itself')}; one at a time"
-            )
-        held = _held_elsewhere(pipeline, instance)
-        if held is not None:
-            return SkipReason(held)
-        situation = observe(pipeline)
+        # Before the look at the table: what ended after that would let a plan begin at offsets that are committed already.
+        busy = _busy(pipeline, instance, now)
+        seen = observe(pipeline)
     except IngestError as error:
-        report_trouble(pipeline, instance, error, now)
-        if isinstance(error, _PASSES):
-            return SkipReason(str(error))
-        raise
+        seen = error
+    memory = SensorCursor.read(cursor).after(fingerprint(pipeline), isinstance(seen, IngestError), now)
+    remember(memory.to_text())
     try:
-        report_checks(pipeline, instance, situation, now)
-        plan = plan_next(pipeline, situation, now=now)
+        report(pipeline, instance, seen, now, busy, memory.blind_since)
+    except _PASSES as error:
+        return SkipReason(busy or str(error))
+    if busy:
+        return SkipReason(busy)
+    if isinstance(seen, _PASSES):
+        return SkipReason(str(seen))
+    if isinstance(seen, IngestError):
+        raise seen
+    try:
+        plan = plan_next(pipeline, seen, now=now)
         if isinstance(plan, Skip):
-            keep_group_told(pipeline, situation)
-            keep_letters_copied(pipeline, situation)
+            keep_group_told(pipeline, seen)
+            keep_letters_copied(pipeline, seen)
     except _PASSES as error:
         return SkipReason(str(error))
     if isinstance(plan, Skip):
         return SkipReason(plan.reason)
-    failed = _failed_runs(instance, pipeline, plan.sequence)
-    wait = _backoff_left(instance, pipeline, failed, now)
+    wait = _backoff_left(pipeline, _failed_runs(instance, pipeline, plan.sequence, memory.changed_at), now)
     if wait:
         return SkipReason(wait)
     reach("tick_planned")
@@ -138,6 +153,17 @@ def backoff_seconds(failures: int, interval_seconds: float) -> float:
     if failures < 2:
         return 0.0
     return float(min(LONGEST_BACKOFF_SECONDS, interval_seconds * 2 ** min(failures - 2, 20)))
+
+
+def _busy(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> str:
+    """Why no run may be launched, whatever waits; "" where one may."""
+    active = _active_run(instance, pipeline, now)
+    if active is not None:
+        return (
+            f"run {active.run_id[:8]} ({active.status.value.lower()}) has the transaction "
+            f"{active.tags.get(tags.TRANSACTION, 'that it will plan itself')}; one at a time"
+        )
+    return _held_elsewhere(pipeline, instance) or ""
 
 
 def _active_run(instance: DagsterInstance, pipeline: Pipeline, now: datetime) -> DagsterRun | None:
@@ -194,29 +220,31 @@ def _held_elsewhere(pipeline: Pipeline, instance: DagsterInstance) -> str | None
     return f"{row.owner} has the transaction {row.transaction_id}, at the longest until {row.deadline:%H:%M:%S} UTC"
 
 
-def _failed_runs(instance: DagsterInstance, pipeline: Pipeline, sequence: int) -> list[DagsterRun]:
-    """Runs that tried this very transaction and failed, newest first: while it is not committed, its number stays."""
-    return list(
-        instance.get_runs(
-            RunsFilter(
-                tags={tags.TABLE: pipeline.table.base_path, tags.SEQUENCE: str(sequence)},
-                statuses=[DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED],
-            )
+def _failed_runs(
+    instance: DagsterInstance, pipeline: Pipeline, sequence: int, changed_at: float
+) -> list[tuple[str, float]]:
+    """Runs, as id and end, that tried this very transaction and failed, newest first: while it is not committed, its number
+    stays. What ended before the pipeline file was changed, at `changed_at`, says nothing of the file that it is now."""
+    records = instance.get_run_records(
+        RunsFilter(
+            tags={tags.TABLE: pipeline.table.base_path, tags.SEQUENCE: str(sequence)},
+            statuses=[DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED],
         )
     )
+    ended = [(record.dagster_run.run_id, record.end_time) for record in records]
+    return [(run_id, end) for run_id, end in ended if end is not None and end > changed_at]
 
 
-def _backoff_left(instance: DagsterInstance, pipeline: Pipeline, failed: list[DagsterRun], now: datetime) -> str | None:
+def _backoff_left(pipeline: Pipeline, failed: Sequence[tuple[str, float]], now: datetime) -> str | None:
     seconds = backoff_seconds(len(failed), pipeline.transaction.interval_seconds)
     if not seconds:
         return None
-    record = instance.get_run_record_by_id(failed[0].run_id)
-    if record is None or record.end_time is None:
-        return None
-    due = datetime.fromtimestamp(record.end_time, timezone.utc) + timedelta(seconds=seconds)
+    run_id, ended = failed[0]
+    due = datetime.fromtimestamp(ended, timezone.utc) + timedelta(seconds=seconds)
     if now >= due:
         return None
     return (
-        f"the last {len(failed)} runs of this transaction failed, the newest is {failed[0].run_id[:8]}: see its error. "
-        f"The next attempt is due in {(due - now).total_seconds():.0f} s"
+        f"the last {len(failed)} runs of this transaction failed, the newest is {run_id[:8]}: see its error, or the check "
+        f"runs_succeed. The next attempt is due in {(due - now).total_seconds():.0f} s; a changed pipeline file, Materialize on "
+        f"the asset's page or `hudi-ingest run {pipeline.name}` tries at once"
     )

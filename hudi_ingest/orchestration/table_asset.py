@@ -1,15 +1,14 @@
 """The run: begin → one mapped op per Kafka partition → commit; its result is the Hudi table, an asset."""
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pyarrow as pa
 from dagster import (
-    AssetKey,
     AssetsDefinition,
     Backoff,
     DagsterInstance,
@@ -39,16 +38,18 @@ from dagster import (
 from dagster._core.definitions.dependency import DynamicCollectDependencyDefinition, IDependencyDefinition
 
 from hudi_ingest.config import Pipeline
-from hudi_ingest.coordinator import observe, plan_now
-from hudi_ingest.exceptions import IngestError, Terminal
+from hudi_ingest.coordinator import Situation, observe, plan_now
+from hudi_ingest.exceptions import Fenced, IngestError, Terminal
 from hudi_ingest.ingest import protocol_for
 from hudi_ingest.ledger.owner import Owner
-from hudi_ingest.model import BaseFile, CommitReceipt, OpenTransaction, Slice, SliceReport
+from hudi_ingest.model import BaseFile, CommitReceipt, OpenTransaction, Slice, SliceReport, TopicPartition
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.failures import as_dagster_failures
+from hudi_ingest.orchestration.asset_keys import table_key, topic_key
+from hudi_ingest.orchestration.check_reports import age_of_oldest, evaluation, findings_after_commit
+from hudi_ingest.orchestration.failures import as_dagster_failures, first_failure, stopped
+from hudi_ingest.orchestration.lag_points import lag_metadata
 from hudi_ingest.orchestration.resources import EngineSparkResource, LedgerResource
 from hudi_ingest.orchestration.run_config import BEGIN, BeginConfig, run_tags
-from hudi_ingest.orchestration.topic_assets import topic_key
 from hudi_ingest.planning import group_slices, losses_text
 from hudi_ingest.schema import ddl_type, parse_spark_json
 from hudi_ingest.small_files import small_files_warning
@@ -83,10 +84,6 @@ def table_asset(pipeline: Pipeline) -> AssetsDefinition:
         return table
     policy = FreshnessPolicy.time_window(timedelta(seconds=shown.fresh_within_seconds))
     return table.map_asset_specs(lambda spec: spec.replace_attributes(freshness_policy=policy))
-
-
-def table_key(pipeline: Pipeline) -> AssetKey:
-    return AssetKey([pipeline.name])
 
 
 def max_runtime(pipeline: Pipeline) -> str:
@@ -190,6 +187,12 @@ def _write_op(pipeline: Pipeline) -> OpDefinition:
         with as_dagster_failures(), _protocol(context, pipeline) as protocol:
             try:
                 reports = protocol.write(opened, [Slice(**each) for each in slices])
+            except Fenced as error:
+                own = {(each["topic"], each["partition"]) for each in slices}
+                culprit = first_failure(protocol.ledger.attempts(opened.plan.transaction_id), own)
+                if culprit is None:
+                    raise
+                raise stopped(culprit) from error
             except Terminal as error:
                 # No other attempt can save this transaction, so its files go now and not when its lease runs out.
                 protocol.abort(opened, str(error))
@@ -232,13 +235,16 @@ def _commit_op(pipeline: Pipeline) -> OpDefinition:
             small = small_files_warning(pipeline, {file.path: file.size_bytes for file in receipt.base_files})
             for warning in (*receipt.warnings, *filter(None, [small])):
                 context.log.warning(warning)
-            lag = _lag_now(context, pipeline)
+            situation = _situation_now(context, pipeline)
+            metadata = materialization(receipt, situation.lag.by_partition if situation else {}, small)
+            if situation is not None:
+                metadata |= _told_with_commit(context, pipeline, situation)
         context.log.info(f"{opened.plan.transaction_id}: {receipt.rows} rows are published by {receipt.instant}")
         columns = parse_spark_json(opened.schema.columns)
         return Output(
             None,
             metadata={
-                **materialization(receipt, lag, small),
+                **metadata,
                 **column_schema(columns, pipeline.table.partition_columns),
             },
         )
@@ -246,18 +252,31 @@ def _commit_op(pipeline: Pipeline) -> OpDefinition:
     return commit
 
 
-def _lag_now(context: OpExecutionContext, pipeline: Pipeline) -> dict[str, int]:
-    """Offsets that wait, per `topic:partition`; empty when they cannot be asked for, which must not fail a durable commit."""
+def _situation_now(context: OpExecutionContext, pipeline: Pipeline) -> Situation | None:
+    """None when table or broker cannot be asked, which must not fail a durable commit."""
     try:
-        return {str(source): waiting for source, waiting in observe(pipeline).lag.by_partition.items()}
+        return observe(pipeline)
     except IngestError as error:
         context.log.warning(f"the commit is durable; its lag is not known: {error}")
+        return None
+
+
+def _told_with_commit(context: OpExecutionContext, pipeline: Pipeline, situation: Situation) -> dict[str, Any]:
+    """Tells the checks in the run that materializes the table: those of before it would show as not evaluated from then on.
+    The rest of the materialization's metadata."""
+    now = datetime.now(timezone.utc)
+    try:
+        for finding in findings_after_commit(pipeline, situation, now):
+            # Dagster takes these events here, too, which its annotation leaves out.
+            context.log_event(evaluation(pipeline, finding))  # type: ignore[arg-type]
+        return lag_metadata(situation.lag.total, age_of_oldest(pipeline, situation, now))
+    except IngestError as error:
+        context.log.warning(f"the commit is durable; the next tick evaluates the checks: {error}")
         return {}
 
 
-def materialization(receipt: CommitReceipt, lag: dict[str, int], small: str) -> dict[str, Any]:
-    """What the asset shows of one commit. `lag`: offsets that wait now, per `topic:partition`; `small`: the warning
-    about small files."""
+def materialization(receipt: CommitReceipt, lag: Mapping[TopicPartition, int], small: str) -> dict[str, Any]:
+    """What the asset shows of one commit. `lag`: offsets that wait now; `small`: the warning about small files."""
     plan = receipt.plan
     return {
         "instant": receipt.instant,
@@ -272,11 +291,10 @@ def materialization(receipt: CommitReceipt, lag: dict[str, int], small: str) -> 
         **({"small files": small} if small else {}),
         **({"schema changes": "\n".join(plan.schema_changes)} if plan.schema_changes else {}),
         **losses_text(plan.pipeline, plan.stopped, plan.resets),
-        **({"lag": sum(lag.values())} if lag else {}),
         **{f"seconds/{phase}": MetadataValue.float(value) for phase, value in receipt.seconds.items()},
         "partitions": metadata_table(
             [*_SLICE_COLUMNS[:4], TableColumn("lag", "int"), *_SLICE_COLUMNS[4:]],
-            [{**_slice_row(each), "lag": lag.get(str(each.slice.source))} for each in receipt.reports],
+            [{**_slice_row(each), "lag": lag.get(each.slice.source)} for each in receipt.reports],
         ),
         "written files": metadata_table(_FILE_COLUMNS, [_file_row(each) for each in receipt.base_files[:_MOST_FILES]]),
     }

@@ -14,9 +14,9 @@ from dagster import (
 from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import observe
 from hudi_ingest.health import QUESTIONS
-from hudi_ingest.orchestration.check_reports import evaluation, findings_now, findings_on_commits
+from hudi_ingest.orchestration.asset_keys import table_key
+from hudi_ingest.orchestration.check_reports import evaluation, finding_on_runs, findings_now, findings_on_commits
 from hudi_ingest.orchestration.failures import as_dagster_failures
-from hudi_ingest.orchestration.table_asset import table_key
 
 
 def table_checks(pipeline: Pipeline) -> AssetChecksDefinition:
@@ -33,6 +33,7 @@ def table_checks(pipeline: Pipeline) -> AssetChecksDefinition:
             situation = observe(pipeline)
             findings = findings_now(pipeline, situation, datetime.now(timezone.utc))
             findings += findings_on_commits(pipeline, situation)
+            findings.append(finding_on_runs(pipeline, context.instance, situation.committed.last_began_at))
         wanted = {key.name for key in context.selected_asset_check_keys}
         for each in findings:
             if each.check in wanted:

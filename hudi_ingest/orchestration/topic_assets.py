@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from dagster import AssetKey, AssetObservation, AssetSpec, MetadataValue, TableColumn, TableRecord, TableSchema
+from dagster import AssetObservation, AssetSpec, MetadataValue, TableColumn, TableRecord, TableSchema
 
 from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import Situation
+from hudi_ingest.orchestration.asset_keys import topic_key
 
 _MOST_ROWS = 100
 _COLUMNS = [
@@ -16,10 +17,6 @@ _COLUMNS = [
     TableColumn("end", "int"),
     TableColumn("lag", "int"),
 ]
-
-
-def topic_key(topic: str) -> AssetKey:
-    return AssetKey(["kafka", f"{topic}_topic"])
 
 
 def topics_by_pipeline(pipelines: Iterable[Pipeline]) -> dict[str, tuple[str, ...]]:
@@ -39,7 +36,7 @@ def topic_assets(pipeline: Pipeline, topics: Iterable[str]) -> list[AssetSpec]:
             topic_key(topic),
             group_name=pipeline.asset.group or pipeline.name,
             kinds={"kafka"},
-            description=f"Kafka topic `{topic}`. Its ends, and what waits in it, are observed by the ticks.",
+            description=f"Kafka topic `{topic}`. The sensor records its end offsets and lag.",
             metadata={"topic": topic, "bootstrap_servers": pipeline.source.bootstrap_servers},
         )
         for topic in topics

@@ -7,17 +7,21 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 import pytest
-from dagster import DagsterInstance, DagsterRunStatus, RunRequest, SkipReason
+from dagster import AssetCheckKey, DagsterInstance, DagsterRunStatus, RunRequest, SkipReason
 from dagster._core.storage.dagster_run import DagsterRun
 
 from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import observe, plan_next
 from hudi_ingest.exceptions import OffsetsLost, TopicMissing
+from hudi_ingest.health import LAG_BELOW_LIMIT, QUESTIONS
 from hudi_ingest.home import LEDGER_VARIABLE
 from hudi_ingest.kafka import KafkaCluster
 from hudi_ingest.model import TopicPartition, TransactionPlan
 from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.asset_keys import table_key
+from hudi_ingest.orchestration.lag_points import LAG_RECORDS, LAG_SECONDS
 from hudi_ingest.orchestration.sensor import tick
+from hudi_ingest.orchestration.sensor_cursor import SensorCursor, fingerprint
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 
 pytestmark = pytest.mark.kafka
@@ -65,6 +69,40 @@ def test_failed_runs_change_the_run_key_and_are_backed_off(ground: Ground, pipel
         later = tick(pipeline, instance, now() + timedelta(hours=1))
         assert isinstance(later, RunRequest)
         assert later.run_key not in keys, "a run key that was used once blocks for ever"
+        # What failed before the pipeline file was changed says nothing of the file that it is now.
+        cursor = SensorCursor(settings=fingerprint(make_pipeline(ground, on_bad_record="skip"))).to_text()
+        assert isinstance(tick(pipeline, instance, now() + timedelta(seconds=1), cursor), RunRequest)
+        assert isinstance(
+            tick(pipeline, instance, now(), SensorCursor(settings=fingerprint(pipeline)).to_text()), SkipReason
+        )
+
+
+def evaluated(pipeline: Pipeline, instance: DagsterInstance) -> dict[str, str]:
+    keys = [AssetCheckKey(table_key(pipeline), name) for name in QUESTIONS]
+    found = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
+    return {key.name: record.status.value for key, record in found.items()}
+
+
+def test_d3_a_tick_beside_a_run_that_hangs_tells_of_the_checks_and_the_lag(ground: Ground, topic: str) -> None:
+    pipeline = make_pipeline(ground, asset={"max_lag": 2})
+    ground.send_rows(0, 3)
+    run_tags = {tags.PIPELINE: pipeline.name, tags.TRANSACTION: "orders-000001-abc"}
+    with DagsterInstance.ephemeral() as instance:
+        run = DagsterRun(job_name=f"{pipeline.name}_transaction", status=DagsterRunStatus.STARTING, tags=run_tags)
+        instance.add_run(run)
+        for seconds in (0, 30, 61):
+            found = tick(pipeline, instance, now() + timedelta(seconds=seconds))
+            assert isinstance(found, SkipReason)
+            assert "orders-000001-abc" in str(found.skip_message)
+        assert set(evaluated(pipeline, instance)) == set(QUESTIONS)
+        assert evaluated(pipeline, instance)[LAG_BELOW_LIMIT] == "FAILED"
+        points = [
+            record.asset_observation.metadata
+            for record in instance.fetch_observations(table_key(pipeline), limit=10, ascending=True).records
+            if record.asset_observation is not None
+        ]
+    assert [point[LAG_RECORDS].value for point in points] == [3, 3], "at most one a minute"
+    assert 0 <= float(str(points[0][LAG_SECONDS].value)) < 60 <= float(str(points[1][LAG_SECONDS].value)) < 200
 
 
 def test_nothing_new_is_a_reason_and_a_missing_topic_an_error(ground: Ground, pipeline: Pipeline) -> None:

@@ -20,9 +20,10 @@ from hudi_ingest.health import (
     files_large_enough,
     lag_below_limit,
     offsets_honoured,
+    runs_succeed,
     up_to_date,
 )
-from hudi_ingest.hudi.timeline import CommittedInstant
+from hudi_ingest.hudi.timeline import CommittedInstant, CommittedState
 from hudi_ingest.model import (
     Checkpoint,
     LettersHead,
@@ -98,28 +99,52 @@ def test_d1_too_much_lag_fails_its_check(write: Write) -> None:
     found = lag_below_limit(by_hand, 1234)
     assert "1,234 offsets wait, and 7 may (asset.max_lag)" in found.text
     assert "raise transaction.max_records" in found.text
-    assert found.figures == {"lag": 1234, "limit": 7}
+    # What does not change is no line of the plot.
+    assert found.figures == {"lag (records)": 1234, "limit": "7 records"}
+
+
+def committed(seconds_ago: float, took: float = 0.0) -> CommittedState:
+    done = NOW - timedelta(seconds=seconds_ago)
+    return CommittedState(True, last_began_at=done - timedelta(seconds=took), last_committed_at=done)
 
 
 def test_d1_records_that_wait_too_long_fail_the_check_and_an_idle_topic_does_not(write: Write) -> None:
     pipeline = load(
         write, asset__late_after_seconds=600, transaction__min_records=10, transaction__max_wait_seconds=100
     )
-    long_ago, just_now = NOW - timedelta(seconds=601), NOW - timedelta(seconds=599)
-    assert up_to_date(pipeline, 10**9, None, NOW).passed, "nothing was ever committed"
-    assert up_to_date(pipeline, 10**9, just_now, NOW).passed
-    assert up_to_date(pipeline, 9, long_ago, NOW).passed, "min_records holds so few back"
-    assert not up_to_date(pipeline, 9, NOW - timedelta(seconds=701), NOW).passed, "but not for ever"
-    assert up_to_date(pipeline, 0, NOW - timedelta(days=9), NOW).passed
-    found = up_to_date(pipeline, 10, long_ago, NOW)
+    assert up_to_date(pipeline, 10**9, CommittedState(True), NOW).passed, "nothing was ever committed"
+    assert up_to_date(pipeline, 10**9, committed(599), NOW).passed
+    assert up_to_date(pipeline, 9, committed(601), NOW).passed, "min_records holds so few back"
+    assert not up_to_date(pipeline, 9, committed(701), NOW).passed, "but not for ever"
+    assert up_to_date(pipeline, 0, committed(9 * 86400), NOW).passed
+    assert up_to_date(pipeline, 10, committed(9999), NOW, oldest_seconds=599).passed, "the topic was idle for long"
+    found = up_to_date(pipeline, 10, committed(601), NOW, oldest_seconds=700, busy="Run 1234abcd is at work.")
     assert not found.passed
-    assert "began 601 s ago, at 2026-11-21 02:49:59 UTC" in found.text
-    assert "orders_transaction" in found.text and "orders_coordinator" in found.text
+    assert (
+        "10 offsets wait, the oldest for 700 s, and the last commit was 601 s ago, at 2026-11-21 02:49:59 UTC"
+        in found.text
+    )
+    assert "Run 1234abcd is at work. See why the newest runs of orders_transaction failed or hang." in found.text
+    assert "orders_coordinator" in up_to_date(pipeline, 10, committed(601), NOW).text
+    assert found.figures == {"seconds since the last commit": 601.0, "lag (seconds)": 700}
 
 
-def test_d1_by_default_two_intervals_and_timeouts_may_pass(write: Write) -> None:
-    pipeline = load(write, transaction__interval_seconds=60, transaction__timeout_seconds=300)
-    assert pipeline.late_after_seconds == 720
+def test_d1_by_default_a_minute_and_two_intervals_may_pass_and_twice_what_the_last_transaction_took(
+    write: Write,
+) -> None:
+    quick = load(write, transaction__interval_seconds=10, transaction__timeout_seconds=300)
+    assert [up_to_date(quick, 1, committed(age), NOW).passed for age in (80, 81)] == [True, False]
+    assert [up_to_date(quick, 1, committed(age, took=40), NOW).passed for age in (160, 161)] == [True, False]
+
+
+def test_d1_failed_runs_are_told_with_their_error_and_what_tries_at_once(pipeline: Pipeline) -> None:
+    assert runs_succeed(pipeline, 0).passed
+    once = runs_succeed(pipeline, 1, "1234abcd-5", "BadRecord: orders:3:17: …")
+    assert (once.passed, once.warning) == (False, True)
+    again = runs_succeed(pipeline, 4, "1234abcd-5", "BadRecord: orders:3:17: …")
+    assert (again.passed, again.warning) == (False, False)
+    assert again.text.startswith("The last 4 runs of orders failed, the newest is 1234abcd: BadRecord: orders:3:17: …")
+    assert "Materialize" in again.text and "hudi-ingest run orders" in again.text
 
 
 @given(
@@ -149,7 +174,17 @@ def test_p1_p2_what_transactions_commit_accounts_for_itself(
             at = {each.source: each.end for each in slices}
     found = history.finding()
     assert found.passed, found.text
-    assert found.figures["offsets"] == 120 + sum(count0 + count1 for count0, count1, _ in counts)
+    assert (found.figures["transactions"], found.figures["offsets"]) == (len(counts) + 1, at[P0] + at[P1] - 7)
+
+
+def test_d1_what_is_counted_does_not_fall_when_the_timeline_is_archived(pipeline: Pipeline) -> None:
+    history = History(pipeline)
+    for start in range(0, 50, 10):
+        history.commit([Slice("orders", 0, start, start + 10)])
+    del history.commits[:3]
+    found = history.finding()
+    assert found.figures == {"transactions": 5, "offsets": 50, "transaction": "orders-5"}
+    assert "Transactions 4 to 5 are on the active timeline. They account for each of their 20 offsets" in found.text
 
 
 def test_p2_an_accepted_loss_is_no_hole(pipeline: Pipeline) -> None:

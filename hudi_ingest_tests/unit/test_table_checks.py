@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -13,17 +14,41 @@ from dagster import (
     AssetCheckSeverity,
     AssetKey,
     AssetMaterialization,
+    DagsterEvent,
+    DagsterEventType,
     DagsterInstance,
+    DagsterRunStatus,
     TableMetadataValue,
 )
+from dagster._core.events import StepMaterializationData
+from dagster._core.execution.plan.objects import StepFailureData, UserFailureData
+from dagster._core.loader import LoadingContextForTest
+from dagster._core.storage.dagster_run import DagsterRun
 
 from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import Situation
 from hudi_ingest.exceptions import KafkaRefused, KafkaUnreachable, OffsetsLost
-from hudi_ingest.health import ACCOUNTING_HOLDS, DEAD_LETTERS, LAG_BELOW_LIMIT, OFFSETS_HONOURED, QUESTIONS, UP_TO_DATE
+from hudi_ingest.health import (
+    ACCOUNTING_HOLDS,
+    DEAD_LETTERS,
+    LAG_BELOW_LIMIT,
+    OFFSETS_HONOURED,
+    QUESTIONS,
+    RUNS_SUCCEED,
+    UP_TO_DATE,
+)
 from hudi_ingest.hudi.timeline import CommittedState
 from hudi_ingest.model import Checkpoint, LettersHead, TopicPartition, TopicVersion, Watermarks
-from hudi_ingest.orchestration.check_reports import RETOLD_SECONDS, report_checks, report_trouble
+from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.check_reports import (
+    BLIND_SECONDS,
+    RETOLD_SECONDS,
+    evaluation,
+    findings_after_commit,
+    report_checks,
+    report_trouble,
+)
+from hudi_ingest.orchestration.failures import STOPPED
 from hudi_ingest_tests.support.pipeline_files import Write, load
 
 P0 = TopicPartition("orders", 0)
@@ -32,18 +57,27 @@ TABLE, TOPIC = AssetKey(["orders"]), AssetKey(["kafka", "orders_topic"])
 
 @pytest.fixture
 def pipeline(write: Write, tmp_path: Path) -> Pipeline:
-    return load(write, table__base_path=str(tmp_path / "table"), asset__max_lag=50)
+    return load(write, table__base_path=str(tmp_path / "table"), asset__max_lag=50, asset__late_after_seconds=10_000)
 
 
 def situation(committed: int, end: int, begin: int = 0) -> Situation:
     checkpoint = Checkpoint(1, "orders-1", {P0: committed}, 0, {"orders": TopicVersion("id")}, "20261121030000000")
-    state = CommittedState(True, checkpoint, checkpoint.to_json(), datetime.now(timezone.utc))
+    moment = datetime.now(timezone.utc)
+    state = CommittedState(True, checkpoint, checkpoint.to_json(), moment, moment)
     return Situation(state, {P0: Watermarks(begin, end)}, {}, {"orders": "id"})
 
 
 def told(instance: DagsterInstance, check: str) -> list[str]:
     found = instance.event_log_storage.get_asset_check_execution_history(AssetCheckKey(TABLE, check), limit=20)
     return [each.status.value for each in reversed(found)]
+
+
+def materialize(instance: DagsterInstance, run: DagsterRun) -> None:
+    """The run makes the table anew."""
+    instance.add_run(run)
+    data = StepMaterializationData(AssetMaterialization(TABLE))
+    event = DagsterEvent(DagsterEventType.ASSET_MATERIALIZATION.value, run.job_name, event_specific_data=data)
+    instance.report_dagster_event(event, run_id=run.run_id)
 
 
 def now() -> datetime:
@@ -55,7 +89,7 @@ def test_d3_a_check_is_told_once_and_again_when_it_turns_and_after_each_material
         for _ in range(3):
             report_checks(pipeline, instance, situation(5, 5), now())
         assert {name: told(instance, name) for name in QUESTIONS} == {name: ["SUCCEEDED"] for name in QUESTIONS}
-        instance.report_runless_asset_event(AssetMaterialization(TABLE))
+        materialize(instance, DagsterRun(job_name="orders_transaction", status=DagsterRunStatus.STARTED))
         for _ in range(2):
             report_checks(pipeline, instance, situation(5, 5), now())
         assert {name: told(instance, name) for name in QUESTIONS} == {name: ["SUCCEEDED"] * 2 for name in QUESTIONS}
@@ -94,17 +128,14 @@ def test_p6_a_table_that_lost_its_checkpoint_is_red_on_the_asset_until_it_is_wel
         assert told(instance, ACCOUNTING_HOLDS) == ["SUCCEEDED", "FAILED", "SUCCEEDED"]
 
 
-def test_d1_a_broker_that_is_away_for_long_is_red_on_the_asset(pipeline: Pipeline) -> None:
-    away = KafkaUnreachable("no broker answered")
-    late = timedelta(seconds=pipeline.late_after_seconds + 1)
+def test_d1_a_broker_that_is_away_for_a_minute_is_red_on_the_asset(pipeline: Pipeline) -> None:
+    away, since = KafkaUnreachable("no broker answered"), now().timestamp()
+    soon, late = now() + timedelta(seconds=BLIND_SECONDS - 5), now() + timedelta(seconds=BLIND_SECONDS + 5)
     with DagsterInstance.ephemeral() as instance:
-        report_trouble(pipeline, instance, away, now())
-        assert told(instance, UP_TO_DATE) == [], "nothing was ever committed"
-        instance.report_runless_asset_event(AssetMaterialization(TABLE))
-        report_trouble(pipeline, instance, away, now())
+        report_trouble(pipeline, instance, away, soon, since)
         assert told(instance, UP_TO_DATE) == []
         for _ in range(2):
-            report_trouble(pipeline, instance, away, now() + late)
+            report_trouble(pipeline, instance, away, late, since)
         assert told(instance, UP_TO_DATE) == ["FAILED"]
         report_checks(pipeline, instance, situation(5, 5), now())
         assert told(instance, UP_TO_DATE) == ["FAILED", "SUCCEEDED"]
@@ -138,3 +169,69 @@ def test_d3_bad_records_are_a_warning_and_a_retry_of_dead_letters_is_told_at_onc
         "dead letters that wait": 5,
         "transaction": "orders-4",
     }
+
+
+def failed_run(instance: DagsterInstance, *sentences: str) -> str:
+    """A run of the pipeline whose ops failed with these sentences, in this order."""
+    run = DagsterRun(job_name="orders_transaction", status=DagsterRunStatus.STARTED, tags={tags.PIPELINE: "orders"})
+    instance.add_run(run)
+    for number, sentence in enumerate(sentences):
+        failure = UserFailureData("", description=sentence)  # type: ignore[no-untyped-call]
+        data = StepFailureData(error=None, user_failure_data=failure)  # type: ignore[no-untyped-call]
+        event = DagsterEvent(
+            DagsterEventType.STEP_FAILURE.value, "orders_transaction", step_key=f"w{number}", event_specific_data=data
+        )
+        instance.report_dagster_event(event, run_id=run.run_id)
+    instance.report_run_failed(run)
+    return run.run_id
+
+
+def evaluated(instance: DagsterInstance, check: str) -> AssetCheckEvaluation:
+    record = instance.event_log_storage.get_latest_asset_check_execution_by_key([AssetCheckKey(TABLE, check)])
+    (found,) = record.values()
+    assert isinstance(found.evaluation, AssetCheckEvaluation)
+    return found.evaluation
+
+
+def test_d3_runs_that_fail_one_after_another_are_red_with_the_error_of_the_op_that_failed_first(
+    pipeline: Pipeline,
+) -> None:
+    state = situation(5, 5)
+    with DagsterInstance.ephemeral() as instance:
+        report_checks(pipeline, instance, state, now())
+        failed_run(instance, "BadRecord: orders:3:17: field n")
+        report_checks(pipeline, instance, state, now())
+        assert evaluated(instance, RUNS_SUCCEED).severity is AssetCheckSeverity.WARN
+        newest = failed_run(instance, f"{STOPPED}orders:3 failed: …", "BadRecord: orders:3:18: field n")
+        for _ in range(2):
+            report_trouble(pipeline, instance, KafkaUnreachable("no broker answered"), now())
+        assert told(instance, RUNS_SUCCEED) == ["SUCCEEDED", "FAILED", "FAILED"]
+        found = evaluated(instance, RUNS_SUCCEED)
+        assert found.severity is AssetCheckSeverity.ERROR
+        assert f"The last 2 runs of orders failed, the newest is {newest[:8]}: BadRecord: orders:3:18" in str(
+            found.description
+        )
+        later = replace(state, committed=replace(state.committed, last_began_at=now() + timedelta(seconds=1)))
+        report_checks(pipeline, instance, later, now())
+        assert told(instance, RUNS_SUCCEED)[-1] == "SUCCEEDED", "a transaction was committed since, by whomever"
+
+
+def test_d3_checks_that_the_commits_own_run_told_are_not_told_again_by_the_tick(pipeline: Pipeline) -> None:
+    run = DagsterRun(job_name="orders_transaction", status=DagsterRunStatus.STARTED)
+    state = situation(5, 5)
+    with DagsterInstance.ephemeral() as instance:
+        for finding in findings_after_commit(pipeline, state, now()):
+            event = DagsterEvent(
+                DagsterEventType.ASSET_CHECK_EVALUATION.value,
+                "orders_transaction",
+                event_specific_data=evaluation(pipeline, finding),
+            )
+            instance.report_dagster_event(event, run_id=run.run_id)
+        materialize(instance, run)
+        report_checks(pipeline, instance, state, now())
+        assert {name: told(instance, name) for name in QUESTIONS} == {name: ["SUCCEEDED"] for name in QUESTIONS}
+        # Dagster's own judgement of what it shows as not evaluated.
+        keys = [AssetCheckKey(TABLE, name) for name in QUESTIONS]
+        records = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
+        context = LoadingContextForTest(instance)
+        assert all(asyncio.run(each.targets_latest_materialization(context)) for each in records.values())

@@ -1,0 +1,148 @@
+"""What each tick of the coordinator tells Dagster, whatever it decides: checks, lag, and commits that no run has told of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from dagster import (
+    AssetMaterialization,
+    AssetObservation,
+    DagsterInstance,
+    DagsterRunStatus,
+    MetadataValue,
+    RunsFilter,
+)
+
+from hudi_ingest.config import Pipeline
+from hudi_ingest.coordinator import Situation
+from hudi_ingest.exceptions import IngestError
+from hudi_ingest.hudi.timeline import CommittedInstant, Timeline
+from hudi_ingest.model import TransactionKind
+from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.asset_keys import table_key
+from hudi_ingest.orchestration.check_reports import age_of_oldest, report_checks, report_trouble
+from hudi_ingest.orchestration.lag_points import LAG_RECORDS, lag_metadata
+
+LEAST_SECONDS = 60
+"""The lag is observed no more often than this: each observation is kept for as long as the asset."""
+MOST_COMMITS = 20
+"""How many of the newest commits a tick looks at, when some of them may be unknown to Dagster."""
+_LOOKED_BACK = 50
+
+
+def report(
+    pipeline: Pipeline,
+    instance: DagsterInstance,
+    seen: Situation | IngestError,
+    now: datetime,
+    busy: str = "",
+    blind_since: float | None = None,
+) -> None:
+    """`seen`: what table and broker said, or why they could not be asked, since `blind_since`; `busy`: what is going on.
+
+    Raises KafkaUnreachable, KafkaRefused, TableUnreachable.
+    """
+    if isinstance(seen, IngestError):
+        report_trouble(pipeline, instance, seen, now, blind_since)
+        return
+    report_commits(pipeline, instance, seen)
+    report_checks(pipeline, instance, seen, now, busy)
+    report_lag(pipeline, instance, seen, now)
+
+
+def report_lag(pipeline: Pipeline, instance: DagsterInstance, situation: Situation, now: datetime) -> None:
+    """Observes the lag while no commits do, at most once an interval and a minute, and not while nothing waits."""
+    newest = _newest_lag(pipeline, instance)
+    if newest is not None and now.timestamp() - newest[0] < max(LEAST_SECONDS, pipeline.transaction.interval_seconds):
+        return
+    waiting = situation.lag.total
+    if not waiting and (newest is None or not newest[1]):
+        return
+    seconds = age_of_oldest(pipeline, situation, now)
+    instance.report_runless_asset_event(
+        AssetObservation(
+            table_key(pipeline),
+            description=f"{waiting:,} records wait" + (f", the oldest for {seconds:,.0f} s." if seconds else "."),
+            metadata=lag_metadata(waiting, seconds),
+        )
+    )
+
+
+def report_commits(pipeline: Pipeline, instance: DagsterInstance, situation: Situation) -> None:
+    """Makes materializations of the newest commits that Dagster has none of: those of the command line and of Python, and of a
+    run that died after its commit. Raises TableUnreachable."""
+    checkpoint = situation.committed.checkpoint
+    if checkpoint is None or checkpoint.transaction_id == _newest_known(pipeline, instance):
+        return
+    commits = Timeline(pipeline.table.base_path).commits_of(pipeline.transaction_key)[-MOST_COMMITS:]
+    accountings = [(commit, json.loads(commit.metadata[pipeline.transaction_key])) for commit in commits]
+    # A run that has ended has told of its commit before, so the runs are asked first and the events after them.
+    unknown = [
+        (commit, accounting)
+        for commit, accounting in accountings
+        if TransactionKind(accounting.get("kind", TransactionKind.INGEST)).moves_offsets
+        and not _may_tell_yet(instance, accounting["transaction"])
+    ]
+    known = set(_known_transactions(pipeline, instance, _LOOKED_BACK))
+    for commit, accounting in unknown:
+        if accounting["transaction"] not in known:
+            instance.report_runless_asset_event(_materialization(pipeline, commit, accounting))
+
+
+def _materialization(pipeline: Pipeline, commit: CommittedInstant, accounting: dict[str, Any]) -> AssetMaterialization:
+    counts = {
+        name: sum(part.get(key, 0) for part in accounting["slices"])
+        for name, key in (("skipped", "skipped"), ("filtered", "filtered"), ("bad records", "rejected"))
+    }
+    return AssetMaterialization(
+        table_key(pipeline),
+        description="Committed outside of Dagster, or by a run that died before it could tell.",
+        metadata={
+            "instant": commit.instant,
+            "transaction": accounting["transaction"],
+            "committed at": MetadataValue.timestamp(commit.completed_at),
+            "rows": commit.rows,
+            **counts,
+            "files": len(commit.files),
+            "bytes": commit.size_bytes,
+            "bytes per file": commit.size_bytes // len(commit.files) if commit.files else 0,
+        },
+    )
+
+
+def _may_tell_yet(instance: DagsterInstance, transaction_id: str) -> bool:
+    runs = instance.get_runs(RunsFilter(tags={tags.TRANSACTION: transaction_id}))
+    return any(run.status in _ALIVE for run in runs)
+
+
+_ALIVE = (DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING)
+
+
+def _newest_known(pipeline: Pipeline, instance: DagsterInstance) -> str:
+    return next(_known_transactions(pipeline, instance, 1), "")
+
+
+def _known_transactions(pipeline: Pipeline, instance: DagsterInstance, limit: int) -> Iterator[str]:
+    for record in instance.fetch_materializations(table_key(pipeline), limit=limit).records:
+        metadata = record.asset_materialization.metadata if record.asset_materialization else {}
+        if "transaction" in metadata:
+            yield str(metadata["transaction"].value)
+
+
+def _newest_lag(pipeline: Pipeline, instance: DagsterInstance) -> tuple[float, int] | None:
+    """When the lag was last told of, by a commit or by a tick, and what it was then."""
+    key = table_key(pipeline)
+    found = []
+    for record in (
+        *instance.fetch_materializations(key, limit=1).records,
+        *instance.fetch_observations(key, limit=10).records,
+    ):
+        event = record.asset_materialization or record.asset_observation
+        lag = event.metadata.get(LAG_RECORDS) if event else None
+        # A commit that was found by a tick has no lag, and asks for a point no less.
+        if lag is not None and isinstance(lag.value, int):
+            found.append((record.timestamp, lag.value))
+    return max(found, default=None)

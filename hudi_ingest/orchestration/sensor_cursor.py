@@ -1,0 +1,50 @@
+"""What the coordinator's ticks remember from one to the next."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+
+from hudi_ingest.config import Pipeline
+
+
+@dataclass(frozen=True, slots=True)
+class SensorCursor:
+    """Times are seconds since 1970."""
+
+    settings: str = ""
+    """The fingerprint of the pipeline file at the last tick."""
+    changed_at: float = 0.0
+    """When it was seen to be another one: runs that failed before say nothing of it. 0: never."""
+    blind_since: float | None = None
+    """Since when broker and table could not be asked; None when the last tick could."""
+
+    @classmethod
+    def read(cls, text: str | None) -> SensorCursor:
+        """An unknown text, as of another version, is no memory at all: all that is lost is a wait."""
+        try:
+            return cls(**json.loads(text or "{}"))
+        except (ValueError, TypeError):
+            return cls()
+
+    def to_text(self) -> str:
+        return json.dumps(asdict(self))
+
+    def after(self, settings: str, blind: bool, now: datetime) -> SensorCursor:
+        """The memory of a tick at `now` with these `settings`, that could not look when it was `blind`."""
+        moment = now.timestamp()
+        changed = bool(self.settings) and self.settings != settings
+        return replace(
+            self,
+            settings=settings,
+            changed_at=moment if changed else self.changed_at,
+            blind_since=(self.blind_since or moment) if blind else None,
+        )
+
+
+def fingerprint(pipeline: Pipeline) -> str:
+    """Differs when a setting of the pipeline or a declared column does; secrets, which repr hides, do not count."""
+    columns = str(pipeline.table_schema.columns) if pipeline.table.declares_schema else ""
+    return hashlib.sha256(f"{pipeline!r}{columns}".encode()).hexdigest()[:16]
