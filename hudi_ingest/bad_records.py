@@ -69,11 +69,16 @@ def require_bad_accounted(pipeline: Pipeline, kind: TransactionKind, reports: Se
 
 def _refusal(pipeline: Pipeline, said: str, count: int, notes: Sequence[BadRecordNote]) -> BadRecord:
     named = notes[:NAMED_BAD_RECORDS]
-    raised = "" if pipeline.on_bad_record == "fail" else ", or raise that limit"
+    otherwise = "raise that limit"
+    if pipeline.on_bad_record == "fail":
+        otherwise = (
+            "go on without such records by on_bad_record: skip or dead_letter, which keeps them to be tried again"
+        )
     return BadRecord(
         f"pipeline {pipeline.name}: {said}, so the transaction is refused and nothing of it is visible:\n"
         + "\n".join(f"  - {note}" for note in named)
         + ("" if count <= len(named) else f"\n  - and {count - len(named)} more")
         + "\nCorrect the producer and the records, or change table.schema, transforms or table.partition_by to fit them"
-        + f"{raised}."
+        + f", or {otherwise}. The sensor tries a changed pipeline file at once; so do Materialize on the asset's page and "
+        f"`hudi-ingest run {pipeline.name}`."
     )

@@ -12,6 +12,8 @@ from hudi_ingest.ledger import AttemptRow, AttemptState
 
 STOPPED = "Stopped, because "
 """How an op's failure begins that is no failure of its own: another op of the run failed."""
+_SHOWN_LINES = 2
+"""Of an error: what happened, and the first of those that it happened to."""
 
 
 @contextmanager
@@ -41,8 +43,7 @@ def first_failure(attempts: Sequence[AttemptRow], own: Collection[tuple[str, int
 
 def stopped(culprit: AttemptRow) -> Failure:
     """How an op ends whose transaction is over because another op failed: the error to read is that one's."""
-    first_line = (culprit.error or "").partition("\n")[0]
+    error = " ".join(line.strip() for line in (culprit.error or "").splitlines()[:_SHOWN_LINES])
     return Failure(
-        description=f"{STOPPED}{culprit.source} failed: {first_line} This op wrote nothing visible.",
-        allow_retries=False,
+        description=f"{STOPPED}{culprit.source} failed: {error}\nThis op wrote nothing visible.", allow_retries=False
     )

@@ -27,6 +27,7 @@ from hudi_ingest.home import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
 from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.model import TransactionState
 from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.check_reports import why_failed
 from hudi_ingest.orchestration.sensor import tick
 from hudi_ingest.write import write_slices
 from hudi_ingest_tests.support.dg_project import load_project, make_project
@@ -73,9 +74,9 @@ def test_d1_a_commit_is_a_materialization_that_tells_all(ground: Ground, pipelin
         # Told by the run itself, or Dagster would show them as not evaluated until the next tick.
         keys = [AssetCheckKey(AssetKey([pipeline.name]), name) for name in QUESTIONS]
         told = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
-        assert {key: (record.status.value, record.run_id) for key, record in told.items()} == {
-            key: ("SUCCEEDED", event.run_id) for key in keys
-        }
+        assert {key: (record.status.value, record.run_id) for key, record in told.items()} == dict.fromkeys(
+            keys, ("SUCCEEDED", event.run_id)
+        )
         metadata: dict[str, Any] = {key: each.value for key, each in event.asset_materialization.metadata.items()}
         run = instance.get_runs()[0]
     assert metadata["rows"] == 40
@@ -205,12 +206,16 @@ def test_x5_one_failed_op_is_retried_alone(ground: Ground, pipeline: Pipeline, m
 
 
 def test_a_bad_record_fails_the_run_at_once_and_rolls_back(ground: Ground, pipeline: Pipeline) -> None:
-    ground.send_rows(0, 10)
-    ground.send(1, [b"not json"])
+    ground.send(0, [b"not json"])
+    ground.send_rows(1, 10)
     with DagsterInstance.ephemeral() as instance:
         result = launch(pipeline, instance)
+        why = why_failed(instance, result.run_id)
     assert not result.success
-    assert f"{ground.name}:1:0" in failures(result)
+    assert why.startswith("BadRecord: ") and f"{ground.name}:0:0" in why
+    assert "on_bad_record: skip or dead_letter" in why and f"hudi-ingest run {ground.name}" in why
+    # The other op was not at fault, and says whose error to read.
+    assert f"Stopped, because {ground.name}:0 failed: " in failures(result)
     assert not [event for event in result.all_events if event.is_step_up_for_retry]
     assert ground.data_files() == []
     assert ground.ledger.history(pipeline.name)[0].state is TransactionState.ABORTED
