@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import signal
 import subprocess
 import sys
 import tempfile
@@ -9,7 +11,15 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 
-_SECONDS = 60
+SECONDS = 60
+"""Of processor time, which unlike the time of day says the same on a busy machine."""
+_PROGRAM = """
+import resource, sys
+from grpc_tools import protoc
+resource.setrlimit(resource.RLIMIT_CPU, ({seconds}, {seconds} + 1))
+sys.exit(protoc.main(["protoc", *sys.argv[1:]]))
+"""
+_OF_THE_NAME = {errno.ENAMETOOLONG, errno.EEXIST, errno.EISDIR, errno.ENOTDIR}
 
 
 def compile_protos(names: str | Sequence[str], texts: Mapping[str, str], imported: bytes = b"") -> bytes:
@@ -29,8 +39,7 @@ def compile_protos(names: str | Sequence[str], texts: Mapping[str, str], importe
                 raise ValueError(
                     f"{path!r} is not an import path of a .proto file: it leads out of the schema's folder"
                 )
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text, encoding="utf-8")
+            _write(file, path, text)
         own = files("grpc_tools") / "_proto"
         paths = [f"--proto_path={root}", f"--proto_path={own}"]
         if imported:
@@ -41,8 +50,8 @@ def compile_protos(names: str | Sequence[str], texts: Mapping[str, str], importe
         # As a program: in this process it would write its messages to the process's standard error.
         command = [
             sys.executable,
-            "-m",
-            "grpc_tools.protoc",
+            "-c",
+            _PROGRAM.format(seconds=SECONDS),
             *paths,
             "--include_imports",
             f"--descriptor_set_out={out}",
@@ -51,10 +60,22 @@ def compile_protos(names: str | Sequence[str], texts: Mapping[str, str], importe
             [*command, *(str(root / name) for name in wanted)],
             capture_output=True,
             text=True,
-            timeout=_SECONDS,
             check=False,
         )
+        if -done.returncode in (signal.SIGXCPU, signal.SIGKILL):
+            raise ValueError(f"protoc needs more than {SECONDS} s of processor time for {wanted[-1]}")
         if done.returncode:
             said = " ".join(done.stderr.replace(f"{root}/", "").split())
             raise ValueError(f"protoc refuses {wanted[-1]}: {said or f'exit code {done.returncode}'}")
         return out.read_bytes()
+
+
+def _write(file: Path, path: str, text: str) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        if error.errno not in _OF_THE_NAME:
+            raise
+        shown = path if len(path) <= 80 else f"{path[:79]}…"
+        raise ValueError(f"{shown!r} cannot be an import path of a .proto file: {error.strerror}") from None

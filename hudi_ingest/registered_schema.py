@@ -8,6 +8,10 @@ from typing import Literal
 SchemaKind = Literal["AVRO", "JSON", "PROTOBUF"]
 
 
+class UnusableSchema(ValueError):
+    """No record of this schema id can be read; the text says why."""
+
+
 @dataclass(frozen=True, slots=True)
 class RegisteredSchema:
     """A schema of one kind. Picklable, hashable."""

@@ -2,16 +2,17 @@
 
 Who asks: the process that plans a transaction fetches all versions of the topics' subjects once and hands them to the
 Spark tasks (`known_schemas`), so that workers decode without the registry. Only an id that is not among them, of a
-schema that was registered a moment ago or under another subject, makes a worker ask: once per process and id.
+schema that was registered a moment ago or under another subject, makes a worker ask: once per process and id. Of ids that
+the registry does not have, each task asks for a hundred at most.
 """
 
 from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -21,13 +22,19 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from hudi_ingest.config_registry import SchemaRegistry
 from hudi_ingest.exceptions import IngestError, RegistryRefused, RegistryUnreachable, SchemaMissing
-from hudi_ingest.registered_schema import RegisteredSchema, SchemaKind
+from hudi_ingest.registered_schema import RegisteredSchema, SchemaKind, UnusableSchema
 
 _RETRIES = 2
 _RETRY_MILLISECONDS = 200
 _MAX_REFERENCES = 1000
+_GREATEST_ID = 2**31 - 1
+"""Registries count in Java's int."""
+MOST_REFUSED = 100
+"""Ids without a usable schema that a task asks for; garbage that begins with a zero byte has as many as it has records."""
 
 _Found = TypeVar("_Found")
+_Reference = tuple[str, str, int]
+"""Name, subject and version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +63,8 @@ class RegistryClient:
             ) from None
 
     def schema(self, schema_id: int) -> RegisteredSchema | None:
-        """The schema of an id; None when the registry has none, or one of another kind."""
+        """The schema of an id; None when the registry has none, or one of another kind. Raises UnusableSchema when its
+        references lead nowhere."""
         found = self._ask(f"schema id {schema_id}", lambda: self._client.get_schema(schema_id))
         return None if found is None else self._registered(found)
 
@@ -89,7 +97,12 @@ class RegistryClient:
                 f"Schema registry {self._config.url} has no subject {subject} with that version ({what}); register the "
                 "schema, correct the topic or `subject` of source.schema_registry, or declare table.schema."
             )
-        schema = self._registered(found.schema)
+        try:
+            schema = self._registered(found.schema)
+        except UnusableSchema as problem:
+            raise SchemaMissing(
+                f"Schema registry {self._config.url}: {what} cannot be used: {problem}; register a version without that."
+            ) from None
         if schema is None:
             raise SchemaMissing(
                 f"Schema registry {self._config.url}: {what} is {found.schema.schema_type or 'AVRO'}, and {self._kind} is "
@@ -100,29 +113,42 @@ class RegistryClient:
     def _registered(self, found: Schema) -> RegisteredSchema | None:
         if (found.schema_type or "AVRO") != self._kind:
             return None
-        texts: dict[tuple[str, str, int], str] = {}
-        if self._kind != "JSON":  # JSON schemas are not evaluated
-            self._add_references(found, texts)
+        # JSON schemas are not evaluated.
+        texts = {} if self._kind == "JSON" else self._references(found)
         return RegisteredSchema(found.schema_str, tuple(texts.values()), tuple(name for name, _, _ in texts))
 
-    def _add_references(self, schema: Schema, texts: dict[tuple[str, str, int], str]) -> None:
-        """The schemas that `schema` refers to, each after those that it refers to itself."""
-        for each in schema.references or ():
-            key = (each.name, each.subject, each.version)
-            if key in texts:
+    def _references(self, schema: Schema) -> dict[_Reference, str]:
+        """The texts of the schemas that `schema` refers to, each after those that it refers to itself."""
+        texts: dict[_Reference, str] = {}
+        # On a list and not on Python's stack, which a long chain would use up.
+        above: dict[_Reference | None, tuple[str, Iterator[Any]]] = {None: ("", iter(schema.references or ()))}
+        while above:
+            key, (text, references) = list(above.items())[-1]
+            each = next(references, None)
+            if each is None:
+                del above[key]
+                if key is not None:
+                    texts[key] = text
                 continue
-            if len(texts) >= _MAX_REFERENCES:
-                raise SchemaMissing(
-                    f"Schema registry {self._config.url}: a schema refers to over {_MAX_REFERENCES} others."
-                )
-            what = f"version {each.version} of {each.subject}, which a schema refers to"
-            found = self._ask(what, partial(self._client.get_version, each.subject, each.version))
-            if found is None:
-                raise SchemaMissing(
-                    f"Schema registry {self._config.url} has no {what}; register it again, it is needed to read records."
-                )
-            self._add_references(found.schema, texts)
-            texts[key] = found.schema.schema_str
+            wanted = (each.name, each.subject, each.version)
+            if wanted in texts:
+                continue
+            if wanted in above:
+                raise UnusableSchema(f"its references lead in a circle, to version {each.version} of {each.subject}")
+            if len(texts) + len(above) > _MAX_REFERENCES:
+                raise UnusableSchema(f"it refers to over {_MAX_REFERENCES} other schemas")
+            found = self._reference(each)
+            above[wanted] = (found.schema_str, iter(found.references or ()))
+        return texts
+
+    def _reference(self, each: Any) -> Any:
+        what = f"version {each.version} of {each.subject}, which a schema refers to"
+        found = self._ask(what, partial(self._client.get_version, each.subject, each.version))
+        if found is None:
+            raise SchemaMissing(
+                f"Schema registry {self._config.url} has no {what}; register it again, it is needed to read records."
+            )
+        return found.schema
 
     def _ask(self, what: str, ask: Callable[[], _Found]) -> _Found | None:
         """The answer; None when the registry does not have it."""
@@ -210,19 +236,48 @@ class KnownSchemas:
     known: Mapping[int, RegisteredSchema] = field(default_factory=dict)
     kind: SchemaKind = "AVRO"
 
+    _refused: dict[int, str | None] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Ids that cannot be used, and why; None: the registry does not have them. Kept as long as the task, since the next
+    attempt may find them registered."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (KnownSchemas, (self.registry, self.known, self.kind))
+
     def schema(self, schema_id: int) -> RegisteredSchema | None:
-        """None when the registry has no such schema of the kind. Raises RegistryUnreachable, RegistryRefused."""
+        """None when the registry has no such schema of the kind. Raises RegistryUnreachable, RegistryRefused; UnusableSchema
+        when no record of the id can be read."""
         found = self.known.get(schema_id)
-        if found is not None:
+        if found is not None or schema_id > _GREATEST_ID:
             return found
         with _fetched_lock:
             key = (self.registry.url, self.kind, schema_id)
             if key not in _fetched:
-                fetched = RegistryClient(self.registry, self.kind).schema(schema_id)
+                fetched = self._fetch(schema_id)
                 if fetched is None:
-                    return None  # not kept: it may be registered later
+                    return None
                 _fetched[key] = fetched
             return _fetched[key]
+
+    def _fetch(self, schema_id: int) -> RegisteredSchema | None:
+        if schema_id not in self._refused:
+            if len(self._refused) >= MOST_REFUSED:
+                raise UnusableSchema(f"schema id {schema_id}, not looked up after {MOST_REFUSED} unknown ones")
+            try:
+                found = self._client.schema(schema_id)
+            except UnusableSchema as problem:
+                self._refused[schema_id] = str(problem)
+            else:
+                if found is not None:
+                    return found
+                self._refused[schema_id] = None
+        problem_text = self._refused[schema_id]
+        if problem_text is not None:
+            raise UnusableSchema(problem_text)
+        return None
+
+    @cached_property
+    def _client(self) -> RegistryClient:
+        return RegistryClient(self.registry, self.kind)
 
 
 _fetched: dict[tuple[str, SchemaKind, int], RegisteredSchema] = {}

@@ -20,9 +20,9 @@ from hudi_ingest.avro_schema import AvroType, WriterSchemaProblem, crc_64, parse
 from hudi_ingest.convert import Decoded, Options, Rejected
 from hudi_ingest.convert.avro_batch import BatchReader, Unproved
 from hudi_ingest.convert.avro_exact import DatumReader
-from hudi_ingest.convert.json_exact import Mismatch, shortened
-from hudi_ingest.convert.wire_format import SchemaLookup, unknown_id
-from hudi_ingest.registered_schema import RegisteredSchema
+from hudi_ingest.convert.json_exact import Mismatch
+from hudi_ingest.convert.wire_format import SchemaLookup, unknown_id, unusable_schema
+from hudi_ingest.registered_schema import RegisteredSchema, UnusableSchema
 
 BATCH_BYTES = 128 * 1024 * 1024
 """Values that are read as one batch, but for single ones beyond it."""
@@ -83,7 +83,7 @@ class ConfluentWireFormat:
         number = int.from_bytes(header[1:], "big")
         found = self.registry.schema(number)
         if found is None:
-            raise Mismatch(*unknown_id(number, "Avro"))
+            raise unknown_id(number, "Avro")
         return found
 
 
@@ -142,7 +142,8 @@ class AvroConverter:
         self._writers = writers
         self._defaults = dict(defaults or {})
         self._readers: dict[bytes, _Reader | Mismatch] = {}
-        """By header. What a header means never changes, so it is no state that a record could depend on."""
+        """By header, of those that name a schema: the others may be as many as the records. What a header means never changes,
+        so it is no state that a record could depend on."""
 
     def __reduce__(self) -> tuple[type[AvroConverter], tuple[pa.Schema, Writers, Mapping[str, Any]]]:
         return (AvroConverter, (self._schema, self._writers, self._defaults))
@@ -184,11 +185,16 @@ class AvroConverter:
         if found is None:
             try:
                 written = self._writers.schema(header)
+            except Mismatch as mismatch:
+                return mismatch
+            except UnusableSchema as problem:
+                return unusable_schema(problem)
+            try:
                 found = _Reader(parse_writer(written), self._schema, self._defaults, self._writers.header_bytes)
             except Mismatch as mismatch:
                 found = mismatch
             except WriterSchemaProblem as problem:
-                found = Mismatch("a schema that records can be read with", shortened(str(problem)))
+                found = unusable_schema(problem)
             self._readers[header] = found
         return found
 

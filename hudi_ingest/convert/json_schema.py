@@ -12,9 +12,11 @@ import pyarrow as pa
 
 from hudi_ingest.convert import Decoded, Options
 from hudi_ingest.convert.json import JsonConverter
+from hudi_ingest.convert.json_exact import Mismatch
 from hudi_ingest.convert.options import one_option
 from hudi_ingest.convert.values import regrouped
-from hudi_ingest.convert.wire_format import SchemaLookup, select_known, split_schema_ids
+from hudi_ingest.convert.wire_format import SchemaLookup, select_known, split_schema_ids, unusable_schema
+from hudi_ingest.registered_schema import UnusableSchema
 
 
 def json_schema_converter(schema: pa.Schema, options: Options) -> JsonSchemaConverter:
@@ -33,20 +35,28 @@ class JsonSchemaConverter:
         self._schema = schema
         self._schemas = schemas
         self._json = JsonConverter(schema)
-        self._known: dict[int, bool] = {}
-        """Whether the registry has an id. What an id means never changes, so it is no state that a record depends on."""
+        self._known: set[int] = set()
+        """Ids that the registry has. What an id means never changes, so it is no state that a record depends on."""
 
     def __reduce__(self) -> tuple[type[JsonSchemaConverter], tuple[pa.Schema, SchemaLookup]]:
         return (JsonSchemaConverter, (self._schema, self._schemas))
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         framed = split_schema_ids(values)
-        ids = [each for each in np.unique(framed.schema_ids).tolist() if self._knows(each)]
-        known = select_known(framed, ids, "JSON")
+        faults: dict[int, Mismatch] = {}
+        ids = [each for each in np.unique(framed.schema_ids).tolist() if self._knows(each, faults)]
+        known = select_known(framed, ids, "JSON", faults)
         part = self._json.decode(known.payloads)
         return regrouped(self._schema, len(values), [(known.indexes, part)], [*framed.rejected, *known.rejected])
 
-    def _knows(self, schema_id: int) -> bool:
-        if schema_id not in self._known:
-            self._known[schema_id] = self._schemas.schema(schema_id) is not None
-        return self._known[schema_id]
+    def _knows(self, schema_id: int, faults: dict[int, Mismatch]) -> bool:
+        if schema_id in self._known:
+            return True
+        try:
+            found = self._schemas.schema(schema_id)
+        except UnusableSchema as problem:
+            faults[schema_id] = unusable_schema(problem)
+            return False
+        if found is not None:
+            self._known.add(schema_id)
+        return found is not None

@@ -23,7 +23,8 @@ from hudi_ingest.convert.protobuf_exact import MessageReader
 from hudi_ingest.convert.protobuf_fast import fast_path
 from hudi_ingest.convert.protobuf_schema import ProtobufSchema
 from hudi_ingest.convert.values import Indexes, regrouped, require_values
-from hudi_ingest.convert.wire_format import select_known, split_message_indexes, split_schema_ids
+from hudi_ingest.convert.wire_format import select_known, split_message_indexes, split_schema_ids, unusable_schema
+from hudi_ingest.registered_schema import UnusableSchema
 
 
 @dataclass(frozen=True)
@@ -122,8 +123,9 @@ class RegisteredProtobufConverter:
 
     def __init__(self, schema: pa.Schema, registered: RegisteredMessages) -> None:
         self._schema, self._registered = schema, registered
-        self._types: dict[int, _SchemaTypes | Mismatch | None] = {}
-        """By schema id. What an id means never changes, so it is no state that a record could depend on."""
+        self._types: dict[int, _SchemaTypes | Mismatch] = {}
+        """By schema id, of those that the registry has: the others may be as many as the records. What an id means never
+        changes, so it is no state that a record could depend on."""
 
     def __reduce__(self) -> tuple[type[RegisteredProtobufConverter], tuple[pa.Schema, RegisteredMessages]]:
         return (RegisteredProtobufConverter, (self._schema, self._registered))
@@ -131,16 +133,13 @@ class RegisteredProtobufConverter:
     def decode(self, values: pa.BinaryArray) -> Decoded:
         framed = split_schema_ids(values)
         found = {each: self._schema_types(each) for each in np.unique(framed.schema_ids).tolist()}
-        known = select_known(framed, [each for each, types in found.items() if types is not None], "Protobuf")
+        usable = {each: types for each, types in found.items() if isinstance(types, _SchemaTypes)}
+        refused = {each: types for each, types in found.items() if isinstance(types, Mismatch)}
+        known = select_known(framed, usable, "Protobuf", refused)
         faults = [*framed.rejected, *known.rejected]
         groups = []
-        for schema_id, types in found.items():
-            if types is None:
-                continue
+        for schema_id, types in usable.items():
             of_schema = known.of_schema(schema_id)
-            if isinstance(types, Mismatch):
-                faults += _all(of_schema.places(None), types)
-                continue
             messages, bad = split_message_indexes(of_schema.payloads)
             faults += [replace(each, index=of_schema.place(each.index)) for each in bad]
             for each in messages:
@@ -156,14 +155,14 @@ class RegisteredProtobufConverter:
         if schema_id not in self._types:
             try:
                 found = self._registered.schemas.descriptor_set(schema_id)
-                self._types[schema_id] = None if found is None else _SchemaTypes(found, self._schema, self._registered)
+                if found is None:
+                    return None
+                self._types[schema_id] = _SchemaTypes(found, self._schema, self._registered)
+            except UnusableSchema as problem:
+                return unusable_schema(problem)
             except ValueError as error:
-                self._types[schema_id] = _unusable(error)
+                self._types[schema_id] = unusable_schema(error)
         return self._types[schema_id]
-
-
-def _unusable(error: ValueError) -> Mismatch:
-    return Mismatch("a schema that records can be read with", shortened(" ".join(str(error).split())))
 
 
 def _all(places: Indexes, mismatch: Mismatch) -> list[Rejected]:
@@ -191,7 +190,7 @@ class _SchemaTypes:
             try:
                 self._reader = _Reader(found, self._schema, self._registered.truncate_nanoseconds)
             except ValueError as error:
-                self._reader = _unusable(error)
+                self._reader = unusable_schema(error)
         return self._reader
 
 

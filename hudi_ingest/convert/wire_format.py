@@ -7,7 +7,7 @@ the schema it is: their count and then each of them, all zigzag varints; one byt
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hudi_ingest.convert import Rejected
+from hudi_ingest.convert.json_exact import Mismatch, shortened
 from hudi_ingest.convert.values import Indexes, require_values, value_bytes, without_prefix
 from hudi_ingest.registered_schema import RegisteredSchema
 
@@ -34,7 +35,8 @@ class SchemaLookup(Protocol):
     """A registry's schemas of one kind by their ids. Picklable."""
 
     def schema(self, schema_id: int) -> RegisteredSchema | None:
-        """None when the registry has no such schema. Raises when the registry does not answer."""
+        """None when the registry has no such schema. Raises UnusableSchema when no record of the id can be read, and when
+        the registry does not answer."""
 
 
 @dataclass(frozen=True)
@@ -99,22 +101,31 @@ def split_schema_ids(values: pa.BinaryArray) -> Framed:
     return Framed(ids, payloads, indexes, rejected)
 
 
-def select_known(framed: Framed, known: Collection[int], kind: str) -> Framed:
-    """The framed values whose schema ids are `known`; only the others are rejected in it. `kind`: JSON or Protobuf."""
+def select_known(framed: Framed, known: Collection[int], kind: str, faults: Mapping[int, Mismatch]) -> Framed:
+    """The framed values whose schema ids are `known`; only the others are rejected in it. `kind`: JSON or Protobuf.
+    `faults`: of ids that are not known, why, where it is not that the registry lacks them."""
     good = np.isin(framed.schema_ids, np.fromiter(known, np.int64, len(known)))
     if good.all():
         return replace(framed, rejected=())
-    unknown = tuple(
-        Rejected(framed.place(at), "", *unknown_id(int(framed.schema_ids[at]), kind))
-        for at in np.flatnonzero(~good).tolist()
-    )
-    return replace(framed.only(good), rejected=unknown)
+    unknown = []
+    for at in np.flatnonzero(~good).tolist():
+        schema_id = int(framed.schema_ids[at])
+        fault = faults.get(schema_id) or unknown_id(schema_id, kind)
+        unknown.append(Rejected(framed.place(at), fault.field, fault.expected, fault.found))
+    return replace(framed.only(good), rejected=tuple(unknown))
 
 
-def unknown_id(schema_id: int, kind: str) -> tuple[str, str]:
+def unknown_id(schema_id: int, kind: str) -> Mismatch:
     """What was expected and found of a record whose schema id the registry does not have."""
     article = "an" if kind == "Avro" else "a"
-    return f"the id of {article} {kind} schema in the schema registry", f"schema id {schema_id}, which it does not have"
+    return Mismatch(
+        f"the id of {article} {kind} schema in the schema registry", f"schema id {schema_id}, which it does not have"
+    )
+
+
+def unusable_schema(problem: ValueError) -> Mismatch:
+    """What was expected and found of a record whose schema is one that records cannot be read with."""
+    return Mismatch("a schema that records can be read with", shortened(" ".join(str(problem).split())))
 
 
 def _no_header(value: bytes) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
 import shutil
 import tarfile
@@ -14,7 +15,7 @@ import threading
 import urllib.error
 import urllib.request
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -157,11 +158,44 @@ def door(registry: Registry, authorization: str | None, closed: str | None = Non
         def log_message(self, format: str, *args: object) -> None:
             pass  # the tests' output is not its log
 
-    server = ThreadingHTTPServer((LOOPBACK, 0), Door)
+    with _served(Door) as port:
+        yield f"http://{LOOPBACK}:{port}{_API}"
+
+
+@contextmanager
+def canned_registry(answers: Mapping[str, object]) -> Iterator[tuple[str, list[str]]]:
+    """The URL of a server that gives these answers by path, and else has no such thing; and the paths that were asked for.
+
+    For what a real registry cannot be brought to hold, and to count requests.
+    """
+    asked: list[str] = []
+
+    class Canned(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0]
+            asked.append(path)
+            answer = answers.get(path, {"error_code": 40403, "message": "Schema not found"})
+            content = json.dumps(answer).encode()
+            self.send_response(200 if path in answers else 404)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass  # the tests' output is not its log
+
+    with _served(Canned) as port:
+        yield f"http://{LOOPBACK}:{port}", asked
+
+
+@contextmanager
+def _served(handler: type[BaseHTTPRequestHandler]) -> Iterator[int]:
+    server = ThreadingHTTPServer((LOOPBACK, 0), handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        yield f"http://{LOOPBACK}:{server.server_address[1]}{_API}"
+        yield int(server.server_address[1])
     finally:
         server.shutdown()
         server.server_close()
