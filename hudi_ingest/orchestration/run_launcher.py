@@ -4,7 +4,8 @@ Dagster's own launcher lets the code server spawn a Python for each run, which t
 hudi-ingest. Here that is done once, by a server that multiprocessing keeps beside Dagster's daemon. It holds modules only: each
 run reads the pipeline files anew. After an upgrade of a package restart the daemon.
 
-It fits where daemon and code share a machine and an environment. In dagster.yaml:
+It fits where daemon and code share a machine and an environment; other code locations of the instance are left to Dagster's
+own way. In dagster.yaml:
 
     run_launcher:
       module: hudi_ingest.orchestration.run_launcher
@@ -15,47 +16,36 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
-from collections.abc import Mapping
-from typing import Any
+import sys
 
 import psutil
-from dagster import DagsterInstance
+from dagster import DagsterInstance, DefaultRunLauncher
+from dagster._core.code_pointer import ModuleCodePointer
 from dagster._core.instance.ref import InstanceRef
-from dagster._core.launcher.base import CheckRunHealthResult, LaunchRunContext, RunLauncher, WorkerStatus
+from dagster._core.launcher.base import CheckRunHealthResult, LaunchRunContext, WorkerStatus
+from dagster._core.origin import JobPythonOrigin
 from dagster._core.storage.dagster_run import DagsterRun
-from dagster._serdes import ConfigurableClass, ConfigurableClassData
 from dagster._utils.interrupts import capture_interrupts
 
 from hudi_ingest.ledger.owner import Owner, is_dead, living_process
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.executor import IMPORTED_BY_OPS
 
+FORKED_MODULE = "hudi_ingest.orchestration.definitions"
 _IMPORTED_BY_RUNS = ["dagster._cli.api", *IMPORTED_BY_OPS]
 
 
-class ForkingRunLauncher(RunLauncher[DagsterInstance], ConfigurableClass):
-    """A run's process is known by its tag `hudi_ingest/worker`, so any Dagster process of the machine can end or look for it."""
+class ForkingRunLauncher(DefaultRunLauncher):
+    """A run's process is known by its tag `hudi_ingest/worker`, so any Dagster process of the machine can end or look for it.
 
-    def __init__(self, inst_data: ConfigurableClassData | None = None) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._inst_data = inst_data
-
-    @property
-    def inst_data(self) -> ConfigurableClassData | None:
-        return self._inst_data
-
-    @classmethod
-    def config_type(cls) -> dict[str, Any]:
-        return {}
-
-    @classmethod
-    def from_config_value(
-        cls, inst_data: ConfigurableClassData | None, config_value: Mapping[str, Any]
-    ) -> ForkingRunLauncher:
-        return cls(inst_data)
+    Runs of other code locations, and of other Pythons, are started by their code servers, as Dagster's own launcher does.
+    """
 
     def launch_run(self, context: LaunchRunContext) -> None:
         """Returns once the process is there; that it works is seen by the run's own events, within `start_timeout_seconds`."""
+        if not _is_of_this_python(context.job_code_origin):
+            super().launch_run(context)
+            return
         forked = multiprocessing.get_context("forkserver")
         forked.set_forkserver_preload(_IMPORTED_BY_RUNS)
         process = forked.Process(
@@ -66,10 +56,12 @@ class ForkingRunLauncher(RunLauncher[DagsterInstance], ConfigurableClass):
     def terminate(self, run_id: str) -> bool:
         """Interrupts the run's process, as Ctrl-C would. False: the run has ended, or its process is not to be found here."""
         run = self._instance.get_run_by_id(run_id)
-        if run is None or run.is_finished:
+        if run is None or tags.WORKER not in run.tags:
+            return bool(super().terminate(run_id))  # type: ignore[no-untyped-call]
+        if run.is_finished:
             return False
         self._instance.report_run_canceling(run)
-        process = living_process(Owner.parse(run.tags[tags.WORKER])) if tags.WORKER in run.tags else None
+        process = living_process(Owner.parse(run.tags[tags.WORKER]))
         if process is None:
             self._instance.report_engine_event("The run's process is not on this machine, or has ended.", run)
             return False
@@ -91,6 +83,14 @@ class ForkingRunLauncher(RunLauncher[DagsterInstance], ConfigurableClass):
         if is_dead(worker, lambda _: None):
             return CheckRunHealthResult(WorkerStatus.FAILED, f"The run's process {worker} has ended without a word")
         return CheckRunHealthResult(WorkerStatus.RUNNING)
+
+
+def _is_of_this_python(origin: JobPythonOrigin | None) -> bool:
+    """Whether the run's code is what the server that runs are forked from has imported."""
+    if origin is None or origin.repository_origin.container_image or origin.executable_path != sys.executable:
+        return False
+    pointer = origin.get_repo_pointer()
+    return isinstance(pointer, ModuleCodePointer) and pointer.module == FORKED_MODULE
 
 
 def _execute(instance_ref: InstanceRef, run_id: str) -> None:

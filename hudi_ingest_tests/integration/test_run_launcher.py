@@ -13,11 +13,13 @@ import psutil
 import pytest
 import yaml
 from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus, JobDefinition, reconstructable
+from dagster._core.errors import DagsterInvariantViolationError
 from dagster._core.launcher.base import WorkerStatus
 from dagster._core.test_utils import instance_for_test
 
 from hudi_ingest.ledger.owner import Owner, living_process
-from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration import run_launcher, tags
+from hudi_ingest_tests.support import launched_job
 from hudi_ingest_tests.support.launched_job import endless_job, run_config, short_job
 from hudi_ingest_tests.support.waiting import wait_for
 
@@ -29,6 +31,12 @@ def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DagsterInstan
     overrides["compute_logs"]["config"] = {"base_dir": str(tmp_path_factory.mktemp("logs"))}
     with instance_for_test(overrides=overrides) as found:
         yield found
+
+
+@pytest.fixture(autouse=True)
+def forked_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The jobs of these tests stand for those of the pipelines."""
+    monkeypatch.setattr(run_launcher, "FORKED_MODULE", launched_job.__name__)
 
 
 def launched(instance: DagsterInstance, job: JobDefinition, pids: Path, in_process: bool) -> str:
@@ -124,3 +132,22 @@ def test_r10_run_monitoring_misses_a_process_that_was_killed(instance: DagsterIn
     assert f":{worker.pid}:" in str(health.msg)
     assert not instance.run_launcher.terminate(run_id), "there is nothing to interrupt"
     instance.report_run_canceled(found(instance, run_id))
+
+
+@pytest.mark.parametrize("differs", ["module", "executable"])
+def test_r10_runs_of_other_code_locations_are_left_to_their_code_servers(
+    instance: DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, differs: str
+) -> None:
+    origin = reconstructable(short_job).get_python_origin()
+    if differs == "module":
+        monkeypatch.setattr(run_launcher, "FORKED_MODULE", "hudi_ingest.orchestration.definitions")
+    else:
+        other = origin.repository_origin._replace(executable_path="/opt/others/bin/python")
+        origin = origin._replace(repository_origin=other)
+    config = run_config(tmp_path, *short_job.graph.node_dict)
+    run = instance.create_run_for_job(short_job, run_config=config, job_code_origin=origin)
+    # Dagster's own launcher looks for the code server in the workspace, and here is none.
+    with pytest.raises(DagsterInvariantViolationError, match="DefaultRunLauncher requires a workspace"):
+        instance.launch_run(run.run_id, workspace=cast("Any", None))
+    instance.report_run_canceled(found(instance, run.run_id))
+    assert not instance.run_launcher.terminate(run.run_id)
