@@ -13,6 +13,7 @@ from rich.text import Text
 
 from hudi_ingest.dead_letters.reading import DeadLetter, LetterCount, preview
 from hudi_ingest.hudi.timeline import TableFile
+from hudi_ingest.kafka_times import time_text
 from hudi_ingest.ledger import TransactionRow
 from hudi_ingest.letter_retry import RetryResult, RetrySurvey
 from hudi_ingest.model import CommitReceipt, TopicPartition, TransactionPlan, TransactionSchema
@@ -212,7 +213,7 @@ def letter_text(letter: DeadLetter) -> str:
     """One dead letter, on a line for what is wrong and one for each thing that Kafka had."""
     withheld = "not kept, because the pipeline masks fields"
     lines = [
-        f"{letter.topic}:{letter.partition}:{letter.offset} of {letter.timestamp:%Y-%m-%d %H:%M:%S} UTC, "
+        f"{letter.topic}:{letter.partition}:{letter.offset} of {time_text(letter.timestamp)}, "
         f"{letter.stage}: {letter.reason}",
         f"  key    {withheld if letter.withheld else preview(letter.key) or '-'}",
         f"  value  {withheld if letter.withheld else preview(letter.value) or '-'}",

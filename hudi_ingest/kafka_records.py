@@ -14,6 +14,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from hudi_ingest.config import KafkaSource
 from hudi_ingest.exceptions import KafkaRefused, NoSuchOffset
 from hudi_ingest.kafka import Trouble, client_logger, librdkafka_options
+from hudi_ingest.kafka_times import KAFKA_TIME
 from hudi_ingest.model import Slice, TopicPartition
 from hudi_ingest.transform import KAFKA_FIELDS
 
@@ -22,13 +23,13 @@ RECORDS = pa.schema(
         pa.field("topic", pa.string()),
         pa.field("partition", pa.int32()),
         pa.field("offset", pa.int64()),
-        pa.field("timestamp", pa.timestamp("us", "UTC")),
+        pa.field("timestamp", KAFKA_TIME),
         pa.field("value", pa.binary()),
         pa.field("key", pa.binary()),
         pa.field("headers", KAFKA_FIELDS["headers"].type),
     ]
 )
-"""The columns of Spark's Kafka source that write tasks read."""
+"""The columns of Spark's Kafka source that write tasks read, with times that no number of a producer can overflow."""
 
 _POLL_SECONDS = 0.1
 _FETCH_WAIT_MILLISECONDS = 50
@@ -170,7 +171,7 @@ def _batch(messages: Sequence[Message]) -> pa.RecordBatch:
             pa.array([each.topic() for each in messages], pa.string()),
             pa.array([each.partition() for each in messages], pa.int32()),
             pa.array([each.offset() for each in messages], pa.int64()),
-            milliseconds.cast(pa.timestamp("ms", "UTC")).cast(RECORDS.field("timestamp").type),
+            milliseconds.cast(KAFKA_TIME),
             pa.array([each.value() for each in messages], pa.binary()),
             pa.array([each.key() for each in messages], pa.binary()),
             pa.array(headers, RECORDS.field("headers").type),

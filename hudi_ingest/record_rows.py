@@ -18,6 +18,8 @@ from hudi_ingest.convert.keys import beside, decode_keys
 from hudi_ingest.exceptions import WriteIncomplete
 from hudi_ingest.hudi.partition_paths import MAX_FOLDER_BYTES, UNSAFE, escape, folder_bytes
 from hudi_ingest.hudi.record_keys import keyless
+from hudi_ingest.kafka_times import EXPECTED as TIME_EXPECTED
+from hudi_ingest.kafka_times import kafka_times, outside_years, table_times, wrong_time_text
 from hudi_ingest.model import TopicPartition
 from hudi_ingest.table_rows import table_rows
 from hudi_ingest.transform import KAFKA_FIELDS
@@ -102,6 +104,9 @@ class RowMaker:
             else:
                 skipped = batch["value"].null_count
             batch = batch.filter(there)
+        if "timestamp" in self._kafka_kinds:
+            batch, places, wrong = self._without_wrong_times(batch, places)
+            bad += wrong
         if not batch.num_rows:
             return Made(self.columns.empty_table(), pa.array([], pa.int64()), tuple(bad), skipped)
 
@@ -119,12 +124,12 @@ class RowMaker:
             places = _of(places, done.kept)
 
         rows = table_rows(done.rows, self.columns)
-        homeless = self._homeless(rows)
+        homeless = {**self._timeless(rows), **self._homeless(rows)}
         if homeless:
-            hidden = [replace(each, found=HIDDEN) if self.chain.hides(each.field) else each for each in homeless]
+            refused = [homeless[index] for index in sorted(homeless)]
+            hidden = [replace(each, found=HIDDEN) if self.chain.hides(each.field) else each for each in refused]
             bad += _refusals(PARTITIONING, hidden, places)
-            without = {each.index for each in homeless}
-            left = pa.array([index for index in range(rows.num_rows) if index not in without], pa.int64())
+            left = pa.array([index for index in range(rows.num_rows) if index not in homeless], pa.int64())
             rows, places = rows.take(left), _of(places, left)
         bad.sort(key=lambda each: each.index)
         _require_all(source, count, rows.num_rows + skipped + done.filtered + len(bad), "accounted for")
@@ -165,16 +170,48 @@ class RowMaker:
 
     def _beside_kafka(self, record: pa.RecordBatch, batch: pa.RecordBatch, source: TopicPartition) -> pa.RecordBatch:
         """The decoded fields, then the Kafka columns that the transforms read and that the table has."""
-        names = set(self.columns.names)
-        kinds = [kind for kind, each in KAFKA_FIELDS.items() if kind in self.chain.kafka or each.name in names]
-        fields = [KAFKA_FIELDS[kind] for kind in kinds]
-        columns = [
-            pa.repeat(source.topic, batch.num_rows) if kind == "topic" else batch[kind].cast(each.type)
-            for kind, each in zip(kinds, fields, strict=True)
-        ]
+        fields = [KAFKA_FIELDS[kind] for kind in self._kafka_kinds]
+        columns = [_kafka_column(kind, batch, source) for kind in self._kafka_kinds]
         return pa.RecordBatch.from_arrays([*record.columns, *columns], schema=pa.schema([*record.schema, *fields]))
 
-    def _homeless(self, rows: pa.Table) -> list[Rejected]:
+    @property
+    def _kafka_kinds(self) -> tuple[str, ...]:
+        """What the transforms read of Kafka and what the table has, by its keys in KAFKA_FIELDS."""
+        names = set(self.columns.names)
+        return tuple(kind for kind, each in KAFKA_FIELDS.items() if kind in self.chain.kafka or each.name in names)
+
+    def _without_wrong_times(
+        self, batch: pa.RecordBatch, places: pa.Array | None
+    ) -> tuple[pa.RecordBatch, pa.Array | None, list[Refusal]]:
+        """The records whose Kafka timestamps a table can hold, their places, and the others."""
+        times = kafka_times(batch["timestamp"])
+        outside = outside_years(times)
+        if not outside.true_count:
+            return batch, places, []
+        name = KAFKA_FIELDS["timestamp"].name
+        wrong = [
+            Rejected(
+                index,
+                name,
+                TIME_EXPECTED,
+                HIDDEN if name in self.chain.masked else wrong_time_text(times[index].value),
+            )
+            for index in pc.indices_nonzero(outside).to_pylist()
+        ]
+        inside = pc.indices_nonzero(pc.invert(outside)).cast(pa.int64())
+        return batch.take(inside), _of(places, inside), _refusals(DECODING, wrong, places)
+
+    def _timeless(self, rows: pa.Table) -> dict[int, Rejected]:
+        """Those rows, by their places, whose record has no Kafka timestamp although the table has a column of it that is never
+        null, as older versions made it. Converters see to all other columns."""
+        found: dict[int, Rejected] = {}
+        for field in (each for each in rows.schema if not each.nullable and rows[each.name].null_count):
+            for index in pc.indices_nonzero(pc.is_null(rows[field.name])).to_pylist():
+                expected = "a Kafka timestamp, because this column of the table is NOT NULL"
+                found[index] = Rejected(index, field.name, expected, "a record without one")
+        return found
+
+    def _homeless(self, rows: pa.Table) -> dict[int, Rejected]:
         """Those rows, by their places in `rows`, that have no record key, or that no folder of the table can be named after."""
         found: dict[int, Rejected] = {}
         if self.record_key:
@@ -198,7 +235,7 @@ class RowMaker:
                 fault = self._folder_fault(index, name, column[index].as_py())
                 if fault is not None:
                     found.setdefault(index, fault)
-        return [found[index] for index in sorted(found)]
+        return found
 
     def _folder_fault(self, index: int, name: str, value: str) -> Rejected | None:
         size = folder_bytes(name, value, self.hive_style)
@@ -216,6 +253,14 @@ class RowMaker:
             )
             return Rejected(index, name, expected, f"{value[:20]!a}")
         return None
+
+
+def _kafka_column(kind: str, batch: pa.RecordBatch, source: TopicPartition) -> pa.Array:
+    if kind == "topic":
+        return pa.repeat(source.topic, batch.num_rows)
+    if kind == "timestamp":
+        return table_times(kafka_times(batch[kind]))
+    return batch[kind].cast(KAFKA_FIELDS[kind].type)
 
 
 def _tombstone(place: int) -> Refusal:

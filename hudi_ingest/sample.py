@@ -23,6 +23,7 @@ from hudi_ingest.exceptions import NoSuchOffset
 from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.kafka import KafkaCluster
 from hudi_ingest.kafka_records import Wanted, read_records
+from hudi_ingest.kafka_times import as_datetime
 from hudi_ingest.model import Offsets, Slice, TopicPartition, Watermarks
 from hudi_ingest.planning import fair_shares
 from hudi_ingest.record_rows import Made, Refusal, RowMaker
@@ -48,7 +49,8 @@ class SampledRecord:
 
     source: TopicPartition
     offset: int
-    timestamp: datetime
+    timestamp: int
+    """Kafka's milliseconds since 1970, which may be any number; -1 for none."""
     is_tombstone: bool
     outcome: Outcome
     row: Mapping[str, Any] | None = None
@@ -66,7 +68,8 @@ class SampledRecord:
             "topic": self.source.topic,
             "partition": self.source.partition,
             "offset": self.offset,
-            "timestamp": self.timestamp.isoformat(),
+            "timestamp": time.isoformat() if (time := as_datetime(self.timestamp)) else None,
+            "timestamp_ms": self.timestamp,
             "tombstone": self.is_tombstone,
             "outcome": self.outcome.value,
         }
@@ -143,7 +146,7 @@ def sampled(maker: RowMaker, source: TopicPartition, batch: pa.RecordBatch) -> I
     bad = {each.index: each for each in made.bad}
     values = batch["value"]
     for place, (offset, time) in enumerate(
-        zip(batch["offset"].to_pylist(), batch["timestamp"].to_pylist(), strict=True)
+        zip(batch["offset"].to_pylist(), batch["timestamp"].cast(pa.int64()).to_pylist(), strict=True)
     ):
         is_tombstone = not values[place].is_valid
         outcome = Outcome.SKIPPED if is_tombstone and maker.on_tombstone == "skip" else Outcome.FILTERED

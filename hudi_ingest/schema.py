@@ -87,7 +87,7 @@ def table_schema(record: pa.Schema, chosen: Collection[str]) -> TableSchema:
     if "topic" in chosen:
         kafka.insert(0, pa.field("_kafka_topic", pa.string(), False))
     if "timestamp" in chosen:
-        kafka.append(pa.field("_kafka_timestamp", TIMESTAMP, False))
+        kafka.append(pa.field("_kafka_timestamp", TIMESTAMP))
     columns = pa.schema([*record, *kafka])
     return TableSchema(record, columns, spark_json(columns))
 

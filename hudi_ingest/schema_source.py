@@ -23,6 +23,8 @@ from hudi_ingest.registered_schema import RegisteredSchema, SchemaKind
 from hudi_ingest.registry import RegistryClient
 from hudi_ingest.schema import SchemaProblem, ddl, parse_spark_json, spark_json, table_schema
 from hudi_ingest.topic_sample import first_values
+from hudi_ingest.transform import KAFKA_FIELDS
+from hudi_ingest.transform.chain import Chain
 
 SAMPLE_RECORDS = 10_000
 """How many records the columns are inferred from."""
@@ -53,7 +55,7 @@ def resolve_schema(pipeline: Pipeline, timeline: Timeline) -> TransactionSchema:
     kept = properties.get(RECORD_PROPERTY, "")
     found = _found(pipeline, _parsed(kept) if kept else None)
     try:
-        output = pipeline.with_record(found.record).chain.output
+        chain = pipeline.with_record(found.record).chain
     except ProblemsFromTop as error:
         lines = "\n".join(f"  - {dotted(place)}: {text}" for place, text in error.problems)
         raise SchemaRefused(
@@ -63,9 +65,9 @@ def resolve_schema(pipeline: Pipeline, timeline: Timeline) -> TransactionSchema:
     # A table without any instant was left by a begin that died; nobody has written to it.
     there = timeline.schema() if exists and not timeline.is_empty() else None
     if there is None:
-        columns, changes = _first_columns(pipeline, output), tuple[str, ...]()
+        columns, changes = _first_columns(pipeline, chain.output), tuple[str, ...]()
     else:
-        evolution = _evolution(pipeline, there, output, found.origin)
+        evolution = _evolution(pipeline, there, chain, found.origin)
         columns, changes = evolution.schema, evolution.changes
     return TransactionSchema(
         origin=found.origin,
@@ -87,15 +89,18 @@ def _first_columns(pipeline: Pipeline, output: pa.Schema) -> pa.Schema:
     return table_schema(output if table.declares_schema else loosened(output), table.kafka_columns).columns
 
 
-def _evolution(pipeline: Pipeline, there: pa.Schema, output: pa.Schema, origin: str) -> Evolution:
+def _evolution(pipeline: Pipeline, there: pa.Schema, chain: Chain, origin: str) -> Evolution:
     """What becomes of the columns of the table that is there. Raises SchemaRefused."""
     table = pipeline.table
-    records = table_schema(output, table.kafka_columns).columns
+    records = table_schema(chain.output, table.kafka_columns).columns
     if table.take_over is not None and not _kafka_names(there):
         # The rows that another system wrote have none, nor will those that it writes when it comes back.
         records = pa.schema([each.with_nullable(True) if _is_kafka(each.name) else each for each in records])
     else:
         _require_kafka_columns(pipeline, there, records)
+        # Older versions made them NOT NULL; of a table that is so a record without a time is a bad one.
+        of_time = {KAFKA_FIELDS["timestamp"].name, *chain.times_of_kafka}
+        records = pa.schema([_required_as(there, each) if each.name in of_time else each for each in records])
     evolution = evolve(there, records, partition_by=table.partition_columns, loose=not table.declares_schema)
     if evolution.refusals:
         raise SchemaRefused(
@@ -181,6 +186,10 @@ def _require_kafka_columns(pipeline: Pipeline, there: pa.Schema, wanted: pa.Sche
             f"the table at {pipeline.table.base_path} has the columns {', '.join(found) or 'none'}, pipeline {pipeline.name} would give "
             f"every row {', '.join(expected)}. Make table.kafka_columns as it was, or choose another table.base_path."
         )
+
+
+def _required_as(there: pa.Schema, column: pa.Field) -> pa.Field:
+    return column.with_nullable(there.field(column.name).nullable) if column.name in there.names else column
 
 
 def _kafka_names(columns: pa.Schema) -> list[str]:

@@ -347,24 +347,19 @@ class TransactionProtocol:
         None may turn a durable commit into a failed one: each commit tells the whole map of offsets again, begin corrects
         the ledger from the table, and copies that are missing are made after the next commit.
         """
-        warnings = []
-        try:
-            self.groups.commit_group_offsets(self.pipeline.group_id, receipt.checkpoint.offsets)
-        except IngestError as error:
-            warnings.append(f"the commit is durable, but consumer group {self.pipeline.group_id} was not told: {error}")
+        group = self.pipeline.group_id
+        warnings = [
+            _tell(
+                lambda: self.groups.commit_group_offsets(group, receipt.checkpoint.offsets),
+                f"consumer group {group} was not told",
+            )
+        ]
         reach("group_told")
-        try:
-            self.ledger.mark_committed(receipt)
-        except IngestError as error:
-            warnings.append(f"the commit is durable, but the ledger was not told: {error}")
+        warnings.append(_tell(lambda: self.ledger.mark_committed(receipt), "the ledger was not told"))
         reach("ledger_told")
-        try:
-            self.copy_letters(receipt.checkpoint.letters)
-        except IngestError as error:
-            warnings.append(f"the commit is durable, but its dead letters are not copied yet: {error}")
-        for warning in warnings:
-            _logger.warning(warning)
-        return replace(receipt, warnings=tuple(warnings))
+        letters = receipt.checkpoint.letters
+        warnings.append(_tell(lambda: self.copy_letters(letters), "its dead letters are not copied yet"))
+        return replace(receipt, warnings=tuple(filter(None, warnings)))
 
     def _require_epoch(self, transaction: OpenTransaction) -> None:
         transaction_id = transaction.plan.transaction_id
@@ -549,6 +544,19 @@ def with_columns_of_others(schema: TransactionSchema, there: pa.Schema, transact
 def is_over(row: TransactionRow, run_is_finished: Callable[[str], bool | None]) -> bool:
     """Whether an open transaction of the ledger can make no more progress: its owner is gone or its time is up."""
     return is_dead(row.owner, run_is_finished) or datetime.now(timezone.utc) > row.deadline
+
+
+def _tell(tell: Callable[[], object], failure: str) -> str:
+    """Tells somebody of a durable commit; a warning where that fails, else ""."""
+    try:
+        tell()
+    except Exception as error:
+        # Broad, because the commit has landed: raising would report it as failed, and its retries would fail alike.
+        named = str(error) if isinstance(error, IngestError) else f"{type(error).__name__}: {error}"
+        warning = f"the commit is durable, but {failure}: {named}"
+        _logger.warning(warning, exc_info=not isinstance(error, IngestError))
+        return warning
+    return ""
 
 
 def renumbered(plan: TransactionPlan, checkpoint: Checkpoint | None) -> TransactionPlan:

@@ -16,9 +16,9 @@ from hudi_ingest.exceptions import TableUnreachable
 from hudi_ingest.faults import reach
 from hudi_ingest.hudi import file_ids
 from hudi_ingest.hudi.base_file import RowSource, dead_letters_folder
+from hudi_ingest.kafka_times import KAFKA_TIME, kafka_times
 from hudi_ingest.model import LetterFile, RetriedFile, Slice, TopicPartition
 from hudi_ingest.record_rows import Refusal
-from hudi_ingest.schema import TIMESTAMP
 from hudi_ingest.storage import TableStorage
 
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -26,7 +26,7 @@ _RECORD = [
     pa.field("topic", pa.string(), False),
     pa.field("partition", pa.int32(), False),
     pa.field("offset", pa.int64(), False),
-    pa.field("timestamp", TIMESTAMP, False),
+    pa.field("timestamp", KAFKA_TIME, False),
     pa.field("key", pa.binary()),
     pa.field("value", pa.binary()),
     pa.field("headers", HEADERS),
@@ -146,7 +146,7 @@ class LetterWriter:
 
 def letters_of(batch: pa.RecordBatch, refusals: Sequence[Refusal], layout: LetterLayout) -> pa.RecordBatch:
     """The dead letters of a batch, of schema LETTERS."""
-    taken = batch.take(pa.array([each.index for each in refusals], pa.int64()))
+    taken = _with_kafka_times(batch.take(pa.array([each.index for each in refusals], pa.int64())))
     count = len(refusals)
     withheld = ("key", "value", "headers") if layout.withhold else ()
     record = [
@@ -155,6 +155,14 @@ def letters_of(batch: pa.RecordBatch, refusals: Sequence[Refusal], layout: Lette
     told = [pa.array([getattr(each, name) for each in refusals], pa.string()) for name in _TOLD]
     common = [pa.repeat(text, count) for text in (layout.pipeline, layout.transaction_id, layout.shape)]
     return pa.RecordBatch.from_arrays([*record, *told, *common], schema=LETTERS)
+
+
+def _with_kafka_times(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Spark's timestamps, and those of older files, are in microseconds."""
+    place = batch.schema.get_field_index("timestamp")
+    if place < 0 or batch.schema.field(place).type == KAFKA_TIME:
+        return batch
+    return batch.set_column(place, batch.schema.field(place).with_type(KAFKA_TIME), kafka_times(batch["timestamp"]))
 
 
 _TOLD = ("stage", "field", "expected", "found")
@@ -179,7 +187,7 @@ def letter_batches(
             for each in without:
                 batch = batch.filter(pc.invert(_within(batch, each)))
             if batch.num_rows:
-                yield batch
+                yield _with_kafka_times(batch)
     except (OSError, pa.ArrowException) as error:
         raise TableUnreachable(
             f"the dead letters {path} of the table at {storage.base_path} cannot be read: {error}. Check the path, its "

@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
+
+import pyarrow as pa
 
 from hudi_ingest.dead_letters.letter_file import letter_batches, read_letters
 from hudi_ingest.dead_letters.log import LetterEntry, WaitingFile
+from hudi_ingest.kafka_times import as_datetime
 from hudi_ingest.model import TopicPartition
 from hudi_ingest.storage import TableStorage
 
@@ -38,14 +40,14 @@ class LetterCount:
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
     """One waiting dead letter. `value`, `key` and the headers' values are Kafka's bytes; None where they are withheld, or
-    where the record had none."""
+    where the record had none. `timestamp`: Kafka's milliseconds since 1970, which may be any number, -1 for none."""
 
     instant: str
     transaction_id: str
     topic: str
     partition: int
     offset: int
-    timestamp: datetime
+    timestamp: int
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
@@ -65,7 +67,8 @@ class DeadLetter:
             "topic": self.topic,
             "partition": self.partition,
             "offset": self.offset,
-            "timestamp": self.timestamp.isoformat(),
+            "timestamp": time.isoformat() if (time := as_datetime(self.timestamp)) else None,
+            "timestamp_ms": self.timestamp,
             "instant": self.instant,
             "transaction_id": self.transaction_id,
             "stage": self.stage,
@@ -121,6 +124,9 @@ def find_letters(
     order of their commits. Raises TableUnreachable."""
     for each in waiting:
         for batch in letter_batches(storage, each.file.path, None, each.without):
+            place = batch.schema.get_field_index("timestamp")
+            # Python's datetime cannot hold every time that a producer may set.
+            batch = batch.set_column(place, "timestamp", batch["timestamp"].cast(pa.int64()))
             for row in batch.to_pylist():
                 letter = DeadLetter(
                     instant=each.entry.instant,

@@ -21,7 +21,7 @@ KAFKA_FIELDS: Mapping[str, pa.Field] = {
     "topic": pa.field("_kafka_topic", pa.string(), False),
     "partition": pa.field("_kafka_partition", pa.int32(), False),
     "offset": pa.field("_kafka_offset", pa.int64(), False),
-    "timestamp": pa.field("_kafka_timestamp", TIMESTAMP, False),
+    "timestamp": pa.field("_kafka_timestamp", TIMESTAMP),
     "key": pa.field("_kafka_key", pa.binary()),
     "headers": pa.field(
         "_kafka_headers", pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))

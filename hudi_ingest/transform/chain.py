@@ -73,6 +73,12 @@ class Chain:
         return frozenset(needed)
 
     @cached_property
+    def times_of_kafka(self) -> frozenset[str]:
+        """The columns of `output` that are made from the Kafka timestamp, which not all records have."""
+        source = KAFKA_FIELDS["timestamp"].name
+        return frozenset(name for name in self.output.names if source in self._paths[-1][name])
+
+    @cached_property
     def masked(self) -> frozenset[str]:
         """Paths of the record's fields (and Kafka columns) whose values may be in no message, log or dead letter."""
         return frozenset(

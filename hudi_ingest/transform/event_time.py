@@ -25,7 +25,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 class EventTimeLimits:
     """Compares a time of the record with when Kafka got it, or with when the transaction began.
 
-    A time exactly at a limit is within it, and so is null.
+    A time exactly at a limit is within it, and so is null, and any time of a record without a Kafka timestamp.
     """
 
     field: str
@@ -81,8 +81,9 @@ class EventTimeLimits:
         times = batch[self.field].cast(pa.int64())
         if self.by_kafka:
             given = batch[_KAFKA_TIMESTAMP].cast(pa.int64())
-            # Producers may write any number. Within these bounds no difference overflows.
-            reference = pc.min_element_wise(pc.max_element_wise(given, FIRST_MICROSECOND), LAST_MICROSECOND)
+            # Producers may write any number. Within these bounds no difference overflows. Without one nothing is late.
+            least = pc.max_element_wise(given, FIRST_MICROSECOND, skip_nulls=False)
+            reference = pc.min_element_wise(least, LAST_MICROSECOND, skip_nulls=False)
         else:
             reference = pa.scalar(_microseconds(self._begin() - _EPOCH), pa.int64())
         behind = pc.subtract(reference, times)

@@ -12,12 +12,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from hudi import HudiTable
+from pyspark.sql import SparkSession
 
 from hudi_ingest.config import Pipeline
 from hudi_ingest.exceptions import BadRecord
 from hudi_ingest.home import Home
 from hudi_ingest.hudi import file_ids
 from hudi_ingest.hudi.partition_paths import escape
+from hudi_ingest.ingest import services_for
 from hudi_ingest.spark import current_session
 from hudi_ingest_tests.support.command_line import answer
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
@@ -75,23 +77,60 @@ def as_json(record: dict[str, Any]) -> bytes:
     return json.dumps(record).replace("1234567890123456.8", "1234567890123456.7891").encode()
 
 
+OLD: dict[str, Any] = {
+    "id": "old",
+    "ok": True,
+    "day": "1066-10-14",
+    "at": "1582-10-04T23:59:59.999999Z",
+    "customer": {"name": None, "addresses": [{"zip": None, "since": "0001-01-01"}], "extra": None},
+}
+"""Before the Gregorian calendar, and before Paris and Berlin had whole minutes."""
+EXPECTED_OLD: dict[str, Any] = {
+    **dict.fromkeys(EXPECTED),
+    "id": "old",
+    "ok": True,
+    "day": datetime.date(1066, 10, 14),
+    "at": datetime.datetime(1582, 10, 4, 23, 59, 59, 999999, tzinfo=UTC),
+    "customer": {"name": None, "addresses": [{"zip": None, "since": datetime.date(1, 1, 1)}], "extra": None},
+}
+
+
 @pytest.mark.parametrize("partition_by", [[], ["ok", "day"]])
 def test_every_type_reads_back_equal(ground: Ground, topic: str, partition_by: list[str]) -> None:
     pipeline = make_pipeline(ground, table={"schema": DDL, "partition_by": partition_by})
     ground.send(0, [as_json(FULL), b'{"id": "two"}'])
     ground.run(pipeline)
-    nothing = {**dict.fromkeys(EXPECTED), "id": "two"}
-    by_rust = {row["id"]: {name: plain(row[name]) for name in EXPECTED} for row in ground.rows().to_pylist()}
-    assert by_rust == {"one": EXPECTED, "two": nothing}
+    ground.send(0, [as_json(OLD)])
+    ground.run(pipeline)
     spark = current_session(ground.home)
-    found = spark.read.format("hudi").load(ground.base_path).select(*EXPECTED).collect()
-    by_spark = {row["id"]: {name: plain(row[name]) for name in EXPECTED} for row in found}
-    for expected in (EXPECTED, nothing):
-        wanted = dict(expected)
-        if wanted["at"] is not None:
+    wanted = {"one": EXPECTED, "two": {**dict.fromkeys(EXPECTED), "id": "two"}, "old": EXPECTED_OLD}
+    assert by_hudi_rs(ground) == wanted
+    assert by_spark(spark, ground) == wanted
+    if not partition_by:
+        # Clustering reads all columns by Spark and writes them anew.
+        done = services_for(pipeline, ground.ledger, spark, ground.home).run(
+            cluster=True, clean=False, report=lambda line: None
+        )
+        assert done.replaced == 2
+        assert by_hudi_rs(ground) == wanted
+        assert by_spark(spark, ground) == wanted
+
+
+def by_hudi_rs(ground: Ground) -> dict[str, dict[str, Any]]:
+    return {row["id"]: {name: plain(row[name]) for name in EXPECTED} for row in ground.rows().to_pylist()}
+
+
+def by_spark(spark: SparkSession, ground: Ground) -> dict[str, dict[str, Any]]:
+    theirs = spark.newSession()
+    # Spark's default.
+    theirs.conf.set("spark.sql.parquet.datetimeRebaseModeInRead", "EXCEPTION")
+    rows = theirs.read.format("hudi").load(ground.base_path).select(*EXPECTED).collect()
+    found = {row["id"]: {name: plain(row[name]) for name in EXPECTED} for row in rows}
+    for row in found.values():
+        if row["at"] is not None:
             # pyspark hands out zoned timestamps in the process's local zone, without one.
-            wanted["at"] = wanted["at"].astimezone().replace(tzinfo=None)
-        assert by_spark[wanted["id"]] == wanted
+            row["at"] = row["at"].astimezone(UTC)
+    return found
 
 
 def plain(value: Any) -> Any:
@@ -248,7 +287,10 @@ def test_p7_another_writers_commits_neither_lose_rows_nor_offsets(ground: Ground
     ground.send_rows(0, 10, 30)
     ground.run(pipeline)
     spark.catalog.refreshTable(ground.name)
-    rows = spark.read.format("hudi").load(ground.base_path).select("n", "id").collect()
+    theirs = spark.newSession()
+    # Spark's default.
+    theirs.conf.set("spark.sql.parquet.datetimeRebaseModeInRead", "EXCEPTION")
+    rows = theirs.read.format("hudi").load(ground.base_path).select("n", "id").collect()
     assert sorted(row.n for row in rows) == list(range(10, 40))
     assert [row.id for row in rows if row.n == 20] == ["changed"]
     assert isinstance(ground.rows(), pa.Table)

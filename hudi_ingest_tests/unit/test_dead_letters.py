@@ -28,6 +28,7 @@ from hudi_ingest.hudi.epoch import TableEpoch
 from hudi_ingest.hudi.file_ids import FileOrigin
 from hudi_ingest.hudi.orphans import find_orphans
 from hudi_ingest.hudi.timeline import Instants
+from hudi_ingest.kafka_times import KAFKA_TIME
 from hudi_ingest.letter_copies import connect_headers
 from hudi_ingest.letter_retry import RetryResult, RetrySurvey, plan_retry
 from hudi_ingest.model import (
@@ -554,6 +555,45 @@ def test_a_copy_says_what_kafka_connect_would(storage: TableStorage) -> None:
         assert headers["__connect.errors.stage"] == expected
         assert headers["__connect.errors.exception.message"] == b"field n: expected a JSON object, found x"
         assert headers["__connect.errors.offset"] == b"11"
+
+
+@pytest.mark.parametrize(
+    ("time", "shown", "as_json"),
+    [
+        (1_767_268_800_000, "2026-01-01 12:00:00 UTC", "2026-01-01T12:00:00+00:00"),
+        (-62_135_596_800_000, "0001-01-01 00:00:00 UTC", "0001-01-01T00:00:00+00:00"),
+        (-1, "no Kafka timestamp", None),
+        (1_700_000_000_123_456, "Kafka timestamp 1700000000123456, which is 2023-11-14 22:13:20 UTC in micro", None),
+        (2**63 - 1, "Kafka timestamp 9223372036854775807", None),
+    ],
+)
+def test_any_kafka_timestamp_is_kept_shown_and_tried_again(
+    writing: WriteTask, time: int, shown: str, as_json: str | None
+) -> None:
+    found = batch(11, [b"{"])
+    found = found.set_column(3, "timestamp", pa.array([time], pa.int64()).cast(KAFKA_TIME))
+    ((file,),) = [each.letters for each in run(writing, found)]
+    (letter,) = find_letters(writing.storage, waiting_files([LetterEntry("1", "t-1", "ingest", (file,))]))
+    assert letter_text(letter).startswith(f"orders:3:11 of {shown}")
+    assert (letter.to_dict()["timestamp"], letter.to_dict()["timestamp_ms"]) == (as_json, time)
+    numbers = iter([pa.RecordBatch.from_pydict({"id": [0]})])
+    retried = run_retry(
+        replace(writing, attempts={SOURCE: 3}), [RetriedFile(file.path, 1)], [Slice("orders", 3, 11, 12)], numbers
+    )
+    ((again,),) = [each.letters for each in reports_of([*retried])]
+    assert read_letters(writing.storage, again.path)["timestamp"].cast(pa.int64()).to_pylist() == [time]
+
+
+def test_letters_of_older_files_have_times_in_microseconds(storage: TableStorage) -> None:
+    file = letters_file(storage, 1, [11])
+    path = f"{storage.base_path}/{file.path}"
+    old = pq.read_table(path)
+    place = old.schema.get_field_index("timestamp")
+    microseconds = pa.array([1_767_268_800_000_000], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    pq.write_table(old.set_column(place, "timestamp", microseconds), path)
+    (letter,) = find_letters(storage, waiting_files([LetterEntry("1", "t-1", "ingest", (file,))]))
+    assert letter.timestamp == 1_767_268_800_000
+    assert read_letters(storage, file.path)["timestamp"].cast(pa.int64()).to_pylist() == [1_767_268_800_000]
 
 
 def test_k7_the_terminal_shows_letters_and_what_a_retry_came_to(storage: TableStorage) -> None:

@@ -16,8 +16,9 @@ from hudi_ingest.convert import Converter, Decoded, converter_for
 from hudi_ingest.exceptions import WriteIncomplete
 from hudi_ingest.hudi.base_file import split_by_partition
 from hudi_ingest.kafka_records import RECORDS
+from hudi_ingest.kafka_times import FIRST, KAFKA_TIME, LAST
 from hudi_ingest.model import TopicPartition
-from hudi_ingest.record_rows import Made, Refusal, RowMaker, Tombstones
+from hudi_ingest.record_rows import DECODING, PARTITIONING, Made, Refusal, RowMaker, Tombstones
 from hudi_ingest.schema import table_schema
 from hudi_ingest.transform import Transform
 from hudi_ingest.transform.cast import Cast
@@ -25,6 +26,7 @@ from hudi_ingest.transform.chain import Chain, Step
 from hudi_ingest.transform.columns import Constant, InsertKafka
 from hudi_ingest.transform.filter import Filter
 from hudi_ingest.transform.mask import KeepLast, Mask
+from hudi_ingest.transform.time_partition import parse_time_partition
 
 pytestmark = pytest.mark.fast
 
@@ -180,3 +182,42 @@ class Forgetful:
 def test_p1_a_converter_that_loses_a_record_is_refused() -> None:
     with pytest.raises(WriteIncomplete, match=r"orders:3: of 2 records 1 were decoded"):
         maker(converter=Forgetful()).make(SOURCE, batch([GOOD, GOOD]))
+
+
+NANOSECONDS = 1_700_000_000_123_456_789
+NOON = 1_767_268_800_000
+
+
+def timed(*milliseconds: int) -> pa.RecordBatch:
+    found = batch([GOOD] * len(milliseconds))
+    return found.set_column(3, "timestamp", pa.array(milliseconds, pa.int64()).cast(KAFKA_TIME))
+
+
+def test_any_kafka_timestamp_is_a_row_or_a_bad_record() -> None:
+    made = maker().make(SOURCE, timed(NOON, NANOSECONDS, -1, NOON * 1000, 2**63 - 1, -(2**63), LAST, FIRST))
+    assert [(each.index, each.stage, each.field) for each in made.bad] == [
+        (index, DECODING, "_kafka_timestamp") for index in (1, 3, 4, 5)
+    ]
+    assert "1700000000123456789, which is 2023-11-14 22:13:20 UTC in nanoseconds" in made.bad[0].found
+    assert "in microseconds" in made.bad[1].found
+    assert made.bad[2].found == str(2**63 - 1)
+    assert made.rows["_kafka_offset"].to_pylist() == [10, 12, 16, 17]
+    times = made.rows["_kafka_timestamp"].cast(pa.int64()).to_pylist()
+    assert times == [NOON * 1000, None, LAST * 1000, FIRST * 1000]
+
+
+def test_a_time_that_nobody_asks_for_stops_nothing() -> None:
+    chain = Chain.of(RECORD, ())
+    without = RowMaker(converter_for("json", RECORD), chain, table_schema(chain.output, ("topic",)).columns)
+    assert without.make(SOURCE, timed(NOON, NANOSECONDS, -1)).rows.num_rows == 3
+
+
+def test_no_time_is_a_bad_record_in_a_table_whose_times_are_never_null() -> None:
+    made_by = maker(parse_time_partition("day(_kafka_timestamp)", "UTC"))
+    assert made_by.make(SOURCE, timed(NOON, -1)).rows["kafka_timestamp_day"].to_pylist() == ["2026-01-01", None]
+    required = [each.with_nullable(False) if "kafka_timestamp" in each.name else each for each in made_by.columns]
+    made = replace(made_by, columns=pa.schema(required)).make(SOURCE, timed(NOON, -1, NOON))
+    assert made.rows["_kafka_offset"].to_pylist() == [10, 12]
+    ((index, stage, field),) = [(each.index, each.stage, each.field) for each in made.bad]
+    assert (index, stage) == (1, PARTITIONING)
+    assert "kafka_timestamp" in field

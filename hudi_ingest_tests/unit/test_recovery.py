@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from datetime import datetime, timedelta, timezone
 
+import pytest
+
 from hudi_ingest.config import Pipeline
 from hudi_ingest.display import recovery_text
+from hudi_ingest.exceptions import KafkaUnreachable
 from hudi_ingest.hudi.timeline import CommittedInstant
 from hudi_ingest.model import Checkpoint, OpenInstant, Slice, SliceReport, TopicPartition, TransactionPlan
 from hudi_ingest.recovery import Recovery, committed_transaction, moved_offsets, unknown_instants
-from hudi_ingest.transaction import commit_metadata
+from hudi_ingest.transaction import _tell, commit_metadata
 from hudi_ingest_tests.support.pipeline_files import Write, load
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -45,3 +48,22 @@ def test_what_recover_says_is_what_it_found_and_did() -> None:
     assert "orders:0 none → 20" in text
     assert "rolled back by the first begin after 14:05:05 UTC, or now by --roll-back" in text
     assert json.loads(json.dumps(recovery.to_dict()))["unknown"][0]["expires_at"] == "2026-11-21T14:05:05.123000+00:00"
+
+
+def test_whatever_fails_after_a_durable_commit_is_a_warning_that_names_it(caplog: pytest.LogCaptureFixture) -> None:
+    def overflows() -> None:
+        raise OverflowError("date value out of range")
+
+    def refused() -> None:
+        raise KafkaUnreachable("no broker answered")
+
+    assert _tell(lambda: None, "nobody was told") == ""
+    assert _tell(refused, "the group was not told") == (
+        "the commit is durable, but the group was not told: no broker answered"
+    )
+    told = _tell(overflows, "its dead letters are not copied yet")
+    assert told == (
+        "the commit is durable, but its dead letters are not copied yet: OverflowError: date value out of range"
+    )
+    assert [each.getMessage() for each in caplog.records][-1] == told
+    assert caplog.records[-1].exc_info, "with its place in the code"

@@ -97,7 +97,7 @@ def test_people_see_rows_marks_and_reasons_and_nothing_that_is_masked() -> None:
 
 def test_a_wide_row_is_one_cell() -> None:
     columns = pa.schema([(f"c{number}", pa.int32()) for number in range(9)])
-    record = SampledRecord(SOURCE, 5, NOW, False, Outcome.ROW, dict.fromkeys(columns.names, 1))
+    record = SampledRecord(SOURCE, 5, 0, False, Outcome.ROW, dict.fromkeys(columns.names, 1))
     text = shown(sample_view(Sample("orders", columns, (), (record,))))
     assert "c0: 1, c1: 1" in text
 
@@ -118,7 +118,12 @@ def test_machines_get_plain_json() -> None:
         "nan": float("nan"),
         "inside": {"times": [NOW], "map": [("k", b"\x01")]},
     }
-    record = SampledRecord(SOURCE, 5, NOW, False, Outcome.ROW, row)
+    record = SampledRecord(SOURCE, 5, 1_700_000_000_000_000_000, False, Outcome.ROW, row)
+    assert (found["records"][0]["timestamp"], found["records"][0]["timestamp_ms"]) == (
+        "2026-01-01T12:00:00+00:00",
+        1767268800000,
+    )
+    assert (record.to_dict()["timestamp"], record.to_dict()["timestamp_ms"]) == (None, 1_700_000_000_000_000_000)
     assert json.loads(json.dumps(record.to_dict(), allow_nan=False))["row"] == {
         "time": "2026-01-01T12:00:00+00:00",
         "day": "2026-01-01",

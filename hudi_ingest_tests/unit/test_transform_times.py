@@ -249,10 +249,11 @@ def test_k5_a_late_record_says_how_late_it_may_be() -> None:
 def test_k5_any_kafka_timestamp_is_compared_without_overflow() -> None:
     schema = pa.schema([pa.field("ts", TIMESTAMP), KAFKA_FIELDS["timestamp"]])
     lowest, highest = -(2**63), 2**63 - 1
-    columns = [pa.array([0, 0], pa.int64()).cast(TIMESTAMP), pa.array([lowest, highest], pa.int64()).cast(TIMESTAMP)]
+    given = pa.array([lowest, highest, None], pa.int64())
+    columns = [pa.array([0, 0, 0], pa.int64()).cast(TIMESTAMP), given.cast(TIMESTAMP)]
     batch = pa.RecordBatch.from_arrays(columns, schema=schema)
     day = timedelta(days=1)
     limits = EventTimeLimits("ts", day, day, True)
     late, future = limits._outside(batch)
-    assert (late.to_pylist(), future.to_pylist()) == ([False, True], [True, False])
+    assert (late.to_pylist(), future.to_pylist()) == ([False, True, False], [True, False, False])
     assert [each.index for each in limits.apply(batch).rejected] == [0, 1]
