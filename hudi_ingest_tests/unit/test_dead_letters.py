@@ -587,10 +587,10 @@ def test_any_kafka_timestamp_is_kept_shown_and_tried_again(
 def test_letters_of_older_files_have_times_in_microseconds(storage: TableStorage) -> None:
     file = letters_file(storage, 1, [11])
     path = f"{storage.base_path}/{file.path}"
-    old = pq.read_table(path)
-    place = old.schema.get_field_index("timestamp")
-    microseconds = pa.array([1_767_268_800_000_000], pa.int64()).cast(pa.timestamp("us", "UTC"))
-    pq.write_table(old.set_column(place, "timestamp", microseconds), path)
+    place = LETTERS.get_field_index("timestamp")
+    schema = LETTERS.set(place, pa.field("timestamp", pa.timestamp("us", "UTC"), False))
+    old = pq.read_table(path).cast(LETTERS).to_pylist()
+    pq.write_table(pa.Table.from_pylist([{**old[0], "timestamp": 1_767_268_800_000_000}], schema), path)
     (letter,) = find_letters(storage, waiting_files([LetterEntry("1", "t-1", "ingest", (file,))]))
     assert letter.timestamp == 1_767_268_800_000
     assert read_letters(storage, file.path)["timestamp"].cast(pa.int64()).to_pylist() == [1_767_268_800_000]
