@@ -190,7 +190,8 @@ def _start(
         require_port_free(settings.ui_port, "the Dagster UI", "--ui-port")
         _make_dagster_storage(home, full)
         _await_code_server(home, settings.code_port)
-        serve = ["dagster_webserver", "-h", "127.0.0.1", "-p", str(settings.ui_port), "-w", str(workspace), *_QUIET]
+        page = ["--port", str(settings.ui_port), "--workspace", str(workspace)]
+        serve = ["hudi_ingest.orchestration.webserver", *page]
     else:
         serve = ["dagster._daemon", "run", "-w", str(workspace), *_QUIET]
     return start(name, [sys.executable, "-m", *serve], log=log, env=full)
