@@ -41,9 +41,9 @@ def run_engine(home: Home, *, master: str, driver_memory: str, report: Callable[
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
-    home.root.mkdir(parents=True, exist_ok=True)
+    home.make()
     report("starting Spark")
-    session = own_session(master, driver_memory)
+    session = own_session(master, driver_memory, local_dir=home.spark)
     gateway: Any = session.sparkContext._gateway
     connection = EngineConnection(
         port=gateway.gateway_parameters.port,

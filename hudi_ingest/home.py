@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,17 @@ class Home:
             ledger_url=environment.get(LEDGER_VARIABLE) or f"sqlite:///{root / 'ledger.db'}",
         )
 
+    def make(self) -> None:
+        """Makes the home, for this user alone; one of this user's that others may look into is closed to them.
+
+        It holds records, error texts with values of them, and the way into the engine.
+        """
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        facts = self.root.stat()
+        # A folder with the sticky bit, such as /tmp, is everybody's.
+        if facts.st_uid == os.geteuid() and facts.st_mode & 0o077 and not facts.st_mode & stat.S_ISVTX:
+            self.root.chmod(stat.S_IMODE(facts.st_mode) & ~0o077)
+
     @property
     def engine_file(self) -> Path:
         return self.root / "engine.json"
@@ -51,5 +63,20 @@ class Home:
         return self.root / "kafka"
 
     @property
+    def spark(self) -> Path:
+        """Spark's temporary files."""
+        return self.root / "spark"
+
+    @property
     def tables(self) -> Path:
         return self.root / "tables"
+
+
+def write_private(path: Path, text: str) -> None:
+    """Puts a file of that text in place, at once or not at all, which nobody but this user may ever read."""
+    partial = path.with_suffix(".partial")
+    partial.unlink(missing_ok=True)
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+    partial.rename(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import signal
 import socket
 import stat
@@ -22,7 +23,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from hudi_ingest.exceptions import EngineLost, EnvironmentProblem
-from hudi_ingest.home import Home
+from hudi_ingest.home import Home, write_private
 from hudi_ingest.process_identity import running_process
 from hudi_ingest.runtime.jars import spark_jars
 from hudi_ingest.runtime.java import find_java, java_home
@@ -48,12 +49,7 @@ class EngineConnection:
 
     def write(self, path: Path) -> None:
         """Publishes the connection to this user only, at once or not at all."""
-        partial = path.with_suffix(".partial")
-        partial.unlink(missing_ok=True)
-        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            json.dump(asdict(self), file)
-        partial.rename(path)
+        write_private(path, json.dumps(asdict(self)))
 
     @classmethod
     def read(cls, path: Path) -> EngineConnection | None:
@@ -109,20 +105,40 @@ def session_options(jars: Sequence[Path], master: str, driver_memory: str) -> di
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.redaction.regex": "(?i)secret|password|token|access[.]key|jaas|keystore[.]key",
+        **(_LOCAL_OPTIONS if is_local(master) else {}),
     }
 
 
+_LOCAL_OPTIONS = {
+    # The driver's RPC port takes commands and serialized objects. Spark makes the secret itself, and keeps it in the JVM.
+    "spark.authenticate": "true",
+}
+
+
+def is_local(master: str) -> bool:
+    """Whether driver and executors of this Spark master are one JVM. On a cluster its own settings say who may join."""
+    return re.fullmatch(r"local(\[.*\])?", master) is not None
+
+
 def own_session(
-    master: str = "local[*]", driver_memory: str = "2g", more: Mapping[str, str] | None = None
+    master: str = "local[*]",
+    driver_memory: str = "2g",
+    more: Mapping[str, str] | None = None,
+    local_dir: Path | None = None,
 ) -> SparkSession:
-    """A session in a JVM of this process's own; `more` settings win over ours.
+    """A session in a JVM of this process's own; `more` settings win over ours. With a local master, what it shuffles, which is
+    rows, is below `local_dir`; Spark's own choice, /tmp, lets every user read it.
 
     Raises EnvironmentProblem when Java or the jars are missing.
     """
     prepare_environment()
+    more = more or {}
+    master = more.get("spark.master", master)
     options = session_options(spark_jars(_logger.info), master, driver_memory)
+    if local_dir is not None and is_local(master):
+        options["spark.local.dir"] = str(local_dir)
     builder = SparkSession.builder
-    for key, value in {**options, **(more or {})}.items():
+    for key, value in {**options, **more}.items():
         builder = builder.config(key, value)
     with _stdout_is_stderr():
         session = builder.getOrCreate()
@@ -215,7 +231,10 @@ def current_session(home: Home, more: Mapping[str, str] | None = None) -> SparkS
         return known
     _forget_dead_context()
     connection = EngineConnection.read(home.engine_file)
-    return attached_session(connection) if connection else own_session(more=more)
+    if connection is not None:
+        return attached_session(connection)
+    home.make()
+    return own_session(more=more, local_dir=home.spark)
 
 
 @contextmanager

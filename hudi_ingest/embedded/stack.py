@@ -28,7 +28,7 @@ from hudi_ingest.embedded.processes import (
     wait_until,
 )
 from hudi_ingest.exceptions import EnvironmentProblem
-from hudi_ingest.home import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE, Home
+from hudi_ingest.home import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE, Home, write_private
 from hudi_ingest.runtime.jars import spark_jars
 from hudi_ingest.runtime.java import find_java, java_home
 from hudi_ingest.spark import EngineConnection
@@ -73,9 +73,7 @@ class Stack:
         return f"http://127.0.0.1:{self.settings.ui_port}"
 
     def write(self, home: Home) -> None:
-        partial = home.stack_file.with_suffix(".partial")
-        partial.write_text(json.dumps(asdict(self), indent=2))
-        partial.rename(home.stack_file)
+        write_private(home.stack_file, json.dumps(asdict(self), indent=2))
 
     @classmethod
     def read(cls, home: Home) -> Stack | None:
@@ -102,7 +100,7 @@ def bring_up(home: Home, settings: StackSettings, report: Report) -> Stack:
 
     Raises EnvironmentProblem; what this call had started is then stopped again.
     """
-    home.root.mkdir(parents=True, exist_ok=True)
+    home.make()
     with _exclusive(home):
         known = Stack.read(home)
         alive = {each.name: each for each in known.processes if is_alive(each)} if known else {}
@@ -159,7 +157,6 @@ def _environment(home: Home, settings: StackSettings) -> dict[str, str]:
     return {
         HOME_VARIABLE: str(home.root),
         PIPELINES_VARIABLE: str(home.pipelines),
-        LEDGER_VARIABLE: home.ledger_url,
         BOOTSTRAP_VARIABLE: f"127.0.0.1:{settings.kafka_port}",
         TABLES_VARIABLE: str(home.tables),
         "DAGSTER_HOME": str(home.dagster),
@@ -171,7 +168,9 @@ def _start(
 ) -> ProcessRecord:
     home.logs.mkdir(parents=True, exist_ok=True)
     log = home.logs / f"{name}.log"
-    full = {**os.environ, **environment, "JAVA_HOME": str(java_home(find_java())), "PYTHONUNBUFFERED": "1"}
+    # The ledger's URL may hold a password, so it is handed on and not remembered.
+    ledger = {LEDGER_VARIABLE: home.ledger_url}
+    full = {**os.environ, **environment, **ledger, "JAVA_HOME": str(java_home(find_java())), "PYTHONUNBUFFERED": "1"}
     if name == BROKER:
         return start_broker(BrokerSettings(home.kafka, settings.kafka_port, free_port()), report)
     if name == ENGINE:

@@ -610,7 +610,7 @@ def _sqlite_engine(url: sa.URL, setting: str) -> sa.Engine:
     # Absolute and without links, so that all processes agree on the folder of the locks.
     path = Path(str(url.database)).resolve()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise EnvironmentProblem(
             f"ledger {_shown(url)}: its folder {path.parent} cannot be made ({error}). Make it, or set "

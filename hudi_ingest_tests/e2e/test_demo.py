@@ -3,29 +3,61 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 from dataclasses import replace
+from http.client import HTTPConnection
 from pathlib import Path
 
 import psutil
 import pytest
 
-from hudi_ingest.embedded.processes import free_port
+from hudi_ingest.embedded.processes import accepts_connections, free_port
 from hudi_ingest.home import Home
-from hudi_ingest_tests.support.command_line import hudi_ingest
+from hudi_ingest_tests.support.command_line import COMMAND, environment, hudi_ingest
+from hudi_ingest_tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.e2e]
 
 PIPELINES = Path(__file__).parent.parent.parent / "pipelines"
 
 
-def test_p1_p2_demo_once_is_exact_and_leaves_no_process_behind(tmp_path: Path) -> None:
+def test_p1_p2_demo_once_is_exact_leaves_no_process_behind_and_lets_no_other_page_in(tmp_path: Path) -> None:
     home = Home(root=tmp_path, pipelines=PIPELINES, ledger_url=f"sqlite:///{tmp_path / 'ledger.db'}")
-    ports = ("--kafka-port", str(free_port()), "--ui-port", str(free_port()))
-    found = hudi_ingest(home, "demo", "--once", "--json", *ports, timeout=600)
-    assert found.returncode == 0, found.stderr
-    facts = json.loads(found.stdout)
+    running, ui_port = replace(home, root=tmp_path / "demo-once"), free_port()
+    ports = ("--kafka-port", str(free_port()), "--ui-port", str(ui_port))
+    demo = subprocess.Popen(
+        [*COMMAND, "demo", "--once", "--json", *ports],
+        env=environment(home),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        wait_for(lambda: demo.poll() is not None or accepts_connections(ui_port), "the UI is served", 300)
+        assert demo.poll() is None, demo.communicate()
+        assert status_of_the_page(ui_port, f"localhost:{ui_port}") == 200
+        assert status_of_the_page(ui_port, "evil.example") == 403
+        assert running.root.stat().st_mode & 0o777 == 0o700
+        assert running.stack_file.stat().st_mode & 0o777 == 0o600
+        assert "ledger" not in running.stack_file.read_text(), "its URL may hold a password"
+        out, told = demo.communicate(timeout=600)
+    finally:
+        demo.send_signal(signal.SIGINT)
+        demo.wait(60)
+    assert demo.returncode == 0, told
+    facts = json.loads(out)
     assert (facts["rows"], facts["lost"], facts["duplicate"], facts["foreign"]) == (200_000, 0, 0, 0)
-    assert processes_of(replace(home, root=tmp_path / "demo-once")) == []
+    assert processes_of(running) == []
+
+
+def status_of_the_page(port: int, host: str) -> int:
+    connection = HTTPConnection("127.0.0.1", port, timeout=60)
+    try:
+        connection.request("GET", "/server_info", headers={"Host": host})
+        return connection.getresponse().status
+    finally:
+        connection.close()
 
 
 def processes_of(home: Home) -> list[str]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import socket
+import struct
 import time
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -30,6 +33,28 @@ def test_a_wrong_secret_is_refused_at_once_and_the_driver_goes_on(spark_home: Ho
     assert gateway.gateway_parameters.auth_token not in str(raised.value)
     assert answers(session)
     assert session.range(3).count() == 3
+
+
+def test_spark_s_own_port_asks_for_a_secret_that_is_told_nowhere(spark_home: Home) -> None:
+    context = current_session(spark_home).sparkContext
+    body = b"open, sesame"
+    # A request of Spark's network protocol: length of the frame, type, number, length of the body.
+    frame = struct.pack(">qbqi", 21 + len(body), 3, 1, len(body)) + body
+    with socket.create_connection(("127.0.0.1", int(context.getConf().get("spark.driver.port") or 0)), 10) as asked:
+        asked.settimeout(10)
+        asked.sendall(frame)
+        answer = asked.recv(4096)
+    assert b"Expected SaslMessage" in answer
+    assert not [name for name, _ in context.getConf().getAll() if name.startswith("spark.authenticate.")]
+
+
+def test_what_spark_shuffles_is_this_users_alone(spark_home: Home) -> None:
+    session: Any = current_session(spark_home)
+    assert session.range(10).repartition(2).count() == 10
+    manager = session.sparkContext._jvm.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager()
+    (folder,) = manager.localDirsString()
+    private = [path for path in Path(folder).parents if path.stat().st_mode & 0o077 == 0]
+    assert private, f"{folder} is open to everybody"
 
 
 def test_nothing_of_spark_listens_to_other_machines(spark_home: Home) -> None:
