@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dagster import AssetSelection, AssetSpec, Definitions, define_asset_job
+from dagster import AssetSelection, AssetSpec, Definitions, ResourceDefinition, define_asset_job
 
 from hudi_ingest.config import Pipeline
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.range_jobs import range_jobs
+from hudi_ingest.orchestration.resources import RESOURCES
 from hudi_ingest.orchestration.run_config import job_name
 from hudi_ingest.orchestration.sensor import coordinator_sensor
 from hudi_ingest.orchestration.services_job import services_job, services_schedule
 from hudi_ingest.orchestration.sweep_job import sweep_job, sweep_schedule
-from hudi_ingest.orchestration.table_asset import RESOURCES, max_runtime, table_asset
+from hudi_ingest.orchestration.table_asset import max_runtime, table_asset
 from hudi_ingest.orchestration.table_checks import table_checks
 
 
-def pipeline_definitions(pipeline: Pipeline, topics: Sequence[AssetSpec]) -> Definitions:
+def pipeline_definitions(
+    pipeline: Pipeline, topics: Sequence[AssetSpec], resources: Mapping[str, ResourceDefinition] = RESOURCES
+) -> Definitions:
     """All of the pipeline, with those of its topics that no other pipeline of the code location brings.
 
     It fits into any code location: executor and IO manager are the location's.
@@ -30,7 +33,7 @@ def pipeline_definitions(pipeline: Pipeline, topics: Sequence[AssetSpec]) -> Def
         jobs=[transaction, sweep, services, *range_jobs(pipeline)],
         sensors=[coordinator_sensor(pipeline, transaction)],
         schedules=[sweep_schedule(pipeline, sweep), services_schedule(pipeline, services)],
-        resources=RESOURCES,
+        resources=resources,
     )
 
 

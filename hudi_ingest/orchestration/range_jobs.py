@@ -39,10 +39,9 @@ from hudi_ingest.model import CommitReceipt, Slice, SliceReport, TransactionPlan
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.failures import as_dagster_failures
+from hudi_ingest.orchestration.resources import LEDGER, SPARK
 from hudi_ingest.orchestration.run_config import SliceConfig
 from hudi_ingest.orchestration.table_asset import (
-    LEDGER,
-    SPARK,
     metadata_table,
     pool,
     retry_policy,

@@ -28,7 +28,8 @@ from hudi_ingest.ingest import sweep_for
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.daily_schedule import daily_schedule
 from hudi_ingest.orchestration.failures import as_dagster_failures
-from hudi_ingest.orchestration.table_asset import LEDGER, SPARK, metadata_table, retry_policy
+from hudi_ingest.orchestration.resources import LEDGER, SPARK
+from hudi_ingest.orchestration.table_asset import metadata_table, retry_policy
 from hudi_ingest.sweep import SweepResult, safe_age
 
 DAILY = time(3, 30)

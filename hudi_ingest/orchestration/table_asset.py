@@ -48,7 +48,7 @@ from hudi_ingest.orchestration.asset_keys import table_key, topic_key
 from hudi_ingest.orchestration.check_reports import age_of_oldest, evaluation, findings_after_commit
 from hudi_ingest.orchestration.failures import as_dagster_failures, first_failure, stopped
 from hudi_ingest.orchestration.lag_points import lag_metadata
-from hudi_ingest.orchestration.resources import EngineSparkResource, LedgerResource
+from hudi_ingest.orchestration.resources import LEDGER, SPARK
 from hudi_ingest.orchestration.run_config import BEGIN, BeginConfig, run_tags
 from hudi_ingest.planning import group_slices, losses_text
 from hudi_ingest.schema import ddl_type, parse_spark_json
@@ -59,8 +59,6 @@ WRITE = "write"
 COMMIT = "commit"
 START_SECONDS = 120
 SHOWN_BAD_RECORDS = 20
-LEDGER = "ledger"
-SPARK = "pyspark"
 
 
 def table_asset(pipeline: Pipeline) -> AssetsDefinition:
@@ -459,6 +457,3 @@ def run_is_finished(instance: DagsterInstance) -> Callable[[str], bool | None]:
         return None if run is None else run.is_finished
 
     return finished
-
-
-RESOURCES = {SPARK: EngineSparkResource(), LEDGER: LedgerResource()}

@@ -8,18 +8,25 @@ from pathlib import Path
 import pytest
 import yaml
 from dagster import (
+    DagsterInstance,
+    DagsterInvalidConfigError,
     Definitions,
     Executor,
     ExecutorDefinition,
     Field,
+    FilesystemIOManager,
     InitExecutorContext,
+    build_resources,
     executor,
     in_process_executor,
     multiprocess_executor,
     validate_run_config,
 )
+from dagster._core.errors import DagsterResourceFunctionError
+from dagster_pyspark import PySparkResource
 
 from hudi_ingest.config import Pipeline
+from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.model import LossReason, OffsetLoss, Slice, TakeOver, TopicVersion, TransactionPlan
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.definitions import build_definitions, job_name
@@ -84,3 +91,37 @@ def test_r10_our_own_location_has_an_executor_that_spares_small_runs_processes(t
     assert executor_tags(pipeline, PLAN) == {tags.IN_PROCESS: "true"}
     many = replace(PLAN, slices=(Slice("orders", 0, 3, 3 + pipeline.transaction.fan_out_from),))
     assert executor_tags(pipeline, many) == {}
+
+
+OTHER_FOLDER = {"io_manager": {"config": {"base_dir": "/tmp/pickles"}}}
+SPARK_SETTING = {"pyspark": {"config": {"spark_config": {"spark.jars": "/tmp/other.jar"}}}}
+
+
+@pytest.mark.parametrize("resources", [OTHER_FOLDER, SPARK_SETTING, {"ledger": {"config": {"url": "sqlite:///x"}}}])
+def test_no_runs_config_changes_what_ops_load_and_start(tmp_path: Path, resources: dict[str, object]) -> None:
+    definitions = build_definitions([orders(tmp_path)], {"spark.executor.memory": "2g"})
+    jobs = [each for each in definitions.resolve_all_job_defs() if each.name.startswith("orders_")]
+    assert len(jobs) == 7
+    for job in jobs:
+        with pytest.raises(DagsterInvalidConfigError, match="Received unexpected config entry"):
+            validate_run_config(job, {"resources": resources})
+
+
+def test_where_a_foreign_location_keeps_results_is_not_a_runs_to_say(tmp_path: Path) -> None:
+    pipeline = orders(tmp_path)
+    bound = FilesystemIOManager(base_dir=str(tmp_path))
+    for location in (Definitions(), Definitions(resources={"io_manager": bound})):
+        definitions = Definitions.merge(location, pipeline_definitions(pipeline, []))
+        job = definitions.resolve_job_def(job_name(pipeline))
+        config = {**run_config(pipeline, PLAN), "resources": OTHER_FOLDER}
+        with DagsterInstance.ephemeral() as instance, pytest.raises(DagsterResourceFunctionError) as raised:
+            job.execute_in_process(run_config=config, instance=instance)
+        assert isinstance(raised.value.__cause__, ConfigError)
+        assert "resources.io_manager: remove it" in str(raised.value.__cause__)
+
+
+def test_spark_settings_of_the_location_are_the_resources(tmp_path: Path) -> None:
+    definitions = build_definitions([orders(tmp_path)], {"spark": {"executor": {"memory": "2g"}}})
+    with build_resources(definitions.resources or {}, instance=DagsterInstance.ephemeral()) as resources:
+        assert isinstance(resources.pyspark, PySparkResource)
+        assert resources.pyspark.spark_config == {"spark": {"executor": {"memory": "2g"}}}
