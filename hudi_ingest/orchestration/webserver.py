@@ -36,21 +36,28 @@ def serve(instance: DagsterInstance, workspace: Path, host: str, port: int, host
         uvicorn.run(OwnPageOnly(app, port, hosts), host=host, port=port, log_level="warning")
 
 
-def main(arguments: Sequence[str]) -> None:
+def options_of(arguments: Sequence[str]) -> argparse.Namespace:
+    """`host`, `port` and `workspace` of the command line, and `hosts` of the environment. Ends the program when they are wrong."""
     parser = argparse.ArgumentParser(
         prog="python -m hudi_ingest.orchestration.webserver",
-        description="Dagster's web page, which serves its own pages only. Further names of it: " + HOSTS_VARIABLE,
+        description=f"Dagster's web page, which serves its own pages only. Further names of it: {HOSTS_VARIABLE}",
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
     parser.add_argument("--port", type=int, default=3000)
     parser.add_argument("--workspace", type=Path, required=True, help="Dagster's workspace.yaml")
     given = parser.parse_args(arguments)
     try:
-        hosts = hosts_from(os.environ.get(HOSTS_VARIABLE, ""))
+        given.hosts = hosts_from(os.environ.get(HOSTS_VARIABLE, ""))
     except ValueError as error:
         parser.error(str(error))
+    return given
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Serves until the process is ended."""
+    given = options_of(arguments)
     with DagsterInstance.get() as instance, suppress(KeyboardInterrupt):
-        serve(instance, given.workspace, given.host, given.port, hosts)
+        serve(instance, given.workspace, given.host, given.port, given.hosts)
 
 
 if __name__ == "__main__":

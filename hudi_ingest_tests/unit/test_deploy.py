@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import re
+import runpy
 import shutil
 from importlib import resources
 from pathlib import Path
@@ -16,11 +17,14 @@ from dagster._config import process_config
 from dagster._core.instance.config import dagster_instance_config_schema
 from dagster._core.instance.ref import InstanceRef
 from dagster._core.workspace.load import location_origins_from_yaml_paths
+from packaging.specifiers import SpecifierSet
 
 from hudi_ingest.embedded.stack import BOOTSTRAP_VARIABLE, TABLES_VARIABLE
 from hudi_ingest.home import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE, Home
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.run_launcher import ForkingRunLauncher
+from hudi_ingest.orchestration.web_access import HOSTS_VARIABLE, hosts_from
+from hudi_ingest.orchestration.webserver import options_of
 from hudi_ingest.pipeline_file import load_pipelines
 from hudi_ingest.runtime.jars import cache_root
 
@@ -78,7 +82,18 @@ def test_services_are_watched_and_started_again(compose: dict[str, Any]) -> None
 
 def test_variables_are_ones_that_the_code_knows(compose: dict[str, Any], dockerfile: str) -> None:
     assert cache_root({JARS_VARIABLE: "/jars"}) == Path("/jars")
-    known = {HOME_VARIABLE, PIPELINES_VARIABLE, LEDGER_VARIABLE, BOOTSTRAP_VARIABLE, TABLES_VARIABLE, JARS_VARIABLE}
+    assert hosts_from(
+        re.sub(r"\$\{[A-Z_]+:-([^}]*)\}", r"\1", compose["services"]["webserver"]["environment"][HOSTS_VARIABLE])
+    ) == ["127.0.0.1:3000", "localhost:3000"]
+    known = {
+        HOSTS_VARIABLE,
+        HOME_VARIABLE,
+        PIPELINES_VARIABLE,
+        LEDGER_VARIABLE,
+        BOOTSTRAP_VARIABLE,
+        TABLES_VARIABLE,
+        JARS_VARIABLE,
+    }
     in_image = dict(re.findall(r"\b([A-Z_]+)=(\S+)", dockerfile.split("\nENV ")[1].split("\n")[0]))
     assert set(in_image) - {"DAGSTER_HOME", "PYTHONUNBUFFERED"} == {HOME_VARIABLE, JARS_VARIABLE}
     for name in OURS:
@@ -137,6 +152,35 @@ def test_sources_and_programs_of_the_image_exist(compose: dict[str, Any], docker
     assert (DEPLOY / "engine-and-ops.sh").stat().st_mode & 0o111
     pinned = (REPOSITORY / "requirements.txt").read_text()
     assert all(f"\n{package}==" in pinned for package in ("dagster", "dagster-postgres", "dagster-webserver"))
+
+
+def test_the_webserver_refuses_other_pages(compose: dict[str, Any]) -> None:
+    _python, _m, module, *options = compose["services"]["webserver"]["command"]
+    assert module == "hudi_ingest.orchestration.webserver"
+    assert importlib.util.find_spec(module) is not None
+    given = options_of(options)
+    assert (given.host, given.port) == ("0.0.0.0", 3000)
+    assert f"127.0.0.1:{given.port}/server_info" in str(compose["services"]["webserver"]["healthcheck"])
+
+
+@pytest.mark.parametrize(
+    ("version", "fits"),
+    [
+        ((3, 9, 20), False),
+        ((3, 10, 8), False),
+        ((3, 10, 9), True),
+        ((3, 11, 0), False),
+        ((3, 11, 1), True),
+        ((3, 12, 0), True),
+        ((3, 13, 0), False),
+    ],
+)
+def test_pythons_whose_forkserver_takes_code_from_everybody_are_refused(
+    version: tuple[int, int, int], fits: bool
+) -> None:
+    assert runpy.run_path(str(DEPLOY / "bootstrap.py"))["fits"](version) == fits
+    (required,) = re.findall(r'python_requires="(.*)"', (REPOSITORY / "setup.py").read_text())
+    assert SpecifierSet(required).contains(".".join(map(str, version))) == fits
 
 
 def test_the_workspace_names_the_code_server(compose: dict[str, Any]) -> None:
