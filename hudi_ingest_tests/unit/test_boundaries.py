@@ -29,6 +29,7 @@ KEEP_FILES_OF_THEIR_OWN = {
     "faults.py",
     "home.py",
     "orchestration/step_logs.py",
+    "orchestration/webserver.py",
     "own_code.py",
     "pipeline_file.py",
     "protoc.py",
