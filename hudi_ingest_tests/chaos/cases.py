@@ -1,9 +1,10 @@
-"""Which faults strike where: the whole matrix, and random combinations beyond it. Pure."""
+"""Which faults strike where, and beside which work: the whole matrix, and random combinations beyond it. Pure."""
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from hudi_ingest.faults import POINTS
@@ -12,9 +13,20 @@ AT_EVERY_POINT = ("raise", "kill", "kill_worker", "kill_engine", "zombie")
 """An error that nobody expects; SIGKILL of the process that is there, of the run's worker, of the Spark engine; and the
 process stopped until a replacement has committed, then let go on."""
 
-ENVIRONMENT = ("kill_daemon", "kill_broker", "full", "disk_full", "cut_ledger")
-"""SIGKILL of Dagster's daemon, of the broker (restarted on its log); one write that finds no space; a disk that is full until
-a run has failed on it; every connection to the ledger's database cut."""
+ENVIRONMENT = (
+    "kill_daemon",
+    "kill_broker",
+    "kill_code_child",
+    "full",
+    "disk_full",
+    "cut_ledger",
+    "cut_properties",
+    "cut_power",
+)
+"""SIGKILL of Dagster's daemon, of the broker (restarted on its log), of the process that serves the code location's definitions;
+one write that finds no space; a disk that is full until a run has failed on it; every connection to the ledger's database cut;
+the table's hoodie.properties left empty beside its backup, as a crash inside Hudi's update of it leaves them;
+every process killed and the tables' disk left with what was written through to it."""
 
 IN_THE_SENSOR = {"tick_planned": ("raise", "kill", "kill_daemon")}
 """The sensor runs in no run, so there is no worker to kill and nobody to replace it while it is stopped."""
@@ -22,11 +34,46 @@ IN_THE_SENSOR = {"tick_planned": ("raise", "kill", "kill_daemon")}
 _ENVIRONMENT_POINTS = {
     "kill_daemon": ("instant_recorded", "rows_written", "commit_landed"),
     "kill_broker": ("instant_recorded", "attempt_started", "commit_landed"),
+    "kill_code_child": ("instant_recorded", "commit_landed"),
     "full": ("epoch_advanced", "marker_written", "file_opened", "rows_written", "file_ready"),
     "disk_full": ("ledger_opened", "attempt_started", "commit_checked"),
     "cut_ledger": ("begin_cleared", "attempt_started", "commit_checked", "commit_landed"),
+    "cut_properties": ("tick_planned", "begin_cleared", "instant_recorded", "commit_checked", "commit_landed"),
+    "cut_power": ("instant_recorded", "file_closed", "commit_landed", "ledger_told"),
 }
 NEEDS_A_DEAD_TRANSACTION = ("abort_retired", "abort_rolled_back")
+
+CLUSTERING = "clustering_begun"
+"""Seen from outside: services have a clustering under way, which is on the table's timeline."""
+
+WORK = ("services", "backfill", "replay", "retry")
+"""Commands that are at work while the blow falls; of the last three it falls on their own transactions."""
+
+_WORK_BLOWS = {
+    "services": (
+        (CLUSTERING, "kill_command"),
+        (CLUSTERING, "kill_engine"),
+        (CLUSTERING, "cut_power"),
+        ("slices_written", "kill_worker"),
+        ("commit_leased", "zombie"),
+        ("commit_landed", "kill"),
+    ),
+    "backfill": (
+        ("instant_inflight", "kill"),
+        ("rows_written", "kill_engine"),
+        ("commit_checked", "raise"),
+        ("commit_leased", "kill"),
+        ("commit_landed", "kill"),
+    ),
+    "replay": (
+        ("instant_inflight", "kill"),
+        ("file_closed", "kill_engine"),
+        ("commit_checked", "raise"),
+        ("commit_leased", "kill"),
+        ("commit_landed", "kill"),
+    ),
+    "retry": (("slices_written", "kill"), ("letters_listed", "kill_engine"), ("commit_landed", "kill")),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +89,15 @@ class Blow:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Blows that fall one after another while records are produced."""
+    """Blows that fall one after another while records are produced, and `work` is done."""
 
     number: int
     blows: tuple[Blow, ...]
+    work: str = ""
 
     def __str__(self) -> str:
-        return f"case {self.number}: {', then '.join(map(str, self.blows))}"
+        beside = f" beside {self.work}" if self.work else ""
+        return f"case {self.number}: {', then '.join(map(str, self.blows))}{beside}"
 
 
 def matrix() -> tuple[tuple[Blow, ...], ...]:
@@ -58,14 +107,38 @@ def matrix() -> tuple[tuple[Blow, ...], ...]:
     return tuple(found)
 
 
+def work_matrix() -> tuple[tuple[str, Blow], ...]:
+    """Every kind of work with every blow that falls beside it."""
+    return tuple((work, Blow(*blow)) for work, blows in _WORK_BLOWS.items() for blow in blows)
+
+
 def choose(count: int, seed: int) -> tuple[Case, ...]:
-    """`count` cases: the matrix in random order, or a part of it, then random combinations of two or three blows."""
+    """`count` cases: the matrices in random order, or a part of them, then random combinations of two or three blows."""
     dice = random.Random(seed)
-    blows = [*matrix()]
-    dice.shuffle(blows)
-    singles = [each[-1] for each in blows]
-    blows += [_combination(dice, singles) for _ in range(count - len(blows))]
-    return tuple(Case(number, each) for number, each in enumerate(blows[:count], start=1))
+    beside = [(blows, "") for blows in matrix()] + [((blow,), work) for work, blow in work_matrix()]
+    dice.shuffle(beside)
+    singles = [blows[-1] for blows in matrix()]
+    beside += [(_combination(dice, singles), "") for _ in range(count - len(beside))]
+    return tuple(Case(number, blows, work) for number, (blows, work) in enumerate(beside[:count], start=1))
+
+
+def slice_of_all(seed: int) -> tuple[Case, ...]:
+    """A few cases in which every kind of fault falls once, and every kind of work is done under one."""
+    dice = random.Random(seed)
+    faults = [*AT_EVERY_POINT, *ENVIRONMENT]
+    # Under each kind of work another fault, so that no further case is needed for it.
+    ways = [
+        ways
+        for ways in itertools.product(*(_WORK_BLOWS[work] for work in WORK))
+        if len({fault for _, fault in ways} & set(faults)) == len(WORK)
+    ]
+    beside = [(Blow(*blow), work) for blow, work in zip(dice.choice(ways), WORK, strict=True)]
+    single = [blows[0] for blows in matrix() if len(blows) == 1]
+    rest = [fault for fault in faults if fault not in {blow.fault for blow, _ in beside}]
+    beside += [(dice.choice([blow for blow in single if blow.fault == fault]), "") for fault in rest]
+    # Work needs a timeline of some length, and what brings all down comes last.
+    beside.sort(key=lambda found: found[0].fault == "cut_power")
+    return tuple(Case(number, (blow,), work) for number, (blow, work) in enumerate(beside, start=1))
 
 
 def _combination(dice: random.Random, singles: list[Blow]) -> tuple[Blow, ...]:
@@ -84,3 +157,11 @@ def split(cases: tuple[Case, ...], lanes: int) -> Iterator[tuple[Case, ...]]:
     """The cases of each of `lanes` lanes."""
     for lane in range(lanes):
         yield cases[lane::lanes]
+
+
+def never_reached(found: Iterable[tuple[str, bool]]) -> list[str]:
+    """Cases that no try reached, of (case, reached) in the order of the tries."""
+    reached: dict[str, bool] = {}
+    for case, was_reached in found:
+        reached[case] = reached.get(case, False) or was_reached
+    return [case for case, was_reached in reached.items() if not was_reached]

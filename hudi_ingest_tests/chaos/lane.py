@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import random
 import shutil
 import signal
 import sqlite3
 import subprocess
-import threading
+import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 import sqlalchemy as sa
@@ -26,22 +26,37 @@ from confluent_kafka import Producer
 
 from hudi_ingest.embedded import webserver
 from hudi_ingest.embedded.broker import create_topic
-from hudi_ingest.embedded.processes import free_port
-from hudi_ingest.embedded.stack import BROKER, DAEMON, ENGINE, Stack, StackSettings, bring_down, bring_up
+from hudi_ingest.embedded.processes import MARK, free_port
+from hudi_ingest.embedded.stack import BROKER, CODE_SERVER, DAEMON, ENGINE, Stack, StackSettings, bring_down, bring_up
 from hudi_ingest.faults import VARIABLE
 from hudi_ingest.home import Home
 from hudi_ingest_tests.chaos import oracle
-from hudi_ingest_tests.chaos.cases import NEEDS_A_DEAD_TRANSACTION, Blow, Case
-from hudi_ingest_tests.support.command_line import hudi_ingest
+from hudi_ingest_tests.chaos.cases import CLUSTERING, NEEDS_A_DEAD_TRANSACTION, Blow, Case
+from hudi_ingest_tests.chaos.disk import TablesDisk
+from hudi_ingest_tests.chaos.records import PARTITIONS, Records
+from hudi_ingest_tests.chaos.work import Work
+from hudi_ingest_tests.support.command_line import environment, hudi_ingest
 from hudi_ingest_tests.support.waiting import NotInTime, wait_for
 
-PARTITIONS = 2
 ROWS_A_BLOW = 120
+REPAIRABLE = 3
+BACKFILL_ROWS = 40
+REPLAY_ROWS = 150
+HISTORY_ROWS = 12 * BACKFILL_ROWS
+"""In each Kafka partition, from before the table's start."""
+LONG_TIMELINE = 27
+"""Commits before the first case of every other table: Hudi archives from the 31st on, so that cases cross it."""
 CASES_A_TABLE = 12
 TIMEOUT_SECONDS = 60
 REACH_SECONDS = 150
 RECOVER_SECONDS = 300
 ZOMBIE_SECONDS = 120
+
+TAKES_TEXTS = {
+    "table": {"schema": "id string, n string, dt string"},
+    "transforms": [{"cast": {"n": "long"}}],
+}
+"""Of a pipeline file that makes rows of records whose `n` is a text."""
 
 
 @dataclass
@@ -59,7 +74,15 @@ class Verdict:
 class Lane:
     """Start it with `with`. `blocks` is how many tables its cases are spread over."""
 
-    def __init__(self, root: Path, blocks: int, seed: int, say: Callable[[str], None], ledger_url: str = "") -> None:
+    def __init__(
+        self,
+        root: Path,
+        blocks: int,
+        seed: int,
+        say: Callable[[str], None],
+        ledger_url: str = "",
+        disk: TablesDisk | None = None,
+    ) -> None:
         self.root = root
         self.home = Home(root, root / "pipelines", ledger_url or f"sqlite:///{root / 'ledger.db'}")
         self.orders = root / "faults"
@@ -67,10 +90,7 @@ class Lane:
         self._dice = random.Random(seed)
         self._blocks = blocks
         self._block = -1
-        self._produced: dict[tuple[int, int], str] = {}
-        self._bad: set[tuple[int, int]] = set()
-        self._number = 0
-        self._producing = threading.Lock()
+        self._disk = disk
 
     def __enter__(self) -> Lane:
         self.orders.mkdir(parents=True)
@@ -105,10 +125,38 @@ class Lane:
         if self._block >= 0:
             webserver.stop_sensor(self._stack.url, f"{self.name}_coordinator")
         self._block += 1
-        self._produced, self._bad = {}, set()
+        self.records = Records(self.name, self._producer)
         create_topic(self._stack.bootstrap_servers, self.name, PARTITIONS)
         create_topic(self._stack.bootstrap_servers, f"{self.name}.dead", 1)
+        self.records.produce_history(HISTORY_ROWS)
+        self._commit(LONG_TIMELINE if self._block % 4 in (0, 3) else 1)
         webserver.start_sensor(self._stack.url, f"{self.name}_coordinator")
+
+    def _commit(self, times: int) -> None:
+        """So many transactions, one after another, the first of which only says where the table starts."""
+        variables = {**environment(self.home), **self._stack.environment}
+        command = [sys.executable, "-m", "hudi_ingest_tests.chaos.history", str(self._file)]
+        with subprocess.Popen(
+            command, env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdin is not None and process.stdout is not None
+            for number in range(times):
+                if number:
+                    self.records.produce(1)
+                process.stdin.write("\n")
+                process.stdin.flush()
+                assert process.stdout.readline().strip(), f"a transaction of {self.name} failed before the first case"
+            process.stdin.close()
+
+    @property
+    def _file(self) -> Path:
+        return self.home.pipelines / f"{self.name}.yaml"
+
+    def _write_file(self, **changes: object) -> None:
+        """Replaces the table's pipeline file at once, so that nobody reads a half of it."""
+        partial = self._file.with_suffix(".partial")
+        partial.write_text(yaml.safe_dump(_changed(_pipeline(self._block), changes)))
+        partial.rename(self._file)
 
     def finish_table(self) -> Counter[str]:
         """A last transaction without faults, then the sweep: nothing of all the faults may be left."""
@@ -124,16 +172,18 @@ class Lane:
             self._say(f"{self.name}: {error}")
             anomalies["stuck"] += 1
         anomalies["stale-instant"] += len(oracle.pending_instants(self.base_path))
-        for file in oracle.unlisted_files(self.base_path):
+        for file in oracle.orphans(self.base_path):
             os.utime(Path(self.base_path, file), (0, 0))
         for path in Path(self.base_path, oracle.DEAD_LETTERS).rglob("*.*"):
             os.utime(path, (0, 0))
         swept = hudi_ingest(self.home, "sweep", self.name, "--delete", "--json")
         if swept.returncode:
             self._say(f"{self.name}: sweep failed: {swept.stderr}")
-        anomalies["orphan"] += len(oracle.unlisted_files(self.base_path))
-        anomalies["dead-letters"] += oracle.compare_letters(self.base_path, self._bad)
-        anomalies += oracle.compare(self.base_path, self._produced)
+        anomalies["orphan"] += len(oracle.orphans(self.base_path))
+        anomalies["dead-letters"] += oracle.compare_letters(self.base_path, self.records.bad, self.records.repaired)
+        anomalies += oracle.compare(self.base_path, self.name, self.records.expected)
+        archived = len(oracle.archived(self.base_path))
+        self._say(f"{self.name}: {len(oracle.completed(self.base_path))} commits, {archived} of them archived")
         return +anomalies
 
     # ---- Cases
@@ -143,18 +193,24 @@ class Lane:
         began = time.monotonic()
         verdict = Verdict(case)
         stopped: list[psutil.Process] = []
-        with oracle.Reader(self.base_path) as reader:
+        with oracle.Reader(self.base_path) as reader, self._work(case.work) as work:
+            self._reader = reader
             try:
+                before = oracle.commit_times(self.base_path)
                 for blow, following in itertools.zip_longest(case.blows, case.blows[1:]):
-                    if not self.strike(blow, stopped, following):
+                    if not self.strike(blow, stopped, following, work):
                         verdict.not_reached.append(str(blow))
                 struck = time.monotonic()
+                if work is not None:
+                    work.finish()
                 self.await_all_committed()
                 verdict.recovery_seconds = time.monotonic() - struck
                 self._let_zombies_go_on(stopped)
                 self._await_settled()
-                verdict.anomalies += oracle.compare(self.base_path, self._produced)
+                verdict.anomalies += oracle.compare(self.base_path, self.name, self.records.expected)
                 verdict.anomalies += self._stale()
+                if case.work == "replay":
+                    verdict.anomalies["not-replayed"] += self._not_replayed(before)
             except NotInTime as error:
                 verdict.anomalies["stuck"] += 1
                 verdict.detail = str(error)
@@ -170,19 +226,27 @@ class Lane:
         verdict.seconds = time.monotonic() - began
         return verdict
 
-    def strike(self, blow: Blow, stopped: list[psutil.Process], following: Blow | None = None) -> bool:
+    def strike(
+        self, blow: Blow, stopped: list[psutil.Process], following: Blow | None = None, work: Work | None = None
+    ) -> bool:
         """Lets the fault fall on the first process that comes to the point; False when none came. A zombie is put into
-        `stopped`."""
+        `stopped`. `work` is begun when the order for the blow is given."""
+        if blow.point == CLUSTERING:
+            assert work is not None
+            return self._strike_clustering(blow, work)
         action = _action(blow)
         reached = self.orders / f"{blow.point}.reached"
         if blow.point not in NEEDS_A_DEAD_TRANSACTION:
-            for left in self.orders.iterdir():
-                left.unlink()
+            for old in self.orders.iterdir():
+                old.unlink()
             if following is not None and following.point in NEEDS_A_DEAD_TRANSACTION:
                 # It comes so soon after the death that there would be no time to arm it then.
                 self._arm(following)
             self._arm(blow)
-            self.produce(ROWS_A_BLOW)
+            if work is not None:
+                work.start()
+            if work is None or work.beside_live:
+                self.produce(ROWS_A_BLOW)
         try:
             wait_for(reached.exists, f"a process comes to {blow.point}", REACH_SECONDS)
         except NotInTime:
@@ -191,9 +255,32 @@ class Lane:
         if action == "stop":
             process = psutil.Process(int(reached.read_text()))
             wait_for(lambda: process.status() == psutil.STATUS_STOPPED, f"{process.pid} has stopped", 30)
-            self._hit(blow.fault, process, stopped)
+            if blow.fault == "zombie":
+                self._kill_run_workers()
+                stopped.append(process)
+            else:
+                self._hit(blow.fault, work, lambda: self._fill_disk_while(process))
+                _continue(process)
+                self._restore()
         elif blow.fault == "kill":
             self._restore()
+        return True
+
+    def _strike_clustering(self, blow: Blow, work: Work) -> bool:
+        """False when services found nothing to cluster."""
+        self.produce(ROWS_A_BLOW)
+        self.await_all_committed()
+        timeline = Path(self.base_path, ".hoodie", "timeline")
+        before = {*timeline.glob("*.clustering.inflight")}
+        work.start()
+        try:
+            wait_for(
+                lambda: {*timeline.glob("*.clustering.inflight")} - before, f"{self.name} is clustered", REACH_SECONDS
+            )
+        except NotInTime:
+            return False
+        self._hit(blow.fault, work)
+        self._restore()
         return True
 
     def _arm(self, blow: Blow) -> None:
@@ -201,42 +288,74 @@ class Lane:
         partial.write_text(_action(blow))
         partial.rename(self.orders / f"{blow.point}.armed")
 
-    def _hit(self, fault: str, process: psutil.Process, stopped: list[psutil.Process]) -> None:
-        if fault == "zombie":
-            self._kill_run_workers()
-            stopped.append(process)
-            return
+    def _hit(self, fault: str, work: Work | None, fill_disk: Callable[[], None] | None = None) -> None:
         if fault == "kill_worker":
             self._kill_run_workers()
-        elif fault == "kill_engine":
-            self._kill(ENGINE)
-        elif fault == "kill_daemon":
-            self._kill(DAEMON)
-        elif fault == "kill_broker":
-            self._kill(BROKER)
+        elif fault in (found := {"kill_engine": ENGINE, "kill_daemon": DAEMON, "kill_broker": BROKER}):
+            self._kill(found[fault])
+        elif fault == "kill_code_child":
+            self._kill_code_child()
+        elif fault == "kill_command" and work is not None:
+            work.kill()
         elif fault == "cut_ledger":
             self._cut_ledger()
-        elif fault == "disk_full":
-            self._fill_disk_while(process)
+        elif fault == "cut_properties":
+            self._cut_properties()
+        elif fault == "cut_power":
+            self._cut_power(work)
+        elif fault == "disk_full" and fill_disk is not None:
+            fill_disk()
         else:
             raise ValueError(f"no such fault: {fault}")
-        _continue(process)
-        self._restore()
 
     def _fill_disk_while(self, process: psutil.Process) -> None:
         """Leaves the tables' disk without a byte until the process has met it and the run has ended or moved on."""
-        tables = self.home.tables
-        filler = tables / "filler"
-        with suppress(OSError), filler.open("wb", buffering=0) as file:
-            while True:
-                file.write(bytes(1 << 16))
-        with suppress(OSError), filler.open("ab", buffering=0) as file:
-            while True:
-                file.write(b"0")
+        assert self._disk is not None
+        filler = self._disk.fill()
         _continue(process)
         with suppress(psutil.NoSuchProcess, psutil.TimeoutExpired):
             process.wait(15)
         filler.unlink()
+
+    def _cut_power(self, work: Work | None) -> None:
+        """Of the machine that has the tables: the broker is another one, and so is a PostgreSQL."""
+        assert self._disk is not None
+        victims = [process for process in self._stack_processes() if not _is_broker(process)]
+        if work is not None:
+            work.kill()
+        for process in victims:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(victims, timeout=30)
+        self._disk.cut_power()
+        # Rows that were on no disk may be gone, and must come again.
+        self._reader.forget()
+
+    def _cut_properties(self) -> None:
+        """The engine dies between two steps of Hudi's update: copy to the backup, empty the file, write it, delete the backup."""
+        self._kill_run_workers()
+        self._kill(ENGINE)
+        properties = Path(self.base_path, ".hoodie", "hoodie.properties")
+        shutil.copy(properties, properties.with_name("hoodie.properties.backup"))
+        properties.write_bytes(b"")
+
+    def _stack_processes(self) -> list[psutil.Process]:
+        """All that belong to the stack, also those whose parent is dead."""
+        stack = Stack.read(self.home)
+        assert stack is not None
+        marks = {record.mark for record in stack.processes}
+        return [process for process in psutil.process_iter() if _mark(process) in marks]
+
+    def _kill_code_child(self) -> None:
+        """The code server's own process lives on."""
+        stack = Stack.read(self.home)
+        assert stack is not None
+        record = next(each for each in stack.processes if each.name == CODE_SERVER)
+        children = psutil.Process(record.pid).children()
+        for child in children:
+            with suppress(psutil.NoSuchProcess):
+                child.kill()
+        psutil.wait_procs(children, timeout=30)
 
     def _cut_ledger(self) -> None:
         """Ends every connection to PostgreSQL; a SQLite ledger is held by another writer for a while."""
@@ -300,52 +419,61 @@ class Lane:
                     found += server.children()
         return found
 
+    # ---- Work beside transactions
+
+    @contextmanager
+    def _work(self, kind: str) -> Iterator[Work | None]:
+        """The command of that kind, not begun yet, and all that it needs."""
+        if kind == "services":
+            yield Work(self.home, "services", self.name, beside_live=True)
+        elif kind == "backfill":
+            start, end = self.records.expect_history(0, BACKFILL_ROWS)
+            # Left out is what an earlier try has added.
+            yield Work(self.home, "backfill", self.name, *self._range(start, end), "--skip-covered")
+        elif kind == "replay":
+            self.produce(REPLAY_ROWS)
+            self.await_all_committed()
+            self._replayed = (HISTORY_ROWS, HISTORY_ROWS + REPLAY_ROWS)
+            yield Work(self.home, "replay", self.name, *self._range(*self._replayed))
+        elif kind == "retry":
+            self.records.produce_repairable(REPAIRABLE)
+            wait_for(lambda: "stale-group" not in self._stale(), "bad records are read", RECOVER_SECONDS)
+            self._write_file(**TAKES_TEXTS)
+            self.records.expect_repaired()
+            try:
+                yield Work(self.home, "dead-letters", "retry", self.name)
+            finally:
+                self._write_file()
+        else:
+            yield None
+
+    def _range(self, start: int, end: int) -> tuple[str, ...]:
+        return "--partition", f"{self.name}:0", "--start", str(start), "--end", str(end)
+
+    def _not_replayed(self, before: Mapping[tuple[int, int], str]) -> int:
+        """Rows of the range that are of the commit that they were of before."""
+        start, end = self._replayed
+        after = oracle.commit_times(self.base_path)
+        return sum(
+            1
+            for (partition, offset), instant in before.items()
+            if partition == 0 and start <= offset < end and after.get((partition, offset)) == instant
+        )
+
     # ---- Records
 
     @property
     def produced_count(self) -> int:
-        return len(self._produced)
+        return len(self.records.expected)
 
     def produce(self, count: int) -> None:
         """Produces `count` records to each partition and waits until they are acknowledged. Threads may do so at once."""
-        with self._producing:
-            self._produce(count)
-
-    def _produce(self, count: int) -> None:
-        failed: list[str] = []
-
-        def bad_delivered(error: object, message: object) -> None:
-            if error is not None:
-                failed.append(str(error))
-            else:
-                self._bad.add((message.partition(), message.offset()))  # type: ignore[attr-defined]
-
-        def delivered(error: object, message: object, identifier: str) -> None:
-            if error is not None:
-                failed.append(str(error))
-            else:
-                self._produced[message.partition(), message.offset()] = identifier  # type: ignore[attr-defined]
-
-        self._producer.produce(self.name, b"not JSON", partition=0, on_delivery=bad_delivered)
-        for number in range(self._number, self._number + count):
-            for partition in range(PARTITIONS):
-                identifier = f"{partition}-{number}"
-                value = json.dumps({"id": identifier, "n": number, "dt": f"d{number % 2}"}).encode()
-                self._producer.produce(
-                    self.name,
-                    value,
-                    partition=partition,
-                    on_delivery=lambda error, message, identifier=identifier: delivered(error, message, identifier),
-                )
-            self._producer.poll(0)
-        self._number += count
-        left = self._producer.flush(60)
-        assert not left and not failed, f"{left} records are not acknowledged: {failed[:1]}"
+        self.records.produce(count)
 
     def await_all_committed(self) -> None:
         wait_for(
-            lambda: oracle.count(self.base_path) >= len(self._produced),
-            f"all {len(self._produced)} records are in {self.base_path}",
+            lambda: oracle.count(self.base_path) >= len(self.records.expected),
+            f"all {len(self.records.expected)} records are in {self.base_path}",
             RECOVER_SECONDS,
             pause_seconds=0.5,
         )
@@ -357,13 +485,8 @@ class Lane:
 
     def _stale(self) -> Counter[str]:
         found: Counter[str] = Counter()
-        ends = {
-            number: 1
-            + max((offset for partition, offset in {*self._produced, *self._bad} if partition == number), default=-1)
-            for number in range(PARTITIONS)
-        }
         told = oracle.group_offsets(self._stack.bootstrap_servers, f"hudi-ingest.{self.name}", self.name, PARTITIONS)
-        found["stale-group"] += told != ends
+        found["stale-group"] += told != self.records.ends()
         engine = sa.create_engine(self.home.ledger_url)
         with engine.connect() as connection:
             transactions = connection.execute(
@@ -372,7 +495,7 @@ class Lane:
         engine.dispose()
         committed = {instant for state, instant in transactions if state == "committed"}
         open_ones = sum(1 for state, _ in transactions if state == "open")
-        found["stale-ledger"] += bool(open_ones) or committed != oracle.completed_instants(self.base_path)
+        found["stale-ledger"] += bool(open_ones) or committed != oracle.own_instants(self.base_path)
         return +found
 
     def _make_old(self, folder: str) -> None:
@@ -383,7 +506,11 @@ class Lane:
 def _pipeline(block: int) -> dict[str, object]:
     return {
         "name": f"chaos{block}",
-        "source": {"bootstrap_servers": "${KAFKA_BOOTSTRAP_SERVERS}", "topics": [f"chaos{block}"]},
+        "source": {
+            "bootstrap_servers": "${KAFKA_BOOTSTRAP_SERVERS}",
+            "topics": [f"chaos{block}"],
+            "starting_offsets": "latest",
+        },
         "table": {
             "base_path": f"${{HUDI_INGEST_TABLES}}/chaos{block}",
             "schema": "id string, n long, dt string",
@@ -403,21 +530,29 @@ def _pipeline(block: int) -> dict[str, object]:
     }
 
 
+def _changed(settings: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    return settings | {
+        block: {**settings[block], **change} if isinstance(change, Mapping) else change
+        for block, change in changes.items()
+    }
+
+
 def _action(blow: Blow) -> str:
     return blow.fault if blow.fault in ("raise", "full", "kill") else "stop"
+
+
+def _mark(process: psutil.Process) -> str | None:
+    with suppress(psutil.Error):
+        return process.environ().get(MARK)
+    return None
+
+
+def _is_broker(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        return any("kafka.Kafka" in word for word in process.cmdline())
+    return False
 
 
 def _continue(process: psutil.Process) -> None:
     with suppress(psutil.NoSuchProcess):
         process.send_signal(signal.SIGCONT)
-
-
-def small_disk(folder: Path, megabytes: int) -> bool:
-    """Mounts a file system of that size in memory at `folder`; False where this user may not."""
-    folder.mkdir(parents=True, exist_ok=True)
-    command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(folder)]
-    return shutil.which("mount") is not None and subprocess.run(command, capture_output=True).returncode == 0
-
-
-def unmount(folder: Path) -> None:
-    subprocess.run(["umount", "-l", str(folder)], check=True, capture_output=True)

@@ -25,7 +25,8 @@ from hudi_ingest.embedded.processes import MARK
 from hudi_ingest.embedded.stack import Stack
 from hudi_ingest_tests.chaos import oracle
 from hudi_ingest_tests.chaos.cases import Blow
-from hudi_ingest_tests.chaos.lane import PARTITIONS, Lane
+from hudi_ingest_tests.chaos.lane import Lane
+from hudi_ingest_tests.chaos.records import PARTITIONS
 from hudi_ingest_tests.support.waiting import NotInTime
 
 PER_SECOND = 100

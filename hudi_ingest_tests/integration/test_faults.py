@@ -12,7 +12,7 @@ from hudi_ingest.faults import POINTS, InjectedFault
 from hudi_ingest.kafka import KafkaCluster
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.model import TransactionState
-from hudi_ingest_tests.chaos.cases import AT_EVERY_POINT, IN_THE_SENSOR, choose, matrix
+from hudi_ingest_tests.chaos.cases import AT_EVERY_POINT, IN_THE_SENSOR, matrix
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground
 from hudi_ingest_tests.support.struck_table import send
@@ -82,10 +82,3 @@ def test_every_point_is_struck_by_every_fault() -> None:
     struck = {(blows[-1].point, blows[-1].fault) for blows in matrix()}
     for point in POINTS:
         assert {fault for at, fault in struck if at == point} >= set(IN_THE_SENSOR.get(point, AT_EVERY_POINT))
-
-
-def test_a_seed_gives_the_same_cases_and_the_matrix_comes_first() -> None:
-    assert choose(300, 7) == choose(300, 7)
-    assert choose(300, 7) != choose(300, 8)
-    assert {case.blows for case in choose(len(matrix()), 7)} == set(matrix())
-    assert len(choose(20, 7)) == 20

@@ -1,0 +1,112 @@
+"""The records of one table: produced by the lane, and remembered for the oracle as the broker acknowledged them."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import Producer
+
+from hudi_ingest_tests.chaos.oracle import Record
+
+PARTITIONS = 2
+
+Place = tuple[int, int]
+"""Partition and offset."""
+
+
+class Records:
+    """`expected` must be rows of the table, `bad` its dead letters, and `repaired` those that a retry made rows of.
+
+    `history` is older than the table's start: it is in the table only when a backfill was asked for it.
+    """
+
+    def __init__(self, topic: str, producer: Producer) -> None:
+        self.topic = topic
+        self.expected: dict[Place, Record] = {}
+        self.bad: set[Place] = set()
+        self.repaired: set[Place] = set()
+        self.history: dict[Place, Record] = {}
+        self._repairable: dict[Place, Record] = {}
+        self._producer = producer
+        self._number = 0
+        self._lock = threading.Lock()
+
+    def produce(self, count: int) -> None:
+        """`count` good records to each partition, and a bad one; returns when they are acknowledged. Threads may do so at once."""
+        with self._lock:
+            self._send(b"not JSON", 0, lambda place: self.bad.add(place))
+            self._send_rows(count, self.expected)
+            self._flush()
+
+    def produce_history(self, count: int) -> None:
+        """`count` good records to each partition, which nobody expects yet."""
+        with self._lock:
+            self._send_rows(count, self.history)
+            self._flush()
+
+    def produce_repairable(self, count: int) -> None:
+        """`count` records to the first partition whose `n` is a text: bad until the pipeline file takes it as one."""
+        with self._lock:
+            for record in self._records(count):
+                value = json.dumps({"id": record.id, "n": str(record.n), "dt": record.dt}).encode()
+                self._send(value, 0, self._note_repairable(record), record.timestamp_ms)
+            self._flush()
+
+    def expect_history(self, partition: int, count: int) -> tuple[int, int]:
+        """The first `count` offsets of the partition's history must be in the table from now on. Returns [start, end)."""
+        places = sorted(place for place in self.history if place[0] == partition)[:count]
+        for place in places:
+            self.expected[place] = self.history.pop(place)
+        return places[0][1], places[-1][1] + 1
+
+    def expect_repaired(self) -> None:
+        """What is repairable must be rows from now on, and no dead letters."""
+        for place, record in self._repairable.items():
+            self.bad.discard(place)
+            self.repaired.add(place)
+            self.expected[place] = record
+        self._repairable = {}
+
+    def ends(self) -> dict[int, int]:
+        """Of each partition the offset after the last record."""
+        places = [*self.expected, *self.bad, *self.history]
+        return {
+            number: 1 + max((at for where, at in places if where == number), default=-1) for number in range(PARTITIONS)
+        }
+
+    def _note_repairable(self, record: Record) -> Any:
+        def note(place: Place) -> None:
+            self.bad.add(place)
+            self._repairable[place] = record
+
+        return note
+
+    def _records(self, count: int) -> list[Record]:
+        now = int(time.time() * 1000)
+        first, self._number = self._number, self._number + count
+        return [Record(f"r{n}", n, f"d{n % 2}", now + n % 1000) for n in range(first, first + count)]
+
+    def _send_rows(self, count: int, into: dict[Place, Record]) -> None:
+        for partition in range(PARTITIONS):
+            for record in self._records(count):
+                value = json.dumps({"id": record.id, "n": record.n, "dt": record.dt}).encode()
+                self._send(
+                    value, partition, lambda place, record=record: into.update({place: record}), record.timestamp_ms
+                )
+
+    def _send(self, value: bytes, partition: int, acknowledged: Any, timestamp_ms: int | None = None) -> None:
+        def delivered(error: object, message: Any) -> None:
+            assert error is None, error
+            acknowledged((message.partition(), message.offset()))
+
+        more: Mapping[str, Any] = {} if timestamp_ms is None else {"timestamp": timestamp_ms}
+        self._producer.produce(self.topic, value, partition=partition, on_delivery=delivered, **more)
+        self._producer.poll(0)
+
+    def _flush(self) -> None:
+        missing = self._producer.flush(60)
+        assert not missing, f"{missing} records are not acknowledged"

@@ -1,0 +1,136 @@
+"""The chaos run's own judgement: what the oracle calls an anomaly, which cases there are, and that an unreached one counts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from hudi_ingest_tests.chaos import oracle
+from hudi_ingest_tests.chaos.__main__ import summary
+from hudi_ingest_tests.chaos.cases import (
+    AT_EVERY_POINT,
+    ENVIRONMENT,
+    WORK,
+    choose,
+    matrix,
+    never_reached,
+    slice_of_all,
+    work_matrix,
+)
+from hudi_ingest_tests.chaos.oracle import Record, compare_rows
+
+AT = 1_767_225_600_123
+PRODUCED = {(0, 7): Record("r1", 1, "d1", AT), (1, 0): Record("r2", 2, "d0", AT)}
+
+
+def row(partition: int, offset: int, **changes: Any) -> dict[str, Any]:
+    record = PRODUCED.get((partition, offset), Record("r9", 9, "d1", AT))
+    return {
+        "_hoodie_record_key": f"t-{partition}-{offset}",
+        "_hoodie_partition_path": f"dt={record.dt}",
+        "_kafka_partition": partition,
+        "_kafka_offset": offset,
+        "id": record.id,
+        "n": record.n,
+        "dt": record.dt,
+        "_kafka_topic": "t",
+        "_kafka_timestamp": datetime.fromtimestamp(AT / 1000, timezone.utc),
+    } | changes
+
+
+@pytest.mark.parametrize(
+    ("rows", "anomalies"),
+    [
+        ([row(0, 7), row(1, 0)], {}),
+        ([row(0, 7)], {"lost": 1}),
+        ([row(0, 7), row(1, 0), row(1, 0)], {"duplicate": 1}),
+        ([row(0, 7), row(1, 0), row(1, 1)], {"foreign": 1}),
+        *(
+            ([row(0, 7, **{column: value}), row(1, 0)], {"changed": 1})
+            for column, value in {
+                "id": "r2",
+                "n": 2,
+                "dt": "d0",
+                "_kafka_topic": "u",
+                "_kafka_timestamp": datetime(2026, 1, 1, tzinfo=timezone.utc),
+                "_hoodie_record_key": "t-0-8",
+                "_hoodie_partition_path": "dt=d0",
+            }.items()
+        ),
+    ],
+)
+def test_every_column_of_a_row_is_compared(rows: list[dict[str, Any]], anomalies: dict[str, int]) -> None:
+    assert compare_rows(pa.Table.from_pylist(rows), "t", PRODUCED) == Counter(anomalies)
+
+
+def test_letters_of_records_that_became_rows_may_lie_in_their_files(tmp_path: Path) -> None:
+    folder = tmp_path / oracle.DEAD_LETTERS
+    folder.mkdir(parents=True)
+    letters = pa.table({"partition": [0, 0, 1], "offset": [1, 2, 5]})
+    pq.write_table(letters, folder / "a.parquet")
+    assert oracle.compare_letters(str(tmp_path), {(0, 1), (1, 5)}, {(0, 2)}) == 0
+    assert oracle.compare_letters(str(tmp_path), {(0, 1), (1, 5)}, set()) == 1
+    assert oracle.compare_letters(str(tmp_path), {(0, 1), (1, 5), (1, 6)}, {(0, 2)}) == 1
+
+
+def test_the_slice_has_every_fault_and_every_kind_of_work() -> None:
+    for seed in range(20):
+        cases = slice_of_all(seed)
+        assert cases == slice_of_all(seed)
+        assert {blow.fault for case in cases for blow in case.blows} >= {*AT_EVERY_POINT, *ENVIRONMENT}
+        assert {case.work for case in cases} == {"", *WORK}
+        assert len(cases) == len(AT_EVERY_POINT) + len(ENVIRONMENT)
+
+
+def test_a_seed_gives_the_same_cases_and_the_matrices_come_first() -> None:
+    size = len(matrix()) + len(work_matrix())
+    assert choose(300, 7) == choose(300, 7)
+    assert choose(300, 7) != choose(300, 8)
+    assert len(choose(20, 7)) == 20
+    first = choose(size, 7)
+    assert {case.blows for case in first if not case.work} == set(matrix())
+    assert {(case.work, case.blows[0]) for case in first if case.work} == set(work_matrix())
+
+
+def test_a_case_that_only_its_second_try_reached_was_tried() -> None:
+    assert never_reached([("a", False), ("b", True), ("a", True), ("c", False), ("c", False)]) == ["c"]
+
+
+def facts(**changes: Any) -> dict[str, Any]:
+    return {
+        "case": "case 1: kill at commit_landed",
+        "faults": ["kill"],
+        "points": ["commit_landed"],
+        "work": "",
+        "anomalies": {},
+        "not_reached": [],
+        "recovery": 1.0,
+    } | changes
+
+
+@pytest.mark.parametrize(
+    ("found", "code"),
+    [
+        ([facts()], 0),
+        ([], 1),
+        ([facts(anomalies={"lost": 1})], 1),
+        ([facts(), {"anomalies": {"orphan": 1}}], 1),
+        ([facts(), facts(case="case 2", not_reached=["x"])], 1),
+        ([facts(not_reached=["x"]), facts()], 0),
+    ],
+)
+def test_anomalies_and_cases_that_nobody_reached_make_the_run_fail(
+    found: list[dict[str, Any]], code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert summary(found, [0], 60.0) == code
+    assert ("not reached: case 2" in capsys.readouterr().out) == any(one.get("case") == "case 2" for one in found)
+
+
+def test_a_lane_that_broke_off_makes_the_run_fail() -> None:
+    assert summary([facts()], [0, 1], 60.0) == 1
