@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from hudi_ingest.convert.json_exact import printable
 from hudi_ingest.sample import Outcome, Sample, SampledRecord
 
 _MOST_COLUMNS = 8
@@ -60,4 +61,4 @@ def _value_text(value: Any) -> str:
         return "null"
     if isinstance(value, datetime):
         return value.isoformat(sep=" ").removesuffix("+00:00")
-    return f"{len(value)} bytes" if isinstance(value, bytes) else str(value)
+    return f"{len(value)} bytes" if isinstance(value, bytes) else printable(str(value))

@@ -188,6 +188,8 @@ def _finish_decimal(type_: pa.DataType, scale: int) -> Finish:
     read_as = pa.decimal128(38, scale)
 
     def finish(column: pa.Array) -> pa.Array:
+        if pc.any(pc.equal(pc.binary_length(column), 0)).as_py():
+            raise Unproved("a decimal of no bytes")
         # 16 bytes, the lowest first: OverflowError for numbers that take more.
         numbers = b"".join(
             int.from_bytes(each or b"", "big", signed=True).to_bytes(16, "little", signed=True)

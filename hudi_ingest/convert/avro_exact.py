@@ -74,7 +74,7 @@ class DatumReader:
         try:
             value = schemaless_reader(source, self._wire, None)
         except _UNREADABLE as error:
-            reason = "it ends too early" if isinstance(error, EOFError) else str(error) or type(error).__name__
+            reason = "it ends too early" if isinstance(error, EOFError) else str(error) or "not of this schema"
             raise Mismatch(
                 "a record of its writer's schema", shortened(f"{len(datum)} bytes that are none: {reason}")
             ) from None
@@ -96,7 +96,7 @@ class _Branches(list[Any]):
         return 0
 
     def __getitem__(self, index: Any) -> Any:
-        if index < 0:
+        if not 0 <= index < super().__len__():
             raise IndexError(f"a union has no branch {index}")
         return super().__getitem__(index)
 
@@ -255,6 +255,8 @@ def _decimal_reader(type_: pa.DataType, scale: int) -> Reader:
     shift = type_.scale - scale
 
     def read(value: bytes) -> Decimal:
+        if not value:
+            raise Mismatch(f"decimal({type_.precision},{type_.scale})", "no bytes, which are no number")
         number = int.from_bytes(value, "big", signed=True)
         if shift >= 0:
             number *= 10**shift

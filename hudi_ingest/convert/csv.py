@@ -207,7 +207,7 @@ def _without_nulls(texts: pa.Array) -> pa.Array:
 
 
 _DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
-_INTEGER = r"-?(?:0|[1-9][0-9]{0,19})"
+_INTEGER = r"-?[0-9]{1,20}"
 
 
 def _finish_type(type_: pa.DataType) -> Finish:

@@ -3,7 +3,7 @@
 A value is one record (RFC 4180), with or without one line end after it. A field is quoted as a whole or not at all; in a
 quoted one delimiters and line breaks are text, and a quote is written twice. With an escape character, the character
 after it is text everywhere. What a field's text means for its type is what the same token means in JSON (see
-`json_exact`): numbers as JSON writes them, `true` and `false`, dates and timestamps in ISO 8601, binary as base64. An
+`json_exact`): numbers also with a + or zeros in front, `true` and `false`, dates and timestamps in ISO 8601, binary as base64. An
 unquoted field that is the null text is null; a quoted one never is, and a field that a record may lack is.
 """
 
@@ -100,6 +100,8 @@ class CsvReader:
             text = record.decode("utf-8")
         except UnicodeDecodeError as error:
             raise Mismatch("a CSV record in UTF-8", f"bytes that are not UTF-8, at byte {error.start}") from None
+        if text.startswith("\ufeff"):
+            raise Mismatch("a CSV record", "a byte order mark before the CSV record")
         for end in LINE_ENDS:
             if text.endswith(end):
                 text = text[: -len(end)]

@@ -5,12 +5,12 @@ What is accepted (RFC 8259 text in UTF-8, no byte order mark, one object per rec
 | type | JSON |
 |---|---|
 | bool | `true`, `false` |
-| int8 … int64 | an integer number in range; `1.0` and `1e2` are not integers |
-| float32, float64 | any number that stays finite; too small ones become 0 |
+| int8 … int64 | an integer number in range; `1.0` and `1e2` are not integers (nor are they for Spark) |
+| float32, float64 | any number that stays finite; the nearest float, which is 0 for too small ones |
 | string | a string without lone surrogates |
 | decimal | a number, or a string holding one, that fits precision and scale without rounding |
 | date32 | "YYYY-MM-DD", years 0001 to 9999 |
-| timestamp[us], with zone UTC or none | "YYYY-MM-DD[( or T)hh[:mm[:ss[.f…]]][Z or ±hh[[:]mm]]]", at most 6 digits of a second; no zone means UTC |
+| timestamp[us], with zone UTC or none | "YYYY-MM-DD[( or T)hh[:mm[:ss[.f…]]][Z or ±hh[[:]mm]]]", after 6 digits of a second only zeros; no zone means UTC |
 | binary | base64 text with padding |
 | struct | an object; an absent field is null |
 | list | an array |
@@ -104,17 +104,21 @@ _NOT_FINITE = re.compile(r"-?(?:NaN|Inf(?:inity)?)")
 _WHITESPACE = re.compile(r"[ \t\n\r]*")
 
 
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_NUMBER = re.compile(r"([+-]?)(?:([0-9]+)(\.[0-9]*)?|(\.[0-9]+))([eE][+-]?[0-9]+)?")
 
 
 def token_of(text: str) -> object:
-    """What a text outside of JSON stands for when it is read like a JSON token: a number, true, false, or a text."""
+    """What a text outside of JSON stands for: a number as JSON writes it, true, false, or a text. A + and zeros in front
+    do not change a number, nor a point without digits on one side."""
     if text in ("true", "false"):
         return text == "true"
     match = _NUMBER.fullmatch(text)
     if match is None:
         return text
-    return _Real(text) if match[1] or match[2] else _Integer(text)
+    sign, whole, fraction, alone, exponent = match.groups("")
+    fraction = fraction or alone
+    number = f"{sign.strip('+')}{whole.lstrip('0') or '0'}{fraction.rstrip('.')}{exponent}"
+    return _Real(number) if fraction or exponent else _Integer(number)
 
 
 def value_reader(field: pa.Field) -> Reader:
@@ -158,9 +162,20 @@ def shown(value: object) -> str:
     return json.dumps(value)
 
 
+def printable(text: str) -> str:
+    """Escapes what a terminal or a log would obey instead of showing it (control characters, marks of writing direction), and
+    lone surrogates, which cannot be encoded."""
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() else f"\\u{ord(each):04x}" if each <= "\uffff" else f"\\U{ord(each):08x}"
+        for each in text
+    )
+
+
 def shortened(text: str, limit: int = FOUND_CHARACTERS) -> str:
-    """Lone surrogates become escapes, so that the text can be logged and sent anywhere."""
-    safe = text[: limit + 1].encode("utf-8", "backslashreplace").decode("utf-8")
+    """Of a text that may hold a record's: printable, at most `limit` characters."""
+    safe = printable(text[: limit + 1])
     return safe if len(safe) <= limit else safe[: limit - 1] + "…"
 
 
@@ -493,10 +508,10 @@ def _read_date(value: Any) -> int:
     raise Mismatch(_DATE_EXPECTED, shown(value))
 
 
-_TIMESTAMP_EXPECTED = "timestamp as ISO 8601"
+_TIMESTAMP_EXPECTED = "timestamp as ISO 8601, to the microsecond"
 _TIMESTAMP = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})"
-    r"(?:[ T]([01][0-9]|2[0-3])(?::([0-5][0-9])(?::([0-5][0-9])(?:\.([0-9]{1,6}))?)?)?"
+    r"(?:[ T]([01][0-9]|2[0-3])(?::([0-5][0-9])(?::([0-5][0-9])(?:\.([0-9]{1,6})0*)?)?)?"
     r"(?:Z|([+-])([01][0-9]|2[0-3])(?::?([0-5][0-9]))?)?)?"
 )
 

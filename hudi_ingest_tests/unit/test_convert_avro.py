@@ -18,7 +18,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hudi_ingest.avro_schema import field_defaults, parse_writer, record_schema
-from hudi_ingest.convert import Decoded, converter_for
+from hudi_ingest.convert import Decoded, Rejected, converter_for
 from hudi_ingest.convert.avro import AvroConverter, AvroValuesOf, ConfluentWireFormat, OneSchema, SingleObjectEncoding
 from hudi_ingest.convert.avro_batch import _GUARD, BatchReader
 from hudi_ingest.exceptions import RegistryUnreachable
@@ -413,6 +413,20 @@ def test_a_broken_datum_is_rejected_and_its_neighbours_are_rows(datum: bytes) ->
     assert found.kept is not None and found.kept.to_pylist() == [*range(100), *range(101, 201)]
     assert found.rows.num_rows == 200 and set(found.rows["id"].to_pylist()) == {"a"}
     assert all(len(each.found) <= 80 for each in found.rejected)
+
+
+def test_a_branch_that_a_union_does_not_have_is_told() -> None:
+    (bad,) = decoded(ORDER, [b"\x02a\x04\x02"]).rejected
+    assert bad.found == "4 bytes that are none: a union has no branch 2"
+
+
+def test_p1_no_bytes_are_no_decimal() -> None:
+    text = record({"name": "a", "type": {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}})
+    schema = pa.schema([pa.field("a", pa.decimal128(5, 2))])
+    values = pa.array([b"\x02\x7d", b"\x00", b"\x02\x00"], pa.binary())
+    found = AvroConverter(schema, OneSchema(RegisteredSchema(text))).decode(values)
+    assert found.rejected == (Rejected(1, "a", "decimal(5,2)", "no bytes, which are no number"),)
+    assert found.rows["a"].to_pylist() == [Decimal("1.25"), Decimal("0.00")]
 
 
 @pytest.mark.parametrize("number", [b"\x04", b"\x01", b"\x80\x02", b"\xfe\xff\xff\xff\x0f"])

@@ -107,6 +107,9 @@ GOOD: list[tuple[pa.DataType, str, Any]] = [
     (pa.date32(), '"9999-12-31"', date(9999, 12, 31)),
     (TS, '"2026-01-02T03:04:05.123456Z"', at(2026, 1, 2, 3, 4, 5, 123456)),
     (TS, '"2026-01-02 03:04:05"', at(2026, 1, 2, 3, 4, 5)),
+    (TS, '"2026-01-02T03:04:05.1234560Z"', at(2026, 1, 2, 3, 4, 5, 123456)),
+    (TS, '"2026-01-02T03:04:05.500000000"', at(2026, 1, 2, 3, 4, 5, 500000)),
+    (TS, '"2026-01-02T03:04:05.0000000000+01:00"', at(2026, 1, 2, 2, 4, 5)),
     (TS, '"2026-01-02"', at(2026, 1, 2)),
     (TS, '"2026-01-02T03"', at(2026, 1, 2, 3)),
     (TS, '"2026-01-02T03:04+01:30"', at(2026, 1, 2, 1, 34)),
@@ -174,6 +177,7 @@ BAD: list[tuple[pa.DataType, str, str]] = [
     (pa.date32(), "20000", "a"),
     (TS, "1700000000", "a"),
     (TS, '"2026-01-02T03:04:05.1234567"', "a"),
+    (TS, '"2026-01-02T03:04:05.0000001"', "a"),
     (TS, '"2026-01-02T24:00:00"', "a"),
     (TS, '"2026-01-02T03:04:60"', "a"),
     (TS, '"2026-01-02T03:04:05+24:00"', "a"),
@@ -221,6 +225,33 @@ def test_null_is_a_value_only_where_nullable(type_: tuple[str, pa.DataType]) -> 
     kind, found = decode_one(type_[1], "null", nullable=False)
     assert (kind, found[0], found[2]) == ("rejected", "a", "null")
     assert found[1].endswith(", not null")
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "expected", "found"),
+    [
+        (
+            TS,
+            '"2026-01-02T03:04:05.1234567"',
+            "timestamp as ISO 8601, to the microsecond",
+            '"2026-01-02T03:04:05.1234567"',
+        ),
+        (pa.int64(), "1.0", "int (64 bit)", "1.0"),
+        (pa.float64(), '"\x9b2J\u202e\x7f"', "float (64 bit)", r'"\u009b2J\u202e\u007f"'),
+        (pa.int32(), '"a\U000e0041\ufeff"', "int (32 bit)", r'"a\U000e0041\ufeff"'),
+    ],
+)
+def test_reasons_are_true_and_safe_to_print(kind: pa.DataType, text: str, expected: str, found: str) -> None:
+    assert decode_one(kind, text) == ("rejected", ("a", expected, found))
+
+
+def test_what_no_column_takes_may_be_no_json_of_the_standard() -> None:
+    """As docs/formats.md says: only declared fields are judged."""
+    schema = pa.schema([pa.field("a", pa.float64())])
+    ignored = '{"a":1,"b":NaN,"c":{"d":1,"d":2},"b":-Infinity}'
+    found = assert_every_way_agrees(schema, [ignored, '{"a":NaN}', '{"a":1,"a":1}', '{"a":1e-400}', '{"a":1e400}'])
+    assert [kind for kind, _ in found] == ["row", "rejected", "rejected", "row", "rejected"]
+    assert found[3][1]["a"].to_pylist() == [0.0], "the nearest float"
 
 
 def test_rejections_read_well() -> None:
@@ -762,7 +793,7 @@ def text_cases(kind: str, chance: random.Random) -> list[str]:
         moment = start + timedelta(seconds=chance.randrange(int(span.total_seconds())))
         text = moment.isoformat(chance.choice("T "))[: chance.choice([10, 13, 16, 19, 19])]
         if len(text) == 19:
-            text += chance.choice(["", "." + "123456789"[: chance.randrange(8)]])
+            text += chance.choice(["", "." + "123456789"[: chance.randrange(8)] + "0" * chance.randrange(4)])
         text += chance.choice(["", "", "Z", "+01:00", "-2359", "+05", "-00:00", "+1", " +01:00"])
         cases.append(json.dumps(mutated(text, chance, "0123456789-:+ TZtz.,")))
     return cases
