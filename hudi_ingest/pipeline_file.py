@@ -58,6 +58,30 @@ def load_pipelines(folder: Path, environment: Mapping[str, str] = os.environ) ->
     return tuple(each.pipeline for each in loaded if each.pipeline is not None)
 
 
+@dataclass(frozen=True, slots=True)
+class BrokenFile:
+    """A pipeline file that cannot be loaded. `name`: the pipeline's, where the file says it; no problem shows a secret."""
+
+    path: Path
+    name: str | None
+    problems: tuple[str, ...]
+
+
+def load_each(
+    folder: Path, environment: Mapping[str, str] = os.environ
+) -> tuple[tuple[Pipeline, ...], tuple[BrokenFile, ...]]:
+    """As `load_pipelines`, but a wrong file does not keep the others from being loaded. Of files that cannot live together none
+    is: which of them is meant, nobody can tell. Raises ConfigError when the folder cannot be read."""
+    loaded = _load_folder(folder, environment)
+    problems = {each.path: list(each.problems) for each in loaded}
+    for paths, text in _conflicts(loaded):
+        for path in paths:
+            problems[path].append(text)
+    right = tuple(each.pipeline for each in loaded if each.pipeline is not None and not problems[each.path])
+    broken = (BrokenFile(each.path, each.name, tuple(problems[each.path])) for each in loaded if problems[each.path])
+    return right, tuple(broken)
+
+
 def folder_version(folder: Path) -> tuple[tuple[str, int, int], ...]:
     """Name, time of change in ns and size in bytes of each pipeline file: another value when one was changed, came or went,
     () also when the folder cannot be read."""

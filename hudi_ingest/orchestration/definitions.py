@@ -9,24 +9,30 @@ from dagster import Definitions
 
 from hudi_ingest.config import Pipeline
 from hudi_ingest.home import Home
+from hudi_ingest.orchestration.broken_files import broken_definitions
 from hudi_ingest.orchestration.executor import EXECUTOR
 from hudi_ingest.orchestration.pipeline_definitions import pipeline_definitions
 from hudi_ingest.orchestration.resources import IO_MANAGER, InstanceStorageIOManager, ingest_resources
 from hudi_ingest.orchestration.run_config import job_name
 from hudi_ingest.orchestration.topic_assets import topic_assets, topics_by_pipeline
-from hudi_ingest.pipeline_file import load_pipelines
+from hudi_ingest.pipeline_file import BrokenFile, load_each
 
 __all__ = ["build_definitions", "defs", "job_name"]
 
 
-def build_definitions(pipelines: Sequence[Pipeline], spark_config: Mapping[str, Any] | None = None) -> Definitions:
-    """All pipelines' assets, checks, jobs, sensors and schedules. `spark_config` are settings for ops that find no engine and
-    start a Spark of their own."""
+def build_definitions(
+    pipelines: Sequence[Pipeline],
+    spark_config: Mapping[str, Any] | None = None,
+    broken: Sequence[BrokenFile] = (),
+) -> Definitions:
+    """All pipelines' assets, checks, jobs, sensors and schedules; of files that cannot be loaded what is wrong with them.
+    `spark_config` are settings for ops that find no engine and start a Spark of their own."""
     ours = Definitions(executor=EXECUTOR, resources={IO_MANAGER: InstanceStorageIOManager()})
     resources = ingest_resources(spark_config)
     topics = topics_by_pipeline(pipelines)
     parts = [pipeline_definitions(each, topic_assets(each, topics[each.name]), resources) for each in pipelines]
-    return Definitions.merge(ours, *parts)
+    return Definitions.merge(ours, *parts, broken_definitions(broken, [each.name for each in pipelines]))
 
 
-defs = build_definitions(load_pipelines(Home.from_environment().pipelines))
+_right, _broken = load_each(Home.from_environment().pipelines)
+defs = build_definitions(_right, broken=_broken)

@@ -63,7 +63,7 @@ def coordinator_sensor(pipeline: Pipeline, job: JobDefinition | UnresolvedAssetJ
     may be lost."""
 
     @sensor(
-        name=sensor_name(pipeline),
+        name=sensor_name(pipeline.name),
         job=job,
         minimum_interval_seconds=TICK_SECONDS,
         description=f"Begins a transaction of {pipeline.name} at most every {pipeline.transaction.interval_seconds:g} s.",
@@ -82,8 +82,8 @@ def coordinator_sensor(pipeline: Pipeline, job: JobDefinition | UnresolvedAssetJ
     return coordinator
 
 
-def sensor_name(pipeline: Pipeline) -> str:
-    return f"{pipeline.name}_coordinator"
+def sensor_name(pipeline: str) -> str:
+    return f"{pipeline}_coordinator"
 
 
 def tick(

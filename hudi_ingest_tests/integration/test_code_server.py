@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 from dagster._core.errors import DagsterUserCodeUnreachableError
+from dagster._core.remote_origin import GrpcServerCodeLocationOrigin, RemoteRepositoryOrigin
+from dagster._core.remote_representation.external_data import RepositorySnap
 from dagster._grpc.client import DagsterGrpcClient
 from dagster._grpc.types import ListRepositoriesResponse
 from dagster._serdes import deserialize_value
@@ -56,22 +58,35 @@ def client(pipelines: Path, tmp_path: Path) -> Iterator[DagsterGrpcClient]:
         stop([server])
 
 
-def loaded(client: DagsterGrpcClient) -> str:
-    """`loaded`, or why the pipelines could not be; "" while the server is being replaced."""
+def sensors(client: DagsterGrpcClient) -> dict[str, str]:
+    """Descriptions of the sensors that are loaded; none while the server is being replaced."""
     try:
         answer = deserialize_value(client.list_repositories())
+        if not isinstance(answer, ListRepositoriesResponse):
+            return {}
+        (symbol,) = answer.repository_symbols
+        location = GrpcServerCodeLocationOrigin(host="127.0.0.1", port=client.port)
+        reply = client.external_repository(RemoteRepositoryOrigin(location, symbol.repository_name))
+        found = deserialize_value(reply, RepositorySnap)
     except DagsterUserCodeUnreachableError:
-        return ""
-    return "loaded" if isinstance(answer, ListRepositoriesResponse) else str(answer)
+        return {}
+    return {each.name: each.description or "" for each in found.sensors}
 
 
-def test_r10_changed_pipelines_are_loaded_without_a_word(client: DagsterGrpcClient, pipelines: Path) -> None:
+def test_r10_changed_pipelines_are_loaded_without_a_word_and_a_wrong_one_stops_no_other(
+    client: DagsterGrpcClient, pipelines: Path
+) -> None:
     first = client.get_server_id()
-    assert loaded(client) == "loaded"
+    assert list(sensors(client)) == ["payments_coordinator"]
 
-    write(pipelines, "payments", {**PIPELINE, "topic": "x"})
-    wait_for(lambda: "topic: unknown key" in loaded(client), "what is wrong is shown")
-
-    write(pipelines, "payments", PIPELINE)
-    wait_for(lambda: loaded(client) == "loaded", "the corrected file is loaded")
+    write(pipelines, "orders", {**PIPELINE, "name": "orders", "topic": "x"})
+    wait_for(lambda: len(sensors(client)) == 2, "the new file is seen")
+    found = sensors(client)
+    assert found["orders_coordinator"] == "Says what is wrong with orders.yaml; launches nothing."
+    assert found["payments_coordinator"].startswith("Begins a transaction of payments")
     assert client.get_server_id() != first, "the webserver and the daemon see by it that there is something new"
+
+    corrected = {**PIPELINE, "name": "orders", "table": {"base_path": "/data/orders", "schema": "id string"}}
+    write(pipelines, "orders", corrected)
+    begins = "Begins a transaction of orders"
+    wait_for(lambda: sensors(client).get("orders_coordinator", "").startswith(begins), "the corrected file is loaded")
