@@ -83,6 +83,10 @@ class TableUnreachable(Transient):
     """The table's storage could not be read or written just now."""
 
 
+class ClockBehind(Transient):
+    """The Spark driver's clock is behind the newest instant of the table, or behind one that it gave itself."""
+
+
 class LedgerUnreachable(Transient):
     """The ledger's database could not be read or written just now."""
 

@@ -38,6 +38,8 @@ QUESTIONS = {
 """What each check asks."""
 ABOUT_COMMITS = (ACCOUNTING_HOLDS, FILES_LARGE_ENOUGH, DEAD_LETTERS)
 """Checks whose answer changes with commits only; their figure `transaction` says up to which."""
+CLOCK_SECONDS = 60
+"""By so much two machines' clocks may differ."""
 _COUNTS = ("rows", "skipped", "filtered", "rejected", "gaps")
 """What an offset of a slice can have become."""
 
@@ -100,6 +102,13 @@ def up_to_date(
         figures["lag (seconds)"] = round(oldest_seconds, 1)
     if waiting < pipeline.transaction.min_records:
         limit += pipeline.transaction.max_wait_seconds
+    if age < -CLOCK_SECONDS:
+        text = (
+            f"The last commit was at {done:%Y-%m-%d %H:%M:%S} UTC, and now it is only {now:%Y-%m-%d %H:%M:%S}: a clock was "
+            f"{-age:,.0f} s ahead, or is behind now. Set the clocks of the engine's machine and of Dagster's. A transaction that "
+            "cannot begin before that time says so, and what to do."
+        )
+        return Finding(UP_TO_DATE, False, text, figures)
     if not waiting:
         return Finding(UP_TO_DATE, True, "No records wait.", figures)
     if age <= limit:

@@ -84,8 +84,10 @@ def run_sweep(
 
 def services_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession, home: Home) -> TableServices:
     """The table services of the pipeline's table over the real ports."""
-    # Whoever attaches to one engine is in one JVM, and so has one lock without any further service.
-    one_lock = pipeline.table.lock is not None or EngineConnection.read(home.engine_file) is not None
+    # Whoever attaches to one engine is in one JVM, and so has one lock without any further service. A session that is older
+    # than the engine stays in the JVM that it has.
+    engine = EngineConnection.read(home.engine_file)
+    one_lock = pipeline.table.lock is not None or (engine is not None and engine.serves(spark))
     pieces = PIECES_BESIDE_TRANSACTIONS if one_lock else PIECES_BETWEEN_TRANSACTIONS
     client = HudiServices(spark, pipeline, pieces)
     return TableServices(pipeline, Timeline(pipeline.table.base_path), ledger, client, one_lock)

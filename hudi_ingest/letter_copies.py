@@ -1,6 +1,6 @@
 """Copies of dead letters in a Kafka topic, with the headers that Kafka Connect gives its own.
 
-They follow the commits: a marker beside the list of dead letters names the newest transaction whose letters the broker has
+They follow the commits: a marker beside the list of dead letters names the newest transactions whose letters the broker has
 acknowledged, and what the list has after it is copied by the next commit, or by the next tick. A copy may so come twice, when
 somebody dies between the broker's answer and the marker, and never not at all.
 """
@@ -8,7 +8,7 @@ somebody dies between the broker's answer and the marker, and never not at all.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -27,6 +27,9 @@ MARKER = f"{DEAD_LETTERS}/copied"
 CATCH_UP_SECONDS = 20.0
 """After this long the rest is left to the next commit or tick."""
 
+_KEPT = 50
+"""How many instants the marker has: another writer would have to roll back more transactions with dead letters than that at
+once to have letters copied anew."""
 _STAGES = {DECODING: "VALUE_CONVERTER", TRANSFORMING: "TRANSFORMATION"}
 _LAST_STAGE = "TASK_PUT"
 _EXCEPTION = "org.apache.kafka.connect.errors.DataException"
@@ -51,19 +54,18 @@ class LetterCopies:
         if topic is None or head is None:
             return 0
         copied = self._copied()
-        if head.instant <= copied:
+        if copied[:1] == (head.instant,):
             return 0
         producer = self._producer()
         began = time.monotonic()
         count = 0
-        for entry in self._log.entries(head):
-            if entry.instant <= copied:
-                continue
+        for entry in behind(self._log.entries(head), copied):
             # What a retry could not turn into rows was copied when it first became a letter.
             if entry.kind != TransactionKind.RETRY.value:
                 count += self._copy(producer, topic, entry)
             reach("letters_copied")
-            self._note(entry.instant)
+            copied = (entry.instant, *copied)[:_KEPT]
+            self._note(copied)
             if time.monotonic() - began > CATCH_UP_SECONDS:
                 break
         return count
@@ -128,17 +130,18 @@ class LetterCopies:
                 return
         producer.poll(0)
 
-    def _copied(self) -> str:
+    def _copied(self) -> tuple[str, ...]:
+        """The transactions whose letters were copied last, by instant, the newest first."""
         try:
-            return self._storage.read(MARKER).decode().strip()
+            return tuple(self._storage.read(MARKER).decode().split())
         except FileNotFoundError:
-            return ""
+            return ()
         except OSError as error:
             raise self._unreachable("read", error) from error
 
-    def _note(self, instant: str) -> None:
+    def _note(self, copied: Sequence[str]) -> None:
         try:
-            self._storage.replace(MARKER, instant.encode())
+            self._storage.replace(MARKER, "\n".join(copied).encode())
         except OSError as error:
             raise self._unreachable("written", error) from error
 
@@ -147,6 +150,17 @@ class LetterCopies:
             f"{MARKER} of the table at {self._storage.base_path}, which says how far dead letters are copied, cannot be {done}: "
             f"{error}. {advice(error)} The next commit or tick tries again."
         )
+
+
+def behind(entries: Sequence[LetterEntry], copied: Sequence[str]) -> Sequence[LetterEntry]:
+    """The entries, oldest first, after the newest one that is among the `copied` instants; all when none is.
+
+    Their order is the list's: a clock that was set back gives later transactions lower instants.
+    """
+    instants = [each.instant for each in entries]
+    # Another writer may have rolled back the newest of them; then the one before says how far the copies go.
+    newest = max((number for number, instant in enumerate(instants) if instant in copied), default=-1)
+    return entries[newest + 1 :]
 
 
 def connect_headers(pipeline: str, letter: DeadLetter) -> Iterator[tuple[str, bytes]]:

@@ -296,6 +296,9 @@ def _reason_to_wait(
     """Why no transaction begins now; "" when one does."""
     if waiting == 0 and not has_to_commit:
         return f"all {partitions} partitions are read to their ends; no new records"
+    if last_began_at is not None and last_began_at > now:
+        # That clock was ahead: nobody shall wait for its time to come.
+        last_began_at = None
     if last_began_at is not None and waiting < most:
         due = last_began_at + timedelta(seconds=limits.interval_seconds)
         if now < due:

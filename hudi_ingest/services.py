@@ -119,8 +119,13 @@ class TableServices:
             return self.client.cluster(instant)
 
     def _beside_transactions(self) -> AbstractContextManager[None]:
-        """What holds while files are merged or cleaned: nothing, where Hudi's lock keeps the commits of all drivers apart."""
-        return nullcontext() if self.one_lock else self.ledger.table_lock(self.pipeline.table.base_path)
+        """What holds while files are merged or cleaned: nothing, where Hudi's lock keeps the commits of all drivers apart.
+
+        Else the table's lock, until the work is done: no epoch and no guard would stop a clustering that has lost it.
+        """
+        if self.one_lock:
+            return nullcontext()
+        return self.ledger.table_lock(self.pipeline.table.base_path, unfenced=True)
 
     def _clean(self, report: Callable[[str], None]) -> int:
         report("cleaning")

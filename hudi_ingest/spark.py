@@ -75,6 +75,11 @@ class EngineConnection:
     def is_alive(self) -> bool:
         return running_process(self.pid, self.started) is not None
 
+    def serves(self, session: SparkSession) -> bool:
+        """Whether the session is one of this engine's driver."""
+        gateway: Any = session.sparkContext._gateway
+        return bool(gateway.gateway_parameters.port == self.port)
+
     def __repr__(self) -> str:
         return f"EngineConnection(port={self.port}, secret='****', pid={self.pid})"
 
@@ -228,6 +233,7 @@ def current_session(home: Home, more: Mapping[str, str] | None = None) -> SparkS
     py4j.setLevel(max(logging.INFO, py4j.getEffectiveLevel()))
     known = SparkSession._instantiatedSession
     if known is not None and answers(known):
+        _warn_of_another_driver(known, home)
         return known
     _forget_dead_context()
     connection = EngineConnection.read(home.engine_file)
@@ -235,6 +241,17 @@ def current_session(home: Home, more: Mapping[str, str] | None = None) -> SparkS
         return attached_session(connection)
     home.make()
     return own_session(more=more, local_dir=home.spark)
+
+
+def _warn_of_another_driver(session: SparkSession, home: Home) -> None:
+    """Says so when an engine has come up beside the session's own driver: two drivers then write the same tables."""
+    engine = EngineConnection.read(home.engine_file)
+    if engine is not None and not engine.serves(session):
+        _logger.warning(
+            "this process has a Spark driver of its own, and the engine (pid %s) runs as well. Without table.lock only the "
+            "ledger's lock keeps their commits apart: end this process, and let its next one attach to the engine.",
+            engine.pid,
+        )
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from hudi_ingest.config import Pipeline
 from hudi_ingest.exceptions import CommitRefused, EngineLost, Fenced, IngestError, TableUnreachable
 from hudi_ingest.faults import reach
+from hudi_ingest.hudi.clock import clock_of, wait_for_clock
 from hudi_ingest.hudi.epoch import EPOCH_PATH, Epoch
 from hudi_ingest.hudi.options import (
     ESCAPED_FOLDERS_PROPERTY,
@@ -27,6 +28,7 @@ from hudi_ingest.hudi.options import (
     table_properties,
     write_options,
 )
+from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.model import BaseFile, OpenInstant, ReplacedFile, TransactionKind, TransactionPlan, TransactionSchema
 
 _ACTION, _REPLACE = "commit", "replacecommit"
@@ -219,11 +221,16 @@ class HudiWriter:
         return tuple(found)
 
     def _locking_client(self, schema: str | None = None, more: Mapping[str, str] = _NOTHING) -> _Closing:
-        """A client for what takes the table's lock. Raises TableUnreachable when ZooKeeper keeps it and does not answer.
+        """A client for what takes the table's lock, and a new instant.
+
+        Raises ClockBehind, and TableUnreachable when ZooKeeper keeps the lock and does not answer.
 
         Hudi 1.2's lock provider would find out as well, but leave a ZooKeeper client behind at each try: together they
         would use up a server's connections once it is back.
         """
+        driver_newest = self._hudi.common.table.timeline.HoodieInstantTimeGenerator.getLastInstantTime()
+        clock = clock_of(self._jvm.java.lang.System.currentTimeMillis)
+        wait_for_clock(self._base_path, Timeline(self._base_path).newest_instant(), driver_newest, clock)
         lock = self._pipeline.table.lock
         if lock is None:
             return self._client(schema, more)

@@ -288,6 +288,15 @@ class Timeline:
                 undoing.add(parsed["requested"])
         return Instants(frozenset(seen - completed), frozenset(completed), frozenset(undoing - completed))
 
+    def newest_instant(self) -> str:
+        """The latest requested or completion time on the active timeline, of every writer's actions; "" when there is none.
+
+        Raises TableUnreachable.
+        """
+        parsed = [found for name in self._names() if (found := _INSTANT_FILE.fullmatch(name))]
+        times = {time for each in parsed for time in (each["requested"], (each["completed"] or "").lstrip("_"))}
+        return max(filter(is_instant, times), default="")
+
     def published_files(self) -> frozenset[str]:
         """Paths of the files that active completed instants published, also replaced and cleaned ones. Raises TableUnreachable."""
         return frozenset(path for found in self._completed() for path in found.files)

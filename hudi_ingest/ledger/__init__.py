@@ -356,14 +356,16 @@ class Ledger(LedgerReader):
         return True
 
     @contextlib.contextmanager
-    def table_lock(self, table: str, timeout_seconds: float = 60, stale_seconds: float | None = None) -> Iterator[None]:
+    def table_lock(
+        self, table: str, timeout_seconds: float = 60, stale_seconds: float | None = None, unfenced: bool = False
+    ) -> Iterator[None]:
         """Keeps all other processes and threads out of this table's begin, commit, recover and abort.
 
-        Released when the holder dies, and taken away from one that has held it for longer than `stale_seconds`: see
-        locks.py for what that asks of it. Not reentrant. Raises TransactionInFlight when it is not free in time.
+        Released when the holder dies, and taken away from one that has held it for longer than `stale_seconds`, unless that is
+        `unfenced`: see locks.py for what that asks of it. Not reentrant. Raises TransactionInFlight when it is not free in time.
         """
         with self._translated():
-            held = locks.acquire(self._engine, f"table {_base_path(table)}", timeout_seconds, stale_seconds)
+            held = locks.acquire(self._engine, f"table {_base_path(table)}", timeout_seconds, stale_seconds, unfenced)
         try:
             yield
         finally:

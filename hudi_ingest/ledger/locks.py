@@ -6,7 +6,11 @@ session locks: give the ledger a direct connection or a pooler in session mode.
 
 A holder that does not die but hangs (a stopped process, a lost machine behind an open connection) is got rid of after
 `stale_seconds`: the lock is taken away from it. What it does when it wakes up must therefore be safe without the lock; for a
-table's transactions the epoch and the guard inside Hudi's lock see to that.
+table's transactions the epoch and the guard inside Hudi's lock see to that. One that nothing fences says so, and keeps the
+lock for as long as it lives.
+
+For how long it is held is told by the machine's monotonic clock, or by the server's, so that setting this machine's clock
+takes no lock from a living holder.
 
 Not reentrant: a thread that asks again for a lock it holds waits for itself until the timeout.
 """
@@ -33,6 +37,8 @@ from hudi_ingest.ledger.owner import Owner
 _LOG = logging.getLogger(__name__)
 _FIRST_WAIT_SECONDS = 0.005
 _LONGEST_WAIT_SECONDS = 0.1
+_UNFENCED = "unfenced"
+"""Said by a holder from whom the lock may not be taken away."""
 _HOLDERS = """
     FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
     WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
@@ -57,8 +63,10 @@ class _Lock(HeldLock, Protocol):
         """Takes the lock away from whoever has held it for longer than that, and says who it was; None: nobody has."""
 
 
-def acquire(engine: sa.Engine, name: str, timeout_seconds: float, stale_seconds: float | None = None) -> HeldLock:
-    """Waits at most `timeout_seconds` (0: one try) for the lock called `name`.
+def acquire(
+    engine: sa.Engine, name: str, timeout_seconds: float, stale_seconds: float | None = None, unfenced: bool = False
+) -> HeldLock:
+    """Waits at most `timeout_seconds` (0: one try) for the lock called `name`. Nobody takes it away from an `unfenced` holder.
 
     One that another has held for longer than `stale_seconds` is taken away from it; None: never. Raises
     TransactionInFlight when another holds it all that time. Polls instead of blocking in the driver, so that signals
@@ -68,9 +76,9 @@ def acquire(engine: sa.Engine, name: str, timeout_seconds: float, stale_seconds:
     if engine.dialect.name == "sqlite":
         database = engine.url.database
         assert database is not None
-        lock = _FileLock(Path(f"{database}.locks"), name)
+        lock = _FileLock(Path(f"{database}.locks"), name, unfenced)
     else:
-        lock = _AdvisoryLock(engine, name)
+        lock = _AdvisoryLock(engine, name, unfenced)
     acquired = False
     try:
         deadline = time.monotonic() + timeout_seconds
@@ -98,9 +106,10 @@ def acquire(engine: sa.Engine, name: str, timeout_seconds: float, stale_seconds:
 class _FileLock:
     """The file is deleted only when the lock is taken away; whoever has the deleted one open then opens the new one."""
 
-    def __init__(self, folder: Path, name: str) -> None:
+    def __init__(self, folder: Path, name: str, unfenced: bool) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._name = name
+        self._unfenced = unfenced
         self._path = folder / hashlib.sha256(name.encode()).hexdigest()
         self._file = self._open(self._path)
 
@@ -123,7 +132,8 @@ class _FileLock:
             since = datetime.now(timezone.utc).isoformat(timespec="seconds")
             self._file.seek(0)
             self._file.truncate()
-            self._file.write(f"{Owner.this_process()} since {since}\n{self._name}\n")
+            held_from = _UNFENCED if self._unfenced else f"{time.monotonic()}"
+            self._file.write(f"{Owner.this_process()} since {since}\n{self._name}\n{held_from}\n")
             self._file.flush()
             return True
 
@@ -138,15 +148,20 @@ class _FileLock:
         with self._one_at_a_time() as mine:
             if not mine:
                 return None
-            try:
-                held_since = self._path.stat().st_mtime
-            except FileNotFoundError:
-                return None
-            if time.time() - held_since <= stale_seconds or not self._is_held():
+            since = self._held_from()
+            if since is None or time.monotonic() - since <= stale_seconds or not self._is_held():
                 return None
             hung = self.holder()
             self._path.unlink()
             return hung
+
+    def _held_from(self) -> float | None:
+        """By the monotonic clock; None when the lock may not be taken away. It does not outlive the machine's start, and neither
+        does that clock."""
+        try:
+            return float(self._path.read_text().splitlines()[2])
+        except (FileNotFoundError, IndexError, ValueError):
+            return None
 
     @contextmanager
     def _one_at_a_time(self) -> Iterator[bool]:
@@ -189,14 +204,15 @@ class _FileLock:
 
 
 class _AdvisoryLock:
-    def __init__(self, engine: sa.Engine, name: str) -> None:
+    def __init__(self, engine: sa.Engine, name: str, unfenced: bool) -> None:
         self._name = name
         self._key = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big", signed=True)
         # Autocommit: a session that waits idle inside a transaction would be ended by the server's time limits.
         self._connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
         try:
             # The server keeps 63 bytes: the number first, for host names may be long.
-            name_of_holder = f"hudi-ingest process {os.getpid()} on {socket.gethostname()}"[:63]
+            kind = f"{_UNFENCED} process" if unfenced else "process"
+            name_of_holder = f"hudi-ingest {kind} {os.getpid()} on {socket.gethostname()}"[:63]
             named = sa.select(sa.func.set_config("application_name", name_of_holder, False))
             self._connection.execute(named)
         except BaseException:
@@ -221,8 +237,9 @@ class _AdvisoryLock:
                 sa.text(
                     "SELECT a.application_name, pg_terminate_backend(a.pid)"
                     f"{_HOLDERS} AND a.state_change < now() - make_interval(secs => :stale)"
+                    " AND a.application_name NOT LIKE :kept"
                 ),
-                {**self._halves(), "stale": stale_seconds},
+                {**self._halves(), "stale": stale_seconds, "kept": f"hudi-ingest {_UNFENCED} %"},
             ).first()
         except sa.exc.ProgrammingError as error:
             _LOG.warning("%s: its holder is of another database role and cannot be ended (%s)", self._name, error.orig)

@@ -9,6 +9,7 @@ import time
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -18,6 +19,7 @@ from hudi_ingest.coordinator import observe
 from hudi_ingest.embedded.verification import verify
 from hudi_ingest.exceptions import (
     BadRecord,
+    ClockBehind,
     CommitRefused,
     DeadlineExceeded,
     Fenced,
@@ -37,6 +39,7 @@ from hudi_ingest.kafka import KafkaCluster
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.model import TopicPartition, TransactionState
+from hudi_ingest.spark import current_session
 from hudi_ingest.storage import TableStorage
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 from hudi_ingest_tests.support.properties_text import empty_properties
@@ -241,13 +244,41 @@ def test_p1_p5_properties_that_a_crash_emptied_are_restored(ground: Ground, pipe
     assert ground.protocol(pipeline).instants.listed_files(), "the metadata table is there"  # type: ignore[attr-defined]
 
 
+def test_p5_p6_a_driver_whose_clock_was_set_back(ground: Ground, pipeline: Pipeline) -> None:
+    """Hudi itself would wait for the time of its last instant at full speed, inside its lock."""
+    ground.send_rows(0, 5)
+    ground.run(pipeline)
+    ground.send_rows(0, 5, 5)
+    jvm: Any = current_session(ground.home)._jvm
+    generator = jvm.java.lang.Class.forName("org.apache.hudi.common.table.timeline.HoodieInstantTimeGenerator")
+    field = generator.getDeclaredField("LAST_INSTANT_TIME")
+    field.setAccessible(True)
+    last_instant = field.get(None)
+
+    def set_back(seconds: float) -> str:
+        now = datetime.now(timezone.utc) + timedelta(seconds=seconds)
+        last_instant.set(f"{now:%Y%m%d%H%M%S}{now.microsecond // 1000:03}")
+        return str(last_instant.get())
+
+    kept = last_instant.get()
+    try:
+        ahead = set_back(3600)
+        with pytest.raises(ClockBehind, match=f"the driver gave instant {ahead} already"):
+            ground.run(pipeline)
+        ahead = set_back(2)
+        receipt = ground.run(pipeline)
+        assert receipt.instant > ahead
+    finally:
+        last_instant.set(kept)
+    assert verify(ground.base_path, ground.produced).exact
+
+
 def test_an_instant_that_the_ledger_does_not_know_is_waited_for(ground: Ground, pipeline: Pipeline) -> None:
     ground.send_rows(0, 5)
     open_elsewhere = ground.protocol(pipeline).begin(ground.plan(pipeline), Owner.this_process(), never)
     other = Ledger.open(f"sqlite:///{ground.home.root / 'other.db'}")
     try:
         from hudi_ingest.ingest import protocol_for
-        from hudi_ingest.spark import current_session
 
         protocol = protocol_for(pipeline, other, current_session(ground.home))
         with pytest.raises(TransactionInFlight, match=open_elsewhere.instant):

@@ -658,7 +658,9 @@ class LedgerInMemory(Ledger):
         self._holder = None
 
     @contextmanager
-    def table_lock(self, table: str, timeout_seconds: float = 60, stale_seconds: float | None = None) -> Iterator[None]:
+    def table_lock(
+        self, table: str, timeout_seconds: float = 60, stale_seconds: float | None = None, unfenced: bool = False
+    ) -> Iterator[None]:
         stop("table_lock", LedgerUnreachable)
         assert self.world is not None
         fresh = stale_seconds is None or self.world.now - self._since <= timedelta(seconds=stale_seconds)

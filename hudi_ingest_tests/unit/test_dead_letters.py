@@ -29,7 +29,7 @@ from hudi_ingest.hudi.file_ids import FileOrigin
 from hudi_ingest.hudi.orphans import find_orphans
 from hudi_ingest.hudi.timeline import Instants
 from hudi_ingest.kafka_times import KAFKA_TIME
-from hudi_ingest.letter_copies import connect_headers
+from hudi_ingest.letter_copies import behind, connect_headers
 from hudi_ingest.letter_retry import RetryResult, RetrySurvey, plan_retry
 from hudi_ingest.model import (
     BadRecordNote,
@@ -646,3 +646,19 @@ def test_r9_letters_that_no_list_names_are_orphans_once_their_instant_has_ended(
     )
     assert [each.file for each in found] == [lost, manifests[1]]
     assert found[0].origin == FileOrigin(3, 2)
+
+
+@pytest.mark.parametrize(
+    ("copied", "left"),
+    [
+        ("", "30 10 20"),
+        ("10 30", "20"),
+        ("20 10 30", ""),
+        # The newest ones were rolled back by another writer.
+        ("25 10 30", "20"),
+        ("99", "30 10 20"),
+    ],
+)
+def test_p1_letters_are_copied_in_the_order_of_the_list_whatever_the_clock_said(copied: str, left: str) -> None:
+    entries = [LetterEntry(instant, f"t-{instant}", "ingest") for instant in ("30", "10", "20")]
+    assert [each.instant for each in behind(entries, copied.split())] == left.split()

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from py4j.java_gateway import GatewayParameters
 
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.process_identity import started_since_boot
@@ -29,6 +32,16 @@ def test_what_is_written_is_read_and_is_private_from_the_start(tmp_path: Path, c
     assert path.stat().st_mode & 0o777 == 0o600
     assert EngineConnection.read(path) == connection
     assert "s3cret" not in repr(connection)
+
+
+@pytest.mark.parametrize(("port", "same"), [(1, True), (2, False)])
+def test_p7_whether_a_session_is_of_the_engine_its_gateway_tells(
+    connection: EngineConnection, port: int, same: bool
+) -> None:
+    """Not the engine's file: a session that is older than the engine stays in its own driver."""
+    gateway = SimpleNamespace(gateway_parameters=GatewayParameters(port=port))
+    session: Any = SimpleNamespace(sparkContext=SimpleNamespace(_gateway=gateway))
+    assert connection.serves(session) is same
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602, 0o644, 0o666])

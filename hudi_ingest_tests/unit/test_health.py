@@ -147,6 +147,14 @@ def test_d1_failed_runs_are_told_with_their_error_and_what_tries_at_once(pipelin
     assert "Materialize" in again.text and "hudi-ingest run orders" in again.text
 
 
+def test_d1_a_commit_of_a_clock_that_was_ahead_fails_the_check(pipeline: Pipeline) -> None:
+    assert up_to_date(pipeline, 10**9, committed(-59), NOW).passed
+    for waiting in (0, 10**9):
+        found = up_to_date(pipeline, waiting, committed(-3_456_000), NOW)
+        assert not found.passed
+        assert "a clock was 3,456,000 s ahead, or is behind now" in found.text
+
+
 @given(
     st.lists(
         st.tuples(st.integers(0, 50), st.integers(0, 50), st.sampled_from([TransactionKind.INGEST, *TransactionKind])),

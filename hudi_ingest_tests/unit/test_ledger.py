@@ -15,6 +15,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -659,6 +660,27 @@ class TestTableLock:
         # The one that hung has let go of nothing that was not its own.
         with ledger.table_lock(TABLE, 0):
             pass
+
+    def test_p4_is_left_to_a_holder_that_nothing_fences(self, ledger: Ledger) -> None:
+        with (
+            ledger.table_lock(TABLE, unfenced=True),
+            pytest.raises(TransactionInFlight, match=rf"held by .*\b{os.getpid()}\b"),
+            ledger.table_lock(TABLE, 0.5, stale_seconds=0),
+        ):
+            pass
+        with ledger.table_lock(TABLE, 0):
+            pass
+
+    def test_p4_a_clock_that_is_set_takes_it_from_nobody(
+        self, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        """A file's times and the wall clock move together with that clock."""
+        with ledger.table_lock(TABLE):
+            for path in tmp_path.rglob("*.locks/*"):
+                os.utime(path, (0, 0))
+            monkeypatch.setattr(time, "time", lambda: 4e9)
+            with pytest.raises(TransactionInFlight), ledger.table_lock(TABLE, 0.1, stale_seconds=60):
+                pass
 
     def test_p5_of_many_who_take_it_away_one_gets_it_at_a_time(self, ledger: Ledger) -> None:
         inside, seen = [0], []

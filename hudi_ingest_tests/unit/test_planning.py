@@ -118,6 +118,15 @@ def test_h3_waits_for_the_interval_unless_full() -> None:
     assert isinstance(plan(checkpoint, {source: Watermarks(0, 20)}, last=NOW - timedelta(seconds=61)), TransactionPlan)
 
 
+def test_p5_nobody_waits_for_the_time_of_a_clock_that_was_ahead() -> None:
+    source = TopicPartition("orders", 0)
+    checkpoint = Checkpoint(4, "t4", {source: 10})
+    few = Limits(interval_seconds=60, min_records=100, max_records=1000, max_wait_seconds=600)
+    for limits in (ANY, few):
+        found = plan(checkpoint, {source: Watermarks(0, 20)}, limits, last=NOW + timedelta(days=40))
+        assert isinstance(found, TransactionPlan), found
+
+
 def test_min_records_and_no_records_say_why() -> None:
     source = TopicPartition("orders", 0)
     checkpoint = Checkpoint(1, "t", {source: 0})

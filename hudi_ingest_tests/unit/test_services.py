@@ -28,7 +28,7 @@ class Client:
         return self._left
 
     def plan_clustering(self) -> str | None:
-        assert self._is_locked(), "plans are made under the table's lock"
+        assert self._is_held(), "plans are made under the table's lock"
         return f"plan {len(self.done)}" if self._plans else None
 
     def cluster(self, instant: str) -> Clustering:
@@ -40,9 +40,17 @@ class Client:
         self.done.append("clean")
         return 3
 
-    def _is_locked(self) -> bool:
+    def _is_held(self) -> bool:
         try:
             with self._ledger.table_lock(self._table, timeout_seconds=0):
+                return False
+        except TransactionInFlight:
+            return True
+
+    def _is_locked(self) -> bool:
+        """And stays so, however long it takes: nothing would stop a clustering whose lock is taken away."""
+        try:
+            with self._ledger.table_lock(self._table, timeout_seconds=0.05, stale_seconds=0):
                 return False
         except TransactionInFlight:
             return True
