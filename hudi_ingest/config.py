@@ -444,6 +444,11 @@ class Table(_Model):
     """Files that others replaced, by clustering or an update, are deleted after this many further commits, or up to ten
     more: a query that takes longer than so many commits may miss them. The more, the longer each tick reads the timeline."""
 
+    fsync: bool = True
+    """On a local or mounted file system, files are flushed to the disk before the commit that names them, and Hudi's own files
+    after each step, so that a commit outlives a power cut: see docs/guarantees.md. Off, the operating system writes them when
+    it likes, as for any other Hudi writer: commits are some tens of milliseconds faster."""
+
     take_over: Literal["hudi_streamer", "kafka_connect"] | SparkCheckpoint | None = Field(
         default=None,
         json_schema_extra={

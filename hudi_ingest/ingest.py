@@ -15,6 +15,7 @@ from hudi_ingest.coordinator import losses_now, plan_now
 from hudi_ingest.dead_letters.log import DeadLetterLog
 from hudi_ingest.exceptions import CommitOutcomeUnknown
 from hudi_ingest.home import Home
+from hudi_ingest.hudi.durability import durability_of
 from hudi_ingest.hudi.epoch import TableEpoch
 from hudi_ingest.hudi.jvm import HudiWriter
 from hudi_ingest.hudi.services import HudiServices
@@ -45,17 +46,19 @@ _COMMIT_TRIES = 3
 def protocol_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession) -> TransactionProtocol:
     """The transaction protocol over the real ports: Hudi's client and Spark in `spark`, the broker, the ledger."""
     timeline = Timeline(pipeline.table.base_path)
+    storage = TableStorage(pipeline.table.base_path)
     return TransactionProtocol(
         pipeline=pipeline,
         resolve_schema=partial(resolve_schema, pipeline, timeline),
         timeline=timeline,
-        epoch=TableEpoch(TableStorage(pipeline.table.base_path)),
+        epoch=TableEpoch(storage),
+        durability=durability_of(storage, pipeline.table.fsync),
         ledger=ledger,
         instants=HudiWriter(spark, pipeline),
         write_files=partial(write_slices, spark, pipeline),
         groups=KafkaCluster(pipeline.source),
         find_losses=partial(losses_now, pipeline.source),
-        letters=DeadLetterLog(TableStorage(pipeline.table.base_path)),
+        letters=DeadLetterLog(storage),
         copy_letters=LetterCopies(pipeline).catch_up,
     )
 

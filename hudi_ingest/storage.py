@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import os
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import IO, Any
@@ -18,6 +20,8 @@ from hudi_ingest.exceptions import TableUnreachable
 _SCHEMES = {"s3a": "s3", "s3n": "s3"}
 _UNKNOWN = datetime.max.replace(tzinfo=timezone.utc)
 """The time of a file that the storage tells no time of: it never counts as old."""
+_SYNCS_AT_ONCE = 8
+"""A journal writes what is asked for at one time together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +82,33 @@ class TableStorage:
             stream.write(content)
 
     def replace(self, path: str, content: bytes) -> None:
-        """Replaces the file in one step: a reader sees the old content or the new, never a part of it."""
+        """Replaces the file in one step: a reader sees the old content or the new, never a part of it, also after a power cut."""
         if not isinstance(self._filesystem, pafs.LocalFileSystem):
             # An object store's objects appear whole.
             self.write(path, content)
             return
         partial = f"{path}.{uuid.uuid4().hex}.partial"
         self.write(partial, content)
+        _sync(self._absolute(partial))
         self._filesystem.move(self._absolute(partial), self._absolute(path))
+        _sync_folder(os.path.dirname(self._absolute(path)))
+
+    def sync(self, paths: Iterable[str]) -> None:
+        """Returns when the files, and the folders that lead to them, would outlive a power cut. Raises OSError.
+
+        On a local or mounted file system; what an object store has acknowledged, it keeps.
+        """
+        if not isinstance(self._filesystem, pafs.LocalFileSystem):
+            return
+        files = {self._absolute(path) for path in paths}
+        # The table's own folder may be new, too, and it is its parent that names it; that may be closed to us.
+        above = os.path.dirname(self._root)
+        top = above if os.access(above, os.R_OK) else self._root
+        folders = {each for file in files for each in _folders_up_to(file, top)}
+        with ThreadPoolExecutor(_SYNCS_AT_ONCE) as pool:
+            # Names count when what they name is there.
+            list(pool.map(_sync, sorted(files)))
+            list(pool.map(_sync_folder, sorted(folders)))
 
     def open_output(self, path: str) -> IO[bytes]:
         """A stream that replaces the file; its folders are made. Closing it, even by an error, completes the file."""
@@ -107,12 +130,16 @@ class TableStorage:
 
     def data_files(self) -> list[StoredFile]:
         """All files of the table that are not below its .hoodie, in no order."""
+        return self.files_beside("", {".hoodie"})
+
+    def files_beside(self, folder: str, left_out: Container[str]) -> list[StoredFile]:
+        """All files below `folder`, in no order, but those in the folders right below it that are `left_out`."""
         found = []
-        for info in self._filesystem.get_file_info(pafs.FileSelector(self._root, allow_not_found=True)):
+        for info in self._filesystem.get_file_info(pafs.FileSelector(self._absolute(folder), allow_not_found=True)):
             if info.type == pafs.FileType.File:
                 found.append(self._stored(info))
-            elif info.base_name != ".hoodie":
-                found += self.files(info.base_name)
+            elif info.base_name not in left_out:
+                found += self.files(f"{folder}/{info.base_name}".lstrip("/"))
         return found
 
     def files(self, folder: str) -> list[StoredFile]:
@@ -150,6 +177,29 @@ def advice(error: Exception) -> str:
     if number == errno.ENFILE:
         return "This machine has as many files open as it may: raise fs.file-max, or see who opens so many (`lsof`)."
     return "Check the path, its permissions and free space."
+
+
+def _folders_up_to(path: str, top: str) -> Iterator[str]:
+    while path != top and path != os.path.dirname(path):
+        path = os.path.dirname(path)
+        yield path
+
+
+def _sync_folder(path: str) -> None:
+    try:
+        _sync(path)
+    except OSError as error:
+        # Some network file systems have no such thing for folders.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+
+
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _connect(base_path: str) -> tuple[Any, str]:

@@ -12,7 +12,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import Protocol
@@ -36,6 +36,7 @@ from hudi_ingest.exceptions import (
     WriteIncomplete,
 )
 from hudi_ingest.faults import reach
+from hudi_ingest.hudi.durability import Durability
 from hudi_ingest.hudi.epoch import Epoch, TableEpoch
 from hudi_ingest.hudi.options import (
     HIVE_STYLE_PROPERTY,
@@ -72,6 +73,7 @@ from hudi_ingest.model import (
 from hudi_ingest.offset_ranges import intersection, ranges
 from hudi_ingest.planning import is_stopped, loss_text
 from hudi_ingest.schema import parse_spark_json, spark_json
+from hudi_ingest.storage import StoredFile
 from hudi_ingest.take_over import find_take_over
 
 _logger = logging.getLogger(__name__)
@@ -133,6 +135,7 @@ class TransactionProtocol:
     resolve_schema: SchemaResolver
     timeline: Timeline
     epoch: TableEpoch
+    durability: Durability
     ledger: Ledger
     instants: InstantWriter
     write_files: SliceWriter
@@ -176,9 +179,10 @@ class TransactionProtocol:
                 # Whoever still works for an older transaction is fenced from here on.
                 self.epoch.advance(number, plan.transaction_id)
                 reach("epoch_advanced")
-                # Not before: a commit that passed its guard in the old epoch has a beating heart by now.
-                self.instants.roll_back_expired()
-                instant = self.instants.begin(plan, schema)
+                with self._kept():
+                    # Not before: a commit that passed its guard in the old epoch has a beating heart by now.
+                    self.instants.roll_back_expired()
+                    instant = self.instants.begin(plan, schema)
                 self.ledger.record_instant(plan.transaction_id, instant)
                 reach("instant_recorded")
             except BaseException as error:
@@ -201,6 +205,7 @@ class TransactionProtocol:
         record_bytes = (checkpoint.record_bytes if checkpoint else 0) * 4 ** max(attempts.values(), default=0)
         try:
             reports = self.write_files(transaction, slices, attempts, record_bytes)
+            self._sync_files(reports)
         except IngestError as error:
             self._note_failed(transaction_id, attempts, error)
             raise
@@ -222,6 +227,8 @@ class TransactionProtocol:
         require_complete(plan, reports)
         require_bad_accounted(self.pipeline, plan.kind, reports)
         require_same_shape(transaction, self.pipeline)
+        # Of a commit that an earlier call made, nobody knows how far that came.
+        before: frozenset[StoredFile] = frozenset()
         with self._table_lock():
             reach("commit_locked")
             published = self.timeline.instant_of(self.pipeline.transaction_key, plan.transaction_id)
@@ -235,6 +242,7 @@ class TransactionProtocol:
                 seen = [each.instant for each in self.timeline.completed()] if plan.take_over is not None else []
                 if plan.take_over is not None:
                     self._require_take_over(plan, transaction.instant)
+                before = self._look()
                 reach("commit_checked")
                 self._publish(transaction, reports, committed, seen)
                 committed = self._committed()
@@ -244,6 +252,7 @@ class TransactionProtocol:
                     f"instant {transaction.instant} was published, but the table's timeline does not show its "
                     f"checkpoint yet. Try again."
                 )
+            unsynced = self._sync_commit(before)
         phases = {
             "begin": transaction.begin_seconds,
             "write": max((each.seconds for each in reports), default=0.0),
@@ -254,7 +263,7 @@ class TransactionProtocol:
         phases |= {"between": max(0.0, total - sum(phases.values())), "total": total}
         seconds = {phase: round(value, 3) for phase, value in phases.items()}
         receipt = CommitReceipt(plan, transaction.instant, checkpoint, tuple(reports), seconds)
-        return self._tell_the_others(receipt)
+        return self._tell_the_others(receipt, unsynced)
 
     def abort(self, transaction: OpenTransaction, reason: str) -> None:
         """Rolls the transaction back unless its commit has landed.
@@ -277,7 +286,8 @@ class TransactionProtocol:
         """
         # The epoch first: whoever still works for the transaction is fenced before its files go.
         self.epoch.retire(found.transaction_id)
-        rolled_back = self.instants.roll_back(found.instant)
+        with self._kept():
+            rolled_back = self.instants.roll_back(found.instant)
         if not rolled_back:
             self.ledger.mark_committed_as_found(found.transaction_id, found.instant)
             return False
@@ -291,6 +301,47 @@ class TransactionProtocol:
         # Past the transaction's timeout its holder is fenced anyway: by the epoch, its lease and the guard.
         stale = max(SHORTEST_STALE_SECONDS, self.pipeline.transaction.timeout_seconds)
         return self.ledger.table_lock(self.pipeline.table.base_path, stale_seconds=stale)
+
+    @contextmanager
+    def _kept(self) -> Iterator[None]:
+        """What the block changes below .hoodie outlives a power cut. Raises TableUnreachable."""
+        before = self._look()
+        yield
+        try:
+            self.durability.sync_changes(before)
+        except OSError as error:
+            raise self._not_flushed(error) from error
+
+    def _look(self) -> frozenset[StoredFile]:
+        try:
+            return self.durability.look()
+        except OSError as error:
+            raise self._not_flushed(error) from error
+
+    def _sync_files(self, reports: Iterable[SliceReport]) -> None:
+        """Files outlive a power cut from here on, so that whatever is reported may be committed. Raises TableUnreachable."""
+        files = [file.path for each in reports for file in (*each.files, *each.copies)]
+        letters = [file.path for each in reports for file in each.letters]
+        try:
+            self.durability.sync_files([*files, *letters])
+        except OSError as error:
+            raise self._not_flushed(error) from error
+
+    def _sync_commit(self, before: frozenset[StoredFile]) -> list[str]:
+        """What is to be told where the commit, which has landed, might not outlive a power cut."""
+        try:
+            self.durability.sync_changes(before)
+        except OSError as error:
+            warning = f"the commit has landed, but might not outlive a power cut: {self._not_flushed(error)}"
+            _logger.warning(warning)
+            return [warning]
+        return []
+
+    def _not_flushed(self, error: OSError) -> TableUnreachable:
+        return TableUnreachable(
+            f"files of the table at {self.pipeline.table.base_path} could not be flushed to the disk: {error}. Check the disk, its "
+            "free space and the machine's log. A file system that cannot do it at all wants table.fsync: false."
+        )
 
     def _committed(self) -> CommittedState:
         return self.timeline.committed(self.pipeline.checkpoint_key, self.pipeline.transaction_key)
@@ -341,19 +392,19 @@ class TransactionProtocol:
                 f"the commit of {plan.transaction_id} failed and has not landed so far: {error}"
             ) from error
 
-    def _tell_the_others(self, receipt: CommitReceipt) -> CommitReceipt:
+    def _tell_the_others(self, receipt: CommitReceipt, warnings: list[str]) -> CommitReceipt:
         """Acknowledges a durable commit to the consumer group, the ledger and the topic of dead letters.
 
         None may turn a durable commit into a failed one: each commit tells the whole map of offsets again, begin corrects
-        the ledger from the table, and copies that are missing are made after the next commit.
+        the ledger from the table, and copies that are missing are made after the next commit. `warnings` are added to.
         """
         group = self.pipeline.group_id
-        warnings = [
+        warnings.append(
             _tell(
                 lambda: self.groups.commit_group_offsets(group, receipt.checkpoint.offsets),
                 f"consumer group {group} was not told",
             )
-        ]
+        )
         reach("group_told")
         warnings.append(_tell(lambda: self.ledger.mark_committed(receipt), "the ledger was not told"))
         reach("ledger_told")
@@ -484,13 +535,15 @@ class TransactionProtocol:
         """Makes the table, or brings its properties up to date; the columns of the transaction that begins."""
         if not committed.exists:
             schema = self.resolve_schema()
-            self.instants.create_table(schema)
+            with self._kept():
+                self.instants.create_table(schema)
             return schema
         properties = self.timeline.properties()
         if PIPELINE_PROPERTY not in properties and self.timeline.is_empty():
             # A begin that died between making the table and writing its properties: nobody has used the table yet.
             properties = {**properties, PIPELINE_PROPERTY: self.pipeline.name}
-            self.instants.update_properties(table_properties(self.pipeline))
+            with self._kept():
+                self.instants.update_properties(table_properties(self.pipeline))
         if taking_over:
             require_same_folders(self.pipeline, properties)
         else:
@@ -503,7 +556,8 @@ class TransactionProtocol:
         else:
             wanted |= statistics_properties(properties, schema)
         if any(properties.get(key) != value for key, value in wanted.items()):
-            self.instants.update_properties(wanted)
+            with self._kept():
+                self.instants.update_properties(wanted)
         return schema
 
 

@@ -6,6 +6,7 @@ import itertools
 import json
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -38,10 +39,11 @@ from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.kafka import KafkaCluster
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.owner import Owner
-from hudi_ingest.model import TopicPartition, TransactionState
+from hudi_ingest.model import BaseFile, TopicPartition, TransactionState
 from hudi_ingest.spark import current_session
 from hudi_ingest.storage import TableStorage
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
+from hudi_ingest_tests.support.power_cut import Disk
 from hudi_ingest_tests.support.properties_text import empty_properties
 from hudi_ingest_tests.support.slow_guard import write_slow_guard
 
@@ -242,6 +244,35 @@ def test_p1_p5_properties_that_a_crash_emptied_are_restored(ground: Ground, pipe
     assert Timeline(ground.base_path).properties() == before
     assert verify(ground.base_path, ground.produced).exact
     assert ground.protocol(pipeline).instants.listed_files(), "the metadata table is there"  # type: ignore[attr-defined]
+
+
+def test_p5_what_is_committed_outlives_a_power_cut(
+    ground: Ground, pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table is put together again out of nothing but what was flushed to the disk, in that order."""
+    disk = Disk(tmp_path, monkeypatch)
+    commit = HudiWriter.commit
+
+    def commit_what_is_synced(
+        self: HudiWriter, instant: str, files: Sequence[BaseFile], *more: Any, **named: Any
+    ) -> None:
+        lost = [each.path for each in files if not disk.survives(Path(ground.base_path, each.path))]
+        assert files and not lost, "published before it would outlive a power cut"
+        commit(self, instant, files, *more, **named)
+
+    monkeypatch.setattr(HudiWriter, "commit", commit_what_is_synced)
+    for start in (0, 50):
+        ground.send_rows(0, 50, start)
+        ground.run(pipeline)
+    disk.restore(tmp_path / "after")
+    left = str(tmp_path / "after" / Path(ground.base_path).relative_to(tmp_path))
+    found = verify(left, ground.produced)
+    assert found.exact, found
+    key = pipeline.checkpoint_key, pipeline.transaction_key
+    assert Timeline(left).committed(*key) == Timeline(ground.base_path).committed(*key)
+    # The driver's own reading goes by the metadata table.
+    spark = current_session(ground.home)
+    assert spark.read.format("hudi").option("hoodie.metadata.enable", "true").load(left).count() == 100
 
 
 def test_p5_p6_a_driver_whose_clock_was_set_back(ground: Ground, pipeline: Pipeline) -> None:

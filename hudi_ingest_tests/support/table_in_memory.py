@@ -30,6 +30,7 @@ from hudi_ingest.exceptions import (
 )
 from hudi_ingest.faults import POINTS, InjectedFault
 from hudi_ingest.hudi.base_file import dead_letters_folder
+from hudi_ingest.hudi.durability import Durability
 from hudi_ingest.hudi.epoch import EPOCH_PATH, Epoch, TableEpoch
 from hudi_ingest.hudi.options import table_properties
 from hudi_ingest.hudi.timeline import CommittedInstant, Timeline, instant_time
@@ -54,7 +55,7 @@ from hudi_ingest.model import (
 )
 from hudi_ingest.planning import find_losses
 from hudi_ingest.schema import spark_json
-from hudi_ingest.storage import TableStorage
+from hudi_ingest.storage import StoredFile, TableStorage
 from hudi_ingest_tests.support.steps import Program, running, stop
 
 ROWS_PER_FILE = 2
@@ -105,6 +106,8 @@ class World:
         self.beating: set[str] = set()
         self.files: dict[str, list[Row]] = {}
         self.markers: dict[str, set[str]] = {}
+        self.synced: set[str] = set()
+        """Files that outlive a power cut."""
         self.texts: dict[str, bytes] = {}
         self.letters: dict[str, list[Row]] = {}
         self.lock: Program | None = None
@@ -314,6 +317,10 @@ class HudiInMemory:
         open_instant = world.active.get(instant)
         if open_instant is None or open_instant.state == "requested":
             raise TableUnreachable(f"{instant}.inflight does not exist")
+        if not listed <= world.synced:
+            world.wrongs.append(
+                f"P5: {instant} is published before {sorted(listed - world.synced)} would outlive a power cut"
+            )
         if open_instant.state == "completed":
             world.wrongs.append(f"P2: {instant} is published twice")
         if fenced:
@@ -613,6 +620,23 @@ class GroupsInMemory:
         stop("commit_group_offsets", KafkaUnreachable)
         self._world.group = dict(offsets)
         stop("group offsets committed", KafkaUnreachable)
+
+
+class DurabilityInMemory(Durability):
+    """Knows which files were synced; what is below .hoodie is not modelled."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def sync_files(self, paths: Iterable[str]) -> None:
+        stop("sync_files", OSError)
+        self._world.synced |= {*paths}
+
+    def look(self) -> frozenset[StoredFile]:
+        return frozenset()
+
+    def sync_changes(self, since: frozenset[StoredFile]) -> None:
+        stop("sync_changes", OSError)
 
 
 class LossesInMemory:

@@ -52,6 +52,7 @@ from hudi_ingest.transaction import TransactionProtocol
 from hudi_ingest_tests.support.pipeline_files import document
 from hudi_ingest_tests.support.steps import Program, stop
 from hudi_ingest_tests.support.table_in_memory import (
+    DurabilityInMemory,
     GroupsInMemory,
     HudiInMemory,
     Instant,
@@ -136,6 +137,7 @@ class ProtocolModel(RuleBasedStateMachine):
                 resolve_schema=partial(declared_schema, ground.pipeline),
                 timeline=self.timeline,
                 epoch=(NoFence if "no epoch" in flaws else TableEpoch)(StorageInMemory(self.world)),
+                durability=DurabilityInMemory(self.world),
                 ledger=ledger,
                 instants=HudiInMemory(self.world),
                 write_files=WriterInMemory(self.world),
@@ -600,6 +602,8 @@ class ProtocolModel(RuleBasedStateMachine):
             each.instant: sorted(row for file in each.files for row in self.world.letters[file.path])
             for each in entries
         }
+        unsynced = {file.path for each in entries for file in each.files} - self.world.synced
+        assert not unsynced, f"P5: dead letters {unsynced} are committed and would not outlive a power cut"
         assert len(found) == len(entries), "P2: an instant is in the list of dead letters twice"
         found = {instant: rows for instant, rows in found.items() if rows}
         expected = {instant: rows for instant, rows in expected.items() if rows}
