@@ -281,7 +281,8 @@ def test_p5_p6_a_driver_whose_clock_was_set_back(ground: Ground, pipeline: Pipel
     ground.run(pipeline)
     ground.send_rows(0, 5, 5)
     jvm: Any = current_session(ground.home)._jvm
-    generator = jvm.java.lang.Class.forName("org.apache.hudi.common.table.timeline.HoodieInstantTimeGenerator")
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    generator = loader.loadClass("org.apache.hudi.common.table.timeline.HoodieInstantTimeGenerator")
     field = generator.getDeclaredField("LAST_INSTANT_TIME")
     field.setAccessible(True)
     last_instant = field.get(None)
