@@ -177,7 +177,15 @@ def sweep_text(result: SweepResult) -> str:
         source = f"?:{each.origin.partition}" if each.origin else "-"
         offset = str(each.origin.first_offset) if each.origin else "-"
         rows.append(
-            (source, offset, str(facts["bytes"]), str(facts["age_hours"]), each.instant, each.reason, facts["path"])
+            (
+                source,
+                offset,
+                str(facts["bytes"]),
+                str(facts["age_hours"]),
+                each.instant or "-",
+                each.reason,
+                facts["path"],
+            )
         )
     done = "deleted" if result.deleted else "would be deleted with --delete"
     return f"{_aligned(rows)}\n{len(result.orphans)} older than {hours}, {result.size_bytes / 1e6:.1f} MB: {done}"

@@ -15,8 +15,7 @@ from typing import Any
 from hudi_ingest.config import Pipeline
 from hudi_ingest.dead_letters.log import DeadLetterLog, listed_paths
 from hudi_ingest.exceptions import TableUnreachable, TransactionInFlight
-from hudi_ingest.hudi.base_file import DEAD_LETTERS
-from hudi_ingest.hudi.orphans import HEARTBEATS, MANIFEST, MARKERS, Orphan, find_orphans
+from hudi_ingest.hudi.orphans import HEARTBEATS, MANIFEST, MARKERS, OWN_FILES, PARTIAL, Orphan, find_orphans
 from hudi_ingest.hudi.timeline import Timeline, instant_time, is_instant
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.model import Checkpoint
@@ -153,7 +152,9 @@ class Sweep:
         try:
             folders = [f"{MARKERS}/{name}" for name in self._storage.names(MARKERS) if is_instant(name)]
             markers = [self._marker_folder(folder) for folder in folders]
-            beside = [*self._storage.files(HEARTBEATS), *self._storage.files(DEAD_LETTERS)]
+            restored = (f".hoodie/{name}" for name in self._storage.names(".hoodie"))
+            partials = [self._storage.file(path) for path in restored if PARTIAL.fullmatch(path)]
+            beside = [*self._storage.files(HEARTBEATS), *self._storage.files(OWN_FILES), *filter(None, partials)]
             return [*self._storage.data_files(), *markers, *beside]
         except OSError as error:
             raise self._unreadable(error) from error

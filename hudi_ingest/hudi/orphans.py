@@ -30,15 +30,21 @@ _BASE_FILE = re.compile(
 MANIFEST = re.compile(
     rf"{re.escape(DEAD_LETTERS)}/(?P<instant>\d{{17}})/[0-9a-f]{{16}}\.json(?:\.[0-9a-f]{{32}}\.partial)?"
 )
+OWN_FILES = ".hoodie/hudi_ingest"
+PARTIAL = re.compile(rf"(?:{re.escape(OWN_FILES)}/.+|\.hoodie/hoodie\.properties)\.[0-9a-f]{{32}}\.partial")
+"""What storage.py writes before it takes a file's place, of files that are of no one instant: the epoch, the mark of copies, the
+table's properties."""
 _LEFT_BEHIND = re.compile(rf"(?:{re.escape(MARKERS)}|{re.escape(HEARTBEATS)})/\.?(?P<instant>\d{{17}})(?:\.crc)?")
 
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """A base file, dead letters, a heartbeat file or a folder of markers that may go. `origin` is of the first two only."""
+    """A base file, dead letters, a heartbeat file, a folder of markers or an unfinished file of ours that may go. `origin` is of
+    the first two only."""
 
     file: StoredFile
     instant: str
+    """"" for what is of no instant."""
     reason: str
     origin: FileOrigin | None = None
 
@@ -57,10 +63,10 @@ def find_orphans(
     timeline, that changed after `older_than`, or of another writer: the file id must be the very one that this software
     gives to a file of that partition folder, instant, and one of `topics`. Nothing while a rollback or restore is pending.
     """
-    if instants.undoing:
+    newest = max(instants.pending | instants.completed, default="")
+    if instants.undoing or not newest:
         return []
     known_topics = tuple(topics)
-    newest = max(instants.pending | instants.completed, default="")
     return [
         each
         for each in _candidates(stored, instants, known_topics)
@@ -77,6 +83,9 @@ def _candidates(stored: Iterable[StoredFile], instants: Instants, topics: tuple[
         if left is not None:
             ended = "is committed" if left["instant"] in instants.completed else "is not on the timeline any more"
             yield Orphan(file, left["instant"], f"left behind: its instant {ended}")
+            continue
+        if PARTIAL.fullmatch(file.path):
+            yield Orphan(file, "", "never finished: whoever wrote it died")
             continue
         folder, _, name = file.path.rpartition("/")
         base = _BASE_FILE.fullmatch(name)

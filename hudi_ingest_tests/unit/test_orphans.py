@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 
 import pytest
 from hypothesis import event, given, settings
@@ -15,9 +16,10 @@ from hypothesis import strategies as st
 from hudi_ingest.config import Pipeline
 from hudi_ingest.hudi import file_ids
 from hudi_ingest.hudi.orphans import Orphan, find_orphans
-from hudi_ingest.hudi.timeline import Instants
-from hudi_ingest.storage import StoredFile
-from hudi_ingest.sweep import DEFAULT_HOURS, safe_age
+from hudi_ingest.hudi.timeline import Instants, Timeline
+from hudi_ingest.ledger import Ledger
+from hudi_ingest.storage import StoredFile, TableStorage
+from hudi_ingest.sweep import DEFAULT_HOURS, Sweep, safe_age
 from hudi_ingest_tests.support.pipeline_files import Write, load
 
 pytestmark = pytest.mark.fast
@@ -276,6 +278,40 @@ def test_r9_only_names_of_our_own_making_are_swept(path: str, swept: bool) -> No
     assert sweep([file], replace(gone, pending=frozenset([OLD])), set(), now) == []
     assert sweep([StoredFile(path, 1, now - AGE + timedelta(seconds=1))], gone, set(), now) == []
     assert sweep([file], Instants(frozenset(), frozenset()), set(), now) == [], "no timeline, no orphans"
+
+
+@pytest.mark.parametrize(
+    ("path", "swept"),
+    [
+        (f".hoodie/hudi_ingest/epoch.{'0a' * 16}.partial", True),
+        (f".hoodie/hudi_ingest/dead_letters/copied.{'0a' * 16}.partial", True),
+        (f".hoodie/hoodie.properties.{'0a' * 16}.partial", True),
+        (".hoodie/hudi_ingest/epoch", False),
+        (".hoodie/hudi_ingest/dead_letters/copied", False),
+        (".hoodie/hoodie.properties.backup", False),
+        (f"dt=1/epoch.{'0a' * 16}.partial", False),
+    ],
+)
+def test_r9_what_was_never_finished_is_swept_once_it_is_old(path: str, swept: bool) -> None:
+    now = START + 2 * AGE
+    gone = Instants(frozenset([OLD]), frozenset(["20260102000000000"]))
+    assert bool(sweep([StoredFile(path, 1, START)], gone, set(), now)) is swept
+    assert sweep([StoredFile(path, 1, now - AGE + timedelta(seconds=1))], gone, set(), now) == []
+    assert sweep([StoredFile(path, 1, START)], replace(gone, undoing=frozenset([OLD])), set(), now) == []
+
+
+def test_r9_a_sweep_looks_where_unfinished_files_are(write: Write, tmp_path: Path) -> None:
+    pipeline = load(write, table__base_path=str(tmp_path / "table"))
+    storage = TableStorage(pipeline.table.base_path)
+    names = ("hudi_ingest/epoch", "hudi_ingest/dead_letters/copied", "hoodie.properties")
+    partials = [f".hoodie/{name}.{'0a' * 16}.partial" for name in names]
+    for path in partials:
+        storage.write(path, b"")
+    timeline = Timeline(pipeline.table.base_path)
+    ledger = Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}")
+    stored = Sweep(pipeline, timeline, ledger, frozenset)._stored()
+    ledger.dispose()
+    assert {each.path for each in stored} == {*partials}
 
 
 def test_r9_the_safe_age_is_never_below_twice_the_timeout(write: Write) -> None:
