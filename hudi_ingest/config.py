@@ -381,10 +381,8 @@ class EventTime(_Model):
 class Table(_Model):
     """What to write to."""
 
-    base_path: str = Field(
-        json_schema_extra={"allowed": "an absolute path, file:///…, s3a://…, s3://…, gs://… or hdfs://…"}
-    )
-    """Folder of the Hudi table. It is created by the first transaction, and no other pipeline may write there."""
+    base_path: str = Field(json_schema_extra={"allowed": "an absolute path, or file:///…"})
+    """Folder of the Hudi table, on a local or mounted file system. It is created by the first transaction, and no other pipeline may write there."""
 
     schema_: str | None = Field(
         default=None,
@@ -603,24 +601,23 @@ def _read_text(path: Path) -> str:
 
 
 def _normal_path(value: str) -> str:
-    may_be = "an absolute path like /data/orders, file:///data/orders, s3a://bucket/orders, s3://…, gs://… or hdfs://…"
+    may_be = "an absolute path like /data/orders or file:///data/orders"
     scheme, separator, rest = value.partition("://")
     if not separator:
-        scheme, authority, path = "", "", value
+        path = value
         if not path.startswith("/"):
             raise ValueError(f"not an absolute path; found {quoted(value)}; allowed: {may_be}")
     else:
-        scheme = scheme.lower()
-        authority, slash, path = rest.partition("/")
-        path = slash + path
-        if "@" in authority:
-            raise ValueError("must not hold a login; remove what is before the @, and give it to Spark's configuration")
-        if scheme not in ("file", "s3a", "s3", "gs", "hdfs"):
-            raise ValueError(f"scheme not known; found {quoted(value)}; allowed: {may_be}")
-        if scheme == "file" and authority:
-            raise ValueError(f"a file: path has three slashes; found {quoted(value)}; allowed: {may_be}")
-        if scheme in ("s3a", "s3", "gs") and not authority:
-            raise ValueError(f"has no bucket; found {quoted(value)}; allowed: {scheme}://bucket/folder")
+        path = rest
+        # Without what stands behind the scheme: a login may be in it.
+        if scheme.lower() != "file":
+            store = f"{scheme}://" if re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]{0,20}", scheme) else "a store's address"
+            raise ValueError(
+                f"found {store}, and tables must be on a local or mounted file system: object stores and HDFS are not "
+                f"supported yet; allowed: {may_be}, which may be a mounted bucket"
+            )
+        if not path.startswith("/"):
+            raise ValueError(f"a file: path has three slashes; allowed: {may_be}")
     if re.search(r"[*?{}\[\]\x00-\x1f\x7f]", value):
         found = quoted(value)
         raise ValueError(
@@ -631,7 +628,7 @@ def _normal_path(value: str) -> str:
     path = posixpath.normpath("/" + path.strip("/"))
     if path == "/":
         raise ValueError(f"names no folder; found {quoted(value)}; allowed: {may_be}")
-    return path if scheme in ("", "file") else f"{scheme}://{authority}{path}"
+    return path
 
 
 class Transaction(_Model):

@@ -170,7 +170,7 @@ def _conflicts(loaded: Iterable[_Loaded]) -> Iterator[tuple[tuple[Path, Path], s
             files = f"{other_path.name} and {path.name}"
             if pipeline.name == other.name:
                 yield (other_path, path), f"{files}: both have the name {pipeline.name}; rename one"
-            mine, its = (_same_store(each.table.base_path) for each in (pipeline, other))
+            mine, its = (f"{each.table.base_path}/" for each in (pipeline, other))
             if mine == its:
                 text = f"{files}: both have the table.base_path {pipeline.table.base_path}; a table has one pipeline"
                 yield (other_path, path), text
@@ -181,11 +181,6 @@ def _conflicts(loaded: Iterable[_Loaded]) -> Iterator[tuple[tuple[Path, Path], s
                     f"{files}: table.base_path {inner.table.base_path} is inside the table "
                     f"{outer.table.base_path}; choose a folder beside it",
                 )
-
-
-def _same_store(base_path: str) -> str:
-    """s3 and s3a are two names of one store."""
-    return re.sub(r"^s3://", "s3a://", base_path) + "/"
 
 
 # ---- From the file to plain values

@@ -46,6 +46,20 @@ class TableStorage:
     def __reduce__(self) -> tuple[type[TableStorage], tuple[str]]:
         return (TableStorage, (self.base_path,))
 
+    def make(self) -> None:
+        """Makes the table's folder, with those above it. Raises TableUnreachable when it cannot be made or written to."""
+        try:
+            self._filesystem.create_dir(self._root, recursive=True)
+            # A try, since permissions alone do not tell; readers pass over names that begin with a point.
+            probe = f".{uuid.uuid4().hex}.partial"
+            self.write(probe, b"")
+            self.delete(probe)
+        except OSError as error:
+            raise TableUnreachable(
+                f"the table's folder {self.base_path} cannot be made or written to: {error}. Correct table.base_path, or make "
+                "the folder writable for the engine's user. Nothing was written."
+            ) from error
+
     def exists(self, path: str) -> bool:
         return bool(self._info(path).type != pafs.FileType.NotFound)
 

@@ -30,6 +30,7 @@ from hudi_ingest.hudi.options import (
 )
 from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.model import BaseFile, OpenInstant, ReplacedFile, TransactionKind, TransactionPlan, TransactionSchema
+from hudi_ingest.storage import TableStorage
 
 _ACTION, _REPLACE = "commit", "replacecommit"
 _RECORD_NAME = "record"
@@ -63,6 +64,7 @@ class HudiWriter:
     def create_table(self, schema: TransactionSchema) -> None:
         """Makes the table with the transaction's columns. Raises TableUnreachable, EngineLost."""
         table = self._pipeline.table
+        TableStorage(self._base_path).make()
         with java_errors(f"create the table at {self._base_path}"):
             builder = (
                 self._hudi.common.table.HoodieTableMetaClient.newTableBuilder()

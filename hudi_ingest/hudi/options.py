@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
@@ -156,8 +155,7 @@ def lock_place(table: Table) -> str:
 
 
 def _lock_key(table: Table) -> str:
-    store = re.sub(r"^s3a://", "s3://", table.base_path)  # two names of one store
-    return hashlib.sha256(store.encode()).hexdigest()[:16]
+    return hashlib.sha256(table.base_path.encode()).hexdigest()[:16]
 
 
 def _lock_options(table: Table) -> dict[str, str]:

@@ -58,10 +58,10 @@ def test_the_demo_pipeline() -> None:
     assert found.transaction.interval_seconds == 10
     assert found.transaction.max_records == 200_000
     assert found.transaction.timeout_seconds == 300
-    elsewhere = {"KAFKA_BOOTSTRAP_SERVERS": "b1:9092,b2:9092", "HUDI_INGEST_TABLES": "s3a://lake/"}
+    elsewhere = {"KAFKA_BOOTSTRAP_SERVERS": "b1:9092,b2:9092", "HUDI_INGEST_TABLES": "file:///mnt/lake"}
     moved = load_pipeline(REPOSITORY / "pipelines" / "orders.yaml", elsewhere)
     assert moved.source.bootstrap_servers == "b1:9092,b2:9092"
-    assert moved.table.base_path == "s3a://lake/orders"
+    assert moved.table.base_path == "/mnt/lake/orders"
 
 
 def test_a_pipeline_is_frozen_and_survives_pickle(write: Write) -> None:
@@ -271,11 +271,6 @@ def test_starting_offsets_that_are_refused(write: Write, given_: object, expecte
         ("//data///orders//", "/data/orders"),
         ("file:///data/orders/", "/data/orders"),
         ("FILE:///data", "/data"),
-        ("s3a://lake/orders/", "s3a://lake/orders"),
-        ("s3://lake/a//b", "s3://lake/a/b"),
-        ("gs://lake/orders", "gs://lake/orders"),
-        ("hdfs://name:8020/data/orders/", "hdfs://name:8020/data/orders"),
-        ("hdfs:///data/orders", "hdfs:///data/orders"),
         ("/data/with space", "/data/with space"),
     ],
 )
@@ -288,21 +283,21 @@ def test_base_path(write: Write, given_: str, expected: str) -> None:
     [
         (
             "data/orders",
-            "not an absolute path; found 'data/orders'; allowed: an absolute path like /data/orders, file:///",
+            "not an absolute path; found 'data/orders'; allowed: an absolute path like /data/orders or file:///",
         ),
         ("", "not an absolute path"),
         ("~/orders", "not an absolute path"),
         ("file:/data", "not an absolute path"),
         ("file://data/orders", "has three slashes"),
-        ("abfs://x/y", "scheme not known; found 'abfs://x/y'"),
-        ("s3a:///orders", "has no bucket"),
-        ("s3a://bucket", "names no folder"),
-        ("s3a://bucket/", "names no folder"),
+        *[
+            (f"{scheme}://c@a.example/x", f"found {scheme}://, and tables must be on a local or mounted file system")
+            for scheme in ("s3a", "s3", "gs", "abfss", "abfs", "hdfs", "viewfs")
+        ],
+        ("key@x://y", "found a store's address, and tables must be on a local or mounted file system"),
         ("/", "names no folder"),
         ("file:///", "names no folder"),
         ("/data/../orders", "holds a . or .. folder"),
         ("/data/{a,b}", "take for a pattern; found '/data/{a,b}'; allowed: a path without * ? { } [ ]"),
-        ("s3a://user:key@bucket/x", "must not hold a login"),
     ],
 )
 def test_base_path_that_is_refused(write: Write, given_: str, expected: str) -> None:
