@@ -418,7 +418,7 @@ class Table(_Model):
 
     kafka_columns: tuple[Literal["topic", "timestamp"], ...] = ("topic", "timestamp")
     """Which of `_kafka_topic` and `_kafka_timestamp` every row carries; `_kafka_partition` and `_kafka_offset` are
-    always there."""
+    always there. The timestamp of a record that has none is null."""
 
     target_file_bytes: Annotated[Whole, Field(ge=1024 * 1024)] = 128 * 1024 * 1024
     """A base file is closed at about this size, if `rows_per_file` does not close it first. The default is 128 MiB."""

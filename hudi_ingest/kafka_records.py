@@ -1,18 +1,19 @@
-"""A few records, read by a consumer of our own: for people who look at them, and to infer columns from.
-Transactions read by Spark."""
+"""Records read by a consumer of our own: a few for people who look at them and to infer columns from, and whole ranges that
+Spark's Kafka source, by which transactions read, cannot hand over."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
+from hudi_ingest.batch_sizes import BATCH_BYTES, BATCH_ROWS
 from hudi_ingest.config import KafkaSource
-from hudi_ingest.exceptions import KafkaRefused, NoSuchOffset
+from hudi_ingest.exceptions import KafkaRefused, NoSuchOffset, WriteIncomplete
 from hudi_ingest.kafka import Trouble, client_logger, librdkafka_options
 from hudi_ingest.kafka_times import KAFKA_TIME
 from hudi_ingest.model import Slice, TopicPartition
@@ -32,6 +33,7 @@ RECORDS = pa.schema(
 """The columns of Spark's Kafka source that write tasks read, with times that no number of a producer can overflow."""
 
 _POLL_SECONDS = 0.1
+_POLLED_MESSAGES = 500
 _FETCH_WAIT_MILLISECONDS = 50
 _OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 
@@ -91,6 +93,57 @@ def first_times(source: KafkaSource, group: str, ranges: Sequence[Slice]) -> dic
             consumer.close()
     times = {at: messages[0].timestamp()[1] for at, messages in found.items() if messages}
     return {at: milliseconds for at, milliseconds in times.items() if milliseconds >= 0}
+
+
+def batches_of(source: KafkaSource, group: str, wanted: Slice) -> Iterator[pa.RecordBatch]:
+    """All committed records of a range of offsets, in their order, in batches that keys and values of BATCH_BYTES end.
+
+    The broker must hold the whole range. Waits as `read_records` does. Raises KafkaUnreachable, KafkaRefused, NoSuchOffset,
+    and WriteIncomplete when the partition ends within the range.
+    """
+    trouble = Trouble()
+    consumer = _consumer(source, group, trouble, "error")
+    try:
+        consumer.assign([KafkaTopicPartition(wanted.topic, wanted.partition, wanted.start)])
+        messages: list[Message] = []
+        size = 0
+        for message in _messages(consumer, source, wanted, trouble):
+            messages.append(message)
+            size += len(message.key() or b"") + len(message.value() or b"")
+            if size >= BATCH_BYTES or len(messages) == BATCH_ROWS:
+                yield _batch(messages)
+                messages, size = [], 0
+        if messages:
+            yield _batch(messages)
+    finally:
+        consumer.close()
+
+
+def _messages(consumer: Consumer, source: KafkaSource, wanted: Slice, trouble: Trouble) -> Iterator[Message]:
+    heard = time.monotonic()
+    while True:
+        polled = consumer.consume(_POLLED_MESSAGES, _POLL_SECONDS)
+        if not polled and (trouble.is_final or time.monotonic() - heard > source.request_timeout_seconds):
+            raise trouble.explained(f"read {wanted}", "no answer", source)
+        for message in polled:
+            heard = time.monotonic()
+            trouble.clear()
+            error = message.error()
+            if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                if message.offset() < wanted.end:
+                    raise WriteIncomplete(
+                        f"{wanted}: the partition ends at offset {message.offset()}, within the range. Nothing of it is "
+                        "visible; the op is tried again, and the next plan says what is lost."
+                    )
+                return
+            if error is not None and error.code() in _OUT_OF_RANGE:
+                raise NoSuchOffset(f"{wanted}: the broker does not hold its first offset any more. Nothing is visible.")
+            if error is not None:
+                raise trouble.explained(f"read {wanted}", error.str(), source)
+            if message.offset() < wanted.end:
+                yield message
+            if message.offset() >= wanted.end - 1:
+                return
 
 
 def _read(

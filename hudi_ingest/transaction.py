@@ -201,8 +201,7 @@ class TransactionProtocol:
         attempts = {each.source: self.ledger.start_attempt(transaction_id, each.source) for each in slices}
         reach("attempt_started")
         checkpoint = self._committed().checkpoint
-        # Records may have grown since the last commit measured them, so each further attempt takes smaller batches.
-        record_bytes = (checkpoint.record_bytes if checkpoint else 0) * 4 ** max(attempts.values(), default=0)
+        record_bytes = checkpoint.record_bytes if checkpoint else 0
         try:
             reports = self.write_files(transaction, slices, attempts, record_bytes)
             self._sync_files(reports)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections import Counter
@@ -24,6 +25,7 @@ from hudi_ingest.bad_records import (
     withholds_bytes,
 )
 from hudi_ingest.config import KafkaSource, Pipeline
+from hudi_ingest.consumed_records import Consumption, pieces, run_consumption
 from hudi_ingest.dead_letters.letter_file import LetterLayout
 from hudi_ingest.dead_letters.log import generations_of
 from hudi_ingest.decoding import row_maker_of
@@ -47,15 +49,20 @@ from hudi_ingest.own_code import import_paths, version_of, workers_of
 from hudi_ingest.registry import told_by_worker
 from hudi_ingest.spark import answers, job_group
 from hudi_ingest.storage import TableStorage
-from hudi_ingest.write_task import CopyTask, TaskReport, WriteTask, run_copies, run_retry, run_task
+from hudi_ingest.write_task import SHIFTED_TIMES, CopyTask, TaskReport, WriteTask, run_copies, run_retry, run_task
 
-BATCH_BYTES = 8 * 1024 * 1024
-BATCH_ROWS = 50_000
-UNMEASURED_BATCH_ROWS = 5_000
+ARROW_ROWS = 256
+"""Records of a batch on its way from Spark to the Python worker, which Spark bounds by their number only. As many of 1 MiB, the
+most that Kafka takes by default, have room in Arrow's buffers (a doubling one of at most 2 GiB) and in the JVM; the worker joins
+and cuts batches by their bytes."""
 SMALLEST_TASK_ROWS = 100_000
 SMALLEST_TASK_BYTES = 20_000_000
 """What a Spark task costs is not worth fewer records and bytes, if others can share it."""
+_logger = logging.getLogger(__name__)
 _SHUT_DOWN = "SparkContext was shut down"
+_BEYOND_SPARK = re.compile(f"long overflow|OversizedAllocationException|OutOfMemoryException|{SHIFTED_TIMES}")
+"""In the texts of Spark's Kafka source and its way to Python: times that are no microseconds of 64 bits, or
+that come out as others, and a batch that has no room."""
 _OUTDATED = re.compile(r"SchemaOutdated: (.*)")
 
 
@@ -69,8 +76,8 @@ def write_slices(
 ) -> tuple[SliceReport, ...]:
     """Writes the slices' base files and reports on each slice. `attempts` numbers this try at each partition.
 
-    `record_bytes` (0 when unknown) sizes the Arrow batches, so that memory depends on neither the slice's length nor
-    the records' size. Raises BadRecord, SchemaOutdated, DeadlineExceeded, Fenced, KafkaRefused, KafkaUnreachable,
+    `record_bytes` (0 when unknown) sizes the tasks. Memory depends on neither the slice's length nor the records' size.
+    Raises BadRecord, SchemaOutdated, DeadlineExceeded, Fenced, KafkaRefused, KafkaUnreachable,
     WriteIncomplete, EngineLost; of a retry NothingToDo when none of its dead letters can become a row.
     """
     began = time.monotonic()
@@ -212,25 +219,41 @@ def _run(
 ) -> list[TaskReport]:
     # A session of its own, because the batch size is a session setting and the engine's session is everybody's.
     session = spark.newSession()
-    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(batch_rows(record_bytes)))
+    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(ARROW_ROWS))
     with _job(spark, pipeline, transaction, slices, task.storage):
         parallelism = spark.sparkContext.defaultParallelism
         most_rows = rows_per_task(pipeline.table.rows_per_file, transaction.plan.count, parallelism, record_bytes)
+
+        def reports(
+            rows: DataFrame, work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+        ) -> list[TaskReport]:
+            with workers_of(session, version_of(import_paths(_formats(pipeline), task.maker.chain))):
+                done = rows.mapInArrow(work, "report string")
+            return [TaskReport.from_json(row.report) for row in done.collect()]
+
         retry = transaction.plan.retry
-        if retry is None:
-            # A dead letter has the whole record; else its key and headers are read only where they are used.
-            also = task.maker.chain.kafka | ({"key", "headers"} if task.letters else frozenset())
-            also |= {"key"} if pipeline.source.key else frozenset()
-            records = read_slices(session, pipeline.source, slices, most_rows, also)
-            work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]] = partial(run_task, task)
-        else:
+        if retry is not None:
             # A task for each file: its letters are in the order of their offsets, as those of several need not be.
-            records = session.range(0, len(retry.files), 1, len(retry.files))
-            work = partial(run_retry, task, retry.files, slices)
-        with workers_of(session, version_of(import_paths(_formats(pipeline), task.maker.chain))):
-            reports = records.mapInArrow(work, "report string")
-        rows = reports.collect()
-    return [TaskReport.from_json(row.report) for row in rows]
+            numbers = session.range(0, len(retry.files), 1, len(retry.files))
+            return reports(numbers, partial(run_retry, task, retry.files, slices))
+        # A dead letter has the whole record; else its key and headers are read only where they are used.
+        also = task.maker.chain.kafka | ({"key", "headers"} if task.letters else frozenset())
+        also |= {"key"} if pipeline.source.key else frozenset()
+        try:
+            return reports(read_slices(session, pipeline.source, slices, most_rows, also), partial(run_task, task))
+        except (Py4JError, PySparkException) as error:
+            reason = _BEYOND_SPARK.search(_text(error))
+            if reason is None:
+                raise
+        _logger.warning(
+            "%s: Spark's Kafka source cannot hand out a record (%s); they are read by a consumer of the tasks' own",
+            ", ".join(map(str, slices)),
+            reason[0],
+        )
+        ranges = pieces(slices, most_rows)
+        consumption = Consumption(pipeline.source, pipeline.group_id, ranges)
+        numbers = session.range(0, len(ranges), 1, len(ranges))
+        return reports(numbers, partial(run_consumption, replace(task, job=1), consumption))
 
 
 def _formats(pipeline: Pipeline) -> list[str]:
@@ -258,13 +281,6 @@ def _job(
             if not gone and not isinstance(error, (Py4JError, PySparkException)):
                 raise
             raise _explained(error, expired.is_set(), gone, pipeline, transaction, slices, storage) from error
-
-
-def batch_rows(record_bytes: int) -> int:
-    """Rows of an Arrow batch of about BATCH_BYTES."""
-    if not record_bytes:
-        return UNMEASURED_BATCH_ROWS
-    return max(1, min(BATCH_ROWS, BATCH_BYTES // record_bytes))
 
 
 def rows_per_task(rows_per_file: int, count: int, parallelism: int, record_bytes: int) -> int:

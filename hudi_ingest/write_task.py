@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from hudi_ingest.bad_records import NAMED_BAD_RECORDS
+from hudi_ingest.batch_sizes import bounded
 from hudi_ingest.dead_letters.letter_file import LetterLayout, LetterWriter, batches_for_retry
 from hudi_ingest.exceptions import WriteIncomplete
 from hudi_ingest.faults import reach
@@ -22,7 +23,14 @@ from hudi_ingest.kafka_columns import within
 from hudi_ingest.model import BadRecordNote, BaseFile, LetterFile, ReplacedFile, RetriedFile, Slice, TopicPartition
 from hudi_ingest.offset_ranges import Ranges
 from hudi_ingest.record_rows import Refusal, RowMaker
+from hudi_ingest.schema import TIMESTAMP
 from hudi_ingest.storage import TableStorage
+
+GREGORIAN_MICROSECOND = -12_219_292_800_000_000
+"""The beginning of 1582-10-15."""
+SHIFTED_TIMES = "Spark's Kafka source shifts times before 1582-10-15 by some days"
+_ATTEMPTS_OF_A_JOB = 100
+"""More than Spark gives a task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +49,8 @@ class WriteTask:
     """Of a replay: the offsets that have rows in the files which it replaces."""
     only_replaced: bool = False
     """Other offsets are filtered out."""
+    job: int = 0
+    """The number of this Spark job in its op's attempt: tasks of a job that failed may still be at work beside the next one's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +139,13 @@ def run_copies(task: CopyTask, files: Iterator[ReplacedFile]) -> Iterator[tuple[
 def _write_records(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> list[TaskReport]:
     # Spark retries failed tasks silently, and an op is retried too: both numbers keep attempts' files apart.
     context = TaskContext.get()
-    spark_attempt = context.attemptNumber() if context else 0
+    spark_attempt = (context.attemptNumber() if context else 0) + _ATTEMPTS_OF_A_JOB * task.job
     seen: dict[TopicPartition, _Progress] = {}
     refused = False
     with BaseFileWriter(task.storage, task.layout) as writer, _letter_writer(task) as letters:
-        for source, batch in by_source(batches):
+        for source, batch in by_source(bounded(batches)):
             _note_offsets(seen, source, batch)
+            _require_same_calendar(batch)
             progress = seen[source]
             if task.replaced or task.only_replaced:
                 had_rows = within(batch["offset"], task.replaced.get(source, ()))
@@ -190,6 +201,13 @@ def _write_records(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> list[T
 
 def _letter_writer(task: WriteTask) -> AbstractContextManager[LetterWriter | None]:
     return nullcontext() if task.letters is None else LetterWriter(task.storage, task.letters)
+
+
+def _require_same_calendar(batch: pa.RecordBatch) -> None:
+    """Raises WriteIncomplete when Spark's Kafka source has shifted times, as it does before the Gregorian calendar."""
+    times = batch["timestamp"]
+    if times.type == TIMESTAMP and pc.min(times.cast(pa.int64())).as_py() < GREGORIAN_MICROSECOND:
+        raise WriteIncomplete(SHIFTED_TIMES)
 
 
 def by_source(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:

@@ -24,10 +24,8 @@ from hudi_ingest.transform.columns import Drop, InsertKafka
 from hudi_ingest.transform.filter import Filter
 from hudi_ingest.transform.mask import Mask, Redact
 from hudi_ingest.write import (
-    BATCH_BYTES,
     SMALLEST_TASK_BYTES,
     SMALLEST_TASK_ROWS,
-    batch_rows,
     cut,
     require_all_replaced,
     root_cause,
@@ -87,13 +85,6 @@ def test_rivals_wound_a_report_stays_small_however_long_the_slice_is() -> None:
     assert report.rows == rows
     assert len(json.dumps(report.to_dict())) < 4096
     assert all(len(json.dumps(asdict(each))) < 2048 for each in tasks)
-
-
-@given(st.integers(0, 10**9))
-def test_a_batch_holds_a_bounded_number_of_bytes(record_bytes: int) -> None:
-    rows = batch_rows(record_bytes)
-    assert 1 <= rows <= 50_000
-    assert not record_bytes or rows == 1 or rows * record_bytes <= BATCH_BYTES
 
 
 def test_the_root_cause_of_a_spark_error_is_one_line() -> None:

@@ -13,12 +13,13 @@ from pathlib import Path
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
+from hudi_ingest.batch_sizes import BATCH_BYTES, BATCH_ROWS
 from hudi_ingest.benchmark.contenders import Assignment, Outcome
 from hudi_ingest.benchmark.contenders.plain_write import PlainWrite, write_plainly
 from hudi_ingest.coordinator import plan_now
 from hudi_ingest.decoding import converter_of
 from hudi_ingest.pipeline_file import load_pipeline
-from hudi_ingest.write import batch_rows, read_slices, rows_per_task
+from hudi_ingest.write import read_slices, rows_per_task
 
 
 def run(spark: SparkSession, assignment: Assignment) -> Outcome:
@@ -29,7 +30,9 @@ def run(spark: SparkSession, assignment: Assignment) -> Outcome:
     files.mkdir()
     write = PlainWrite(str(files), converter_of(pipeline), pipeline.table.compression)
     session = spark.newSession()
-    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(batch_rows(assignment.record_bytes)))
+    # Its records have one size, so it need not guard against larger ones.
+    batch_rows = max(1, min(BATCH_ROWS, BATCH_BYTES // max(1, assignment.record_bytes)))
+    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(batch_rows))
     count = sum(each.count for each in slices)
     most_rows = rows_per_task(
         pipeline.table.rows_per_file, count, spark.sparkContext.defaultParallelism, assignment.record_bytes

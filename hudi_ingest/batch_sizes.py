@@ -1,0 +1,59 @@
+"""Batches of records are joined and cut, so that neither many small records nor few large ones make a bad size. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+BATCH_BYTES = 8 * 1024 * 1024
+BATCH_ROWS = 50_000
+_BYTES = ("key", "value")
+
+
+def bounded(
+    batches: Iterator[pa.RecordBatch], most_bytes: int = BATCH_BYTES, most_rows: int = BATCH_ROWS
+) -> Iterator[pa.RecordBatch]:
+    """The same records in the same order, in batches of about `most_bytes` of keys and values and at most `most_rows`; a
+    larger record has a batch of its own."""
+    waiting: list[pa.RecordBatch] = []
+    size = rows = 0
+    for batch in batches:
+        for part in _pieces(batch, most_bytes):
+            part_size = _size(part)
+            if waiting and (size + part_size > most_bytes or rows + part.num_rows > most_rows):
+                yield _joined(waiting)
+                waiting, size, rows = [], 0, 0
+            waiting.append(part)
+            size, rows = size + part_size, rows + part.num_rows
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def _size(batch: pa.RecordBatch) -> int:
+    return sum(batch[name].nbytes for name in _BYTES if name in batch.schema.names)
+
+
+def _pieces(batch: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
+    if not batch.num_rows:
+        return
+    if _size(batch) <= most_bytes:
+        yield batch
+        return
+    sizes = np.zeros(batch.num_rows, np.int64)
+    for name in _BYTES:
+        if name in batch.schema.names:
+            sizes += pc.fill_null(pc.binary_length(batch[name]), 0).to_numpy(zero_copy_only=False)
+    start = taken = 0
+    for row, size in enumerate(sizes.tolist()):
+        if row > start and taken + size > most_bytes:
+            yield batch.slice(start, row - start)
+            start, taken = row, 0
+        taken += size
+    yield batch.slice(start)
