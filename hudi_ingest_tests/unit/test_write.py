@@ -24,6 +24,7 @@ from hudi_ingest.transform.columns import Drop, InsertKafka
 from hudi_ingest.transform.filter import Filter
 from hudi_ingest.transform.mask import Mask, Redact
 from hudi_ingest.write import (
+    ARROW_ROWS,
     SMALLEST_TASK_BYTES,
     SMALLEST_TASK_ROWS,
     cut,
@@ -85,6 +86,13 @@ def test_rivals_wound_a_report_stays_small_however_long_the_slice_is() -> None:
     assert report.rows == rows
     assert len(json.dumps(report.to_dict())) < 4096
     assert all(len(json.dumps(asdict(each))) < 2048 for each in tasks)
+
+
+def test_h5_a_batch_of_the_largest_records_has_room_in_arrow_and_in_the_jvm() -> None:
+    largest = 1024 * 1024 + 12
+    # Arrow doubles a buffer that is too short, and two tasks do so in a JVM of 2 GB.
+    doubled = 2 ** (ARROW_ROWS * largest).bit_length()
+    assert 2 * (doubled + doubled // 2) < 2 * 10**9
 
 
 def test_the_root_cause_of_a_spark_error_is_one_line() -> None:
