@@ -73,7 +73,7 @@ _IN_FLIGHT_SECONDS = 1.0
 _out = Console(width=None if sys.stdout.isatty() else _PIPED_WIDTH)
 _err = Console(stderr=True, soft_wrap=True, highlight=False)
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print facts as JSON.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 PipelineName = Annotated[str, typer.Argument(metavar="PIPELINE", help="A pipeline's name, or the path of its file.")]
 KafkaPort = Annotated[int, typer.Option(min=1, max=65535, help="The broker's port on 127.0.0.1.")]
 UiPort = Annotated[int, typer.Option(min=1, max=65535, help="The Dagster UI's port on 127.0.0.1.")]
@@ -84,12 +84,12 @@ RangePartition = Annotated[
     str | None, typer.Option("--partition", metavar="TOPIC:PARTITION", help="With --start and --end.")
 ]
 RangeStart = Annotated[int | None, typer.Option(min=0, help="The first offset.")]
-RangeEnd = Annotated[int | None, typer.Option(min=0, help="The offset behind the last one.")]
+RangeEnd = Annotated[int | None, typer.Option(min=0, help="The end offset, exclusive.")]
 FromTime = Annotated[
     str | None,
     typer.Option(metavar="TIME", help="Of all partitions, from this Kafka timestamp, as 2026-01-31T00:00:00Z."),
 ]
-ToTime = Annotated[str | None, typer.Option(metavar="TIME", help="Up to this Kafka timestamp, and without it.")]
+ToTime = Annotated[str | None, typer.Option(metavar="TIME", help="Up to, but not including, this Kafka timestamp.")]
 WaitSeconds = Annotated[
     float | None,
     typer.Option(
@@ -105,6 +105,23 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and chang
 _DEFAULTS = StackSettings()
 letters = typer.Typer(no_args_is_help=True, help="See bad records that were kept, and try them again.")
 app.add_typer(letters, name="dead-letters")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        _say(version("hudi-ingest"))
+        raise typer.Exit()
+
+
+@app.callback()
+def top_level(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Kafka topics into Apache Hudi tables, exactly once, coordinated by Dagster."""
 
 
 @app.command()
@@ -507,7 +524,7 @@ def show_letters(
     if as_json:
         _print_json([each.to_dict() for each in found])
     else:
-        _say("\n".join(letter_text(each) for each in found) or "no dead letter is such")
+        _say("\n".join(letter_text(each) for each in found) or "no dead letter matches")
 
 
 @letters.command("retry")

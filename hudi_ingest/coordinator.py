@@ -251,8 +251,11 @@ def plan_accepting(
     wrong = [str(each) for each in partitions if each not in single]
     wrong += [topic for topic in topics if topic not in {each.topic for each in losses}]
     if wrong:
-        stopped = f"stopped are:\n{stop_text(pipeline.name, losses)}" if losses else "no partition is stopped"
-        raise NothingToDo(pipeline.name, f"nothing of {', '.join(wrong)} can be accepted so; {stopped}")
+        verb = "is" if len(wrong) == 1 else "are"
+        stopped = f"; stopped are:\n{stop_text(pipeline.name, losses)}" if losses else ""
+        raise NothingToDo(
+            pipeline.name, f"{', '.join(wrong)} {verb} not stopped, so there is no loss to accept{stopped}"
+        )
     found = plan_next(
         pipeline, situation, at_once=True, accepts=lambda loss: loss.source in partitions or loss.topic in topics
     )

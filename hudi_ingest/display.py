@@ -14,7 +14,6 @@ from rich.text import Text
 from hudi_ingest.dead_letters.reading import DeadLetter, LetterCount, preview
 from hudi_ingest.hudi.timeline import TableFile
 from hudi_ingest.kafka_times import time_text
-from hudi_ingest.ledger import TransactionRow
 from hudi_ingest.letter_retry import RetryResult, RetrySurvey
 from hudi_ingest.model import CommitReceipt, TopicPartition, TransactionPlan, TransactionSchema
 from hudi_ingest.range_planning import Left, as_slices, total
@@ -39,30 +38,62 @@ def status_view(status: PipelineStatus) -> RenderableType:
         offsets.add_row(f"{each.topic}:{each.partition}", committed, end, f"{each.lag:,}", style=style)
     offsets.add_row("all", "", "", f"{status.lag:,}", style="bold")
     letters = [Text(f"dead letters that wait: {status.dead_letters:,}")] if status.dead_letters else []
-    return Group(offsets, *letters, transactions_view(status.transactions))
+    return Group(offsets, Text(age_text(status, datetime.now(timezone.utc))), *letters, transactions_view(status))
 
 
-def transactions_view(rows: Sequence[TransactionRow]) -> RenderableType:
+def age_text(status: PipelineStatus, now: datetime) -> str:
+    """How old the last commit is, and the oldest record that waits."""
+    done = status.last_committed_at
+    commit = "nothing is committed yet"
+    if done is not None:
+        commit = f"last commit {duration_text((now - done).total_seconds())} ago, at {done:%Y-%m-%d %H:%M:%S} UTC"
+    if not status.lag:
+        return f"{commit}; no records wait"
+    if status.lag_seconds is None:
+        return f"{commit}; how old the oldest waiting record is, is not known"
+    return f"{commit}; the oldest waiting record is {duration_text(status.lag_seconds)} old"
+
+
+def duration_text(seconds: float) -> str:
+    """Whole seconds up to ten minutes, then minutes, hours and days."""
+    for unit, size, most in (("s", 1, 600), ("min", 60, 10_800), ("h", 3600, 259_200)):
+        if seconds < most:
+            return f"{max(0.0, seconds) / size:.0f} {unit}"
+    return f"{seconds / 86_400:.0f} days"
+
+
+def transaction_notes(status: PipelineStatus) -> Iterator[str]:
+    """Why transactions were aborted, and which are dead, a line each."""
+    for row in status.transactions:
+        if row.transaction_id in status.dead:
+            yield f"{row.transaction_id} is dead: {row.owner} is gone, or its time is up. The next begin clears it."
+        elif row.reason:
+            first, *more = row.reason.splitlines()
+            yield f"{row.transaction_id} was aborted: {' '.join([first, *(line.strip() for line in more[:1])])}"
+
+
+def transactions_view(status: PipelineStatus) -> RenderableType:
+    rows = status.transactions
     if not rows:
         return Text("no transaction in the ledger yet")
     table = Table(title="last transactions", title_justify="left")
     table.add_column("transaction")
     table.add_column("state")
     table.add_column("instant")
-    for name in ("rows", "files", "MB", "seconds"):
+    for name in ("rows", "files", "size", "seconds"):
         table.add_column(name, justify="right")
     for each in rows:
         seconds = ((each.ended_at or datetime.now(timezone.utc)) - each.began_at).total_seconds()
         table.add_row(
             each.transaction_id,
-            each.state.value,
+            "dead" if each.transaction_id in status.dead else each.state.value,
             each.instant or "-",
             "-" if each.rows is None else f"{each.rows:,}",
             "-" if each.files is None else str(each.files),
-            "-" if each.size_bytes is None else f"{each.size_bytes / 1e6:.1f}",
+            "-" if each.size_bytes is None else size_text(each.size_bytes),
             f"{seconds:.1f}",
         )
-    return table
+    return Group(table, *(Text(note) for note in transaction_notes(status)))
 
 
 def plan_view(plan: TransactionPlan) -> RenderableType:
@@ -121,9 +152,13 @@ def replay_text(survey: ReplaySurvey) -> str:
 def receipt_text(receipt: CommitReceipt) -> str:
     seconds = ", ".join(f"{phase} {value:.1f} s" for phase, value in receipt.seconds.items())
     return (
-        f"committed {receipt.plan.transaction_id} as instant {receipt.instant}: {receipt.rows:,} rows in "
-        f"{receipt.files} files, {receipt.size_bytes / 1e6:.1f} MB ({seconds})"
-        + (f"; {receipt.rejected:,} bad records, such as {receipt.bad_records[0]}" if receipt.bad_records else "")
+        f"committed {receipt.plan.transaction_id} as instant {receipt.instant}: {counted(receipt.rows, 'row')} in "
+        f"{counted(receipt.files, 'file')}, {size_text(receipt.size_bytes)} ({seconds})"
+        + (
+            f"; {counted(receipt.rejected, 'bad record')}, such as {receipt.bad_records[0]}"
+            if receipt.bad_records
+            else ""
+        )
     )
 
 
@@ -159,11 +194,12 @@ def _fate(each: UnknownInstant) -> str:
 
 def files_text(files: Sequence[TableFile]) -> str:
     """A line for each file, aligned: its path is too long for a table in a terminal."""
-    rows = [("KAFKA", "OFFSETS", "ROWS", "MB", "INSTANT", "FILE")]
+    if not files:
+        return "no files"
+    rows = [("KAFKA", "OFFSETS", "ROWS", "SIZE", "INSTANT", "FILE")]
     for each in files:
         offsets = f"{each.offsets[0]}-{each.offsets[1]}" if each.offsets else "-"
-        size = f"{each.size_bytes / 1e6:.1f}"
-        rows.append((kafka_text(each), offsets, str(each.rows), size, each.instant, each.path))
+        rows.append((kafka_text(each), offsets, str(each.rows), size_text(each.size_bytes), each.instant, each.path))
     return _aligned(rows)
 
 
@@ -194,12 +230,12 @@ def sweep_text(result: SweepResult) -> str:
 def services_text(result: ServicesResult) -> str:
     """What was clustered and cleaned, a line each."""
     lines = [
-        f"clustering {each.instant}: {each.replaced} files became {each.written}, {each.rows:,} rows, "
-        f"{each.size_bytes / 1e6:.1f} MB"
+        f"clustering {each.instant}: {counted(each.replaced, 'file')} became {each.written}, {counted(each.rows, 'row')}, "
+        f"{size_text(each.size_bytes)}"
         for each in result.clusterings
     ]
     if result.cleaned is not None:
-        lines.append(f"cleaning: {result.cleaned} replaced files deleted")
+        lines.append(f"cleaning: {counted(result.cleaned, 'replaced file')} deleted")
     return "\n".join(lines) or "no small files to cluster"
 
 
@@ -262,6 +298,16 @@ def _why_letters_stay(found: RetryResult | RetrySurvey) -> Iterator[str]:
             f"{found.withheld} cannot be tried: their bytes were not kept, because the pipeline masks fields and "
             "dead_letters.keep_masked is not set. Read their offsets from Kafka again while it has them."
         )
+
+
+def size_text(size: int) -> str:
+    """Bytes as people read them, with a unit that leaves at least one digit before the point."""
+    return f"{size / 1e6:,.1f} MB" if size >= 1_000_000 else f"{size / 1e3:,.1f} kB"
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 file`, `2 files`, `1,200 files`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def _aligned(rows: Sequence[tuple[str, ...]]) -> str:

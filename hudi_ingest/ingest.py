@@ -142,7 +142,9 @@ def run_transaction(
     """
     home = home or Home.from_environment()
     plan = plan or plan_now(pipeline)
-    report(f"{plan.transaction_id}: {plan.count} offsets in {len(plan.slices)} slices; connecting to Spark")
+    report(
+        f"{plan.transaction_id}: {plan.count:,} offsets of {len(plan.slices)} partition{'s'[: len(plan.slices) != 1]}; connecting to Spark"
+    )
     if plan.take_over is not None:
         report(f"{plan.transaction_id}: {plan.take_over}")
     for title, text in losses_text(plan.pipeline, plan.stopped, plan.resets).items():

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from typing import Any
 
 from hudi_ingest.config import Pipeline
-from hudi_ingest.coordinator import Situation, stopped_partitions
+from hudi_ingest.coordinator import Situation, oldest_waiting_seconds, stopped_partitions
+from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.ledger import LedgerReader, TransactionRow
-from hudi_ingest.model import OffsetLoss
+from hudi_ingest.model import OffsetLoss, TransactionState
 from hudi_ingest.offset_ranges import Ranges
 from hudi_ingest.planning import stop_text
+from hudi_ingest.transaction import is_over
 
 HISTORY = 5
 
@@ -42,6 +46,11 @@ class PipelineStatus:
     """Committed offsets that the broker does not hold, and that nobody has accepted."""
     dead_letters: int = 0
     """Those that have not become rows."""
+    last_committed_at: datetime | None = None
+    lag_seconds: float | None = None
+    """The age of the oldest record that waits, by its Kafka timestamp; None when it is not known."""
+    dead: frozenset[str] = frozenset()
+    """Ids of transactions that are open and whose owner is gone or whose time is up: the next begin clears them."""
 
     @property
     def lag(self) -> int:
@@ -53,6 +62,8 @@ class PipelineStatus:
             "base_path": self.base_path,
             "sequence": self.sequence,
             "lag": self.lag,
+            "lag_seconds": self.lag_seconds,
+            "last_committed_at": self.last_committed_at.isoformat() if self.last_committed_at else None,
             "dead_letters": self.dead_letters,
             "partitions": [
                 {
@@ -66,7 +77,9 @@ class PipelineStatus:
                 for each in self.partitions
             ],
             "stopped": [{**each.to_dict(), "text": stop_text(self.pipeline, [each])} for each in self.stopped],
-            "transactions": [transaction_dict(each) for each in self.transactions],
+            "transactions": [
+                {**transaction_dict(each), "dead": each.transaction_id in self.dead} for each in self.transactions
+            ],
         }
 
 
@@ -87,8 +100,11 @@ def transaction_dict(row: TransactionRow) -> dict[str, Any]:
     }
 
 
-def pipeline_status(pipeline: Pipeline, situation: Situation, ledger: LedgerReader) -> PipelineStatus:
-    """Raises KafkaUnreachable, LedgerUnreachable."""
+def pipeline_status(
+    pipeline: Pipeline, situation: Situation, ledger: LedgerReader, now: datetime | None = None
+) -> PipelineStatus:
+    """Raises KafkaUnreachable, KafkaRefused, LedgerUnreachable, TableUnreachable."""
+    rows = with_figures(pipeline, ledger.history(pipeline.name, HISTORY))
     stopped = stopped_partitions(pipeline, situation)
     checkpoint = situation.committed.checkpoint
     lag = situation.lag.by_partition
@@ -107,7 +123,29 @@ def pipeline_status(pipeline: Pipeline, situation: Situation, ledger: LedgerRead
             )
             for source in sorted(situation.watermarks.keys() | {each.source for each in stopped})
         ),
-        transactions=ledger.history(pipeline.name, HISTORY),
+        transactions=rows,
         stopped=stopped,
         dead_letters=checkpoint.letters.waiting if checkpoint and checkpoint.letters else 0,
+        last_committed_at=situation.committed.last_committed_at,
+        lag_seconds=oldest_waiting_seconds(pipeline, situation, now or datetime.now(timezone.utc)),
+        dead=frozenset(
+            row.transaction_id
+            for row in rows
+            if row.state is TransactionState.OPEN and is_over(row, lambda run_id: None)
+        ),
+    )
+
+
+def with_figures(pipeline: Pipeline, rows: Sequence[TransactionRow]) -> tuple[TransactionRow, ...]:
+    """The rows, where a commit's figures are missing with those of the table: its op died before it could tell the ledger."""
+    if not any(row.state is TransactionState.COMMITTED and row.rows is None for row in rows):
+        return tuple(rows)
+    commits = {
+        found.instant: found for found in Timeline(pipeline.table.base_path).commits_of(pipeline.transaction_key)
+    }
+    return tuple(
+        replace(row, rows=found.rows, files=len(found.files), size_bytes=found.size_bytes)
+        if row.rows is None and row.instant is not None and (found := commits.get(row.instant))
+        else row
+        for row in rows
     )

@@ -62,7 +62,7 @@ class DeadLetter:
         return f"{f'field {self.field}: ' if self.field else ''}expected {self.expected}, found {self.found}"
 
     def to_dict(self) -> dict[str, Any]:
-        """For people's scripts: bytes as a preview and as base64."""
+        """For people's scripts: bytes as text where they are UTF-8, else as hexadecimal digits, whole; and as base64."""
         return {
             "topic": self.topic,
             "partition": self.partition,
@@ -76,12 +76,12 @@ class DeadLetter:
             "expected": self.expected,
             "found": self.found,
             "withheld": self.withheld,
-            "key": preview(self.key),
+            "key": whole(self.key),
             "key_base64": _base64(self.key),
-            "value": preview(self.value),
+            "value": whole(self.value),
             "value_base64": _base64(self.value),
             "headers": [
-                {"key": name, "value": preview(value), "value_base64": _base64(value)} for name, value in self.headers
+                {"key": name, "value": whole(value), "value_base64": _base64(value)} for name, value in self.headers
             ],
         }
 
@@ -157,6 +157,16 @@ def preview(content: bytes | None) -> str | None:
     printable = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
     cut = len(printable) > PREVIEW_CHARACTERS or len(text.encode()) < len(content)
     return f"{printable[:PREVIEW_CHARACTERS]}…" if cut else printable
+
+
+def whole(content: bytes | None) -> str | None:
+    """Bytes as text when they are UTF-8, else as hexadecimal digits."""
+    if content is None:
+        return None
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return f"0x{content.hex()}"
 
 
 def _base64(content: bytes | None) -> str | None:

@@ -63,7 +63,7 @@ class BackfillConfig(Config):
     from_time: str = Field(
         default="", description="From this Kafka timestamp, as 2026-01-31T00:00:00Z, of all partitions"
     )
-    to_time: str = Field(default="", description="Up to this Kafka timestamp, and without it")
+    to_time: str = Field(default="", description="Up to, but not including, this Kafka timestamp")
     skip_covered: bool = Field(default=False, description="Leave out what is in the table; otherwise it is refused")
 
 
@@ -74,7 +74,7 @@ class ReplayConfig(Config):
     from_time: str = Field(
         default="", description="From this Kafka timestamp, as 2026-01-31T00:00:00Z, of all partitions"
     )
-    to_time: str = Field(default="", description="Up to this Kafka timestamp, and without it")
+    to_time: str = Field(default="", description="Up to, but not including, this Kafka timestamp")
     transaction: str = Field(default="", description="All that this committed transaction read")
     respect_deletes: bool = Field(default=False, description="Write only offsets that have a row in the table still")
     dry_run: bool = Field(default=False, description="Show what it costs, and change nothing")

@@ -438,7 +438,7 @@ _KAFKA_COLUMNS = {
 
 def _column_description(column: str, partition_by: Collection[str]) -> str | None:
     if column in partition_by:
-        return "Splits the table into folders"
+        return "Partition column"
     return _KAFKA_COLUMNS.get(column)
 
 

@@ -527,6 +527,9 @@ def test_letters_are_counted_by_what_is_wrong_and_found_by_where_they_are(storag
     shown = one.to_dict()
     assert (shown["value"], shown["value_base64"], shown["key"]) == ("{", "ew==", None)
     assert json.dumps(shown)
+    long = "x" * 2 * PREVIEW_CHARACTERS
+    as_json = replace(one, value=long.encode(), key=b"\xff\x00").to_dict()
+    assert (as_json["value"], as_json["key"]) == (long, "0xff00"), "programs get it whole"
     assert [*find_letters(storage, waiting, text="nothing like it")] == []
 
 
