@@ -17,8 +17,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
+from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
@@ -134,7 +135,7 @@ def own_session(
     """A session in a JVM of this process's own; `more` settings win over ours. With a local master, what it shuffles, which is
     rows, is below `local_dir`; Spark's own choice, /tmp, lets every user read it.
 
-    Raises EnvironmentProblem when Java or the jars are missing.
+    Raises EnvironmentProblem when Java or the jars are missing, EngineLost when the JVM ends while it is starting.
     """
     prepare_environment()
     more = more or {}
@@ -145,10 +146,28 @@ def own_session(
     builder = SparkSession.builder
     for key, value in {**options, **more}.items():
         builder = builder.config(key, value)
-    with _stdout_is_stderr():
-        session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
+    try:
+        with _stdout_is_stderr():
+            session = builder.getOrCreate()
+        session.sparkContext.setLogLevel("ERROR")
+    except (Py4JError, ConnectionError, PySparkRuntimeError) as error:
+        if not _has_ended(error):
+            raise
+        # The next try must not find what is left of this one.
+        _forget_dead_context()
+        raise EngineLost(
+            f"Spark's JVM ended while it was starting ({error}). What it printed is above; if that is nothing, a person or the "
+            f"system killed it, often for want of memory (see `dmesg`): it may take {driver_memory} and some. Free memory or "
+            "start the engine by `hudi-ingest up`, then try again."
+        ) from error
     return session
+
+
+def _has_ended(error: Exception) -> bool:
+    """Whether the error says that the JVM is gone, and not that it refused something."""
+    if isinstance(error, PySparkRuntimeError):
+        return bool(error.getErrorClass() == "JAVA_GATEWAY_EXITED")
+    return not isinstance(error, Py4JJavaError)
 
 
 @contextmanager
