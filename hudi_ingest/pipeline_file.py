@@ -6,7 +6,6 @@ nor what stands where a password may have been meant.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,26 +20,31 @@ from pydantic_core import ErrorDetails
 from hudi_ingest.config import Pipeline, allowed, has_secrets, is_secret, keys, nested_model, type_in_words
 from hudi_ingest.config_model import Place, PlacedProblems, ProblemsFromTop, describe, kind_of, quoted, suggestion
 from hudi_ingest.exceptions import ConfigError
+from hudi_ingest.home import Home
 from hudi_ingest.schema import SchemaProblem
+from hudi_ingest.stack_variables import missing_because, pipeline_environment
 
 
-def load_pipeline(path: Path, environment: Mapping[str, str] = os.environ) -> Pipeline:
-    """The pipeline of one file. Raises ConfigError with all problems of the file."""
-    loaded = _load(path, environment)
+def load_pipeline(path: Path, environment: Mapping[str, str] | None = None) -> Pipeline:
+    """The pipeline of one file. Raises ConfigError with all problems of the file.
+
+    Without an `environment` values come from this process's, and from what a running embedded stack of its home sets.
+    """
+    loaded = _load(path, _given_or_own(environment))
     if loaded.pipeline is None:
         raise ConfigError(str(path), loaded.problems)
     return loaded.pipeline
 
 
 def pipeline_from(
-    settings: Mapping[str, Any], folder: Path, where: str, environment: Mapping[str, str] = os.environ
+    settings: Mapping[str, Any], folder: Path, where: str, environment: Mapping[str, str] | None = None
 ) -> Pipeline:
     """The pipeline of settings that stand in another file, `where`, whose paths are relative to `folder`.
 
     They mean what they mean in a pipeline file. Raises ConfigError with all problems.
     """
     document = _Document()
-    _parse(yaml.safe_dump(dict(settings)), folder, environment, document)
+    _parse(yaml.safe_dump(dict(settings)), folder, _given_or_own(environment), document)
     document.lines.clear()  # they are of no file
     loaded = _load_document(document, Path(where), folder)
     if loaded.pipeline is None:
@@ -48,9 +52,9 @@ def pipeline_from(
     return loaded.pipeline
 
 
-def load_pipelines(folder: Path, environment: Mapping[str, str] = os.environ) -> tuple[Pipeline, ...]:
+def load_pipelines(folder: Path, environment: Mapping[str, str] | None = None) -> tuple[Pipeline, ...]:
     """The pipelines of all *.yaml and *.yml files of the folder, by file name. Raises ConfigError with all problems."""
-    loaded = _load_folder(folder, environment)
+    loaded = _load_folder(folder, _given_or_own(environment))
     problems = [f"{each.path.name}: {problem}" for each in loaded for problem in each.problems]
     problems += [problem for _, problem in _conflicts(loaded)]
     if problems:
@@ -68,11 +72,11 @@ class BrokenFile:
 
 
 def load_each(
-    folder: Path, environment: Mapping[str, str] = os.environ
+    folder: Path, environment: Mapping[str, str] | None = None
 ) -> tuple[tuple[Pipeline, ...], tuple[BrokenFile, ...]]:
     """As `load_pipelines`, but a wrong file does not keep the others from being loaded. Of files that cannot live together none
     is: which of them is meant, nobody can tell. Raises ConfigError when the folder cannot be read."""
-    loaded = _load_folder(folder, environment)
+    loaded = _load_folder(folder, _given_or_own(environment))
     problems = {each.path: list(each.problems) for each in loaded}
     for paths, text in _conflicts(loaded):
         for path in paths:
@@ -92,14 +96,14 @@ def folder_version(folder: Path) -> tuple[tuple[str, int, int], ...]:
     return tuple((name, status.st_mtime_ns, status.st_size) for name, status in found)
 
 
-def find_pipeline(folder: Path, name_or_path: str, environment: Mapping[str, str] = os.environ) -> Pipeline:
+def find_pipeline(folder: Path, name_or_path: str, environment: Mapping[str, str] | None = None) -> Pipeline:
     """The pipeline of a file, when a path is given (with a slash, or ending in .yaml or .yml), or of the folder by name.
 
     Other files of the folder may be wrong, as long as they do not claim the same name or table. Raises ConfigError.
     """
     if "/" in name_or_path or name_or_path.endswith((".yaml", ".yml")):
         return load_pipeline(Path(name_or_path), environment)
-    loaded = _load_folder(folder, environment)
+    loaded = _load_folder(folder, _given_or_own(environment))
     named = [each for each in loaded if each.name == name_or_path]
     for each in named:
         if each.pipeline is None:
@@ -115,6 +119,10 @@ def find_pipeline(folder: Path, name_or_path: str, environment: Mapping[str, str
     problem = f"no pipeline is called {quoted(name_or_path)}; known: {shown}{suggestion(name_or_path, known)}"
     nameless = [f"{each.path.name}: {text}" for each in loaded if each.name is None for text in each.problems]
     raise ConfigError(str(folder), [problem, *nameless])
+
+
+def _given_or_own(environment: Mapping[str, str] | None) -> Mapping[str, str]:
+    return pipeline_environment(Home.from_environment()) if environment is None else environment
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,7 +372,9 @@ class _Builder:
             if default is not None:
                 return value or default
             if value is None:
-                self._note(place, f"environment variable {name} is not set; set it or write ${{{name}:-default}}")
+                down = missing_because(name, self._environment)
+                remedy = f", because {down}" if down else f"; set it or write ${{{name}:-default}}"
+                self._note(place, f"environment variable {name} is not set{remedy}")
                 return ""
             return value
 

@@ -28,12 +28,16 @@ KEEP_FILES_OF_THEIR_OWN = {
     "engine.py",
     "faults.py",
     "home.py",
+    "log_files.py",
+    "orchestration/code_server.py",
+    "orchestration/dagster_storage.py",
     "orchestration/step_logs.py",
     "orchestration/webserver.py",
     "own_code.py",
     "pipeline_file.py",
     "protoc.py",
     "spark.py",
+    "stack_variables.py",
 }
 """Files of this machine: settings, pipelines, code, state, logs, batches for a decoder that reads files only. Below
 benchmark/, embedded/, ledger/ and runtime/ too; none is a table's but those of the benchmark, which it removes."""

@@ -19,7 +19,6 @@ from dagster._core.instance.ref import InstanceRef
 from dagster._core.workspace.load import location_origins_from_yaml_paths
 from packaging.specifiers import SpecifierSet
 
-from hudi_ingest.embedded.stack import BOOTSTRAP_VARIABLE, TABLES_VARIABLE
 from hudi_ingest.home import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE, Home
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.run_launcher import ForkingRunLauncher
@@ -27,6 +26,7 @@ from hudi_ingest.orchestration.web_access import HOSTS_VARIABLE, hosts_from
 from hudi_ingest.orchestration.webserver import options_of
 from hudi_ingest.pipeline_file import load_pipelines
 from hudi_ingest.runtime.jars import cache_root
+from hudi_ingest.stack_variables import BOOTSTRAP_VARIABLE, TABLES_VARIABLE
 
 pytestmark = pytest.mark.fast
 
