@@ -5,11 +5,10 @@ from __future__ import annotations
 import itertools
 import json
 import logging
-import os
 import signal
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
@@ -40,7 +39,7 @@ from hudi_ingest.display import (
     status_view,
     sweep_text,
 )
-from hudi_ingest.embedded.stack import StackSettings, bring_down, bring_up, stack_environment
+from hudi_ingest.embedded.stack import StackSettings, bring_down, bring_up, remembered_settings
 from hudi_ingest.exceptions import (
     ConfigError,
     EnvironmentProblem,
@@ -75,10 +74,14 @@ _err = Console(stderr=True, soft_wrap=True, highlight=False)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 PipelineName = Annotated[str, typer.Argument(metavar="PIPELINE", help="A pipeline's name, or the path of its file.")]
-KafkaPort = Annotated[int, typer.Option(min=1, max=65535, help="The broker's port on 127.0.0.1.")]
-UiPort = Annotated[int, typer.Option(min=1, max=65535, help="The Dagster UI's port on 127.0.0.1.")]
-Master = Annotated[str, typer.Option(help="Spark master of the engine.")]
-Memory = Annotated[str, typer.Option(help="Memory of the engine's driver.")]
+_KAFKA_PORT = typer.Option(min=1, max=65535, help="The broker's port on 127.0.0.1.")
+_UI_PORT = typer.Option(min=1, max=65535, help="The Dagster UI's port on 127.0.0.1.")
+_MASTER = typer.Option(help="Spark master of the engine.")
+_MEMORY = typer.Option(help="Memory of the engine's driver.")
+KafkaPort = Annotated[int, _KAFKA_PORT]
+UiPort = Annotated[int, _UI_PORT]
+Master = Annotated[str, _MASTER]
+Memory = Annotated[str, _MEMORY]
 
 RangePartition = Annotated[
     str | None, typer.Option("--partition", metavar="TOPIC:PARTITION", help="With --start and --end.")
@@ -156,14 +159,21 @@ def demo(
 
 @app.command()
 def up(
-    kafka_port: KafkaPort = _DEFAULTS.kafka_port,
-    ui_port: UiPort = _DEFAULTS.ui_port,
-    master: Master = _DEFAULTS.master,
-    memory: Memory = _DEFAULTS.driver_memory,
+    kafka_port: Annotated[int | None, _KAFKA_PORT] = None,
+    ui_port: Annotated[int | None, _UI_PORT] = None,
+    master: Annotated[str | None, _MASTER] = None,
+    memory: Annotated[str | None, _MEMORY] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Start what is not running yet of the embedded stack: Kafka, the Spark engine, Dagster."""
-    stack = bring_up(Home.from_environment(), StackSettings(kafka_port, ui_port, master, memory), _progress)
+    """Start what does not run of the embedded stack: Kafka, the Spark engine, Dagster. What runs is left alone.
+
+    An option that is left out is as it was before, and at first 19092, 3000, local[*] and 2g. Of a part that runs it cannot
+    be changed: use `down` first.
+    """
+    home = Home.from_environment()
+    asked = {"kafka_port": kafka_port, "ui_port": ui_port, "master": master, "driver_memory": memory}
+    given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
+    stack = bring_up(home, replace(remembered_settings(home), **given), _progress)
     facts = {"bootstrap_servers": stack.bootstrap_servers, "url": stack.url}
     if as_json:
         _print_json(facts)
@@ -184,12 +194,11 @@ def validate(files: Annotated[list[Path], typer.Argument(metavar="FILE…")], as
     from hudi_ingest.decoding import format_problems
     from hudi_ingest.schema_source import source_text
 
-    environment = _environment(Home.from_environment())
     problems: dict[str, list[str]] = {}
     columns: dict[str, str] = {}
     for file in files:
         try:
-            pipeline = load_pipeline(file, environment)
+            pipeline = load_pipeline(file)
             found = format_problems(pipeline)
             if found:
                 raise ConfigError(str(file), found)
@@ -406,7 +415,7 @@ def status(
 ) -> None:
     """Show committed offsets, lag and the last transactions. Exits with 1 while a partition is stopped."""
     home = Home.from_environment()
-    found = [_pipeline(pipeline)] if pipeline else list(load_pipelines(home.pipelines, _environment(home)))
+    found = [_pipeline(pipeline)] if pipeline else list(load_pipelines(home.pipelines))
     ledger = Ledger.open(home.ledger_url)
     statuses: list[PipelineStatus] = []
     failed: dict[str, str] = {}
@@ -631,8 +640,7 @@ def main() -> None:
 
 
 def _pipeline(name: str) -> Pipeline:
-    home = Home.from_environment()
-    return find_pipeline(home.pipelines, name, _environment(home))
+    return find_pipeline(Home.from_environment().pipelines, name)
 
 
 def _waiting_letters(name: str) -> tuple[TableStorage, tuple[WaitingFile, ...]]:
@@ -640,11 +648,6 @@ def _waiting_letters(name: str) -> tuple[TableStorage, tuple[WaitingFile, ...]]:
     committed = Timeline(pipeline.table.base_path).committed(pipeline.checkpoint_key, pipeline.transaction_key)
     storage = TableStorage(pipeline.table.base_path)
     return storage, DeadLetterLog(storage).waiting(committed.checkpoint.letters if committed.checkpoint else None)
-
-
-def _environment(home: Home) -> Mapping[str, str]:
-    """This process's environment, and below it the running embedded stack's."""
-    return {**stack_environment(home), **os.environ}
 
 
 def _say(line: str) -> None:

@@ -73,10 +73,13 @@ class Home:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Puts a file of that text in place, at once or not at all, which nobody but this user may ever read."""
+    """Puts a file of that text in place, which nobody but this user may ever read: at once or not at all, also when the disk is
+    full or the machine stops."""
     partial = path.with_suffix(".partial")
     partial.unlink(missing_ok=True)
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as file:
         file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
     partial.rename(path)

@@ -8,7 +8,6 @@ import fcntl
 import logging
 import os
 import subprocess
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -30,7 +29,7 @@ from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.runtime.jars import kafka_jars
 from hudi_ingest.runtime.java import find_java
 
-START_TIMEOUT_SECONDS = 60.0
+START_TIMEOUT_SECONDS = 120.0
 FORMAT_TIMEOUT_SECONDS = 60.0
 TOPIC_TIMEOUT_SECONDS = 30.0
 REACH_TIMEOUT_SECONDS = 10.0
@@ -99,16 +98,35 @@ def start_broker(settings: BrokerSettings, report: Callable[[str], None]) -> Pro
     """Start the broker and wait until it answers clients; what an earlier start on the same home kept is there again.
 
     `report` gets lines for a person. Raises EnvironmentProblem when Java, the jars, the ports or the home are not as
-    needed, or when the broker does not answer within 60 seconds; nothing is left running then.
+    needed, or when the broker does not answer in time; nothing is left running then.
     """
-    jars = kafka_jars(report)
-    java = find_java()
-    require_port_free(settings.port, "the embedded Kafka broker", "--kafka-port")
-    require_port_free(
-        settings.controller_port, "the controller of the embedded Kafka broker", "--kafka-controller-port"
-    )
     with _only_starter(settings.home):
-        return _start(settings, java, jars, report)
+        record = _launch(settings, report)
+        ready = False
+        try:
+            await_broker(settings, record, report)
+            ready = True
+        finally:
+            if not ready:
+                stop([record], STOP_GRACE_SECONDS)
+    return record
+
+
+def launch_broker(settings: BrokerSettings, report: Callable[[str], None]) -> ProcessRecord:
+    """Start the broker without waiting for it; the caller sees to it that nobody starts another one on its home meanwhile.
+
+    Raises EnvironmentProblem as `start_broker` does.
+    """
+    with _only_starter(settings.home):
+        return _launch(settings, report)
+
+
+def await_broker(settings: BrokerSettings, record: ProcessRecord, report: Callable[[str], None]) -> None:
+    """Wait until the broker answers clients. Raises ProcessEnded or EnvironmentProblem; what runs is left running."""
+    client = _admin(settings.bootstrap)
+    what = f"the embedded Kafka broker answers on {settings.bootstrap}"
+    wait_until(lambda: _answers(client), what=what, timeout_seconds=START_TIMEOUT_SECONDS, records_to_watch=[record])
+    report(f"the embedded Kafka broker answers on {settings.bootstrap}")
 
 
 def create_topic(bootstrap: str, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
@@ -146,31 +164,22 @@ def create_topic(bootstrap: str, topic: str, partitions: int, config: Mapping[st
         )
 
 
-def _start(
-    settings: BrokerSettings, java: Path, jars: tuple[Path, ...], report: Callable[[str], None]
-) -> ProcessRecord:
+def _launch(settings: BrokerSettings, report: Callable[[str], None]) -> ProcessRecord:
+    jars = kafka_jars(report)
+    java = find_java()
+    require_port_free(settings.port, "the embedded Kafka broker", "--kafka-port")
+    require_port_free(
+        settings.controller_port, "the controller of the embedded Kafka broker", "--kafka-controller-port"
+    )
     config = _prepare(settings)
     if not (settings.home / "data" / "meta.properties").exists():
         report(f"formatting the storage of the embedded Kafka broker in {settings.home}")
         _format(settings, java, jars, config)
     report(f"starting the embedded Kafka broker on {settings.bootstrap}")
     memory = (f"-Xms{min(settings.heap_megabytes, 256)}m", f"-Xmx{settings.heap_megabytes}m")
-    command = [str(java), *memory, "-XX:+UseG1GC", "-XX:+ExitOnOutOfMemoryError", *_logging(), "-cp", _class_path(jars)]
-    began = time.monotonic()
-    record = start("kafka", [*command, "kafka.Kafka", str(config)], log=settings.log, env=os.environ, cwd=settings.home)
-    ready = False
-    try:
-        client = _admin(settings.bootstrap)
-        what = f"the embedded Kafka broker answers on {settings.bootstrap}"
-        wait_until(
-            lambda: _answers(client), what=what, timeout_seconds=START_TIMEOUT_SECONDS, records_to_watch=[record]
-        )
-        report(f"the embedded Kafka broker answers on {settings.bootstrap} after {time.monotonic() - began:.1f} s")
-        ready = True
-    finally:
-        if not ready:
-            stop([record], STOP_GRACE_SECONDS)
-    return record
+    options = [*memory, "-XX:+UseG1GC", "-XX:+ExitOnOutOfMemoryError", *_logging(), "-cp", _class_path(jars)]
+    command = [str(java), *options, "kafka.Kafka", str(config)]
+    return start("kafka", command, log=settings.log, env=os.environ, cwd=settings.home)
 
 
 @contextlib.contextmanager

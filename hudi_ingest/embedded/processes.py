@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import re
 import signal
@@ -19,7 +18,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -36,11 +35,17 @@ KILL_SECONDS = 10.0
 FIRST_POLL_SECONDS = 0.02
 LAST_POLL_SECONDS = 0.25
 LOG_TAIL_LINES = 5
-LOG_TAIL_BYTES = 16_384
+LOG_TAIL_BYTES = 65_536
 
-_JAVA_FRAME = re.compile(r"\s+(at \S+\(.*\)|\.\.\. \d+ more)\s*$")
+_FRAME = re.compile(r"\s+(at \S+\(.*\)|\.\.\. \d+ more|File \".*\", line \d+.*|[~^]+)\s*$")
+_TELLS_OF_A_PROBLEM = re.compile(
+    r"(?i)\b\w*(error|exception|fatal|killed|failed|failure|refused|denied)\b|cannot|could not|no space left"
+)
+_PROBLEM_LINES = 3
 
 _children: dict[int, subprocess.Popen[bytes]] = {}
+_exit_codes: dict[int, int] = {}
+"""Of children that have ended, by their pid."""
 _children_lock = threading.Lock()
 
 
@@ -49,6 +54,7 @@ class ProcessRecord:
     """A process that was started, `started` seconds after the machine's boot. `log` is a file's path.
 
     `mark` is a random text that the process and all that it starts carry in their environment; "" when there is none.
+    `log_begins` is how many bytes of the log were there before it.
     """
 
     name: str
@@ -56,19 +62,16 @@ class ProcessRecord:
     started: float
     log: str
     mark: str = ""
+    log_begins: int = 0
 
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
 
-    @classmethod
-    def from_json(cls, text: str) -> ProcessRecord:
-        """Raises ValueError when the text is not a record."""
-        try:
-            found = json.loads(text)
-            pid, started = int(found["pid"]), float(found["started"])
-            return cls(str(found["name"]), pid, started, str(found["log"]), str(found.get("mark", "")))
-        except (AttributeError, KeyError, TypeError) as problem:
-            raise ValueError(f"not a process record: {text!r}") from problem
+class ProcessEnded(EnvironmentProblem):
+    """A process ended before it did what was waited for. `killed` is whether a signal may have ended it, so that another one
+    may do better; how a process ended is known of this one's children only."""
+
+    def __init__(self, text: str, *, killed: bool) -> None:
+        super().__init__(text)
+        self.killed = killed
 
 
 def start(
@@ -82,6 +85,7 @@ def start(
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:
+            log_begins = output.tell()
             child = subprocess.Popen(
                 list(command),
                 stdin=subprocess.DEVNULL,
@@ -97,7 +101,7 @@ def start(
             "and the folders are there and may be used by this user."
         ) from problem
     # Until poll() is called on it the pid cannot be reused, even when the child has ended: it is at least a zombie.
-    record = ProcessRecord(name, child.pid, started_since_boot(child.pid), str(log), mark)
+    record = ProcessRecord(name, child.pid, started_since_boot(child.pid), str(log), mark, log_begins)
     with _children_lock:
         _children[child.pid] = child
     return record
@@ -158,7 +162,7 @@ def wait_until(
 ) -> T:
     """The first truthy value of `condition`, asked again and again. `what` says in words what is waited for.
 
-    Raises EnvironmentProblem when a watched process ends before, or when `timeout_seconds` have passed.
+    Raises ProcessEnded when a watched process ends before, EnvironmentProblem when `timeout_seconds` have passed.
     """
     watched = tuple(records_to_watch)
     deadline = time.monotonic() + timeout_seconds
@@ -169,34 +173,62 @@ def wait_until(
         if value:
             return value
         if dead is not None:
-            lines = " | ".join(log_tail(Path(dead.log))) or "nothing"
-            raise EnvironmentProblem(
-                f"{dead.name} (pid {dead.pid}) ended before {what}; the last lines of its log are: {lines}; put right "
-                f"what they say and start it again (the whole log is {dead.log})."
-            )
+            raise _ended(dead, what)
         if time.monotonic() >= deadline:
             logs = ", ".join(record.log for record in watched)
-            where = f"see why in {logs}" if logs else "check that it is running"
+            said = "".join(
+                f" {record.name} said: {' | '.join(lines)}." for record in watched if (lines := problem_lines(record))
+            )
             raise EnvironmentProblem(
-                f"Waited {timeout_seconds:g} seconds in vain until {what}; {where}, then try again."
+                f"Waited {timeout_seconds:g} seconds in vain until {what}.{said} "
+                + (f"See why in {logs}, then try again." if logs else "Check that it is running, then try again.")
             )
         time.sleep(pause)
         pause = min(pause * 1.5, LAST_POLL_SECONDS)
 
 
-def log_tail(log: Path, lines: int = LOG_TAIL_LINES) -> tuple[str, ...]:
-    """The last lines of a log that say something, oldest first; () when it cannot be read.
+def _ended(record: ProcessRecord, what: str) -> ProcessEnded:
+    code = _exit_codes.get(record.pid)
+    how = "ended" if code is None else f"ended with exit code {code}"
+    by_signal = code is not None and code < 0
+    if code is not None and by_signal:
+        how = f"was killed by {signal.Signals(-code).name}"
+    lines = problem_lines(record) or (() if by_signal else log_tail(Path(record.log), after=record.log_begins))
+    if lines:
+        why = f"Its log says: {' | '.join(lines)}. Put that right and start it again"
+    elif by_signal:
+        why = "Its log has no reason: a person or the system did it, often for want of memory (see `dmesg`). Start it again"
+    else:
+        why = "Its log is empty. Start it again"
+    return ProcessEnded(
+        f"{record.name} (pid {record.pid}) {how} before {what}. {why} (the whole log is {record.log}).",
+        killed=by_signal or code is None,
+    )
 
-    Empty lines and the frames of Java stack traces do not count.
+
+def problem_lines(record: ProcessRecord) -> tuple[str, ...]:
+    """The lines in which the process speaks of what went wrong, oldest first, with the end of the last one's text; () if none."""
+    lines = log_tail(Path(record.log), lines=None, after=record.log_begins)
+    places = [place for place, line in enumerate(lines) if _TELLS_OF_A_PROBLEM.search(line)][-_PROBLEM_LINES:]
+    following = lines[places[-1] + 1 :] if places else ()
+    return tuple(dict.fromkeys([*(lines[place] for place in places), *following]))[:LOG_TAIL_LINES]
+
+
+def log_tail(log: Path, lines: int | None = LOG_TAIL_LINES, after: int = 0) -> tuple[str, ...]:
+    """The last lines of a log that say something, oldest first, of all or of those that begin `after` so many bytes.
+
+    Empty lines and the frames of stack traces do not count; () when the log cannot be read.
     """
     try:
         with log.open("rb") as content:
-            content.seek(max(0, os.fstat(content.fileno()).st_size - LOG_TAIL_BYTES))
+            size = os.fstat(content.fileno()).st_size
+            # A log that was cut back since then has only newer lines.
+            content.seek(max(0, size - LOG_TAIL_BYTES, after if after <= size else 0))
             text = content.read().decode("utf-8", errors="replace")
     except OSError:
         return ()
-    found = [line.strip() for line in text.splitlines() if line.strip() and not _JAVA_FRAME.match(line)]
-    return tuple(found[-lines:])
+    found = [line.strip() for line in text.splitlines() if line.strip() and not _FRAME.match(line)]
+    return tuple(found if lines is None else found[-lines:])
 
 
 def free_port() -> int:
@@ -206,10 +238,13 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def accepts_connections(port: int) -> bool:
-    """Whether something listens on that TCP port of 127.0.0.1."""
-    with socket.socket() as probe:
-        return probe.connect_ex((LOOPBACK, port)) == 0
+def accepts_connections(where: int | Path) -> bool:
+    """Whether something listens on that TCP port of 127.0.0.1, or on the Unix socket of that path."""
+    if isinstance(where, int):
+        with socket.socket() as probe:
+            return probe.connect_ex((LOOPBACK, where)) == 0
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(where)) == 0
 
 
 def require_port_free(port: int, purpose: str, option: str) -> None:
@@ -243,6 +278,7 @@ def _running(process: psutil.Process) -> bool:
         if child is not None:
             if child.poll() is None:
                 return True
+            _exit_codes[process.pid] = child.returncode
             del _children[process.pid]
     try:
         if not process.is_running():

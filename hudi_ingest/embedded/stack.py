@@ -1,14 +1,19 @@
 """The embedded stack on one machine: Kafka broker, Spark engine, Dagster's code server, webserver and daemon, each a process of
-its own."""
+its own.
+
+`bring_up` starts what does not run and leaves alone what does, so it is also how a stack is repaired.
+"""
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -16,12 +21,14 @@ from importlib import resources
 from pathlib import Path
 
 from hudi_ingest.embedded import webserver
-from hudi_ingest.embedded.broker import BrokerSettings, start_broker
+from hudi_ingest.embedded.broker import BrokerSettings, await_broker, launch_broker
 from hudi_ingest.embedded.processes import (
+    ProcessEnded,
     ProcessRecord,
     accepts_connections,
     free_port,
     is_alive,
+    log_tail,
     require_port_free,
     start,
     stop,
@@ -29,16 +36,20 @@ from hudi_ingest.embedded.processes import (
 )
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE, Home, write_private
+from hudi_ingest.log_files import cut_back, stack_logs
 from hudi_ingest.runtime.jars import spark_jars
 from hudi_ingest.runtime.java import find_java, java_home
 from hudi_ingest.spark import EngineConnection
+from hudi_ingest.stack_variables import BOOTSTRAP_VARIABLE, TABLES_VARIABLE
 
 BROKER, ENGINE = "kafka", "engine"
 CODE_SERVER, WEBSERVER, DAEMON = DAGSTER = ("dagster-code-server", "dagster-webserver", "dagster-daemon")
-BOOTSTRAP_VARIABLE = "KAFKA_BOOTSTRAP_SERVERS"
-TABLES_VARIABLE = "HUDI_INGEST_TABLES"
 NEEDED_BYTES = 1 << 30
 _READY_SECONDS = 120
+_TRIES = 3
+"""How often `up` starts what is killed while it waits for it."""
+_LONGEST_SOCKET_PATH = 100
+"""Bytes; the system's limit is 107, or 103 on macOS."""
 _QUIET = ("--log-level", "warning")
 
 Report = Callable[[str], None]
@@ -46,13 +57,12 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class StackSettings:
-    """Ports on 127.0.0.1 and the engine's size. `code_port`, between Dagster's processes, is any free one when it is 0."""
+    """Ports on 127.0.0.1 and the engine's size."""
 
     kafka_port: int = 19092
     ui_port: int = 3000
     master: str = "local[*]"
     driver_memory: str = "2g"
-    code_port: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,51 +87,109 @@ class Stack:
 
     @classmethod
     def read(cls, home: Home) -> Stack | None:
-        """The stack that was started in this home, its processes alive or not; None when there is none."""
+        """The stack that was started in this home, its processes alive or not; None when there is none.
+
+        Raises EnvironmentProblem when the file is damaged or of another version.
+        """
         try:
             found = json.loads(home.stack_file.read_text())
+            return cls(
+                settings=StackSettings(**found["settings"]),
+                environment=found["environment"],
+                processes=tuple(ProcessRecord(**each) for each in found["processes"]),
+            )
         except FileNotFoundError:
             return None
-        return cls(
-            settings=StackSettings(**found["settings"]),
-            environment=found["environment"],
-            processes=tuple(ProcessRecord(**each) for each in found["processes"]),
-        )
-
-
-def stack_environment(home: Home) -> dict[str, str]:
-    """Variables of the stack that runs in this home, for pipeline files; empty when none runs."""
-    stack = Stack.read(home)
-    return dict(stack.environment) if stack and any(map(is_alive, stack.processes)) else {}
+        except (ValueError, LookupError, TypeError) as problem:
+            raise EnvironmentProblem(
+                f"{home.stack_file}, which remembers the stack's processes, is damaged or of another version of hudi-ingest "
+                f"({problem}). If the stack runs, stop it with the version that started it; then delete the file and run "
+                "`hudi-ingest up`. No data is in it."
+            ) from problem
 
 
 def bring_up(home: Home, settings: StackSettings, report: Report) -> Stack:
-    """Starts what is not running yet and returns when all of it answers. Settings of a running stack win.
+    """Starts what does not run and returns when all of it answers; what runs is neither stopped nor started again.
 
-    Raises EnvironmentProblem; what this call had started is then stopped again.
+    `report` gets lines for a person, none when nothing had to be started. Settings of parts that run win. Raises EnvironmentProblem when a part does not come up; the others stay up. What this call
+    has started is stopped only when it is interrupted.
     """
     home.make()
     with _exclusive(home):
-        known = Stack.read(home)
-        alive = {each.name: each for each in known.processes if is_alive(each)} if known else {}
-        if known and alive:
-            settings = known.settings
-        settings = replace(settings, code_port=settings.code_port or free_port())
         require_space(home.root)
+        cut_back(stack_logs(home))
         started: list[ProcessRecord] = []
-        environment = _environment(home, settings)
         try:
-            for name in (BROKER, CODE_SERVER, ENGINE, WEBSERVER, DAEMON):
-                if name not in alive:
-                    started.append(_start(name, home, settings, environment, report))
-                    stack = Stack(settings, environment, (*alive.values(), *started))
-                    stack.write(home)
-            stack = Stack(settings, environment, (*alive.values(), *started))
-            _wait_until_ready(home, stack, report)
-        except BaseException:
+            for _ in range(_TRIES - 1):
+                try:
+                    return _bring_up(home, settings, report, started)
+                except ProcessEnded as problem:
+                    if not problem.killed:
+                        raise
+                    report(str(problem))
+            return _bring_up(home, settings, report, started)
+        except EnvironmentProblem as problem:
+            raise EnvironmentProblem(f"{problem} {_what_runs(home)}") from problem
+        except KeyboardInterrupt:
             stop(started)
             raise
-        return stack
+
+
+def _bring_up(home: Home, asked: StackSettings, report: Report, started: list[ProcessRecord]) -> Stack:
+    known = Stack.read(home)
+    alive = {each.name: each for each in known.processes if is_alive(each)} if known else {}
+    settings = _settled(asked, known.settings, alive) if known else asked
+    _require_ports_free(settings, alive)
+    environment = _environment(home, settings)
+
+    def remember(record: ProcessRecord) -> None:
+        alive[record.name] = record
+        started.append(record)
+        Stack(settings, environment, tuple(alive.values())).write(home)
+
+    for name in (BROKER, ENGINE, CODE_SERVER, WEBSERVER, DAEMON):
+        if name in alive:
+            continue
+        if name in DAGSTER:
+            _make_dagster_ready(name, home, settings, alive, report)
+        remember(_start(name, home, settings, environment, report))
+    stack = Stack(settings, environment, tuple(alive.values()))
+    _wait_until_ready(home, stack, report if started else lambda line: None)
+    return stack
+
+
+def _settled(asked: StackSettings, known: StackSettings, alive: Mapping[str, ProcessRecord]) -> StackSettings:
+    """What is asked for, as far as no process runs that has been told otherwise; pure."""
+    if alive:
+        # All of them have been told the broker's address.
+        asked = replace(asked, kafka_port=known.kafka_port)
+    if WEBSERVER in alive:
+        asked = replace(asked, ui_port=known.ui_port)
+    if ENGINE in alive:
+        asked = replace(asked, master=known.master, driver_memory=known.driver_memory)
+    return asked
+
+
+def _require_ports_free(settings: StackSettings, alive: Mapping[str, ProcessRecord]) -> None:
+    """Raises EnvironmentProblem before anything is started that would then wait for the rest in vain."""
+    if BROKER not in alive:
+        require_port_free(settings.kafka_port, "the embedded Kafka broker", "--kafka-port")
+    if WEBSERVER not in alive:
+        require_port_free(settings.ui_port, "the Dagster UI", "--ui-port")
+
+
+def remembered_settings(home: Home) -> StackSettings:
+    """Those of the stack that was started last in this home and not stopped by `down`, else the defaults. Raises as Stack.read."""
+    stack = Stack.read(home)
+    return stack.settings if stack else StackSettings()
+
+
+def _what_runs(home: Home) -> str:
+    stack = Stack.read(home)
+    running = [each.name for each in stack.processes if is_alive(each)] if stack else []
+    if not running:
+        return "Nothing of the stack runs; `hudi-ingest up` starts it."
+    return f"What runs stays up ({', '.join(running)}): `hudi-ingest up` goes on from there, `hudi-ingest down` stops all of it."
 
 
 def bring_down(home: Home, report: Report) -> bool:
@@ -166,60 +234,90 @@ def _environment(home: Home, settings: StackSettings) -> dict[str, str]:
 def _start(
     name: str, home: Home, settings: StackSettings, environment: Mapping[str, str], report: Report
 ) -> ProcessRecord:
-    home.logs.mkdir(parents=True, exist_ok=True)
-    log = home.logs / f"{name}.log"
-    # The ledger's URL may hold a password, so it is handed on and not remembered.
-    ledger = {LEDGER_VARIABLE: home.ledger_url}
-    full = {**os.environ, **environment, **ledger, "JAVA_HOME": str(java_home(find_java())), "PYTHONUNBUFFERED": "1"}
     if name == BROKER:
-        return start_broker(BrokerSettings(home.kafka, settings.kafka_port, free_port()), report)
+        return launch_broker(_broker_settings(home, settings), report)
     if name == ENGINE:
         spark_jars(report)
         report("starting the Spark engine")
-        command = ["-m", "hudi_ingest.cli", "engine", "--master", settings.master, "--memory", settings.driver_memory]
-        return start(name, [sys.executable, *command], log=log, env=full)
-    home.dagster.mkdir(parents=True, exist_ok=True)
-    (home.dagster / "dagster.yaml").write_text(_resource("dagster.yaml"))
-    workspace = home.dagster / "workspace.yaml"
-    workspace.write_text(_resource("workspace.yaml").format(location=webserver.LOCATION, port=settings.code_port))
-    if name == CODE_SERVER:
-        report("starting Dagster")
-        serve = ["hudi_ingest.orchestration.code_server", str(settings.code_port)]
+        command = ["hudi_ingest.cli", "engine", "--master", settings.master, "--memory", settings.driver_memory]
+    elif name == CODE_SERVER:
+        command = ["hudi_ingest.orchestration.code_server", str(_code_socket(home))]
     elif name == WEBSERVER:
-        require_port_free(settings.ui_port, "the Dagster UI", "--ui-port")
-        _make_dagster_storage(home, full)
-        _await_code_server(home, settings.code_port)
-        page = ["--port", str(settings.ui_port), "--workspace", str(workspace)]
-        serve = ["hudi_ingest.orchestration.webserver", *page]
+        page = ["--port", str(settings.ui_port), "--workspace", str(_workspace(home))]
+        command = ["hudi_ingest.orchestration.webserver", *page]
     else:
-        serve = ["dagster._daemon", "run", "-w", str(workspace), *_QUIET]
-    return start(name, [sys.executable, "-m", *serve], log=log, env=full)
+        command = ["dagster._daemon", "run", "-w", str(_workspace(home)), *_QUIET]
+    # The ledger's URL may hold a password, so it is handed on and not remembered.
+    ledger = {LEDGER_VARIABLE: home.ledger_url}
+    full = {**os.environ, **environment, **ledger, "JAVA_HOME": str(java_home(find_java())), "PYTHONUNBUFFERED": "1"}
+    return start(name, [sys.executable, "-m", *command], log=home.logs / f"{name}.log", env=full)
 
 
-def _make_dagster_storage(home: Home, environment: Mapping[str, str]) -> None:
-    """Makes or migrates Dagster's databases before several of its processes would race to."""
-    command = [sys.executable, "-m", "dagster", "instance", "migrate"]
-    done = subprocess.run(command, env=dict(environment), capture_output=True, text=True, timeout=_READY_SECONDS)
-    if done.returncode:
-        lines = (done.stderr.strip() or done.stdout.strip() or "no text").splitlines()
-        raise EnvironmentProblem(
-            f"Dagster's storage in {home.dagster} cannot be made: {lines[-1]}. If an older Dagster made it, remove the folder."
+def _make_dagster_ready(
+    name: str, home: Home, settings: StackSettings, alive: Mapping[str, ProcessRecord], report: Report
+) -> None:
+    """What the Dagster process of that name needs before it starts."""
+    if not any(each in alive for each in DAGSTER):
+        report("starting Dagster")
+        home.dagster.mkdir(parents=True, exist_ok=True)
+        (home.dagster / "dagster.yaml").write_text(_resource("dagster.yaml"))
+        _make_dagster_storage(home)
+    text = _resource("workspace.yaml").format(location=webserver.LOCATION, socket=_code_socket(home))
+    _workspace(home).write_text(text)
+    if name == WEBSERVER:
+        # One that comes sooner than the pipelines are read would show them as unreachable for a while.
+        wait_until(
+            lambda: accepts_connections(_code_socket(home)),
+            what="Dagster's code server has read the pipelines",
+            timeout_seconds=_READY_SECONDS,
+            records_to_watch=[alive[CODE_SERVER]],
         )
 
 
-def _await_code_server(home: Home, port: int) -> None:
-    """Until it has tried to load the pipelines. A webserver that comes sooner would show it as unreachable for a while."""
-    stack = Stack.read(home)
-    wait_until(
-        lambda: accepts_connections(port),
-        what="Dagster's code server has read the pipelines",
-        timeout_seconds=_READY_SECONDS,
-        records_to_watch=[each for each in stack.processes if each.name == CODE_SERVER] if stack else [],
-    )
+def _make_dagster_storage(home: Home) -> None:
+    """Makes or migrates Dagster's databases while no process uses them: several would race to."""
+    command = [sys.executable, "-m", "hudi_ingest.orchestration.dagster_storage", str(home.dagster)]
+    log = home.logs / "dagster-storage.log"
+    home.logs.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as output:
+        done = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT)
+    if done.returncode:
+        raise EnvironmentProblem(
+            f"Dagster's storage in {home.dagster} cannot be made or brought to this Dagster's version: "
+            f"{' | '.join(log_tail(log, 1)) or 'no reason was told'} (all of it is in {log}). If the disk has space and the "
+            f"folder is this user's, move {home.dagster} away: runs and ticks are in it, and no offsets; then turn the sensors on "
+            "again in the UI."
+        )
+
+
+def _workspace(home: Home) -> Path:
+    return home.dagster / "workspace.yaml"
+
+
+def _code_socket(home: Home) -> Path:
+    """Where the code server listens: in the home, or, where that path is longer than a socket's may be, in a folder of this
+    user's below the system's temporary one. Raises EnvironmentProblem when that folder is somebody else's."""
+    path = home.root / "code-server.sock"
+    if len(os.fsencode(path)) <= _LONGEST_SOCKET_PATH:
+        return path
+    folder = Path(tempfile.gettempdir(), f"hudi-ingest-{os.geteuid()}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    facts = folder.lstat()
+    if facts.st_uid != os.geteuid() or facts.st_mode & 0o077:
+        raise EnvironmentProblem(
+            f"{folder}, for the code server's socket, is not this user's alone; delete it, or set {HOME_VARIABLE} to a folder "
+            f"with a shorter path than {home.root}, so that the socket can be in it."
+        )
+    return folder / f"{hashlib.sha256(os.fsencode(home.root)).hexdigest()[:16]}.sock"
+
+
+def _broker_settings(home: Home, settings: StackSettings) -> BrokerSettings:
+    return BrokerSettings(home.kafka, settings.kafka_port, free_port())
 
 
 def _wait_until_ready(home: Home, stack: Stack, report: Report) -> None:
     by_name = {each.name: each for each in stack.processes}
+    await_broker(_broker_settings(home, stack.settings), by_name[BROKER], report)
     report("waiting for the engine")
     wait_until(
         lambda: EngineConnection.read(home.engine_file),

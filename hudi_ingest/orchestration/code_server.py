@@ -1,7 +1,11 @@
 """Dagster's code server for the pipeline files, which loads them anew as soon as one of them has changed.
 
 Dagster's daemon would otherwise start a new server each minute, to see whether code has changed: a tenth of a core, for ever.
-`python -m hudi_ingest.orchestration.code_server PORT` serves on 127.0.0.1 until it is ended.
+What Dagster calls a code server hands all questions on to a child that has loaded the code, and never misses it when it has
+died; here another one is started. Of the embedded stack's processes it is the one that keeps their logs short.
+
+`python -m hudi_ingest.orchestration.code_server SOCKET` serves on a Unix socket until it is ended. Whoever can connect to it can
+start runs, so its folder must be this user's alone.
 """
 
 from __future__ import annotations
@@ -10,45 +14,75 @@ import logging
 import sys
 import threading
 import time
+from contextlib import suppress
+from pathlib import Path
 
+import psutil
 from dagster._cli.code_server import code_server_cli
 from dagster._core.errors import DagsterUserCodeUnreachableError
 from dagster._grpc.client import DagsterGrpcClient
 
 from hudi_ingest.home import Home
+from hudi_ingest.log_files import cut_back, stack_logs
 from hudi_ingest.pipeline_file import folder_version
 
 _log = logging.getLogger(__name__)
 
-_HOST = "127.0.0.1"
 _LOOK_SECONDS = 1.0
 _RELOAD_SECONDS = 120
+_LOGS_SECONDS = 60.0
 _MODULE = "hudi_ingest.orchestration.definitions"
 
 
-def _watch(home: Home, port: int) -> None:
-    """Loads the pipelines anew when their files have changed and have been as they are for a second."""
+def _watch(home: Home, socket: Path) -> None:
+    """Loads the pipelines anew when their files have changed and have been as they are for a second, and when the child that
+    had loaded them has died."""
     loaded = before = folder_version(home.pipelines)
+    had_child = False
     while True:
         time.sleep(_LOOK_SECONDS)
         now = folder_version(home.pipelines)
-        if now == before and now != loaded:
+        has_child = _has_child()
+        if had_child and not has_child:
+            _log.warning("The process that had loaded the pipelines has died; starting another one")
+        if (now == before and now != loaded) or (had_child and not has_child):
             try:
-                DagsterGrpcClient(host=_HOST, port=port).reload_code(timeout=_RELOAD_SECONDS)
+                DagsterGrpcClient(socket=str(socket)).reload_code(timeout=_RELOAD_SECONDS)
+                loaded = now
             except DagsterUserCodeUnreachableError as problem:
-                # It is still starting, or ends; the next look asks again.
-                _log.warning("The changed pipelines could not be loaded yet: %s", problem)
-                continue
-            loaded = now
+                # It is still starting, or ends, or has replaced a dead child, which could not be told to end. If nothing was
+                # loaded the next look asks again.
+                _log.info("Dagster did not say that it has loaded the pipelines: %s", problem)
+        had_child = had_child or has_child
         before = now
 
 
-def main(port: int) -> None:
+def _has_child() -> bool:
+    for child in psutil.Process().children():
+        with suppress(psutil.NoSuchProcess):
+            if child.status() != psutil.STATUS_ZOMBIE:
+                return True
+    return False
+
+
+def _keep_logs_short(home: Home) -> None:
+    while True:
+        time.sleep(_LOGS_SECONDS)
+        try:
+            cut_back(stack_logs(home))
+        except OSError as problem:
+            _log.warning("The logs of %s could not be cut back: %s. Free space on its disk.", home.root, problem)
+
+
+def main(socket: Path) -> None:
     """Serves until the process is ended."""
-    threading.Thread(target=_watch, args=(Home.from_environment(), port), name="pipeline-files", daemon=True).start()
-    options = ["--host", _HOST, "--port", str(port), "--module-name", _MODULE]
+    home = Home.from_environment()
+    socket.unlink(missing_ok=True)
+    threading.Thread(target=_watch, args=(home, socket), name="pipeline-files", daemon=True).start()
+    threading.Thread(target=_keep_logs_short, args=(home,), name="logs", daemon=True).start()
+    options = ["--socket", str(socket), "--module-name", _MODULE]
     code_server_cli.main(["start", *options, "--use-python-environment-entry-point", "--log-level", "warning"])
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(Path(sys.argv[1]))

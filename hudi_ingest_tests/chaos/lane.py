@@ -101,7 +101,11 @@ class Lane:
         # JVMs are killed before a better compiler pays.
         os.environ["JAVA_TOOL_OPTIONS"] = "-XX:TieredStopAtLevel=1"
         self._settings = StackSettings(free_port(), free_port())
-        self._stack = self._restore()
+        try:
+            self._stack = self._restore()
+        except BaseException:
+            self.__exit__()
+            raise
         self._producer = Producer({"bootstrap.servers": self._stack.bootstrap_servers, "linger.ms": 5, "log_level": 0})
         return self
 

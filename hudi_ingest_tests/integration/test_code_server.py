@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 import yaml
 from dagster._core.errors import DagsterUserCodeUnreachableError
@@ -16,7 +17,7 @@ from dagster._grpc.client import DagsterGrpcClient
 from dagster._grpc.types import ListRepositoriesResponse
 from dagster._serdes import deserialize_value
 
-from hudi_ingest.embedded.processes import accepts_connections, free_port, start, stop, wait_until
+from hudi_ingest.embedded.processes import ProcessRecord, accepts_connections, start, stop, wait_until
 from hudi_ingest.home import HOME_VARIABLE, PIPELINES_VARIABLE
 from hudi_ingest_tests.support.waiting import wait_for
 
@@ -43,17 +44,23 @@ def pipelines(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def client(pipelines: Path, tmp_path: Path) -> Iterator[DagsterGrpcClient]:
-    port = free_port()
+def socket(tmp_path: Path) -> Path:
+    return tmp_path / "code-server.sock"
+
+
+@pytest.fixture
+def server(pipelines: Path, tmp_path: Path, socket: Path) -> Iterator[ProcessRecord]:
     server = start(
         "code server",
-        [sys.executable, "-m", "hudi_ingest.orchestration.code_server", str(port)],
+        [sys.executable, "-m", "hudi_ingest.orchestration.code_server", str(socket)],
         log=tmp_path / "code-server.log",
         env={**os.environ, HOME_VARIABLE: str(tmp_path / "home"), PIPELINES_VARIABLE: str(pipelines)},
     )
     try:
-        wait_until(lambda: accepts_connections(port), what="it serves", timeout_seconds=120, records_to_watch=[server])
-        yield DagsterGrpcClient(host="127.0.0.1", port=port)
+        wait_until(
+            lambda: accepts_connections(socket), what="it serves", timeout_seconds=120, records_to_watch=[server]
+        )
+        yield server
     finally:
         stop([server])
 
@@ -65,7 +72,7 @@ def sensors(client: DagsterGrpcClient) -> dict[str, str]:
         if not isinstance(answer, ListRepositoriesResponse):
             return {}
         (symbol,) = answer.repository_symbols
-        location = GrpcServerCodeLocationOrigin(host="127.0.0.1", port=client.port)
+        location = GrpcServerCodeLocationOrigin(host="localhost", socket=client.socket)
         reply = client.external_repository(RemoteRepositoryOrigin(location, symbol.repository_name))
         found = deserialize_value(reply, RepositorySnap)
     except DagsterUserCodeUnreachableError:
@@ -73,9 +80,10 @@ def sensors(client: DagsterGrpcClient) -> dict[str, str]:
     return {each.name: each.description or "" for each in found.sensors}
 
 
-def test_r10_changed_pipelines_are_loaded_without_a_word_and_a_wrong_one_stops_no_other(
-    client: DagsterGrpcClient, pipelines: Path
+def test_r10_changed_pipelines_are_loaded_without_a_word_a_wrong_one_stops_no_other_and_a_killed_child_is_replaced(
+    server: ProcessRecord, socket: Path, pipelines: Path
 ) -> None:
+    client = DagsterGrpcClient(socket=str(socket))
     first = client.get_server_id()
     assert list(sensors(client)) == ["payments_coordinator"]
 
@@ -90,3 +98,9 @@ def test_r10_changed_pipelines_are_loaded_without_a_word_and_a_wrong_one_stops_n
     write(pipelines, "orders", corrected)
     begins = "Begins a transaction of orders"
     wait_for(lambda: sensors(client).get("orders_coordinator", "").startswith(begins), "the corrected file is loaded")
+
+    second = client.get_server_id()
+    (child,) = (each for each in psutil.Process(server.pid).children() if each.status() != psutil.STATUS_ZOMBIE)
+    child.kill()
+    wait_for(lambda: len(sensors(client)) == 2 and client.get_server_id() != second, "another process has loaded them")
+    assert Path(server.log).read_text().count("has died; starting another one") == 1

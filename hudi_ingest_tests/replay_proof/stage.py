@@ -89,7 +89,11 @@ class Stage:
         # Whatever runs the pipeline imports its converter from here.
         before = os.environ.get("PYTHONPATH")
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(self._code), before]))
-        self.stack: Stack = bring_up(self.home, StackSettings(free_port(), free_port()), self._say)
+        try:
+            self.stack: Stack = bring_up(self.home, StackSettings(free_port(), free_port()), self._say)
+        except BaseException:
+            bring_down(self.home, self._say)
+            raise
         create_topic(self.stack.bootstrap_servers, NAME, PARTITIONS)
         self._producer = Producer(
             {

@@ -70,17 +70,6 @@ def running(pid: int) -> bool:
         return False
 
 
-def test_a_record_round_trips() -> None:
-    record = ProcessRecord("kafka", 12, 1700000000.25, "/x/é.log", "abc")
-    assert ProcessRecord.from_json(record.to_json()) == record
-
-
-@pytest.mark.parametrize("text", ["", "[]", "null", "{}", '{"name": "a", "pid": null, "started": 1, "log": "b"}'])
-def test_what_is_no_record_is_refused(text: str) -> None:
-    with pytest.raises(ValueError):
-        ProcessRecord.from_json(text)
-
-
 def test_a_child_runs_in_its_own_session_and_is_stopped(run: Starter) -> None:
     record = run(SLEEPER)
     said(record, "up")
@@ -202,13 +191,38 @@ def test_wait_until_tells_what_did_not_happen_and_where_to_look(run: Starter) ->
     assert record.log in str(caught.value)
 
 
-def test_wait_until_tells_why_a_watched_process_ended(run: Starter) -> None:
-    record = run("for n in range(9): print('line', n)\nraise SystemExit(3)")
+def ends(record: ProcessRecord) -> str:
     with pytest.raises(EnvironmentProblem) as caught:
         wait_until(lambda: None, what="pigs fly", timeout_seconds=20, records_to_watch=[record])
-    message = str(caught.value)
-    assert f"child 0 (pid {record.pid}) ended before pigs fly" in message
+    assert f"{record.name} (pid {record.pid})" in str(caught.value)
+    assert record.log in str(caught.value)
+    return str(caught.value)
+
+
+def test_wait_until_tells_how_a_watched_process_ended_and_what_it_said_last(run: Starter) -> None:
+    message = ends(run("for n in range(9): print('line', n)\nraise SystemExit(3)"))
+    assert "ended with exit code 3 before pigs fly" in message
     assert "line 4 | line 5 | line 6 | line 7 | line 8" in message and "line 3" not in message
+
+
+def test_of_a_log_the_lines_that_tell_of_the_problem_are_shown(run: Starter) -> None:
+    program = "import sys\nfor n in range(99): print('chatter', n, flush=True)\nopen('/nonexistent')"
+    message = ends(run(program))
+    assert "Its log says: FileNotFoundError: [Errno 2] No such file or directory: '/nonexistent'. Put that" in message
+
+
+def test_what_an_earlier_process_left_in_the_log_is_not_shown(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    log.write_text("ERROR of yesterday\n")
+    message = ends(start("quiet", [sys.executable, "-c", "print('no more')"], log=log, env=os.environ))
+    assert "Its log says: no more." in message
+
+
+def test_a_killed_process_is_told_as_such(run: Starter) -> None:
+    record = run(SLEEPER)
+    said(record, "up")
+    os.kill(record.pid, signal.SIGKILL)
+    assert "was killed by SIGKILL before pigs fly. Its log has no reason" in ends(record)
 
 
 def test_wait_until_takes_a_last_success_of_a_process_that_ended(run: Starter, tmp_path: Path) -> None:
