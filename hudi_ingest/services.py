@@ -101,12 +101,18 @@ class TableServices:
                 done.append(self.client.cluster(left.instant))
         while (piece := self._cluster_a_piece(report)) is not None:
             done.append(piece)
-            if piece.written >= piece.replaced:
-                # Files that stay small although they are merged would be merged for ever.
+            # All that was small has been merged, unless the plan was full: what is small now came meanwhile, and to merge it
+            # would rewrite what was merged just now. Files that stay small although they are merged would be merged for ever.
+            if piece.written < self._pieces or piece.written >= piece.replaced:
                 break
         if not done:
             report("no small files to cluster")
         return tuple(done)
+
+    @property
+    def _pieces(self) -> int:
+        """How many groups of files one plan takes at most; each becomes a file or more."""
+        return PIECES_BESIDE_TRANSACTIONS if self.one_lock else PIECES_BETWEEN_TRANSACTIONS
 
     def _cluster_a_piece(self, report: Callable[[str], None]) -> Clustering | None:
         table = self.pipeline.table.base_path
