@@ -60,7 +60,9 @@ SMALLEST_TASK_BYTES = 20_000_000
 """What a Spark task costs is not worth fewer records and bytes, if others can share it."""
 _logger = logging.getLogger(__name__)
 _SHUT_DOWN = "SparkContext was shut down"
-_BEYOND_SPARK = re.compile(f"long overflow|OversizedAllocationException|OutOfMemoryException|{SHIFTED_TIMES}")
+_BEYOND_SPARK = re.compile(
+    r"ArithmeticException: long overflow|arrow\.\S+\.(?:OversizedAllocation|OutOfMemory)Exception|" + SHIFTED_TIMES
+)
 """In the texts of Spark's Kafka source and its way to Python: times that are no microseconds of 64 bits, or
 that come out as others, and a batch that has no room."""
 _OUTDATED = re.compile(r"SchemaOutdated: (.*)")

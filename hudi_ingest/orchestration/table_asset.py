@@ -432,7 +432,7 @@ _KAFKA_COLUMNS = {
     "_kafka_topic": "Kafka topic of the record",
     "_kafka_partition": "Kafka partition of the record",
     "_kafka_offset": "Offset of the record in its partition",
-    "_kafka_timestamp": "When the record was produced, or when the broker got it, as the topic is configured",
+    "_kafka_timestamp": "When the record was produced, or when the broker got it, as the topic is configured; null where it has none",
 }
 
 

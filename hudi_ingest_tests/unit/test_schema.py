@@ -21,7 +21,9 @@ from hudi_ingest.schema import (
     parse_ddl,
     parse_spark_json,
     spark_json,
+    table_schema,
 )
+from hudi_ingest.schema_source import _evolution
 
 pytestmark = pytest.mark.fast
 
@@ -566,3 +568,15 @@ def test_columns_come_back_from_their_json_and_their_ddl(schema: pa.Schema) -> N
 def test_what_is_no_json_of_columns_is_told(text: str) -> None:
     with pytest.raises(SchemaProblem, match="is not the JSON of columns"):
         parse_spark_json(text)
+
+
+def test_a_table_whose_times_are_never_null_is_written_on_as_it_is() -> None:
+    """Older versions made it so."""
+    found = pipeline("id string", partition_by=["day(_kafka_timestamp)"])
+    columns = table_schema(found.chain.output, found.table.kafka_columns).columns
+    assert columns.field("_kafka_timestamp").nullable
+    assert columns.field("kafka_timestamp_day").nullable
+    of_time = ("_kafka_timestamp", "kafka_timestamp_day")
+    there = pa.schema([each.with_nullable(each.nullable and each.name not in of_time) for each in columns])
+    evolution = _evolution(found, there, found.chain, "declared")
+    assert (evolution.changes, evolution.schema) == ((), there)

@@ -16,6 +16,7 @@ from hudi_ingest.convert import converter_for
 from hudi_ingest.exceptions import RangeRefused, WriteIncomplete
 from hudi_ingest.hudi.base_file import BaseFileLayout, heartbeat_path
 from hudi_ingest.hudi.epoch import TableEpoch
+from hudi_ingest.kafka_times import KAFKA_TIME
 from hudi_ingest.model import BaseFile, Slice, TopicPartition
 from hudi_ingest.record_rows import RowMaker
 from hudi_ingest.storage import TableStorage
@@ -24,6 +25,7 @@ from hudi_ingest.transform.columns import Drop, InsertKafka
 from hudi_ingest.transform.filter import Filter
 from hudi_ingest.transform.mask import Mask, Redact
 from hudi_ingest.write import (
+    _BEYOND_SPARK,
     ARROW_ROWS,
     SMALLEST_TASK_BYTES,
     SMALLEST_TASK_ROWS,
@@ -35,7 +37,7 @@ from hudi_ingest.write import (
     tasks_for_long,
     tasks_for_short,
 )
-from hudi_ingest.write_task import TaskReport, WriteTask, run_task
+from hudi_ingest.write_task import GREGORIAN_MICROSECOND, SHIFTED_TIMES, TaskReport, WriteTask, run_task
 
 INSTANT = "20261121120000000"
 RECORD = pa.schema([("id", pa.string()), ("n", pa.int64())])
@@ -128,6 +130,18 @@ def batch(first: int, values: list[bytes | None]) -> pa.RecordBatch:
             "value": pa.array(values, pa.binary()),
         }
     )
+
+
+def test_times_that_spark_has_shifted_are_not_taken(writing: WriteTask) -> None:
+    def timed(times: pa.Array) -> pa.RecordBatch:
+        found = batch(0, [b'{"id": "a"}'])
+        return found.set_column(3, "timestamp", times)
+
+    before = GREGORIAN_MICROSECOND - 1000
+    with pytest.raises(WriteIncomplete, match=SHIFTED_TIMES):
+        run(writing, timed(pa.array([before], pa.timestamp("us", "UTC"))))
+    assert _BEYOND_SPARK.search(f"pyspark.errors.PythonException: …WriteIncomplete: {SHIFTED_TIMES}")
+    assert run(writing, timed(pa.array([before // 1000], KAFKA_TIME))).rows == 1, "of a consumer, which shifts none"
 
 
 def run(writing: WriteTask, *batches: pa.RecordBatch) -> TaskReport:
