@@ -7,7 +7,7 @@ import logging
 import math
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from datetime import datetime
@@ -38,7 +38,15 @@ _COORDINATOR_MOVES = {
     KafkaError.NOT_COORDINATOR,
 }
 """A group's coordinator is being found, as on a new broker, at a group's first commit or after a restart: ask again."""
-_COORDINATOR_SECONDS = 0.2
+_LEADER_MOVES = {
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+}
+"""A partition's leader is being chosen, as on a topic that was just made or after a broker's restart: ask again."""
+_AGAIN_SECONDS = 0.2
 _NOT_A_TOPIC = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION}
 _LISTEN_SECONDS = 0.05
 
@@ -59,6 +67,10 @@ class Topic:
 
     topic_id: str
     partitions: tuple[TopicPartition, ...]
+
+
+class _NoLeaderYet(Exception):
+    """A partition's leader is being chosen."""
 
 
 class KafkaCluster:
@@ -152,7 +164,7 @@ class KafkaCluster:
                     f"consumer group {group}: the offset of {refused.topic}:{refused.partition} was not accepted: "
                     f"{refused.error.str()}. The table is not affected; the next commit sets it again."
                 )
-            time.sleep(_COORDINATOR_SECONDS)
+            time.sleep(_AGAIN_SECONDS)
 
     def _alter_group_offsets(self, group: str, wanted: list[KafkaTopicPartition]) -> KafkaTopicPartition | None:
         """The first offset that was refused, None when all were accepted."""
@@ -185,25 +197,39 @@ class KafkaCluster:
         wanted = {KafkaTopicPartition(each.topic, each.partition): spec for each in partitions}
         if not wanted:
             return {}
+        deadline = time.monotonic() + self._seconds
+        while True:
+            try:
+                return self._offsets_now(wanted)
+            except _NoLeaderYet as error:
+                if time.monotonic() > deadline:
+                    raise KafkaUnreachable(
+                        f"could not read offsets at Kafka {self._source.bootstrap_servers} within {self._seconds:g} s: {error}. "
+                        "The partition's leader is just being chosen, as after a topic was made or a broker restarted; this "
+                        "passes by itself, and the next tick asks again."
+                    ) from error
+            time.sleep(_AGAIN_SECONDS)
+
+    def _offsets_now(self, wanted: Mapping[KafkaTopicPartition, Any]) -> dict[TopicPartition, int]:
         answers = self._admin.list_offsets(
-            wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._seconds
+            dict(wanted), isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._seconds
         )
-        return {
-            TopicPartition(each.topic, each.partition): self._result(answer, f"read offsets of {each.topic}").offset
-            for each, answer in answers.items()
-        }
+        found = {}
+        for asked, answer in answers.items():
+            source = TopicPartition(asked.topic, asked.partition)
+            try:
+                found[source] = int(self._wait(answer).offset)
+            except (KafkaException, TimeoutError) as error:
+                if _is_of(error, _LEADER_MOVES):
+                    raise _NoLeaderYet(f"{source}: {_text(error)}") from error
+                raise self._failed(f"read offsets of {source.topic}", error) from error
+        return found
 
     def offsets_at(self, at: datetime, watermarks: Mapping[TopicPartition, Watermarks]) -> dict[TopicPartition, int]:
         """Each partition's first offset whose record's timestamp is not before `at`; its end when there is none."""
         found = self._list_offsets(watermarks, OffsetSpec.for_timestamp(int(at.timestamp() * 1000)))
         # -1: no record is as new as that, so the partition begins with what comes next.
         return {each: found[each] if found[each] >= 0 else marks.end for each, marks in watermarks.items()}
-
-    def _result(self, answer: Future[Any], doing: str) -> Any:
-        try:
-            return self._wait(answer)
-        except (KafkaException, TimeoutError) as error:
-            raise self._failed(doing, error) from error
 
     def _of_coordinator(self, ask: Callable[[], Future[Any]], doing: str) -> Any:
         """The answer of a group's coordinator, asked again while that is being found."""
@@ -212,10 +238,9 @@ class KafkaCluster:
             try:
                 return self._wait(ask())
             except (KafkaException, TimeoutError) as error:
-                moves = isinstance(error, KafkaException) and error.args[0].code() in _COORDINATOR_MOVES
-                if not moves or time.monotonic() > deadline:
+                if not _is_of(error, _COORDINATOR_MOVES) or time.monotonic() > deadline:
                     raise self._failed(doing, error) from error
-            time.sleep(_COORDINATOR_SECONDS)
+            time.sleep(_AGAIN_SECONDS)
 
     def _wait(self, answer: Future[Any]) -> Any:
         """The answer. Raises KafkaException when it is an error, TimeoutError when there is none in time, and at once when
@@ -298,6 +323,10 @@ def told_by_spark(text: str, where: str, source: KafkaSource) -> KafkaRefused | 
     if found := _JAVA_TIMEOUT.findall(text):
         return KafkaUnreachable(f"{what}: {found[-1].strip()}. {_CHECK} Nothing is visible; the op is tried again.")
     return None
+
+
+def _is_of(error: Exception, codes: Collection[int]) -> bool:
+    return isinstance(error, KafkaException) and error.args[0].code() in codes
 
 
 def _text(error: Exception) -> str:

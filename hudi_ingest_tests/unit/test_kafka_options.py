@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
+from hudi_ingest import kafka
 from hudi_ingest.config import KafkaSource
 from hudi_ingest.exceptions import KafkaRefused, KafkaUnreachable
-from hudi_ingest.kafka import librdkafka_options, spark_options, told_by_spark
-from hudi_ingest.model import Slice
+from hudi_ingest.kafka import KafkaCluster, librdkafka_options, spark_options, told_by_spark
+from hudi_ingest.model import Slice, TopicPartition, Watermarks
 
 SECURITY = {
     "protocol": "SASL_SSL",
@@ -90,3 +94,37 @@ def test_a_refusal_and_a_time_out_are_found_in_sparks_error() -> None:
 def test_the_password_is_never_shown(show: Any) -> None:
     assert 'p"a' not in show(source(security=SECURITY))
     assert "****" in show(source(security=SECURITY))
+
+
+class _Admin:
+    """A broker whose partition has no leader for the first so many requests: a real one cannot be made to."""
+
+    def __init__(self, without_leader: int) -> None:
+        self._left = without_leader
+
+    def list_offsets(self, wanted: Any, **more: Any) -> dict[Any, Future[Any]]:
+        self._left -= 1
+        answers: dict[Any, Future[Any]] = {each: Future() for each in wanted}
+        for answer in answers.values():
+            if self._left >= 0:
+                answer.set_exception(KafkaException(KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION)))
+            else:
+                answer.set_result(SimpleNamespace(offset=7))
+        return answers
+
+    def poll(self, seconds: float) -> None:
+        pass
+
+
+def test_a_partition_whose_leader_is_being_chosen_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka, "_AGAIN_SECONDS", 0)
+    cluster = KafkaCluster(source(request_timeout_seconds=0.2))
+    monkeypatch.setitem(cluster.__dict__, "_admin", _Admin(3))
+    partition = TopicPartition("orders", 0)
+    assert cluster.watermarks([partition]) == {partition: Watermarks(7, 7)}
+    monkeypatch.setitem(cluster.__dict__, "_admin", _Admin(10**9))
+    with pytest.raises(
+        KafkaUnreachable, match=r"could not read offsets at Kafka .*: orders:0: .* this passes by itself"
+    ) as raised:
+        cluster.watermarks([partition])
+    assert "Check source.bootstrap_servers" not in str(raised.value)
