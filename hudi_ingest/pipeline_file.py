@@ -163,11 +163,41 @@ def _load_document(document: _Document, path: Path, folder: Path) -> _Loaded:
             context = {"folder": folder, "transformed": keyed or bool(document.data.get("transforms"))}
             pipeline = Pipeline.model_validate(document.data, context=context)
         except ValidationError as error:
-            problems += [line for each in error.errors(include_url=False) for line in _sentences(each, document)]
+            errors = error.errors(include_url=False)
+            errors += _hidden_errors(document, [each["loc"] for each in errors], context)
+            problems += [line for each in errors for line in _sentences(each, document)]
         else:
             if not problems:
                 return _Loaded(path, name, pipeline)
     return _Loaded(path, name, None, tuple(problems))
+
+
+_STAND_INS: Mapping[str, Mapping[str, Any]] = {
+    "source": {"bootstrap_servers": "localhost:9092", "topics": ["topic"]},
+    "table": {"base_path": "/table"},
+}
+
+
+def _hidden_errors(document: _Document, places: Iterable[Place], context: Mapping[str, Any]) -> list[ErrorDetails]:
+    """What is wrong with the transforms besides: they are judged with what the table and the source say, and pydantic gives
+    a part that is wrong anywhere to nobody. So they are judged again, without the keys that are wrong."""
+    wrong = {place[:2] for place in [*places, *document.broken]}
+    data: dict[str, Any] = {"name": "name", "transforms": document.data.get("transforms") or []}
+    for part, needed in _STAND_INS.items():
+        given = document.data.get(part)
+        right = (
+            {key: value for key, value in given.items() if (part, key) not in wrong}
+            if isinstance(given, Mapping)
+            else {}
+        )
+        data[part] = {**needed, **right}
+    if any(place[:1] == ("transforms",) for place in wrong):
+        return []
+    try:
+        Pipeline.model_validate(data, context=context)
+    except ValidationError as error:
+        return [each for each in error.errors(include_url=False) if each["loc"] == ("transforms",)]
+    return []
 
 
 def _conflicts(loaded: Iterable[_Loaded]) -> Iterator[tuple[tuple[Path, Path], str]]:

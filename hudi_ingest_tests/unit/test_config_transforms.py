@@ -150,6 +150,24 @@ def test_k4_problems_of_several_transforms_and_of_the_rest_come_at_once(write: W
     ]
 
 
+def test_k4_an_error_in_sql_is_told_beside_whatever_else_is_wrong(write: Write) -> None:
+    sql = "transforms[0].sql: no field is called 'amuont' here"
+    wrong: list[dict[str, Any]] = [
+        {"name": "a b"},
+        {"table__compression": "lz4"},
+        {"table__base_path": "s3a://lake/orders"},
+        {"table__colour": "red"},
+        {"source__topics": []},
+        {"source__bootstrap_servers": "${NOT_SET}"},
+        {"transaction__max_records": 0},
+    ]
+    for changes in wrong:
+        found = problems(write, transforms=[{"sql": "SELECT amuont FROM records"}], **changes)
+        assert len(found) == 2 and any(each.startswith(sql) for each in found), found
+    unknown = problems(write, transforms=[{"sql": "SELECT amuont FROM records"}], table__schema="id strung")
+    assert len(unknown) == 1, "without a schema there is nothing to judge it by"
+
+
 def test_k4_a_salt_is_in_no_message(write: Write) -> None:
     told = problems(
         write, **changes([{"mask": {"fields": ["user"], "method": "redact", "salt": SECRET, "slat": SECRET}}])
