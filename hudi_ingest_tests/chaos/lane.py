@@ -197,24 +197,14 @@ class Lane:
         began = time.monotonic()
         verdict = Verdict(case)
         stopped: list[psutil.Process] = []
-        with oracle.Reader(self.base_path) as reader, self._work(case.work) as work:
+        with oracle.Reader(self.base_path) as reader:
             self._reader = reader
             try:
-                before = oracle.commit_times(self.base_path)
-                for blow, following in itertools.zip_longest(case.blows, case.blows[1:]):
-                    if not self.strike(blow, stopped, following, work):
-                        verdict.not_reached.append(str(blow))
-                struck = time.monotonic()
-                if work is not None:
-                    work.finish()
-                self.await_all_committed()
-                verdict.recovery_seconds = time.monotonic() - struck
-                self._let_zombies_go_on(stopped)
+                with self._work(case.work) as work:
+                    self._strike_and_recover(case, verdict, stopped, work)
                 self._await_settled()
                 verdict.anomalies += oracle.compare(self.base_path, self.name, self.records.expected)
                 verdict.anomalies += self._stale()
-                if case.work == "replay":
-                    verdict.anomalies["not-replayed"] += self._not_replayed(before)
             except NotInTime as error:
                 verdict.anomalies["stuck"] += 1
                 verdict.detail = str(error)
@@ -229,6 +219,24 @@ class Lane:
             verdict.anomalies["unreadable"] += 1
         verdict.seconds = time.monotonic() - began
         return verdict
+
+    def _strike_and_recover(
+        self, case: Case, verdict: Verdict, stopped: list[psutil.Process], work: Work | None
+    ) -> None:
+        """Returns when all records are in the table. Raises NotInTime."""
+        before = oracle.commit_times(self.base_path)
+        for blow, following in itertools.zip_longest(case.blows, case.blows[1:]):
+            if not self.strike(blow, stopped, following, work):
+                verdict.not_reached.append(str(blow))
+        struck = time.monotonic()
+        if work is not None:
+            work.finish()
+        self.await_all_committed()
+        if case.work == "replay":
+            # The command may have left it to the coordinator.
+            wait_for(lambda: not self._not_replayed(before), "the range is written anew", RECOVER_SECONDS)
+        verdict.recovery_seconds = time.monotonic() - struck
+        self._let_zombies_go_on(stopped)
 
     def strike(
         self, blow: Blow, stopped: list[psutil.Process], following: Blow | None = None, work: Work | None = None

@@ -50,9 +50,10 @@ Produced = Mapping[tuple[int, int], Record]
 """By partition and offset."""
 
 
-def rows(base_path: str, columns: list[str] | None = None) -> pa.Table:
-    options = HudiReadOptions().with_projection(columns) if columns else HudiReadOptions()
-    return pa.Table.from_batches(HudiTable(base_path).read(options))
+def rows(base_path: str, columns: list[str]) -> pa.Table:
+    batches = HudiTable(base_path).read(HudiReadOptions().with_projection(columns))
+    # Of a table without rows there is no batch, either.
+    return pa.Table.from_batches(batches) if batches else pa.table({name: pa.nulls(0) for name in columns})
 
 
 def count(base_path: str) -> int:
