@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import random
 import shutil
@@ -184,11 +185,20 @@ class Lane:
         if swept.returncode:
             self._say(f"{self.name}: sweep failed: {swept.stderr}")
         anomalies["orphan"] += len(oracle.orphans(self.base_path))
-        anomalies["dead-letters"] += oracle.compare_letters(self.base_path, self.records.bad, self.records.repaired)
+        anomalies["dead-letters"] += oracle.compare_letters(self.base_path, self._waiting_letters(), self.records.bad)
         anomalies += oracle.compare(self.base_path, self.name, self.records.expected)
         archived = len(oracle.archived(self.base_path))
         self._say(f"{self.name}: {len(oracle.completed(self.base_path))} commits, {archived} of them archived")
         return +anomalies
+
+    def _waiting_letters(self) -> list[dict[str, Any]]:
+        most = str(2 * len(self.records.bad) + 1)
+        shown = hudi_ingest(self.home, "dead-letters", "show", self.name, "--limit", most, "--json")
+        if shown.returncode:
+            self._say(f"{self.name}: dead-letters show failed: {shown.stderr}")
+            return []
+        letters: list[dict[str, Any]] = json.loads(shown.stdout)
+        return letters
 
     # ---- Cases
 

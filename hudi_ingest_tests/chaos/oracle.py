@@ -8,12 +8,13 @@ stale-ledger, stale-instant, dead-letters (more or less of them than bad records
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -144,16 +145,19 @@ def commit_times(base_path: str) -> dict[tuple[int, int], str]:
     return dict(zip(places, table["_hoodie_commit_time"].to_pylist(), strict=True))
 
 
-def compare_letters(base_path: str, bad: set[tuple[int, int]], repaired: set[tuple[int, int]]) -> int:
-    """How many dead letters are not of one bad (partition, offset), each of one, in a table that was swept. Files may hold
-    those of `repaired` ones still."""
-    seen: Counter[tuple[int, int]] = Counter()
+def compare_letters(base_path: str, waiting: Sequence[Mapping[str, Any]], bad: Mapping[tuple[int, int], bytes]) -> int:
+    """How many letters are not of one bad record, with its bytes, each of one. `waiting` is what `dead-letters show` says; that
+    they are in files is seen here. Files may hold more: of records that are rows by now, and of ranges that were replayed."""
+    expected = Counter(bad.items())
+    shown = Counter(
+        ((letter["partition"], letter["offset"]), base64.b64decode(letter["value_base64"])) for letter in waiting
+    )
+    kept: set[tuple[tuple[int, int], bytes]] = set()
     for path in Path(base_path, DEAD_LETTERS).rglob("*.parquet"):
-        found = pq.read_table(path, columns=["partition", "offset"])
-        seen.update(zip(found["partition"].to_pylist(), found["offset"].to_pylist(), strict=True))
-    expected = Counter(bad)
-    left_over = Counter({place: times for place, times in seen.items() if place not in repaired})
-    return ((expected - seen) + (left_over - expected)).total()
+        columns = pq.read_table(path, columns=["partition", "offset", "value"])
+        places = zip(columns["partition"].to_pylist(), columns["offset"].to_pylist(), strict=True)
+        kept.update(zip(places, columns["value"].to_pylist(), strict=True))
+    return ((expected - shown) + (shown - expected)).total() + len(expected.keys() - kept)
 
 
 @dataclass(frozen=True, slots=True)

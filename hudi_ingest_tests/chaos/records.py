@@ -13,13 +13,14 @@ from confluent_kafka import Producer
 from hudi_ingest_tests.chaos.oracle import Record
 
 PARTITIONS = 2
+_BAD = b"not JSON"
 
 Place = tuple[int, int]
 """Partition and offset."""
 
 
 class Records:
-    """`expected` must be rows of the table, `bad` its dead letters, and `repaired` those that a retry made rows of.
+    """`expected` must be rows of the table, and `bad`, with their values, its dead letters.
 
     `history` is older than the table's start: it is in the table only when a backfill was asked for it.
     """
@@ -27,8 +28,7 @@ class Records:
     def __init__(self, topic: str, producer: Producer) -> None:
         self.topic = topic
         self.expected: dict[Place, Record] = {}
-        self.bad: set[Place] = set()
-        self.repaired: set[Place] = set()
+        self.bad: dict[Place, bytes] = {}
         self.history: dict[Place, Record] = {}
         self._repairable: dict[Place, Record] = {}
         self._producer = producer
@@ -38,7 +38,7 @@ class Records:
     def produce(self, count: int) -> None:
         """`count` good records to each partition, and a bad one; returns when they are acknowledged. Threads may do so at once."""
         with self._lock:
-            self._send(b"not JSON", 0, lambda place: self.bad.add(place))
+            self._send(_BAD, 0, lambda place: self.bad.update({place: _BAD}))
             self._send_rows(count, self.expected)
             self._flush()
 
@@ -53,7 +53,7 @@ class Records:
         with self._lock:
             for record in self._records(count):
                 value = json.dumps({"id": record.id, "n": str(record.n), "dt": record.dt}).encode()
-                self._send(value, 0, self._note_repairable(record), record.timestamp_ms)
+                self._send(value, 0, self._note_repairable(record, value), record.timestamp_ms)
             self._flush()
 
     def expect_history(self, partition: int, count: int) -> tuple[int, int]:
@@ -66,8 +66,7 @@ class Records:
     def expect_repaired(self) -> None:
         """What is repairable must be rows from now on, and no dead letters."""
         for place, record in self._repairable.items():
-            self.bad.discard(place)
-            self.repaired.add(place)
+            self.bad.pop(place)
             self.expected[place] = record
         self._repairable = {}
 
@@ -78,9 +77,9 @@ class Records:
             number: 1 + max((at for where, at in places if where == number), default=-1) for number in range(PARTITIONS)
         }
 
-    def _note_repairable(self, record: Record) -> Any:
+    def _note_repairable(self, record: Record, value: bytes) -> Any:
         def note(place: Place) -> None:
-            self.bad.add(place)
+            self.bad[place] = value
             self._repairable[place] = record
 
         return note

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections import Counter
 from datetime import datetime, timezone
 from pathlib import Path
@@ -69,14 +70,24 @@ def test_every_column_of_a_row_is_compared(rows: list[dict[str, Any]], anomalies
     assert compare_rows(pa.Table.from_pylist(rows), "t", PRODUCED) == Counter(anomalies)
 
 
-def test_letters_of_records_that_became_rows_may_lie_in_their_files(tmp_path: Path) -> None:
+def test_a_letter_waits_for_each_bad_record_with_its_bytes_and_is_in_a_file(tmp_path: Path) -> None:
     folder = tmp_path / oracle.DEAD_LETTERS
     folder.mkdir(parents=True)
-    letters = pa.table({"partition": [0, 0, 1], "offset": [1, 2, 5]})
-    pq.write_table(letters, folder / "a.parquet")
-    assert oracle.compare_letters(str(tmp_path), {(0, 1), (1, 5)}, {(0, 2)}) == 0
-    assert oracle.compare_letters(str(tmp_path), {(0, 1), (1, 5)}, set()) == 1
-    assert oracle.compare_letters(str(tmp_path), {(0, 1), (1, 5), (1, 6)}, {(0, 2)}) == 1
+    pq.write_table(pa.table({"partition": [0, 0], "offset": [1, 2], "value": [b"x", b"y"]}), folder / "a.parquet")
+    first, second = (
+        {"partition": 0, "offset": offset, "value_base64": base64.b64encode(value).decode()}
+        for offset, value in ((1, b"x"), (2, b"y"))
+    )
+
+    def compared(waiting: list[dict[str, Any]], bad: dict[tuple[int, int], bytes]) -> int:
+        return oracle.compare_letters(str(tmp_path), waiting, bad)
+
+    assert compared([first, second], {(0, 1): b"x", (0, 2): b"y"}) == 0
+    assert compared([first], {(0, 1): b"x"}) == 0, "the other one may have become a row"
+    assert compared([first], {(0, 1): b"x", (0, 2): b"y"}) == 1
+    assert compared([first, second], {(0, 1): b"x"}) == 1
+    assert compared([first, first], {(0, 1): b"x"}) == 1
+    assert compared([first], {(0, 1): b"z"}) == 3, "one too many, one too few, and it is in no file"
 
 
 def test_the_slice_has_every_fault_and_every_kind_of_work() -> None:
