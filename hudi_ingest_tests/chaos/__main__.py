@@ -96,7 +96,7 @@ def _run_lane(options: argparse.Namespace) -> int:
     try:
         with (
             ledger as ledger_url,
-            Lane(root, len(blocks), options.seed + options.lane, say, ledger_url or "", disk) as lane,
+            Lane(root, len(blocks), options.seed + options.lane, say, ledger_url or "", disk, options.lane) as lane,
             options.results.open("w") as results,
         ):
             say(f"ledger in {lane.home.ledger_url.split(':')[0]}, everything in {root}")
