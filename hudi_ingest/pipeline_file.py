@@ -157,18 +157,20 @@ def _load_document(document: _Document, path: Path, folder: Path) -> _Loaded:
     name = given if isinstance(given, str) else None
     problems = document.problems
     if document.data:
+        source = document.data.get("source")
+        keyed = isinstance(source, Mapping) and source.get("key") is not None
+        context = {"folder": folder, "transformed": keyed or bool(document.data.get("transforms"))}
         try:
-            source = document.data.get("source")
-            keyed = isinstance(source, Mapping) and source.get("key") is not None
-            context = {"folder": folder, "transformed": keyed or bool(document.data.get("transforms"))}
             pipeline = Pipeline.model_validate(document.data, context=context)
         except ValidationError as error:
             errors = error.errors(include_url=False)
-            errors += _hidden_errors(document, [each["loc"] for each in errors], context)
-            problems += [line for each in errors for line in _sentences(each, document)]
         else:
             if not problems:
                 return _Loaded(path, name, pipeline)
+            errors = []
+        if errors:
+            errors += _hidden_errors(document, [each["loc"] for each in errors], context)
+        problems += [line for each in errors for line in _sentences(each, document)]
     return _Loaded(path, name, None, tuple(problems))
 
 
