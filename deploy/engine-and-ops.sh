@@ -10,7 +10,9 @@ set -m
 
 hudi-ingest engine --memory "$1" &
 engine=$!
-dagster code-server start -h 0.0.0.0 -p 4000 -m hudi_ingest.orchestration.definitions --location-name hudi_ingest &
+# On the volume that the webserver and the daemon share, and not on a port: Dagster's code server asks nobody for a login, and whoever
+# reaches it can start runs.
+dagster code-server start --socket /var/lib/dagster/code.sock -m hudi_ingest.orchestration.definitions --location-name hudi_ingest &
 code_server=$!
 
 end() {

@@ -73,7 +73,8 @@ class TableEpoch:
                 f"{what}: epoch {epoch.number} of transaction {epoch.transaction_id} is over, the table at "
                 f"{self._storage.base_path} is in epoch {current.number}"
                 + (f" of transaction {current.transaction_id}" if current.transaction_id else "")
-                + ". Nothing of this transaction is visible; its offsets are read again."
+                + ". Nothing of this transaction is visible, and the next one reads its offsets: the sensor begins it, or "
+                "re-execute the whole run, not from its failed steps."
             )
 
     def _text(self) -> str:

@@ -12,10 +12,19 @@ from typing import Any, cast
 import psutil
 import pytest
 import yaml
-from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus, JobDefinition, reconstructable
+from dagster import (
+    DagsterEventType,
+    DagsterInstance,
+    DagsterRun,
+    DagsterRunStatus,
+    JobDefinition,
+    RunsFilter,
+    reconstructable,
+)
 from dagster._core.errors import DagsterInvariantViolationError
 from dagster._core.launcher.base import WorkerStatus
 from dagster._core.test_utils import instance_for_test
+from dagster._daemon.monitoring.run_monitoring import monitor_started_run
 
 from hudi_ingest.ledger.owner import Owner, living_process
 from hudi_ingest.orchestration import run_launcher, tags
@@ -118,6 +127,26 @@ def test_r10_a_run_is_ended_by_an_interrupt(instance: DagsterInstance, tmp_path:
     assert instance.run_launcher.check_run_worker_health(found(instance, run_id)).status == WorkerStatus.RUNNING
     assert instance.run_launcher.terminate(run_id)
     await_end(instance, run_id, DagsterRunStatus.CANCELED)
+    wait_for(lambda: not op.is_running() and not worker.is_running(), "both processes end")
+
+
+def test_r10_a_run_that_hangs_is_ended_at_its_max_runtime(instance: DagsterInstance, tmp_path: Path) -> None:
+    run_id = launched(instance, endless_job, tmp_path, in_process=False)
+    wait_for((tmp_path / "endless").exists, "the second op runs")
+    op, worker = psutil.Process(int((tmp_path / "endless").read_text())), worker_of(instance, run_id)
+    instance.add_run_tags(run_id, {tags.MAX_RUNTIME: "1"})
+    logger = logging.getLogger("run monitoring")
+
+    def is_ended_by_monitoring() -> bool:
+        (record,) = instance.get_run_records(RunsFilter(run_ids=[run_id]))
+        if record.dagster_run.status is DagsterRunStatus.STARTED:
+            # The workspace is for runs that are resumed.
+            monitor_started_run(instance, cast("Any", None), record, logger)
+        return found(instance, run_id).is_finished
+
+    wait_for(is_ended_by_monitoring, "run monitoring ends it", pause_seconds=0.2)
+    assert found(instance, run_id).status is DagsterRunStatus.FAILURE
+    assert "exceeding maximum runtime of 1 seconds" in str([each.message for each in instance.all_logs(run_id)])
     wait_for(lambda: not op.is_running() and not worker.is_running(), "both processes end")
 
 

@@ -21,8 +21,9 @@ def programs() -> Path | None:
 
 
 @contextmanager
-def running(root: Path) -> Iterator[str | None]:
-    """The URL of an empty database on the loopback interface, gone afterwards; None when PostgreSQL is not installed."""
+def running(root: Path, password: str = "") -> Iterator[str | None]:
+    """The URL, without the password, of an empty database on the loopback interface, gone afterwards; None when PostgreSQL is
+    not installed. Without `password` the server trusts everybody."""
     folder = programs()
     if folder is None:
         yield None
@@ -38,7 +39,12 @@ def running(root: Path) -> Iterator[str | None]:
             if each.owner() == "root" and each.stat().st_mode & 0o001 == 0:
                 each.chmod(each.stat().st_mode | 0o011)
     settings = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories='' -c fsync=off"
-    _run(user, folder / "initdb", "-D", data, "-U", "ledger", "-A", "trust", "-E", "UTF8")
+    asks = ["-A", "scram-sha-256", "--pwfile", root / "password"] if password else ["-A", "trust"]
+    if password:
+        (root / "password").write_text(password)
+        if user:
+            shutil.chown(root / "password", user)
+    _run(user, folder / "initdb", "-D", data, "-U", "ledger", *asks, "-E", "UTF8")
     _run(user, folder / "pg_ctl", "-D", data, "-w", "-o", settings, "-l", data / "log", "start")
     try:
         yield f"postgresql+psycopg2://ledger@127.0.0.1:{port}/postgres"

@@ -34,7 +34,15 @@ REPOSITORY = Path(__file__).parent.parent.parent
 DEPLOY = REPOSITORY / "deploy"
 JARS_VARIABLE = "HUDI_INGEST_JARS"
 OURS = ("migrate", "engine", "webserver", "daemon")
-POSTGRES = {"POSTGRES_HOST": "postgres", "POSTGRES_USER": "u", "POSTGRES_PASSWORD": "p", "POSTGRES_DB": "d"}
+POSTGRES = {
+    "POSTGRES_HOST": "postgres",
+    "POSTGRES_PORT": "6432",
+    "POSTGRES_USER": "u",
+    "POSTGRES_PASSWORD": "p@:/%",
+    "POSTGRES_DB": "d",
+}
+DRIVER = {"PGPASSWORD", "PGSSLMODE"}
+"""Variables that PostgreSQL's own client library heeds."""
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +106,7 @@ def test_variables_are_ones_that_the_code_knows(compose: dict[str, Any], dockerf
     assert set(in_image) - {"DAGSTER_HOME", "PYTHONUNBUFFERED"} == {HOME_VARIABLE, JARS_VARIABLE}
     for name in OURS:
         assert set(compose["services"][name]["environment"]) | set(in_image) == (
-            known | set(POSTGRES) | {"DAGSTER_HOME", "PYTHONUNBUFFERED"}
+            known | set(POSTGRES) | DRIVER | {"DAGSTER_HOME", "PYTHONUNBUFFERED"}
         )
     example = (DEPLOY / ".env.example").read_text()
     used = set(re.findall(r"(?<!\$)\$\{([A-Z_]+)", (DEPLOY / "docker-compose.yaml").read_text()))
@@ -110,15 +118,19 @@ def test_the_password_comes_from_outside(compose: dict[str, Any]) -> None:
     for name in ("postgres", *OURS):
         environment = compose["services"][name]["environment"]
         assert environment["POSTGRES_PASSWORD"].startswith("${POSTGRES_PASSWORD:?")
+    for name in OURS:
+        environment = compose["services"][name]["environment"]
+        # A URL would need its special characters escaped, which compose cannot do.
+        assert environment["PGPASSWORD"] == environment["POSTGRES_PASSWORD"]
+        assert "PASSWORD" not in environment[LEDGER_VARIABLE]
     assert "POSTGRES_PASSWORD=\n" in (DEPLOY / ".env.example").read_text()
 
 
 def test_the_ledger_is_in_the_same_postgresql(compose: dict[str, Any]) -> None:
     ours, server = (compose["services"][name]["environment"] for name in ("engine", "postgres"))
-    url = re.sub(r"\$\{[^}]*\}", "secret", ours[LEDGER_VARIABLE])
-    assert url == (
-        f"postgresql+psycopg2://{server['POSTGRES_USER']}:secret@{ours['POSTGRES_HOST']}:5432/{server['POSTGRES_DB']}"
-    )
+    url = ours[LEDGER_VARIABLE]
+    place = f"{ours['POSTGRES_HOST']}:{ours['POSTGRES_PORT']}/{server['POSTGRES_DB']}"
+    assert url == f"postgresql+psycopg2://{server['POSTGRES_USER']}@{place}"
     assert ours["POSTGRES_HOST"] in compose["services"]
     assert {key: ours[key] for key in ("POSTGRES_USER", "POSTGRES_DB")} == {
         key: server[key] for key in ("POSTGRES_USER", "POSTGRES_DB")
@@ -151,6 +163,7 @@ def test_sources_and_programs_of_the_image_exist(compose: dict[str, Any], docker
     assert ["deploy/engine-and-ops.sh", f"/usr/local/bin/{command}"] in copied
     assert (DEPLOY / "engine-and-ops.sh").stat().st_mode & 0o111
     pinned = (REPOSITORY / "requirements.txt").read_text()
+    assert "--require-hashes --requirement requirements.txt" in dockerfile
     assert all(f"\n{package}==" in pinned for package in ("dagster", "dagster-postgres", "dagster-webserver"))
 
 
@@ -184,13 +197,18 @@ def test_pythons_whose_forkserver_takes_code_from_everybody_are_refused(
 
 
 def test_the_workspace_names_the_code_server(compose: dict[str, Any]) -> None:
+
+def test_the_code_server_is_reached_by_a_socket_on_a_shared_volume(compose: dict[str, Any]) -> None:
     (origin,) = location_origins_from_yaml_paths([str(DEPLOY / "workspace.yaml")])
     (server,) = yaml.safe_load((DEPLOY / "workspace.yaml").read_text())["load_from"]
     assert origin.location_name == "hudi_ingest"
-    assert server["grpc_server"]["host"] in compose["services"]
+    socket = server["grpc_server"]["socket"]
     start = (DEPLOY / "engine-and-ops.sh").read_text()
-    assert f"-p {server['grpc_server']['port']} -m hudi_ingest.orchestration.definitions" in start
+    assert f"code-server start --socket {socket} -m hudi_ingest.orchestration.definitions" in start
     assert f"--location-name {origin.location_name}" in start
+    assert f"--socket {socket}" in compose["services"]["engine"]["healthcheck"]["test"][1]
+    for name in ("engine", "webserver", "daemon"):
+        assert f"dagster:{Path(socket).parent}" in compose["services"][name]["volumes"]
 
 
 def test_dagster_accepts_the_instance_of_deploy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,12 +223,13 @@ def test_dagster_accepts_the_instance_of_deploy(tmp_path: Path, monkeypatch: pyt
     assert processed.success, processed.errors
     assert processed.value is not None
     database = processed.value["storage"]["postgres"]["postgres_db"]
-    assert {key: database[key] for key in ("hostname", "username", "password", "db_name", "port")} == {
+    assert {key: database[key] for key in ("hostname", "username", "password", "db_name", "port", "scheme")} == {
         "hostname": "postgres",
         "username": "u",
-        "password": "p",
+        "password": POSTGRES["POSTGRES_PASSWORD"],
         "db_name": "d",
-        "port": 5432,
+        "port": 6432,
+        "scheme": "postgresql+psycopg2",
     }
     for data in (found.local_artifact_storage_data, found.compute_logs_data):
         assert hasattr(importlib.import_module(data.module_name), data.class_name)
@@ -243,3 +262,19 @@ def test_both_instances_differ_in_storage_and_in_who_starts_a_run() -> None:
 
 def _embedded() -> str:
     return resources.files("hudi_ingest.embedded").joinpath("dagster.yaml").read_text()
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "requirements-dev.txt", "requirements-java.txt"])
+def test_every_package_is_pinned_by_hash_and_by_no_address(name: str) -> None:
+    pinned = (REPOSITORY / name).read_text()
+    for line in pinned.replace("\\\n", " ").splitlines():
+        assert re.match(r"[\w.\[\]-]+==\S+ ", line), line
+        assert "--hash=sha256:" in line, line
+    assert "://" not in pinned
+
+
+def test_the_pinned_sqlalchemy_has_a_driver_for_any_postgresql_url() -> None:
+    pinned = (REPOSITORY / "requirements.txt").read_text()
+    assert re.search(r"^psycopg2-binary==", pinned, re.MULTILINE)
+    # From 2.1 on `postgresql://` is psycopg 3's, which dagster-postgres does not bring.
+    assert re.findall(r"^sqlalchemy==(\d+\.\d+)", pinned, re.MULTILINE) == ["2.0"]
