@@ -14,21 +14,17 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 import yaml
+from dagster import DagsterInstance
 
 from hudi_ingest.embedded import webserver
 from hudi_ingest.embedded.processes import ProcessRecord, free_port, start, stop, wait_until
 from hudi_ingest.embedded.verification import verify
 from hudi_ingest.home import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
+from hudi_ingest.ledger import Ledger
 from hudi_ingest_tests.support import postgres
 from hudi_ingest_tests.support.ground import Ground, write_pipeline
 
-pytestmark = [
-    pytest.mark.kafka,
-    pytest.mark.spark,
-    pytest.mark.e2e,
-    pytest.mark.long,
-    pytest.mark.skipif(postgres.programs() is None, reason="PostgreSQL is not installed"),
-]
+pytestmark = pytest.mark.skipif(postgres.programs() is None, reason="PostgreSQL is not installed")
 
 DEPLOY = Path(__file__).parent.parent.parent / "deploy"
 PASSWORD = "p@ss:w/o%rd #1"
@@ -53,9 +49,21 @@ def commands(ui_port: int, folder: Path) -> dict[str, list[str]]:
     return found
 
 
-def environment_of(ground: Ground, database: sa.URL, folder: Path, ui_port: int) -> dict[str, str]:
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """DAGSTER_HOME, with the configuration files of deploy/ for this machine."""
+    found = tmp_path / "dagster"
+    found.mkdir()
+    for name in ("dagster.yaml", "workspace.yaml", "engine-and-ops.sh"):
+        copy = found / name
+        copy.write_text((DEPLOY / name).read_text().replace("/var/lib/dagster", str(found)))
+        copy.chmod(0o755)
+    return found
+
+
+def environment_of(home: Path, database: sa.URL, folder: Path) -> dict[str, str]:
     """The containers' variables, with values for this machine."""
-    text = re.sub(r"\$\{POSTGRES_PASSWORD[^}]*\}", "{password}", (DEPLOY / "docker-compose.yaml").read_text())
+    text = re.sub(r"\$\{POSTGRES_PASSWORD[^}]*\}", "THE PASSWORD", (DEPLOY / "docker-compose.yaml").read_text())
     text = re.sub(r"\$\{[A-Z_]+:-([^}]*)\}", r"\1", text)
     given: dict[str, str] = yaml.safe_load(text)["services"]["engine"]["environment"]
     own = {
@@ -66,35 +74,55 @@ def environment_of(ground: Ground, database: sa.URL, folder: Path, ui_port: int)
         LEDGER_VARIABLE: given[LEDGER_VARIABLE]
         .replace(given["POSTGRES_USER"], str(database.username), 1)
         .replace("postgres:5432/hudi_ingest", f"127.0.0.1:{database.port}/{database.database}"),
-        HOME_VARIABLE: str(ground.home.root / "home"),
-        PIPELINES_VARIABLE: str(ground.home.pipelines),
-        "HUDI_INGEST_TABLES": str(ground.home.root),
-        "HUDI_INGEST_UI_HOSTS": f"127.0.0.1:{ui_port}",
-        "KAFKA_BOOTSTRAP_SERVERS": ground.bootstrap_servers,
+        HOME_VARIABLE: str(home),
         "DAGSTER_HOME": str(folder),
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
     }
-    password = {name: PASSWORD for name, value in given.items() if value == "{password}"}
+    password = {name: PASSWORD for name, value in given.items() if value == "THE PASSWORD"}
     assert password.keys() == {"POSTGRES_PASSWORD", "PGPASSWORD"}
     return {**os.environ, **given, **own, **password}
 
 
-def test_r10_each_command_of_deploy_starts_and_a_transaction_is_committed(
-    ground: Ground, topic: str, database: sa.URL, tmp_path: Path
+def migrate(environment: dict[str, str], folder: Path) -> None:
+    """Makes Dagster's tables, as the first service does."""
+    command = commands(0, folder)["migrate"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=READY_SECONDS)
+    assert done.returncode == 0, done.stderr
+
+
+def test_r10_dagsters_storage_and_the_ledger_take_any_password(
+    database: sa.URL, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "dagster"
-    folder.mkdir()
-    for name in ("dagster.yaml", "workspace.yaml", "engine-and-ops.sh"):
-        copy = folder / name
-        copy.write_text((DEPLOY / name).read_text().replace("/var/lib/dagster", str(folder)))
-        copy.chmod(0o755)
+    environment = environment_of(tmp_path, database, folder)
+    migrate(environment, folder)
+    for name in ("PGPASSWORD", "PGSSLMODE", *(name for name in environment if name.startswith("POSTGRES_"))):
+        monkeypatch.setenv(name, environment[name])
+    ledger = Ledger.open(environment[LEDGER_VARIABLE])
+    assert ledger.history("orders") == ()
+    ledger.dispose()
+    with DagsterInstance.from_config(str(folder)) as instance:
+        assert instance.get_runs() == []
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+@pytest.mark.e2e
+@pytest.mark.long
+def test_r10_each_command_of_deploy_starts_and_a_transaction_is_committed(
+    ground: Ground, topic: str, database: sa.URL, tmp_path: Path, folder: Path
+) -> None:
     write_pipeline(ground)
     ground.send_rows(0, 40)
     ui_port = free_port()
     url, run = f"http://127.0.0.1:{ui_port}", commands(ui_port, folder)
-    environment = environment_of(ground, database, folder, ui_port)
-    migrated = subprocess.run(run["migrate"], env=environment, capture_output=True, text=True, timeout=READY_SECONDS)
-    assert migrated.returncode == 0, migrated.stderr
+    environment = {
+        **environment_of(ground.home.root / "home", database, folder),
+        PIPELINES_VARIABLE: str(ground.home.pipelines),
+        "HUDI_INGEST_TABLES": str(ground.home.root),
+        "HUDI_INGEST_UI_HOSTS": f"127.0.0.1:{ui_port}",
+        "KAFKA_BOOTSTRAP_SERVERS": ground.bootstrap_servers,
+    }
+    migrate(environment, folder)
     with ExitStack() as started:
 
         def bring_up(name: str) -> ProcessRecord:

@@ -196,8 +196,6 @@ def test_pythons_whose_forkserver_takes_code_from_everybody_are_refused(
     assert SpecifierSet(required).contains(".".join(map(str, version))) == fits
 
 
-def test_the_workspace_names_the_code_server(compose: dict[str, Any]) -> None:
-
 def test_the_code_server_is_reached_by_a_socket_on_a_shared_volume(compose: dict[str, Any]) -> None:
     (origin,) = location_origins_from_yaml_paths([str(DEPLOY / "workspace.yaml")])
     (server,) = yaml.safe_load((DEPLOY / "workspace.yaml").read_text())["load_from"]
