@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import date, datetime, timedelta, timezone
 from typing import Annotated
 
 from pydantic import Field, StringConstraints, field_validator
@@ -58,6 +59,12 @@ class AssetSettings(Model):
     """Dagster's freshness policy: the asset is overdue when it was not materialized for this long, for whatever reason, a
     sensor that somebody turned off included. For topics that always have new records: an idle one makes the asset overdue,
     too."""
+
+    backfill_from: date = Field(
+        default_factory=lambda: (datetime.now(timezone.utc).date().replace(day=1) - timedelta(days=1)).replace(day=1),
+        json_schema_extra={"allowed": "a day like 2026-01-31", "default": "the first day of the last month"},
+    )
+    """The first day whose hours the job `<name>_backfill_hours` offers, in UTC. Older history is for `<name>_backfill`."""
 
     @field_validator("owners")
     @classmethod

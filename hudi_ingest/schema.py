@@ -293,9 +293,16 @@ def _map_of(value: pa.DataType, nullable: bool) -> pa.DataType:
 def parse_ddl(text: str) -> pa.Schema:
     """Columns as Spark DDL, like `id string NOT NULL, price decimal(10,2), tags array<string>`. Raises SchemaProblem.
 
-    Comments (SQL's and `COMMENT '…'`) are read over and not kept.
+    Comments (SQL's and `COMMENT '…'`) are read over; `ddl_comments` has those of columns.
     """
     return _DdlParser(text).schema()
+
+
+def ddl_comments(text: str) -> dict[str, str]:
+    """What `COMMENT '…'` says of columns, nested fields left out. Raises SchemaProblem."""
+    parser = _DdlParser(text)
+    parser.schema()
+    return parser.comments
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,6 +326,8 @@ class _DdlParser:
         self._next = 0
         self._fields = 0
         self._problems: list[str] = []
+        self.comments: dict[str, str] = {}
+        """Of the columns that have been read."""
 
     def schema(self) -> pa.Schema:
         fields: list[pa.Field] = []
@@ -392,8 +401,12 @@ class _DdlParser:
                 comment = self._peek()
                 if comment is None or comment.kind != "string":
                     self._expected(f"a text in quotes after COMMENT of column {path}")
+                parts = []
                 while (comment := self._peek()) is not None and comment.kind == "string":
+                    parts.append(comment.text)
                     self._next += 1  # 'it''s' is two tokens
+                if not parent:
+                    self.comments[token.text] = "'".join(parts)
                 commented = True
             else:
                 return pa.field(token.text, kind, nullable)

@@ -50,8 +50,6 @@ from hudi_ingest.orchestration.table_asset import (
 from hudi_ingest.replay import run_replay, survey_replay
 from hudi_ingest.turns import RunTransaction
 
-FIRST_HOUR = "2024-01-01-00:00"
-"""Fixed, or the hours that were launched before would get other places; brokers rarely keep records for longer."""
 MOST_SECONDS = 24 * 3600
 EXPLICIT_HELP = "Offset ranges [start, end); either these, or a time window"
 
@@ -95,7 +93,7 @@ def range_jobs(pipeline: Pipeline) -> tuple[JobDefinition, ...]:
     @job(
         name=f"{pipeline.name}_backfill_hours",
         description=f"Adds to {pipeline.name} what is missing of chosen hours, by Kafka timestamp.",
-        partitions_def=HourlyPartitionsDefinition(start_date=FIRST_HOUR),
+        partitions_def=HourlyPartitionsDefinition(start_date=f"{pipeline.asset.backfill_from:%Y-%m-%d}-00:00"),
         tags=shared,
     )
     def backfill_hours() -> None:

@@ -36,7 +36,7 @@ _IMPORTED_BY_RUNS = ["dagster._cli.api", *IMPORTED_BY_OPS]
 
 
 class ForkingRunLauncher(DefaultRunLauncher):
-    """A run's process is known by its tag `hudi_ingest/worker`, so any Dagster process of the machine can end or look for it.
+    """A run's process is known by its hidden tag `tags.WORKER`, so any Dagster process of the machine can end or look for it.
 
     Runs of other code locations, and of other Pythons, are started by their code servers, as Dagster's own launcher does.
     """

@@ -51,7 +51,7 @@ from hudi_ingest.orchestration.lag_points import lag_metadata
 from hudi_ingest.orchestration.resources import LEDGER, SPARK
 from hudi_ingest.orchestration.run_config import BEGIN, BeginConfig, run_tags
 from hudi_ingest.planning import group_slices, losses_text
-from hudi_ingest.schema import ddl_type, parse_spark_json
+from hudi_ingest.schema import ddl_comments, ddl_type, parse_spark_json
 from hudi_ingest.small_files import small_files_warning
 from hudi_ingest.transaction import TransactionProtocol
 
@@ -243,7 +243,7 @@ def _commit_op(pipeline: Pipeline) -> OpDefinition:
             None,
             metadata={
                 **metadata,
-                **column_schema(columns, pipeline.table.partition_columns),
+                **pipeline_columns(pipeline, columns),
             },
         )
 
@@ -406,21 +406,26 @@ def _definition_metadata(pipeline: Pipeline) -> dict[str, Any]:
         "dagster/uri": pipeline.table.base_path,
         "dagster/storage_kind": "hudi",
         "partitioned by": ", ".join(pipeline.table.partition_columns) or "none",
-        **(
-            column_schema(pipeline.table_schema.columns, pipeline.table.partition_columns)
-            if pipeline.table.declares_schema
-            else {}
-        ),
+        **(pipeline_columns(pipeline, pipeline.table_schema.columns) if pipeline.table.declares_schema else {}),
     }
 
 
-def column_schema(columns: pa.Schema, partition_by: Collection[str] = ()) -> dict[str, Any]:
+def pipeline_columns(pipeline: Pipeline, columns: pa.Schema) -> dict[str, Any]:
+    """Columns of the pipeline's table as Dagster shows them, with the comments that the pipeline file has."""
+    table = pipeline.table
+    comments = ddl_comments(table.schema_ or "") if table.declares_schema and table.schema_file is None else {}
+    return column_schema(columns, table.partition_columns, comments)
+
+
+def column_schema(
+    columns: pa.Schema, partition_by: Collection[str] = (), comments: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """A table's columns as Dagster shows them."""
     shown = [
         TableColumn(
             each.name,
             ddl_type(each.type),
-            description=_column_description(each.name, partition_by),
+            description=(comments or {}).get(each.name) or _column_description(each.name, partition_by),
             constraints=TableColumnConstraints(nullable=each.nullable),
         )
         for each in columns

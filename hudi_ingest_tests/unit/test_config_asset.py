@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import date, timedelta
+
 import pytest
 from dagster import AssetKey, FreshnessPolicy
 
@@ -62,3 +64,23 @@ def test_each_wrong_tag_is_named(write: Write) -> None:
 
 def test_dagsters_shortest_freshness_is_a_minute(write: Write) -> None:
     assert "asset.fresh_within_seconds: too small; found 59" in problem(write, asset={"fresh_within_seconds": 59})
+
+
+def test_hours_are_offered_from_a_day_that_is_not_years_ago(write: Write) -> None:
+    from hudi_ingest.orchestration.range_jobs import range_jobs
+
+    by_default, by_hand = load(write), load(write, asset__backfill_from="2026-01-31")
+    assert timedelta(days=28) <= date.today() - by_default.asset.backfill_from <= timedelta(days=63)
+    hours = range_jobs(by_hand)[0].partitions_def
+    assert hours is not None
+    assert hours.get_first_partition_key() == "2026-01-31-00:00"
+    assert problem(write, asset__backfill_from="soon").startswith("asset.backfill_from: ")
+
+
+def test_comments_of_columns_are_shown(write: Write) -> None:
+    from hudi_ingest.orchestration.table_asset import table_asset
+
+    schema = "id string COMMENT 'It''s the order', s struct<x:int COMMENT 'inner'>, dt string"
+    (spec,) = table_asset(load(write, table__schema=schema, table__partition_by=["dt"])).specs
+    shown = {each.name: each.description for each in spec.metadata["dagster/column_schema"].columns}
+    assert (shown["id"], shown["s"], shown["dt"]) == ("It's the order", None, "Partition column")
