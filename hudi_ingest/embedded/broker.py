@@ -100,8 +100,9 @@ def start_broker(settings: BrokerSettings, report: Callable[[str], None]) -> Pro
     `report` gets lines for a person. Raises EnvironmentProblem when Java, the jars, the ports or the home are not as
     needed, or when the broker does not answer in time; nothing is left running then.
     """
+    jars, java = _requirements(settings, report)
     with _only_starter(settings.home):
-        record = _launch(settings, report)
+        record = _launch(settings, java, jars, report)
         ready = False
         try:
             await_broker(settings, record, report)
@@ -117,8 +118,9 @@ def launch_broker(settings: BrokerSettings, report: Callable[[str], None]) -> Pr
 
     Raises EnvironmentProblem as `start_broker` does.
     """
+    jars, java = _requirements(settings, report)
     with _only_starter(settings.home):
-        return _launch(settings, report)
+        return _launch(settings, java, jars, report)
 
 
 def await_broker(settings: BrokerSettings, record: ProcessRecord, report: Callable[[str], None]) -> None:
@@ -164,13 +166,20 @@ def create_topic(bootstrap: str, topic: str, partitions: int, config: Mapping[st
         )
 
 
-def _launch(settings: BrokerSettings, report: Callable[[str], None]) -> ProcessRecord:
+def _requirements(settings: BrokerSettings, report: Callable[[str], None]) -> tuple[tuple[Path, ...], Path]:
+    """The jars and Java. Raises EnvironmentProblem when they or the ports are not to be had."""
     jars = kafka_jars(report)
     java = find_java()
     require_port_free(settings.port, "the embedded Kafka broker", "--kafka-port")
     require_port_free(
         settings.controller_port, "the controller of the embedded Kafka broker", "--kafka-controller-port"
     )
+    return jars, java
+
+
+def _launch(
+    settings: BrokerSettings, java: Path, jars: tuple[Path, ...], report: Callable[[str], None]
+) -> ProcessRecord:
     config = _prepare(settings)
     if not (settings.home / "data" / "meta.properties").exists():
         report(f"formatting the storage of the embedded Kafka broker in {settings.home}")

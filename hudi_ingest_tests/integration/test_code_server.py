@@ -100,7 +100,8 @@ def test_r10_changed_pipelines_are_loaded_without_a_word_a_wrong_one_stops_no_ot
     wait_for(lambda: sensors(client).get("orders_coordinator", "").startswith(begins), "the corrected file is loaded")
 
     second = client.get_server_id()
-    (child,) = (each for each in psutil.Process(server.pid).children() if each.status() != psutil.STATUS_ZOMBIE)
-    child.kill()
+    children = psutil.Process(server.pid).children
+    wait_for(lambda: len(children()) == 1, "the one that was replaced has ended")
+    children()[0].kill()
     wait_for(lambda: len(sensors(client)) == 2 and client.get_server_id() != second, "another process has loaded them")
     assert Path(server.log).read_text().count("has died; starting another one") == 1
