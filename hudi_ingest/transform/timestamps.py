@@ -36,7 +36,7 @@ _DIRECTIVES: Mapping[str, str] = {
 DIRECTIVES = ", ".join(f"%{each}" for each in _DIRECTIVES)
 _ISO = (
     r"(?P<year>[0-9]{4})-(?P<month>[0-9]{2})-(?P<day>[0-9]{2})"
-    r"(?:[ T](?P<hour>[0-9]{2})(?::(?P<minute>[0-9]{2})(?::(?P<second>[0-9]{2})(?:\.(?P<fraction>[0-9]{1,6}))?)?)?"
+    r"(?:[ T](?P<hour>[0-9]{2})(?::(?P<minute>[0-9]{2})(?::(?P<second>[0-9]{2})(?:\.(?P<fraction>[0-9]{1,6})0*)?)?)?"
     r"(?P<offset>Z|[+-][0-9]{2}(?::?[0-9]{2})?)?)?"
 )
 _ISO_DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
@@ -84,7 +84,7 @@ class ToTimestamp:
     def _conversion(self) -> tuple[Convert, str]:
         if self.format in EPOCHS:
             return partial(_of_epoch, EPOCHS[self.format]), f"a time as {self.format}, in the years 1 to 9999"
-        shape = "ISO 8601" if self.format == ISO8601 else self.format
+        shape = "ISO 8601, to the microsecond" if self.format == ISO8601 else self.format
         expected = f"a time as {shape}"
         if self.zone != "UTC":
             expected += f", one that clocks in {self.zone} showed{' once' if self.ambiguous == 'reject' else ''}"

@@ -108,6 +108,7 @@ def test_k4_epochs(values: list[int | None]) -> None:
         ("iso8601", "2026-01-31T10:20:30.5+0130", "2026-01-31T08:50:30.500000+00:00"),
         ("iso8601", "0001-01-01T00:00:00+01:00", None),
         ("iso8601", "2026-01-31T10:20:30.1234567", None),
+        ("iso8601", "2026-01-31T10:20:30.123456000Z", "2026-01-31T10:20:30.123456+00:00"),
         ("iso8601", "2026-02-30", None),
         ("iso8601", "2026-01-31T24:00:00", None),
         ("iso8601", "2026-01-31T23:59:60", None),
@@ -144,7 +145,7 @@ def test_k4_times_with_and_without_an_offset_stand_side_by_side() -> None:
 def test_k4_a_rejected_time_says_what_was_expected() -> None:
     step = ToTimestamp(("t",), "iso8601", "Europe/Berlin")
     (rejected,) = step.apply(texts(["2026-03-29T02:30:00"])).rejected
-    assert rejected.expected == "a time as ISO 8601, one that clocks in Europe/Berlin showed once"
+    assert rejected.expected == "a time as ISO 8601, to the microsecond, one that clocks in Europe/Berlin showed once"
     assert rejected.found == '"2026-03-29T02:30:00"'
 
 
