@@ -705,6 +705,9 @@ class Pipeline(_Model):
     """What the pipeline is called in Dagster, on the command line and in the table's commits. Renaming it means another
     pipeline, which must not write to the old one's table."""
 
+    enabled: bool = False
+    """Whether the pipeline's sensor runs as soon as Dagster has loaded it. What somebody turns on or off in the UI wins."""
+
     source: KafkaSource
     """What to read."""
 

@@ -10,6 +10,7 @@ from dagster import (
     DagsterInstance,
     DagsterRun,
     DagsterRunStatus,
+    DefaultSensorStatus,
     JobDefinition,
     RunRecord,
     RunRequest,
@@ -66,6 +67,7 @@ def coordinator_sensor(pipeline: Pipeline, job: JobDefinition | UnresolvedAssetJ
         name=sensor_name(pipeline.name),
         job=job,
         minimum_interval_seconds=TICK_SECONDS,
+        default_status=DefaultSensorStatus.RUNNING if pipeline.enabled else DefaultSensorStatus.STOPPED,
         description=f"Begins a transaction of {pipeline.name} at most every {pipeline.transaction.interval_seconds:g} s.",
     )
     def coordinator(context: SensorEvaluationContext) -> RunRequest | SkipReason:

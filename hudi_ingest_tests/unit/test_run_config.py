@@ -10,6 +10,7 @@ import yaml
 from dagster import (
     DagsterInstance,
     DagsterInvalidConfigError,
+    DefaultSensorStatus,
     Definitions,
     Executor,
     ExecutorDefinition,
@@ -125,3 +126,20 @@ def test_spark_settings_of_the_location_are_the_resources(tmp_path: Path) -> Non
     with build_resources(definitions.resources or {}, instance=DagsterInstance.ephemeral()) as resources:
         assert isinstance(resources.pyspark, PySparkResource)
         assert resources.pyspark.spark_config == {"spark": {"executor": {"memory": "2g"}}}
+
+
+@pytest.mark.parametrize(
+    ("settings", "status"),
+    [
+        ({}, DefaultSensorStatus.STOPPED),
+        ({"enabled": False}, DefaultSensorStatus.STOPPED),
+        ({"enabled": True}, DefaultSensorStatus.RUNNING),
+    ],
+)
+def test_s1_the_file_says_whether_the_sensor_runs_at_once(
+    tmp_path: Path, settings: dict[str, bool], status: DefaultSensorStatus
+) -> None:
+    path = tmp_path / "orders.yaml"
+    path.write_text(yaml.safe_dump({**document(), **settings}))
+    (sensor,) = pipeline_definitions(load_pipeline(path, {}), []).get_repository_def().sensor_defs
+    assert sensor.default_status is status
