@@ -173,13 +173,23 @@ def test_k2_more_partitions_than_tasks_are_grouped(ground: Ground, topic: str) -
     assert verify(ground.base_path, ground.produced).exact
 
 
-def test_without_config_a_run_plans_for_itself(ground: Ground, pipeline: Pipeline) -> None:
+def test_without_config_a_run_plans_for_itself_and_a_commit_from_outside_is_materialized_once(
+    ground: Ground, pipeline: Pipeline
+) -> None:
     ground.send_rows(1, 4)
     with DagsterInstance.ephemeral() as instance:
         assert launch(pipeline, instance, planned=False).success
         again = launch(pipeline, instance, planned=False)
+        ground.send_rows(0, 6)
+        outside = ground.run(pipeline)
+        for _ in range(2):
+            assert isinstance(tick(pipeline, instance, datetime.now(timezone.utc)), SkipReason)
+        told = instance.fetch_materializations(AssetKey([pipeline.name]), limit=10).records
+        materialized = [each.asset_materialization.metadata for each in told if each.asset_materialization]
     assert not again.success
     assert "no new records" in failures(again)
+    assert [each["rows"].value for each in materialized] == [6, 4]
+    assert materialized[0]["transaction"].value == outside.plan.transaction_id
     assert verify(ground.base_path, ground.produced).exact
 
 
