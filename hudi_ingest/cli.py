@@ -12,33 +12,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from hudi_ingest.config import Pipeline
-from hudi_ingest.coordinator import Situation, observe, plan_accepting, plan_now
-from hudi_ingest.dead_letters.log import DeadLetterLog, WaitingFile
-from hudi_ingest.dead_letters.reading import count_letters, find_letters
-from hudi_ingest.display import (
-    columns_view,
-    files_text,
-    letter_text,
-    letters_text,
-    plan_view,
-    ranges_view,
-    receipt_text,
-    recovery_text,
-    replay_text,
-    retry_survey_text,
-    retry_text,
-    schema_facts,
-    schema_text,
-    services_text,
-    status_view,
-    sweep_text,
-)
 from hudi_ingest.embedded.stack import StackSettings, bring_down, bring_up, remembered_settings
 from hudi_ingest.exceptions import (
     ConfigError,
@@ -49,15 +27,14 @@ from hudi_ingest.exceptions import (
     TransactionInFlight,
 )
 from hudi_ingest.home import Home
-from hudi_ingest.hudi.timeline import Timeline
-from hudi_ingest.ledger import Ledger
 from hudi_ingest.model import CommitReceipt, OffsetLoss, Slice, TopicPartition, TransactionPlan, TransactionSchema
-from hudi_ingest.pipeline_file import find_pipeline, load_pipeline, load_pipelines
-from hudi_ingest.planning import losses_text
-from hudi_ingest.range_planning import range_facts
-from hudi_ingest.schema import parse_spark_json
-from hudi_ingest.status import PipelineStatus, pipeline_status
-from hudi_ingest.storage import TableStorage
+
+if TYPE_CHECKING:
+    from hudi_ingest.config import Pipeline
+    from hudi_ingest.coordinator import Situation
+    from hudi_ingest.dead_letters.log import WaitingFile
+    from hudi_ingest.status import PipelineStatus
+    from hudi_ingest.storage import TableStorage
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -192,6 +169,7 @@ def down() -> None:
 def validate(files: Annotated[list[Path], typer.Argument(metavar="FILE…")], as_json: AsJson = False) -> None:
     """Check pipeline files and name every problem at once."""
     from hudi_ingest.decoding import format_problems
+    from hudi_ingest.pipeline_file import load_pipeline
     from hudi_ingest.schema_source import source_text
 
     problems: dict[str, list[str]] = {}
@@ -220,6 +198,9 @@ def validate(files: Annotated[list[Path], typer.Argument(metavar="FILE…")], as
 @app.command()
 def plan(pipeline: PipelineName, as_json: AsJson = False) -> None:
     """Show what the next transaction would read, and what becomes of the table's columns. Changes nothing."""
+    from hudi_ingest.coordinator import plan_now
+    from hudi_ingest.display import schema_facts
+    from hudi_ingest.hudi.timeline import Timeline
     from hudi_ingest.schema_source import resolve_schema
 
     found = _pipeline(pipeline)
@@ -298,6 +279,7 @@ def accept_loss(
     as_json: AsJson = False,
 ) -> None:
     """Give up what stopped partitions have lost, and go on at the broker's first offsets, in one transaction."""
+    from hudi_ingest.coordinator import plan_accepting
     from hudi_ingest.ingest import run_transaction
 
     found = _pipeline(pipeline)
@@ -339,6 +321,8 @@ def backfill(
 ) -> None:
     """Add offsets that are not in the table, such as history; live transactions go on, turn by turn."""
     from hudi_ingest.backfill import run_backfill, what_is_missing
+    from hudi_ingest.display import ranges_view
+    from hudi_ingest.range_planning import range_facts
 
     found = _pipeline(pipeline)
     try:
@@ -379,6 +363,7 @@ def replay(
     as_json: AsJson = False,
 ) -> None:
     """Write offsets anew that are in the table, in place of their rows: after a wrong converter, transform or mask."""
+    from hudi_ingest.display import ranges_view, replay_text
     from hudi_ingest.replay import run_replay, survey_replay
 
     found = _pipeline(pipeline)
@@ -414,6 +399,12 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show committed offsets, lag and the last transactions. Exits with 1 while a partition is stopped."""
+    from hudi_ingest.coordinator import observe
+    from hudi_ingest.display import status_view
+    from hudi_ingest.ledger import Ledger
+    from hudi_ingest.pipeline_file import load_pipelines
+    from hudi_ingest.status import pipeline_status
+
     home = Home.from_environment()
     found = [_pipeline(pipeline)] if pipeline else list(load_pipelines(home.pipelines))
     ledger = Ledger.open(home.ledger_url)
@@ -449,7 +440,9 @@ def recover(
     as_json: AsJson = False,
 ) -> None:
     """Bring a lost ledger and consumer group back to what the table says. Ingestion goes on without it, too."""
+    from hudi_ingest.display import recovery_text
     from hudi_ingest.ingest import protocol_for
+    from hudi_ingest.ledger import Ledger
     from hudi_ingest.recovery import recover
     from hudi_ingest.spark import current_session
 
@@ -469,6 +462,9 @@ def recover(
 @app.command()
 def files(pipeline: PipelineName, as_json: AsJson = False) -> None:
     """List the table's live files with the Kafka partition and offsets that each came from."""
+    from hudi_ingest.display import files_text
+    from hudi_ingest.hudi.timeline import Timeline
+
     found = Timeline(_pipeline(pipeline).table.base_path).files()
     if as_json:
         _print_json([asdict(each) for each in found])
@@ -491,6 +487,7 @@ def sweep(
     as_json: AsJson = False,
 ) -> None:
     """Find files in the table's folder that no transaction needs: what ops that died at the wrong moment left."""
+    from hudi_ingest.display import sweep_text
     from hudi_ingest.ingest import run_sweep
     from hudi_ingest.sweep import safe_age
 
@@ -509,6 +506,9 @@ def sweep(
 @letters.command("list")
 def list_letters(pipeline: PipelineName, as_json: AsJson = False) -> None:
     """Count the dead letters that wait, by commit, partition and what is wrong."""
+    from hudi_ingest.dead_letters.reading import count_letters
+    from hudi_ingest.display import letters_text
+
     storage, waiting = _waiting_letters(pipeline)
     found = count_letters(storage, waiting)
     if as_json:
@@ -527,6 +527,9 @@ def show_letters(
     as_json: AsJson = False,
 ) -> None:
     """Show dead letters that wait: where each is from, what is wrong with it, and its bytes."""
+    from hudi_ingest.dead_letters.reading import find_letters
+    from hudi_ingest.display import letter_text
+
     storage, waiting = _waiting_letters(pipeline)
     source = _topic_partition(partition) if partition else None
     found = itertools.islice(find_letters(storage, waiting, source=source, offset=offset, text=error), limit)
@@ -552,6 +555,7 @@ def services(
     as_json: AsJson = False,
 ) -> None:
     """Run the table's services, clustering and cleaning, now; transactions may go on meanwhile."""
+    from hudi_ingest.display import services_text
     from hudi_ingest.ingest import run_services
 
     done = run_services(_pipeline(pipeline), cluster=cluster, clean=clean, report=_progress)
@@ -640,10 +644,16 @@ def main() -> None:
 
 
 def _pipeline(name: str) -> Pipeline:
+    from hudi_ingest.pipeline_file import find_pipeline
+
     return find_pipeline(Home.from_environment().pipelines, name)
 
 
 def _waiting_letters(name: str) -> tuple[TableStorage, tuple[WaitingFile, ...]]:
+    from hudi_ingest.dead_letters.log import DeadLetterLog
+    from hudi_ingest.hudi.timeline import Timeline
+    from hudi_ingest.storage import TableStorage
+
     pipeline = _pipeline(name)
     committed = Timeline(pipeline.table.base_path).committed(pipeline.checkpoint_key, pipeline.transaction_key)
     storage = TableStorage(pipeline.table.base_path)
@@ -659,6 +669,9 @@ def _progress(line: str) -> None:
 
 
 def _show_schema(schema: TransactionSchema | None) -> None:
+    from hudi_ingest.display import columns_view, schema_text
+    from hudi_ingest.schema import parse_spark_json
+
     if schema is not None:
         _say(schema_text(schema))
         _out.print(columns_view(parse_spark_json(schema.columns)))
@@ -672,6 +685,8 @@ def _print_nothing_to_do(error: NothingToDo, as_json: bool) -> None:
 
 
 def _print_plan(planned: TransactionPlan, as_json: bool) -> None:
+    from hudi_ingest.display import plan_view
+
     if as_json:
         _print_json(planned.to_dict())
     else:
@@ -682,6 +697,8 @@ def _print_plan(planned: TransactionPlan, as_json: bool) -> None:
 
 
 def _print_receipt(receipt: CommitReceipt, as_json: bool) -> None:
+    from hudi_ingest.display import receipt_text
+
     for warning in receipt.warnings:
         _err.print(f"warning: {warning}", markup=False)
     if as_json:
@@ -709,6 +726,7 @@ def _receipt_facts(receipt: CommitReceipt) -> dict[str, Any]:
 
 
 def _retry_letters(pipeline: Pipeline, wait: float | None, dry_run: bool, as_json: bool) -> None:
+    from hudi_ingest.display import retry_survey_text, retry_text
     from hudi_ingest.letter_retry import retry_letters, survey_retry
 
     if dry_run:
@@ -751,6 +769,7 @@ def _asked(
 ) -> tuple[tuple[Slice, ...], Situation]:
     """What the options ask for, and what table and broker said. Raises BadParameter unless it is asked in one way."""
     from hudi_ingest.asked_ranges import in_time, of_transaction
+    from hudi_ingest.coordinator import observe
 
     by_offsets, by_time = (partition, start, end), (from_time, to_time)
     ways = [any(each is not None for each in way) for way in (by_offsets, by_time, (transaction,))]
@@ -790,6 +809,8 @@ def _time(option: str, text: str) -> datetime:
 
 def _say_losses(pipeline: str, stopped: Sequence[OffsetLoss], resets: Sequence[OffsetLoss] = ()) -> None:
     # Not wrapped: the commands in it are there to be copied.
+    from hudi_ingest.planning import losses_text
+
     for title, text in losses_text(pipeline, stopped, resets).items():
         _out.print(f"{title}:\n{text}", style="red", markup=False, highlight=False, soft_wrap=True)
 

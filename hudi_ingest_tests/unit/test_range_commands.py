@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -38,7 +40,7 @@ def test_wrong_use_is_told_and_nothing_is_asked_of_a_broker(
     def nobody(pipeline: object) -> None:
         raise LookupError("a broker is asked")
 
-    monkeypatch.setattr("hudi_ingest.cli.observe", nobody)
+    monkeypatch.setattr("hudi_ingest.coordinator.observe", nobody)
     result = CliRunner(env={"COLUMNS": "300", "TERM": "dumb"}).invoke(app, [command, str(path), *options.split()])
     assert result.exit_code == 2, result.output
     assert WRONG[options] in " ".join(result.output.replace("│", "").split())
@@ -71,3 +73,10 @@ def test_a_plan_says_what_it_costs_and_what_it_brings_back() -> None:
         "the range)",
     ]
     assert survey.to_dict()["ranges"] == [{"topic": "orders", "partition": 0, "start": 5, "end": 25}]
+
+
+def test_help_and_version_wait_for_no_large_library() -> None:
+    heavy = ("pyarrow", "pandas", "sqlalchemy", "sqlglot", "dagster", "hudi")
+    code = f"import sys, hudi_ingest.cli; print([name for name in {heavy} if name in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
