@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from hudi_ingest.counted import counted
 from hudi_ingest.dead_letters.reading import DeadLetter, LetterCount, preview
 from hudi_ingest.hudi.timeline import TableFile
 from hudi_ingest.kafka_times import time_text
@@ -303,11 +304,6 @@ def _why_letters_stay(found: RetryResult | RetrySurvey) -> Iterator[str]:
 def size_text(size: int) -> str:
     """Bytes as people read them, with a unit that leaves at least one digit before the point."""
     return f"{size / 1e6:,.1f} MB" if size >= 1_000_000 else f"{size / 1e3:,.1f} kB"
-
-
-def counted(count: int, noun: str) -> str:
-    """`1 file`, `2 files`, `1,200 files`."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def _aligned(rows: Sequence[tuple[str, ...]]) -> str:

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from hudi_ingest.config import Pipeline
+from hudi_ingest.counted import counted
 from hudi_ingest.hudi.timeline import CommittedInstant, CommittedState
 from hudi_ingest.model import Checkpoint, OffsetLoss, TopicPartition, TransactionKind
 from hudi_ingest.offset_ranges import length
@@ -67,9 +68,9 @@ def lag_below_limit(pipeline: Pipeline, waiting: int) -> Finding:
     limit = pipeline.max_lag
     figures: dict[str, int | float | str] = {"lag (records)": waiting, "limit": f"{limit:,} records"}
     if waiting <= limit:
-        return Finding(LAG_BELOW_LIMIT, True, f"{waiting:,} offsets wait, of {limit:,} that may.", figures)
+        return Finding(LAG_BELOW_LIMIT, True, f"{counted(waiting, 'offset')} waiting, of {limit:,} that may.", figures)
     text = (
-        f"{waiting:,} offsets wait, and {limit:,} may (asset.max_lag). See whether the ticks of {pipeline.name}_coordinator "
+        f"{counted(waiting, 'offset')} waiting, and {limit:,} may (asset.max_lag). See whether the ticks of {pipeline.name}_coordinator "
         "launch runs and the runs end well: if not, they say why; if so, records come faster than they are taken, so raise "
         "transaction.max_records or give the engine more cores."
     )
@@ -95,7 +96,7 @@ def up_to_date(
     as waiting since the last commit. `busy`: what is going on now, for people."""
     began, done = committed.last_began_at, committed.last_committed_at
     if began is None or done is None:
-        return Finding(UP_TO_DATE, True, f"{waiting:,} offsets wait for the table's first transaction.")
+        return Finding(UP_TO_DATE, True, f"{counted(waiting, 'offset')} waiting for the table's first transaction.")
     age, limit = (now - done).total_seconds(), late_after(pipeline, (done - began).total_seconds())
     figures: dict[str, int | float | str] = {"seconds since the last commit": round(age, 1)}
     if oldest_seconds is not None:
@@ -115,11 +116,11 @@ def up_to_date(
         text = f"The last commit was {age:,.0f} s ago; up to {limit:,.0f} s is in time."
         return Finding(UP_TO_DATE, True, text, figures)
     if oldest_seconds is not None and oldest_seconds <= limit:
-        text = f"{waiting:,} offsets wait, the oldest for {oldest_seconds:,.0f} s; up to {limit:,.0f} s is in time."
+        text = f"{counted(waiting, 'offset')} waiting, the oldest for {oldest_seconds:,.0f} s; up to {limit:,.0f} s is in time."
         return Finding(UP_TO_DATE, True, text, figures)
     oldest = "" if oldest_seconds is None else f", the oldest for {oldest_seconds:,.0f} s"
     text = (
-        f"{waiting:,} offsets wait{oldest}, and the last commit was {age:,.0f} s ago, at {done:%Y-%m-%d %H:%M:%S} UTC; up to "
+        f"{counted(waiting, 'offset')} waiting{oldest}, and the last commit was {age:,.0f} s ago, at {done:%Y-%m-%d %H:%M:%S} UTC; up to "
         f"{limit:,.0f} s is in time. {busy or f'The ticks of {pipeline.name}_coordinator say why no run is launched.'} See why "
         f"the newest runs of {pipeline.name}_transaction failed or hang."
     )
@@ -193,12 +194,13 @@ def dead_letters(pipeline: Pipeline, checkpoint: Checkpoint | None, last_rejecte
         "dead letters that wait": waiting,
         "transaction": checkpoint.transaction_id if checkpoint else "",
     }
+    bad = counted(last_rejected, "bad record")
     sentences = ["The last transaction had no bad records."]
     if last_rejected and pipeline.on_bad_record == "dead_letter":
-        sentences = [f"The last transaction had {last_rejected:,} bad records, which were kept as dead letters."]
+        sentences = [f"The last transaction had {bad}, kept as dead letters."]
     elif last_rejected:
         sentences = [
-            f"The last transaction had {last_rejected:,} bad records, which were counted and left out. Set on_bad_record: "
+            f"The last transaction had {bad}, counted and left out. Set on_bad_record: "
             "dead_letter to keep such records."
         ]
     if waiting:

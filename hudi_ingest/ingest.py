@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import losses_now, plan_now
+from hudi_ingest.counted import counted
 from hudi_ingest.dead_letters.log import DeadLetterLog
 from hudi_ingest.exceptions import CommitOutcomeUnknown
 from hudi_ingest.home import Home
@@ -143,7 +144,7 @@ def run_transaction(
     home = home or Home.from_environment()
     plan = plan or plan_now(pipeline)
     report(
-        f"{plan.transaction_id}: {plan.count:,} offsets of {len(plan.slices)} partition{'s'[: len(plan.slices) != 1]}; connecting to Spark"
+        f"{plan.transaction_id}: {counted(plan.count, 'offset')} of {counted(len(plan.slices), 'partition')}; connecting to Spark"
     )
     if plan.take_over is not None:
         report(f"{plan.transaction_id}: {plan.take_over}")

@@ -18,6 +18,7 @@ from dagster import (
 
 from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import Situation
+from hudi_ingest.counted import counted
 from hudi_ingest.exceptions import IngestError
 from hudi_ingest.hudi.timeline import CommittedInstant, Timeline
 from hudi_ingest.model import TransactionKind
@@ -65,7 +66,8 @@ def report_lag(pipeline: Pipeline, instance: DagsterInstance, situation: Situati
     instance.report_runless_asset_event(
         AssetObservation(
             table_key(pipeline),
-            description=f"{waiting:,} records wait" + (f", the oldest for {seconds:,.0f} s." if seconds else "."),
+            description=f"{counted(waiting, 'record')} waiting"
+            + (f", the oldest for {seconds:,.0f} s." if seconds else "."),
             metadata=lag_metadata(waiting, seconds),
         )
     )

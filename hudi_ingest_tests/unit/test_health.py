@@ -97,7 +97,7 @@ def test_d1_too_much_lag_fails_its_check(write: Write) -> None:
     assert [lag_below_limit(by_default, waiting).passed for waiting in (0, 200, 201)] == [True, True, False]
     assert [lag_below_limit(by_hand, waiting).passed for waiting in (7, 8)] == [True, False]
     found = lag_below_limit(by_hand, 1234)
-    assert "1,234 offsets wait, and 7 may (asset.max_lag)" in found.text
+    assert "1,234 offsets waiting, and 7 may (asset.max_lag)" in found.text
     assert "raise transaction.max_records" in found.text
     # What does not change is no line of the plot.
     assert found.figures == {"lag (records)": 1234, "limit": "7 records"}
@@ -121,7 +121,7 @@ def test_d1_records_that_wait_too_long_fail_the_check_and_an_idle_topic_does_not
     found = up_to_date(pipeline, 10, committed(601), NOW, oldest_seconds=700, busy="Run 1234abcd is at work.")
     assert not found.passed
     assert (
-        "10 offsets wait, the oldest for 700 s, and the last commit was 601 s ago, at 2026-11-21 02:49:59 UTC"
+        "10 offsets waiting, the oldest for 700 s, and the last commit was 601 s ago, at 2026-11-21 02:49:59 UTC"
         in found.text
     )
     assert "Run 1234abcd is at work. See why the newest runs of orders_transaction failed or hang." in found.text
@@ -261,7 +261,7 @@ def test_d3_bad_records_of_the_last_transaction_fail_the_check_and_the_commands_
     checkpoint = Checkpoint(2, "orders-2", {}, letters=LettersHead("m", 1234))
     found = dead_letters(keeping, checkpoint, 3)
     assert not found.passed
-    assert "had 3 bad records, which were kept as dead letters. 1,234 dead letters wait" in found.text
+    assert "had 3 bad records, kept as dead letters. 1,234 dead letters wait" in found.text
     assert "dead-letters list orders" in found.text and "dead-letters retry orders" in found.text
     assert found.figures == {
         "bad records of the last transaction": 3,

@@ -7,7 +7,8 @@ from datetime import datetime, timedelta, timezone
 
 from rich.console import Console
 
-from hudi_ingest.display import age_text, counted, duration_text, size_text, status_view
+from hudi_ingest.counted import counted
+from hudi_ingest.display import age_text, duration_text, size_text, status_view
 from hudi_ingest.ledger import Owner, TransactionRow
 from hudi_ingest.model import TransactionState
 from hudi_ingest.status import PartitionStatus, PipelineStatus
