@@ -75,9 +75,7 @@ class Situation:
 def observe(pipeline: Pipeline) -> Situation:
     """Raises KafkaUnreachable, KafkaRefused, TopicMissing, TableUnreachable; OffsetsLost for a table that lost its
     checkpoint or one of our commits; TableMismatch for one that another system writes, or wrote and that cannot be taken over."""
-    timeline = Timeline(pipeline.table.base_path)
-    # Or no transaction would ever be planned that could do it.
-    timeline.restore_properties()
+    timeline = _readable_timeline(pipeline)
     committed = timeline.committed(pipeline.checkpoint_key, pipeline.transaction_key)
     take_over = find_take_over(pipeline, timeline) if committed.checkpoint is None else None
     cluster = KafkaCluster(pipeline.source)
@@ -142,12 +140,20 @@ def _is_skipped(pipeline: Pipeline, situation: Situation, loss: OffsetLoss) -> b
     return loss.reason is not LossReason.RECREATED or bool(ids)
 
 
+def _readable_timeline(pipeline: Pipeline) -> Timeline:
+    """The table's timeline, its properties restored if a crash left them empty: or no transaction would ever be planned that
+    could do it. Raises TableUnreachable."""
+    timeline = Timeline(pipeline.table.base_path)
+    timeline.restore_properties()
+    return timeline
+
+
 def mark_if_committed(pipeline: Pipeline, ledger: Ledger, transaction_id: str) -> bool:
     """Tells the ledger of a commit that landed, and whose op died before it could. False: the transaction has not landed.
 
     Raises TableUnreachable, LedgerUnreachable.
     """
-    instant = Timeline(pipeline.table.base_path).instant_of(pipeline.transaction_key, transaction_id)
+    instant = _readable_timeline(pipeline).instant_of(pipeline.transaction_key, transaction_id)
     return instant is not None and ledger.mark_committed_as_found(transaction_id, instant)
 
 

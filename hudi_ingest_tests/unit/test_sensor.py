@@ -25,6 +25,7 @@ from hudi_ingest.orchestration.run_config import BeginConfig, job_name, run_conf
 from hudi_ingest.orchestration.sensor import LONGEST_BACKOFF_SECONDS, backoff_seconds, request_text, tick
 from hudi_ingest.orchestration.table_asset import mapping_keys
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
+from hudi_ingest_tests.support.properties_text import empty_properties, properties_text
 
 
 @pytest.fixture
@@ -70,6 +71,22 @@ def test_f1_a_run_launched_from_the_assets_page_counts_before_it_has_our_tags(pi
         found = tick(pipeline, instance, datetime.now(timezone.utc))
     assert isinstance(found, SkipReason)
     assert run.run_id[:8] in str(found.skip_message)
+
+
+def test_p5_a_tick_restores_properties_that_a_crash_emptied_in_the_middle_of_a_transaction(pipeline: Pipeline) -> None:
+    """Before it asks the table whether the dead transaction has landed: nothing can be read of the table until then."""
+    properties = Path(pipeline.table.base_path, ".hoodie", "hoodie.properties")
+    properties.parent.mkdir(parents=True)
+    properties.write_text(properties_text({}))
+    empty_properties(pipeline.table.base_path)
+    now = datetime.now(timezone.utc)
+    plan = TransactionPlan("orders", "orders-000009-x", 9, (Slice("orders", 0, 5, 9),))
+    with closing_ledger() as ledger:
+        over = now - timedelta(minutes=5)
+        ledger.begin(plan, table=pipeline.table.base_path, owner=Owner.dagster_run("gone"), deadline=over)
+    with DagsterInstance.ephemeral() as instance:
+        assert isinstance(tick(pipeline, instance, now), SkipReason)
+    assert properties.read_text() == properties_text({})
 
 
 def test_f1_a_transaction_of_the_command_line_is_waited_for(pipeline: Pipeline) -> None:
