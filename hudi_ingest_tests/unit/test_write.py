@@ -132,6 +132,20 @@ def batch(first: int, values: list[bytes | None]) -> pa.RecordBatch:
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "beyond"),
+    [
+        ("java.lang.ArithmeticException: long overflow", True),
+        ("org.apache.arrow.vector.util.OversizedAllocationException: Memory required for vector is (2147483648)", True),
+        ("org.apache.arrow.memory.OutOfMemoryException: Failure allocating buffer.", True),
+        ("duckdb.OutOfMemoryException: Out of Memory Error", False),
+        ("org.apache.kafka.common.errors.TimeoutException: long overflow", False),
+    ],
+)
+def test_what_spark_cannot_hand_out_is_known_by_its_errors(text: str, beyond: bool) -> None:
+    assert bool(_BEYOND_SPARK.search(f"Py4JJavaError: …\nCaused by: {text}\n\tat …")) is beyond
+
+
 def test_times_that_spark_has_shifted_are_not_taken(writing: WriteTask) -> None:
     def timed(times: pa.Array) -> pa.RecordBatch:
         found = batch(0, [b'{"id": "a"}'])
