@@ -34,6 +34,7 @@ RECORDS = pa.schema(
 
 _POLL_SECONDS = 0.1
 _POLLED_MESSAGES = 500
+_SMALL_FETCH_BYTES = 65536
 _FETCH_WAIT_MILLISECONDS = 50
 _OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 
@@ -185,6 +186,47 @@ def _read(
         if not inside or len(found[at]) == each.most or message.offset() == each.slice.end - 1:
             del left[at]
             consumer.pause([KafkaTopicPartition(at.topic, at.partition)])
+
+
+def first_records_in(source: KafkaSource, group: str, ranges: Sequence[Slice], seconds: float) -> dict[Slice, int]:
+    """The offset of the first committed record in each of the ranges that has one, as far as the broker tells within `seconds`.
+
+    What it does not hold any more has none. Raises KafkaRefused when no connection can be made with the source's settings.
+    """
+    found: dict[Slice, int] = {}
+    left: dict[TopicPartition, list[Slice]] = {}
+    for each in ranges:
+        left.setdefault(each.source, []).append(each)
+    if not left:
+        return found
+    trouble = Trouble()
+    # Of each answer only the first record is of interest.
+    consumer = _consumer(source, group, trouble, "earliest", {"fetch.message.max.bytes": _SMALL_FETCH_BYTES})
+    try:
+        consumer.assign([_start(each[0]) for each in left.values()])
+        deadline = time.monotonic() + seconds
+        while left and not trouble.is_final and (wait := deadline - time.monotonic()) > 0:
+            message = consumer.poll(min(wait, _POLL_SECONDS))
+            if message is None or (at := TopicPartition(message.topic(), message.partition())) not in left:
+                continue
+            error = message.error()
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                continue
+            asked = left[at].pop(0)
+            if error is None and asked.start <= message.offset() < asked.end:
+                found[asked] = message.offset()
+            if left[at]:
+                consumer.seek(_start(left[at][0]))
+            else:
+                del left[at]
+                consumer.pause([_start(asked)])
+    finally:
+        consumer.close()
+    return found
+
+
+def _start(each: Slice) -> KafkaTopicPartition:
+    return KafkaTopicPartition(each.topic, each.partition, each.start)
 
 
 def _consumer(

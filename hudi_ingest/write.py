@@ -39,6 +39,7 @@ from hudi_ingest.exceptions import (
     SchemaOutdated,
     WriteIncomplete,
 )
+from hudi_ingest.gaps import longest_gaps, require_true_gaps
 from hudi_ingest.hudi.base_file import BaseFileLayout, heartbeat_path
 from hudi_ingest.hudi.epoch import Epoch
 from hudi_ingest.kafka import KafkaCluster, spark_options, told_by_spark
@@ -114,6 +115,7 @@ def write_slices(
         found = _run(spark, pipeline, transaction, busy, task, record_bytes)
         if plan.retry is None:
             require_same_topics(pipeline, plan, {each.topic for each in busy})
+            require_true_gaps(pipeline, longest_gaps(busy, found))
         require_all_replaced(plan.transaction_id, replaced, found)
     notes = [note for each in sorted(found, key=_by_offset) for note in each.bad_records]
     require_few_bad(pipeline, plan.kind, sum(each.rejected for each in found), notes)

@@ -4,7 +4,7 @@ records among them dead letters."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 
@@ -31,6 +31,8 @@ GREGORIAN_MICROSECOND = -12_219_292_800_000_000
 SHIFTED_TIMES = "Spark's Kafka source shifts times before 1582-10-15 by some days"
 _ATTEMPTS_OF_A_JOB = 100
 """More than Spark gives a task."""
+LONGEST_GAPS = 3
+"""Of each Kafka partition and task: these are looked up in Kafka again, see gaps.py."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,8 @@ class TaskReport:
     letters: tuple[LetterFile, ...] = ()
     replaced: int = 0
     """Records whose offsets are among the task's `replaced`."""
+    gaps: Ranges = ()
+    """The longest ranges of offsets between two records, LONGEST_GAPS at most."""
 
     @classmethod
     def from_json(cls, text: str) -> TaskReport:
@@ -88,6 +92,7 @@ class TaskReport:
         found["files"] = tuple(BaseFile(**each) for each in found["files"])
         found["bad_records"] = tuple(BadRecordNote(**each) for each in found["bad_records"])
         found["letters"] = tuple(LetterFile(**each) for each in found["letters"])
+        found["gaps"] = tuple((start, end) for start, end in found["gaps"])
         return cls(**found)
 
 
@@ -123,6 +128,7 @@ class _Progress:
     value_bytes: int = 0
     replaced: int = 0
     bad_records: list[BadRecordNote] = field(default_factory=list)
+    gaps: Ranges = ()
 
 
 def run_copies(task: CopyTask, files: Iterator[ReplacedFile]) -> Iterator[tuple[TopicPartition, BaseFile]]:
@@ -194,6 +200,7 @@ def _write_records(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> list[T
                 tuple(each.bad_records),
                 tuple(file for of, file in (letters.files.items() if letters else ()) if of == source),
                 each.replaced,
+                each.gaps,
             )
             for source, each in seen.items()
         ]
@@ -233,7 +240,24 @@ def _note_offsets(seen: dict[TopicPartition, _Progress], source: TopicPartition,
     if known:
         known.last_offset = last
     else:
-        seen[source] = _Progress(first, last)
+        known = seen[source] = _Progress(first, last)
+    if first > before + 1 or (len(steps) and pc.max(steps).as_py() > 1):
+        known.gaps = longest((*known.gaps, (before + 1, first), *_gaps(offsets, steps)))
+
+
+def _gaps(offsets: pa.Array, steps: pa.Array) -> Ranges:
+    """The longest ranges between two of the offsets."""
+    if not len(steps):
+        return ()
+    places = pc.top_k_unstable(steps, LONGEST_GAPS).to_pylist()
+    return tuple((offsets[place].as_py() + 1, offsets[place + 1].as_py()) for place in places)
+
+
+def longest(gaps: Iterable[tuple[int, int]]) -> Ranges:
+    """LONGEST_GAPS at most, the longest first; empty ones are left out."""
+    return tuple(
+        sorted((each for each in gaps if each[0] < each[1]), key=lambda each: each[0] - each[1])[:LONGEST_GAPS]
+    )
 
 
 def notes_of(source: TopicPartition, batch: pa.RecordBatch, bad: Sequence[Refusal]) -> list[BadRecordNote]:

@@ -7,16 +7,18 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 import pytest
+from confluent_kafka import Producer
 from dagster import AssetCheckKey, DagsterInstance, DagsterRunStatus, RunRequest, SkipReason
 from dagster._core.storage.dagster_run import DagsterRun
 
 from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import observe, plan_next
-from hudi_ingest.exceptions import OffsetsLost, TopicMissing
+from hudi_ingest.exceptions import OffsetsLost, TopicMissing, WriteIncomplete
+from hudi_ingest.gaps import LOOK_UP_SECONDS, require_true_gaps
 from hudi_ingest.health import LAG_BELOW_LIMIT, QUESTIONS
 from hudi_ingest.home import LEDGER_VARIABLE
 from hudi_ingest.kafka import KafkaCluster
-from hudi_ingest.model import TopicPartition, TransactionPlan
+from hudi_ingest.model import Slice, TopicPartition, TransactionPlan
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.lag_points import LAG_RECORDS, LAG_SECONDS
@@ -152,6 +154,31 @@ def test_r8_group_offsets_are_set_and_read(ground: Ground, pipeline: Pipeline) -
     wanted = {TopicPartition(ground.name, 0): 2, TopicPartition(ground.name, 1): 0}
     cluster.commit_group_offsets(pipeline.group_id, wanted)
     assert cluster.group_offsets(pipeline.group_id) == wanted
+
+
+def test_p1_x3_a_gap_with_a_committed_record_in_it_is_refused(ground: Ground, pipeline: Pipeline) -> None:
+    """Offsets 0 to 9 are records, 10 to 29 aborted ones, 30 their marker, 31 to 33 records again."""
+    ground.send_rows(0, 10)
+    producer = Producer(
+        {"bootstrap.servers": ground.bootstrap_servers, "transactional.id": ground.name, "log_level": 0}
+    )
+    producer.init_transactions()
+    producer.begin_transaction()
+    for number in range(20):
+        producer.produce(ground.name, str(number).encode(), partition=0)
+    producer.flush(30)
+    producer.abort_transaction()
+    ground.send_rows(0, 3, 31)
+    true = [Slice(ground.name, 0, 10, 31), Slice(ground.name, 0, 15, 16), Slice(ground.name, 0, 30, 31)]
+    began = time.monotonic()
+    require_true_gaps(pipeline, true)
+    # Behind the topic's end, and of a partition without a record.
+    require_true_gaps(pipeline, [Slice(ground.name, 0, 34, 40), Slice(ground.name, 1, 0, 5)])
+    assert time.monotonic() - began < 2 * LOOK_UP_SECONDS, "the broker has answered"
+    for false in (Slice(ground.name, 0, 4, 6), Slice(ground.name, 0, 9, 31), Slice(ground.name, 0, 10, 32)):
+        with pytest.raises(WriteIncomplete, match=f"{ground.name}:0.* without (4|9|31)") as caught:
+            require_true_gaps(pipeline, [*true, false])
+        assert str(caught.value).count("without") == 1
 
 
 def test_p6_a_committed_offset_that_the_broker_lost_fails_the_tick_loudly(ground: Ground, pipeline: Pipeline) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from hudi_ingest.convert import converter_for
 from hudi_ingest.exceptions import RangeRefused, WriteIncomplete
+from hudi_ingest.gaps import longest_gaps
 from hudi_ingest.hudi.base_file import BaseFileLayout, heartbeat_path
 from hudi_ingest.hudi.epoch import TableEpoch
 from hudi_ingest.kafka_times import KAFKA_TIME
@@ -37,7 +39,16 @@ from hudi_ingest.write import (
     tasks_for_long,
     tasks_for_short,
 )
-from hudi_ingest.write_task import GREGORIAN_MICROSECOND, SHIFTED_TIMES, TaskReport, WriteTask, run_task
+from hudi_ingest.write_task import (
+    GREGORIAN_MICROSECOND,
+    LONGEST_GAPS,
+    SHIFTED_TIMES,
+    TaskReport,
+    WriteTask,
+    _note_offsets,
+    _Progress,
+    run_task,
+)
 
 INSTANT = "20261121120000000"
 RECORD = pa.schema([("id", pa.string()), ("n", pa.int64())])
@@ -57,6 +68,32 @@ def test_p1_what_the_tasks_did_not_see_is_a_gap() -> None:
     assert report.accounted
     empty = slice_report(WHOLE, 0, [], 1.0)
     assert (empty.rows, empty.gaps) == (0, 20)
+
+
+def test_p1_x3_the_longest_gaps_of_a_slice_are_known() -> None:
+    tasks = [replace(task(21, 28, 4), gaps=((22, 25), (27, 28))), task(12, 19, 8)]
+    found = longest_gaps([WHOLE, Slice("orders", 4, 5, 9), Slice("orders", 5, 5, 5)], tasks)
+    assert [(each.partition, each.start, each.end) for each in found] == [
+        (3, 22, 25),
+        (3, 10, 12),
+        (3, 20, 21),
+        (4, 5, 9),
+    ]
+    assert longest_gaps([WHOLE], [task(10, 29, 20)]) == ()
+
+
+@given(st.sets(st.integers(0, 60), min_size=1), st.integers(1, 7))
+def test_p1_x3_a_task_reports_its_longest_gaps(offsets: set[int], rows: int) -> None:
+    found = sorted(offsets)
+    seen: dict[TopicPartition, _Progress] = {}
+    source = TopicPartition("orders", 3)
+    for at in range(0, len(found), rows):
+        _note_offsets(seen, source, pa.record_batch({"offset": pa.array(found[at : at + rows], pa.int64())}))
+    gaps = [(a + 1, b) for a, b in itertools.pairwise(found) if b > a + 1]
+    assert len(seen[source].gaps) == min(len(gaps), LONGEST_GAPS)
+    assert set(seen[source].gaps) <= set(gaps)
+    lengths = sorted((end - start for start, end in gaps), reverse=True)
+    assert [end - start for start, end in seen[source].gaps] == lengths[:LONGEST_GAPS]
 
 
 @pytest.mark.parametrize("tasks", [[(10, 20), (20, 29)], [(9, 12)], [(10, 30)], [(10, 12), (11, 11)]])
