@@ -440,7 +440,8 @@ class TransactionProtocol:
                 raise TransactionInFlight(
                     f"table {table}: transaction {row.transaction_id} of {row.owner} is open since "
                     f"{row.began_at:%H:%M:%S} UTC, at the longest until {row.deadline:%H:%M:%S} UTC. One transaction of a "
-                    "table runs at a time; wait for it, or stop its run."
+                    "table runs at a time, so this one wrote nothing, and nothing is wrong: the next tick plans again when that "
+                    "one has ended. Without a sensor try again then, or stop its run."
                 )
         if not self.timeline.exists():
             return
