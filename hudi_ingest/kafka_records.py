@@ -188,12 +188,15 @@ def _read(
             consumer.pause([KafkaTopicPartition(at.topic, at.partition)])
 
 
-def first_records_in(source: KafkaSource, group: str, ranges: Sequence[Slice], seconds: float) -> dict[Slice, int]:
-    """The offset of the first committed record in each of the ranges that has one, as far as the broker tells within `seconds`.
+def first_records_in(
+    source: KafkaSource, group: str, ranges: Sequence[Slice], seconds: float
+) -> dict[Slice, int | None]:
+    """The offset of the first committed record in each of the ranges, None where there is none, of those about which the broker
+    tells within `seconds`.
 
     What it does not hold any more has none. Raises KafkaRefused when no connection can be made with the source's settings.
     """
-    found: dict[Slice, int] = {}
+    found: dict[Slice, int | None] = {}
     left: dict[TopicPartition, list[Slice]] = {}
     for each in ranges:
         left.setdefault(each.source, []).append(each)
@@ -213,8 +216,8 @@ def first_records_in(source: KafkaSource, group: str, ranges: Sequence[Slice], s
             if error is not None and error.code() != KafkaError._PARTITION_EOF:
                 continue
             asked = left[at].pop(0)
-            if error is None and asked.start <= message.offset() < asked.end:
-                found[asked] = message.offset()
+            inside = error is None and asked.start <= message.offset() < asked.end
+            found[asked] = message.offset() if inside else None
             if left[at]:
                 consumer.seek(_start(left[at][0]))
             else:
