@@ -7,6 +7,7 @@ import os
 import socket
 import struct
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 from hudi_ingest.exceptions import EngineLost
 from hudi_ingest.home import Home
+from hudi_ingest.process_identity import started_since_boot
 from hudi_ingest.spark import EngineConnection, answers, attached_session, current_session
 
 pytestmark = pytest.mark.spark
@@ -33,6 +35,22 @@ def test_a_wrong_secret_is_refused_at_once_and_the_driver_goes_on(spark_home: Ho
     assert gateway.gateway_parameters.auth_token not in str(raised.value)
     assert answers(session)
     assert session.range(3).count() == 3
+
+
+def test_p7_a_session_beside_an_engine_is_known_as_one_of_another_driver(
+    spark_home: Home, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Here a session older than an engine, whose file names another port and, as that engine's process, this one."""
+    session = current_session(spark_home)
+    gateway: Any = session.sparkContext._gateway
+    own = EngineConnection(gateway.gateway_parameters.port, "s", os.getpid(), started_since_boot(os.getpid()))
+    other = replace(own, port=own.port + 1)
+    home = replace(spark_home, root=tmp_path)
+    for engine, warned in ((own, False), (other, True)):
+        engine.write(home.engine_file)
+        assert engine.serves(session) is not warned
+        assert current_session(home) is session
+        assert ("has a Spark driver of its own" in caplog.text) is warned
 
 
 def test_spark_s_own_port_asks_for_a_secret_that_is_told_nowhere(spark_home: Home) -> None:
