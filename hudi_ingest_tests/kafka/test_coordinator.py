@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from functools import partial
 
 import pytest
 from confluent_kafka import Producer
@@ -13,6 +14,7 @@ from dagster._core.storage.dagster_run import DagsterRun
 
 from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import observe, plan_next
+from hudi_ingest.embedded.processes import wait_until
 from hudi_ingest.exceptions import OffsetsLost, TopicMissing, WriteIncomplete
 from hudi_ingest.gaps import LOOK_UP_SECONDS, require_true_gaps
 from hudi_ingest.health import LAG_BELOW_LIMIT, QUESTIONS
@@ -168,13 +170,16 @@ def test_p1_x3_a_gap_with_a_committed_record_in_it_is_refused(ground: Ground, pi
         producer.produce(ground.name, str(number).encode(), partition=0)
     producer.flush(30)
     producer.abort_transaction()
+    # The marker comes after the answer.
+    ends = partial(KafkaCluster(pipeline.source).watermarks, [TopicPartition(ground.name, 0)])
+    wait_until(lambda: [each.end for each in ends().values()] == [31], what="the marker is there", timeout_seconds=30)
     ground.send_rows(0, 3, 31)
     true = [Slice(ground.name, 0, 10, 31), Slice(ground.name, 0, 15, 16), Slice(ground.name, 0, 30, 31)]
     began = time.monotonic()
     require_true_gaps(pipeline, true)
     # Behind the topic's end, and of a partition without a record.
     require_true_gaps(pipeline, [Slice(ground.name, 0, 34, 40), Slice(ground.name, 1, 0, 5)])
-    assert time.monotonic() - began < 2 * LOOK_UP_SECONDS, "the broker has answered"
+    assert time.monotonic() - began < 2 * LOOK_UP_SECONDS, "the broker has told"
     for false in (Slice(ground.name, 0, 4, 6), Slice(ground.name, 0, 9, 31), Slice(ground.name, 0, 10, 32)):
         with pytest.raises(WriteIncomplete, match=f"{ground.name}:0.* without (4|9|31)") as caught:
             require_true_gaps(pipeline, [*true, false])
