@@ -29,8 +29,12 @@ def test_p1_p2_p5_after_an_error_at_any_point_the_next_transaction_goes_on(
 ) -> None:
     send(shared, 10)
     fault.arm(point, "raise")
-    with pytest.raises((InjectedFault, IngestError)):
-        shared.run(struck)
+    if point == "letters_copied":
+        # Nothing after a durable commit may fail it.
+        assert any("its dead letters are not copied yet" in each for each in shared.run(struck).warnings)
+    else:
+        with pytest.raises((InjectedFault, IngestError)):
+            shared.run(struck)
     assert fault.was_reached(point)
     send(shared, 5)
     shared.run(struck)
