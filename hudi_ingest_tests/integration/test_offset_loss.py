@@ -145,7 +145,7 @@ def test_p6_x4_retention_stops_one_partition_until_a_person_accepts_the_loss(
         ground.run(pipeline)
     done = CliRunner().invoke(app, wanted)
     assert isinstance(done.exception, NothingToDo)
-    assert "no partition is stopped" in str(done.exception)
+    assert "is not stopped, so there is no loss to accept" in str(done.exception)
 
 
 def test_p6_x4_a_topic_made_again_and_outgrown_stops_whole_while_the_other_topic_goes_on(
