@@ -46,6 +46,7 @@ from hudi_ingest_tests.support.ground import Ground, make_pipeline
 from hudi_ingest_tests.support.power_cut import Disk
 from hudi_ingest_tests.support.properties_text import empty_properties
 from hudi_ingest_tests.support.slow_guard import write_slow_guard
+from hudi_ingest_tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -110,6 +111,8 @@ def test_p1_tombstones_and_aborted_records_are_accounted(ground: Ground, pipelin
             transactional.produce(ground.name, value, partition=0)
         transactional.flush(30)
         transactional.commit_transaction() if commit else transactional.abort_transaction()
+    # The broker writes the marker of a commit after it has answered.
+    wait_for(lambda: observe(pipeline).lag.total == 15, "the commit's marker is in the topic")
     report = ground.run(pipeline).reports[0]
     # 3 rows, 2 tombstones, 4 aborted and a marker, 4 committed and a marker.
     assert (report.slice.count, report.rows, report.skipped, report.gaps) == (15, 7, 2, 6)
