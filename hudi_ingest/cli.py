@@ -7,8 +7,7 @@ import json
 import logging
 import signal
 import sys
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
@@ -23,16 +22,24 @@ from hudi_ingest.exceptions import (
     EnvironmentProblem,
     IngestError,
     NothingToDo,
-    PlanOutdated,
-    TransactionInFlight,
 )
 from hudi_ingest.home import Home
-from hudi_ingest.model import CommitReceipt, OffsetLoss, Slice, TopicPartition, TransactionPlan, TransactionSchema
+from hudi_ingest.model import (
+    CommitReceipt,
+    OffsetLoss,
+    Slice,
+    TopicPartition,
+    TransactionKind,
+    TransactionPlan,
+    TransactionSchema,
+)
 
 if TYPE_CHECKING:
     from hudi_ingest.config import Pipeline
     from hudi_ingest.coordinator import Situation
     from hudi_ingest.dead_letters.log import WaitingFile
+    from hudi_ingest.ledger import Request
+    from hudi_ingest.ledger.requests import RequestedCommit
     from hudi_ingest.status import PipelineStatus
     from hudi_ingest.storage import TableStorage
 
@@ -44,8 +51,6 @@ app = typer.Typer(
 )
 _PIPED_WIDTH = 140
 """Columns for tables that go into a file or a pipe."""
-_IN_FLIGHT_SECONDS = 1.0
-"""How long to wait before asking again whether another transaction has ended."""
 _out = Console(width=None if sys.stdout.isatty() else _PIPED_WIDTH)
 _err = Console(stderr=True, soft_wrap=True, highlight=False)
 
@@ -70,14 +75,9 @@ FromTime = Annotated[
     typer.Option(metavar="TIME", help="Of all partitions, from this Kafka timestamp, as 2026-01-31T00:00:00Z."),
 ]
 ToTime = Annotated[str | None, typer.Option(metavar="TIME", help="Up to, but not including, this Kafka timestamp.")]
-WaitSeconds = Annotated[
-    float | None,
-    typer.Option(
-        "--wait",
-        metavar="SECONDS",
-        min=0,
-        help="How long a transaction may wait for the table; by default three times timeout_seconds.",
-    ),
+Wait = Annotated[
+    bool,
+    typer.Option("--wait/--no-wait", help="Show its commits until it is done, or leave it to the coordinator at once."),
 ]
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing.")]
@@ -85,6 +85,8 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and chang
 _DEFAULTS = StackSettings()
 letters = typer.Typer(no_args_is_help=True, help="See bad records that were kept, and try them again.")
 app.add_typer(letters, name="dead-letters")
+requests = typer.Typer(no_args_is_help=True, help="See and cancel backfills, replays and retries of dead letters.")
+app.add_typer(requests, name="requests")
 
 
 def _show_version(wanted: bool) -> None:
@@ -280,27 +282,21 @@ def accept_loss(
 ) -> None:
     """Give up what stopped partitions have lost, and go on at the broker's first offsets, in one transaction."""
     from hudi_ingest.coordinator import plan_accepting
-    from hudi_ingest.ingest import run_transaction
+    from hudi_ingest.ingest import run_transaction, when_table_is_free
 
     found = _pipeline(pipeline)
     sources = [_topic_partition(each) for each in partition or ()]
     if not sources and not topic:
         raise typer.BadParameter("name at least one --partition TOPIC:PARTITION or --topic TOPIC")
-    deadline = time.monotonic() + found.transaction.timeout_seconds
-    while True:
-        planned = plan_accepting(found, sources, topic or ())
-        if dry_run:
-            _print_plan(planned, as_json)
-            return
-        try:
-            _print_receipt(run_transaction(found, plan=planned, report=_progress), as_json)
-            return
-        except (TransactionInFlight, PlanOutdated) as error:
-            # The partitions that go on have transactions of their own, which soon end.
-            if time.monotonic() > deadline:
-                raise
-            _progress(f"{error} Trying again")
-            time.sleep(_IN_FLIGHT_SECONDS)
+    if dry_run:
+        _print_plan(plan_accepting(found, sources, topic or ()), as_json)
+        return
+
+    def accept() -> CommitReceipt:
+        return run_transaction(found, plan=plan_accepting(found, sources, topic or ()), report=_progress)
+
+    # The partitions that go on have transactions of their own, which soon end.
+    _print_receipt(when_table_is_free(accept, found.transaction.timeout_seconds, _progress), as_json)
 
 
 @app.command()
@@ -315,18 +311,22 @@ def backfill(
         bool,
         typer.Option("--skip-covered", help="Leave out what is in the table; so a backfill that broke off goes on."),
     ] = False,
-    wait: WaitSeconds = None,
+    wait: Wait = True,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
     """Add offsets that are not in the table, such as history; live transactions go on, turn by turn."""
-    from hudi_ingest.backfill import run_backfill, what_is_missing
     from hudi_ingest.display import ranges_view
     from hudi_ingest.range_planning import range_facts
+    from hudi_ingest.request_planning import new_request, what_is_missing
 
     found = _pipeline(pipeline)
     try:
         asked, situation = _asked(found, partition, start, end, from_time, to_time)
+        standing = _standing(new_request(found, TransactionKind.BACKFILL, asked, skip_covered=skip_covered))
+        if standing is not None and not dry_run:
+            _fulfil(found, standing, wait, as_json)
+            return
         missing = what_is_missing(found, situation, asked, skip_covered=skip_covered)
     except NothingToDo as error:
         _print_nothing_to_do(error, as_json)
@@ -338,9 +338,8 @@ def backfill(
     elif dry_run:
         _out.print(ranges_view(f"backfill of {found.name}", missing))
     else:
-        _print_receipts(
-            run_backfill(found, asked, skip_covered=skip_covered, wait_seconds=wait, report=_progress), as_json
-        )
+        request = new_request(found, TransactionKind.BACKFILL, asked, skip_covered=skip_covered)
+        _fulfil(found, _filed(request), wait, as_json)
 
 
 @app.command()
@@ -358,13 +357,14 @@ def replay(
     respect_deletes: Annotated[
         bool, typer.Option("--respect-deletes", help="Write only offsets that have a row in the table still.")
     ] = False,
-    wait: WaitSeconds = None,
+    wait: Wait = True,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
     """Write offsets anew that are in the table, in place of their rows: after a wrong converter, transform or mask."""
     from hudi_ingest.display import ranges_view, replay_text
-    from hudi_ingest.replay import run_replay, survey_replay
+    from hudi_ingest.replay import survey_replay
+    from hudi_ingest.request_planning import new_request
 
     found = _pipeline(pipeline)
     if dead_letters:
@@ -381,16 +381,61 @@ def replay(
     except NothingToDo as error:
         _print_nothing_to_do(error, as_json)
         return
-    if not dry_run:
-        receipts = run_replay(found, asked, respect_deletes=respect_deletes, wait_seconds=wait, report=_progress)
-        _print_receipts(receipts, as_json)
-        return
     survey = survey_replay(found, situation, asked)
-    if as_json:
+    if not dry_run:
+        request = new_request(found, TransactionKind.REPLAY, asked, respect_deletes=respect_deletes)
+        _fulfil(found, _filed(request), wait, as_json)
+    elif as_json:
         _print_json(survey.to_dict())
     else:
         _out.print(ranges_view(f"replay of {found.name}", survey.left))
         _say(replay_text(survey))
+
+
+@requests.command("list")
+def list_requests(
+    pipeline: Annotated[str, typer.Argument(metavar="[PIPELINE]", help="All pipelines when left out.")] = "",
+    most: Annotated[int, typer.Option("-n", min=1, max=10_000, help="How many at most, the newest first.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Show requests and how far they are."""
+    from hudi_ingest.display import request_facts, requests_view
+    from hudi_ingest.ledger import Ledger
+
+    name = _pipeline(pipeline).name if pipeline else None
+    ledger = Ledger.open(Home.from_environment().ledger_url)
+    try:
+        shown = [(request, ledger.progress(request.request_id)) for request in ledger.newest_requests(name, most)]
+    finally:
+        ledger.dispose()
+    if as_json:
+        _print_json([request_facts(request, progress) for request, progress in shown])
+    elif shown:
+        _out.print(requests_view(shown))
+    else:
+        _say("no requests")
+
+
+@requests.command()
+def cancel(
+    request: Annotated[str, typer.Argument(metavar="REQUEST", help="Its id, as `requests list` shows it.")],
+    as_json: AsJson = False,
+) -> None:
+    """Begin no further transaction of a request. One that runs is let end; what is committed stays."""
+    from hudi_ingest.ledger import Ledger, RequestState
+
+    ledger = Ledger.open(Home.from_environment().ledger_url)
+    try:
+        known = ledger.request(request)
+        if known is None:
+            raise typer.BadParameter(f"the ledger knows no request {request}; `hudi-ingest requests list` shows all")
+        cancelled = ledger.end_request(request, RequestState.CANCELLED, "cancelled from the command line")
+    finally:
+        ledger.dispose()
+    if as_json:
+        _print_json({"request": request, "cancelled": cancelled})
+    else:
+        _say(f"{request} is cancelled" if cancelled else f"{request} has ended before: it is {known.state.value}")
 
 
 @app.command()
@@ -540,7 +585,7 @@ def show_letters(
 
 
 @letters.command("retry")
-def retry(pipeline: PipelineName, wait: WaitSeconds = None, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+def retry(pipeline: PipelineName, wait: Wait = True, dry_run: DryRun = False, as_json: AsJson = False) -> None:
     """Try all dead letters again, after a fix: those that can become rows now are put into the table, once."""
     _retry_letters(_pipeline(pipeline), wait, dry_run, as_json)
 
@@ -725,37 +770,69 @@ def _receipt_facts(receipt: CommitReceipt) -> dict[str, Any]:
     }
 
 
-def _retry_letters(pipeline: Pipeline, wait: float | None, dry_run: bool, as_json: bool) -> None:
-    from hudi_ingest.display import retry_survey_text, retry_text
-    from hudi_ingest.letter_retry import retry_letters, survey_retry
+def _retry_letters(pipeline: Pipeline, wait: bool, dry_run: bool, as_json: bool) -> None:
+    from hudi_ingest.display import retry_survey_text
+    from hudi_ingest.letter_retry import survey_retry
+    from hudi_ingest.request_planning import new_request
 
-    if dry_run:
-        survey = survey_retry(pipeline)
-        if as_json:
-            _print_json(survey.to_dict())
-        else:
-            _say(retry_survey_text(survey))
+    if not dry_run:
+        _fulfil(pipeline, _filed(new_request(pipeline, TransactionKind.RETRY)), wait, as_json)
         return
-    result = retry_letters(pipeline, home=Home.from_environment(), report=_progress, wait_seconds=wait)
-    for receipt in result.receipts:
-        for warning in receipt.warnings:
-            _err.print(f"warning: {warning}", markup=False)
+    survey = survey_retry(pipeline)
     if as_json:
-        _print_json(result.to_dict())
+        _print_json(survey.to_dict())
     else:
-        _say(retry_text(result))
+        _say(retry_survey_text(survey))
 
 
-def _print_receipts(receipts: Iterable[CommitReceipt], as_json: bool) -> None:
-    """Of transactions that are still to come; each is shown when it is there."""
-    facts = []
-    for receipt in receipts:
+def _standing(request: Request) -> Request | None:
+    """An active request that asks for the same: what broke off before goes on."""
+    from hudi_ingest.ledger import Ledger
+
+    ledger = Ledger.open(Home.from_environment().ledger_url)
+    try:
+        return next((known for known in ledger.active_requests(request.pipeline) if known.asks == request.asks), None)
+    finally:
+        ledger.dispose()
+
+
+def _filed(request: Request) -> Request:
+    from hudi_ingest.request_work import file_request
+
+    return file_request(request, Home.from_environment())
+
+
+def _fulfil(pipeline: Pipeline, request: Request, wait: bool, as_json: bool) -> None:
+    """Shows what becomes of a filed request, or only its id."""
+    from hudi_ingest.display import retry_text
+    from hudi_ingest.ledger import Ledger
+    from hudi_ingest.request_work import commit_text, fulfil, retry_result
+
+    home = Home.from_environment()
+    if not wait:
         if as_json:
-            facts.append(_receipt_facts(receipt))
+            _print_json({"request": request.request_id, "state": request.state.value})
         else:
-            _print_receipt(receipt, as_json)
+            _say(f"{request.request_id} is filed. `hudi-ingest requests list {pipeline.name}` shows how far it is.")
+        return
+    _progress(f"{request.request_id} is filed; `hudi-ingest requests cancel {request.request_id}` ends it")
+    commits: list[RequestedCommit] = []
+    for commit in fulfil(pipeline, request, home=home, report=_progress):
+        commits.append(commit)
+        if not as_json:
+            _say(commit_text(commit, commits))
+    retry = None
+    if request.kind is TransactionKind.RETRY:
+        ledger = Ledger.open(home.ledger_url)
+        try:
+            retry = retry_result(pipeline, ledger, request.request_id)
+        finally:
+            ledger.dispose()
     if as_json:
-        _print_json(facts)
+        facts = retry.to_dict() if retry else {"pipeline": pipeline.name}
+        _print_json({**facts, "request": request.request_id, "transactions": [asdict(commit) for commit in commits]})
+    elif retry is not None:
+        _say(retry_text(retry))
 
 
 def _asked(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from datetime import datetime, timezone
 from typing import Any
 
@@ -15,9 +16,10 @@ from hudi_ingest.counted import counted
 from hudi_ingest.dead_letters.reading import DeadLetter, LetterCount, preview
 from hudi_ingest.hudi.timeline import TableFile
 from hudi_ingest.kafka_times import time_text
+from hudi_ingest.ledger import Request, RequestProgress
 from hudi_ingest.letter_retry import RetryResult, RetrySurvey
 from hudi_ingest.model import CommitReceipt, TopicPartition, TransactionPlan, TransactionSchema
-from hudi_ingest.range_planning import Left, as_slices, total
+from hudi_ingest.range_planning import Left, as_slices, shown_slices, total
 from hudi_ingest.recovery import Recovery, UnknownInstant
 from hudi_ingest.replaced_files import ReplaySurvey
 from hudi_ingest.schema import columns_to_dicts, ddl, ddl_type, parse_spark_json
@@ -271,7 +273,7 @@ def retry_text(result: RetryResult) -> str:
     """What a retry came to, and why letters stay."""
     if not result.tried and not result.waiting:
         return "no dead letters wait"
-    commits = "1 commit" if len(result.receipts) == 1 else f"{len(result.receipts)} commits"
+    commits = "1 commit" if len(result.instants) == 1 else f"{len(result.instants)} commits"
     lines = [
         f"dead letters tried: {result.tried}, became rows: {result.rows}"
         + (f", filtered out: {result.filtered}" if result.filtered else "")
@@ -342,3 +344,40 @@ def schema_text(schema: TransactionSchema) -> str:
     lines += [f"the table's schema evolves: {each}" for each in schema.changes]
     lines += [f"warning: {each}" for each in schema.warnings]
     return "\n".join(lines)
+
+
+def request_facts(request: Request, progress: RequestProgress) -> dict[str, Any]:
+    """A request for programs."""
+    return {
+        "request": request.request_id,
+        "pipeline": request.pipeline,
+        "kind": request.kind.value,
+        "state": request.state.value,
+        "filed_at": request.filed_at.isoformat(),
+        "ended_at": request.ended_at.isoformat() if request.ended_at else None,
+        "ranges": [asdict(piece) for piece in request.ranges],
+        "transactions": len(progress.commits),
+        "offsets": sum(piece.count for piece in progress.done),
+        "rows": progress.rows,
+        "failed_tries": progress.failures,
+        "reason": request.reason or progress.reason or None,
+    }
+
+
+def requests_view(requests: Sequence[tuple[Request, RequestProgress]]) -> RenderableType:
+    """Requests for people, and why those that failed have, or are late."""
+    table = Table("request", "filed, UTC", "state", "asked for", "done", "rows", box=None)
+    reasons = []
+    for request, progress in requests:
+        table.add_row(
+            request.request_id,
+            f"{request.filed_at:%Y-%m-%d %H:%M:%S}",
+            request.state.value,
+            shown_slices(request.ranges) or "all dead letters",
+            f"{sum(piece.count for piece in progress.done):,} in {len(progress.commits)} transactions",
+            f"{progress.rows:,}",
+        )
+        reason = request.reason or (progress.reason if progress.failures else "")
+        if reason:
+            reasons.append(Text(f"{request.request_id}: {reason}"))
+    return Group(table, *reasons)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+import re
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
+from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
@@ -14,7 +17,7 @@ from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import losses_now, plan_now
 from hudi_ingest.counted import counted
 from hudi_ingest.dead_letters.log import DeadLetterLog
-from hudi_ingest.exceptions import CommitOutcomeUnknown
+from hudi_ingest.exceptions import CommitOutcomeUnknown, IngestError, PlanOutdated, TransactionInFlight
 from hudi_ingest.home import Home
 from hudi_ingest.hudi.durability import durability_of
 from hudi_ingest.hudi.epoch import TableEpoch
@@ -42,6 +45,10 @@ from hudi_ingest.write import write_slices
 
 _logger = logging.getLogger(__name__)
 _COMMIT_TRIES = 3
+_ASK_AGAIN_SECONDS = 1.0
+_OWN_ID = re.compile(r"(plan|transaction) \S+ (is not current|cannot begin)")
+"""Each try plans a transaction of a new id, which is no news."""
+T = TypeVar("T")
 
 
 def protocol_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession) -> TransactionProtocol:
@@ -170,6 +177,32 @@ def run_transaction(
             raise
     finally:
         ledger.dispose()
+
+
+def when_table_is_free(
+    run: Callable[[], T],
+    patience_seconds: float,
+    report: Callable[[str], None],
+    passing: tuple[type[IngestError], ...] = (TransactionInFlight, PlanOutdated),
+) -> T:
+    """What `run` returns once no other transaction is in its way: it is called again after an error that is `passing`. One that plans
+    anew each time may be called again when its plan is outdated, too.
+
+    Raises such an error when it still comes after `patience_seconds`, and what else `run` raises.
+    """
+    until = time.monotonic() + patience_seconds
+    reported = ""
+    while True:
+        try:
+            return run()
+        except passing as error:
+            if time.monotonic() > until:
+                raise
+            reason = _OWN_ID.sub("", str(error))
+            if reason != reported:
+                reported = reason
+                report(f"waiting for the table: {error}")
+            time.sleep(_ASK_AGAIN_SECONDS)
 
 
 def _commit(

@@ -8,8 +8,7 @@ commits only over that very checkpoint, so no two retries take the same letters.
 from __future__ import annotations
 
 import secrets
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
@@ -20,14 +19,10 @@ from hudi_ingest.config import Pipeline
 from hudi_ingest.dead_letters.letter_file import batches_for_retry, read_letters
 from hudi_ingest.dead_letters.log import DeadLetterLog, WaitingFile
 from hudi_ingest.decoding import row_maker_of
-from hudi_ingest.exceptions import NothingToDo, PlanOutdated, TransactionInFlight
-from hudi_ingest.home import Home
 from hudi_ingest.hudi.timeline import Timeline
-from hudi_ingest.ingest import run_transaction
 from hudi_ingest.model import (
     BadRecordNote,
     Checkpoint,
-    CommitReceipt,
     RetriedFile,
     Retry,
     Slice,
@@ -37,7 +32,6 @@ from hudi_ingest.model import (
 )
 from hudi_ingest.schema_source import resolve_schema
 from hudi_ingest.storage import TableStorage
-from hudi_ingest.turns import ASK_AGAIN_SECONDS, WAIT_TIMEOUTS, RunTransaction
 from hudi_ingest.write_task import by_source, notes_of
 
 MOST_FILES = 200
@@ -54,19 +48,13 @@ class RetryResult:
 
     pipeline: str
     tried: int
-    receipts: tuple[CommitReceipt, ...]
+    rows: int
+    filtered: int
     waiting: int
     withheld: int
+    instants: tuple[str, ...]
     reasons: tuple[str, ...]
     """Why letters stay, the first of each transaction."""
-
-    @property
-    def rows(self) -> int:
-        return sum(each.rows for each in self.receipts)
-
-    @property
-    def filtered(self) -> int:
-        return sum(report.filtered for each in self.receipts for report in each.reports)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -76,7 +64,7 @@ class RetryResult:
             "filtered": self.filtered,
             "waiting": self.waiting,
             "withheld": self.withheld,
-            "instants": [each.instant for each in self.receipts],
+            "instants": list(self.instants),
             "reasons": list(self.reasons),
         }
 
@@ -129,63 +117,26 @@ def survey_retry(pipeline: Pipeline) -> RetrySurvey:
                 left_out += made.filtered + made.skipped
                 bad += len(made.bad)
                 notes += notes_of(source, batch, made.bad[: _SHOWN_REASONS - len(notes)])
-    return RetrySurvey(pipeline.name, len(plans), rows, left_out, bad, _withheld(waiting), tuple(map(str, notes)))
-
-
-def retry_letters(
-    pipeline: Pipeline,
-    *,
-    home: Home,
-    report: Callable[[str], None],
-    wait_seconds: float | None = None,
-    run: RunTransaction | None = None,
-) -> RetryResult:
-    """Tries all waiting dead letters again, in as many transactions as they need.
-
-    Transactions of the pipeline that run meanwhile are waited for, each of ours at most `wait_seconds` (None: WAIT_TIMEOUTS
-    of the pipeline's timeouts). `run` is for who owns his transactions in another way than by this process. Raises what
-    `run_transaction` raises; what was committed before that stays, and the next retry takes the rest.
-    """
-    storage = TableStorage(pipeline.table.base_path)
-    run = run or (lambda plan: run_transaction(pipeline, home=home, plan=plan, report=report))
-    patience = WAIT_TIMEOUTS * pipeline.transaction.timeout_seconds if wait_seconds is None else wait_seconds
-    done: set[str] = set()
-    receipts: list[CommitReceipt] = []
-    reasons: list[str] = []
-    tried = 0
-    deadline = time.monotonic() + patience
-    while True:
-        checkpoint, waiting = _waiting(pipeline, storage)
-        plan = plan_retry(pipeline, checkpoint, storage, [each for each in waiting if each.file.path not in done])
-        if plan is None or plan.retry is None:
-            break
-        try:
-            receipts.append(run(plan))
-        except (TransactionInFlight, PlanOutdated) as error:
-            if time.monotonic() > deadline:
-                raise
-            report(f"{error} Trying again")
-            time.sleep(ASK_AGAIN_SECONDS)
-            continue
-        except NothingToDo as error:
-            reasons.append(error.reason)
-        else:
-            reasons += [str(note) for note in receipts[-1].bad_records[:1]]
-            done |= {file.path for each in receipts[-1].reports for file in each.letters}
-        tried += plan.retry.letters
-        done |= {each.path for each in plan.retry.files}
-        deadline = time.monotonic() + patience
-    return RetryResult(
-        pipeline=pipeline.name,
-        tried=tried,
-        receipts=tuple(receipts),
-        waiting=checkpoint.letters.waiting if checkpoint and checkpoint.letters else 0,
-        withheld=_withheld(waiting),
-        reasons=tuple(reasons),
+    return RetrySurvey(
+        pipeline.name, len(plans), rows, left_out, bad, withheld_letters(waiting), tuple(map(str, notes))
     )
 
 
-def plan_retry(
+def plan_retry(pipeline: Pipeline, passed_over: Collection[str], instants: Collection[str]) -> TransactionPlan | None:
+    """The next transaction of a retry, None when there is none: of the dead letters that wait, without the files `passed_over` and
+    those that its own commits `instants` have written. Raises TableUnreachable."""
+    storage = TableStorage(pipeline.table.base_path)
+    checkpoint, waiting = _waiting(pipeline, storage)
+    untried = [found for found in waiting if found.file.path not in passed_over and found.entry.instant not in instants]
+    return plan_letters(pipeline, checkpoint, storage, untried)
+
+
+def waiting_letters(pipeline: Pipeline) -> tuple[WaitingFile, ...]:
+    """The files of dead letters that have not become rows. Raises TableUnreachable."""
+    return _waiting(pipeline, TableStorage(pipeline.table.base_path))[1]
+
+
+def plan_letters(
     pipeline: Pipeline, checkpoint: Checkpoint | None, storage: TableStorage, waiting: Sequence[WaitingFile]
 ) -> TransactionPlan | None:
     """The next transaction of a retry: files with bytes, as many as `max_records` and MOST_FILES allow, at the least one.
@@ -203,7 +154,7 @@ def plan_retry(
             continue
         if taken and (letters > left or len(taken) >= MOST_FILES):
             break
-        taken.append(RetriedFile(each.file.path, letters, each.without))
+        taken.append(RetriedFile(each.file.path, letters, each.without, tuple(sorted(map(str, places)))))
         generations = each.entry.generations
         left -= letters
         for source, (_, first, last) in places.items():
@@ -230,7 +181,8 @@ def _waiting(pipeline: Pipeline, storage: TableStorage) -> tuple[Checkpoint | No
     return checkpoint, DeadLetterLog(storage).waiting(checkpoint.letters if checkpoint else None)
 
 
-def _withheld(waiting: Sequence[WaitingFile]) -> int:
+def withheld_letters(waiting: Sequence[WaitingFile]) -> int:
+    """How many of them have no bytes, so that no retry can take them."""
     return sum(each.file.letters for each in waiting if each.entry.withheld)
 
 
@@ -240,7 +192,7 @@ def _plans(
     """The transactions of a whole retry, if nobody else commits meanwhile."""
     left = list(waiting)
     while True:
-        plan = plan_retry(pipeline, checkpoint, storage, left)
+        plan = plan_letters(pipeline, checkpoint, storage, left)
         if plan is None or plan.retry is None:
             return
         yield plan, plan.retry

@@ -332,6 +332,8 @@ class TransactionPlan:
     """What the transaction changes in the columns of a table that is there; a line for each. Found at its begin."""
     take_over: TakeOver | None = None
     """Of the first transaction on a table that another system wrote: where its slices begin."""
+    request: str = ""
+    """Id of the request that asked for it; "" of a live transaction."""
 
     @property
     def count(self) -> int:
@@ -358,6 +360,7 @@ class TransactionPlan:
             **({"respect_deletes": True} if self.respect_deletes else {}),
             "schema_changes": list(self.schema_changes),
             **({"take_over": self.take_over.to_dict()} if self.take_over else {}),
+            **({"request": self.request} if self.request else {}),
         }
 
     @classmethod
@@ -381,6 +384,7 @@ class TransactionPlan:
             respect_deletes=bool(found.get("respect_deletes", False)),
             schema_changes=tuple(found.get("schema_changes", ())),
             take_over=TakeOver.from_dict(found["take_over"]) if found.get("take_over") else None,
+            request=str(found.get("request", "")),
         )
 
 
@@ -552,6 +556,12 @@ class RetriedFile:
     path: str
     letters: int
     without: tuple[Slice, ...] = ()
+    sources: tuple[str, ...] = ()
+    """The Kafka partitions of its letters, as `topic:partition`."""
+
+    def concerns(self, slices: Iterable[Slice]) -> bool:
+        """Whether it has letters of these slices' partitions."""
+        return any(str(piece.source) in self.sources for piece in slices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -569,7 +579,12 @@ class Retry:
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> Retry:
         files = (
-            RetriedFile(each["path"], each["letters"], tuple(Slice(**without) for without in each["without"]))
+            RetriedFile(
+                each["path"],
+                each["letters"],
+                tuple(Slice(**without) for without in each["without"]),
+                tuple(each["sources"]),
+            )
             for each in found["files"]
         )
         return cls(tuple(files), dict(found["generations"]))

@@ -26,6 +26,7 @@ from hudi_ingest.model import (
 from hudi_ingest.offset_ranges import Ranges, difference, intersection, length, ranges, union
 from hudi_ingest.planning import Limits, backlog_limit, fair_shares, find_losses, loss_text
 
+_SHOWN_SLICES = 8
 Left = Mapping[TopicPartition, Ranges]
 """What is still to be read of each partition."""
 
@@ -130,6 +131,13 @@ def as_slices(left: Left) -> tuple[Slice, ...]:
 def range_facts(left: Left) -> list[dict[str, Any]]:
     """A row for each range, for people's scripts."""
     return [asdict(each) for each in as_slices(left)]
+
+
+def shown_slices(slices: Sequence[Slice]) -> str:
+    """The first of them."""
+    return ", ".join(map(str, slices[:_SHOWN_SLICES])) + (
+        f" and {len(slices) - _SHOWN_SLICES} more" if len(slices) > _SHOWN_SLICES else ""
+    )
 
 
 def without(asked: Slice, done: Iterable[Slice]) -> tuple[Slice, ...]:

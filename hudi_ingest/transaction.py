@@ -29,6 +29,7 @@ from hudi_ingest.exceptions import (
     DeadlineExceeded,
     Fenced,
     IngestError,
+    NothingToDo,
     PlanOutdated,
     TableMismatch,
     TableUnreachable,
@@ -218,13 +219,14 @@ class TransactionProtocol:
         """Publishes the transaction once, however often it is called.
 
         Raises WriteIncomplete, BadRecord, DeadlineExceeded, Fenced, CommitRefused (nothing landed) or
-        CommitOutcomeUnknown (call again).
+        CommitOutcomeUnknown (call again); of a retry NothingToDo when none of its dead letters can become a row.
         """
         started = time.monotonic()
         plan = transaction.plan
         reports = with_idle_slices(plan, reports)
         require_complete(plan, reports)
         require_bad_accounted(self.pipeline, plan.kind, reports)
+        self._require_rows_of_a_retry(plan, reports)
         require_same_shape(transaction, self.pipeline)
         # Of a commit that an earlier call made, nobody knows how far that came.
         before: frozenset[StoredFile] = frozenset()
@@ -410,6 +412,14 @@ class TransactionProtocol:
         letters = receipt.checkpoint.letters
         warnings.append(_tell(lambda: self.copy_letters(letters), "its dead letters are not copied yet"))
         return replace(receipt, warnings=tuple(filter(None, warnings)))
+
+    def _require_rows_of_a_retry(self, plan: TransactionPlan, reports: Sequence[SliceReport]) -> None:
+        if plan.retry is None or any(report.rows or report.skipped or report.filtered for report in reports):
+            return
+        if plan.request:
+            self.ledger.pass_over(plan.request, [file.path for file in plan.retry.files])
+        first = next((f" (the first: {note})" for report in reports for note in report.bad_records), "")
+        raise NothingToDo(self.pipeline.name, f"none of {plan.retry.letters} dead letters can become a row now{first}")
 
     def _require_epoch(self, transaction: OpenTransaction) -> None:
         transaction_id = transaction.plan.transaction_id

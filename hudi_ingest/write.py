@@ -33,7 +33,6 @@ from hudi_ingest.exceptions import (
     DeadlineExceeded,
     EngineLost,
     Fenced,
-    NothingToDo,
     OffsetsLost,
     RangeRefused,
     SchemaOutdated,
@@ -81,7 +80,7 @@ def write_slices(
 
     `record_bytes` (0 when unknown) sizes the tasks. Memory depends on neither the slice's length nor the records' size.
     Raises BadRecord, SchemaOutdated, DeadlineExceeded, Fenced, KafkaRefused, KafkaUnreachable,
-    WriteIncomplete, EngineLost; of a retry NothingToDo when none of its dead letters can become a row.
+    WriteIncomplete, EngineLost.
     """
     began = time.monotonic()
     plan = transaction.plan
@@ -119,9 +118,6 @@ def write_slices(
         require_all_replaced(plan.transaction_id, replaced, found)
     notes = [note for each in sorted(found, key=_by_offset) for note in each.bad_records]
     require_few_bad(pipeline, plan.kind, sum(each.rejected for each in found), notes)
-    if plan.retry is not None and all(not (each.rows or each.skipped or each.filtered) for each in found):
-        first = f" (the first: {notes[0]})" if notes else ""
-        raise NothingToDo(pipeline.name, f"none of {plan.retry.letters} dead letters can become a row now{first}")
     copies: list[tuple[TopicPartition, BaseFile]] = []
     sources = {each.source for each in slices}
     shared = [each for each in plan.replaces if each.kept and each.source in sources]
@@ -238,8 +234,9 @@ def _run(
         retry = transaction.plan.retry
         if retry is not None:
             # A task for each file: its letters are in the order of their offsets, as those of several need not be.
-            numbers = session.range(0, len(retry.files), 1, len(retry.files))
-            return reports(numbers, partial(run_retry, task, retry.files, slices))
+            files = [file for file in retry.files if file.concerns(slices)]
+            numbers = session.range(0, len(files), 1, len(files))
+            return reports(numbers, partial(run_retry, task, files, slices))
         # A dead letter has the whole record; else its key and headers are read only where they are used.
         also = task.maker.chain.kafka | ({"key", "headers"} if task.letters else frozenset())
         also |= {"key"} if pipeline.source.key else frozenset()

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,9 @@ from sqlalchemy import event
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, IntegrityError, InterfaceError, OperationalError
 
 from hudi_ingest.exceptions import ConfigError, EnvironmentProblem, Fenced, LedgerUnreachable, TransactionInFlight
-from hudi_ingest.ledger import locks, migrations
+from hudi_ingest.ledger import locks, migrations, requests
 from hudi_ingest.ledger.owner import Owner
+from hudi_ingest.ledger.requests import Request, RequestProgress, RequestState
 from hudi_ingest.ledger.tables import (
     ATTEMPTS,
     SLICES,
@@ -48,6 +50,9 @@ __all__ = [
     "Ledger",
     "LedgerReader",
     "Owner",
+    "Request",
+    "RequestProgress",
+    "RequestState",
     "SliceRow",
     "TransactionRow",
 ]
@@ -120,6 +125,34 @@ class LedgerReader:
         )
         with self._reading() as connection:
             return tuple(AttemptRow.from_mapping(row) for row in connection.execute(statement).mappings())
+
+    def request(self, request_id: str) -> Request | None:
+        with self._reading() as connection:
+            return requests.find(connection, request_id)
+
+    def active_requests(self, pipeline: str) -> tuple[Request, ...]:
+        """The pipeline's requests that have not ended, oldest first."""
+        with self._reading() as connection:
+            return requests.active(connection, pipeline)
+
+    def newest_requests(self, pipeline: str | None = None, limit: int = 20) -> tuple[Request, ...]:
+        """Requests of all states, newest first; of all pipelines when none is named."""
+        with self._reading() as connection:
+            return requests.newest(connection, pipeline, limit)
+
+    def progress(self, request_id: str) -> RequestProgress:
+        with self._reading() as connection:
+            return requests.progress(connection, request_id)
+
+    def last_request_tried(self, table: str) -> int | None:
+        """The sequence of the last transaction of the Hudi table at base path `table` that was a request's."""
+        with self._reading() as connection:
+            return requests.last_tried(connection, _base_path(table))
+
+    def coordinator_ticked_at(self, pipeline: str) -> datetime | None:
+        """When the pipeline's coordinator ticked last, to TICK_NOTED_SECONDS; None when it never has."""
+        with self._reading() as connection:
+            return requests.ticked(connection, pipeline)
 
     def dispose(self) -> None:
         """Lets go of the database. A held table lock is not affected."""
@@ -355,6 +388,38 @@ class Ledger(LedgerReader):
                 _fail_running(connection, transaction_id, f"the transaction was aborted: {reason}")
         return True
 
+    def file_request(self, request: Request) -> Request:
+        """Keeps a request, and gives back the one that stands: where an active one asks for the same, that one."""
+        with self._writing() as connection:
+            return requests.file(connection, replace(request, table=_base_path(request.table)))
+
+    def end_request(self, request_id: str, state: RequestState, reason: str | None = None) -> bool:
+        """Ends an active request. False: it had ended before, and stays as it is."""
+        kept = _storable(reason) if reason is not None else None
+        with self._writing() as connection:
+            return requests.change(connection, request_id, state=state.value, ended_at=_now(), reason=kept)
+
+    def work_on_request(self, request_id: str, worker: Owner | None) -> bool:
+        """Says which process works an active request off itself; None leaves it to the coordinator."""
+        with self._writing() as connection:
+            return requests.change(connection, request_id, worker=str(worker) if worker else None)
+
+    def pass_over(self, request_id: str, paths: Iterable[str]) -> None:
+        """Keeps that none of the dead letters in these files can become a row now."""
+        with self._writing() as connection:
+            requests.pass_over(connection, request_id, paths)
+
+    def note_tick(self, pipeline: str, now: datetime) -> None:
+        """Notes that the pipeline's coordinator is at work, and has seen all its requests."""
+        with self._reading() as connection:
+            noted = requests.is_noted(connection, pipeline, now)
+            unseen = any(request.seen_at is None for request in requests.active(connection, pipeline))
+        if noted and not unseen:
+            return
+        with self._writing() as connection:
+            requests.see(connection, pipeline, now)
+            requests.note_tick(connection, pipeline, now)
+
     @contextlib.contextmanager
     def table_lock(
         self, table: str, timeout_seconds: float = 60, stale_seconds: float | None = None, unfenced: bool = False
@@ -493,6 +558,7 @@ def _add(
             owner=str(owner),
             deadline=deadline,
             resets=[each.to_dict() for each in plan.resets] or None,
+            request_id=plan.request or None,
             **values,
         )
     )

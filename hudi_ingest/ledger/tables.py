@@ -76,6 +76,7 @@ TRANSACTIONS = sa.Table(
     sa.Column("size_bytes", sa.BigInteger, comment="How large are these files? NULL unless committed."),
     sa.Column("reason", sa.Text, comment="Why was it aborted? NULL unless aborted."),
     sa.Column("resets", sa.JSON(none_as_null=True), comment="Which offsets does it give up, and why? NULL if none."),
+    sa.Column("request_id", sa.Text, comment="Which request asked for it? NULL of a live one."),
     sa.UniqueConstraint("base_path", "epoch"),
     sa.CheckConstraint("state IN ('open', 'committed', 'aborted')", name="state_known"),
     sa.CheckConstraint("(state = 'open') = (ended_at IS NULL)", name="ended_unless_open"),
@@ -88,6 +89,7 @@ TRANSACTIONS = sa.Table(
         postgresql_where=sa.text("state = 'open'"),
     ),
     sa.Index("ix_ingest_transactions_history", "pipeline", "began_at"),
+    sa.Index("ix_ingest_transactions_request", "request_id"),
 )
 
 SLICES = sa.Table(
@@ -129,6 +131,35 @@ ATTEMPTS = sa.Table(
     sa.CheckConstraint("(state = 'running') = (ended_at IS NULL)", name="ended_unless_running"),
 )
 
+REQUESTS = sa.Table(
+    "ingest_requests",
+    METADATA,
+    sa.Column("request_id", sa.Text, primary_key=True, comment="Which request is this?"),
+    sa.Column("pipeline", sa.Text, nullable=False, comment="Which pipeline is it for?"),
+    sa.Column("base_path", sa.Text, nullable=False, comment="Which Hudi table does it write to?"),
+    sa.Column("kind", sa.Text, nullable=False, comment="Is it a backfill, a replay or a retry of dead letters?"),
+    sa.Column("ranges", sa.JSON, nullable=False, comment="Which offsets does it want?"),
+    sa.Column("skip_covered", sa.Boolean, nullable=False, comment="Does it leave out what the table has?"),
+    sa.Column("respect_deletes", sa.Boolean, nullable=False, comment="Does it leave deleted rows out?"),
+    sa.Column("state", sa.Text, nullable=False, comment="Is it active, done, failed or cancelled?"),
+    sa.Column("filed_at", UtcTime, nullable=False, comment="When was it asked for?"),
+    sa.Column("seen_at", UtcTime, comment="When did the coordinator see it? NULL before."),
+    sa.Column("worker", sa.Text, comment="Which process works it off itself? NULL: the coordinator does."),
+    sa.Column("ended_at", UtcTime, comment="When did it end? NULL while active."),
+    sa.Column("reason", sa.Text, comment="Why did it end so? NULL when all is done."),
+    sa.Column("passed_over", sa.JSON, nullable=False, comment="Which files of dead letters brought no row?"),
+    sa.CheckConstraint("state IN ('active', 'done', 'failed', 'cancelled')", name="state_known"),
+    sa.CheckConstraint("(state = 'active') = (ended_at IS NULL)", name="ended_unless_active"),
+    sa.Index("ix_ingest_requests_filed", "pipeline", "filed_at"),
+)
+
+COORDINATORS = sa.Table(
+    "ingest_coordinators",
+    METADATA,
+    sa.Column("pipeline", sa.Text, primary_key=True, comment="Whose coordinator?"),
+    sa.Column("ticked_at", UtcTime, nullable=False, comment="When did it tick last, about?"),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class TransactionRow:
@@ -154,6 +185,7 @@ class TransactionRow:
     size_bytes: int | None
     reason: str | None
     resets: tuple[OffsetLoss, ...] = ()
+    request_id: str | None = None
 
     @classmethod
     def from_mapping(cls, found: sa.RowMapping) -> TransactionRow:

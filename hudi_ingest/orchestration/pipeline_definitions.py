@@ -9,7 +9,7 @@ from dagster import AssetSelection, AssetSpec, Definitions, ResourceDefinition, 
 
 from hudi_ingest.config import Pipeline
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.range_jobs import range_jobs
+from hudi_ingest.orchestration.request_jobs import request_jobs
 from hudi_ingest.orchestration.resources import RESOURCES
 from hudi_ingest.orchestration.run_config import job_name
 from hudi_ingest.orchestration.sensor import coordinator_sensor
@@ -30,7 +30,7 @@ def pipeline_definitions(
     return Definitions(
         assets=[table_asset(pipeline), *topics],
         asset_checks=[table_checks(pipeline)],
-        jobs=[transaction, sweep, services, *range_jobs(pipeline)],
+        jobs=[transaction, sweep, services, *request_jobs(pipeline)],
         sensors=[coordinator_sensor(pipeline, transaction)],
         schedules=[sweep_schedule(pipeline, sweep), services_schedule(pipeline, services)],
         resources=resources,

@@ -66,6 +66,7 @@ class BeginConfig(Config):
     resets: list[LossConfig] = Field(default=[], description="Losses that are accepted: slices start at `restart`")
     stopped: list[LossConfig] = Field(default=[], description="Losses that stop their partition: it has no slice")
     take_over: TakeOverConfig | None = Field(default=None, description="Of a table that another system wrote")
+    request: str = Field(default="", description="Id of the request (backfill, replay, retry) that it is a part of")
 
     def plan(self, pipeline: str) -> TransactionPlan | None:
         """The plan that the config holds, or None when it holds none."""
@@ -75,7 +76,7 @@ class BeginConfig(Config):
 
 
 def run_config(pipeline: Pipeline, plan: TransactionPlan) -> dict[str, Any]:
-    """Run config of the pipeline's job for exactly this plan, which moves offsets: other kinds have jobs of their own."""
+    """Run config of the pipeline's job for exactly this plan. What a request's begin finds out by itself is not in it."""
     # Dagster refuses a run whose config has a key that it does not know.
     begin = {key: value for key, value in plan.to_dict().items() if key in BeginConfig.model_fields}
     # Nothing for the executor: it is the code location's, and Dagster refuses config that an executor does not know.
@@ -90,6 +91,7 @@ def run_tags(pipeline: Pipeline, plan: TransactionPlan) -> dict[str, str]:
         tags.TABLE: pipeline.table.base_path,
         tags.TRANSACTION: plan.transaction_id,
         tags.SEQUENCE: str(plan.sequence),
+        **({tags.REQUEST: plan.request, tags.KIND: plan.kind.value} if plan.request else {}),
         **{tag: sources_text(found) for tag, found in losses.items() if found},
     }
 

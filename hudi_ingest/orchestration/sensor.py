@@ -32,14 +32,16 @@ from hudi_ingest.coordinator import (
     observe,
     plan_next,
 )
-from hudi_ingest.exceptions import IngestError, KafkaUnreachable, LedgerUnreachable, TableUnreachable
+from hudi_ingest.exceptions import IngestError, KafkaUnreachable, LedgerUnreachable, OffsetsLost, TableUnreachable
 from hudi_ingest.faults import reach
 from hudi_ingest.home import Home
 from hudi_ingest.ledger import Ledger, Owner
+from hudi_ingest.model import TransactionPlan
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.dead_runs import UnfinishedRun, report_dead, why_dead
 from hudi_ingest.orchestration.reports import report
+from hudi_ingest.orchestration.request_turns import FAILED, requested_transaction
 from hudi_ingest.orchestration.run_config import BEGIN, executor_tags, job_name, run_config, run_tags
 from hudi_ingest.orchestration.sensor_cursor import SensorCursor, fingerprint
 from hudi_ingest.orchestration.table_asset import max_runtime, run_is_finished
@@ -100,6 +102,8 @@ def tick(
     busy = ""
     seen: Situation | IngestError
     try:
+        with _ledger() as ledger:
+            ledger.note_tick(pipeline.name, now)
         # Before the look at the table: what ended after that would let a plan begin at offsets that are committed already.
         busy = _busy(pipeline, instance, now)
         seen = observe(pipeline)
@@ -118,17 +122,43 @@ def tick(
     if isinstance(seen, IngestError):
         raise seen
     try:
-        plan = plan_next(pipeline, seen, now=now)
-        if isinstance(plan, Skip):
-            keep_group_told(pipeline, seen)
-            keep_letters_copied(pipeline, seen)
+        return _next_run(pipeline, instance, seen, memory.changed_at, now)
     except _PASSES as error:
         return SkipReason(str(error))
+
+
+def _next_run(
+    pipeline: Pipeline, instance: DagsterInstance, situation: Situation, changed_at: float, now: datetime
+) -> RunRequest | SkipReason:
+    """The next live transaction, the next one of a request, or why neither. `changed_at`: when the pipeline file was."""
+    lost: OffsetsLost | None = None
+    plan: TransactionPlan | Skip
+    try:
+        plan = plan_next(pipeline, situation, now=now)
+    except OffsetsLost as error:
+        # Ranges before what is lost may still be asked for.
+        lost, plan = error, Skip(str(error))
     if isinstance(plan, Skip):
-        return SkipReason(plan.reason)
-    wait = _backoff_left(pipeline, _failed_runs(instance, pipeline, plan.sequence, memory.changed_at), now)
-    if wait:
-        return SkipReason(wait)
+        keep_group_told(pipeline, situation)
+        keep_letters_copied(pipeline, situation)
+    else:
+        wait = _backoff_left(pipeline, _failed_runs(instance, pipeline, plan.sequence, changed_at), now)
+        plan = Skip(wait) if wait else plan
+    with _ledger() as ledger:
+        requested = requested_transaction(
+            pipeline,
+            instance,
+            ledger,
+            situation,
+            isinstance(plan, TransactionPlan),
+            lambda failed: _backoff_left(pipeline, failed, now),
+        )
+    if isinstance(requested, TransactionPlan):
+        plan = requested
+    elif lost is not None:
+        raise lost
+    if isinstance(plan, Skip):
+        return SkipReason(f"{plan.reason}; {requested}" if requested else plan.reason)
     reach("tick_planned")
     return RunRequest(
         # A run key blocks for ever once used, also by a failed run; a transaction's id is used once.
@@ -225,19 +255,21 @@ def _held_elsewhere(pipeline: Pipeline, instance: DagsterInstance) -> str | None
 def _failed_runs(
     instance: DagsterInstance, pipeline: Pipeline, sequence: int, changed_at: float
 ) -> list[tuple[str, float]]:
-    """Runs, as id and end, that tried this very transaction and failed, newest first: while it is not committed, its number
+    """Runs, as id and end, that tried this very live transaction and failed, newest first: while it is not committed, its number
     stays. What ended before the pipeline file was changed, at `changed_at`, says nothing of the file that it is now."""
     records = instance.get_run_records(
-        RunsFilter(
-            tags={tags.TABLE: pipeline.table.base_path, tags.SEQUENCE: str(sequence)},
-            statuses=[DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED],
-        )
+        RunsFilter(tags={tags.TABLE: pipeline.table.base_path, tags.SEQUENCE: str(sequence)}, statuses=list(FAILED))
     )
-    ended = [(record.dagster_run.run_id, record.end_time) for record in records]
+    ended = [
+        (record.dagster_run.run_id, record.end_time)
+        for record in records
+        if tags.REQUEST not in record.dagster_run.tags
+    ]
     return [(run_id, end) for run_id, end in ended if end is not None and end > changed_at]
 
 
 def _backoff_left(pipeline: Pipeline, failed: Sequence[tuple[str, float]], now: datetime) -> str | None:
+    """Why no run may follow those that `failed` in a row, newest first; None when one may."""
     seconds = backoff_seconds(len(failed), pipeline.transaction.interval_seconds)
     if not seconds:
         return None

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -39,10 +40,20 @@ from dagster._core.definitions.dependency import DynamicCollectDependencyDefinit
 
 from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import Situation, observe, plan_now
-from hudi_ingest.exceptions import Fenced, IngestError, Terminal
-from hudi_ingest.ingest import protocol_for
+from hudi_ingest.exceptions import Fenced, IngestError, NothingToDo, PlanOutdated, Terminal, TransactionInFlight
+from hudi_ingest.ingest import protocol_for, when_table_is_free
+from hudi_ingest.ledger import Ledger, RequestState
 from hudi_ingest.ledger.owner import Owner
-from hudi_ingest.model import BaseFile, CommitReceipt, OpenTransaction, Slice, SliceReport, TopicPartition
+from hudi_ingest.model import (
+    BaseFile,
+    CommitReceipt,
+    OpenTransaction,
+    Slice,
+    SliceReport,
+    TopicPartition,
+    TransactionKind,
+    TransactionPlan,
+)
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key, topic_key
 from hudi_ingest.orchestration.check_reports import age_of_oldest, evaluation, findings_after_commit
@@ -51,6 +62,7 @@ from hudi_ingest.orchestration.lag_points import lag_metadata
 from hudi_ingest.orchestration.resources import LEDGER, SPARK
 from hudi_ingest.orchestration.run_config import BEGIN, BeginConfig, run_tags
 from hudi_ingest.planning import group_slices, losses_text
+from hudi_ingest.request_planning import completed, settled_progress
 from hudi_ingest.schema import ddl_comments, ddl_type, parse_spark_json
 from hudi_ingest.small_files import small_files_warning
 from hudi_ingest.transaction import TransactionProtocol
@@ -144,10 +156,18 @@ def _begin_op(pipeline: Pipeline) -> OpDefinition:
     def begin(context: OpExecutionContext, config: BeginConfig) -> Iterator[Any]:
         with as_dagster_failures(), _protocol(context, pipeline) as protocol:
             plan = config.plan(pipeline.name) or plan_now(pipeline)
+            if plan.request:
+                plan = _planned_request(pipeline, protocol.ledger, plan)
             # The job has the limit already; a run from the asset's page does not.
             limit = {tags.MAX_RUNTIME: max_runtime(pipeline)}
             context.instance.add_run_tags(context.run_id, {**run_tags(pipeline, plan), **limit})
-            transaction = protocol.begin(plan, Owner.dagster_run(context.run_id), run_is_finished(context.instance))
+            owner, finished = Owner.dagster_run(context.run_id), run_is_finished(context.instance)
+            transaction = when_table_is_free(
+                partial(protocol.begin, plan, owner, finished),
+                pipeline.transaction.timeout_seconds,
+                context.log.info,
+                passing=(TransactionInFlight,),
+            )
             plan = transaction.plan
             begun = {tags.INSTANT: transaction.instant, tags.TRANSACTION: plan.transaction_id}
             context.instance.add_run_tags(context.run_id, begun)
@@ -167,6 +187,18 @@ def _begin_op(pipeline: Pipeline) -> OpDefinition:
             yield DynamicOutput([asdict(each) for each in group], output_name="slices", mapping_key=name)
 
     return begin
+
+
+def _planned_request(pipeline: Pipeline, ledger: Ledger, planned: TransactionPlan) -> TransactionPlan:
+    request = ledger.request(planned.request)
+    if request is None or request.state is not RequestState.ACTIVE:
+        state = request.state.value if request else "not known to this ledger"
+        raise PlanOutdated(
+            f"plan {planned.transaction_id} is of request {planned.request}, which is {state}. Nothing was written, and nothing has to be "
+            "done."
+        )
+    progress = settled_progress(pipeline, ledger, request.request_id)
+    return completed(pipeline, observe(pipeline), request, progress, planned)
 
 
 def _write_op(pipeline: Pipeline) -> OpDefinition:
@@ -214,19 +246,24 @@ def _commit_op(pipeline: Pipeline) -> OpDefinition:
         name=f"{pipeline.name}__commit",
         description="Publishes one Hudi commit with all files and offsets, then tells the consumer group and the ledger.",
         ins={"transaction": In(dict), "reports": In(list)},
-        # Nothing is handed on, so no IO manager adds a path of its own to the table's metadata.
-        out=Out(Nothing),
+        # Nothing is handed on, so no IO manager adds a path of its own to the table's metadata. A retry none of whose dead letters
+        # can become a row commits nothing, so there is no materialization.
+        out=Out(Nothing, is_required=False),
         required_resource_keys={SPARK, LEDGER},
         retry_policy=retry_policy(pipeline),
     )
     def commit(
         context: OpExecutionContext, transaction: dict[str, Any], reports: list[list[dict[str, Any]]]
-    ) -> Output[None]:
+    ) -> Iterator[Output[None]]:
         opened = OpenTransaction.from_dict(transaction)
         found = [SliceReport.from_dict(each) for group in reports for each in group]
         with as_dagster_failures(), _protocol(context, pipeline) as protocol:
             try:
                 receipt = protocol.commit(opened, found)
+            except NothingToDo as nothing:
+                protocol.abort(opened, str(nothing))
+                context.log.warning(str(nothing))
+                return
             except Terminal as error:
                 protocol.abort(opened, str(error))
                 raise
@@ -239,10 +276,10 @@ def _commit_op(pipeline: Pipeline) -> OpDefinition:
                 metadata |= _told_with_commit(context, pipeline, situation)
         context.log.info(f"{opened.plan.transaction_id}: {receipt.rows} rows are published by {receipt.instant}")
         columns = parse_spark_json(opened.schema.columns)
-        return Output(
+        yield Output(
             None,
             metadata={
-                **metadata,
+                **by_kind(receipt.plan.kind, metadata),
                 **pipeline_columns(pipeline, columns),
             },
         )
@@ -296,6 +333,20 @@ def materialization(receipt: CommitReceipt, lag: Mapping[TopicPartition, int], s
         ),
         "written files": metadata_table(_FILE_COLUMNS, [_file_row(each) for each in receipt.base_files[:_MOST_FILES]]),
     }
+
+
+def by_kind(kind: TransactionKind, metadata: dict[str, Any]) -> dict[str, Any]:
+    """Figures of a backfill, replay or retry under names of their own, as `backfill/rows`: Dagster plots each name, and those of live
+    commits would jump."""
+    if kind is TransactionKind.INGEST:
+        return metadata
+    return {
+        f"{kind.value}/{name}" if name in _PLOTTED or name.startswith("seconds/") else name: value
+        for name, value in metadata.items()
+    }
+
+
+_PLOTTED = {"rows", "skipped", "filtered", "bad records", "files", "bytes", "bytes per file"}
 
 
 def _bad_records(receipt: CommitReceipt) -> dict[str, Any]:

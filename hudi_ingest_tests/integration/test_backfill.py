@@ -12,19 +12,24 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient
 from dagster import AssetKey, DagsterInstance, EventLogEntry, Failure
 
+from hudi_ingest import ingest
 from hudi_ingest.asked_ranges import in_time, known_state, of_transaction
-from hudi_ingest.backfill import run_backfill, what_is_missing
 from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import observe
 from hudi_ingest.embedded.verification import verify
-from hudi_ingest.exceptions import NothingToDo, RangeRefused
+from hudi_ingest.exceptions import EngineLost, NothingToDo, RangeRefused
 from hudi_ingest.home import HOME_VARIABLE, LEDGER_VARIABLE
 from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.kafka import KafkaCluster
+from hudi_ingest.ledger import RequestState
 from hudi_ingest.model import Slice, TopicPartition, TransactionKind, TransactionState
+from hudi_ingest.request_planning import new_request, what_is_missing
+from hudi_ingest.request_work import file_request, fulfil
+from hudi_ingest.write import write_slices
 from hudi_ingest_tests.support.command_line import answer, hudi_ingest
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
+from hudi_ingest_tests.support.requesting import coordinated, requested
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -52,15 +57,12 @@ def test_p1_p2_p5_history_is_added_once_after_a_kill_and_between_live_transactio
     fault.arm("commit_landed", "kill")
     killed = hudi_ingest(ground.home, "backfill", *whole)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    again = answer(ground.home, "backfill", *whole)
-    assert again.returncode == 1
-    assert f"{ground.name}:0 [0,100) is in the table already" in again.stderr
-    assert f"`hudi-ingest replay {history.name} --partition {ground.name}:0 --start 0 --end 100`" in again.stderr
-    assert "[100,250), give --skip-covered" in again.stderr
+    (broken_off,) = ground.ledger.active_requests(history.name)
     before = observe(history)
     lines: list[str] = []
     asked = [Slice(ground.name, 0, 0, 250)]
-    going = run_backfill(history, asked, skip_covered=True, home=ground.home, report=lines.append)
+    # The same again goes on with what broke off.
+    going = requested(ground, history, TransactionKind.BACKFILL, asked, lines=lines)
     counts = []
     for receipt in going:
         counts.append(receipt.rows)
@@ -70,10 +72,17 @@ def test_p1_p2_p5_history_is_added_once_after_a_kill_and_between_live_transactio
         ground.send_rows(0, 5, 270 + 5 * (len(counts) - 1))
         assert ground.run(history).rows == 5
     assert counts == [100, 50]
-    assert any("150 offsets are to be added" in line for line in lines), lines
+    assert any(f"{broken_off.request_id}: 150 offsets are to be written" in line for line in lines), lines
+    ended = ground.ledger.request(broken_off.request_id)
+    assert ended is not None and ended.state is RequestState.DONE
+    assert sum(piece.count for piece in ground.ledger.progress(broken_off.request_id).done) == 250
+    again = answer(ground.home, "backfill", *whole)
+    assert again.returncode == 1
+    assert f"{ground.name}:0 [0,250) is in the table already" in again.stderr
+    assert f"`hudi-ingest replay {history.name} --partition {ground.name}:0 --start 0 --end 250`" in again.stderr
     (hour,) = in_time(history, observe(history), *around_now())[1:]
     assert hour == Slice(ground.name, 1, 0, 30)
-    for _ in run_backfill(history, [hour], home=ground.home):
+    for _ in requested(ground, history, TransactionKind.BACKFILL, [hour]):
         pass
     found = verify(ground.base_path, ground.produced)
     assert found.exact, found
@@ -107,9 +116,9 @@ def test_p6_history_that_retention_took_is_refused_before_anything_is_written(
     with pytest.raises(
         RangeRefused, match=r"\[0,40\) is gone from Kafka by retention: its first offset is 40.*--start 40"
     ):
-        list(run_backfill(history, [Slice(ground.name, 0, 0, 250)], home=ground.home))
+        list(requested(ground, history, TransactionKind.BACKFILL, [Slice(ground.name, 0, 0, 250)]))
     assert ground.data_files() == files
-    receipts = list(run_backfill(history, [Slice(ground.name, 0, 40, 60)], home=ground.home))
+    receipts = list(requested(ground, history, TransactionKind.BACKFILL, [Slice(ground.name, 0, 40, 60)]))
     assert [each.plan.kind for each in receipts] == [TransactionKind.BACKFILL]
     assert sum(1 for n in ground.rows()["n"].to_pylist() if 40 <= n < 60) == 20
 
@@ -150,7 +159,7 @@ def test_d1_hours_are_backfilled_and_ranges_are_replayed_from_dagster(
     assert ground.producer.flush(30) == 0
     ground.run(pipeline)
     found = build_definitions([pipeline])
-    with DagsterInstance.ephemeral() as instance:
+    with DagsterInstance.ephemeral() as instance, coordinated(pipeline, found, instance) as runs:
 
         def run(job: str, **how: Any) -> dict[str, Any]:
             result = found.resolve_job_def(f"{pipeline.name}_{job}").execute_in_process(instance=instance, **how)
@@ -170,24 +179,62 @@ def test_d1_hours_are_backfilled_and_ranges_are_replayed_from_dagster(
         told = run("replay", run_config=config(pipeline, "replay", transaction=transaction))
         assert told["rows"] == 5
         row = ground.ledger.history(pipeline.name, 1)[0]
-        assert row.owner.kind == "dagster"
-        seen = [
-            observed(each.event_log_entry) for each in instance.fetch_observations(AssetKey(pipeline.name), 9).records
+        assert (row.owner.kind, row.request_id) == ("dagster", told["request"])
+        shown = [
+            materialized(each.event_log_entry)
+            for each in instance.fetch_materializations(AssetKey(pipeline.name), 9).records
         ]
-        assert [(each.get("replay/rows"), each.get("backfill/rows")) for each in seen] == [
-            (5, None),
-            (None, 5),
-            (None, 20),
-        ]
-        assert (seen[0]["transaction"], seen[0]["instant"]) == (row.transaction_id, row.instant)
+        figures = [(each.get("replay/rows"), each.get("backfill/rows"), each.get("rows")) for each in shown]
+        assert figures[:3] == [(5, None, None), (None, 5, None), (None, 20, None)]
+        assert (shown[0]["transaction"], shown[0]["instant"]) == (row.transaction_id, row.instant)
         with pytest.raises(Failure, match="give `ranges`, or `from_time`"):
             run("replay", run_config=config(pipeline, "replay"))
+    assert runs == ["backfill", "backfill", "replay"]
     assert sorted(ground.rows()["n"].to_pylist()) == list(range(5, 30))
 
 
-def observed(entry: EventLogEntry) -> dict[str, Any]:
-    assert entry.asset_observation is not None
-    return {key: each.value for key, each in entry.asset_observation.metadata.items()}
+def test_x5_live_transactions_and_a_backfill_take_turns_and_a_failed_op_of_it_is_retried_alone(
+    ground: Ground, history: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hudi_ingest.orchestration.definitions import build_definitions
+
+    monkeypatch.setenv(HOME_VARIABLE, str(ground.home.root))
+    monkeypatch.setenv(LEDGER_VARIABLE, ground.home.ledger_url)
+    ground.send_rows(1, 250, 30)
+    real, lost = write_slices, list[str]()
+
+    def lose_once(*arguments: Any) -> Any:
+        reports = real(*arguments)
+        plan, slices = arguments[2].plan, arguments[3]
+        if plan.request and slices[0].partition == 1 and not lost:
+            lost.append(plan.transaction_id)
+            raise EngineLost("the engine went away")
+        return reports
+
+    monkeypatch.setattr(ingest, "write_slices", lose_once)
+    asked = [Slice(ground.name, 0, 0, 150), Slice(ground.name, 1, 0, 30)]
+    request = new_request(history, TransactionKind.BACKFILL, asked)
+    with DagsterInstance.ephemeral() as instance:
+        ground.ledger.note_tick(history.name, datetime.now(timezone.utc))
+        commits = fulfil(history, file_request(request, ground.home), home=ground.home, report=lambda line: None)
+        with coordinated(history, build_definitions([history]), instance) as runs:
+            offsets = sum(piece.count for commit in commits for piece in commit.slices)
+    assert offsets == 180
+    assert runs[:4] == ["backfill", "ingest", "backfill", "ingest"], "250 live records are three transactions"
+    tried = [(each.source.partition, each.attempt) for each in ground.ledger.attempts(lost[0])]
+    assert sorted(tried) == [(0, 0), (1, 0), (1, 1)]
+    cancelled = ground.ledger.file_request(
+        new_request(history, TransactionKind.BACKFILL, [Slice(ground.name, 0, 150, 250)])
+    )
+    told = answer(ground.home, "requests", "cancel", cancelled.request_id)
+    assert "is cancelled" in told.stdout
+    listed = json.loads(answer(ground.home, "requests", "list", history.name, "--json").stdout)
+    assert [(each["state"], each["offsets"]) for each in listed] == [("cancelled", 0), ("done", 180)]
+
+
+def materialized(entry: EventLogEntry) -> dict[str, Any]:
+    assert entry.asset_materialization is not None
+    return {key: each.value for key, each in entry.asset_materialization.metadata.items()}
 
 
 def config(pipeline: Pipeline, job: str, **found: Any) -> dict[str, Any]:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from hudi_ingest.model import Slice
-from hudi_ingest.replay import run_replay
+from hudi_ingest.model import Slice, TransactionKind
 from hudi_ingest.spark import current_session
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
+from hudi_ingest_tests.support.requesting import requested
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -62,5 +62,5 @@ def test_p7_a_corrected_converter_is_used_by_the_next_transaction_and_by_the_rep
     ground.send_rows(0, 2, 3)
     ground.run(pipeline)
     assert numbers(ground) == [0, 3, 4, 100, 200]
-    list(run_replay(pipeline, [Slice(ground.name, 0, 0, 3)], home=ground.home))
+    list(requested(ground, pipeline, TransactionKind.REPLAY, [Slice(ground.name, 0, 0, 3)]))
     assert numbers(ground) == [0, 1, 2, 3, 4]

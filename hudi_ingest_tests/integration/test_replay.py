@@ -20,14 +20,16 @@ from hudi_ingest.exceptions import CommitRefused, IngestError
 from hudi_ingest.faults import InjectedFault
 from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.ingest import run_sweep
+from hudi_ingest.ledger import RequestProgress
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.model import Slice, TransactionKind
-from hudi_ingest.replay import run_replay, survey_replay
+from hudi_ingest.replay import survey_replay
+from hudi_ingest.request_planning import completed, new_request, next_transaction
 from hudi_ingest.spark import current_session
-from hudi_ingest.turns import turns_of
 from hudi_ingest_tests.support.command_line import hudi_ingest
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
+from hudi_ingest_tests.support.requesting import requested
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -111,7 +113,7 @@ def test_p1_p2_p3_p5_a_wrong_transform_is_put_right_in_files_shared_with_other_r
         killed = hudi_ingest(ground.home, "replay", *arguments)
         assert killed.returncode == -signal.SIGKILL, killed.stderr
         before = len(ground.data_files())
-        (receipt,) = run_replay(right, asked, home=ground.home)
+        (receipt,) = requested(ground, right, TransactionKind.REPLAY, asked)
     assert words(ground) == new
     assert min(seen[:1]) > 0
     assert (receipt.rows, receipt.plan.kind) == (65, TransactionKind.REPLAY)
@@ -129,7 +131,7 @@ def test_p1_p2_p3_p5_a_wrong_transform_is_put_right_in_files_shared_with_other_r
     # Live transactions go on, also into the files' folders, and a whole transaction can be replayed.
     ground.send_rows(0, 10, 90)
     ground.run(right)
-    for _ in run_replay(right, of_transaction(right, first.plan.transaction_id), home=ground.home):
+    for _ in requested(ground, right, TransactionKind.REPLAY, of_transaction(right, first.plan.transaction_id)):
         pass
     new |= dict.fromkeys(cells(0, 0, 60) | cells(1, 0, 40) | cells(0, 90, 100), "right")
     assert words(ground) == new
@@ -148,10 +150,10 @@ def test_p5_a_replay_that_breaks_off_at_any_step_is_done_again_and_leaves_nothin
     for point in ("instant_inflight", "slices_written", "commit_leased", "commit_landed"):
         fault.arm(point, "raise")
         with pytest.raises((InjectedFault, IngestError)):
-            list(run_replay(right, asked, home=ground.home))
+            list(requested(ground, right, TransactionKind.REPLAY, asked))
         assert fault.was_reached(point)
         assert words(ground) == (new if point == "commit_landed" else old)
-    (receipt,) = run_replay(right, asked, home=ground.home)
+    (receipt,) = requested(ground, right, TransactionKind.REPLAY, asked)
     assert words(ground) == new
     assert receipt.checkpoint.sequence == 3
     assert not Timeline(ground.base_path).instants().pending
@@ -171,12 +173,12 @@ def test_p7_deleted_rows_come_back_only_if_they_may(ground: Ground, topic: str, 
     asked = [Slice(ground.name, 0, 0, 50)]
     survey = survey_replay(right, observe(right), asked)
     assert (survey.missing.deleted, survey.missing.unknown, survey.transactions) == (5, 0, 2)
-    receipts = list(run_replay(right, asked, respect_deletes=True, home=ground.home))
+    receipts = list(requested(ground, right, TransactionKind.REPLAY, asked, respect_deletes=True))
     assert [each.rows for each in receipts] == [20, 25]
     left = expected(ground, cells(0, 0, 50))
     assert words(ground) == {place: word for place, word in left.items() if place[1] >= 5}
     assert survey_replay(right, observe(right), asked).missing.deleted == 5
-    for _ in run_replay(right, asked, home=ground.home):
+    for _ in requested(ground, right, TransactionKind.REPLAY, asked):
         pass
     assert words(ground) == left
 
@@ -193,18 +195,11 @@ def test_p4_p7_a_replay_of_files_that_another_writer_changed_meanwhile_is_refuse
 
     def plans_of(when_written: str) -> None:
         """One replay, begun and written, with an SQL statement of another writer before its commit."""
-        plans = []
-
-        def keep(plan: object) -> object:
-            plans.append(plan)
-            raise KeyboardInterrupt
-
-        turns = turns_of(right, ground.home, 0, lambda line: None)
-        object.__setattr__(turns, "run", keep)
-        with pytest.MonkeyPatch.context() as patched, pytest.raises(KeyboardInterrupt):
-            patched.setattr("hudi_ingest.replay.turns_of", lambda *anything: turns)
-            list(run_replay(right, asked, home=ground.home))
-        opened = protocol.begin(plans[0], Owner.this_process(), lambda run: None)  # type: ignore[arg-type]
+        request, situation = new_request(right, TransactionKind.REPLAY, asked), observe(right)
+        first = next_transaction(right, situation, request, RequestProgress())
+        assert first is not None
+        plan = completed(right, situation, request, RequestProgress(), first)
+        opened = protocol.begin(plan, Owner.this_process(), lambda run: None)
         reports = protocol.write(opened, opened.plan.slices)
         spark.sql(when_written).collect()
         try:

@@ -30,7 +30,7 @@ from hudi_ingest.hudi.orphans import find_orphans
 from hudi_ingest.hudi.timeline import Instants
 from hudi_ingest.kafka_times import KAFKA_TIME
 from hudi_ingest.letter_copies import behind, connect_headers
-from hudi_ingest.letter_retry import RetryResult, RetrySurvey, plan_retry
+from hudi_ingest.letter_retry import RetryResult, RetrySurvey, plan_letters
 from hudi_ingest.model import (
     BadRecordNote,
     Checkpoint,
@@ -407,7 +407,7 @@ def test_what_a_rolled_back_transaction_left_is_forgotten(storage: TableStorage)
 def retry_plan(write: Write, storage: TableStorage, entries: Sequence[LetterEntry], most: int = 100) -> Retry | None:
     pipeline = load(write, transaction={"max_records": most})
     head = LettersHead("m", 1)
-    found = plan_retry(pipeline, Checkpoint(5, "t-5", {}, letters=head), storage, waiting_files(entries))
+    found = plan_letters(pipeline, Checkpoint(5, "t-5", {}, letters=head), storage, waiting_files(entries))
     if found is None:
         return None
     assert (found.sequence, found.kind) == (6, TransactionKind.RETRY)
@@ -613,9 +613,9 @@ def test_k7_the_terminal_shows_letters_and_what_a_retry_came_to(storage: TableSt
         "  key    -",
         "  value  {",
     ]
-    told = retry_text(RetryResult("orders", 3, (), 5, 2, ("why",)))
+    told = retry_text(RetryResult("orders", 3, 0, 0, 5, 2, (), ("why",)))
     assert told.startswith("dead letters tried: 3, became rows: 0, in 0 commits; 5 wait\n  - why\n2 cannot be tried")
-    assert retry_text(RetryResult("orders", 0, (), 0, 0, ())) == "no dead letters wait"
+    assert retry_text(RetryResult("orders", 0, 0, 0, 0, 0, (), ())) == "no dead letters wait"
     told = retry_survey_text(RetrySurvey("orders", 2, 4, 1, 3, 2, ("why",)))
     assert told.splitlines()[:2] == [
         "dead letters that would be tried: 8, in 2 transactions; 4 would become rows, 1 would be left out, 3 would stay",

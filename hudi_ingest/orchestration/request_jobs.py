@@ -1,20 +1,20 @@
 """Backfill, replay and retry of dead letters as Dagster jobs: hourly windows that the UI launches by the day, and the rest by
 the Launchpad.
 
-They run the same code as `hudi-ingest backfill`, `replay` and `dead-letters retry`, beside the coordinator's runs. Their pool
-is one of their own: theirs wait for one another in the queue, and never a live run for them there.
+A job files a request, and shows what becomes of it. The coordinator makes the request's transactions, each a run of the
+pipeline's own job: planned, fanned out and retried like a live one.
 """
 
-from collections.abc import Iterable, Sequence
-from datetime import datetime
+import time
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timezone
 from typing import Any
 
 from dagster import (
-    AssetObservation,
     Config,
+    DagsterExecutionInterruptedError,
     HourlyPartitionsDefinition,
     JobDefinition,
-    MetadataValue,
     Nothing,
     OpDefinition,
     OpExecutionContext,
@@ -27,30 +27,24 @@ from dagster import (
 from pydantic import Field
 
 from hudi_ingest.asked_ranges import in_time, of_transaction
-from hudi_ingest.backfill import ranges_text, run_backfill
 from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import observe
-from hudi_ingest.exceptions import ConfigError, NothingToDo
-from hudi_ingest.home import Home
-from hudi_ingest.ingest import run_transaction
-from hudi_ingest.ledger.owner import Owner
-from hudi_ingest.letter_retry import RetryResult, RetrySurvey, retry_letters, survey_retry
-from hudi_ingest.model import CommitReceipt, Slice, SliceReport, TransactionPlan
+from hudi_ingest.exceptions import ConfigError, EnvironmentProblem, NothingToDo
+from hudi_ingest.ledger import Ledger, Request, RequestState
+from hudi_ingest.ledger.requests import RequestedCommit
+from hudi_ingest.letter_retry import RetryResult, RetrySurvey, survey_retry
+from hudi_ingest.model import Slice, TransactionKind
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.failures import as_dagster_failures
-from hudi_ingest.orchestration.resources import LEDGER, SPARK
+from hudi_ingest.orchestration.resources import LEDGER
 from hudi_ingest.orchestration.run_config import SliceConfig
-from hudi_ingest.orchestration.table_asset import (
-    metadata_table,
-    pool,
-    retry_policy,
-    run_is_finished,
-)
-from hudi_ingest.replay import run_replay, survey_replay
-from hudi_ingest.turns import RunTransaction
+from hudi_ingest.orchestration.table_asset import metadata_table
+from hudi_ingest.replay import survey_replay
+from hudi_ingest.request_planning import new_request, what_is_missing
+from hudi_ingest.request_work import ASK_AGAIN_SECONDS, commit_text, follow, retry_result
 
-MOST_SECONDS = 24 * 3600
+UNSEEN_SECONDS = 60.0
+"""How long a request waits for a tick before its job takes the sensor to be off."""
 EXPLICIT_HELP = "Offset ranges [start, end); either these, or a time window"
 
 
@@ -84,9 +78,10 @@ class RetryConfig(Config):
     dry_run: bool = Field(default=False, description="Show how many would become rows, and change nothing")
 
 
-def range_jobs(pipeline: Pipeline) -> tuple[JobDefinition, ...]:
+def request_jobs(pipeline: Pipeline) -> tuple[JobDefinition, ...]:
     """`<name>_backfill_hours`, `<name>_backfill`, `<name>_replay` and `<name>_retry_dead_letters`."""
-    shared = {tags.PIPELINE_RANGES: pipeline.name, tags.MAX_RUNTIME: str(MOST_SECONDS)}
+    # Such a run waits most of the time, and needs no processes for that.
+    shared = {tags.PIPELINE_RANGES: pipeline.name, tags.IN_PROCESS: "true"}
     hours, ranges, again = _hours_op(pipeline), _backfill_op(pipeline), _replay_op(pipeline)
     letters = _retry_dead_letters_op(pipeline)
 
@@ -134,10 +129,9 @@ def _hours_op(pipeline: Pipeline) -> OpDefinition:
                 context.log.info(str(nothing))
                 return Output(None, metadata={"rows": 0})
             # Hours are borders of people's own; what live transactions have read of one is not to be read again.
-            receipts = run_backfill(
-                pipeline, asked, skip_covered=True, report=context.log.info, run=_runner(context, pipeline)
+            return _fulfilled(
+                context, pipeline, new_request(pipeline, TransactionKind.BACKFILL, asked, skip_covered=True)
             )
-            return _output(receipts)
 
     return backfill_hours
 
@@ -147,15 +141,8 @@ def _backfill_op(pipeline: Pipeline) -> OpDefinition:
     def backfill(context: OpExecutionContext, config: BackfillConfig) -> Output[None]:
         with as_dagster_failures():
             asked = _asked(pipeline, config.ranges, config.from_time, config.to_time)
-            receipts = run_backfill(
-                pipeline,
-                asked,
-                # A further attempt goes on where the first one broke off.
-                skip_covered=config.skip_covered or context.retry_number > 0,
-                report=context.log.info,
-                run=_runner(context, pipeline),
-            )
-            return _output(receipts)
+            request = new_request(pipeline, TransactionKind.BACKFILL, asked, skip_covered=config.skip_covered)
+            return _fulfilled(context, pipeline, request)
 
     return backfill
 
@@ -167,7 +154,7 @@ def _replay_op(pipeline: Pipeline) -> OpDefinition:
             asked = _asked(pipeline, config.ranges, config.from_time, config.to_time, config.transaction)
             survey = survey_replay(pipeline, observe(pipeline), asked)
             facts = {
-                "offsets": sum(each.count for each in asked),
+                "offsets": sum(piece.count for piece in asked),
                 "files replaced": len(survey.replaces) - len(survey.rewritten),
                 "files rewritten": len(survey.rewritten),
                 "deleted rows": survey.missing.deleted,
@@ -175,14 +162,8 @@ def _replay_op(pipeline: Pipeline) -> OpDefinition:
             context.log.info(f"{pipeline.name}: {facts}")
             if config.dry_run:
                 return Output(None, metadata=facts)
-            receipts = run_replay(
-                pipeline,
-                asked,
-                respect_deletes=config.respect_deletes,
-                report=context.log.info,
-                run=_runner(context, pipeline),
-            )
-            return _output(receipts, facts)
+            request = new_request(pipeline, TransactionKind.REPLAY, asked, respect_deletes=config.respect_deletes)
+            return _fulfilled(context, pipeline, request, facts)
 
     return replay
 
@@ -206,11 +187,7 @@ def _retry_dead_letters_op(pipeline: Pipeline) -> OpDefinition:
                         **_why_letters_stay(survey),
                     },
                 )
-            result = retry_letters(
-                pipeline, home=Home.from_environment(), report=context.log.info, run=_runner(context, pipeline)
-            )
-            facts = {"dead letters": result.tried, "dead letters that wait": result.waiting}
-            return _output(result.receipts, {**facts, **_why_letters_stay(result)})
+            return _fulfilled(context, pipeline, new_request(pipeline, TransactionKind.RETRY))
 
     return retry_dead_letters
 
@@ -227,10 +204,60 @@ def _settings(pipeline: Pipeline, name: str) -> dict[str, Any]:
     return {
         "name": f"{pipeline.name}__{name}",
         "out": Out(Nothing),
-        "required_resource_keys": {SPARK, LEDGER},
-        "retry_policy": retry_policy(pipeline),
-        "pool": f"{pool(pipeline)}_ranges",
+        "required_resource_keys": {LEDGER},
     }
+
+
+def _fulfilled(
+    context: OpExecutionContext, pipeline: Pipeline, request: Request, facts: dict[str, Any] | None = None
+) -> Output[None]:
+    """Files the request, and waits until it is done. A run that is terminated cancels it."""
+    with context.resources.ledger.open() as ledger:
+        if request.kind is TransactionKind.BACKFILL:
+            # Refused here, where the reason is read, and not by a later tick.
+            what_is_missing(pipeline, observe(pipeline), request.ranges, skip_covered=request.skip_covered)
+        standing = ledger.file_request(request)
+        context.add_output_metadata({"request": standing.request_id})
+        context.log.info(
+            f"request {standing.request_id} is filed; the sensor {pipeline.name}_coordinator begins its transactions, between the "
+            f"live ones. `hudi-ingest requests cancel {standing.request_id}` or terminating this run ends it."
+        )
+        commits: list[RequestedCommit] = []
+        try:
+            for commit in follow(ledger, pipeline, standing, alone=_refuse_when_unseen(pipeline, ledger)):
+                commits.append(commit)
+                context.log.info(commit_text(commit, commits))
+        except DagsterExecutionInterruptedError:
+            ledger.end_request(standing.request_id, RequestState.CANCELLED, f"run {context.run_id[:8]} was terminated")
+            raise
+        letters: dict[str, Any] = {}
+        if request.kind is TransactionKind.RETRY:
+            result = retry_result(pipeline, ledger, standing.request_id)
+            letters = {
+                "dead letters": result.tried,
+                "dead letters that wait": result.waiting,
+                **_why_letters_stay(result),
+            }
+    return _output(commits, {**(facts or {}), **letters})
+
+
+def _refuse_when_unseen(pipeline: Pipeline, ledger: Ledger) -> Callable[[Request], None]:
+    """What a job does while no coordinator works on its request."""
+
+    def alone(request: Request) -> None:
+        waited = (datetime.now(timezone.utc) - request.filed_at).total_seconds()
+        if waited < UNSEEN_SECONDS:
+            time.sleep(ASK_AGAIN_SECONDS)
+            return
+        sensor = f"{pipeline.name}_coordinator"
+        ledger.end_request(request.request_id, RequestState.CANCELLED, f"the sensor {sensor} is off")
+        raise EnvironmentProblem(
+            f"request {request.request_id} of pipeline {pipeline.name} was not begun: no tick of the sensor {sensor} in "
+            f"{waited:.0f} s. Turn it on under Automation, which lets live transactions go on too, and launch this job again; or "
+            "use the command line, which does without it."
+        )
+
+    return alone
 
 
 def _asked(
@@ -264,58 +291,17 @@ def _time(text: str) -> datetime:
     return found
 
 
-def _runner(context: OpExecutionContext, pipeline: Pipeline) -> RunTransaction:
-    """Runs transactions that are the Dagster run's, so that they are dead as soon as it has ended, on any machine."""
-
-    def run(plan: TransactionPlan) -> CommitReceipt:
-        # Made here with the resource's settings, it is the session that run_transaction finds in this process.
-        _ = context.resources.pyspark.spark_session
-        receipt = run_transaction(
-            pipeline,
-            home=Home.from_environment(),
-            plan=plan,
-            report=context.log.info,
-            owner=Owner.dagster_run(context.run_id),
-            run_is_finished=run_is_finished(context.instance),
-        )
-        context.log_event(_observation(pipeline, receipt))
-        return receipt
-
-    return run
-
-
-def _observation(pipeline: Pipeline, receipt: CommitReceipt) -> AssetObservation:
-    """What the table's page shows of one transaction. The names make plots of their own, apart from those of live commits."""
-    kind, seconds = receipt.plan.kind.value, receipt.seconds.get("total")
-    return AssetObservation(
-        table_key(pipeline),
-        description=f"{kind.capitalize()}: {receipt.rows:,} rows of {ranges_text(receipt)}.",
-        metadata={
-            "instant": receipt.instant,
-            "transaction": receipt.plan.transaction_id,
-            f"{kind}/rows": receipt.rows,
-            f"{kind}/files": receipt.files,
-            f"{kind}/bytes": receipt.size_bytes,
-            # A commit that is found to have landed already is not timed.
-            **({f"{kind}/seconds": MetadataValue.float(seconds)} if seconds is not None else {}),
-            "partitions": metadata_table(_COLUMNS, [_row(receipt, each) for each in receipt.reports]),
-        },
-    )
-
-
-def _output(receipts: Iterable[CommitReceipt], facts: dict[str, Any] | None = None) -> Output[None]:
-    done = list(receipts)
+def _output(commits: Iterable[RequestedCommit], facts: dict[str, Any]) -> Output[None]:
+    done = list(commits)
     return Output(
         None,
         metadata={
-            **(facts or {}),
+            **facts,
             "transactions": len(done),
-            "rows": sum(each.rows for each in done),
-            "files": sum(each.files for each in done),
-            "instants": ", ".join(each.instant for each in done),
-            "partitions": metadata_table(
-                _COLUMNS, [_row(receipt, each) for receipt in done for each in receipt.reports]
-            ),
+            "rows": sum(commit.rows or 0 for commit in done),
+            "files": sum(commit.files or 0 for commit in done),
+            "instants": ", ".join(commit.instant for commit in done),
+            "partitions": metadata_table(_COLUMNS, [_row(commit, piece) for commit in done for piece in commit.slices]),
         },
     )
 
@@ -325,17 +311,13 @@ _COLUMNS = [
     TableColumn("partition", "string"),
     TableColumn("start", "int"),
     TableColumn("end", "int"),
-    TableColumn("rows", "int"),
-    TableColumn("files", "int"),
 ]
 
 
-def _row(receipt: CommitReceipt, report: SliceReport) -> dict[str, str | int]:
+def _row(commit: RequestedCommit, piece: Slice) -> dict[str, str | int]:
     return {
-        "transaction": receipt.plan.transaction_id,
-        "partition": str(report.slice.source),
-        "start": report.slice.start,
-        "end": report.slice.end,
-        "rows": report.rows,
-        "files": len(report.files),
+        "transaction": commit.transaction_id,
+        "partition": str(piece.source),
+        "start": piece.start,
+        "end": piece.end,
     }

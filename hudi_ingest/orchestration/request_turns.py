@@ -1,0 +1,81 @@
+"""A tick's part for requests: whether a backfill, replay or retry has its turn now, and with which transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import takewhile
+
+from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
+
+from hudi_ingest.config import Pipeline
+from hudi_ingest.coordinator import Situation
+from hudi_ingest.exceptions import RangeRefused
+from hudi_ingest.ledger import Ledger, Request, RequestState
+from hudi_ingest.ledger.owner import is_dead
+from hudi_ingest.model import TransactionPlan
+from hudi_ingest.orchestration import tags
+from hudi_ingest.request_planning import next_transaction, request_goes_first, settled_progress
+from hudi_ingest.request_work import end_as_done
+
+MOST_TRIES = 3
+"""Runs of a request that fail in a row; then it has failed."""
+LOOKED_AT_RUNS = 10
+FAILED = (DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED)
+
+
+def requested_transaction(
+    pipeline: Pipeline,
+    instance: DagsterInstance,
+    ledger: Ledger,
+    situation: Situation,
+    live_is_due: bool,
+    backoff: Callable[[list[tuple[str, float]]], str | None],
+) -> TransactionPlan | str | None:
+    """The next transaction of the pipeline's oldest request when it has its turn, why it waits when it has not, None when there is
+    no request. Requests that are done, or that cannot be done, end here.
+
+    `backoff` says of the runs that failed in a row, as id and end, newest first, why the next must wait. Raises KafkaUnreachable,
+    TableUnreachable, LedgerUnreachable.
+    """
+    request = _next_request(pipeline, ledger)
+    if request is None:
+        return None
+    checkpoint = situation.committed.checkpoint
+    next_sequence = checkpoint.sequence + 1 if checkpoint else 1
+    if not request_goes_first(live_is_due, next_sequence, ledger.last_request_tried(request.table)):
+        return f"{request.request_id} goes on after the live transaction that is due"
+    failed = _failed_in_a_row(instance, request)
+    if len(failed) >= MOST_TRIES:
+        reason = ledger.progress(request.request_id).reason
+        reason = reason or f"its last {len(failed)} runs failed, the newest is {failed[0][0][:8]}: see its error"
+        ledger.end_request(request.request_id, RequestState.FAILED, reason)
+        return f"{request.request_id} has failed: {reason}"
+    wait = backoff(failed)
+    if wait:
+        return f"{request.request_id} waits: {wait}"
+    try:
+        progress = settled_progress(pipeline, ledger, request.request_id)
+        plan = next_transaction(pipeline, situation, request, progress)
+    except RangeRefused as error:
+        ledger.end_request(request.request_id, RequestState.FAILED, str(error))
+        return f"{request.request_id} has failed: {error}"
+    if plan is None:
+        end_as_done(ledger, request.request_id)
+        return f"{request.request_id} is done"
+    return plan
+
+
+def _next_request(pipeline: Pipeline, ledger: Ledger) -> Request | None:
+    """The oldest one that no living process works off itself."""
+    free = (
+        request
+        for request in ledger.active_requests(pipeline.name)
+        if request.worker is None or is_dead(request.worker, lambda run: None)
+    )
+    return next(free, None)
+
+
+def _failed_in_a_row(instance: DagsterInstance, request: Request) -> list[tuple[str, float]]:
+    records = instance.get_run_records(RunsFilter(tags={tags.REQUEST: request.request_id}), limit=LOOKED_AT_RUNS)
+    failed = takewhile(lambda record: record.dagster_run.status in FAILED, records)
+    return [(record.dagster_run.run_id, record.end_time or 0.0) for record in failed]

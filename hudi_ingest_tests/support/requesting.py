@@ -1,0 +1,66 @@
+"""Requests in tests: worked off in the test's own process, or by a coordinator whose ticks and runs the test makes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
+
+from dagster import DagsterInstance, Definitions, RunRequest
+
+from hudi_ingest.config import Pipeline
+from hudi_ingest.model import CommitReceipt, Slice, TransactionKind
+from hudi_ingest.orchestration.run_config import job_name
+from hudi_ingest.orchestration.sensor import tick
+from hudi_ingest.request_planning import new_request
+from hudi_ingest.request_work import file_request, work_off
+from hudi_ingest_tests.support.ground import Ground
+
+
+def requested(
+    ground: Ground,
+    pipeline: Pipeline,
+    kind: TransactionKind,
+    ranges: Sequence[Slice] = (),
+    *,
+    skip_covered: bool = False,
+    respect_deletes: bool = False,
+    lines: list[str] | None = None,
+) -> Iterator[CommitReceipt]:
+    """Files the request, and works it off here as the command line does without a coordinator; a receipt for each commit."""
+    request = new_request(pipeline, kind, ranges, skip_covered=skip_covered, respect_deletes=respect_deletes)
+    standing = file_request(request, ground.home)
+    return work_off(pipeline, standing, home=ground.home, report=(lines if lines is not None else []).append)
+
+
+@contextmanager
+def coordinated(pipeline: Pipeline, definitions: Definitions, instance: DagsterInstance) -> Iterator[list[str]]:
+    """A coordinator at work: the sensor ticks, and each run that it wants is executed. Yields the runs' results as they come: the
+    kind of each, live ones as "ingest"."""
+    over = threading.Event()
+    done: list[str] = []
+    failures: list[BaseException] = []
+    job = definitions.resolve_job_def(job_name(pipeline))
+
+    def work() -> None:
+        try:
+            while not over.wait(0.2):
+                wanted = tick(pipeline, instance, datetime.now(timezone.utc) + timedelta(hours=1))
+                if isinstance(wanted, RunRequest):
+                    result = job.execute_in_process(
+                        run_config=wanted.run_config, tags=wanted.tags, instance=instance, raise_on_error=False
+                    )
+                    kind = wanted.tags.get("hudi_ingest/kind", "ingest")
+                    done.append(kind if result.success else f"{kind} failed")
+        except BaseException as error:  # noqa: BLE001 - the test's own thread raises it
+            failures.append(error)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    try:
+        yield done
+    finally:
+        over.set()
+        worker.join()
+    assert not failures, failures
