@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 
 from dagster import DagsterInstance, Definitions, RunRequest
 
@@ -36,8 +36,10 @@ def requested(
 
 @contextmanager
 def coordinated(pipeline: Pipeline, definitions: Definitions, instance: DagsterInstance) -> Iterator[list[str]]:
-    """A coordinator at work: the sensor ticks, and each run that it wants is executed. Yields the runs' results as they come: the
-    kind of each, live ones as "ingest"."""
+    """A coordinator at work: the sensor ticks, and each run that it wants is executed. A live transaction is due as soon as records
+    wait. Yields the runs' results as they come: the kind of each, live ones as "ingest"."""
+    always = pipeline.transaction.model_copy(update={"interval_seconds": 0.0})
+    ticking = pipeline.model_copy(update={"transaction": always})
     over = threading.Event()
     done: list[str] = []
     failures: list[BaseException] = []
@@ -46,7 +48,7 @@ def coordinated(pipeline: Pipeline, definitions: Definitions, instance: DagsterI
     def work() -> None:
         try:
             while not over.wait(0.2):
-                wanted = tick(pipeline, instance, datetime.now(timezone.utc) + timedelta(hours=1))
+                wanted = tick(ticking, instance, datetime.now(timezone.utc))
                 if isinstance(wanted, RunRequest):
                     result = job.execute_in_process(
                         run_config=wanted.run_config, tags=wanted.tags, instance=instance, raise_on_error=False
