@@ -38,7 +38,7 @@ def requested(
 def coordinated(pipeline: Pipeline, definitions: Definitions, instance: DagsterInstance) -> Iterator[list[str]]:
     """A coordinator at work: the sensor ticks, and each run that it wants is executed. A live transaction is due as soon as records
     wait. Yields the runs' results as they come: the kind of each, live ones as "ingest"."""
-    always = pipeline.transaction.model_copy(update={"interval_seconds": 0.0})
+    always = pipeline.transaction.model_copy(update={"interval_seconds": 0.1})
     ticking = pipeline.model_copy(update={"transaction": always})
     over = threading.Event()
     done: list[str] = []
