@@ -153,9 +153,10 @@ def test_p5_a_replay_that_breaks_off_at_any_step_is_done_again_and_leaves_nothin
             list(requested(ground, right, TransactionKind.REPLAY, asked))
         assert fault.was_reached(point)
         assert words(ground) == (new if point == "commit_landed" else old)
-    (receipt,) = requested(ground, right, TransactionKind.REPLAY, asked)
+    assert list(requested(ground, right, TransactionKind.REPLAY, asked)) == [], "the last try had landed"
     assert words(ground) == new
-    assert receipt.checkpoint.sequence == 3
+    checkpoint = observe(right).committed.checkpoint
+    assert checkpoint is not None and checkpoint.sequence == 2
     assert not Timeline(ground.base_path).instants().pending
     # What was replaced is listed until it is cleaned, and what broke off is gone.
     found = run_sweep(right, timedelta(0), home=ground.home)
