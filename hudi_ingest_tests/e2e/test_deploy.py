@@ -97,9 +97,11 @@ def test_r10_dagsters_storage_and_the_ledger_take_any_password(
     migrate(environment, folder)
     for name in ("PGPASSWORD", "PGSSLMODE", *(name for name in environment if name.startswith("POSTGRES_"))):
         monkeypatch.setenv(name, environment[name])
-    ledger = Ledger.open(environment[LEDGER_VARIABLE])
-    assert ledger.history("orders") == ()
-    ledger.dispose()
+    encoded = database.set(drivername="postgresql", password=PASSWORD).render_as_string(hide_password=False)
+    for url in (environment[LEDGER_VARIABLE], encoded):
+        ledger = Ledger.open(url)
+        assert ledger.history("orders") == ()
+        ledger.dispose()
     with DagsterInstance.from_config(str(folder)) as instance:
         assert instance.get_runs() == []
 

@@ -1,0 +1,209 @@
+"""An instance as Dagster makes it, without a setting: runs that died, *Re-execute from failure*, and topics added to the list later."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from dagster import (
+    DagsterInstance,
+    DagsterRun,
+    DagsterRunStatus,
+    JobExecutionResult,
+    ReexecutionOptions,
+    RunRequest,
+    SkipReason,
+    execute_job,
+)
+from dagster._core.definitions.reconstruct import ReconstructableJob, ReconstructableRepository
+
+from hudi_ingest.config import Pipeline
+from hudi_ingest.embedded.broker import create_topic
+from hudi_ingest.embedded.verification import verify
+from hudi_ingest.home import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
+from hudi_ingest.model import TransactionState
+from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.dead_runs import ENDING_SECONDS
+from hudi_ingest.orchestration.run_config import job_name
+from hudi_ingest.orchestration.sensor import tick
+from hudi_ingest_tests.support.command_line import environment
+from hudi_ingest_tests.support.fault import Fault
+from hudi_ingest_tests.support.ground import Ground, make_pipeline
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+DEFINITIONS = """
+from pathlib import Path
+from hudi_ingest.orchestration.definitions import build_definitions
+from hudi_ingest.pipeline_file import load_pipelines
+
+defs = build_definitions(load_pipelines(Path({pipelines!r})))
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_environment(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(HOME_VARIABLE, str(ground.home.root))
+    monkeypatch.setenv(PIPELINES_VARIABLE, str(ground.home.pipelines))
+    monkeypatch.setenv(LEDGER_VARIABLE, ground.home.ledger_url)
+
+
+@pytest.fixture
+def dagster_home(tmp_path: Path) -> Path:
+    found = tmp_path / "dagster"
+    found.mkdir()
+    (found / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    return found
+
+
+@pytest.fixture
+def instance(dagster_home: Path) -> Iterator[DagsterInstance]:
+    with DagsterInstance.from_config(str(dagster_home)) as found:
+        assert not found.run_monitoring_enabled
+        yield found
+
+
+@pytest.fixture
+def once(ground: Ground, topic: str) -> Pipeline:
+    """The ground's pipeline; what fails is not tried again."""
+    return make_pipeline(ground, transaction={"retries": 0, "timeout_seconds": 120, "interval_seconds": 5})
+
+
+def job_of(ground: Ground, pipeline: Pipeline) -> ReconstructableJob:
+    file = ground.home.root / "definitions.py"
+    file.write_text(DEFINITIONS.format(pipelines=str(ground.home.pipelines)))
+    return ReconstructableJob(ReconstructableRepository.for_file(str(file), "defs"), job_name(pipeline))
+
+
+def requested(pipeline: Pipeline, instance: DagsterInstance, now: datetime | None = None) -> RunRequest:
+    found = tick(pipeline, instance, now or datetime.now(timezone.utc))
+    assert isinstance(found, RunRequest), found
+    return found
+
+
+def run(
+    ground: Ground, pipeline: Pipeline, instance: DagsterInstance, again: ReexecutionOptions | None = None
+) -> JobExecutionResult:
+    """What the sensor requests now, or `again` an earlier run; in this process, which has a Spark."""
+    own = {tags.IN_PROCESS: "true"}
+    job = job_of(ground, pipeline)
+    if again is not None:
+        return execute_job(job, instance, tags=own, reexecution_options=again)
+    request = requested(pipeline, instance)
+    return execute_job(job, instance, run_config=request.run_config, tags={**request.tags, **own})
+
+
+def failure_of(instance: DagsterInstance, result: JobExecutionResult) -> str:
+    events = [entry.dagster_event for entry in instance.all_logs(result.run_id) if entry.dagster_event]
+    return "\n".join(str(event.step_failure_data) for event in events if event.is_step_failure)
+
+
+def steps_of(result: JobExecutionResult) -> set[str]:
+    return {str(event.step_key).split(".")[1].split("[")[0] for event in result.all_events if event.is_step_success}
+
+
+@pytest.mark.long
+def test_p5_a_run_whose_processes_were_all_killed_is_not_waited_for_longer_than_its_transaction(
+    ground: Ground, once: Pipeline, instance: DagsterInstance, dagster_home: Path, fault: Fault
+) -> None:
+    ground.send_rows(0, 20)
+    ground.send_rows(1, 20)
+    job_of(ground, once)
+    fault.arm("slices_written", "stop")
+    command = ["job", "execute", "-f", str(ground.home.root / "definitions.py"), "-a", "defs", "-j", job_name(once)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dagster", *command],
+        env=environment(ground.home, {"DAGSTER_HOME": str(dagster_home)}),
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        fault.await_reached("slices_written", 180)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(30)
+    (dead,) = instance.get_runs()
+    assert dead.status is DagsterRunStatus.STARTED
+    now = datetime.now(timezone.utc)
+    waiting = tick(once, instance, now)
+    assert isinstance(waiting, SkipReason)
+    assert dead.run_id[:8] in str(waiting.skip_message)
+    later = now + timedelta(seconds=once.transaction.timeout_seconds + ENDING_SECONDS + 1)
+    request = requested(once, instance, later)
+    assert found(instance, dead.run_id).status is DagsterRunStatus.FAILURE
+    result = execute_job(
+        job_of(ground, once), instance, run_config=request.run_config, tags={**request.tags, tags.IN_PROCESS: "true"}
+    )
+    assert result.success
+    assert verify(ground.base_path, ground.produced).exact
+    states = [row.state for row in ground.ledger.history(once.name)]
+    assert states == [TransactionState.COMMITTED, TransactionState.ABORTED]
+
+
+def found(instance: DagsterInstance, run_id: str) -> DagsterRun:
+    run = instance.get_run_by_id(run_id)
+    assert run is not None
+    return run
+
+
+def test_p4_re_execution_from_failure_of_an_aborted_transaction_is_fenced_and_says_so(
+    ground: Ground, once: Pipeline, instance: DagsterInstance
+) -> None:
+    ground.send_rows(0, 10)
+    ground.send(1, [b"not json"])
+    failed = run(ground, once, instance)
+    assert not failed.success
+    again = run(ground, once, instance, ReexecutionOptions.from_failure(failed.run_id, instance))
+    assert not again.success
+    assert "Fenced" in failure_of(instance, again)
+    assert "re-execute the whole run" in failure_of(instance, again)
+    assert ground.data_files() == []
+
+
+def test_p2_re_execution_from_failure_after_the_commit_landed_commits_nothing_twice(
+    ground: Ground, once: Pipeline, instance: DagsterInstance, fault: Fault
+) -> None:
+    ground.send_rows(0, 10)
+    fault.arm("commit_landed", "raise")
+    failed = run(ground, once, instance)
+    assert not failed.success
+    again = run(ground, once, instance, ReexecutionOptions.from_failure(failed.run_id, instance))
+    assert again.success, failure_of(instance, again)
+    assert steps_of(again) == {"commit"}
+    assert verify(ground.base_path, ground.produced).exact
+    assert [row.state for row in ground.ledger.history(once.name)] == [TransactionState.COMMITTED]
+
+
+def test_x5_re_execution_from_failure_finishes_a_transaction_that_is_still_open(
+    ground: Ground, once: Pipeline, instance: DagsterInstance, fault: Fault
+) -> None:
+    ground.send_rows(0, 10)
+    fault.arm("attempt_started", "raise")
+    failed = run(ground, once, instance)
+    assert not failed.success
+    again = run(ground, once, instance, ReexecutionOptions.from_failure(failed.run_id, instance))
+    assert again.success, failure_of(instance, again)
+    assert steps_of(again) == {"write", "commit"}
+    assert verify(ground.base_path, ground.produced).exact
+
+
+def test_p1_a_topic_that_is_added_to_the_list_is_read_from_its_first_record(ground: Ground, pipeline: Pipeline) -> None:
+    added = Ground(f"{ground.name}-added", ground.bootstrap_servers, ground.home)
+    create_topic(ground.bootstrap_servers, added.name, 1)
+    added.send_rows(0, 3)
+    ground.send_rows(0, 5)
+    ground.run(pipeline)
+    ground.send_rows(1, 2)
+    # "latest" is where a pipeline starts; records that came before its list named their topic would be lost by it.
+    both = make_pipeline(ground, source={"topics": [ground.name, added.name], "starting_offsets": "latest"})
+    ground.run(both)
+    rows = ground.rows().select(["_kafka_topic", "_kafka_partition", "_kafka_offset"]).to_pylist()
+    expected = [(each.name, *place) for each in (ground, added) for place in each.produced]
+    assert sorted(tuple(row.values()) for row in rows) == sorted(expected)
