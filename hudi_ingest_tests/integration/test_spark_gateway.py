@@ -17,7 +17,7 @@ import pytest
 from hudi_ingest.exceptions import EngineLost
 from hudi_ingest.home import Home
 from hudi_ingest.process_identity import started_since_boot
-from hudi_ingest.spark import EngineConnection, answers, attached_session, current_session
+from hudi_ingest.spark import EngineConnection, answers, attached_session, current_session, session_options
 
 pytestmark = pytest.mark.spark
 
@@ -64,6 +64,11 @@ def test_spark_s_own_port_asks_for_a_secret_that_is_told_nowhere(spark_home: Hom
         answer = asked.recv(4096)
     assert b"Expected SaslMessage" in answer
     assert not [name for name, _ in context.getConf().getAll() if name.startswith("spark.authenticate.")]
+
+
+@pytest.mark.parametrize("master", ["spark://one:7077", "yarn", "k8s://https://one", "local-cluster[2,1,1024]"])
+def test_who_may_join_a_cluster_is_the_clusters_to_say(master: str) -> None:
+    assert "spark.authenticate" not in session_options([], master, "1g")
 
 
 def test_what_spark_shuffles_is_this_users_alone(spark_home: Home) -> None:
