@@ -376,7 +376,8 @@ def spark_options(source: KafkaSource, slices: Iterable[Slice], min_partitions: 
         # it reads, and at the default of 500 ms its next request would stand behind that one: half a second for each slice.
         "kafka.fetch.max.wait.ms": "10",
         # After each poll Spark asks for the partition's first and last offset; at the default of 500 records that is a third
-        # of all the time. A poll returns no more than has been fetched, so memory does not grow by this.
+        # of all the time. A poll returns no more than has been fetched, but that is compressed:
+        # large records that compress well may fill the heap, which is what the consumer of later attempts is for.
         "kafka.max.poll.records": "20000",
         # The deadline cancels Spark's jobs only, and Spark asks for the topic's partitions before it has one.
         "kafka.request.timeout.ms": str(_milliseconds(source)),

@@ -55,6 +55,9 @@ ARROW_ROWS = 500
 """Records of a batch on its way from Spark to the Python worker, which Spark bounds by their number only. As many of 1 MiB, the
 most that Kafka takes by default, have room in Arrow's buffers (a doubling one of at most 2 GiB) and in the JVM; the worker joins
 and cuts batches by their bytes. Larger batches of small records are not measurably cheaper."""
+TRIES_BY_SPARK = 2
+"""Further attempts at a slice are read by a consumer of the tasks' own: records that a fetch decompresses to gigabytes end the
+driver, whose error then says nothing of them."""
 SMALLEST_TASK_ROWS = 100_000
 SMALLEST_TASK_BYTES = 20_000_000
 """What a Spark task costs is not worth fewer records and bytes, if others can share it."""
@@ -240,17 +243,18 @@ def _run(
         # A dead letter has the whole record; else its key and headers are read only where they are used.
         also = task.maker.chain.kafka | ({"key", "headers"} if task.letters else frozenset())
         also |= {"key"} if pipeline.source.key else frozenset()
-        try:
-            return reports(read_slices(session, pipeline.source, slices, most_rows, also), partial(run_task, task))
-        except (Py4JError, PySparkException) as error:
-            reason = _BEYOND_SPARK.search(_text(error))
-            if reason is None:
-                raise
-        _logger.warning(
-            "%s: Spark's Kafka source cannot hand out a record (%s); they are read by a consumer of the tasks' own",
-            ", ".join(map(str, slices)),
-            reason[0],
-        )
+        if max(task.attempts[each.source] for each in slices) < TRIES_BY_SPARK:
+            try:
+                return reports(read_slices(session, pipeline.source, slices, most_rows, also), partial(run_task, task))
+            except (Py4JError, PySparkException) as error:
+                reason = _BEYOND_SPARK.search(_text(error))
+                if reason is None:
+                    raise
+            _logger.warning(
+                "%s: Spark's Kafka source cannot hand out a record (%s); they are read by a consumer of the tasks' own",
+                ", ".join(map(str, slices)),
+                reason[0],
+            )
         ranges = pieces(slices, most_rows)
         consumption = Consumption(pipeline.source, pipeline.group_id, ranges)
         numbers = session.range(0, len(ranges), 1, len(ranges))
