@@ -21,6 +21,7 @@ from hudi_ingest.embedded.processes import ProcessRecord, free_port, start, stop
 from hudi_ingest.embedded.verification import verify
 from hudi_ingest.home import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
 from hudi_ingest.ledger import Ledger
+from hudi_ingest.model import TransactionState
 from hudi_ingest_tests.support import postgres
 from hudi_ingest_tests.support.ground import Ground, write_pipeline
 
@@ -83,6 +84,11 @@ def environment_of(home: Path, database: sa.URL, folder: Path) -> dict[str, str]
     return {**os.environ, **given, **own, **password}
 
 
+def encoded_url(database: sa.URL) -> str:
+    """The ledger's URL as people write it, with the password in it."""
+    return database.set(drivername="postgresql", password=PASSWORD).render_as_string(hide_password=False)
+
+
 def migrate(environment: dict[str, str], folder: Path) -> None:
     """Makes Dagster's tables, as the first service does."""
     command = commands(0, folder)["migrate"]
@@ -97,8 +103,7 @@ def test_r10_dagsters_storage_and_the_ledger_take_any_password(
     migrate(environment, folder)
     for name in ("PGPASSWORD", "PGSSLMODE", *(name for name in environment if name.startswith("POSTGRES_"))):
         monkeypatch.setenv(name, environment[name])
-    encoded = database.set(drivername="postgresql", password=PASSWORD).render_as_string(hide_password=False)
-    for url in (environment[LEDGER_VARIABLE], encoded):
+    for url in (environment[LEDGER_VARIABLE], encoded_url(database)):
         ledger = Ledger.open(url)
         assert ledger.history("orders") == ()
         ledger.dispose()
@@ -155,15 +160,15 @@ def test_r10_each_command_of_deploy_starts_and_a_transaction_is_committed(
             wait_until(ready, what=what, timeout_seconds=READY_SECONDS, records_to_watch=others)
         webserver.start_sensor(url, f"{ground.name}_coordinator")
 
-        def is_committed() -> bool:
-            return Path(ground.base_path).exists() and verify(ground.base_path, ground.produced).exact
-
+        ledger = Ledger.open(encoded_url(database))
+        started.callback(ledger.dispose)
         wait_until(
-            is_committed,
+            lambda: [row.state for row in ledger.history(ground.name)] == [TransactionState.COMMITTED],
             what="the first commit",
             timeout_seconds=READY_SECONDS,
             records_to_watch=[engine, *others],
         )
+        assert verify(ground.base_path, ground.produced).exact
         status = subprocess.run(
             ["hudi-ingest", "status", "--json"], env=environment, capture_output=True, text=True, timeout=READY_SECONDS
         )
