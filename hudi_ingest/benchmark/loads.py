@@ -6,7 +6,7 @@ import json
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from functools import cache, partial
 from typing import Any
@@ -68,6 +68,8 @@ class Load:
     table_partitions: int
     record_bytes: int
     """About how long a value is."""
+    transaction: Mapping[str, Any] = field(default_factory=dict)
+    """What the pipeline's `transaction` says beside the benchmark's own settings."""
 
     @property
     def records(self) -> int:
@@ -95,10 +97,10 @@ def parse_load(name: str) -> Load:
     """The load of a name such as orders-10m, partitions-200 or tiny. Raises ValueError, with what would be right."""
     found = _NAME.fullmatch(name.strip().lower())
     maker = _KINDS.get(found["kind"]) if found else None
-    if found is None or maker is None or (found["number"] is None and found["kind"] != "tiny"):
+    if found is None or maker is None or (found["number"] is None and found["kind"] not in _OF_A_FIXED_SIZE):
         raise ValueError(
             f"load {name!r} is not known; allowed: {', '.join(f'{kind}-<n>' for kind in _KINDS)} with n like 500, 200k or "
-            "10m (of partitions it is the number of Kafka partitions, else of records), and tiny"
+            f"10m (of partitions it is the number of Kafka partitions, else of records), and {' and '.join(_OF_A_FIXED_SIZE)}"
         )
     number = int(found["number"]) * _UNITS[found["unit"]] if found["number"] else _TINY
     return maker(name.strip().lower(), number)
@@ -374,4 +376,8 @@ _KINDS: dict[str, Callable[[str, int], Load]] = {
     "skew": lambda name, number: orders_load(name, skewed(number)),
     "partitions": lambda name, number: orders_load(name, (_RECORDS_A_PARTITION,) * number),
     "tiny": lambda name, number: orders_load(name, even(number, _KAFKA_PARTITIONS)),
+    "tiny-single": lambda name, number: replace(
+        orders_load(name, even(number, _KAFKA_PARTITIONS)), transaction={"single_op": True}
+    ),
 }
+_OF_A_FIXED_SIZE = ("tiny", "tiny-single")

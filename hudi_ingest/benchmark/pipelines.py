@@ -24,7 +24,12 @@ def write_pipeline(folder: Path, name: str, load: Load, bootstrap_servers: str, 
             "schema": load.shape.ddl,
             "partition_by": [load.shape.partition_by],
         },
-        "transaction": {"interval_seconds": 5, "max_records": load.records, "timeout_seconds": TIMEOUT_SECONDS},
+        "transaction": {
+            "interval_seconds": 5,
+            "max_records": load.records,
+            "timeout_seconds": TIMEOUT_SECONDS,
+            **load.transaction,
+        },
     }
     folder.mkdir(parents=True, exist_ok=True)
     for file, content in load.shape.files().items():
