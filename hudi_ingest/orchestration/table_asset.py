@@ -148,7 +148,8 @@ def _begin_op(pipeline: Pipeline) -> OpDefinition:
         name=f"{pipeline.name}__begin",
         description="Checks that the plan starts at the committed offsets, clears what a dead transaction left, opens an instant.",
         ins={_topic_input(index): In(Nothing) for index in range(len(pipeline.source.topics))},
-        out={"transaction": Out(dict), "slices": DynamicOut(list)},
+        # Without a transaction the ops that follow are skipped: see _is_harmless.
+        out={"transaction": Out(dict, is_required=False), "slices": DynamicOut(list)},
         required_resource_keys={SPARK, LEDGER},
         retry_policy=retry_policy(pipeline),
         pool=pool(pipeline),
@@ -156,18 +157,16 @@ def _begin_op(pipeline: Pipeline) -> OpDefinition:
     def begin(context: OpExecutionContext, config: BeginConfig) -> Iterator[Any]:
         with as_dagster_failures(), _protocol(context, pipeline) as protocol:
             plan = config.plan(pipeline.name) or plan_now(pipeline)
-            if plan.request:
-                plan = _planned_request(pipeline, protocol.ledger, plan)
             # The job has the limit already; a run from the asset's page does not.
             limit = {tags.MAX_RUNTIME: max_runtime(pipeline)}
             context.instance.add_run_tags(context.run_id, {**run_tags(pipeline, plan), **limit})
-            owner, finished = Owner.dagster_run(context.run_id), run_is_finished(context.instance)
-            transaction = when_table_is_free(
-                partial(protocol.begin, plan, owner, finished),
-                pipeline.transaction.timeout_seconds,
-                context.log.info,
-                passing=(TransactionInFlight,),
-            )
+            try:
+                transaction = _begun(context, pipeline, protocol, plan)
+            except (PlanOutdated, TransactionInFlight) as error:
+                if not _is_harmless(context):
+                    raise
+                context.log.warning(f"nothing to do for this run, the coordinator plans again: {error}")
+                return
             plan = transaction.plan
             begun = {tags.INSTANT: transaction.instant, tags.TRANSACTION: plan.transaction_id}
             context.instance.add_run_tags(context.run_id, begun)
@@ -187,6 +186,24 @@ def _begin_op(pipeline: Pipeline) -> OpDefinition:
             yield DynamicOutput([asdict(each) for each in group], output_name="slices", mapping_key=name)
 
     return begin
+
+
+def _begun(
+    context: OpExecutionContext, pipeline: Pipeline, protocol: TransactionProtocol, plan: TransactionPlan
+) -> OpenTransaction:
+    """The plan's transaction, open. One that is in its way is waited for, as long as it may last."""
+    if plan.request:
+        plan = _planned_request(pipeline, protocol.ledger, plan)
+    owner, finished = Owner.dagster_run(context.run_id), run_is_finished(context.instance)
+    begin = partial(protocol.begin, plan, owner, finished)
+    patience = pipeline.transaction.timeout_seconds
+    return when_table_is_free(begin, patience, context.log.info, passing=(TransactionInFlight,))
+
+
+def _is_harmless(context: OpExecutionContext) -> bool:
+    """Whether it is nobody's mistake that the table has moved on since the plan: a tick made it, and somebody else's transaction
+    came between. A run that a person launched, or launched again, fails and says so."""
+    return tags.SENSOR in context.run.tags and context.run.parent_run_id is None
 
 
 def _planned_request(pipeline: Pipeline, ledger: Ledger, planned: TransactionPlan) -> TransactionPlan:

@@ -162,6 +162,30 @@ def test_single_op_writes_all_partitions_of_a_small_transaction_at_once(ground: 
     assert verify(ground.base_path, ground.produced).exact
 
 
+def test_p4_a_plan_that_somebody_overtook_is_no_failure_of_the_coordinators_run(
+    ground: Ground, pipeline: Pipeline
+) -> None:
+    from hudi_ingest.orchestration.definitions import build_definitions, job_name
+
+    ground.send_rows(0, 7)
+    job = build_definitions([pipeline]).resolve_job_def(job_name(pipeline))
+    with DagsterInstance.ephemeral() as instance:
+        request = tick(pipeline, instance, after_the_interval())
+        assert isinstance(request, RunRequest), request
+        ground.run(pipeline)
+        by_tick, by_hand = (
+            job.execute_in_process(
+                run_config=request.run_config, tags={**request.tags, **by}, instance=instance, raise_on_error=False
+            )
+            for by in ({tags.SENSOR: "the coordinator"}, {})
+        )
+    assert (by_tick.success, written(by_tick)) == (True, [])
+    assert not by_tick.get_asset_materialization_events()
+    assert not by_hand.success
+    assert "is not current any more" in failures(by_hand)
+    assert verify(ground.base_path, ground.produced).exact
+
+
 def test_k2_more_partitions_than_tasks_are_grouped(ground: Ground, topic: str) -> None:
     pipeline = make_pipeline(ground, transaction={"max_tasks": 1})
     ground.send_rows(0, 7)
