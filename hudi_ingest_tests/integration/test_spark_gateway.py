@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import ipaddress
 import os
 import socket
 import struct
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +21,7 @@ from hudi_ingest.exceptions import EngineLost
 from hudi_ingest.home import Home
 from hudi_ingest.process_identity import started_since_boot
 from hudi_ingest.spark import EngineConnection, answers, attached_session, current_session, session_options
+from hudi_ingest_tests.support.command_line import environment
 
 pytestmark = pytest.mark.spark
 
@@ -64,6 +68,45 @@ def test_spark_s_own_port_asks_for_a_secret_that_is_told_nowhere(spark_home: Hom
         answer = asked.recv(4096)
     assert b"Expected SaslMessage" in answer
     assert not [name for name, _ in context.getConf().getAll() if name.startswith("spark.authenticate.")]
+
+
+OP_WITHOUT_ENGINE = """
+from dagster import Definitions, OpExecutionContext, job, op
+from hudi_ingest.orchestration.resources import ingest_resources
+
+@op(required_resource_keys={"pyspark"})
+def show(context: OpExecutionContext) -> None:
+    context_of_spark = context.resources.pyspark.spark_context
+    print({key: context_of_spark.getConf().get(key) for key in %r}, flush=True)
+
+@job
+def shown():
+    show()
+
+resources = ingest_resources({"spark": {"master": "local[1]", "driver": {"memory": "512m"}}})
+Definitions(jobs=[shown], resources=resources).resolve_job_def("shown").execute_in_process()
+"""
+
+
+def test_an_op_without_engine_starts_spark_with_the_locations_settings_on_top_of_ours(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home", tmp_path, f"sqlite:///{tmp_path / 'home' / 'ledger.db'}")
+    keys = ["spark.master", "spark.driver.memory", "spark.serializer", "spark.authenticate", "spark.local.dir"]
+    done = subprocess.run(
+        [sys.executable, "-c", OP_WITHOUT_ENGINE % keys],
+        env=environment(home),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert ast.literal_eval(done.stdout.splitlines()[-1]) == dict(
+        zip(
+            keys,
+            ["local[1]", "512m", "org.apache.spark.serializer.KryoSerializer", "true", str(home.spark)],
+            strict=True,
+        )
+    )
+    assert home.root.stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.parametrize("master", ["spark://one:7077", "yarn", "k8s://https://one", "local-cluster[2,1,1024]"])
