@@ -17,7 +17,7 @@ PYTEST = $(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadsco
 # pip checks hashes only where every requirement has its extras beside its version.
 LOCK = uv pip compile --universal --python-version 3.10.9 --generate-hashes --no-strip-extras --no-emit-index-url --no-header --no-annotate --upgrade
 
-.PHONY: help demo test fast e2e ui chaos soak replay-proof fuzz bench bench-growth bench-smoke lint format lock docs clean
+.PHONY: help demo test fast e2e ui chaos chaos-slice soak replay-proof fuzz bench bench-growth bench-smoke lint format lock docs clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -39,6 +39,9 @@ ui: $(VENV)/requirements-dev.ready ## the Dagster UI in headless Chromium, scree
 
 chaos: $(VENV)/requirements-dev.ready ## the kill matrix and random faults on whole stacks; CASES=200 SEED=… LANES=2
 	$(VENV)/bin/python -m hudi_ingest_tests.chaos --cases $(CASES) $(if $(SEED),--seed $(SEED)) --lanes $(LANES) $(ARGS)
+
+chaos-slice: $(VENV)/requirements-dev.ready ## a few minutes of it: every kind of fault once, beside services, backfill, replay and retry
+	$(VENV)/bin/python -m hudi_ingest_tests.chaos --slice --seed 340 --lanes 2 --minutes 4 $(ARGS)
 
 soak: $(VENV)/requirements-dev.ready ## 20 minutes of steady records and random faults; MINUTES=20 SEED=…
 	$(VENV)/bin/python -m hudi_ingest_tests.chaos.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)

@@ -55,10 +55,11 @@ def without_engine(home: Home) -> Home:
 @pytest.mark.parametrize(
     ("point", "spark"),
     [
-        ("instant_inflight", "engine"),
+        # Kills of a process that an engine serves are in the slice of the kill matrix that every change runs.
+        pytest.param("instant_inflight", "engine", marks=pytest.mark.long),
         ("slices_written", "own"),
         ("commit_leased", "engine"),
-        ("commit_landed", "engine"),
+        pytest.param("commit_landed", "engine", marks=pytest.mark.long),
     ],
 )
 def test_p1_p2_p5_a_killed_process_is_recovered_from(
@@ -80,7 +81,8 @@ def test_p1_p2_p5_a_killed_process_is_recovered_from(
     [
         pytest.param("instant_recorded", marks=pytest.mark.long),
         pytest.param("slices_written", marks=pytest.mark.long),
-        "commit_checked",
+        # The zombie of the slice of the kill matrix stands at this one, too.
+        pytest.param("commit_checked", marks=pytest.mark.long),
     ],
 )
 def test_p4_a_process_that_wakes_up_after_its_replacement_has_committed_changes_nothing(
