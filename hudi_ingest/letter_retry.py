@@ -122,13 +122,26 @@ def survey_retry(pipeline: Pipeline) -> RetrySurvey:
     )
 
 
-def plan_retry(pipeline: Pipeline, passed_over: Collection[str], instants: Collection[str]) -> TransactionPlan | None:
-    """The next transaction of a retry, None when there is none: of the dead letters that wait, without the files `passed_over` and
-    those that its own commits `instants` have written. Raises TableUnreachable."""
+def plan_retry(
+    pipeline: Pipeline, passed_over: Collection[str], instants: Collection[str], filed_at: datetime
+) -> TransactionPlan | None:
+    """The next transaction of a retry that was asked for at `filed_at`, None when there is none. Raises TableUnreachable."""
     storage = TableStorage(pipeline.table.base_path)
     checkpoint, waiting = _waiting(pipeline, storage)
-    untried = [found for found in waiting if found.file.path not in passed_over and found.entry.instant not in instants]
-    return plan_letters(pipeline, checkpoint, storage, untried)
+    return plan_letters(pipeline, checkpoint, storage, untried(waiting, passed_over, instants, filed_at))
+
+
+def untried(
+    waiting: Sequence[WaitingFile], passed_over: Collection[str], instants: Collection[str], filed_at: datetime
+) -> list[WaitingFile]:
+    """What a retry has still to try: without the files `passed_over`, those that its own commits `instants` have written, and
+    those that came after it was asked for, or it would never end while bad records come."""
+    newest = filed_at.astimezone(timezone.utc).strftime("%Y%m%d%H%M%S%f")[:17]
+    return [
+        found
+        for found in waiting
+        if found.file.path not in passed_over and found.entry.instant not in instants and found.entry.instant <= newest
+    ]
 
 
 def waiting_letters(pipeline: Pipeline) -> tuple[WaitingFile, ...]:

@@ -94,7 +94,8 @@ def next_transaction(
     Raises RangeRefused when the rest cannot be done, KafkaUnreachable, TableUnreachable.
     """
     if request.kind is TransactionKind.RETRY:
-        plan = plan_retry(pipeline, request.passed_over, {commit.instant for commit in progress.commits})
+        instants = {commit.instant for commit in progress.commits}
+        plan = plan_retry(pipeline, request.passed_over, instants, request.filed_at)
         return replace(plan, request=request.request_id) if plan else None
     known, left = _remaining(pipeline, situation, request, progress)
     slices = next_ranges(left, most_offsets(pipeline, known))

@@ -30,7 +30,7 @@ from hudi_ingest.hudi.orphans import find_orphans
 from hudi_ingest.hudi.timeline import Instants
 from hudi_ingest.kafka_times import KAFKA_TIME
 from hudi_ingest.letter_copies import behind, connect_headers
-from hudi_ingest.letter_retry import RetryResult, RetrySurvey, plan_letters
+from hudi_ingest.letter_retry import RetryResult, RetrySurvey, plan_letters, untried
 from hudi_ingest.model import (
     BadRecordNote,
     Checkpoint,
@@ -425,6 +425,14 @@ def test_a_retry_takes_as_many_files_as_fit_one_transaction(write: Write, storag
     assert one is not None, "one file is taken, however large it is"
     assert one.letters == 2
     assert retry_plan(write, storage, []) is None
+
+
+def test_a_retry_ends_although_bad_records_go_on_to_come() -> None:
+    noon = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
+    instants = ["20261122115959999", "20261122120000000", "20261122120000001", "20261122115900000", "20261122115800000"]
+    entries = [LetterEntry(instant, instant, "ingest", (LetterFile(f"of-{instant}", 1, 1),)) for instant in instants]
+    left = untried(waiting_files(entries), {"of-20261122115900000"}, {"20261122115800000"}, noon)
+    assert [found.entry.instant for found in left] == instants[:2]
 
 
 def test_a_retry_does_not_mix_generations_nor_files_that_overlap_nor_takes_withheld_ones(
