@@ -728,10 +728,11 @@ def require_time(transaction: OpenTransaction) -> None:
 
 
 def with_idle_slices(plan: TransactionPlan, reports: Sequence[SliceReport]) -> tuple[SliceReport, ...]:
-    """The reports, and an empty one of each planned slice without offsets, which no op was begun for."""
+    """The reports, and an empty one of each planned slice without offsets, which no op was begun for; in the slices' order."""
     reported = {report.slice for report in reports}
     idle = (piece for piece in plan.slices if not piece.count and piece not in reported)
-    return (*reports, *(SliceReport(piece, attempt=0) for piece in idle))
+    reports = [*reports, *(SliceReport(piece, attempt=0) for piece in idle)]
+    return tuple(sorted(reports, key=lambda report: report.slice))
 
 
 def require_complete(plan: TransactionPlan, reports: Sequence[SliceReport]) -> None:

@@ -108,7 +108,9 @@ def tick(
         busy = _busy(pipeline, instance, now)
         seen = observe(pipeline)
     except IngestError as error:
-        seen = error
+        # Without its frames, which hold this error in turn: a client that was refused would go on trying to log in until the
+        # next garbage collection.
+        seen = error.with_traceback(None)
     memory = SensorCursor.read(cursor).after(fingerprint(pipeline), isinstance(seen, IngestError), now)
     remember(memory.to_text())
     try:
@@ -120,7 +122,10 @@ def tick(
     if isinstance(seen, _PASSES):
         return SkipReason(str(seen))
     if isinstance(seen, IngestError):
-        raise seen
+        try:
+            raise seen
+        finally:
+            del seen
     try:
         return _next_run(pipeline, instance, seen, memory.changed_at, now)
     except _PASSES as error:

@@ -90,7 +90,7 @@ def test_f1_p4_two_sensors_and_a_person_launch_the_same_transaction(
         )
         assert command.stderr is not None
         planned = command.stderr.readline()
-        assert "40 offsets in 2 slices" in planned, planned
+        assert "40 offsets of 2 partitions" in planned, planned
         told = at_once(running(one, requests[0]), running(other, requests[1]))
     _, by_command = command.communicate(timeout=240)
     told.append("" if command.returncode == 0 else by_command)

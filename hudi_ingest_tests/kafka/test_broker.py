@@ -184,7 +184,9 @@ def test_a_broker_that_cannot_start_is_told_with_its_log_and_leaves_nothing(tmp_
     stop([record])
     meta = tmp_path / "data" / "meta.properties"
     meta.write_text(meta.read_text().replace("node.id=1", "node.id=7"))
-    with pytest.raises(EnvironmentProblem, match=r"\) ended before the embedded Kafka broker answers.*node") as caught:
+    with pytest.raises(
+        EnvironmentProblem, match=r"\) ended with exit code 1 before the embedded Kafka broker answers.*node"
+    ) as caught:
         start_broker(settings_in(tmp_path), silent)
     assert str(tmp_path / "broker.log") in str(caught.value)
     assert not [each for each in psutil.process_iter() if str(tmp_path / "server.properties") in _arguments(each)]

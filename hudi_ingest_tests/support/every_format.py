@@ -162,13 +162,14 @@ def _datum(text: str, **changes: Any) -> bytes:
 
 def _avro_records(text: str) -> Records:
     whole = _datum(text)
-    good = (whole, _datum(text, n=None, at=None, tags=[], id=""), _datum(text, amount=float("nan"), price=b""))
+    good = (whole, _datum(text, n=None, at=None, tags=[], id=""), _datum(text, amount=float("nan"), price=b"\0"))
     bad = (
         b"",
         whole[:-1],
         whole[:3],
         whole + b"\0",
         b"\xff" * 40,
+        _datum(text, price=b""),
         _datum(text, day=2_932_897),
         _datum(text, day=-719_163),
         _datum(text, at=253_402_300_800_000_000),

@@ -84,7 +84,7 @@ def test_a_file_in_another_encoding(tmp_path: Path) -> None:
         ("transaction: {retries: !!int x}\n", "transaction.retries: not a value that YAML can read"),
         ("transaction: {retries: !!binary eA==}\n", "transaction.retries: YAML tags"),
         ("transaction: {5: 1}\n", "transaction.5: unknown key"),
-        ("5: 1\n", "5: unknown key in line 9; allowed: name, source, table"),
+        ("5: 1\n", "5: unknown key in line 9; allowed: name, enabled, source, table"),
         ("transaction:\n", "transaction: must be a mapping of keys; found nothing; allowed: a mapping with the keys"),
         ("transaction: 3\n", "transaction: must be a mapping of keys; found a number"),
         ("transaction: fast\n", "transaction: must be a mapping of keys; found text"),
