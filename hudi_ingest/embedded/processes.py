@@ -187,6 +187,13 @@ def wait_until(
         pause = min(pause * 1.5, LAST_POLL_SECONDS)
 
 
+def require_running(records: Iterable[ProcessRecord], what: str) -> None:
+    """Raises ProcessEnded when one of them has ended; `what` says in words what that was too early for."""
+    for record in records:
+        if not is_alive(record):
+            raise _ended(record, what)
+
+
 def _ended(record: ProcessRecord, what: str) -> ProcessEnded:
     code = _exit_codes.get(record.pid)
     how = "ended" if code is None else f"ended with exit code {code}"

@@ -30,6 +30,7 @@ from hudi_ingest.embedded.processes import (
     is_alive,
     log_tail,
     require_port_free,
+    require_running,
     start,
     stop,
     wait_until,
@@ -340,6 +341,8 @@ def _wait_until_ready(home: Home, stack: Stack, report: Report) -> None:
         timeout_seconds=_READY_SECONDS,
         records_to_watch=dagster,
     )
+    # The page answers for a while out of what it remembers of a code server that has just died.
+    require_running(stack.processes, "all of the stack was up")
     report("all is up")
 
 
