@@ -59,7 +59,7 @@ def test_d3_p1_a_kafka_timestamp_of_any_number_is_a_row_or_a_bad_record_by_the_p
     assert [(each.offset, each.timestamp) for each in found] == [*enumerate(TIMES)][1:4]
 
 
-def test_h5_records_of_a_megabyte_beside_small_ones(ground: Ground, topic: str) -> None:
+def test_records_of_a_megabyte_beside_small_ones(ground: Ground, topic: str) -> None:
     pipeline = make_pipeline(ground, table={"schema": "id string, n long, note string, dt string"})
     options = {"compression.type": "zstd", "message.max.bytes": 2_000_000, "log_level": 0}
     producer = Producer({"bootstrap.servers": ground.bootstrap_servers, **options})

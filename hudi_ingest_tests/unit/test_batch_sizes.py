@@ -1,4 +1,4 @@
-"""H5: batches of a size, whatever number and size of records they come in."""
+"""Batches of a size, whatever number and size of records they come in."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def test_rivals_wound_a_report_stays_small_however_long_the_slice_is() -> None:
     assert all(len(json.dumps(asdict(each))) < 2048 for each in tasks)
 
 
-def test_h5_a_batch_of_the_largest_records_has_room_in_arrow_and_in_the_jvm() -> None:
+def test_a_batch_of_the_largest_records_has_room_in_arrow_and_in_the_jvm() -> None:
     largest = 1024 * 1024 + 12
     # Arrow doubles a buffer that is too short, and two tasks do so in a JVM of 2 GB.
     doubled = 2 ** (ARROW_ROWS * largest).bit_length()
