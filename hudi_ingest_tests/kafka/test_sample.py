@@ -12,6 +12,7 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient
 
+from hudi_ingest.config import KafkaSource
 from hudi_ingest.exceptions import NoSuchOffset, WriteIncomplete
 from hudi_ingest.kafka import KafkaCluster
 from hudi_ingest.kafka_records import Wanted, batches_of, read_records
@@ -44,8 +45,10 @@ def value(identifier: object, number: object) -> bytes:
     return json.dumps({"id": identifier, "n": number, "dt": "2026-01-01"}).encode()
 
 
-def abort_two(ground: Ground) -> None:
-    """Two records and a marker that no reader is given."""
+def abort_two(ground: Ground, source: KafkaSource) -> None:
+    """Two records and a marker that no reader is given, at the end of partition 0."""
+    zero, cluster = TopicPartition(ground.name, 0), KafkaCluster(source)
+    end = cluster.watermarks([zero])[zero].end
     options = {"bootstrap.servers": ground.bootstrap_servers, "transactional.id": ground.name, "log_level": 0}
     producer = Producer(options)
     producer.init_transactions(30)
@@ -54,15 +57,14 @@ def abort_two(ground: Ground) -> None:
         producer.produce(ground.name, value("aborted", 1), partition=0)
     producer.flush(30)
     producer.abort_transaction(30)
+    # The coordinator answers before its marker is in the log.
+    wait_for(lambda: cluster.watermarks([zero])[zero].end == end + 3, "the transaction's marker is in the log")
 
 
 def test_k7_a_sample_shows_rows_bad_records_and_what_is_left_out(ground: Ground, topic: str) -> None:
     pipeline = make_pipeline(ground, transforms=STEPS)
     ground.send(0, [value("secret-1", 1), value("secret-2", "many"), None])
-    abort_two(ground)
-    zero, cluster = TopicPartition(topic, 0), KafkaCluster(pipeline.source)
-    # The coordinator answers before its marker is in the log.
-    wait_for(lambda: cluster.watermarks([zero])[zero].end == 6, "the transaction's marker is in the log")
+    abort_two(ground, pipeline.source)
     ground.send(0, [value("secret-3", -1), value("secret-4", 4)])
     ground.producer.produce(topic, value("secret-5", 5), b"k", partition=1, headers=[("h", b"1"), ("h", None)])
     assert ground.producer.flush(30) == 0
@@ -101,6 +103,7 @@ def test_k7_a_sample_shows_rows_bad_records_and_what_is_left_out(ground: Ground,
     assert answer(ground.home, "sample", pipeline.name, "--from", f"{topic}:0").returncode == 2
 
     # Begins in the gap, and ends where the broker's records do.
+    zero = TopicPartition(topic, 0)
     in_the_gap = take_sample(pipeline, {zero: 4}, 100)
     assert [(each.offset, each.outcome) for each in in_the_gap.records] == [(6, Outcome.FILTERED), (7, Outcome.ROW)]
     assert take_sample(pipeline, {zero: 8}, 5).records == ()
@@ -166,7 +169,7 @@ def delete_before(ground: Ground, offset: int) -> None:
 def test_p1_a_range_is_read_whole_around_what_the_broker_does_not_hand_out(ground: Ground, topic: str) -> None:
     source = make_pipeline(ground).source
     ground.send_rows(0, 3)
-    abort_two(ground)
+    abort_two(ground, source)
     ground.send_rows(0, 2, start=3)
 
     def offsets(start: int, end: int) -> list[int]:
