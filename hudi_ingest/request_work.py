@@ -19,7 +19,6 @@ from hudi_ingest.exceptions import (
 from hudi_ingest.home import Home
 from hudi_ingest.ingest import run_transaction, when_table_is_free
 from hudi_ingest.ledger import Ledger, Owner, Request, RequestState
-from hudi_ingest.ledger.owner import is_dead
 from hudi_ingest.ledger.requests import RequestedCommit
 from hudi_ingest.letter_retry import RetryResult, waiting_letters, withheld_letters
 from hudi_ingest.model import CommitReceipt, TransactionKind, TransactionPlan
@@ -112,7 +111,7 @@ def is_worked_on(ledger: Ledger, request: Request) -> bool:
     """Whether a coordinator or another process works on the request. Raises LedgerUnreachable."""
     if request.worker == Owner.this_process():
         return False
-    if request.worker is not None and not is_dead(request.worker, lambda run: None):
+    if request.has_worker:
         return True
     ticked = ledger.coordinator_ticked_at(request.pipeline)
     if ticked is None:

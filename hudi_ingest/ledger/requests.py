@@ -14,7 +14,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from hudi_ingest.ledger.owner import Owner
+from hudi_ingest.ledger.owner import Owner, is_dead
 from hudi_ingest.ledger.tables import COORDINATORS, REQUESTS, SLICES, TRANSACTIONS
 from hudi_ingest.model import Slice, TransactionKind, TransactionState
 
@@ -62,6 +62,11 @@ class Request:
     def asks(self) -> tuple[Any, ...]:
         """What is wanted, whenever and by whomever."""
         return (self.pipeline, self.table, self.kind, self.ranges, self.skip_covered, self.respect_deletes)
+
+    @property
+    def has_worker(self) -> bool:
+        """Whether a process works it off itself, and is not proved to be dead."""
+        return self.worker is not None and not is_dead(self.worker, lambda run: None)
 
     @classmethod
     def from_mapping(cls, found: sa.RowMapping) -> Request:

@@ -11,7 +11,6 @@ from hudi_ingest.config import Pipeline
 from hudi_ingest.coordinator import Situation
 from hudi_ingest.exceptions import RangeRefused
 from hudi_ingest.ledger import Ledger, Request, RequestState
-from hudi_ingest.ledger.owner import is_dead
 from hudi_ingest.model import TransactionPlan
 from hudi_ingest.orchestration import tags
 from hudi_ingest.request_planning import next_transaction, request_goes_first, settled_progress
@@ -67,12 +66,7 @@ def requested_transaction(
 
 def _next_request(pipeline: Pipeline, ledger: Ledger) -> Request | None:
     """The oldest one that no living process works off itself."""
-    free = (
-        request
-        for request in ledger.active_requests(pipeline.name)
-        if request.worker is None or is_dead(request.worker, lambda run: None)
-    )
-    return next(free, None)
+    return next((request for request in ledger.active_requests(pipeline.name) if not request.has_worker), None)
 
 
 def _failed_in_a_row(instance: DagsterInstance, request: Request) -> list[tuple[str, float]]:
