@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from datetime import datetime, timedelta, timezone
 
 from dagster import (
@@ -101,39 +101,46 @@ def tick(
     commits that others made. Raises OffsetsLost, TopicMissing and KafkaRefused: the tick fails, loudly."""
     busy = ""
     seen: Situation | IngestError
-    try:
-        with _ledger() as ledger:
-            ledger.note_tick(pipeline.name, now)
-        # Before the look at the table: what ended after that would let a plan begin at offsets that are committed already.
-        busy = _busy(pipeline, instance, now)
-        seen = observe(pipeline)
-    except IngestError as error:
-        # Without its frames, which hold this error in turn: a client that was refused would go on trying to log in until the
-        # next garbage collection.
-        seen = error.with_traceback(None)
-    memory = SensorCursor.read(cursor).after(fingerprint(pipeline), isinstance(seen, IngestError), now)
-    remember(memory.to_text())
-    try:
-        report(pipeline, instance, seen, now, busy, memory.blind_since)
-    except _PASSES as error:
-        return SkipReason(busy or str(error))
-    if busy:
-        return SkipReason(busy)
-    if isinstance(seen, _PASSES):
-        return SkipReason(str(seen))
-    if isinstance(seen, IngestError):
+    with ExitStack() as opened:
         try:
-            raise seen
-        finally:
-            del seen
-    try:
-        return _next_run(pipeline, instance, seen, memory.changed_at, now)
-    except _PASSES as error:
-        return SkipReason(str(error))
+            ledger = Ledger.open(Home.from_environment().ledger_url)
+            opened.callback(ledger.dispose)
+            ledger.note_tick(pipeline.name, now)
+            # Before the look at the table: what ended after that would let a plan begin at offsets that are committed already.
+            busy = _busy(pipeline, instance, ledger, now)
+            seen = observe(pipeline)
+        except IngestError as error:
+            # Without its frames, which hold this error in turn: a client that was refused would go on trying to log in until the
+            # next garbage collection.
+            seen = error.with_traceback(None)
+        memory = SensorCursor.read(cursor).after(fingerprint(pipeline), isinstance(seen, IngestError), now)
+        remember(memory.to_text())
+        try:
+            report(pipeline, instance, seen, now, busy, memory.blind_since)
+        except _PASSES as error:
+            return SkipReason(busy or str(error))
+        if busy:
+            return SkipReason(busy)
+        if isinstance(seen, _PASSES):
+            return SkipReason(str(seen))
+        if isinstance(seen, IngestError):
+            try:
+                raise seen
+            finally:
+                del seen
+        try:
+            return _next_run(pipeline, instance, ledger, seen, memory.changed_at, now)
+        except _PASSES as error:
+            return SkipReason(str(error))
 
 
 def _next_run(
-    pipeline: Pipeline, instance: DagsterInstance, situation: Situation, changed_at: float, now: datetime
+    pipeline: Pipeline,
+    instance: DagsterInstance,
+    ledger: Ledger,
+    situation: Situation,
+    changed_at: float,
+    now: datetime,
 ) -> RunRequest | SkipReason:
     """The next live transaction, the next one of a request, or why neither. `changed_at`: when the pipeline file was."""
     lost: OffsetsLost | None = None
@@ -149,15 +156,14 @@ def _next_run(
     else:
         wait = _backoff_left(pipeline, _failed_runs(instance, pipeline, plan.sequence, changed_at), now)
         plan = Skip(wait) if wait else plan
-    with _ledger() as ledger:
-        requested = requested_transaction(
-            pipeline,
-            instance,
-            ledger,
-            situation,
-            isinstance(plan, TransactionPlan),
-            lambda failed: _backoff_left(pipeline, failed, now),
-        )
+    requested = requested_transaction(
+        pipeline,
+        instance,
+        ledger,
+        situation,
+        isinstance(plan, TransactionPlan),
+        lambda failed: _backoff_left(pipeline, failed, now),
+    )
     if isinstance(requested, TransactionPlan):
         plan = requested
     elif lost is not None:
@@ -192,35 +198,34 @@ def backoff_seconds(failures: int, interval_seconds: float) -> float:
     return float(min(LONGEST_BACKOFF_SECONDS, interval_seconds * 2 ** min(failures - 2, 20)))
 
 
-def _busy(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> str:
+def _busy(pipeline: Pipeline, instance: DagsterInstance, ledger: Ledger, now: datetime) -> str:
     """Why no run may be launched, whatever waits; "" where one may."""
-    active = _active_run(instance, pipeline, now)
+    active = _active_run(instance, pipeline, ledger, now)
     if active is not None:
         return (
             f"run {active.run_id[:8]} ({active.status.value.lower()}) has the transaction "
             f"{active.tags.get(tags.TRANSACTION, 'that it will plan itself')}; one at a time"
         )
-    return _held_elsewhere(pipeline, instance) or ""
+    return _held_elsewhere(pipeline, instance, ledger) or ""
 
 
-def _active_run(instance: DagsterInstance, pipeline: Pipeline, now: datetime) -> DagsterRun | None:
+def _active_run(instance: DagsterInstance, pipeline: Pipeline, ledger: Ledger, now: datetime) -> DagsterRun | None:
     """A run of the pipeline that has not ended and may still make progress; what is dead is reported. One launched from the asset's
     page has our tags only once it has begun. Raises LedgerUnreachable."""
     for record in instance.get_run_records(RunsFilter(statuses=_ACTIVE)):
         run = record.dagster_run
         if run.tags.get(tags.PIPELINE) == pipeline.name or table_key(pipeline) in (run.asset_selection or ()):
-            reason = _why_dead(pipeline, record, now)
+            reason = _why_dead(pipeline, ledger, record, now)
             if reason is None:
                 return run
             _report_dead(instance, pipeline, run.run_id, reason)
     return None
 
 
-def _why_dead(pipeline: Pipeline, record: RunRecord, now: datetime) -> str | None:
+def _why_dead(pipeline: Pipeline, ledger: Ledger, record: RunRecord, now: datetime) -> str | None:
     run, owner = record.dagster_run, Owner.dagster_run(record.dagster_run.run_id)
     since = datetime.fromtimestamp(record.start_time, timezone.utc) if record.start_time else record.update_timestamp
-    with _ledger() as ledger:
-        newest = next((row for row in ledger.history(pipeline.name) if row.owner == owner), None)
+    newest = next((row for row in ledger.history(pipeline.name) if row.owner == owner), None)
     leased_until = leased_until_of(pipeline, newest.instant) if newest and newest.instant else None
     return why_dead(UnfinishedRun(run.status, since), newest, leased_until, float(max_runtime(pipeline)), now)
 
@@ -232,28 +237,18 @@ def _report_dead(instance: DagsterInstance, pipeline: Pipeline, run_id: str, rea
         report_dead(instance, run, reason)
 
 
-@contextmanager
-def _ledger() -> Iterator[Ledger]:
-    found = Ledger.open(Home.from_environment().ledger_url)
-    try:
-        yield found
-    finally:
-        found.dispose()
-
-
-def _held_elsewhere(pipeline: Pipeline, instance: DagsterInstance) -> str | None:
+def _held_elsewhere(pipeline: Pipeline, instance: DagsterInstance, ledger: Ledger) -> str | None:
     """Why a run would have to wait for somebody outside this Dagster, such as `hudi-ingest run`.
 
     Where nobody is left, the ledger is told of a commit that landed before its op could.
     """
-    with _ledger() as ledger:
-        row = ledger.open_transaction(pipeline.table.base_path)
-        if row is None:
-            return None
-        if is_over(row, run_is_finished(instance)):
-            # On an idle topic no further run would come to put this right.
-            mark_if_committed(pipeline, ledger, row.transaction_id)
-            return None
+    row = ledger.open_transaction(pipeline.table.base_path)
+    if row is None:
+        return None
+    if is_over(row, run_is_finished(instance)):
+        # On an idle topic no further run would come to put this right.
+        mark_if_committed(pipeline, ledger, row.transaction_id)
+        return None
     return f"{row.owner} has the transaction {row.transaction_id}, at the longest until {row.deadline:%H:%M:%S} UTC"
 
 

@@ -10,16 +10,27 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from dagster import AssetKey, DagsterInstance, DagsterRunStatus, RunRequest, SkipReason, validate_run_config
+from dagster import (
+    AssetCheckKey,
+    AssetKey,
+    DagsterInstance,
+    DagsterRunStatus,
+    RunRequest,
+    SkipReason,
+    validate_run_config,
+)
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 from dagster._core.storage.dagster_run import DagsterRun
 
 from hudi_ingest.config import Pipeline
 from hudi_ingest.embedded.processes import free_port
+from hudi_ingest.health import UP_TO_DATE
 from hudi_ingest.home import LEDGER_VARIABLE, Home
 from hudi_ingest.hudi.base_file import heartbeat_path
 from hudi_ingest.ledger import Ledger, Owner
 from hudi_ingest.model import LossReason, OffsetLoss, Slice, TopicVersion, TransactionPlan
 from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.check_reports import BLIND_SECONDS
 from hudi_ingest.orchestration.dead_runs import ENDING_SECONDS
 from hudi_ingest.orchestration.run_config import BeginConfig, job_name, run_config
 from hudi_ingest.orchestration.sensor import LONGEST_BACKOFF_SECONDS, backoff_seconds, request_text, tick
@@ -51,6 +62,22 @@ def test_an_unreachable_broker_is_a_skip_with_the_reason(pipeline: Pipeline) -> 
     assert pipeline.source.bootstrap_servers in str(found.skip_message)
     assert "Check source.bootstrap_servers" in str(found.skip_message)
     assert time.monotonic() - began < 15
+
+
+def test_d1_an_unreachable_ledger_is_a_skip_with_the_reason_and_red_on_the_asset(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(LEDGER_VARIABLE, f"postgresql+psycopg2://nobody@127.0.0.1:{free_port()}/ledger")
+    cursors = [""]
+    now = datetime.now(timezone.utc)
+    check = AssetCheckKey(AssetKey(["orders"]), UP_TO_DATE)
+    with DagsterInstance.ephemeral() as instance:
+        for later in (now, now + timedelta(seconds=BLIND_SECONDS + 1)):
+            skip = tick(pipeline, instance, later, cursors[-1], cursors.append)
+            assert isinstance(skip, SkipReason)
+            assert "HUDI_INGEST_LEDGER_URL" in str(skip.skip_message)
+        (red,) = instance.event_log_storage.get_asset_check_execution_history(check, limit=5)
+    assert red.status is AssetCheckExecutionRecordStatus.FAILED
 
 
 @pytest.mark.parametrize("status", [DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING])
@@ -89,16 +116,26 @@ def test_p5_a_tick_restores_properties_that_a_crash_emptied_in_the_middle_of_a_t
     assert properties.read_text() == properties_text({})
 
 
-def test_f1_a_transaction_of_the_command_line_is_waited_for(pipeline: Pipeline) -> None:
+def test_f1_a_transaction_of_the_command_line_is_waited_for(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ledger = Ledger.open(Home.from_environment().ledger_url)
     now = datetime.now(timezone.utc)
     plan = TransactionPlan("orders", "orders-000009-cli", 9, (Slice("orders", 0, 5, 9),))
     ledger.begin(plan, table=pipeline.table.base_path, owner=Owner.this_process(), deadline=now + timedelta(minutes=5))
     ledger.dispose()
+    opened, open_ledger = list[str](), Ledger.open
+
+    def counted(url: str) -> Ledger:
+        opened.append(url)
+        return open_ledger(url)
+
+    monkeypatch.setattr(Ledger, "open", counted)
     with DagsterInstance.ephemeral() as instance:
         found = tick(pipeline, instance, now)
     assert isinstance(found, SkipReason)
     assert "orders-000009-cli" in str(found.skip_message)
+    assert len(opened) == 1, "each opening looks at the ledger's revision"
 
 
 @pytest.mark.parametrize(
