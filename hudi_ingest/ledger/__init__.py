@@ -410,14 +410,12 @@ class Ledger(LedgerReader):
             requests.pass_over(connection, request_id, paths)
 
     def note_tick(self, pipeline: str, now: datetime) -> None:
-        """Notes that the pipeline's coordinator is at work, and has seen all its requests."""
+        """Notes that the pipeline's coordinator is at work, unless a tick of the last TICK_NOTED_SECONDS is noted."""
         with self._reading() as connection:
             noted = requests.is_noted(connection, pipeline, now)
-            unseen = any(request.seen_at is None for request in requests.active(connection, pipeline))
-        if noted and not unseen:
+        if noted:
             return
         with self._writing() as connection:
-            requests.see(connection, pipeline, now)
             requests.note_tick(connection, pipeline, now)
 
     @contextlib.contextmanager

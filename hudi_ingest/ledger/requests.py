@@ -48,8 +48,6 @@ class Request:
     respect_deletes: bool = False
     """Of a replay: writes only offsets that have a row in the table."""
     state: RequestState = RequestState.ACTIVE
-    seen_at: datetime | None = None
-    """When the coordinator saw it first."""
     worker: Owner | None = None
     """The process that works it off without the coordinator."""
     ended_at: datetime | None = None
@@ -171,19 +169,6 @@ def pass_over(connection: sa.Connection, request_id: str, paths: Iterable[str]) 
     known = find(connection, request_id)
     if known is not None:
         change(connection, request_id, passed_over=sorted({*known.passed_over, *paths}))
-
-
-def see(connection: sa.Connection, pipeline: str, now: datetime) -> None:
-    """Notes that the coordinator has seen the pipeline's requests."""
-    connection.execute(
-        REQUESTS.update()
-        .where(
-            REQUESTS.c.pipeline == pipeline,
-            REQUESTS.c.state == RequestState.ACTIVE.value,
-            REQUESTS.c.seen_at.is_(None),
-        )
-        .values(seen_at=now)
-    )
 
 
 def progress(connection: sa.Connection, request_id: str) -> RequestProgress:

@@ -143,7 +143,6 @@ REQUESTS = sa.Table(
     sa.Column("respect_deletes", sa.Boolean, nullable=False, comment="Does it leave deleted rows out?"),
     sa.Column("state", sa.Text, nullable=False, comment="Is it active, done, failed or cancelled?"),
     sa.Column("filed_at", UtcTime, nullable=False, comment="When was it asked for?"),
-    sa.Column("seen_at", UtcTime, comment="When did the coordinator see it? NULL before."),
     sa.Column("worker", sa.Text, comment="Which process works it off itself? NULL: the coordinator does."),
     sa.Column("ended_at", UtcTime, comment="When did it end? NULL while active."),
     sa.Column("reason", sa.Text, comment="Why did it end so? NULL when all is done."),

@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hudi_ingest.config import TICK_SECONDS
 from hudi_ingest.ledger import Ledger, Owner, Request, RequestState
 from hudi_ingest.ledger.requests import TICK_NOTED_SECONDS
 from hudi_ingest.model import Slice, TransactionKind, TransactionPlan
 from hudi_ingest.request_planning import ending_reason, request_goes_first
+from hudi_ingest.request_work import is_worked_on
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
 TABLE = "/lake/orders"
@@ -87,18 +89,20 @@ def test_p5_what_a_request_has_come_to_is_what_its_transactions_say(ledger: Ledg
     )
 
 
-def test_ticks_are_noted_seldom_and_see_a_new_request_at_once(ledger: Ledger) -> None:
+def test_ticks_are_noted_seldom_and_a_new_request_is_known_to_be_worked_on_at_once(ledger: Ledger) -> None:
     assert ledger.coordinator_ticked_at("orders") is None
     ledger.note_tick("orders", NOON)
     ledger.note_tick("orders", NOON + timedelta(seconds=TICK_NOTED_SECONDS - 1))
     assert ledger.coordinator_ticked_at("orders") == NOON
-    ledger.file_request(REQUEST)
-    ledger.note_tick("orders", NOON + timedelta(seconds=5))
-    (seen,) = ledger.active_requests("orders")
-    assert (seen.seen_at, ledger.coordinator_ticked_at("orders")) == (NOON + timedelta(seconds=5),) * 2
     # A clock that was set back must not make the coordinator look dead.
     ledger.note_tick("orders", NOON - timedelta(hours=1))
     assert ledger.coordinator_ticked_at("orders") == NOON - timedelta(hours=1)
+    ledger.file_request(REQUEST)
+    assert not is_worked_on(ledger, REQUEST)
+    now = datetime.now(timezone.utc)
+    # As old as a note can be when the next tick renews it.
+    ledger.note_tick("orders", now - timedelta(seconds=TICK_NOTED_SECONDS + TICK_SECONDS))
+    assert is_worked_on(ledger, REQUEST)
 
 
 def test_a_request_names_who_works_it_off(ledger: Ledger) -> None:
