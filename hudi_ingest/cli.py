@@ -323,7 +323,8 @@ def backfill(
     found = _pipeline(pipeline)
     try:
         asked, situation = _asked(found, partition, start, end, from_time, to_time)
-        standing = _standing(new_request(found, TransactionKind.BACKFILL, asked, skip_covered=skip_covered))
+        request = new_request(found, TransactionKind.BACKFILL, asked, skip_covered=skip_covered)
+        standing = _standing(request)
         if standing is not None and not dry_run:
             _fulfil(found, standing, wait, as_json)
             return
@@ -338,7 +339,6 @@ def backfill(
     elif dry_run:
         _out.print(ranges_view(f"backfill of {found.name}", missing))
     else:
-        request = new_request(found, TransactionKind.BACKFILL, asked, skip_covered=skip_covered)
         _fulfil(found, _filed(request), wait, as_json)
 
 
@@ -791,7 +791,7 @@ def _standing(request: Request) -> Request | None:
 
     ledger = Ledger.open(Home.from_environment().ledger_url)
     try:
-        return next((known for known in ledger.active_requests(request.pipeline) if known.asks == request.asks), None)
+        return ledger.standing_request(request)
     finally:
         ledger.dispose()
 

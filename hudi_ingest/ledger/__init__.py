@@ -130,6 +130,11 @@ class LedgerReader:
         with self._reading() as connection:
             return requests.find(connection, request_id)
 
+    def standing_request(self, request: Request) -> Request | None:
+        """The active request that asks for the same, which `file_request` would give back; None when there is none."""
+        with self._reading() as connection:
+            return requests.standing(connection, _of_base_path(request))
+
     def active_requests(self, pipeline: str) -> tuple[Request, ...]:
         """The pipeline's requests that have not ended, oldest first."""
         with self._reading() as connection:
@@ -391,7 +396,7 @@ class Ledger(LedgerReader):
     def file_request(self, request: Request) -> Request:
         """Keeps a request, and gives back the one that stands: where an active one asks for the same, that one."""
         with self._writing() as connection:
-            return requests.file(connection, replace(request, table=_base_path(request.table)))
+            return requests.file(connection, _of_base_path(request))
 
     def end_request(self, request_id: str, state: RequestState, reason: str | None = None) -> bool:
         """Ends an active request. False: it had ended before, and stays as it is."""
@@ -722,6 +727,10 @@ def _postgresql_engine(url: sa.URL) -> sa.Engine:
 def _shown(url: sa.URL) -> str:
     hidden = {key: "***" for key in url.query if "password" in key.lower()}
     return url.update_query_dict(hidden).render_as_string(hide_password=True)
+
+
+def _of_base_path(request: Request) -> Request:
+    return replace(request, table=_base_path(request.table))
 
 
 def _base_path(table: str) -> str:

@@ -112,9 +112,9 @@ class RequestProgress:
 
 def file(connection: sa.Connection, request: Request) -> Request:
     """Keeps the request, and gives back the one that stands: an active one that asks for the same, if there is one."""
-    for known in active(connection, request.pipeline):
-        if known.asks == request.asks:
-            return known
+    known = standing(connection, request)
+    if known is not None:
+        return known
     connection.execute(
         REQUESTS.insert().values(
             request_id=request.request_id,
@@ -130,6 +130,11 @@ def file(connection: sa.Connection, request: Request) -> Request:
         )
     )
     return request
+
+
+def standing(connection: sa.Connection, request: Request) -> Request | None:
+    """The active request that asks for the same; None when there is none."""
+    return next((known for known in active(connection, request.pipeline) if known.asks == request.asks), None)
 
 
 def find(connection: sa.Connection, request_id: str) -> Request | None:

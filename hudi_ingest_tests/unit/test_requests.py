@@ -44,7 +44,9 @@ def test_the_same_request_is_kept_once_until_it_has_ended(ledger: Ledger) -> Non
     assert ledger.file_request(REQUEST) == REQUEST
     again = replace(REQUEST, request_id="orders-backfill-2", filed_at=NOON + timedelta(hours=1))
     assert ledger.file_request(again) == REQUEST
+    assert ledger.standing_request(replace(again, table=f"{TABLE}/")) == REQUEST
     other = replace(again, request_id="orders-backfill-3", skip_covered=True)
+    assert ledger.standing_request(other) is None
     assert ledger.file_request(other) == other
     assert [request.request_id for request in ledger.active_requests("orders")] == [
         REQUEST.request_id,
