@@ -149,15 +149,20 @@ def up(
     An option that is left out is as it was before, and at first 19092, 3000, local[*] and 2g. Of a part that runs it cannot
     be changed: use `down` first.
     """
+    from hudi_ingest.pipeline_file import broken_files
+
     home = Home.from_environment()
     asked = {"kafka_port": kafka_port, "ui_port": ui_port, "master": master, "driver_memory": memory}
     given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     stack = bring_up(home, replace(remembered_settings(home), **given), _progress)
-    facts = {"bootstrap_servers": stack.bootstrap_servers, "url": stack.url}
+    broken = broken_files(home.pipelines)
     if as_json:
-        _print_json(facts)
+        facts = {"bootstrap_servers": stack.bootstrap_servers, "url": stack.url}
+        _print_json({**facts, "broken_files": {str(file.path): file.problems for file in broken}})
     else:
         _say(f"Kafka      {stack.bootstrap_servers}\nDagster UI {stack.url}\nStop it with `hudi-ingest down`.")
+        for file in broken:
+            _say(file.in_one_line)
 
 
 @app.command()

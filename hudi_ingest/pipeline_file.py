@@ -70,6 +70,12 @@ class BrokenFile:
     name: str | None
     problems: tuple[str, ...]
 
+    @property
+    def in_one_line(self) -> str:
+        first, *others = self.problems
+        more = f" (and {len(others)} more: `hudi-ingest validate {self.path}`)" if others else ""
+        return f"not loaded: {self.path}: {' '.join(first.split())}{more}"
+
 
 def load_each(
     folder: Path, environment: Mapping[str, str] | None = None
@@ -84,6 +90,14 @@ def load_each(
     right = tuple(each.pipeline for each in loaded if each.pipeline is not None and not problems[each.path])
     broken = (BrokenFile(each.path, each.name, tuple(problems[each.path])) for each in loaded if problems[each.path])
     return right, tuple(broken)
+
+
+def broken_files(folder: Path) -> tuple[BrokenFile, ...]:
+    """What `load_each` cannot load; a folder that cannot be read is one of these."""
+    try:
+        return load_each(folder)[1]
+    except ConfigError as error:
+        return (BrokenFile(folder, None, error.problems),)
 
 
 def folder_version(folder: Path) -> tuple[tuple[str, int, int], ...]:

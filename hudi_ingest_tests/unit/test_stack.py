@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
+from typer.testing import CliRunner
 
+from hudi_ingest.cli import app
 from hudi_ingest.embedded import stack as module
 from hudi_ingest.embedded.processes import ProcessRecord
 from hudi_ingest.embedded.stack import BROKER, ENGINE, WEBSERVER, Stack, StackSettings, remembered_settings
 from hudi_ingest.exceptions import EnvironmentProblem
-from hudi_ingest.home import Home
+from hudi_ingest.home import HOME_VARIABLE, PIPELINES_VARIABLE, Home
+from hudi_ingest_tests.support.pipeline_files import document
 
 KNOWN = StackSettings(1, 2, "local[1]", "1g")
 ASKED = StackSettings(11, 12, "local[2]", "4g")
@@ -33,6 +38,24 @@ def test_a_stack_is_read_as_it_was_written(home: Home) -> None:
     stack.write(home)
     assert Stack.read(home) == stack
     assert remembered_settings(home) == KNOWN
+
+
+def test_up_names_each_pipeline_file_that_is_broken_in_one_line(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    home.pipelines.mkdir()
+    right, broken = home.pipelines / "orders.yaml", home.pipelines / "payments.yaml"
+    right.write_text(yaml.safe_dump(document()))
+    broken.write_text(yaml.safe_dump(document(name="payments", table__base_path=None, source__topicz=["a"])))
+    monkeypatch.setattr("hudi_ingest.cli.bring_up", lambda *given: Stack(KNOWN, {}, ()))
+    variables = {HOME_VARIABLE: str(home.root), PIPELINES_VARIABLE: str(home.pipelines)}
+    up = CliRunner().invoke(app, ["up"], env=variables)
+    assert up.exit_code == 0, up.output
+    (line,) = (line for line in up.stdout.splitlines() if ".yaml" in line)
+    assert line.startswith(f"not loaded: {broken}: source.topicz: unknown key in line ")
+    assert line.endswith(f" (and 1 more: `hudi-ingest validate {broken}`)")
+    as_json = json.loads(CliRunner().invoke(app, ["up", "--json"], env=variables).stdout)
+    assert list(as_json["broken_files"]) == [str(broken)]
+    missing = CliRunner().invoke(app, ["up"], env={**variables, PIPELINES_VARIABLE: str(home.root / "gone")})
+    assert f"not loaded: {home.root / 'gone'}: the folder of pipeline files cannot be read" in missing.stdout
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"settings": {"color": 1}, "environment": {}, "processes": []}'])
