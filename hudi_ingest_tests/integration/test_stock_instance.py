@@ -167,31 +167,31 @@ def test_p4_re_execution_from_failure_of_an_aborted_transaction_is_fenced_and_sa
     assert ground.data_files() == []
 
 
+def re_executed_after(
+    point: str, ground: Ground, pipeline: Pipeline, instance: DagsterInstance, fault: Fault
+) -> set[str]:
+    """The steps that *Re-execute from failure* runs after a run that fails at `point`; afterwards the table is exact."""
+    ground.send_rows(0, 10)
+    fault.arm(point, "raise")
+    failed = run(ground, pipeline, instance)
+    assert not failed.success
+    again = run(ground, pipeline, instance, ReexecutionOptions.from_failure(failed.run_id, instance))
+    assert again.success, failure_of(instance, again)
+    assert verify(ground.base_path, ground.produced).exact
+    return steps_of(again)
+
+
 def test_p2_re_execution_from_failure_after_the_commit_landed_commits_nothing_twice(
     ground: Ground, once: Pipeline, instance: DagsterInstance, fault: Fault
 ) -> None:
-    ground.send_rows(0, 10)
-    fault.arm("commit_landed", "raise")
-    failed = run(ground, once, instance)
-    assert not failed.success
-    again = run(ground, once, instance, ReexecutionOptions.from_failure(failed.run_id, instance))
-    assert again.success, failure_of(instance, again)
-    assert steps_of(again) == {"commit"}
-    assert verify(ground.base_path, ground.produced).exact
+    assert re_executed_after("commit_landed", ground, once, instance, fault) == {"commit"}
     assert [row.state for row in ground.ledger.history(once.name)] == [TransactionState.COMMITTED]
 
 
 def test_x5_re_execution_from_failure_finishes_a_transaction_that_is_still_open(
     ground: Ground, once: Pipeline, instance: DagsterInstance, fault: Fault
 ) -> None:
-    ground.send_rows(0, 10)
-    fault.arm("attempt_started", "raise")
-    failed = run(ground, once, instance)
-    assert not failed.success
-    again = run(ground, once, instance, ReexecutionOptions.from_failure(failed.run_id, instance))
-    assert again.success, failure_of(instance, again)
-    assert steps_of(again) == {"write", "commit"}
-    assert verify(ground.base_path, ground.produced).exact
+    assert re_executed_after("attempt_started", ground, once, instance, fault) == {"write", "commit"}
 
 
 def test_p1_a_topic_that_is_added_to_the_list_is_read_from_its_first_record(ground: Ground, pipeline: Pipeline) -> None:
