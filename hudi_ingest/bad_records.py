@@ -38,11 +38,11 @@ def require_few_bad(
     """Raises BadRecord when `count` bad records are more than the pipeline allows. `records`: of the whole transaction, bad
     ones included; None while that is not known. `notes` are the first bad records."""
     most = most_bad_records(pipeline, kind)
-    number = "1 record" if count == 1 else f"{count} records"
+    number = "1 record cannot become a row" if count == 1 else f"{count} records cannot become rows"
     if most is not None and count > most:
         if pipeline.on_bad_record == "fail":
-            raise _refusal(pipeline, f"{number} cannot become rows, and on_bad_record is fail", count, notes)
-        raise _refusal(pipeline, f"{number} cannot become rows, and max_bad_records is {most}", count, notes)
+            raise _refusal(pipeline, f"{number}, and on_bad_record is fail", count, notes)
+        raise _refusal(pipeline, f"{number}, and max_bad_records is {most}", count, notes)
     ratio = None if kind is TransactionKind.RETRY else pipeline.max_bad_ratio
     if ratio is not None and records and count / records > ratio:
         said = (
@@ -79,6 +79,5 @@ def _refusal(pipeline: Pipeline, said: str, count: int, notes: Sequence[BadRecor
         + "\n".join(f"  - {note}" for note in named)
         + ("" if count <= len(named) else f"\n  - and {count - len(named)} more")
         + "\nCorrect the producer and the records, or change table.schema, transforms or table.partition_by to fit them"
-        + f", or {otherwise}. The sensor tries a changed pipeline file at once; so do Materialize on the asset's page and "
-        f"`hudi-ingest run {pipeline.name}`."
+        + f", or {otherwise}."
     )

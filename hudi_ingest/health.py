@@ -68,9 +68,9 @@ def lag_below_limit(pipeline: Pipeline, waiting: int) -> Finding:
     limit = pipeline.max_lag
     figures: dict[str, int | float | str] = {"lag (records)": waiting, "limit": f"{limit:,} records"}
     if waiting <= limit:
-        return Finding(LAG_BELOW_LIMIT, True, f"{counted(waiting, 'offset')} waiting, of {limit:,} that may.", figures)
+        return Finding(LAG_BELOW_LIMIT, True, f"{counted(waiting, 'offset')} waiting; the limit is {limit:,}.", figures)
     text = (
-        f"{counted(waiting, 'offset')} waiting, and {limit:,} may (asset.max_lag). See whether the ticks of {pipeline.name}_coordinator "
+        f"{counted(waiting, 'offset')} waiting; the limit is {limit:,} (asset.max_lag). See whether the ticks of {pipeline.name}_coordinator "
         "launch runs and the runs end well: if not, they say why; if so, records come faster than they are taken, so raise "
         "transaction.max_records or give the engine more cores."
     )
@@ -113,15 +113,16 @@ def up_to_date(
     if not waiting:
         return Finding(UP_TO_DATE, True, "No records wait.", figures)
     if age <= limit:
-        text = f"The last commit was {age:,.0f} s ago; up to {limit:,.0f} s is in time."
+        text = f"The last commit was {age:,.0f} s ago; the limit is {limit:,.0f} s."
         return Finding(UP_TO_DATE, True, text, figures)
     if oldest_seconds is not None and oldest_seconds <= limit:
-        text = f"{counted(waiting, 'offset')} waiting, the oldest for {oldest_seconds:,.0f} s; up to {limit:,.0f} s is in time."
+        text = f"{counted(waiting, 'offset')} waiting, the oldest for {oldest_seconds:,.0f} s; the limit is {limit:,.0f} s."
         return Finding(UP_TO_DATE, True, text, figures)
     oldest = "" if oldest_seconds is None else f", the oldest for {oldest_seconds:,.0f} s"
+    doing = busy or f"The ticks of {pipeline.name}_coordinator say why no run is launched"
     text = (
-        f"{counted(waiting, 'offset')} waiting{oldest}, and the last commit was {age:,.0f} s ago, at {done:%Y-%m-%d %H:%M:%S} UTC; up to "
-        f"{limit:,.0f} s is in time. {busy or f'The ticks of {pipeline.name}_coordinator say why no run is launched.'} See why "
+        f"{counted(waiting, 'offset')} waiting{oldest}, and the last commit was {age:,.0f} s ago, at {done:%Y-%m-%d %H:%M:%S} "
+        f"UTC; the limit is {limit:,.0f} s (asset.late_after_seconds). {doing[0].upper()}{doing[1:]}. See why "
         f"the newest runs of {pipeline.name}_transaction failed or hang."
     )
     return Finding(UP_TO_DATE, False, text, figures)
@@ -153,10 +154,11 @@ def accounting_holds(pipeline: Pipeline, checkpoint: Checkpoint | None, commits:
     }
     wrong = [*_unaccounted(found), *_untiled(found, checkpoint)]
     if not wrong:
+        older = "; older ones are archived, and were checked before" if found and found[0].sequence > 1 else ""
         numbers = f"{found[0].sequence:,} to {found[-1].sequence:,} " if found else ""
         text = (
             f"Transactions {numbers}are on the active timeline. They account for each of their {offsets:,} offsets, and their "
-            "ranges tile; older ones are archived, and were checked before."
+            f"ranges tile{older}."
             if found
             else "There is no transaction on the active timeline."
         )

@@ -32,7 +32,7 @@ def small_files_warning(pipeline: Pipeline, sizes: Mapping[str, int]) -> str:
     interval = math.ceil(len(small) * _DAY_SECONDS / allowed)
     mean = sum(small.values()) // len(small)
     return (
-        f"{len(small)} of this commit's {len(sizes)} files are small ({mean:,} bytes in the mean, in {folders} table "
+        f"{len(small)} of this commit's {len(sizes)} files are small ({mean:,} bytes on average, in {folders} table "
         f"partitions). At interval_seconds {settings.interval_seconds:g} that can be {a_day:,.0f} small files a day, more than "
         f"table.small_files_a_day {allowed:,}: they slow every reader down. Raise transaction.interval_seconds (to {interval:,} "
         "for that limit)" + (", or partition the table by fewer values" if folders > 1 else "") + "."

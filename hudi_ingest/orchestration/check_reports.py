@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -81,7 +82,7 @@ def report_trouble(
     if isinstance(error, OffsetsLost):
         findings.append(Finding(ACCOUNTING_HOLDS, False, str(error)))
     elif not isinstance(error, Transient) or (blind_since and now.timestamp() - blind_since >= BLIND_SECONDS):
-        findings.append(Finding(UP_TO_DATE, False, f"Whether records wait cannot be told: {error}"))
+        findings.append(Finding(UP_TO_DATE, False, f"Cannot tell whether records are waiting: {error}"))
     for finding in findings:
         if told.is_news(finding, now):
             instance.report_runless_asset_event(evaluation(pipeline, finding))
@@ -173,9 +174,14 @@ def evaluation(pipeline: Pipeline, finding: Finding) -> AssetCheckEvaluation:
         check_name=finding.check,
         passed=finding.passed,
         severity=AssetCheckSeverity.WARN if finding.warning else AssetCheckSeverity.ERROR,
-        description=finding.text,
+        description=as_markdown(finding.text),
         metadata=dict(finding.figures),
     )
+
+
+def as_markdown(text: str) -> str:
+    """Dagster shows a check's description as Markdown, where lines that no blank line parts become one."""
+    return re.sub(r"\n+", "\n\n", text.strip())
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,18 +46,18 @@ def why_dead(
         reason = f"it has begun no transaction within {max_runtime_seconds:g} s"
     elif newest.state is TransactionState.COMMITTED and newest.ended_at is not None:
         due = newest.ended_at + timedelta(seconds=ENDING_SECONDS)
-        reason = f"its transaction {newest.transaction_id} is committed since {newest.ended_at:%H:%M:%S} UTC"
+        reason = f"its transaction {newest.transaction_id} was committed at {newest.ended_at:%H:%M:%S} UTC"
     else:
         # An aborted one may be tried again by the same run, as long as its time is not up.
         over = max(newest.deadline, leased_until or newest.deadline)
         due = over + timedelta(seconds=ENDING_SECONDS)
-        reason = f"the time of its transaction {newest.transaction_id} was up at {over:%H:%M:%S} UTC"
+        reason = f"the deadline of its transaction {newest.transaction_id} passed at {over:%H:%M:%S} UTC"
     return reason if now > due else None
 
 
 def report_dead(instance: DagsterInstance, run: DagsterRun, reason: str) -> None:
     """Tells Dagster that the run has ended: it would count against the instance's limits, and keep its places in pools, for ever."""
-    text = f"The run has ended without a word: {reason}. The coordinator goes on without it."
+    text = f"The run can make no progress any more: {reason}. The coordinator goes on without it."
     if run.status is DagsterRunStatus.CANCELING:
         instance.report_run_canceled(run, text)
     else:

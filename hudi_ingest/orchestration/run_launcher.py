@@ -81,7 +81,7 @@ class ForkingRunLauncher(DefaultRunLauncher):
             return CheckRunHealthResult(WorkerStatus.RUNNING, "was started by another launcher")
         worker = Owner.parse(run.tags[tags.WORKER])
         if is_dead(worker, lambda _: None):
-            return CheckRunHealthResult(WorkerStatus.FAILED, f"The run's process {worker} has ended without a word")
+            return CheckRunHealthResult(WorkerStatus.FAILED, f"The run's worker ({worker}) died before the run ended")
         return CheckRunHealthResult(WorkerStatus.RUNNING)
 
 

@@ -203,10 +203,15 @@ def _busy(pipeline: Pipeline, instance: DagsterInstance, ledger: Ledger, now: da
     active = _active_run(instance, pipeline, ledger, now)
     if active is not None:
         return (
-            f"run {active.run_id[:8]} ({active.status.value.lower()}) has the transaction "
-            f"{active.tags.get(tags.TRANSACTION, 'that it will plan itself')}; one at a time"
+            f"run {active.run_id[:8]} ({active.status.value.lower()}) is at work on "
+            f"{_transaction_text(active)}; a table takes one transaction at a time"
         )
     return _held_elsewhere(pipeline, instance, ledger) or ""
+
+
+def _transaction_text(run: DagsterRun) -> str:
+    planned = run.tags.get(tags.TRANSACTION)
+    return f"transaction {planned}" if planned else "a transaction that it has yet to plan"
 
 
 def _active_run(instance: DagsterInstance, pipeline: Pipeline, ledger: Ledger, now: datetime) -> DagsterRun | None:
@@ -249,7 +254,9 @@ def _held_elsewhere(pipeline: Pipeline, instance: DagsterInstance, ledger: Ledge
         # On an idle topic no further run would come to put this right.
         mark_if_committed(pipeline, ledger, row.transaction_id)
         return None
-    return f"{row.owner} has the transaction {row.transaction_id}, at the longest until {row.deadline:%H:%M:%S} UTC"
+    return (
+        f"{row.owner} is at work on transaction {row.transaction_id}, until {row.deadline:%H:%M:%S} UTC at the latest"
+    )
 
 
 def _failed_runs(

@@ -471,6 +471,7 @@ def reports(rows: int, rejected: int, kept: int | None = None) -> list[SliceRepo
     [
         ({"max_bad_records": 3}, 100, 3, ""),
         ({"max_bad_records": 3}, 100, 4, "4 records cannot become rows, and max_bad_records is 3"),
+        ({"max_bad_records": 0}, 9, 1, "1 record cannot become a row, and max_bad_records is 0"),
         ({"max_bad_ratio": 0.25}, 3, 1, ""),
         ({"max_bad_ratio": 0.2}, 3, 1, r"1 of 4 records \(25.00%\) cannot become rows, and max_bad_ratio is 0.2"),
         ({"max_bad_ratio": 0.0}, 3, 0, ""),

@@ -54,9 +54,13 @@ UNFINISHED = [
     ("newest", "ends", "says"),
     [
         (None, MAX_RUNTIME, "no transaction within 420 s"),
-        (transaction(TransactionState.OPEN), LEASE + ENDING_SECONDS, "the time of its transaction orders-000007-abc"),
-        (transaction(TransactionState.ABORTED, 10), LEASE + ENDING_SECONDS, "was up at 03:05:00 UTC"),
-        (transaction(TransactionState.COMMITTED, 40), 40 + ENDING_SECONDS, "is committed since 03:00:40 UTC"),
+        (
+            transaction(TransactionState.OPEN),
+            LEASE + ENDING_SECONDS,
+            "the deadline of its transaction orders-000007-abc",
+        ),
+        (transaction(TransactionState.ABORTED, 10), LEASE + ENDING_SECONDS, "passed at 03:05:00 UTC"),
+        (transaction(TransactionState.COMMITTED, 40), 40 + ENDING_SECONDS, "was committed at 03:00:40 UTC"),
     ],
     ids=["no transaction", "open", "aborted", "committed"],
 )

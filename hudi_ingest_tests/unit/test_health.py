@@ -97,7 +97,7 @@ def test_d1_too_much_lag_fails_its_check(write: Write) -> None:
     assert [lag_below_limit(by_default, waiting).passed for waiting in (0, 200, 201)] == [True, True, False]
     assert [lag_below_limit(by_hand, waiting).passed for waiting in (7, 8)] == [True, False]
     found = lag_below_limit(by_hand, 1234)
-    assert "1,234 offsets waiting, and 7 may (asset.max_lag)" in found.text
+    assert "1,234 offsets waiting; the limit is 7 (asset.max_lag)" in found.text
     assert "raise transaction.max_records" in found.text
     # What does not change is no line of the plot.
     assert found.figures == {"lag (records)": 1234, "limit": "7 records"}
@@ -118,7 +118,7 @@ def test_d1_records_that_wait_too_long_fail_the_check_and_an_idle_topic_does_not
     assert not up_to_date(pipeline, 9, committed(701), NOW).passed, "but not for ever"
     assert up_to_date(pipeline, 0, committed(9 * 86400), NOW).passed
     assert up_to_date(pipeline, 10, committed(9999), NOW, oldest_seconds=599).passed, "the topic was idle for long"
-    found = up_to_date(pipeline, 10, committed(601), NOW, oldest_seconds=700, busy="Run 1234abcd is at work.")
+    found = up_to_date(pipeline, 10, committed(601), NOW, oldest_seconds=700, busy="run 1234abcd is at work")
     assert not found.passed
     assert (
         "10 offsets waiting, the oldest for 700 s, and the last commit was 601 s ago, at 2026-11-21 02:49:59 UTC"
@@ -242,6 +242,8 @@ def test_p1_commits_beside_a_savepoint_leave_a_hole_that_proves_nothing(pipeline
         history.commit([Slice("orders", 0, start, start + 5)])
     assert accounting_holds(pipeline, history.checkpoint, [history.commits[0], history.commits[2]]).passed
     assert accounting_holds(pipeline, None, []).passed
+    assert "archived" not in accounting_holds(pipeline, history.checkpoint, history.commits).text
+    assert "older ones are archived" in accounting_holds(pipeline, history.checkpoint, history.commits[1:]).text
 
 
 def test_h3_small_files_of_the_newest_commit_fail_the_check(write: Write) -> None:

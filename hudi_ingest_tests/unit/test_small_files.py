@@ -31,7 +31,7 @@ def test_h3_large_files_and_rare_commits_are_no_trouble(write: Write) -> None:
 
 def test_h3_the_warning_names_the_setting_that_helps(write: Write) -> None:
     said = small_files_warning(pipeline(write, 60, 1000), base_files(MIB, 3 * MIB, 64 * MIB, folders=2))
-    assert "2 of this commit's 3 files are small (2,097,152 bytes in the mean, in 2 table partitions)" in said
+    assert "2 of this commit's 3 files are small (2,097,152 bytes on average, in 2 table partitions)" in said
     assert "can be 2,880 small files a day, more than table.small_files_a_day 1,000" in said
     assert "Raise transaction.interval_seconds (to 173 for that limit), or partition the table by fewer values." in said
 

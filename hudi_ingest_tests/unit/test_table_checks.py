@@ -202,7 +202,7 @@ def test_d3_runs_that_fail_one_after_another_are_red_with_the_error_of_the_op_th
         failed_run(instance, "BadRecord: orders:3:17: field n")
         report_checks(pipeline, instance, state, now())
         assert evaluated(instance, RUNS_SUCCEED).severity is AssetCheckSeverity.WARN
-        newest = failed_run(instance, f"{STOPPED}orders:3 failed: …", "BadRecord: orders:3:18: field n")
+        newest = failed_run(instance, f"{STOPPED}orders:3 failed: …", "BadRecord: orders:3:18: field n\nCorrect it.")
         for _ in range(2):
             report_trouble(pipeline, instance, KafkaUnreachable("no broker answered"), now())
         assert told(instance, RUNS_SUCCEED) == ["SUCCEEDED", "FAILED", "FAILED"]
@@ -211,6 +211,7 @@ def test_d3_runs_that_fail_one_after_another_are_red_with_the_error_of_the_op_th
         assert f"The last 2 runs of orders failed, the newest is {newest[:8]}: BadRecord: orders:3:18" in str(
             found.description
         )
+        assert "field n\n\nCorrect it.\n\nThe sensor" in str(found.description), "lines of Markdown are paragraphs"
         later = replace(state, committed=replace(state.committed, last_began_at=now() + timedelta(seconds=1)))
         report_checks(pipeline, instance, later, now())
         assert told(instance, RUNS_SUCCEED)[-1] == "SUCCEEDED", "a transaction was committed since, by whomever"
