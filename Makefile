@@ -53,13 +53,13 @@ fuzz: $(VENV)/requirements-dev.ready ## changed records of every format against 
 	$(VENV)/bin/python -m hudi_ingest_tests.fuzz --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 bench: $(VENV)/requirements-dev.ready ## hudi-ingest, plain Spark and the limit side by side, up to 90 minutes; LOADS=orders-1m,tiny ROUNDS=3
-	$(VENV)/bin/hudi-ingest bench $(if $(LOADS),--loads $(LOADS)) --rounds $(ROUNDS) $(ARGS)
+	$(VENV)/bin/python -m benchmarks $(if $(LOADS),--loads $(LOADS)) --rounds $(ROUNDS) $(ARGS)
 
 bench-growth: $(VENV)/requirements-dev.ready ## cost as history, partitions and pipelines grow; AXES=history=200,pipelines
-	$(VENV)/bin/hudi-ingest bench --growth $(AXES) $(ARGS)
+	$(VENV)/bin/python -m benchmarks --growth $(AXES) $(ARGS)
 
 bench-smoke: $(VENV)/requirements-dev.ready ## 90 seconds: is the data path still where it should be?
-	$(VENV)/bin/hudi-ingest bench --smoke $(ARGS)
+	$(VENV)/bin/python -m benchmarks --smoke $(ARGS)
 
 lint: $(VENV)/requirements-dev.ready ## ruff, mypy --strict, import-linter
 	$(VENV)/bin/ruff check .
@@ -72,7 +72,7 @@ format: $(VENV)/requirements-dev.ready ## format the code
 	$(VENV)/bin/ruff format .
 
 docs: $(VENV)/requirements-dev.ready ## write docs/configuration.md from the models
-	$(VENV)/bin/python -m hudi_ingest.config_docs
+	$(VENV)/bin/python -m hudi_ingest.pipeline.docs
 
 lock: ## pin the dependencies anew (needs uv)
 	$(LOCK) setup.py -o requirements.txt

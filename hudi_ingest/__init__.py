@@ -4,19 +4,31 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hudi_ingest.config import Pipeline
-    from hudi_ingest.pipeline_file import load_pipeline
+    from hudi_ingest.pipeline.file import load_pipeline
+    from hudi_ingest.pipeline.pipeline import Pipeline
 
 __version__ = "0.1.0"
 
-__all__ = ["KafkaToHudi", "Pipeline", "__version__", "load_pipeline", "run_transaction"]
+__all__ = [
+    "Converter",
+    "Decoded",
+    "KafkaToHudi",
+    "Pipeline",
+    "Rejected",
+    "__version__",
+    "load_pipeline",
+    "run_transaction",
+]
 
 
 _MODULES = {
+    "Converter": "hudi_ingest.records.convert",
+    "Decoded": "hudi_ingest.records.convert",
     "KafkaToHudi": "hudi_ingest.orchestration.component",
-    "Pipeline": "hudi_ingest.config",
-    "load_pipeline": "hudi_ingest.pipeline_file",
-    "run_transaction": "hudi_ingest.ingest",
+    "Pipeline": "hudi_ingest.pipeline.pipeline",
+    "Rejected": "hudi_ingest.records.convert",
+    "load_pipeline": "hudi_ingest.pipeline.file",
+    "run_transaction": "hudi_ingest.transaction.run",
 }
 
 

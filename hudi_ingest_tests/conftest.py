@@ -14,11 +14,11 @@ import pytest
 from hypothesis import settings
 
 from hudi_ingest import faults
-from hudi_ingest.config import Pipeline
-from hudi_ingest.embedded.broker import BrokerSettings, create_topic, start_broker
-from hudi_ingest.embedded.processes import free_port, stop
-from hudi_ingest.home import Home
-from hudi_ingest.pipeline_file import load_pipeline
+from hudi_ingest.home.folder import Home
+from hudi_ingest.local.broker import BrokerSettings, create_topic, start_broker
+from hudi_ingest.local.processes import free_port, stop
+from hudi_ingest.pipeline.file import load_pipeline
+from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground, fresh_ground, write_pipeline
 from hudi_ingest_tests.support.java import QUICK_COMPILER, java_options

@@ -1,1 +1,4 @@
-"""The table's side: ids, options, timeline, base files, and the write client in the JVM."""
+"""The sink: timeline, write client in the JVM, base files, table epoch, storage, and taking over a table.
+
+Imports `pipeline`, `records` and `model`, never `kafka`. Public: a module per thing; only `write_client` touches the JVM's classes.
+"""

@@ -18,11 +18,11 @@ from hudi_ingest.exceptions import Fenced
 from hudi_ingest.faults import reach
 from hudi_ingest.hudi import file_ids
 from hudi_ingest.hudi.epoch import Epoch, TableEpoch
-from hudi_ingest.hudi.partition_paths import partition_path
-from hudi_ingest.hudi.record_keys import record_keys
-from hudi_ingest.kafka_columns import TOPIC
-from hudi_ingest.model import BaseFile, TopicPartition
-from hudi_ingest.storage import TableStorage
+from hudi_ingest.hudi.kafka_columns import TOPIC
+from hudi_ingest.hudi.storage import TableStorage
+from hudi_ingest.model.records import BaseFile, TopicPartition
+from hudi_ingest.records.partition_paths import partition_path
+from hudi_ingest.records.record_keys import record_keys
 
 META_COLUMNS = (
     "_hoodie_commit_time",

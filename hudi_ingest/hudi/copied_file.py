@@ -18,9 +18,9 @@ from hudi_ingest.hudi.base_file import (
     parquet_writer,
     require_open_instant,
 )
-from hudi_ingest.kafka_columns import OFFSET, PARTITION, TOPIC, in_slices
-from hudi_ingest.model import BaseFile, ReplacedFile, Slice
-from hudi_ingest.storage import TableStorage
+from hudi_ingest.hudi.kafka_columns import OFFSET, PARTITION, TOPIC, in_slices
+from hudi_ingest.hudi.storage import TableStorage
+from hudi_ingest.model.records import BaseFile, ReplacedFile, Slice
 
 _FILE_NAME = "_hoodie_file_name"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hudi_ingest.storage import StoredFile, TableStorage
+from hudi_ingest.hudi.storage import StoredFile, TableStorage
 
 _HOODIE = ".hoodie"
 _NOT_KEPT = {".temp", ".heartbeat"}

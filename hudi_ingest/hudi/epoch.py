@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass
 
 from hudi_ingest.exceptions import Fenced, TableUnreachable
-from hudi_ingest.storage import TableStorage, advice
+from hudi_ingest.hudi.storage import TableStorage, advice
 
 EPOCH_PATH = ".hoodie/hudi_ingest/epoch"
 

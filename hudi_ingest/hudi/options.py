@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from hudi_ingest.config import Pipeline, Table
+from hudi_ingest.hudi.small_files import SMALL_PART
 from hudi_ingest.hudi.timeline import PIPELINE_PROPERTY, RECORD_PROPERTY
-from hudi_ingest.model import TransactionSchema
-from hudi_ingest.schema import parse_spark_json
-from hudi_ingest.small_files import SMALL_PART
+from hudi_ingest.model.records import TransactionSchema
+from hudi_ingest.pipeline.pipeline import Pipeline, Table
+from hudi_ingest.records.schema.columns import parse_spark_json
 
 HIVE_STYLE_PROPERTY = "hoodie.datasource.write.hive_style_partitioning"
 """Of hoodie.properties and of a client's options alike."""

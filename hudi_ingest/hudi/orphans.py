@@ -17,8 +17,8 @@ from datetime import datetime
 from hudi_ingest.hudi import file_ids
 from hudi_ingest.hudi.base_file import DEAD_LETTERS
 from hudi_ingest.hudi.file_ids import FileOrigin
+from hudi_ingest.hudi.storage import StoredFile
 from hudi_ingest.hudi.timeline import Instants
-from hudi_ingest.storage import StoredFile
 
 MARKERS = ".hoodie/.temp"
 HEARTBEATS = ".hoodie/.heartbeat"

@@ -12,7 +12,7 @@ import time
 import zlib
 
 from hudi_ingest.exceptions import TableUnreachable
-from hudi_ingest.storage import TableStorage
+from hudi_ingest.hudi.storage import TableStorage
 
 PRIMARY = ".hoodie/hoodie.properties"
 BACKUP = ".hoodie/hoodie.properties.backup"

@@ -35,7 +35,7 @@ from hudi_ingest.ledger.tables import (
     SliceRow,
     TransactionRow,
 )
-from hudi_ingest.model import (
+from hudi_ingest.model.records import (
     CommitReceipt,
     CommittedTransaction,
     SliceReport,

@@ -14,7 +14,7 @@ from typing import Literal, cast
 
 import psutil
 
-from hudi_ingest.process_identity import running_process, same_start, started_since_boot
+from hudi_ingest.home.process_identity import running_process, same_start, started_since_boot
 
 
 @dataclass(frozen=True, slots=True)

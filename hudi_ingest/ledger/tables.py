@@ -14,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from hudi_ingest.ledger.owner import Owner
-from hudi_ingest.model import OffsetLoss, Slice, SliceReport, TopicPartition, TransactionState
+from hudi_ingest.model.records import OffsetLoss, Slice, SliceReport, TopicPartition, TransactionState
 
 REVISION_TABLE = "ingest_ledger_revision"
 """Where alembic keeps the ledger's revision."""

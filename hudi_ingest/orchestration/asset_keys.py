@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dagster import AssetKey
 
-from hudi_ingest.config import Pipeline
+from hudi_ingest.pipeline.pipeline import Pipeline
 
 
 def table_key(pipeline: Pipeline) -> AssetKey:

@@ -23,7 +23,7 @@ from dagster import (
 )
 
 from hudi_ingest.orchestration.sensor import sensor_name
-from hudi_ingest.pipeline_file import BrokenFile
+from hudi_ingest.pipeline.file import BrokenFile
 
 FILE_LOADS = "pipeline_file_loads"
 _GROUP = "broken_pipeline_files"

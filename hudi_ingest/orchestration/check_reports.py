@@ -20,10 +20,9 @@ from dagster import (
 from dagster._core.execution.plan.objects import StepFailureData
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 
-from hudi_ingest.config import Pipeline
-from hudi_ingest.coordinator import Situation, oldest_waiting_seconds, stopped_partitions
 from hudi_ingest.exceptions import IngestError, KafkaRefused, KafkaUnreachable, OffsetsLost, Transient
-from hudi_ingest.health import (
+from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.operations.health import (
     ABOUT_COMMITS,
     ACCOUNTING_HOLDS,
     LAG_BELOW_LIMIT,
@@ -38,11 +37,12 @@ from hudi_ingest.health import (
     runs_succeed,
     up_to_date,
 )
-from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.failures import STOPPED
 from hudi_ingest.orchestration.topic_assets import topic_observations
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.situation import Situation, oldest_waiting_seconds, stopped_partitions
 
 RETOLD_SECONDS = 300
 """How often a check is told again when only its numbers have changed."""

@@ -16,10 +16,10 @@ from dagster import Component, ComponentLoadContext, Definitions
 from dagster.components.component.component import ComponentTypeSpec
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
-from hudi_ingest.config import Pipeline, keys
 from hudi_ingest.orchestration.pipeline_definitions import pipeline_definitions
 from hudi_ingest.orchestration.topic_assets import topic_assets, topics_by_pipeline
-from hudi_ingest.pipeline_file import load_pipeline, pipeline_from
+from hudi_ingest.pipeline.file import load_pipeline, pipeline_from
+from hudi_ingest.pipeline.pipeline import Pipeline, keys
 
 _FILE = "pipeline_file"
 

@@ -22,7 +22,7 @@ IMPORTED_BY_OPS = [
     "dagster._core.storage.sqlite_storage",
     "dagster_postgres",
     "distutils.version",
-    "hudi_ingest.convert.json",
+    "hudi_ingest.records.convert.json",
     "hudi_ingest.orchestration.step_logs",
     "pandas",
 ]

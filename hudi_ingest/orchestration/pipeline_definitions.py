@@ -7,7 +7,6 @@ from typing import Any
 
 from dagster import AssetSelection, AssetSpec, Definitions, ResourceDefinition, define_asset_job
 
-from hudi_ingest.config import Pipeline
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.request_jobs import request_jobs
 from hudi_ingest.orchestration.resources import RESOURCES
@@ -17,6 +16,7 @@ from hudi_ingest.orchestration.services_job import services_job, services_schedu
 from hudi_ingest.orchestration.sweep_job import sweep_job, sweep_schedule
 from hudi_ingest.orchestration.table_asset import max_runtime, table_asset
 from hudi_ingest.orchestration.table_checks import table_checks
+from hudi_ingest.pipeline.pipeline import Pipeline
 
 
 def pipeline_definitions(

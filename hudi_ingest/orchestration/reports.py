@@ -16,16 +16,16 @@ from dagster import (
     RunsFilter,
 )
 
-from hudi_ingest.config import Pipeline
-from hudi_ingest.coordinator import Situation
-from hudi_ingest.counted import counted
 from hudi_ingest.exceptions import IngestError
+from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.hudi.timeline import CommittedInstant, Timeline
-from hudi_ingest.model import TransactionKind
+from hudi_ingest.model.records import TransactionKind
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.check_reports import age_of_oldest, report_checks, report_trouble
 from hudi_ingest.orchestration.lag_points import LAG_RECORDS, lag_metadata
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.situation import Situation
 
 LEAST_SECONDS = 60
 """The lag is observed no more often than this: each observation is kept for as long as the asset."""

@@ -7,14 +7,14 @@ from itertools import takewhile
 
 from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
-from hudi_ingest.config import Pipeline
-from hudi_ingest.coordinator import Situation
 from hudi_ingest.exceptions import RangeRefused
 from hudi_ingest.ledger import Ledger, Request, RequestState
-from hudi_ingest.model import TransactionPlan
+from hudi_ingest.model.records import TransactionPlan
+from hudi_ingest.operations.request_planning import next_transaction, request_goes_first, settled_progress
+from hudi_ingest.operations.request_work import end_as_done
 from hudi_ingest.orchestration import tags
-from hudi_ingest.request_planning import next_transaction, request_goes_first, settled_progress
-from hudi_ingest.request_work import end_as_done
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.situation import Situation
 
 MOST_TRIES = 3
 """Runs of a request that fail in a row; then it has failed."""

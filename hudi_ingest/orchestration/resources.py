@@ -21,9 +21,9 @@ from pydantic import Field
 from pyspark.sql import SparkSession
 
 from hudi_ingest.exceptions import ConfigError
-from hudi_ingest.home import Home
+from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger
-from hudi_ingest.spark import current_session
+from hudi_ingest.spark.session import current_session
 
 SPARK = "pyspark"
 LEDGER = "ledger"

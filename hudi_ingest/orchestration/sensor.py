@@ -22,21 +22,11 @@ from dagster import (
 )
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
-from hudi_ingest.config import TICK_SECONDS, Pipeline
-from hudi_ingest.coordinator import (
-    Situation,
-    keep_group_told,
-    keep_letters_copied,
-    leased_until_of,
-    mark_if_committed,
-    observe,
-    plan_next,
-)
 from hudi_ingest.exceptions import IngestError, KafkaUnreachable, LedgerUnreachable, OffsetsLost, TableUnreachable
 from hudi_ingest.faults import reach
-from hudi_ingest.home import Home
+from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger, Owner
-from hudi_ingest.model import TransactionPlan
+from hudi_ingest.model.records import TransactionPlan
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.dead_runs import UnfinishedRun, report_dead, why_dead
@@ -45,8 +35,18 @@ from hudi_ingest.orchestration.request_turns import FAILED, requested_transactio
 from hudi_ingest.orchestration.run_config import BEGIN, executor_tags, job_name, run_config, run_tags
 from hudi_ingest.orchestration.sensor_cursor import SensorCursor, fingerprint
 from hudi_ingest.orchestration.table_asset import max_runtime, run_is_finished
-from hudi_ingest.planning import Skip
-from hudi_ingest.transaction import is_over
+from hudi_ingest.pipeline.pipeline import TICK_SECONDS, Pipeline
+from hudi_ingest.transaction.planning import Skip
+from hudi_ingest.transaction.protocol import is_over
+from hudi_ingest.transaction.situation import (
+    Situation,
+    keep_group_told,
+    keep_letters_copied,
+    leased_until_of,
+    mark_if_committed,
+    observe,
+    plan_next,
+)
 
 LONGEST_BACKOFF_SECONDS = 900
 _SHOWN_RANGES = 10

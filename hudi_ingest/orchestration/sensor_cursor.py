@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 
-from hudi_ingest.config import Pipeline
+from hudi_ingest.pipeline.pipeline import Pipeline
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,16 +18,15 @@ from dagster import (
 )
 from pydantic import Field
 
-from hudi_ingest.config import Pipeline
-from hudi_ingest.home import Home
-from hudi_ingest.ingest import services_for
+from hudi_ingest.home.folder import Home
+from hudi_ingest.operations.table_services import ServicesResult, services_for
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.daily_schedule import daily_schedule
 from hudi_ingest.orchestration.failures import as_dagster_failures
 from hudi_ingest.orchestration.resources import LEDGER, SPARK
 from hudi_ingest.orchestration.table_asset import metadata_table, retry_policy
-from hudi_ingest.services import ServicesResult
+from hudi_ingest.pipeline.pipeline import Pipeline
 
 DAILY = time(2, 30)
 MOST_SECONDS = 6 * 3600

@@ -23,14 +23,13 @@ from dagster import (
 )
 from pydantic import Field
 
-from hudi_ingest.config import Pipeline
-from hudi_ingest.ingest import sweep_for
+from hudi_ingest.operations.sweep import SweepResult, safe_age, sweep_for
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.daily_schedule import daily_schedule
 from hudi_ingest.orchestration.failures import as_dagster_failures
 from hudi_ingest.orchestration.resources import LEDGER, SPARK
 from hudi_ingest.orchestration.table_asset import metadata_table, retry_policy
-from hudi_ingest.sweep import SweepResult, safe_age
+from hudi_ingest.pipeline.pipeline import Pipeline
 
 DAILY = time(3, 30)
 MOST_SECONDS = 6 * 3600

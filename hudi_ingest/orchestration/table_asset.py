@@ -38,13 +38,11 @@ from dagster import (
 )
 from dagster._core.definitions.dependency import DynamicCollectDependencyDefinition, IDependencyDefinition
 
-from hudi_ingest.config import Pipeline
-from hudi_ingest.coordinator import Situation, observe, plan_now
 from hudi_ingest.exceptions import Fenced, IngestError, NothingToDo, PlanOutdated, Terminal, TransactionInFlight
-from hudi_ingest.ingest import protocol_for, when_table_is_free
+from hudi_ingest.hudi.small_files import small_files_warning
 from hudi_ingest.ledger import Ledger, RequestState
 from hudi_ingest.ledger.owner import Owner
-from hudi_ingest.model import (
+from hudi_ingest.model.records import (
     BaseFile,
     CommitReceipt,
     OpenTransaction,
@@ -54,6 +52,7 @@ from hudi_ingest.model import (
     TransactionKind,
     TransactionPlan,
 )
+from hudi_ingest.operations.request_planning import completed, settled_progress
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key, topic_key
 from hudi_ingest.orchestration.check_reports import age_of_oldest, evaluation, findings_after_commit
@@ -61,11 +60,12 @@ from hudi_ingest.orchestration.failures import as_dagster_failures, first_failur
 from hudi_ingest.orchestration.lag_points import lag_metadata
 from hudi_ingest.orchestration.resources import LEDGER, SPARK
 from hudi_ingest.orchestration.run_config import BEGIN, BeginConfig, run_tags
-from hudi_ingest.planning import group_slices, losses_text
-from hudi_ingest.request_planning import completed, settled_progress
-from hudi_ingest.schema import ddl_comments, ddl_type, parse_spark_json
-from hudi_ingest.small_files import small_files_warning
-from hudi_ingest.transaction import TransactionProtocol
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.records.schema.columns import ddl_comments, ddl_type, parse_spark_json
+from hudi_ingest.transaction.planning import group_slices, losses_text
+from hudi_ingest.transaction.protocol import TransactionProtocol
+from hudi_ingest.transaction.run import protocol_for, when_table_is_free
+from hudi_ingest.transaction.situation import Situation, observe, plan_now
 
 WRITE = "write"
 COMMIT = "commit"

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 
 from dagster import AssetObservation, AssetSpec, MetadataValue, TableColumn, TableRecord, TableSchema
 
-from hudi_ingest.config import Pipeline
-from hudi_ingest.coordinator import Situation
 from hudi_ingest.orchestration.asset_keys import topic_key
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.situation import Situation
 
 _MOST_ROWS = 100
 _COLUMNS = [

@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from hudi_ingest.ingest import run_transaction
-from hudi_ingest.pipeline_file import load_pipeline
+from hudi_ingest.pipeline.file import load_pipeline
+from hudi_ingest.transaction.run import run_transaction
 
 
 def main() -> None:

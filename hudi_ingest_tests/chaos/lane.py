@@ -25,12 +25,12 @@ import sqlalchemy as sa
 import yaml
 from confluent_kafka import Producer
 
-from hudi_ingest.embedded import webserver
-from hudi_ingest.embedded.broker import create_topic
-from hudi_ingest.embedded.processes import MARK, free_port
-from hudi_ingest.embedded.stack import BROKER, CODE_SERVER, DAEMON, ENGINE, Stack, StackSettings, bring_down, bring_up
 from hudi_ingest.faults import VARIABLE
-from hudi_ingest.home import Home
+from hudi_ingest.home.folder import Home
+from hudi_ingest.local import dagster_api as webserver
+from hudi_ingest.local.broker import create_topic
+from hudi_ingest.local.processes import MARK, free_port
+from hudi_ingest.local.stack import BROKER, CODE_SERVER, DAEMON, ENGINE, Stack, StackSettings, bring_down, bring_up
 from hudi_ingest_tests.chaos import oracle
 from hudi_ingest_tests.chaos.cases import CLUSTERING, NEEDS_A_DEAD_TRANSACTION, Blow, Case
 from hudi_ingest_tests.chaos.disk import TablesDisk

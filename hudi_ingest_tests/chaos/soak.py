@@ -21,8 +21,8 @@ from pathlib import Path
 
 import psutil
 
-from hudi_ingest.embedded.processes import MARK
-from hudi_ingest.embedded.stack import Stack
+from hudi_ingest.local.processes import MARK
+from hudi_ingest.local.stack import Stack
 from hudi_ingest_tests.chaos import oracle
 from hudi_ingest_tests.chaos.cases import Blow
 from hudi_ingest_tests.chaos.lane import Lane

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import psutil
 
-from hudi_ingest.home import Home
+from hudi_ingest.home.folder import Home
 from hudi_ingest_tests.support.command_line import COMMAND, environment
 from hudi_ingest_tests.support.waiting import NotInTime
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from dagster import DagsterEventType, DagsterInstance, DagsterRunStatus
 
-from hudi_ingest.embedded.verification import verify
+from hudi_ingest.local.verification import verify
 from hudi_ingest_tests.support.command_line import environment
 from hudi_ingest_tests.support.dg_project import make_project
 from hudi_ingest_tests.support.engine import running_engine

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from hudi_ingest.embedded.processes import accepts_connections, free_port
-from hudi_ingest.home import Home
+from hudi_ingest.home.folder import Home
+from hudi_ingest.local.processes import accepts_connections, free_port
 from hudi_ingest_tests.support.command_line import COMMAND, environment, hudi_ingest
 from hudi_ingest_tests.support.waiting import wait_for
 

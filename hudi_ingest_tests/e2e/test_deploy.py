@@ -16,12 +16,12 @@ import sqlalchemy as sa
 import yaml
 from dagster import DagsterInstance
 
-from hudi_ingest.embedded import webserver
-from hudi_ingest.embedded.processes import ProcessRecord, free_port, start, stop, wait_until
-from hudi_ingest.embedded.verification import verify
-from hudi_ingest.home import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
+from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
 from hudi_ingest.ledger import Ledger
-from hudi_ingest.model import TransactionState
+from hudi_ingest.local import dagster_api as webserver
+from hudi_ingest.local.processes import ProcessRecord, free_port, start, stop, wait_until
+from hudi_ingest.local.verification import verify
+from hudi_ingest.model.records import TransactionState
 from hudi_ingest_tests.support import postgres
 from hudi_ingest_tests.support.ground import Ground, write_pipeline
 

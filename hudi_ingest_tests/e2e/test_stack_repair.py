@@ -8,10 +8,10 @@ from contextlib import suppress
 import psutil
 import pytest
 
-from hudi_ingest.embedded import webserver
-from hudi_ingest.embedded.broker import create_topic
-from hudi_ingest.embedded.processes import free_port, is_alive
-from hudi_ingest.embedded.stack import (
+from hudi_ingest.local import dagster_api as webserver
+from hudi_ingest.local.broker import create_topic
+from hudi_ingest.local.processes import free_port, is_alive
+from hudi_ingest.local.stack import (
     BROKER,
     CODE_SERVER,
     DAEMON,
@@ -22,7 +22,7 @@ from hudi_ingest.embedded.stack import (
     bring_down,
     bring_up,
 )
-from hudi_ingest.embedded.verification import verify
+from hudi_ingest.local.verification import verify
 from hudi_ingest_tests.chaos import oracle
 from hudi_ingest_tests.support.ground import Ground, fresh_ground, write_pipeline
 from hudi_ingest_tests.support.java import QUICK_COMPILER, java_options

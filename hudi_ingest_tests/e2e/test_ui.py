@@ -21,11 +21,11 @@ import yaml
 from confluent_kafka import Producer
 from hudi import HudiReadOptions, HudiTable
 
-from hudi_ingest.embedded import webserver
-from hudi_ingest.embedded.broker import create_topic
-from hudi_ingest.embedded.processes import free_port
-from hudi_ingest.embedded.stack import Stack, StackSettings, bring_down, bring_up
-from hudi_ingest.home import Home
+from hudi_ingest.home.folder import Home
+from hudi_ingest.local import dagster_api as webserver
+from hudi_ingest.local.broker import create_topic
+from hudi_ingest.local.processes import free_port
+from hudi_ingest.local.stack import Stack, StackSettings, bring_down, bring_up
 from hudi_ingest_tests.support.waiting import wait_for
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the Python package playwright is not installed")

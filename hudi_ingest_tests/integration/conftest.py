@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from hudi_ingest.config import Pipeline
-from hudi_ingest.embedded.broker import create_topic
+from hudi_ingest.local.broker import create_topic
+from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.ground import Ground, fresh_ground
 from hudi_ingest_tests.support.struck_table import pipeline_of
 

@@ -12,20 +12,20 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient
 from dagster import AssetKey, DagsterInstance, EventLogEntry, Failure
 
-from hudi_ingest import ingest
-from hudi_ingest.asked_ranges import in_time, known_state, of_transaction
-from hudi_ingest.config import Pipeline
-from hudi_ingest.coordinator import observe
-from hudi_ingest.embedded.verification import verify
 from hudi_ingest.exceptions import EngineLost, NothingToDo, RangeRefused
-from hudi_ingest.home import HOME_VARIABLE, LEDGER_VARIABLE
+from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE
 from hudi_ingest.hudi.timeline import Timeline
-from hudi_ingest.kafka import KafkaCluster
+from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.ledger import RequestState
-from hudi_ingest.model import Slice, TopicPartition, TransactionKind, TransactionState
-from hudi_ingest.request_planning import new_request, what_is_missing
-from hudi_ingest.request_work import file_request, fulfil
-from hudi_ingest.write import write_slices
+from hudi_ingest.local.verification import verify
+from hudi_ingest.model.records import Slice, TopicPartition, TransactionKind, TransactionState
+from hudi_ingest.operations.asked_ranges import in_time, known_state, of_transaction
+from hudi_ingest.operations.request_planning import new_request, what_is_missing
+from hudi_ingest.operations.request_work import file_request, fulfil
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction import run as ingest
+from hudi_ingest.transaction.situation import observe
+from hudi_ingest.transaction.write.job import write_slices
 from hudi_ingest_tests.support.command_line import answer, hudi_ingest
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground, make_pipeline

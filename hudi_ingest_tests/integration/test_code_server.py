@@ -17,8 +17,8 @@ from dagster._grpc.client import DagsterGrpcClient
 from dagster._grpc.types import ListRepositoriesResponse
 from dagster._serdes import deserialize_value
 
-from hudi_ingest.embedded.processes import ProcessRecord, accepts_connections, start, stop, wait_until
-from hudi_ingest.home import HOME_VARIABLE, PIPELINES_VARIABLE
+from hudi_ingest.home.folder import HOME_VARIABLE, PIPELINES_VARIABLE
+from hudi_ingest.local.processes import ProcessRecord, accepts_connections, start, stop, wait_until
 from hudi_ingest_tests.support.waiting import wait_for
 
 PIPELINE: dict[str, object] = {

@@ -13,18 +13,18 @@ from typing import Any, TypeVar
 import pytest
 from dagster import DagsterInstance, RunRequest, SkipReason
 
-from hudi_ingest.config import Pipeline
-from hudi_ingest.coordinator import observe
-from hudi_ingest.embedded.verification import verify
 from hudi_ingest.exceptions import IngestError
-from hudi_ingest.home import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
-from hudi_ingest.ingest import protocol_for
+from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.owner import Owner
-from hudi_ingest.model import CommitReceipt
+from hudi_ingest.local.verification import verify
+from hudi_ingest.model.records import CommitReceipt
 from hudi_ingest.orchestration.definitions import build_definitions, job_name
 from hudi_ingest.orchestration.sensor import tick
-from hudi_ingest.spark import current_session
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.spark.session import current_session
+from hudi_ingest.transaction.run import protocol_for
+from hudi_ingest.transaction.situation import observe
 from hudi_ingest_tests.support.command_line import COMMAND, environment
 from hudi_ingest_tests.support.ground import Ground
 

@@ -18,18 +18,18 @@ from dagster import (
 )
 from dagster._core.storage.mem_io_manager import InMemoryIOManager
 
-from hudi_ingest import ingest
-from hudi_ingest.config import Pipeline
-from hudi_ingest.embedded.verification import verify
 from hudi_ingest.exceptions import EngineLost
-from hudi_ingest.health import ACCOUNTING_HOLDS, QUESTIONS
-from hudi_ingest.home import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
+from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
 from hudi_ingest.hudi.timeline import Timeline
-from hudi_ingest.model import TransactionState
+from hudi_ingest.local.verification import verify
+from hudi_ingest.model.records import TransactionState
+from hudi_ingest.operations.health import ACCOUNTING_HOLDS, QUESTIONS
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.check_reports import why_failed
 from hudi_ingest.orchestration.sensor import tick
-from hudi_ingest.write import write_slices
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction import run as ingest
+from hudi_ingest.transaction.write.job import write_slices
 from hudi_ingest_tests.support.dg_project import load_project, make_project
 from hudi_ingest_tests.support.ground import Ground, make_pipeline, write_pipeline
 

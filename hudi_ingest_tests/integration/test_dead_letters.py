@@ -16,21 +16,21 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from dagster import AssetCheckEvaluation, AssetCheckKey, AssetKey, DagsterInstance
 
-from hudi_ingest.config import Pipeline
-from hudi_ingest.coordinator import keep_letters_copied, observe
-from hudi_ingest.dead_letters.letter_file import read_letters
-from hudi_ingest.dead_letters.log import DeadLetterLog
-from hudi_ingest.embedded.broker import create_topic
-from hudi_ingest.embedded.verification import verify
 from hudi_ingest.exceptions import BadRecord, IngestError
 from hudi_ingest.faults import InjectedFault
-from hudi_ingest.home import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
-from hudi_ingest.ingest import run_sweep
-from hudi_ingest.letter_retry import RetryResult, survey_retry
-from hudi_ingest.model import TransactionKind
-from hudi_ingest.request_planning import new_request
-from hudi_ingest.request_work import file_request, retry_result, work_off
-from hudi_ingest.storage import TableStorage
+from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
+from hudi_ingest.hudi.storage import TableStorage
+from hudi_ingest.local.broker import create_topic
+from hudi_ingest.local.verification import verify
+from hudi_ingest.model.records import TransactionKind
+from hudi_ingest.operations.dead_letter_retry import RetryResult, survey_retry
+from hudi_ingest.operations.request_planning import new_request
+from hudi_ingest.operations.request_work import file_request, retry_result, work_off
+from hudi_ingest.operations.sweep import run_sweep
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.dead_letters.letter_file import read_letters
+from hudi_ingest.transaction.dead_letters.log import DeadLetterLog
+from hudi_ingest.transaction.situation import keep_letters_copied, observe
 from hudi_ingest_tests.integration.test_dagster_run import launch
 from hudi_ingest_tests.support.command_line import answer, hudi_ingest
 from hudi_ingest_tests.support.fault import Fault

@@ -13,18 +13,18 @@ from typing import Any
 
 import pytest
 
-from hudi_ingest.config import Pipeline
-from hudi_ingest.embedded.processes import stop, wait_until
-from hudi_ingest.embedded.verification import verify
 from hudi_ingest.exceptions import CommitOutcomeUnknown, TableUnreachable
-from hudi_ingest.home import Home
+from hudi_ingest.home.folder import Home
 from hudi_ingest.hudi.epoch import Epoch
 from hudi_ingest.hudi.options import LOCK_SESSION_SECONDS, lock_place, write_options
 from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.ledger.owner import Owner
-from hudi_ingest.model import OpenTransaction, TransactionPlan, next_checkpoint
-from hudi_ingest.spark import current_session
-from hudi_ingest.transaction import TransactionProtocol, commit_metadata, shape_of
+from hudi_ingest.local.processes import stop, wait_until
+from hudi_ingest.local.verification import verify
+from hudi_ingest.model.records import OpenTransaction, TransactionPlan, next_checkpoint
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.spark.session import current_session
+from hudi_ingest.transaction.protocol import TransactionProtocol, commit_metadata, shape_of
 from hudi_ingest_tests.support.driver import Driver
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 from hudi_ingest_tests.support.slow_guard import write_slow_guard
@@ -257,7 +257,7 @@ def test_a_lock_that_another_writer_keeps_ends_in_an_error_that_says_where_it_is
     ground.send_rows(0, 10, 10)
     with table_lock(ground.home, locked) as lock:
         with lock.held(), monkeypatch.context() as patched, pytest.raises(TableUnreachable) as refused:
-            patched.setattr("hudi_ingest.hudi.jvm.write_options", impatient)
+            patched.setattr("hudi_ingest.hudi.write_client.write_options", impatient)
             ground.run(locked)
         assert lock.claims() == 0
     assert f"the table's lock {lock_place(locked.table)} was not to be had in time" in str(refused.value)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from hudi_ingest.config import Pipeline
-from hudi_ingest.coordinator import keep_group_told, mark_if_committed, observe
-from hudi_ingest.embedded.verification import verify
 from hudi_ingest.exceptions import Fenced, IngestError
 from hudi_ingest.faults import POINTS, InjectedFault
-from hudi_ingest.kafka import KafkaCluster
+from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.ledger.owner import Owner
-from hudi_ingest.model import TransactionState
+from hudi_ingest.local.verification import verify
+from hudi_ingest.model.records import TransactionState
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.situation import keep_group_told, mark_if_committed, observe
 from hudi_ingest_tests.chaos.cases import AT_EVERY_POINT, IN_THE_SENSOR, matrix
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground

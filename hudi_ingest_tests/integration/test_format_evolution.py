@@ -12,11 +12,11 @@ import fastavro
 import pytest
 from google.protobuf.message_factory import GetMessageClass
 
-from hudi_ingest.avro_schema import crc_64
-from hudi_ingest.convert.protobuf_schema import ProtobufSchema
 from hudi_ingest.exceptions import BadRecord
-from hudi_ingest.protoc import compile_protos
-from hudi_ingest.spark import current_session
+from hudi_ingest.records.convert.protobuf_schema import ProtobufSchema
+from hudi_ingest.records.convert.protoc import compile_protos
+from hudi_ingest.records.schema.avro import crc_64
+from hudi_ingest.spark.session import current_session
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 from hudi_ingest_tests.support.registry import Registry
 from hudi_ingest_tests.support.serializers import avro_bytes, json_bytes, protobuf_bytes

@@ -15,12 +15,12 @@ from datetime import datetime, timezone
 
 import pytest
 
-from hudi_ingest.config import Pipeline
-from hudi_ingest.embedded.verification import verify
 from hudi_ingest.exceptions import TransactionInFlight
-from hudi_ingest.home import Home
-from hudi_ingest.model import CommitReceipt
-from hudi_ingest.spark import current_session
+from hudi_ingest.home.folder import Home
+from hudi_ingest.local.verification import verify
+from hudi_ingest.model.records import CommitReceipt
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.spark.session import current_session
 from hudi_ingest_tests.support.command_line import COMMAND, environment, hudi_ingest
 from hudi_ingest_tests.support.engine import running_engine
 from hudi_ingest_tests.support.fault import Fault
@@ -169,7 +169,7 @@ from pathlib import Path
 from typing import Any
 from hudi_ingest import load_pipeline, run_transaction
 from hudi_ingest.home import Home
-from hudi_ingest.hudi.jvm import HudiWriter
+from hudi_ingest.hudi.write_client import HudiWriter
 from hudi_ingest.spark import current_session
 
 pipeline = load_pipeline(Path(sys.argv[1]))

@@ -9,11 +9,11 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from hudi_ingest.dead_letters.log import DeadLetterLog
-from hudi_ingest.dead_letters.reading import find_letters
-from hudi_ingest.embedded.broker import create_topic
 from hudi_ingest.exceptions import BadRecord
-from hudi_ingest.storage import TableStorage
+from hudi_ingest.hudi.storage import TableStorage
+from hudi_ingest.local.broker import create_topic
+from hudi_ingest.transaction.dead_letters.log import DeadLetterLog
+from hudi_ingest.transaction.dead_letters.reading import find_letters
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]

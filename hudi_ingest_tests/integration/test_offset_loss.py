@@ -17,18 +17,18 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from dagster import AssetCheckEvaluation, AssetCheckKey, AssetKey, DagsterInstance, RunRequest
 from typer.testing import CliRunner
 
-from hudi_ingest.cli import app
-from hudi_ingest.config import Pipeline
-from hudi_ingest.coordinator import observe, plan_accepting
-from hudi_ingest.embedded.broker import create_topic
-from hudi_ingest.embedded.processes import wait_until
-from hudi_ingest.embedded.verification import verify
+from hudi_ingest.cli.app import app
 from hudi_ingest.exceptions import NothingToDo, OffsetsLost, PlanOutdated, WriteIncomplete
-from hudi_ingest.home import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
+from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
 from hudi_ingest.hudi.timeline import Timeline
-from hudi_ingest.kafka import KafkaCluster
+from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.ledger.owner import Owner
-from hudi_ingest.model import LossReason, OffsetLoss, Slice, TopicPartition, TopicVersion
+from hudi_ingest.local.broker import create_topic
+from hudi_ingest.local.processes import wait_until
+from hudi_ingest.local.verification import verify
+from hudi_ingest.model.records import LossReason, OffsetLoss, Slice, TopicPartition, TopicVersion
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.situation import observe, plan_accepting
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -320,7 +320,7 @@ def held(ground: Ground, end: int) -> int:
 def test_p6_d1_dagster_shows_the_stop_in_the_tick_the_run_the_asset_and_its_check(
     ground: Ground, pipeline: Pipeline, retention: Delete
 ) -> None:
-    from hudi_ingest.health import OFFSETS_HONOURED
+    from hudi_ingest.operations.health import OFFSETS_HONOURED
     from hudi_ingest.orchestration import tags
     from hudi_ingest.orchestration.definitions import build_definitions, job_name
     from hudi_ingest.orchestration.sensor import tick
@@ -369,7 +369,7 @@ def test_p6_d1_dagster_shows_the_stop_in_the_tick_the_run_the_asset_and_its_chec
 def test_a_checkpoint_of_before_topic_ids_is_read_and_gets_them(
     ground: Ground, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hudi_ingest.model import Checkpoint
+    from hudi_ingest.model.records import Checkpoint
 
     def version_1(checkpoint: Checkpoint) -> str:
         found = json.loads(written(checkpoint)) | {"version": 1}

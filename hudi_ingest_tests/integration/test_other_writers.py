@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from hudi_ingest.config import Pipeline
-from hudi_ingest.coordinator import observe
 from hudi_ingest.exceptions import Fenced, NothingToDo, OffsetsLost, PlanOutdated
 from hudi_ingest.ledger.owner import Owner
-from hudi_ingest.model import TransactionState
-from hudi_ingest.spark import current_session
+from hudi_ingest.model.records import TransactionState
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.spark.session import current_session
+from hudi_ingest.transaction.situation import observe
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hudi_ingest.model import Slice, TransactionKind
-from hudi_ingest.spark import current_session
+from hudi_ingest.model.records import Slice, TransactionKind
+from hudi_ingest.spark.session import current_session
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 from hudi_ingest_tests.support.requesting import requested
 
@@ -19,7 +19,7 @@ CONVERTER = """
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hudi_ingest.convert import Decoded, converter_for
+from hudi_ingest.records.convert import Decoded, converter_for
 
 
 class Numbers:

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from hudi_ingest.config import Pipeline
-from hudi_ingest.embedded.verification import verify
 from hudi_ingest.exceptions import Fenced, TableMismatch, TransactionInFlight
-from hudi_ingest.kafka import KafkaCluster
+from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.ledger.owner import Owner
-from hudi_ingest.model import TransactionState
-from hudi_ingest.recovery import recover
+from hudi_ingest.local.verification import verify
+from hudi_ingest.model.records import TransactionState
+from hudi_ingest.operations.recovery import recover
+from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.command_line import answer
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 

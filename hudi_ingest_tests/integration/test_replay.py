@@ -13,19 +13,19 @@ import pytest
 from hudi import HudiReadOptions, HudiTable
 from pyspark.sql import SparkSession
 
-from hudi_ingest.asked_ranges import of_transaction
-from hudi_ingest.config import Pipeline
-from hudi_ingest.coordinator import observe
 from hudi_ingest.exceptions import CommitRefused, IngestError
 from hudi_ingest.faults import InjectedFault
 from hudi_ingest.hudi.timeline import Timeline
-from hudi_ingest.ingest import run_sweep
 from hudi_ingest.ledger import RequestProgress
 from hudi_ingest.ledger.owner import Owner
-from hudi_ingest.model import Slice, TransactionKind
-from hudi_ingest.replay import survey_replay
-from hudi_ingest.request_planning import completed, new_request, next_transaction
-from hudi_ingest.spark import current_session
+from hudi_ingest.model.records import Slice, TransactionKind
+from hudi_ingest.operations.asked_ranges import of_transaction
+from hudi_ingest.operations.replay import survey_replay
+from hudi_ingest.operations.request_planning import completed, new_request, next_transaction
+from hudi_ingest.operations.sweep import run_sweep
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.spark.session import current_session
+from hudi_ingest.transaction.situation import observe
 from hudi_ingest_tests.support.command_line import hudi_ingest
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground, make_pipeline

@@ -12,13 +12,13 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 from dagster import DagsterInstance, RunRequest, SkipReason
 
-from hudi_ingest.config import Pipeline
-from hudi_ingest.embedded.verification import verify
-from hudi_ingest.home import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
+from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
 from hudi_ingest.ledger.owner import Owner
+from hudi_ingest.local.verification import verify
 from hudi_ingest.orchestration.definitions import build_definitions, job_name
 from hudi_ingest.orchestration.sensor import tick
-from hudi_ingest.spark import current_session
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.spark.session import current_session
 from hudi_ingest_tests.support.ground import Ground
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]

@@ -35,7 +35,7 @@ from hudi_ingest_tests.support.waiting import wait_for
 
 @pytest.fixture(scope="module")
 def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DagsterInstance]:
-    embedded = yaml.safe_load(resources.files("hudi_ingest.embedded").joinpath("dagster.yaml").read_text())
+    embedded = yaml.safe_load(resources.files("hudi_ingest.local").joinpath("dagster.yaml").read_text())
     overrides = {name: embedded[name] for name in ("run_launcher", "compute_logs", "python_logs")}
     overrides["compute_logs"]["config"] = {"base_dir": str(tmp_path_factory.mktemp("logs"))}
     with instance_for_test(overrides=overrides) as found:

@@ -12,12 +12,12 @@ import pytest
 from hudi import HudiTable
 from pyspark.sql import SparkSession
 
-from hudi_ingest.coordinator import plan_now
 from hudi_ingest.exceptions import SchemaRefused
 from hudi_ingest.hudi.timeline import Timeline
-from hudi_ingest.model import CommitReceipt
-from hudi_ingest.schema_source import resolve_schema
-from hudi_ingest.spark import current_session
+from hudi_ingest.model.records import CommitReceipt
+from hudi_ingest.spark.session import current_session
+from hudi_ingest.transaction.columns import resolve_schema
+from hudi_ingest.transaction.situation import plan_now
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]

@@ -13,13 +13,13 @@ import pytest
 from dagster import DagsterInstance, RunRequest
 from dagster._serdes import serialize_value
 
-from hudi_ingest.config import Pipeline
-from hudi_ingest.embedded.verification import verify
 from hudi_ingest.exceptions import KafkaRefused, KafkaUnreachable
-from hudi_ingest.home import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
+from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
 from hudi_ingest.ledger.owner import Owner
-from hudi_ingest.model import TransactionState
-from hudi_ingest.spark import current_session
+from hudi_ingest.local.verification import verify
+from hudi_ingest.model.records import TransactionState
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.spark.session import current_session
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 from hudi_ingest_tests.support.secured_broker import PASSWORD, SecuredBroker
 

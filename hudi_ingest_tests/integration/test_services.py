@@ -9,16 +9,15 @@ import pyarrow as pa
 import pytest
 from dagster import AssetKey, DagsterInstance, DefaultScheduleStatus
 
-from hudi_ingest import transaction
-from hudi_ingest.config import Pipeline
-from hudi_ingest.coordinator import observe
-from hudi_ingest.embedded.verification import verify
 from hudi_ingest.exceptions import TransactionInFlight
-from hudi_ingest.home import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
-from hudi_ingest.ingest import services_for
+from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
 from hudi_ingest.ledger.owner import Owner
-from hudi_ingest.services import ServicesResult, TableServices
-from hudi_ingest.spark import current_session
+from hudi_ingest.local.verification import verify
+from hudi_ingest.operations.table_services import ServicesResult, TableServices, services_for
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.spark.session import current_session
+from hudi_ingest.transaction import protocol as transaction
+from hudi_ingest.transaction.situation import observe
 from hudi_ingest_tests.support.command_line import answer
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 

@@ -18,9 +18,9 @@ import psutil
 import pytest
 
 from hudi_ingest.exceptions import EngineLost
-from hudi_ingest.home import Home
-from hudi_ingest.process_identity import started_since_boot
-from hudi_ingest.spark import EngineConnection, answers, attached_session, current_session, session_options
+from hudi_ingest.home.folder import Home
+from hudi_ingest.home.process_identity import started_since_boot
+from hudi_ingest.spark.session import EngineConnection, answers, attached_session, current_session, session_options
 from hudi_ingest_tests.support.command_line import environment
 
 pytestmark = pytest.mark.spark

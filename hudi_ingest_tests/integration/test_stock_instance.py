@@ -23,15 +23,15 @@ from dagster import (
 )
 from dagster._core.definitions.reconstruct import ReconstructableJob, ReconstructableRepository
 
-from hudi_ingest.config import Pipeline
-from hudi_ingest.embedded.broker import create_topic
-from hudi_ingest.embedded.verification import verify
-from hudi_ingest.home import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
-from hudi_ingest.model import TransactionState
+from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
+from hudi_ingest.local.broker import create_topic
+from hudi_ingest.local.verification import verify
+from hudi_ingest.model.records import TransactionState
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.dead_runs import ENDING_SECONDS
 from hudi_ingest.orchestration.run_config import job_name
 from hudi_ingest.orchestration.sensor import tick
+from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.command_line import environment
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
@@ -41,7 +41,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 DEFINITIONS = """
 from pathlib import Path
 from hudi_ingest.orchestration.definitions import build_definitions
-from hudi_ingest.pipeline_file import load_pipelines
+from hudi_ingest.pipeline.file import load_pipelines
 
 defs = build_definitions(load_pipelines(Path({pipelines!r})))
 """

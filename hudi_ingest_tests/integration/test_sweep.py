@@ -20,18 +20,17 @@ from dagster import (
     build_schedule_context,
 )
 
-from hudi_ingest.config import Pipeline
-from hudi_ingest.embedded.verification import verify
 from hudi_ingest.exceptions import TableMismatch, TableUnreachable, TransactionInFlight
-from hudi_ingest.home import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
+from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
 from hudi_ingest.hudi.base_file import heartbeat_path, marker_path
-from hudi_ingest.hudi.jvm import HudiWriter
-from hudi_ingest.ingest import run_sweep
+from hudi_ingest.hudi.write_client import HudiWriter
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.owner import Owner
-from hudi_ingest.model import OpenTransaction
-from hudi_ingest.spark import current_session
-from hudi_ingest.sweep import SweepResult
+from hudi_ingest.local.verification import verify
+from hudi_ingest.model.records import OpenTransaction
+from hudi_ingest.operations.sweep import SweepResult, run_sweep
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.spark.session import current_session
 from hudi_ingest_tests.support.command_line import answer
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 

@@ -14,13 +14,13 @@ import pytest
 from hudi import HudiTable
 from pyspark.sql import SparkSession
 
-from hudi_ingest.config import Pipeline
 from hudi_ingest.exceptions import BadRecord
-from hudi_ingest.home import Home
+from hudi_ingest.home.folder import Home
 from hudi_ingest.hudi import file_ids
-from hudi_ingest.hudi.partition_paths import escape
-from hudi_ingest.ingest import services_for
-from hudi_ingest.spark import current_session
+from hudi_ingest.operations.table_services import services_for
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.records.partition_paths import escape
+from hudi_ingest.spark.session import current_session
 from hudi_ingest_tests.support.command_line import answer
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 

@@ -20,10 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from typer.testing import CliRunner
 
-from hudi_ingest import cli
-from hudi_ingest.asked_ranges import known_state
-from hudi_ingest.coordinator import observe, plan_now
-from hudi_ingest.embedded.broker import create_topic
+from hudi_ingest.cli import app as cli
 from hudi_ingest.exceptions import (
     CommitRefused,
     NothingToDo,
@@ -33,14 +30,17 @@ from hudi_ingest.exceptions import (
     TableMismatch,
     TransactionInFlight,
 )
-from hudi_ingest.home import Home
-from hudi_ingest.hudi.jvm import HudiWriter
+from hudi_ingest.home.folder import Home
 from hudi_ingest.hudi.timeline import Timeline
-from hudi_ingest.ingest import run_services
+from hudi_ingest.hudi.write_client import HudiWriter
 from hudi_ingest.ledger.owner import Owner
-from hudi_ingest.model import Slice, TopicPartition
-from hudi_ingest.range_planning import to_backfill, to_replay
-from hudi_ingest.spark import current_session
+from hudi_ingest.local.broker import create_topic
+from hudi_ingest.model.records import Slice, TopicPartition
+from hudi_ingest.operations.asked_ranges import known_state
+from hudi_ingest.operations.ranges import to_backfill, to_replay
+from hudi_ingest.operations.table_services import run_services
+from hudi_ingest.spark.session import current_session
+from hudi_ingest.transaction.situation import observe, plan_now
 from hudi_ingest_tests.support.ground import Ground, fresh_ground, make_pipeline
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]

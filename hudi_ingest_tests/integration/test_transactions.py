@@ -15,9 +15,6 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from hudi_ingest.config import Pipeline
-from hudi_ingest.coordinator import observe
-from hudi_ingest.embedded.verification import verify
 from hudi_ingest.exceptions import (
     BadRecord,
     ClockBehind,
@@ -34,14 +31,17 @@ from hudi_ingest.exceptions import (
     WriteIncomplete,
 )
 from hudi_ingest.hudi.epoch import Epoch, TableEpoch
-from hudi_ingest.hudi.jvm import HudiWriter
+from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.hudi.timeline import Timeline
-from hudi_ingest.kafka import KafkaCluster
+from hudi_ingest.hudi.write_client import HudiWriter
+from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.owner import Owner
-from hudi_ingest.model import BaseFile, TopicPartition, TransactionState
-from hudi_ingest.spark import current_session
-from hudi_ingest.storage import TableStorage
+from hudi_ingest.local.verification import verify
+from hudi_ingest.model.records import BaseFile, TopicPartition, TransactionState
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.spark.session import current_session
+from hudi_ingest.transaction.situation import observe
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 from hudi_ingest_tests.support.power_cut import Disk
 from hudi_ingest_tests.support.properties_text import empty_properties
@@ -313,7 +313,7 @@ def test_an_instant_that_the_ledger_does_not_know_is_waited_for(ground: Ground, 
     open_elsewhere = ground.protocol(pipeline).begin(ground.plan(pipeline), Owner.this_process(), never)
     other = Ledger.open(f"sqlite:///{ground.home.root / 'other.db'}")
     try:
-        from hudi_ingest.ingest import protocol_for
+        from hudi_ingest.transaction.run import protocol_for
 
         protocol = protocol_for(pipeline, other, current_session(ground.home))
         with pytest.raises(TransactionInFlight, match=open_elsewhere.instant):
@@ -389,7 +389,7 @@ def test_p1_a_rollback_waits_for_a_commit_that_runs_and_leaves_it_alone(
     assert isinstance(writer, HudiWriter)
     inside = ground.home.root / "inside"
     write_slow_guard(ground.home.root, inside, seconds=4)
-    monkeypatch.setattr("hudi_ingest.hudi.jvm.resources.files", lambda package: ground.home.root)
+    monkeypatch.setattr("hudi_ingest.hudi.write_client.resources.files", lambda package: ground.home.root)
     committing = threading.Thread(target=protocol.commit, args=(opened, reports))
     committing.start()
     deadline = time.monotonic() + 60

@@ -14,10 +14,10 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from hudi_ingest.embedded import broker
-from hudi_ingest.embedded.broker import BrokerSettings, create_topic, properties, start_broker
-from hudi_ingest.embedded.processes import ProcessRecord, free_port, is_alive, stop, wait_until
 from hudi_ingest.exceptions import EnvironmentProblem
+from hudi_ingest.local import broker
+from hudi_ingest.local.broker import BrokerSettings, create_topic, properties, start_broker
+from hudi_ingest.local.processes import ProcessRecord, free_port, is_alive, stop, wait_until
 
 pytestmark = pytest.mark.kafka
 

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from hudi_ingest.config import Pipeline
-from hudi_ingest.embedded.processes import free_port
+from hudi_ingest.local.processes import free_port
+from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.command_line import answer, hudi_ingest
 from hudi_ingest_tests.support.ground import Ground, write_pipeline
 

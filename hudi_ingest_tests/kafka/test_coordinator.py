@@ -12,20 +12,20 @@ from confluent_kafka import Producer
 from dagster import AssetCheckKey, DagsterInstance, DagsterRunStatus, RunRequest, SkipReason
 from dagster._core.storage.dagster_run import DagsterRun
 
-from hudi_ingest.config import Pipeline
-from hudi_ingest.coordinator import observe, plan_next
-from hudi_ingest.embedded.processes import wait_until
 from hudi_ingest.exceptions import OffsetsLost, TopicMissing, WriteIncomplete
-from hudi_ingest.gaps import LOOK_UP_SECONDS, require_true_gaps
-from hudi_ingest.health import LAG_BELOW_LIMIT, QUESTIONS
-from hudi_ingest.home import LEDGER_VARIABLE
-from hudi_ingest.kafka import KafkaCluster
-from hudi_ingest.model import Slice, TopicPartition, TransactionPlan
+from hudi_ingest.home.folder import LEDGER_VARIABLE
+from hudi_ingest.kafka.cluster import KafkaCluster
+from hudi_ingest.local.processes import wait_until
+from hudi_ingest.model.records import Slice, TopicPartition, TransactionPlan
+from hudi_ingest.operations.health import LAG_BELOW_LIMIT, QUESTIONS
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.lag_points import LAG_RECORDS, LAG_SECONDS
 from hudi_ingest.orchestration.sensor import tick
 from hudi_ingest.orchestration.sensor_cursor import SensorCursor, fingerprint
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.gaps import LOOK_UP_SECONDS, require_true_gaps
+from hudi_ingest.transaction.situation import observe, plan_next
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 
 pytestmark = pytest.mark.kafka
@@ -189,7 +189,7 @@ def test_p1_x3_a_gap_with_a_committed_record_in_it_is_refused(ground: Ground, pi
 def test_p6_a_committed_offset_that_the_broker_lost_fails_the_tick_loudly(ground: Ground, pipeline: Pipeline) -> None:
 
     from hudi_ingest.hudi.timeline import CommittedState
-    from hudi_ingest.model import Checkpoint
+    from hudi_ingest.model.records import Checkpoint
 
     ground.send_rows(0, 3)
     situation = observe(pipeline)

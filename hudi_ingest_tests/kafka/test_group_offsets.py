@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from hudi_ingest.config import KafkaSource
-from hudi_ingest.embedded.broker import BrokerSettings, create_topic, start_broker
-from hudi_ingest.embedded.processes import free_port, stop
-from hudi_ingest.kafka import KafkaCluster
-from hudi_ingest.model import TopicPartition
+from hudi_ingest.kafka.cluster import KafkaCluster
+from hudi_ingest.local.broker import BrokerSettings, create_topic, start_broker
+from hudi_ingest.local.processes import free_port, stop
+from hudi_ingest.model.records import TopicPartition
+from hudi_ingest.pipeline.pipeline import KafkaSource
 
 pytestmark = pytest.mark.kafka
 

@@ -12,13 +12,13 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient
 
-from hudi_ingest.config import KafkaSource
 from hudi_ingest.exceptions import NoSuchOffset, WriteIncomplete
-from hudi_ingest.kafka import KafkaCluster
-from hudi_ingest.kafka_records import Wanted, batches_of, read_records
-from hudi_ingest.model import Slice, TopicPartition
-from hudi_ingest.sample import Outcome, take_sample
-from hudi_ingest.topic_sample import first_values
+from hudi_ingest.kafka.cluster import KafkaCluster
+from hudi_ingest.kafka.records import Wanted, batches_of, read_records
+from hudi_ingest.model.records import Slice, TopicPartition
+from hudi_ingest.operations.sample import Outcome, take_sample
+from hudi_ingest.pipeline.pipeline import KafkaSource
+from hudi_ingest.transaction.topic_sample import first_values
 from hudi_ingest_tests.support.command_line import answer, environment
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 from hudi_ingest_tests.support.waiting import wait_for
@@ -33,8 +33,8 @@ STEPS = [
 WITHOUT_SPARK = """
 import json, sys
 from pathlib import Path
-from hudi_ingest.pipeline_file import load_pipeline
-from hudi_ingest.sample import take_sample
+from hudi_ingest.pipeline.file import load_pipeline
+from hudi_ingest.operations.sample import take_sample
 
 print(json.dumps(take_sample(load_pipeline(Path(sys.argv[1])), None, 20).to_dict()))
 assert not {"pyspark", "py4j", "dagster"} & sys.modules.keys()

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from dagster import DagsterInstance
 
-from hudi_ingest.config import Pipeline
-from hudi_ingest.coordinator import observe
-from hudi_ingest.embedded.processes import wait_until
 from hudi_ingest.exceptions import KafkaRefused, KafkaUnreachable
-from hudi_ingest.home import LEDGER_VARIABLE
-from hudi_ingest.kafka import KafkaCluster
-from hudi_ingest.model import TopicPartition
+from hudi_ingest.home.folder import LEDGER_VARIABLE
+from hudi_ingest.kafka.cluster import KafkaCluster
+from hudi_ingest.local.processes import wait_until
+from hudi_ingest.model.records import TopicPartition
 from hudi_ingest.orchestration.sensor import tick
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.situation import observe
 from hudi_ingest_tests.support.command_line import hudi_ingest
 from hudi_ingest_tests.support.ground import Ground, make_pipeline, write_pipeline
 from hudi_ingest_tests.support.secured_broker import PASSWORD, USER, SecuredBroker

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from hudi_ingest.spark import EngineConnection, attached_session
+from hudi_ingest.spark.session import EngineConnection, attached_session
 from hudi_ingest_tests.replay_proof.judge import Transaction, Verdict, judge_polls, turns
 from hudi_ingest_tests.replay_proof.poll import Poll
 from hudi_ingest_tests.replay_proof.stage import INTERVAL_SECONDS, NAME, Stage

@@ -17,11 +17,11 @@ import sqlalchemy as sa
 import yaml
 from confluent_kafka import Producer
 
-from hudi_ingest.embedded import webserver
-from hudi_ingest.embedded.broker import create_topic
-from hudi_ingest.embedded.processes import free_port
-from hudi_ingest.embedded.stack import Stack, StackSettings, bring_down, bring_up
-from hudi_ingest.home import Home
+from hudi_ingest.home.folder import Home
+from hudi_ingest.local import dagster_api as webserver
+from hudi_ingest.local.broker import create_topic
+from hudi_ingest.local.processes import free_port
+from hudi_ingest.local.stack import Stack, StackSettings, bring_down, bring_up
 from hudi_ingest_tests.replay_proof import reader
 from hudi_ingest_tests.replay_proof.judge import Transaction
 from hudi_ingest_tests.replay_proof.poll import Poll
@@ -42,7 +42,7 @@ CONVERTER = '''\
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hudi_ingest.convert import Decoded, converter_for
+from hudi_ingest.records.convert import Decoded, converter_for
 
 CENTS_AN_AMOUNT = {divisor}
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import psutil
 
-from hudi_ingest.config import Pipeline
-from hudi_ingest.embedded.processes import ProcessRecord, start, wait_until
 from hudi_ingest.exceptions import IngestError
-from hudi_ingest.hudi import jvm
-from hudi_ingest.spark import own_session
+from hudi_ingest.hudi import write_client as jvm
+from hudi_ingest.local.processes import ProcessRecord, start, wait_until
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.spark.session import own_session
 
 _SECONDS = 90
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from hudi_ingest.embedded.processes import ProcessRecord, start, stop, wait_until
-from hudi_ingest.home import Home
-from hudi_ingest.spark import EngineConnection
+from hudi_ingest.home.folder import Home
+from hudi_ingest.local.processes import ProcessRecord, start, stop, wait_until
+from hudi_ingest.spark.session import EngineConnection
 from hudi_ingest_tests.support.command_line import COMMAND, environment
 
 _READY_SECONDS = 120

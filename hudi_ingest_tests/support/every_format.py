@@ -15,15 +15,15 @@ import fastavro
 import pyarrow as pa
 from google.protobuf.message_factory import GetMessageClass
 
-from hudi_ingest.avro_schema import crc_64, record_schema
-from hudi_ingest.convert import Converter, converter_for
-from hudi_ingest.convert.avro import AvroValuesOf, ConfluentWireFormat, OneSchema, SingleObjectEncoding, Writers
-from hudi_ingest.convert.protobuf import RegisteredMessages
-from hudi_ingest.convert.protobuf_schema import ProtobufSchema
-from hudi_ingest.convert.protobuf_schema import record_schema as protobuf_record_schema
-from hudi_ingest.protoc import compile_protos
-from hudi_ingest.registered_schema import RegisteredSchema
-from hudi_ingest.schema import parse_ddl
+from hudi_ingest.records.convert import Converter, converter_for
+from hudi_ingest.records.convert.avro import AvroValuesOf, ConfluentWireFormat, OneSchema, SingleObjectEncoding, Writers
+from hudi_ingest.records.convert.protobuf import RegisteredMessages
+from hudi_ingest.records.convert.protobuf_schema import ProtobufSchema
+from hudi_ingest.records.convert.protobuf_schema import record_schema as protobuf_record_schema
+from hudi_ingest.records.convert.protoc import compile_protos
+from hudi_ingest.records.schema.avro import crc_64, record_schema
+from hudi_ingest.records.schema.columns import parse_ddl
+from hudi_ingest.records.schema.registered import RegisteredSchema
 
 SCHEMA_ID = 7
 

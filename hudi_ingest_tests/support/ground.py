@@ -16,15 +16,15 @@ import yaml
 from confluent_kafka import Producer
 from hudi import HudiTable
 
-from hudi_ingest.config import Pipeline
-from hudi_ingest.coordinator import observe, plan_next
-from hudi_ingest.home import Home
-from hudi_ingest.ingest import protocol_for, run_transaction
+from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger
-from hudi_ingest.model import CommitReceipt, TransactionPlan
-from hudi_ingest.pipeline_file import load_pipeline
-from hudi_ingest.spark import current_session
-from hudi_ingest.transaction import TransactionProtocol
+from hudi_ingest.model.records import CommitReceipt, TransactionPlan
+from hudi_ingest.pipeline.file import load_pipeline
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.spark.session import current_session
+from hudi_ingest.transaction.protocol import TransactionProtocol
+from hudi_ingest.transaction.run import protocol_for, run_transaction
+from hudi_ingest.transaction.situation import observe, plan_next
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hudi_ingest.embedded import webserver
+from hudi_ingest.local import dagster_api as webserver
 from hudi_ingest_tests.support.waiting import wait_for
 
 ENDED = {"SUCCESS", "FAILURE", "CANCELED"}

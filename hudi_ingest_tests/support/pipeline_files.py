@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from hudi_ingest.config import Pipeline
 from hudi_ingest.exceptions import ConfigError
-from hudi_ingest.pipeline_file import load_pipeline
+from hudi_ingest.pipeline.file import load_pipeline
+from hudi_ingest.pipeline.pipeline import Pipeline
 
 SECRET = "hunter2-Zebra!9"
 

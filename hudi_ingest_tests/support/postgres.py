@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hudi_ingest.embedded.processes import free_port
+from hudi_ingest.local.processes import free_port
 
 
 def programs() -> Path | None:

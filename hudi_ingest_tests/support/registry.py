@@ -20,9 +20,9 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from hudi_ingest.embedded.processes import LOOPBACK, ProcessRecord, free_port, start, stop, wait_until
-from hudi_ingest.runtime.jars import cache_root
-from hudi_ingest.runtime.java import find_java
+from hudi_ingest.local.processes import LOOPBACK, ProcessRecord, free_port, start, stop, wait_until
+from hudi_ingest.spark.jars import cache_root
+from hudi_ingest.spark.java import find_java
 
 VERSION = "3.0.9"
 SHA256 = "2b28181501a20cbf6efcd77f9b7153908fc01f3d3a7c32024c0bd9e1b04c8a43"

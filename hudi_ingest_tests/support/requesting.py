@@ -9,12 +9,12 @@ from datetime import datetime, timezone
 
 from dagster import DagsterInstance, Definitions, RunRequest
 
-from hudi_ingest.config import Pipeline
-from hudi_ingest.model import CommitReceipt, Slice, TransactionKind
+from hudi_ingest.model.records import CommitReceipt, Slice, TransactionKind
+from hudi_ingest.operations.request_planning import new_request
+from hudi_ingest.operations.request_work import file_request, work_off
 from hudi_ingest.orchestration.run_config import job_name
 from hudi_ingest.orchestration.sensor import tick
-from hudi_ingest.request_planning import new_request
-from hudi_ingest.request_work import file_request, work_off
+from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.ground import Ground
 
 

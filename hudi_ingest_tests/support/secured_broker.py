@@ -11,8 +11,8 @@ from typing import Any
 
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
-from hudi_ingest.embedded.broker import BrokerSettings, start_broker
-from hudi_ingest.embedded.processes import LOOPBACK, free_port, stop
+from hudi_ingest.local.broker import BrokerSettings, start_broker
+from hudi_ingest.local.processes import LOOPBACK, free_port, stop
 from hudi_ingest_tests.support.certificates import Authority, Identity
 from hudi_ingest_tests.support.java import QUICK_COMPILER, java_options
 

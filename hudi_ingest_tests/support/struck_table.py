@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hudi_ingest.config import Pipeline
+from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 
 

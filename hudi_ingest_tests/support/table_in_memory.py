@@ -16,7 +16,6 @@ from datetime import datetime, timedelta, timezone
 import pyarrow as pa
 import sqlalchemy as sa
 
-from hudi_ingest.config import Pipeline
 from hudi_ingest.exceptions import (
     CommitRefused,
     EngineLost,
@@ -33,10 +32,11 @@ from hudi_ingest.hudi.base_file import dead_letters_folder
 from hudi_ingest.hudi.durability import Durability
 from hudi_ingest.hudi.epoch import EPOCH_PATH, Epoch, TableEpoch
 from hudi_ingest.hudi.options import table_properties
+from hudi_ingest.hudi.storage import StoredFile, TableStorage
 from hudi_ingest.hudi.timeline import CommittedInstant, Timeline, instant_time
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.tables import ATTEMPTS, METADATA, SLICES, TRANSACTIONS
-from hudi_ingest.model import (
+from hudi_ingest.model.records import (
     BaseFile,
     Checkpoint,
     LetterFile,
@@ -53,16 +53,16 @@ from hudi_ingest.model import (
     TransactionSchema,
     Watermarks,
 )
-from hudi_ingest.planning import find_losses
-from hudi_ingest.schema import spark_json
-from hudi_ingest.storage import StoredFile, TableStorage
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.records.schema.columns import spark_json
+from hudi_ingest.transaction.planning import find_losses
 from hudi_ingest_tests.support.steps import Program, running, stop
 
 ROWS_PER_FILE = 2
 
 
 def declared_schema(pipeline: Pipeline) -> TransactionSchema:
-    """What schema_source.py finds for a pipeline that declares its columns, and a table that has the same."""
+    """What transaction/columns.py finds for a pipeline that declares its columns, and a table that has the same."""
     columns = pipeline.table_schema
     return TransactionSchema("declared", spark_json(columns.record), columns.spark_json)
 
@@ -225,7 +225,7 @@ class Engine:
 
 
 class HudiInMemory:
-    """The InstantWriter of hudi/jvm.py over a World."""
+    """The InstantWriter of hudi/write_client.py over a World."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -640,7 +640,7 @@ class DurabilityInMemory(Durability):
 
 
 class LossesInMemory:
-    """What the broker has lost of the committed offsets; see coordinator.py."""
+    """What the broker has lost of the committed offsets; see transaction/situation.py."""
 
     def __init__(self, world: World) -> None:
         self._world = world

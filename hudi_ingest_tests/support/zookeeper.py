@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pyspark
 
-from hudi_ingest.embedded.processes import LOOPBACK, ProcessRecord, free_port, start, stop, wait_until
-from hudi_ingest.runtime.java import find_java
+from hudi_ingest.local.processes import LOOPBACK, ProcessRecord, free_port, start, stop, wait_until
+from hudi_ingest.spark.java import find_java
 
 
 @dataclass

@@ -16,31 +16,23 @@ pytestmark = pytest.mark.fast
 
 PACKAGE = Path(hudi_ingest.__file__).parent
 KEEP_FILES_OF_THEIR_OWN = {
-    "cli.py",
-    "config.py",
-    "config_docs.py",
-    "config_formats.py",
-    "config_model.py",
-    "config_registry.py",
-    "convert/avro_batch.py",
-    "convert/avro_exact.py",
-    "decoding.py",
-    "engine.py",
+    "cli/app.py",
+    "cli/demo.py",
     "faults.py",
-    "home.py",
-    "log_files.py",
+    "hudi/storage.py",
     "orchestration/code_server.py",
     "orchestration/dagster_storage.py",
     "orchestration/step_logs.py",
     "orchestration/webserver.py",
-    "own_code.py",
-    "pipeline_file.py",
-    "protoc.py",
-    "spark.py",
-    "stack_variables.py",
+    "records/convert/avro_exact.py",
+    "records/convert/avro_fast.py",
+    "records/convert/protoc.py",
+    "transaction/write/row_maker.py",
+    "transaction/write/user_code.py",
 }
-"""Files of this machine: settings, pipelines, code, state, logs, batches for a decoder that reads files only. Below
-benchmark/, embedded/, ledger/ and runtime/ too; none is a table's but those of the benchmark, which it removes."""
+"""The storage, and modules with files of this machine: settings, code, logs, batches for a decoder that reads files only."""
+ROOMS_OF_THIS_MACHINE = ("home/", "ledger/", "local/", "pipeline/", "spark/")
+"""Rooms whose files are this machine's: pipeline files, state, jars. None is a table's."""
 FILE_MODULES = {"glob", "io", "os", "pathlib", "shutil", "tempfile"}
 
 
@@ -50,32 +42,31 @@ def modules() -> Iterator[tuple[str, ast.Module]]:
         yield path.relative_to(PACKAGE).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
 
 
-def test_only_hudi_jvm_touches_the_jvm() -> None:
+def test_only_the_write_client_touches_the_jvm() -> None:
     found = {
         name
         for name, tree in modules()
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute) and node.attr == "_jvm" and not _resets_the_context(name, node)
     }
-    assert found == {"hudi/jvm.py"}
+    assert found == {"hudi/write_client.py"}
 
 
 def _resets_the_context(name: str, node: ast.Attribute) -> bool:
-    """`SparkContext._jvm = None` in spark.py forgets a dead JVM."""
-    return name == "spark.py" and isinstance(node.ctx, ast.Store) and ast.unparse(node) == "SparkContext._jvm"
+    """`SparkContext._jvm = None` in spark/session.py forgets a dead JVM."""
+    return name == "spark/session.py" and isinstance(node.ctx, ast.Store) and ast.unparse(node) == "SparkContext._jvm"
 
 
 def test_only_storage_reaches_the_files_of_tables() -> None:
-    found = {
-        (name, what)
+    ways = {
+        (name, way)
         for name, tree in modules()
-        if name not in KEEP_FILES_OF_THEIR_OWN
-        and not name.startswith(("benchmark/", "embedded/", "ledger/", "runtime/"))
+        if not name.startswith(ROOMS_OF_THIS_MACHINE)
         for node in ast.walk(tree)
-        for what in _ways_to_files(node)
+        for way in _ways_to_files(node)
     }
-    assert {what for name, what in found if name == "storage.py"} == {"os", "pyarrow.fs"}
-    assert {(name, what) for name, what in found if name != "storage.py"} == set()
+    assert {way for name, way in ways if name == "hudi/storage.py"} == {"os", "pyarrow.fs"}
+    assert {name for name, _ in ways} == KEEP_FILES_OF_THEIR_OWN
 
 
 def _ways_to_files(node: ast.AST) -> Iterator[str]:
@@ -88,7 +79,7 @@ def _ways_to_files(node: ast.AST) -> Iterator[str]:
 
 
 def test_a_sensor_tick_needs_no_spark() -> None:
-    code = "import sys, hudi_ingest.coordinator; print(*{name.partition('.')[0] for name in sys.modules})"
+    code = "import sys, hudi_ingest.transaction.situation; print(*{name.partition('.')[0] for name in sys.modules})"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     loaded = set(told.stdout.split())
     assert "hudi_ingest" in loaded

@@ -19,14 +19,14 @@ from dagster._core.instance.ref import InstanceRef
 from dagster._core.workspace.load import location_origins_from_yaml_paths
 from packaging.specifiers import SpecifierSet
 
-from hudi_ingest.home import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE, Home
+from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE, Home
+from hudi_ingest.home.stack_variables import BOOTSTRAP_VARIABLE, TABLES_VARIABLE
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.run_launcher import ForkingRunLauncher
 from hudi_ingest.orchestration.web_access import HOSTS_VARIABLE, hosts_from
 from hudi_ingest.orchestration.webserver import options_of
-from hudi_ingest.pipeline_file import load_pipelines
-from hudi_ingest.runtime.jars import cache_root
-from hudi_ingest.stack_variables import BOOTSTRAP_VARIABLE, TABLES_VARIABLE
+from hudi_ingest.pipeline.file import load_pipelines
+from hudi_ingest.spark.jars import cache_root
 
 pytestmark = pytest.mark.fast
 
@@ -259,7 +259,7 @@ def test_both_instances_differ_in_storage_and_in_who_starts_a_run() -> None:
 
 
 def _embedded() -> str:
-    return resources.files("hudi_ingest.embedded").joinpath("dagster.yaml").read_text()
+    return resources.files("hudi_ingest.local").joinpath("dagster.yaml").read_text()
 
 
 @pytest.mark.parametrize("name", ["requirements.txt", "requirements-dev.txt", "requirements-java.txt"])

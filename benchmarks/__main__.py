@@ -1,0 +1,89 @@
+"""`python -m benchmarks`: measures hudi-ingest against plain Spark and against the limit, on this machine."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from benchmarks.growth import parse_axes, run_growth
+from benchmarks.loads import DEFAULT_LOADS, parse_loads
+from benchmarks.report import growth_view, results_view, write_chart, write_growth_chart
+from benchmarks.run import Settings, bench_home, run_benchmark
+from benchmarks.smoke import run_smoke
+from hudi_ingest.exceptions import EnvironmentProblem, IngestError
+from hudi_ingest.home.folder import Home
+from hudi_ingest.local.stack import StackSettings
+
+_DEFAULTS = StackSettings()
+_out = Console(width=None if sys.stdout.isatty() else 140)
+_err = Console(stderr=True, soft_wrap=True, highlight=False)
+
+
+def bench(
+    axes: Annotated[
+        str,
+        typer.Argument(metavar="[AXES]", help="With --growth: which axes, and how far, as history=200,pipelines."),
+    ] = "",
+    loads: Annotated[str, typer.Option(help="Loads to measure, as orders-1m,wide-200k,tiny; all when left out.")] = "",
+    rounds: Annotated[int, typer.Option(min=1, help="Warm rounds of each contender.")] = 3,
+    growth: Annotated[bool, typer.Option("--growth", help="Measure how a transaction's cost grows instead.")] = False,
+    smoke: Annotated[bool, typer.Option("--smoke", help="One short round; exit 1 if a ratio is far off.")] = False,
+    master: Annotated[str, typer.Option(help="Spark master of the engine.")] = _DEFAULTS.master,
+    memory: Annotated[str, typer.Option(help="Memory of the engine's driver.")] = _DEFAULTS.driver_memory,
+    results: Annotated[Path, typer.Option(help="Folder for the results' JSON and PNG.")] = Path("benchmarks/results"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Measure hudi-ingest against plain Spark and against the limit, on this machine."""
+    home = bench_home(Home.from_environment())
+    if smoke:
+        _smoke(home)
+        return
+    try:
+        settings = Settings(parse_loads(loads or ",".join(DEFAULT_LOADS)), rounds, master=master, driver_memory=memory)
+        chosen = parse_axes(axes)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    if axes and not growth:
+        raise typer.BadParameter("AXES go with --growth; loads are named by --loads")
+    if growth:
+        measured = run_growth(home, chosen, settings, results / "growth.json", _progress)
+        view, draw, chart = growth_view, write_growth_chart, results / "growth.png"
+    else:
+        measured = run_benchmark(home, settings, results / "latest.json", _progress)
+        view, draw, chart = results_view, write_chart, results / "latest.png"
+    try:
+        draw(measured, chart)
+    except EnvironmentProblem as error:
+        # The figures are there; only their picture is not.
+        _progress(str(error))
+    if as_json:
+        sys.stdout.write(json.dumps(measured, indent=2) + "\n")
+    else:
+        _out.print(view(measured))
+
+
+def _smoke(home: Home) -> None:
+    result = run_smoke(home, _progress)
+    ratios = ", ".join(f"{name} {ratio}" for name, ratio in result.ratios.items())
+    _out.print(f"bench-smoke {'failed' if result.failures else 'passed'}: {'; '.join(result.failures) or ratios}")
+    if result.failures:
+        raise typer.Exit(1)
+
+
+def _progress(text: str) -> None:
+    _err.print(f"· {text}", style="dim", markup=False)
+
+
+if __name__ == "__main__":
+    try:
+        typer.run(bench)
+    except IngestError as error:
+        _err.print(f"error: {error}", style="red", markup=False)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,32 @@
+"""hudi-ingest's data path alone: one transaction by `run_transaction`, in a process that already has its Spark driver.
+
+The time is that of the whole call: planning, begin, write, commit, consumer group, ledger. It is what the engine's users do
+without Dagster; attaching to an engine, 0.2 s once a process, is not in it.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from benchmarks.contenders import Assignment, Outcome
+from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.pipeline.file import load_pipeline
+from hudi_ingest.transaction.run import run_transaction
+
+
+def run(spark: SparkSession, assignment: Assignment) -> Outcome:
+    """Publishes all that the topic holds by one transaction. Raises what run_transaction raises."""
+    pipeline = load_pipeline(Path(assignment.pipeline_file))
+    # run_transaction takes this process's session, which is `spark`, and the home from the environment.
+    began = time.time()
+    run_transaction(pipeline)
+    ended = time.time()
+    return Outcome(began, ended, table_rows(pipeline.table.base_path) if assignment.reads_back else -1)
+
+
+def table_rows(base_path: str) -> int:
+    """Rows of the table's live base files, by hudi-rs and the files' own footers, whatever the commit says."""
+    return sum(each.rows for each in Timeline(base_path).files())

@@ -1,0 +1,58 @@
+"""What runs in a Spark Python worker for the limit: a task's records, decoded in Arrow, become one plain parquet file.
+
+A module of its own, so that a worker loads no more for it than for hudi-ingest's own write task.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from hudi_ingest.records.convert import Converter
+
+KAFKA = ("topic", "partition", "offset", "timestamp")
+_DISTINCT = ("_kafka_offset", "_kafka_timestamp")
+"""Columns whose values hardly repeat, so that a dictionary would only cost."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlainWrite:
+    """What a task needs. Crosses to the Python workers by pickle."""
+
+    folder: str
+    converter: Converter
+    compression: str
+
+
+def write_plainly(write: PlainWrite, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Runs in a Spark Python worker: all its batches into one file. Raises ValueError for a value that is no row."""
+    writer: pq.ParquetWriter | None = None
+    count = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        decoded = write.converter.decode(batch["value"])
+        if decoded.rejected:
+            raise ValueError(f"a value of the benchmark's own is not a row: {decoded.rejected[0]}")
+        rows = pa.table(
+            [*decoded.rows.columns, *(batch[name] for name in KAFKA)],
+            names=[*decoded.rows.schema.names, *(f"_kafka_{name}" for name in KAFKA)],
+        )
+        if writer is None:
+            writer = pq.ParquetWriter(
+                f"{write.folder}/{uuid.uuid4().hex}.parquet",
+                rows.schema,
+                compression=write.compression,
+                compression_level=1 if write.compression == "zstd" else None,
+                use_dictionary=[name for name in rows.schema.names if name not in _DISTINCT],
+                store_schema=False,
+            )
+        writer.write_table(rows)
+        count += rows.num_rows
+    if writer is not None:
+        writer.close()
+        yield pa.RecordBatch.from_pydict({"rows": pa.array([count], pa.int64())})

@@ -1,0 +1,111 @@
+"""Plain Spark as an expert would write it: Structured Streaming from Kafka, `from_json` or `from_avro`, Hudi `bulk_insert`.
+
+What makes it as fast as it honestly can be: no record key and no index, sort mode NONE with the row writer (no shuffle), no
+inline service, the smallest bloom filter that Hudi makes, direct markers and no timeline server (both cost more on one
+machine), an in-process lock, the checkpoint on
+the local disk, permissive parsing, and the Kafka consumer options that hudi-ingest itself uses. What it must do as well:
+the same columns, the same codec and level, Hudi's meta columns, the metadata table with the same indexes. It gives
+no better promise for that: who reads what is Spark's checkpoint, not the table's.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.avro.functions import from_avro
+from pyspark.sql.types import StructType
+
+from benchmarks.contenders import Assignment, Outcome
+from benchmarks.contenders.hudi_ingest_api import table_rows
+from hudi_ingest.kafka.cluster import KafkaCluster, spark_options
+from hudi_ingest.model.records import Slice
+from hudi_ingest.pipeline.file import load_pipeline
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.records.schema.columns import spark_json
+from hudi_ingest.transaction.write.job import rows_per_task, tasks_for_long
+
+_KAFKA = ("topic", "partition", "offset", "timestamp")
+_NOT_FOR_STREAMS = ("endingOffsets",)
+"""A stream has no end; Trigger.AvailableNow stops at the offsets that the topic has when it starts."""
+
+
+def run(spark: SparkSession, assignment: Assignment) -> Outcome:
+    """Publishes all that the topic holds by one micro-batch. Raises what Spark raises."""
+    pipeline = load_pipeline(Path(assignment.pipeline_file))
+    table = pipeline.table
+    # Not planned as ours: the second commit's table is another system's for us.
+    cluster = KafkaCluster(pipeline.source)
+    marks = cluster.watermarks(each for topic in cluster.topics().values() for each in topic.partitions)
+    slices = [Slice(at.topic, at.partition, found.begin, found.end) for at, found in sorted(marks.items())]
+    count, cores = sum(each.count for each in slices), spark.sparkContext.defaultParallelism
+    most_rows = rows_per_task(table.rows_per_file, count, cores, assignment.record_bytes)
+    options = spark_options(pipeline.source, slices, max(len(slices), tasks_for_long(slices, most_rows)))
+    reader = spark.readStream.format("kafka")
+    for key, value in options.items():
+        if key not in _NOT_FOR_STREAMS:
+            reader = reader.option(key, value)
+    began = time.time()
+    rows = _rows(reader.load(), pipeline)
+    query = (
+        rows.writeStream.format("hudi")
+        .options(**hudi_options(pipeline))
+        .option("checkpointLocation", f"{assignment.folder}/checkpoint")
+        .outputMode("append")
+        .trigger(availableNow=True)
+        .start(table.base_path)
+    )
+    query.awaitTermination()
+    ended = time.time()
+    return Outcome(began, ended, table_rows(table.base_path))
+
+
+def _rows(records: Any, pipeline: Pipeline) -> Any:
+    parsed = _parsed(pipeline).alias("record")
+    kafka = {f"_kafka_{name}": F.col(name).alias(f"_kafka_{name}") for name in _KAFKA}
+    return records.select(parsed, *kafka.values()).select("record.*", *kafka)
+
+
+def _parsed(pipeline: Pipeline) -> Any:
+    """The value as a struct; permissive, so that a bad record becomes nulls in either format."""
+    if pipeline.source.format == "avro":
+        written = pipeline.source.avro.schema_files[0].read_text(encoding="utf-8")
+        return from_avro(F.col("value"), written, {"mode": "PERMISSIVE"})
+    schema = StructType.fromJson(json.loads(spark_json(pipeline.table.record)))
+    return F.from_json(F.col("value").cast("string"), schema)
+
+
+def hudi_options(pipeline: Pipeline) -> dict[str, str]:
+    """The sink's options: pure."""
+    return {
+        "hoodie.table.name": pipeline.name,
+        "hoodie.datasource.write.operation": "bulk_insert",
+        "hoodie.datasource.write.row.writer.enable": "true",
+        "hoodie.bulkinsert.sort.mode": "NONE",
+        "hoodie.datasource.write.table.type": "COPY_ON_WRITE",
+        "hoodie.datasource.write.partitionpath.field": ",".join(pipeline.table.partition_by),
+        "hoodie.datasource.write.hive_style_partitioning": "true",
+        "hoodie.datasource.write.partitionpath.urlencode": "true",
+        "hoodie.metadata.enable": "true",
+        "hoodie.metadata.index.column.stats.enable": str(pipeline.table.column_statistics).lower(),
+        "hoodie.populate.meta.fields": "true",
+        # Hudi's row writer puts a bloom filter of the keys into each file and cannot be told to leave it out. Ours has none, so
+        # this one is made for a single key: what is left is one hash of each.
+        "hoodie.bloom.index.filter.type": "SIMPLE",
+        "hoodie.index.bloom.num_entries": "1",
+        "hoodie.index.bloom.fpp": "0.5",
+        "hoodie.parquet.compression.codec": pipeline.table.compression,
+        "hoodie.parquet.max.file.size": str(pipeline.table.target_file_bytes),
+        "hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.InProcessLockProvider",
+        "hoodie.write.markers.type": "DIRECT",
+        "hoodie.embed.timeline.server": "false",
+        "hoodie.clean.automatic": "false",
+        "hoodie.archive.automatic": "false",
+        "hoodie.compact.inline": "false",
+        "hoodie.clustering.inline": "false",
+        "hoodie.datasource.hive_sync.enable": "false",
+    }

@@ -1,0 +1,51 @@
+"""A contender's process: a Spark driver, and a loop that answers each assignment (a line of JSON) by its outcome (another).
+
+`python -m benchmarks.contenders.worker NAME MASTER MEMORY`; it ends when its input does.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from benchmarks.contenders import Assignment, Outcome, hudi_ingest_api, limit, spark_streaming
+from benchmarks.results import API, LIMIT, STREAMING
+from hudi_ingest.spark.session import own_session
+
+_RUNS: dict[str, Callable[[SparkSession, Assignment], Outcome]] = {
+    API: hudi_ingest_api.run,
+    STREAMING: spark_streaming.run,
+    LIMIT: limit.run,
+}
+_PARQUET_LEVEL = {"spark.hadoop.parquet.compression.codec.zstd.level": "1"}
+"""Java's parquet writer takes 3 unless told; ours takes 1."""
+
+
+def serve(name: str, master: str, driver_memory: str) -> None:
+    """Answers until the end of input. An error is an answer, too: the benchmark decides what it means."""
+    spark = own_session(master, driver_memory, _PARQUET_LEVEL)
+    _answer({"ready": spark.version})
+    for line in sys.stdin:
+        try:
+            _answer(asdict(_RUNS[name](spark, Assignment.from_dict(json.loads(line)))))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the benchmark stops with it
+            traceback.print_exc()
+            _answer({"error": f"{type(error).__name__}: {error}"})
+    spark.stop()
+
+
+def _answer(facts: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(facts) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.WARNING)
+    serve(sys.argv[1], sys.argv[2], sys.argv[3])

@@ -1,0 +1,112 @@
+"""`python -m benchmarks.converters`: CPU seconds that a million orders cost in the converter alone.
+
+One process, no Kafka and no Spark: batches as Spark hands them over, the least of some rounds, so what other work on the
+machine takes away counts little. Which path reads a batch is the converter's choice, as ever.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from benchmarks import encoded_orders
+from benchmarks.loads import order_columns, order_values, parse_load
+from hudi_ingest.records.convert import Converter, converter_for
+from hudi_ingest.records.convert.avro import AvroValuesOf, ConfluentWireFormat, OneSchema
+from hudi_ingest.records.convert.protobuf import RegisteredMessages
+from hudi_ingest.records.schema.columns import parse_ddl
+from hudi_ingest.records.schema.registered import RegisteredSchema
+
+_BATCH_ROWS = 40_000
+_BATCHES = 5
+_ROUNDS = 3
+_HEADER = b"\0\0\0\0\7"
+
+
+@dataclass(frozen=True)
+class _OneId:
+    """A registry that has one schema for every id."""
+
+    text: str = "{}"
+    compiled: bytes = b""
+
+    def schema(self, schema_id: int) -> RegisteredSchema:
+        return RegisteredSchema(self.text)
+
+    def descriptor_set(self, schema_id: int) -> bytes:
+        return self.compiled
+
+
+def cpu_seconds_per_million(converter: Converter, batches: list[pa.BinaryArray]) -> float:
+    """The least of some rounds, after one that warms. Raises ValueError for a batch that does not become rows."""
+    least = float("inf")
+    for number in range(_ROUNDS + 1):
+        began = time.process_time()
+        for batch in batches:
+            if converter.decode(batch).rejected:
+                raise ValueError("a record of the benchmark's own is not a row")
+        spent = time.process_time() - began
+        least = min(least, spent) if number else least
+    return least / sum(map(len, batches)) * 1e6
+
+
+def converters() -> Iterator[tuple[str, Converter, list[pa.BinaryArray]]]:
+    """Name, converter and batches of each format."""
+    schema = parse_ddl(parse_load("orders-1k").shape.ddl)
+    text = pa.schema([("value", pa.string())])
+    orders = [order_columns(number * _BATCH_ROWS, _BATCH_ROWS) for number in range(_BATCHES)]
+    in_json = [order_values(number * _BATCH_ROWS, _BATCH_ROWS) for number in range(_BATCHES)]
+    in_avro, in_protobuf = [*map(encoded_orders.avro, orders)], [*map(encoded_orders.protobuf, orders)]
+    descriptors, message = encoded_orders.protobuf_descriptors(), encoded_orders.PROTOBUF_MESSAGE
+    written = RegisteredSchema(encoded_orders.AVRO_SCHEMA)
+    registered = _OneId(encoded_orders.AVRO_SCHEMA, descriptors)
+    yield "json", converter_for("json", schema), in_json
+    yield "json_schema", converter_for("json_schema", schema, {"schemas": _OneId()}), _behind(_HEADER, in_json)
+    yield "avro, datum", converter_for("avro", schema, {"values": AvroValuesOf(OneSchema(written))}), in_avro
+    confluent = AvroValuesOf(ConfluentWireFormat(registered))
+    yield "avro, confluent", converter_for("avro", schema, {"values": confluent}), _behind(_HEADER, in_avro)
+    plain = {"descriptor_set": descriptors, "message": message}
+    yield "protobuf, descriptor file", converter_for("protobuf", schema, plain), in_protobuf
+    messages = {"registered": RegisteredMessages(registered, message)}
+    yield "protobuf, registry", converter_for("protobuf", schema, messages), _behind(_HEADER + b"\0", in_protobuf)
+    yield "csv", converter_for("csv", schema), [*map(_csv, orders)]
+    yield "string", converter_for("string", text), in_json
+
+
+def _behind(header: bytes, batches: list[pa.BinaryArray]) -> list[pa.BinaryArray]:
+    return [pc.binary_join_element_wise(pa.scalar(header), each, b"") for each in batches]
+
+
+def _csv(orders: pa.RecordBatch) -> pa.BinaryArray:
+    ts, amount = (orders[name].cast(pa.string()) for name in ("ts", "amount"))
+    joined = pc.binary_join_element_wise(
+        orders["id"],
+        ts,
+        orders["user"],
+        amount,
+        pc.binary_join_element_wise('"', orders["note"], '"', ""),
+        orders["dt"],
+        ",",
+    )
+    return joined.cast(pa.binary())
+
+
+def main() -> None:
+    """Prints a line of JSON for each format."""
+    for name, converter, batches in converters():
+        seconds = cpu_seconds_per_million(converter, batches)
+        size = sum(pc.sum(pc.binary_length(each)).as_py() for each in batches) / sum(map(len, batches))
+        sys.stdout.write(
+            json.dumps({"format": name, "cpu_seconds_per_million": round(seconds, 3), "bytes": round(size)}) + "\n"
+        )
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,320 @@
+"""What a transaction costs as work grows: with the table's history, with Kafka and table partitions, with pipelines.
+
+All but the last axis are measured by the data path alone, on a warm engine. `fixed_seconds` is a transaction of hardly any
+records, `plan_seconds` what a sensor tick does on top of Dagster: reading the table's timeline and the broker's offsets.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks import topics
+from benchmarks.contenders import Assignment
+from benchmarks.contenders.dagster_stack import DagsterStack
+from benchmarks.contenders.hudi_ingest_api import table_rows
+from benchmarks.contenders.process import Worker
+from benchmarks.loads import Load, even, orders_load
+from benchmarks.pipelines import made_pipeline
+from benchmarks.results import API
+from benchmarks.run import Settings, preamble, require_disk, write_results
+from hudi_ingest.exceptions import EnvironmentProblem
+from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, Home
+from hudi_ingest.local.broker import BrokerSettings, start_broker
+from hudi_ingest.local.processes import free_port, stop
+from hudi_ingest.local.stack import Report, StackSettings, bring_down
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.situation import observe, plan_next
+
+AXES: Mapping[str, tuple[int, ...]] = {
+    "history": (1, 100, 500, 1000),
+    "kafka_partitions": (1, 10, 100, 1000),
+    "table_partitions": (1, 10, 100, 500),
+    "pipelines": (1, 5, 20),
+}
+"""What grows, and where it is measured."""
+
+_BULK_RECORDS = 500_000
+_PIPELINE_RECORDS = 20_000
+_TINY_RECORDS = 10
+_WARM_RECORDS = 200_000
+_RECENT = 10
+_TICKS = 5
+_SECONDS = 1200.0
+_TELL_SECONDS = 5.0
+_KAFKA_PARTITIONS = 4
+
+Keep = Callable[[str, list[dict[str, Any]]], None]
+
+
+def parse_axes(text: str) -> dict[str, tuple[int, ...]]:
+    """`history=200,pipelines` → the axes with their points up to the limit, the limit included; all of them for "".
+
+    Raises ValueError, with what would be right.
+    """
+    if not text.strip():
+        return dict(AXES)
+    found: dict[str, tuple[int, ...]] = {}
+    for each in text.split(","):
+        name, equals, limit = each.strip().partition("=")
+        if name not in AXES or (equals and not (limit.isdecimal() and int(limit) > 0)):
+            raise ValueError(
+                f"{each.strip()!r} is not an axis; allowed: {', '.join(AXES)}, each alone or with a limit like history=200"
+            )
+        points = AXES[name]
+        found[name] = tuple(sorted({*(p for p in points if p <= int(limit)), int(limit)})) if limit else points
+    return found
+
+
+def run_growth(
+    home: Home, axes: Mapping[str, tuple[int, ...]], settings: Settings, output: Path, report: Report
+) -> dict[str, Any]:
+    """Measures the axes and gives the results, which are in `output`, too, after each point.
+
+    `home` is made empty first and removed when all went well. Raises EnvironmentProblem; what was measured is kept.
+    """
+    # An earlier run that was killed may have left its stack.
+    bring_down(home, report)
+    require_disk(home.root, [_bulk("disk", 1)])
+    results: dict[str, Any] = {**preamble(settings), "axes": {}}
+
+    def keep(axis: str, points: list[dict[str, Any]]) -> None:
+        results["axes"][axis] = points
+        write_results(output, results)
+
+    for axis, points in axes.items():
+        report(
+            f"{axis}: {', '.join(f'{each:,}' for each in points)}; about {_minutes(axis, points):.0f} minutes on 2 cores"
+        )
+        shutil.rmtree(home.root, ignore_errors=True)
+        home.pipelines.mkdir(parents=True)
+        _MEASURES[axis](home, settings, points, keep, report)
+    shutil.rmtree(home.root, ignore_errors=True)
+    return results
+
+
+@dataclass(frozen=True, slots=True)
+class _Ground:
+    """A broker and a warm process that runs transactions."""
+
+    home: Home
+    bootstrap_servers: str
+    worker: Worker
+    report: Report
+
+    def pipeline(self, load: Load) -> tuple[Pipeline, Path]:
+        folder = self.home.root / "growth"
+        table = self.home.tables / load.pipeline
+        pipeline = made_pipeline(folder, load.pipeline, load, self.bootstrap_servers, table)
+        return pipeline, folder / f"{load.pipeline}.yaml"
+
+    def transaction(self, load: Load, file: Path) -> float:
+        """Seconds of one transaction that publishes the load's records, which are produced now."""
+        topics.append(load, self.bootstrap_servers, self.report)
+        assignment = Assignment(str(file), str(self.home.root), load.record_bytes, reads_back=False)
+        return self.worker.run(assignment, _SECONDS).seconds
+
+
+@contextmanager
+def _ground(home: Home, settings: Settings, report: Report) -> Iterator[_Ground]:
+    broker = BrokerSettings(home.kafka, free_port(), free_port())
+    record = start_broker(broker, report)
+    worker = None
+    try:
+        environment = {HOME_VARIABLE: str(home.root), LEDGER_VARIABLE: home.ledger_url}
+        report("starting Spark")
+        worker = Worker(API, settings.master, settings.driver_memory, home.logs / f"{API}.log", environment)
+        worker.await_ready()
+        ground = _Ground(home, broker.bootstrap, worker, report)
+        _warm(ground)
+        yield ground
+    finally:
+        if worker is not None:
+            worker.stop()
+        stop([record])
+
+
+def _warm(ground: _Ground) -> None:
+    """What a fresh JVM compiles and loads is not what grows."""
+    ground.report("warming the engine")
+    load = orders_load("growth-warm", even(_WARM_RECORDS, _KAFKA_PARTITIONS))
+    topics.produce(orders_load(load.name, (1,) * _KAFKA_PARTITIONS), ground.bootstrap_servers, ground.report)
+    _, file = ground.pipeline(load)
+    for _ in range(3):
+        ground.transaction(load, file)
+
+
+# ---- The axes
+
+
+def _history(home: Home, settings: Settings, points: tuple[int, ...], keep: Keep, report: Report) -> None:
+    """Tiny transactions one after another; each one's seconds are kept."""
+    load = orders_load("growth-history", (_TINY_RECORDS,))
+    found: list[dict[str, Any]] = []
+    seconds: list[float] = []
+    told = 0.0
+    with _ground(home, settings, report) as ground:
+        topics.create(load, ground.bootstrap_servers)
+        pipeline, file = ground.pipeline(load)
+        for number in range(1, points[-1] + 1):
+            seconds.append(ground.transaction(load, file))
+            if time.monotonic() - told > _TELL_SECONDS:
+                told = time.monotonic()
+                report(f"history: {number:,} of {points[-1]:,} commits, the last one in {seconds[-1]:.2f} s")
+            if number in points:
+                since = found[-1]["at"] if found else 0
+                found.append(
+                    {
+                        "at": number,
+                        "fixed_seconds": round(median(seconds[-_RECENT:]), 3),
+                        "slowest_seconds": round(max(seconds[since:]), 3),
+                        "plan_seconds": _plan_seconds(pipeline),
+                        "seconds_of_each": [round(each, 3) for each in seconds[since:]],
+                    }
+                )
+                keep("history", found)
+        _require_rows(pipeline, points[-1] * _TINY_RECORDS)
+
+
+def _kafka_partitions(home: Home, settings: Settings, points: tuple[int, ...], keep: Keep, report: Report) -> None:
+    """One record in each partition, then half a million spread over them."""
+    loads = [
+        (point, orders_load(f"growth-kafka-{point}", (1,) * point), _bulk(f"growth-kafka-{point}", point))
+        for point in points
+    ]
+    _few_then_many("kafka_partitions", home, settings, loads, keep, report)
+
+
+def _table_partitions(home: Home, settings: Settings, points: tuple[int, ...], keep: Keep, report: Report) -> None:
+    """A few records in each table partition, then half a million spread over them, from four Kafka partitions."""
+    loads = [
+        (
+            point,
+            orders_load(f"growth-days-{point}", even(10 * point, _KAFKA_PARTITIONS), days=point),
+            orders_load(f"growth-days-{point}", even(_BULK_RECORDS, _KAFKA_PARTITIONS), days=point),
+        )
+        for point in points
+    ]
+    _few_then_many("table_partitions", home, settings, loads, keep, report)
+
+
+def _few_then_many(
+    axis: str,
+    home: Home,
+    settings: Settings,
+    loads: list[tuple[int, Load, Load]],
+    keep: Keep,
+    report: Report,
+) -> None:
+    found = []
+    with _ground(home, settings, report) as ground:
+        for point, few, many in loads:
+            report(f"{axis} {point:,}")
+            topics.create(few, ground.bootstrap_servers)
+            pipeline, file = ground.pipeline(many)
+            # The first one makes the table.
+            first = ground.transaction(few, file)
+            fixed = median(ground.transaction(few, file) for _ in range(3))
+            seconds = ground.transaction(many, file)
+            found.append(
+                {
+                    "at": point,
+                    "first_seconds": round(first, 3),
+                    "fixed_seconds": round(fixed, 3),
+                    "plan_seconds": _plan_seconds(pipeline),
+                    "records_per_second": round(many.records / seconds, 1),
+                }
+            )
+            keep(axis, found)
+            _require_rows(pipeline, 4 * few.records + many.records)
+            shutil.rmtree(pipeline.table.base_path)
+            topics.delete(few, ground.bootstrap_servers)
+
+
+def _pipelines(home: Home, settings: Settings, points: tuple[int, ...], keep: Keep, report: Report) -> None:
+    """That many pipelines on one Dagster daemon and engine, all turned on at once, each with a topic of its own."""
+    found = []
+    ports = StackSettings(free_port(), free_port(), settings.master, settings.driver_memory)
+    servers = f"127.0.0.1:{ports.kafka_port}"
+    stack = DagsterStack(home, ports, report)
+    try:
+        for point in points:
+            report(f"pipelines {point:,}")
+            # One more, which warms the engine.
+            loads = [
+                orders_load(f"growth-{point}-of-{number}", even(_PIPELINE_RECORDS, _KAFKA_PARTITIONS))
+                for number in range(point + 1)
+            ]
+            for old in home.pipelines.iterdir():
+                old.unlink()
+            made = [
+                made_pipeline(home.pipelines, each.pipeline, each, servers, home.tables / each.pipeline)
+                for each in loads
+            ]
+            stack.renew()
+            for load in loads:
+                topics.produce(load, servers, report)
+            stack.run(made[:1], _SECONDS)
+            outcomes = stack.run(made[1:], _SECONDS)
+            for outcome, load in zip(outcomes, loads[1:], strict=True):
+                if outcome.rows != load.records:
+                    raise EnvironmentProblem(f"{load.pipeline} has {outcome.rows:,} rows instead of {load.records:,}.")
+            ended = [tick for each in made[1:] for tick in stack.ticks(each) if tick.ended is not None]
+            all_seconds = max(each.ended for each in outcomes) - min(each.began for each in outcomes)
+            found.append(
+                {
+                    "at": point,
+                    "tick_to_commit_seconds": round(median(each.seconds for each in outcomes), 3),
+                    "slowest_tick_to_commit_seconds": round(max(each.seconds for each in outcomes), 3),
+                    "tick_seconds": round(median((each.ended or 0.0) - each.began for each in ended), 3),
+                    "all_committed_seconds": round(all_seconds, 3),
+                    "records_per_second": round(point * _PIPELINE_RECORDS / all_seconds, 1),
+                }
+            )
+            keep("pipelines", found)
+    finally:
+        stack.stop()
+
+
+_MEASURES: Mapping[str, Callable[[Home, Settings, tuple[int, ...], Keep, Report], None]] = {
+    "history": _history,
+    "kafka_partitions": _kafka_partitions,
+    "table_partitions": _table_partitions,
+    "pipelines": _pipelines,
+}
+
+
+def _bulk(name: str, kafka_partitions: int) -> Load:
+    return orders_load(name, even(_BULK_RECORDS, kafka_partitions))
+
+
+def _plan_seconds(pipeline: Pipeline) -> float:
+    """The median time to read timeline and offsets and to plan, in a process without a JVM."""
+    seconds = []
+    for _ in range(_TICKS):
+        began = time.monotonic()
+        plan_next(pipeline, observe(pipeline))
+        seconds.append(time.monotonic() - began)
+    return round(median(seconds), 4)
+
+
+def _require_rows(pipeline: Pipeline, expected: int) -> None:
+    rows = table_rows(pipeline.table.base_path)
+    if rows != expected:
+        raise EnvironmentProblem(
+            f"table {pipeline.table.base_path} has {rows:,} rows, and {expected:,} records were produced. A wrong result has no "
+            "speed, so the benchmark stops."
+        )
+
+
+def _minutes(axis: str, points: tuple[int, ...]) -> float:
+    """About how long an axis takes."""
+    if axis == "history":
+        return 1 + points[-1] * 2.0 / 60
+    return 1 + len(points) * (2.0 if axis == "pipelines" else 1.0) + sum(points) / 150

@@ -1,0 +1,43 @@
+"""Pipeline files of the benchmark: one for each round, because each round needs an empty table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from benchmarks.loads import Load
+from hudi_ingest.pipeline.file import load_pipeline
+from hudi_ingest.pipeline.pipeline import Pipeline
+
+TIMEOUT_SECONDS = 3600
+
+
+def write_pipeline(folder: Path, name: str, load: Load, bootstrap_servers: str, base_path: Path) -> Path:
+    """A pipeline that takes all of the load's topic by one transaction, with the defaults for all else."""
+    settings: dict[str, Any] = {
+        "name": name,
+        "source": {"bootstrap_servers": bootstrap_servers, "topics": [load.topic], **load.shape.source},
+        "table": {
+            "base_path": str(base_path),
+            "schema": load.shape.ddl,
+            "partition_by": [load.shape.partition_by],
+        },
+        "transaction": {
+            "interval_seconds": 5,
+            "max_records": load.records,
+            "timeout_seconds": TIMEOUT_SECONDS,
+            **load.transaction,
+        },
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, content in load.shape.files().items():
+        (folder / file).write_bytes(content)
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(settings, sort_keys=False))
+    return path
+
+
+def made_pipeline(folder: Path, name: str, load: Load, bootstrap_servers: str, base_path: Path) -> Pipeline:
+    return load_pipeline(write_pipeline(folder, name, load, bootstrap_servers, base_path))

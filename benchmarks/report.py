@@ -1,0 +1,184 @@
+"""Results for people: a table and bars in the terminal, and a chart as PNG."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from benchmarks.results import API, CONTENDERS, DAGSTER, LIMIT, STREAMING
+from hudi_ingest.exceptions import EnvironmentProblem
+
+TITLES: Mapping[str, str] = {
+    DAGSTER: "hudi-ingest, sensor tick to commit",
+    API: "hudi-ingest, data path alone",
+    STREAMING: "Spark Structured Streaming + bulk_insert",
+    LIMIT: "limit: plain parquet, no Hudi",
+}
+_COLOURS: Mapping[str, str] = {DAGSTER: "#1f6f8b", API: "#4fb0c6", STREAMING: "#d98c3f", LIMIT: "#b8b8b8"}
+_TERMINAL: Mapping[str, str] = {DAGSTER: "cyan", API: "bright_cyan", STREAMING: "yellow", LIMIT: "white"}
+_BAR_WIDTH = 40
+_NO_MATPLOTLIB = "the chart was not drawn, because matplotlib cannot be loaded; `pip install 'hudi-ingest[dev]'` has it"
+
+
+def results_view(results: Mapping[str, Any]) -> RenderableType:
+    """All loads as tables, each with bars of its records a second."""
+    return Group(*(part for name, load in results["loads"].items() for part in _load_view(name, load)))
+
+
+def _load_view(name: str, load: Mapping[str, Any]) -> Sequence[RenderableType]:
+    title = f"{name}: {load['records']:,} records, {load['value_bytes'] / 1e6:,.1f} MB, {load['kafka_partitions']} Kafka partitions"
+    table = Table(title=title, title_justify="left")
+    table.add_column("contender")
+    for column in ("seconds", "records/s", "MB/s", "CPU s", "CPU s per 10⁶", "peak MB", "cold s", "rounds"):
+        table.add_column(column, justify="right")
+    for contender, found in _measured(load):
+        cold = found.get("cold")
+        table.add_row(
+            TITLES[contender],
+            f"{found['seconds']:.2f}",
+            _rate(found["records_per_second"]),
+            f"{found['mb_per_second']:,.1f}",
+            f"{found['cpu_seconds']:,.1f}",
+            f"{found['cpu_seconds_per_million']:,.2f}",
+            f"{found['peak_rss_bytes'] / 1e6:,.0f}",
+            f"{cold['seconds']:.2f}" if cold else "-",
+            str(found["rounds"]),
+        )
+    shown = ", ".join(f"{ratio.replace('_to_', ' / ')} {value:.2f}" for ratio, value in load["ratios"].items())
+    return [table, *_bars(load), Text(f"records/s: {shown}" if shown else ""), Text()]
+
+
+def _bars(load: Mapping[str, Any]) -> list[Text]:
+    measured = _measured(load)
+    most = max((found["records_per_second"] for _, found in measured), default=1.0)
+    width = max(map(len, TITLES.values()))
+    lines = []
+    for contender, found in measured:
+        rate = found["records_per_second"]
+        line = Text(f"{TITLES[contender]:<{width}} ")
+        line.append("█" * max(1, round(_BAR_WIDTH * rate / most)), style=_TERMINAL[contender])
+        lines.append(line.append(f" {_rate(rate)}/s"))
+    return lines
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
+
+
+def _measured(load: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Contenders of the load with warm rounds, in their fixed order."""
+    return [(name, load[name]) for name in CONTENDERS if load.get(name, {}).get("rounds")]
+
+
+def write_chart(results: Mapping[str, Any], path: Path) -> None:
+    """Bars of records a second and of CPU, a group for each load. Raises EnvironmentProblem without matplotlib."""
+    plot = _pyplot()
+    loads = {name: load for name, load in results["loads"].items() if _measured(load)}
+    figure, axes = plot.subplots(2, 1, figsize=(max(9.0, 1.9 * len(loads)), 8.5), layout="constrained")
+    _draw_bars(axes[0], loads, "records_per_second", "records/s, share of the load's most")
+    _draw_bars(axes[1], loads, "cpu_seconds_per_million", "CPU s per million records,\nshare of the load's most")
+    axes[0].legend(loc="upper center", bbox_to_anchor=(0.5, 1.28), ncols=2, frameon=False)
+    machine = results["machine"]
+    figure.suptitle(
+        f"{machine['cpu']}, {machine['cores']} cores, Spark {machine['spark']}; medians of warm rounds", fontsize=10
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+    plot.close(figure)
+
+
+def _draw_bars(axis: Any, loads: Mapping[str, Mapping[str, Any]], figure: str, label: str) -> None:
+    """Within a load lengths compare; between loads only the figures on the bars do, as ten records stand beside ten millions."""
+    width = 0.8 / len(CONTENDERS)
+    for place, contender in enumerate(CONTENDERS):
+        offsets, shares, labels = [], [], []
+        for at, load in enumerate(loads.values()):
+            found = dict(_measured(load))
+            if contender in found:
+                value = found[contender][figure]
+                most = max(each[figure] for each in found.values())
+                offsets.append(at + (place - (len(CONTENDERS) - 1) / 2) * width)
+                shares.append(value / most if most else 0.0)
+                labels.append(short(value))
+        bars = axis.bar(offsets, shares, width, label=TITLES[contender], color=_COLOURS[contender])
+        axis.bar_label(bars, labels, fontsize=7, padding=1)
+    axis.set_ylim(0, 1.1)
+    axis.set_xticks(range(len(loads)), list(loads))
+    axis.set_ylabel(label)
+    axis.spines[["top", "right"]].set_visible(False)
+
+
+def growth_view(results: Mapping[str, Any]) -> RenderableType:
+    """A table for each axis; its columns are what was measured there."""
+    return Group(*(_axis_view(name, points) for name, points in results["axes"].items() if points))
+
+
+def _axis_view(name: str, points: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table(title=f"cost as {name.replace('_', ' ')} grow", title_justify="left")
+    columns = [key for key in points[-1] if not isinstance(points[-1][key], list)]
+    for column in columns:
+        table.add_column(column.replace("_", " "), justify="right")
+    for point in points:
+        table.add_row(*(_cell(point.get(column)) for column in columns))
+    return table
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.3f}" if value < 100 else f"{value:,.0f}"
+
+
+def write_growth_chart(results: Mapping[str, Any], path: Path) -> None:
+    """For each axis its seconds against its size, and below its records a second where they were measured. Raises
+    EnvironmentProblem without matplotlib."""
+    plot = _pyplot()
+    axes_found = {name: points for name, points in results["axes"].items() if points}
+    figure, axes = plot.subplots(
+        2, len(axes_found), figsize=(5 * len(axes_found), 7), layout="constrained", squeeze=False
+    )
+    for column, (name, points) in enumerate(axes_found.items()):
+        _draw_lines(axes[0][column], name, points, "_seconds", "seconds")
+        _draw_lines(axes[1][column], name, points, "_per_second", "records/s")
+        axes[0][column].legend(frameon=False, fontsize=8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+    plot.close(figure)
+
+
+def _draw_lines(axis: Any, name: str, points: Sequence[Mapping[str, Any]], suffix: str, label: str) -> None:
+    """A line for each figure whose name ends so; without one the picture is left out."""
+    keys = [key for key in points[0] if key.endswith(suffix)]
+    axis.set_visible(bool(keys))
+    for key in keys:
+        drawn = [(point["at"], point[key]) for point in points if point.get(key) is not None]
+        axis.plot([at for at, _ in drawn], [value for _, value in drawn], marker="o", label=key.replace("_", " "))
+    axis.set_xscale("log")
+    axis.set_ylim(bottom=0)
+    axis.set_xlabel(name.replace("_", " "))
+    axis.set_ylabel(label)
+    axis.spines[["top", "right"]].set_visible(False)
+
+
+def short(value: float) -> str:
+    """A figure of at most five characters."""
+    for least, unit in ((1e6, "M"), (1e3, "k")):
+        if value >= least:
+            return f"{value / least:.3g}{unit}"
+    return f"{value:.3g}"
+
+
+def _pyplot() -> Any:
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise EnvironmentProblem(f"{_NO_MATPLOTLIB} ({error})") from error
+    matplotlib.use("Agg")
+    import matplotlib.pyplot
+
+    return matplotlib.pyplot

@@ -1,0 +1,5 @@
+"""`python -m hudi_ingest.cli`."""
+
+from hudi_ingest.cli.app import main
+
+main()

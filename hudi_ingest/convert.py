@@ -1,0 +1,5 @@
+"""The public names for converters of one's own; `from hudi_ingest import Converter, Decoded, Rejected` is the same."""
+
+from hudi_ingest.records.convert import Converter, Decoded, Rejected, converter_for
+
+__all__ = ["Converter", "Decoded", "Rejected", "converter_for"]

@@ -1,0 +1,297 @@
+"""Whether a pipeline may go on with a table that another system has ingested into, and where.
+
+Offsets are trusted only from the newest commit that brought records, by the system that the pipeline file names, and only
+where rows of ours would be as good as its own: appended, with the same record keys, in the same folders. That is proved by
+its own rows. Reads the table without a JVM and changes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta, timezone
+from itertools import islice
+
+import pyarrow as pa
+
+from hudi_ingest.exceptions import TableMismatch, TableUnreachable
+from hudi_ingest.hudi import file_ids
+from hudi_ingest.hudi.options import ESCAPED_FOLDERS_PROPERTY, HIVE_STYLE_PROPERTY, record_key_of
+from hudi_ingest.hudi.other_writers import (
+    APPENDS,
+    HUDI_STREAMER,
+    KAFKA_CONNECT,
+    SPARK_STREAMING,
+    LastIngest,
+    batches_of,
+    last_ingest,
+)
+from hudi_ingest.hudi.storage import TableStorage
+from hudi_ingest.hudi.streaming_checkpoint import offsets_after
+from hudi_ingest.hudi.timeline import CommittedInstant, Timeline, instant_time
+from hudi_ingest.model.records import TakeOver, TopicPartition
+from hudi_ingest.pipeline.pipeline import Pipeline, SparkCheckpoint
+from hudi_ingest.records.partition_paths import partition_path
+from hudi_ingest.records.record_keys import KEY_TYPES, record_keys
+
+TABLE_VERSION = "9"
+"""Of Hudi 1.1 and 1.2. A client of ours would upgrade an older table under the eyes of its other writers and readers."""
+_PROVED_FILES, _PROVED_ROWS = 3, 1000
+"""Of how many of the newest files, and of how many rows of each, keys and folders are compared."""
+_CLOCKS = timedelta(minutes=1)
+"""How far two machines' clocks may differ."""
+_META = frozenset(
+    f"_hoodie_{name}"
+    for name in ("commit_time", "commit_seqno", "record_key", "partition_path", "file_name", "operation")
+)
+_INDEXES = frozenset({"files", "column_stats", "partition_stats", "record_index"})
+"""Partitions of the metadata table that our commits keep up."""
+_KEY_GENERATORS = frozenset(
+    f"{name}{kind}" for name in ("SIMPLE", "COMPLEX", "NON_PARTITION") for kind in ("", "_AVRO")
+)
+_PLAIN = {
+    "hoodie.table.type": ("COPY_ON_WRITE", "its type is"),
+    "hoodie.table.base.file.format": ("PARQUET", "its base files are"),
+    "hoodie.populate.meta.fields": ("true", "hoodie.populate.meta.fields is"),
+    "hoodie.datasource.write.drop.partition.columns": ("false", "hoodie.datasource.write.drop.partition.columns is"),
+    "hoodie.datasource.write.slash.separated.date.partitioning": ("false", "slash.separated.date.partitioning is"),
+    "hoodie.table.multiple.base.file.formats.enable": ("false", "hoodie.table.multiple.base.file.formats.enable is"),
+    "hoodie.table.cdc.enabled": ("false", "hoodie.table.cdc.enabled is"),
+    "hoodie.bootstrap.base.path": ("", "it is bootstrapped from"),
+    "hoodie.table.metadata.partitions.inflight": ("", "its metadata table is just getting"),
+}
+"""Properties that must be like this, which they also are where the table does not have them."""
+
+
+def find_take_over(pipeline: Pipeline, timeline: Timeline) -> TakeOver | None:
+    """Where another system's ingestion into the table ended, if the pipeline may continue there. To be asked only while the
+    table has no checkpoint of the pipeline.
+
+    None when no known system has ingested into the table and the pipeline file names none. Raises TableMismatch, which says
+    what was found and all that stands against a take-over; TableUnreachable.
+    """
+    properties = timeline.properties() if timeline.exists() else {}
+    unreadable = _version_problems(properties) if properties and pipeline.table.take_over is not None else []
+    if unreadable:
+        raise TableMismatch(
+            f"the table at {timeline.base_path} cannot be taken over: {unreadable[0]}. Nothing was written."
+        )
+    commits = timeline.completed() if properties else ()
+    found = last_ingest(commits)
+    if pipeline.table.take_over is None:
+        if found is not None:
+            raise TableMismatch(_invitation(pipeline, found))
+        return None
+    if not commits:
+        raise TableMismatch(
+            f"there is no table at {timeline.base_path}, or nothing in it, and table.take_over says that {_asked(pipeline)} wrote "
+            "it. Nothing was written. Correct table.base_path, or remove table.take_over to begin a new table."
+        )
+    if found is None:
+        raise TableMismatch(
+            f"the table at {timeline.base_path} cannot be taken over: none of its {len(commits)} active commits says that "
+            f"{_asked(pipeline)} made it, or hudi-ingest has written since. Nothing was written. Remove table.take_over, or "
+            "correct table.base_path."
+        )
+    offsets, problems = _trusted_offsets(pipeline, found, commits)
+    problems += table_problems(properties)
+    problems += _column_problems(timeline)
+    if not problems:
+        problems += _row_problems(pipeline, timeline, properties, commits)
+    newest = max((instant_time(each.instant) for each in commits), default=None)
+    if newest is not None and newest > datetime.now(timezone.utc) + _CLOCKS:
+        problems.append(
+            f"its newest instant is of {newest:%Y-%m-%d %H:%M:%S} and it is {datetime.now(timezone.utc):%H:%M:%S} UTC: its "
+            "instants are of another time zone (hoodie.table.timeline.timezone), and ours must come behind them. Wait until then"
+        )
+    if problems:
+        raise TableMismatch(
+            f"the table at {timeline.base_path} was written by {found.writer.name} up to instant {found.instant}, and pipeline "
+            f"{pipeline.name} cannot take it over:\n"
+            + "\n".join(f"  - {each}." for each in problems)
+            + "\nNothing was written."
+        )
+    return TakeOver(found.writer.name, found.instant, offsets)
+
+
+def table_problems(properties: Mapping[str, str]) -> list[str]:
+    """What in a table's properties stands against rows of ours, a line each. Pure."""
+    problems = [
+        f"{words} {properties[name]}, and must be {wanted or 'nothing'}"
+        for name, (wanted, words) in _PLAIN.items()
+        if properties.get(name, wanted).lower() != wanted.lower()
+    ]
+    generator = properties.get("hoodie.table.keygenerator.type", "SIMPLE")
+    if generator not in _KEY_GENERATORS:
+        problems.append(f"its key generator is {generator}; known are {', '.join(sorted(_KEY_GENERATORS))}")
+    indexes = {each for each in properties.get("hoodie.table.metadata.partitions", "").split(",") if each} - _INDEXES
+    if indexes:
+        problems.append(
+            f"its metadata table has {', '.join(sorted(indexes))}, which commits from here would not keep up. Drop that index first"
+        )
+    if "hoodie.bucket.index.num.buckets" in properties:
+        problems.append("it has a bucket index, whose buckets are in the files' names")
+    return [*_version_problems(properties), *problems]
+
+
+def _version_problems(properties: Mapping[str, str]) -> list[str]:
+    version = properties.get("hoodie.table.version", "unknown")
+    if version == TABLE_VERSION:
+        return []
+    return [
+        f"its table version is {version}, and {TABLE_VERSION} is what can be written here. Upgrade it by Hudi 1.2 (`CALL "
+        "upgrade_table(table => …, to_version => 'NINE')`) when all its readers and writers have at least Hudi 1.1"
+    ]
+
+
+def _invitation(pipeline: Pipeline, found: LastIngest) -> str:
+    """Whose table it is, and how to continue it."""
+    writer, topics = found.writer, pipeline.source.topics
+    offsets = ", ".join(f"{partition}: {offset}" for partition, offset in sorted(writer.offsets.items()))
+    name = {
+        HUDI_STREAMER: "hudi_streamer",
+        KAFKA_CONNECT: "kafka_connect",
+        SPARK_STREAMING: "{spark_checkpoint: <that path>}",
+    }[writer.name]
+    if writer.name == SPARK_STREAMING:
+        said = "Its offsets are in the checkpointLocation of its query"
+    elif not offsets:
+        said = "It read another source than Kafka"
+    else:
+        said = f"Its next offsets{f' of topic {writer.topic}' if writer.topic else ''} are {{{offsets}}}"
+    fits = writer.name == SPARK_STREAMING or (offsets and len(topics) == 1 and writer.topic in ("", topics[0]))
+    how = f"To continue there, stop it, and set table.take_over: {name}. Else choose" if fits else "Choose"
+    return (
+        f"the table at {pipeline.table.base_path} was written by {writer.name}, up to instant {found.instant}, and pipeline "
+        f"{pipeline.name} does not write to it unasked. {said}. {how} another table.base_path. Nothing was written."
+    )
+
+
+def _asked(pipeline: Pipeline) -> str:
+    asked = pipeline.table.take_over
+    if isinstance(asked, SparkCheckpoint):
+        return SPARK_STREAMING
+    return HUDI_STREAMER if asked == "hudi_streamer" else KAFKA_CONNECT
+
+
+def _trusted_offsets(
+    pipeline: Pipeline, found: LastIngest, commits: Sequence[CommittedInstant]
+) -> tuple[dict[TopicPartition, int], list[str]]:
+    """The next offsets, and why they may not be trusted."""
+    writer, problems = found.writer, []
+    if writer.name != _asked(pipeline):
+        return {}, [f"table.take_over names {_asked(pipeline)}"]
+    if found.strangers:
+        problems.append(
+            f"later commits wrote rows and do not say from where: {', '.join(found.strangers[:5])}"
+            f"{' and others' * (len(found.strangers) > 5)}. If they took no records of these topics, let {writer.name} commit once "
+            "more; else its offsets are not where the table ends"
+        )
+    # The Kafka Connect sink names no operation.
+    appended = found.operation in APPENDS or (writer.name == KAFKA_CONNECT and found.operation in ("", "UNKNOWN"))
+    if not appended:
+        problems.append(
+            f"its last commit is an {found.operation or 'unnamed operation'}, and this pipeline only appends: a key that comes "
+            f"again would be there twice. Where keys never come again, let {writer.name} make one commit with operation insert "
+            "first (`--op INSERT` of Hudi Streamer, hoodie.datasource.write.operation of others)"
+        )
+    asked = pipeline.table.take_over
+    if isinstance(asked, SparkCheckpoint):
+        offsets, trouble = _of_query(asked.spark_checkpoint, commits)
+        problems += trouble
+    else:
+        topic = writer.topic or pipeline.source.topics[0]
+        offsets = {TopicPartition(topic, number): offset for number, offset in writer.offsets.items()}
+        if not offsets:
+            problems.append("what it keeps as its checkpoint are no offsets of Kafka")
+    topics = {each.topic for each in offsets}
+    if topics and topics != set(pipeline.source.topics):
+        problems.append(
+            f"it read {', '.join(sorted(topics))}, and source.topics is {', '.join(pipeline.source.topics)}. Begin with the same "
+            "topics; others can be added after the first transaction"
+        )
+    return offsets, problems
+
+
+def _of_query(folder: str, commits: Sequence[CommittedInstant]) -> tuple[dict[TopicPartition, int], list[str]]:
+    batches = batches_of(commits)
+    if len(batches) != 1:
+        return {}, [
+            f"its commits are of {len(batches)} queries ({', '.join(sorted(batches)) or 'none is named'}), and one checkpoint has "
+            "the offsets of one"
+        ]
+    (batch,) = batches.values()
+    try:
+        return offsets_after(folder, batch), []
+    except TableMismatch as error:
+        return {}, [str(error)]
+
+
+def _column_problems(timeline: Timeline) -> list[str]:
+    found = [name for name in timeline.column_names() if name.startswith("_hoodie_") and name not in _META]
+    if not found:
+        return []
+    return [
+        f"it has the columns {', '.join(found)}, whose names are Hudi's own, and a commit from here would take them away. Write to "
+        "a new table"
+    ]
+
+
+def _row_problems(
+    pipeline: Pipeline, timeline: Timeline, properties: Mapping[str, str], commits: Sequence[CommittedInstant]
+) -> list[str]:
+    """Where a row of ours would have another key or another folder than the table's own rows. Raises TableUnreachable."""
+    keys = record_key_of(properties)
+    columns = timeline.schema()
+    wrong = [name for name in keys if name not in columns.names or columns.field(name).type not in KEY_TYPES]
+    if wrong:
+        return [
+            f"its record key is made of {', '.join(keys)}; known are keys of top-level columns of type string, int or long"
+        ]
+    partitions = [each for each in properties.get("hoodie.table.partition.fields", "").split(",") if each]
+    hive_style = properties.get(HIVE_STYLE_PROPERTY, "false") == "true"
+    escaped = properties.get(ESCAPED_FOLDERS_PROPERTY, "false") == "true"
+    storage = TableStorage(timeline.base_path)
+    paths = _newest_files(storage, commits)
+    names = [each.rpartition("/")[2] for each in paths]
+    # Files that hudi-ingest began have ids that begin with an offset, and another writer may go on in them.
+    if names and all(
+        re.match(r"0{4}\d{4}-", each) and file_ids.decode(each.partition("_")[0]) is None for each in names
+    ):
+        return ["its files are named by the buckets of a bucket index"]
+    wanted = list(dict.fromkeys(["_hoodie_record_key", "_hoodie_partition_path", *keys, *partitions]))
+    for path in paths:
+        try:
+            rows = pa.Table.from_batches(islice(storage.parquet_batches(path, wanted, _PROVED_ROWS), 1))
+        except (OSError, pa.ArrowException) as error:
+            raise TableUnreachable(
+                f"cannot read {path} of the table at {timeline.base_path}: {error}. Try again; it may just have been cleaned."
+            ) from error
+        problem = _unlike(rows, keys, partitions, hive_style, escaped)
+        if problem:
+            return [f"{problem} (in {path})"]
+    return []
+
+
+def _newest_files(storage: TableStorage, commits: Sequence[CommittedInstant]) -> list[str]:
+    there = (path for each in commits for path in each.files if path.endswith(".parquet") and storage.exists(path))
+    return list(islice(there, _PROVED_FILES))
+
+
+def _unlike(rows: pa.Table, keys: Sequence[str], partitions: Sequence[str], hive_style: bool, escaped: bool) -> str:
+    """How the first row differs from what a row of ours with its values would be; "" when none does."""
+    if keys:
+        for theirs, ours in zip(
+            rows["_hoodie_record_key"].to_pylist(), record_keys(rows, keys).to_pylist(), strict=True
+        ):
+            if theirs != ours:
+                return f"its rows have record keys like {theirs!a}, and out of {', '.join(keys)} {ours!a} would be made here"
+    values = [rows[name].to_pylist() for name in partitions]
+    for index, theirs in enumerate(rows["_hoodie_partition_path"].to_pylist()):
+        try:
+            ours = partition_path(partitions, [each[index] for each in values], hive_style, escaped)
+        except ValueError as error:
+            return f"its rows are in folders like {theirs!a}, which are none for rows of this pipeline: {error}"
+        if theirs != ours:
+            return f"its rows are in folders like {theirs!a}, and out of {', '.join(partitions)} {ours!a} would be made here"
+    return ""

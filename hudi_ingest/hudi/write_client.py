@@ -1,0 +1,437 @@
+"""Hudi's write client in the JVM. The only module that touches `_jvm`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from importlib import resources
+from types import MappingProxyType
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from pyspark.sql import SparkSession
+
+from hudi_ingest.exceptions import CommitRefused, EngineLost, Fenced, IngestError, TableUnreachable
+from hudi_ingest.faults import reach
+from hudi_ingest.hudi.clock import clock_of, wait_for_clock
+from hudi_ingest.hudi.epoch import EPOCH_PATH, Epoch
+from hudi_ingest.hudi.options import (
+    ESCAPED_FOLDERS_PROPERTY,
+    LOCK_CONNECT_SECONDS,
+    LOCK_SESSION_SECONDS,
+    RECORD_KEY_PROPERTY,
+    STATISTICS_PROPERTY,
+    WITHOUT_CLEANING,
+    lock_place,
+    record_properties,
+    table_properties,
+    write_options,
+)
+from hudi_ingest.hudi.storage import TableStorage
+from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.model.records import (
+    BaseFile,
+    OpenInstant,
+    ReplacedFile,
+    TransactionKind,
+    TransactionPlan,
+    TransactionSchema,
+)
+from hudi_ingest.pipeline.pipeline import Pipeline
+
+_ACTION, _REPLACE = "commit", "replacecommit"
+_RECORD_NAME = "record"
+_RECORD_NAMESPACE = "hudi_ingest"
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+class HudiWriter:
+    """Begins, commits and rolls back instants of one pipeline's table, through the Spark driver it is given.
+
+    Instants are Hudi's requested times. Every call makes its own client and closes it: a closed client leaves its
+    heartbeat file behind but no timer that would keep the instant alive.
+    """
+
+    options: Mapping[str, str] = _NOTHING
+    """What a subclass's clients have beyond `write_options`."""
+
+    def __init__(self, spark: SparkSession, pipeline: Pipeline) -> None:
+        self._spark = spark
+        self._jvm: Any = spark._jvm
+        self._hudi: Any = self._jvm.org.apache.hudi
+        # Hudi 1.2 compares the metadata table's schema by identity with the one that this class has interned. If an equal one
+        # is interned before the class is loaded, as by threads of a young JVM, every write to the metadata table fails there.
+        with java_errors("load Hudi's classes"):
+            _ = self._hudi.metadata.HoodieMetadataPayload.RECORD_INDEX_FIELD_POSITION
+        self._context: Any = spark.sparkContext._jsc
+        self._pipeline = pipeline
+        self._base_path = pipeline.table.base_path
+        self._lock = lock_place(pipeline.table)
+
+    def create_table(self, schema: TransactionSchema) -> None:
+        """Makes the table with the transaction's columns. Raises TableUnreachable, EngineLost."""
+        table = self._pipeline.table
+        TableStorage(self._base_path).make()
+        with java_errors(f"create the table at {self._base_path}"):
+            builder = (
+                self._hudi.common.table.HoodieTableMetaClient.newTableBuilder()
+                .setTableType("COPY_ON_WRITE")
+                .setTableName(self._pipeline.name)
+                .setTableCreateSchema(self._schema_json(schema))
+                .setBaseFileFormat("PARQUET")
+                .setHiveStylePartitioningEnable(table.hive_style)
+                .setUrlEncodePartitioning(True)
+                .setCommitTimezone(self._hudi.common.model.HoodieTimelineTimeZone.UTC)
+            )
+            if table.partition_columns:
+                builder = builder.setPartitionFields(",".join(table.partition_columns))
+            builder.initTable(self._storage_configuration(), self._base_path)
+            self.update_properties({**table_properties(self._pipeline), **record_properties(schema)})
+
+    def update_properties(self, wanted: Mapping[str, str]) -> None:
+        """Adds or replaces keys of hoodie.properties. Raises TableUnreachable, EngineLost."""
+        with java_errors(f"update hoodie.properties of {self._base_path}"):
+            properties = self._jvm.java.util.Properties()
+            for key, value in wanted.items():
+                properties.setProperty(key, value)
+            meta = self._meta_client()
+            self._hudi.common.table.HoodieTableConfig.update(meta.getStorage(), meta.getMetaPath(), properties)
+
+    def begin(self, plan: TransactionPlan, schema: TransactionSchema) -> str:
+        """Opens an instant whose inflight file holds the plan, and returns it. Raises TableUnreachable, EngineLost."""
+        columns = self._schema_json(schema)
+        with java_errors(f"begin an instant on {self._base_path}", self._lock), self._locking_client(columns) as client:
+            action, replaces = _action(plan.kind), plan.kind is TransactionKind.REPLAY
+            instant: str = client.startCommit(action)
+            reach("instant_requested")
+            meta = self._meta_client()
+            state = getattr(self._jvm, "org.apache.hudi.common.table.timeline.HoodieInstant$State")
+            model = self._hudi.common.model
+            payload = model.HoodieReplaceCommitMetadata() if replaces else model.HoodieCommitMetadata()
+            payload.addMetadata(self._pipeline.transaction_key, json.dumps(plan.to_dict(), separators=(",", ":")))
+            meta.getActiveTimeline().transitionRequestedToInflight(
+                meta.createNewInstant(state.REQUESTED, action, instant), self._option(payload)
+            )
+            reach("instant_inflight")
+            # The metadata table is compacted, and so history archived, only in here.
+            client.initTable(self._operation(plan.kind), self._option(instant))
+            reach("instant_begun")
+            return instant
+
+    def commit(
+        self,
+        instant: str,
+        files: Iterable[BaseFile],
+        extra_metadata: Mapping[str, str],
+        expected_checkpoint: str | None,
+        epoch: Epoch,
+        schema: TransactionSchema,
+        kind: TransactionKind = TransactionKind.INGEST,
+        replaced: Sequence[ReplacedFile] = (),
+        seen: Collection[str] = (),
+        clean: bool = True,
+    ) -> None:
+        """Publishes the instant with exactly `files`, and in place of the `replaced` ones, atomically; from then on the
+        table's columns are the schema's.
+
+        `expected_checkpoint` is the checkpoint's text that the plan started from; the guard inside Hudi's lock compares
+        it, and `epoch`, with the table's, and sees that the replaced files are the table's own still. With `seen`, the table's
+        completed instants, it also refuses when there are others, or a writer is at work. `clean` deletes old replaced files
+        afterwards. Raises Fenced when the instant's heartbeat is gone or expired and CommitRefused when the guard refused:
+        both prove that this call published nothing. TableUnreachable and EngineLost do not: the timeline decides.
+        """
+        columns = self._schema_json(schema)
+        with (
+            java_errors(f"commit instant {instant} of {self._base_path}", self._lock),
+            self._locking_client(columns, {} if clean else WITHOUT_CLEANING) as client,
+        ):
+            heartbeat = client.getHeartbeatClient()
+            if heartbeat.isHeartbeatExpired(instant):
+                raise Fenced(
+                    f"transaction {epoch.transaction_id}: instant {instant} of {self._base_path} is not open any more: it was "
+                    "rolled back, or an earlier try to commit it failed, see that error. This call published nothing; "
+                    "the next transaction reads the same offsets."
+                )
+            guard = self._java_object(
+                "CommitGuard",
+                f"{self._base_path}/{EPOCH_PATH}",
+                epoch.to_json(),
+                instant,
+                self._pipeline.checkpoint_key,
+                expected_checkpoint or "",
+                self._pipeline.transaction_key,
+                epoch.transaction_id,
+                "\n".join(f"{each.partition_path}\t{each.file_id}\t{each.name}" for each in replaced),
+                ",".join(sorted(seen)),
+            )
+            client.setOperationType(self._operation(kind))
+            # From here on the lease is held by this client's timer, or it could run out during the commit and a waiting
+            # cleaner would roll the completed commit back.
+            heartbeat.start(instant)
+            reach("commit_leased")
+            client.commitStats(
+                instant,
+                self._write_stats(files),
+                self._option(self._java_map(extra_metadata)),
+                _action(kind),
+                self._file_ids_by_partition(replaced),
+                self._option(guard),
+            )
+            reach("commit_landed")
+
+    def roll_back(self, instant: str) -> bool:
+        """Removes an open instant, its files and its markers. False: it was completed meanwhile, and is left alone.
+
+        Its transaction's epoch must be over. A commit of the instant may be running in this driver, its caller killed. One
+        that is not yet in Hudi's lock is stopped by its guard, which sees the epoch; one that is in it is waited for.
+        Without that, the rollback would delete the files of an instant that completes meanwhile. Raises TableUnreachable,
+        EngineLost.
+        """
+        with (
+            java_errors(f"roll back instant {instant} of {self._base_path}", self._lock),
+            self._locking_client() as client,
+        ):
+            # Not called directly: py4j remembers methods by their class's name, and each call compiles a new class.
+            self._jvm.java.util.Optional.of(client).ifPresent(self._java_object("CommitBarrier"))
+            meta = self._meta_client()
+            completed = meta.getActiveTimeline().filterCompletedInstants().containsInstant(instant)
+            if not completed:
+                # Without its heartbeat the instant counts as expired. Never client.rollback(instant): it would also
+                # delete what a completed instant wrote.
+                self._hudi.client.heartbeat.HeartbeatUtils.deleteHeartbeatFile(
+                    meta.getStorage(), self._base_path, instant
+                )
+                client.rollbackFailedWrites(meta)
+            return not completed
+
+    def roll_back_expired(self) -> None:
+        """Rolls back every open instant whose heartbeat has expired. Raises TableUnreachable, EngineLost."""
+        with (
+            java_errors(f"roll back expired instants of {self._base_path}", self._lock),
+            self._locking_client() as client,
+        ):
+            client.rollbackFailedWrites(self._meta_client())
+
+    def open_instants(self) -> tuple[OpenInstant, ...]:
+        """This pipeline's instants that are neither completed nor rolled back. Raises TableUnreachable, EngineLost."""
+        found = []
+        with java_errors(f"read the open instants of {self._base_path}"), self._client() as client:
+            pending = self._meta_client().getActiveTimeline().filterInflights()
+            for each in pending.getInstantsAsStream().toArray():
+                if each.getAction() not in (_ACTION, _REPLACE):
+                    continue
+                text = self._hudi.common.table.timeline.TimelineUtils.getCommitMetadata(each, pending).getMetadata(
+                    self._pipeline.transaction_key
+                )
+                if text is not None:
+                    instant = each.requestedTime()
+                    leased = not client.getHeartbeatClient().isHeartbeatExpired(instant)
+                    found.append(OpenInstant(instant, json.loads(text)["transaction_id"], leased))
+        return tuple(found)
+
+    def _locking_client(self, schema: str | None = None, more: Mapping[str, str] = _NOTHING) -> _Closing:
+        """A client for what takes the table's lock, and a new instant.
+
+        Raises ClockBehind, and TableUnreachable when ZooKeeper keeps the lock and does not answer.
+
+        Hudi 1.2's lock provider would find out as well, but leave a ZooKeeper client behind at each try: together they
+        would use up a server's connections once it is back.
+        """
+        driver_newest = self._hudi.common.table.timeline.HoodieInstantTimeGenerator.getLastInstantTime()
+        clock = clock_of(self._jvm.java.lang.System.currentTimeMillis)
+        wait_for_clock(self._base_path, Timeline(self._base_path).newest_instant(), driver_newest, clock)
+        lock = self._pipeline.table.lock
+        if lock is None:
+            return self._client(schema, more)
+        curator = self._hudi.org.apache.curator
+        seconds = self._jvm.java.util.concurrent.TimeUnit.SECONDS
+        client = curator.framework.CuratorFrameworkFactory.newClient(
+            lock.zookeeper, LOCK_SESSION_SECONDS * 1000, LOCK_CONNECT_SECONDS * 1000, curator.retry.RetryOneTime(1)
+        )
+        client.start()
+        try:
+            if not client.blockUntilConnected(LOCK_CONNECT_SECONDS, seconds):
+                raise TableUnreachable(
+                    f"table {self._base_path}: its lock is {self._lock}, and no server there answered within "
+                    f"{LOCK_CONNECT_SECONDS} s. Without the lock nothing is begun, published or rolled back. Start "
+                    f"ZooKeeper, or correct table.lock in the file of pipeline {self._pipeline.name}; the step is tried "
+                    "again."
+                )
+        finally:
+            client.close()
+        return self._client(schema, more)
+
+    def listed_files(self) -> frozenset[str]:
+        """Paths of all data files that the table lists: live ones, and replaced ones that are not cleaned yet.
+
+        Read from the metadata table alone, never from the storage's listing, so an orphan is not among them.
+        Raises TableUnreachable, also when there is no metadata table; EngineLost.
+        """
+        with java_errors(f"list the files of {self._base_path}"):
+            meta = self._meta_client()
+            if not meta.getTableConfig().isMetadataTableAvailable():
+                raise TableUnreachable(
+                    f"the table at {self._base_path} has no metadata table now, so which of its files are live cannot be "
+                    "told. The next transaction makes it."
+                )
+            config = self._hudi.common.config.HoodieMetadataConfig.newBuilder().enable(True).build()
+            engine = self._hudi.client.common.HoodieSparkEngineContext(self._context)
+            metadata = self._hudi.metadata.HoodieBackedTableMetadata(engine, meta.getStorage(), config, self._base_path)
+            with _Closing(metadata):
+                # Not called directly: py4j remembers methods by their class's name, and each call compiles a new class.
+                lister = self._java_object("ListedFiles", self._base_path)
+                listed: str = self._jvm.java.util.Optional.of(metadata).map(lister).get()
+        return frozenset(listed.split("\0")) - {""}
+
+    def _client(self, schema: str | None = None, more: Mapping[str, str] = _NOTHING) -> _Closing:
+        properties = self._jvm.java.util.Properties()
+        table = self._meta_client().getTableConfig()
+        partitions = ",".join(sorted(table.getMetadataPartitions()))
+        kept = table.getProps()
+        options = write_options(
+            self._pipeline,
+            partitions,
+            kept.getProperty(STATISTICS_PROPERTY, ""),
+            record_key=kept.getProperty(RECORD_KEY_PROPERTY, ""),
+            escaped_folders=kept.getProperty(ESCAPED_FOLDERS_PROPERTY, "false") == "true",
+        )
+        for key, value in {**options, **self.options, **more}.items():
+            properties.setProperty(key, value)
+        builder = self._hudi.config.HoodieWriteConfig.newBuilder().withPath(self._base_path).withProps(properties)
+        if schema is not None:
+            # A commit's metadata says it, and the newest commit's is the table's.
+            builder = builder.withSchema(schema)
+        config = builder.build()
+        engine = self._hudi.client.common.HoodieSparkEngineContext(self._context)
+        client = self._hudi.client.SparkRDDWriteClient(engine, config)
+        client.setOperationType(self._operation())
+        return _Closing(client)
+
+    def _operation(self, kind: TransactionKind = TransactionKind.INGEST) -> Any:
+        types = self._hudi.common.model.WriteOperationType
+        return types.INSERT_OVERWRITE if kind is TransactionKind.REPLAY else types.BULK_INSERT
+
+    def _file_ids_by_partition(self, replaced: Iterable[ReplacedFile]) -> Any:
+        result = self._jvm.java.util.HashMap()
+        for each in replaced:
+            if not result.containsKey(each.partition_path):
+                result.put(each.partition_path, self._jvm.java.util.ArrayList())
+            result.get(each.partition_path).add(each.file_id)
+        return result
+
+    def _meta_client(self) -> Any:
+        builder = self._hudi.common.table.HoodieTableMetaClient.builder()
+        return builder.setBasePath(self._base_path).setConf(self._storage_configuration()).build()
+
+    def _storage_configuration(self) -> Any:
+        return self._hudi.hadoop.fs.HadoopFSUtils.getStorageConf(self._context.hadoopConfiguration())
+
+    def _schema_json(self, schema: TransactionSchema) -> str:
+        spark_type = self._jvm.org.apache.spark.sql.types.DataType.fromJson(schema.columns)
+        converter = self._hudi.HoodieSchemaConversionUtils
+        converted = converter.convertStructTypeToHoodieSchema(spark_type, _RECORD_NAME, _RECORD_NAMESPACE)
+        return str(converted.toString())
+
+    def _write_stats(self, files: Iterable[BaseFile]) -> Any:
+        stats = self._jvm.java.util.ArrayList()
+        for file in files:
+            stat = self._hudi.common.model.HoodieWriteStat()
+            stat.setFileId(file.file_id)
+            stat.setPath(file.path)
+            stat.setPartitionPath(file.partition_path)
+            stat.setPrevCommit("null")
+            stat.setNumWrites(file.rows)
+            stat.setNumInserts(file.rows)
+            stat.setTotalWriteBytes(file.size_bytes)
+            stat.setFileSizeInBytes(file.size_bytes)
+            stat.setTotalWriteErrors(0)
+            stats.add(stat)
+        return stats
+
+    def _java_object(self, name: str, *arguments: str) -> Any:
+        """An object of the class in `<name>.java` beside this module, compiled by the Janino that Spark ships."""
+        compiler = self._jvm.org.codehaus.janino.SimpleCompiler()
+        compiler.setParentClassLoader(self._meta_client().getClass().getClassLoader())
+        compiler.cook(resources.files("hudi_ingest.hudi").joinpath(f"{name}.java").read_text())
+        compiled = compiler.getClassLoader().loadClass(name)
+        gateway: Any = self._spark.sparkContext._gateway
+        types = gateway.new_array(self._jvm.java.lang.Class, len(arguments))
+        values = gateway.new_array(self._jvm.java.lang.Object, len(arguments))
+        text_type = self._jvm.java.lang.Class.forName("java.lang.String")
+        for index, argument in enumerate(arguments):
+            types[index], values[index] = text_type, argument
+        return compiled.getConstructor(types).newInstance(values)
+
+    def _option(self, value: Any) -> Any:
+        return self._hudi.common.util.Option.of(value)
+
+    def _java_map(self, entries: Mapping[str, str]) -> Any:
+        result = self._jvm.java.util.HashMap()
+        for key, value in entries.items():
+            result.put(key, value)
+        return result
+
+
+def _action(kind: TransactionKind) -> str:
+    """Hudi's action of such a transaction. The same in begin and in commit, or the commit does not find its instant."""
+    return _REPLACE if kind is TransactionKind.REPLAY else _ACTION
+
+
+class _Closing:
+    """Closes a Java client on every way out."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def __enter__(self) -> Any:
+        return self._client
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if not isinstance(error, Py4JNetworkError):
+            self._client.close()
+
+
+class java_errors:
+    """Turns py4j's errors into ours; what was being done, and where the table's lock is, goes into the text."""
+
+    def __init__(self, doing: str, lock: str = "") -> None:
+        self._doing = doing
+        self._lock = lock
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None or isinstance(error, IngestError):
+            return
+        if isinstance(error, Py4JJavaError):
+            chain = _java_messages(error.java_exception)
+            for message in chain:
+                if "hudi-ingest guard:" in message:
+                    raise CommitRefused(
+                        f"could not {self._doing}: {message.split('hudi-ingest guard:', 1)[1].strip()}. Nothing was "
+                        "published by this call; the next transaction continues from the table's checkpoint."
+                    ) from error
+            if any(message.startswith("HoodieLockException") for message in chain):
+                raise TableUnreachable(
+                    f"could not {self._doing}: the table's lock {self._lock} was not to be had in time, or was lost: "
+                    f"{' <- '.join(chain[:4])}. See which writer holds it and whether that one is alive; the step is "
+                    "tried again."
+                ) from error
+            raise TableUnreachable(
+                f"could not {self._doing}: {' <- '.join(chain[:4])}. Check the path, its permissions, free space and "
+                "the Spark driver's log."
+            ) from error
+        if isinstance(error, (Py4JError, ConnectionError)):
+            raise EngineLost(
+                f"the Spark driver went away while trying to {self._doing}: {error}. The step is tried again; if the "
+                "engine stays away, start it with `hudi-ingest up` or `hudi-ingest engine`."
+            ) from error
+
+
+def _java_messages(error: Any) -> list[str]:
+    chain: list[str] = []
+    while error is not None and len(chain) < 10:
+        chain.append(f"{error.getClass().getSimpleName()}: {error.getMessage()}")
+        error = error.getCause()
+    return chain

@@ -1,0 +1,425 @@
+"""The broker's edge: partitions, watermarks, first offsets, consumer-group offsets, and client settings."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import re
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from confluent_kafka import (
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+)
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from hudi_ingest.exceptions import KafkaRefused, KafkaUnreachable, TopicMissing
+from hudi_ingest.model.records import Offsets, Slice, TopicPartition, Watermarks
+from hudi_ingest.pipeline.pipeline import KafkaSource, Security
+
+client_logger = logging.getLogger("librdkafka")
+"""Not below ours: what the client complains of is in our errors already."""
+
+_COORDINATOR_MOVES = {
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+}
+"""A group's coordinator is being found, as on a new broker, at a group's first commit or after a restart: ask again."""
+_LEADER_MOVES = {
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+}
+"""A partition's leader is being chosen, as on a topic that was just made or after a broker's restart: ask again."""
+_AGAIN_SECONDS = 0.2
+_NOT_A_TOPIC = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION}
+_LISTEN_SECONDS = 0.05
+
+_REFUSALS = {KafkaError._AUTHENTICATION, KafkaError._SSL}
+_ALERT = "SSL alert number"
+"""By it a broker refuses a client's certificate, in an error that otherwise is one of the network."""
+_LOGIN_FAILED = re.compile("SASL ?Authentication", re.IGNORECASE)
+"""In the texts of librdkafka and of Java's client alike."""
+_PROTOCOLS_DIFFER = "every connection was closed at once, as when source.security.protocol is not that of the port"
+_CHECK = "Check source.bootstrap_servers and source.security, and that the broker runs."
+_RECONNECT_MILLISECONDS = 1000
+_COORDINATOR_MILLISECONDS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as the broker describes it. `topic_id` is new whenever a topic is made, and "" where the broker has none."""
+
+    topic_id: str
+    partitions: tuple[TopicPartition, ...]
+
+
+class _NoLeaderYet(Exception):
+    """A partition's leader is being chosen."""
+
+
+class KafkaCluster:
+    """One Kafka cluster as a pipeline's source names it. It connects when first asked; every call asks the broker and
+    waits at most `request_timeout_seconds`. Raises KafkaUnreachable and KafkaRefused from every method."""
+
+    def __init__(self, source: KafkaSource) -> None:
+        self._source = source
+        self._seconds = source.request_timeout_seconds
+        self._trouble = Trouble()
+
+    @cached_property
+    def _admin(self) -> AdminClient:
+        return self._client({})
+
+    @cached_property
+    def _coordinator(self) -> AdminClient:
+        # librdkafka takes a group's coordinator for a broker that went away, and lets the time to reconnect pass before it
+        # connects the first time.
+        return self._client({"reconnect.backoff.ms": _COORDINATOR_MILLISECONDS})
+
+    def _client(self, more: Mapping[str, Any]) -> AdminClient:
+        options = {**librdkafka_options(self._source), "error_cb": self._trouble.note, **more}
+        try:
+            return AdminClient(options, logger=client_logger)
+        except KafkaException as error:
+            raise KafkaRefused(
+                f"no connection to Kafka {self._source.bootstrap_servers} can be made with these settings: "
+                f"{_text(error)}. Check the files that source.security names."
+            ) from error
+
+    def topics(self) -> dict[str, Topic]:
+        """The source's topics. Raises TopicMissing."""
+        names = list(self._source.topics)
+        answers = self._admin.describe_topics(TopicCollection(names), request_timeout=self._seconds)
+        return {name: self._topic(name, answers[name]) for name in names}
+
+    def watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks]:
+        """First offset and last stable offset of each partition."""
+        partitions = list(partitions)
+        begins = self._list_offsets(partitions, OffsetSpec.earliest())
+        ends = self._list_offsets(partitions, OffsetSpec.latest())
+        return {each: Watermarks(begins[each], max(begins[each], ends[each])) for each in partitions}
+
+    def first_offsets(self, watermarks: Mapping[TopicPartition, Watermarks]) -> dict[TopicPartition, int]:
+        """Where `starting_offsets` lets partitions begin that were never committed."""
+        policy = self._source.starting_offsets
+        if policy == "earliest":
+            return {source: marks.begin for source, marks in watermarks.items()}
+        if policy == "latest":
+            return {source: marks.end for source, marks in watermarks.items()}
+        at = getattr(policy, "timestamp", None)
+        if isinstance(at, datetime):
+            return self.offsets_at(at, watermarks)
+        named: Any = policy
+        return {
+            source: int(named.get(source.topic, {}).get(source.partition, marks.begin))
+            for source, marks in watermarks.items()
+        }
+
+    def group_offsets(self, group: str) -> dict[TopicPartition, int]:
+        """The group's committed offsets, without partitions that have none."""
+        described = self._of_coordinator(
+            lambda: self._coordinator.describe_consumer_groups([group], request_timeout=self._seconds)[group],
+            f"describe consumer group {group}",
+        )
+        if described.state is ConsumerGroupState.DEAD:
+            # Asked for a group's offsets where there has never been a group, confluent-kafka ends the process by a segfault.
+            return {}
+        request = ConsumerGroupTopicPartitions(group)
+        found = self._of_coordinator(
+            lambda: self._coordinator.list_consumer_group_offsets([request], request_timeout=self._seconds)[group],
+            f"read the offsets of consumer group {group}",
+        )
+        return {
+            TopicPartition(each.topic, each.partition): each.offset
+            for each in found.topic_partitions
+            if each.offset >= 0
+        }
+
+    def commit_group_offsets(self, group: str, offsets: Offsets) -> None:
+        """Sets the group's offsets (the next ones to read), so that tools that watch consumer lag see ours."""
+        wanted = [KafkaTopicPartition(each.topic, each.partition, offset) for each, offset in sorted(offsets.items())]
+        deadline = time.monotonic() + self._seconds
+        while True:
+            refused = self._alter_group_offsets(group, wanted)
+            if refused is None:
+                return
+            if refused.error.code() not in _COORDINATOR_MOVES or time.monotonic() > deadline:
+                raise KafkaUnreachable(
+                    f"consumer group {group}: the offset of {refused.topic}:{refused.partition} was not accepted: "
+                    f"{refused.error.str()}. The table is not affected; the next commit sets it again."
+                )
+            time.sleep(_AGAIN_SECONDS)
+
+    def _alter_group_offsets(self, group: str, wanted: list[KafkaTopicPartition]) -> KafkaTopicPartition | None:
+        """The first offset that was refused, None when all were accepted."""
+        request = ConsumerGroupTopicPartitions(group, wanted)
+        found = self._of_coordinator(
+            lambda: self._coordinator.alter_consumer_group_offsets([request], request_timeout=self._seconds)[group],
+            f"commit offsets of consumer group {group}",
+        )
+        # A partition that is stopped because it is gone has no lag to watch.
+        return next(
+            (each for each in found.topic_partitions if each.error and each.error.code() not in _NOT_A_TOPIC), None
+        )
+
+    def _topic(self, name: str, answer: Future[Any]) -> Topic:
+        try:
+            found = self._wait(answer)
+        except (KafkaException, TimeoutError) as error:
+            if isinstance(error, TimeoutError) or error.args[0].code() not in _NOT_A_TOPIC:
+                raise self._failed(f"describe topic {name}", error) from error
+            raise TopicMissing(
+                f"topic {name} is not on the broker at {self._source.bootstrap_servers}: {_text(error)}. "
+                "Create it, or correct source.topics in the pipeline file."
+            ) from error
+        # A broker without topic ids answers with the id zero.
+        has_id = found.topic_id.get_most_significant_bits() or found.topic_id.get_least_significant_bits()
+        partitions = tuple(sorted(TopicPartition(name, each.id) for each in found.partitions))
+        return Topic(str(found.topic_id) if has_id else "", partitions)
+
+    def _list_offsets(self, partitions: Iterable[TopicPartition], spec: Any) -> dict[TopicPartition, int]:
+        wanted = {KafkaTopicPartition(each.topic, each.partition): spec for each in partitions}
+        if not wanted:
+            return {}
+        deadline = time.monotonic() + self._seconds
+        while True:
+            try:
+                return self._offsets_now(wanted)
+            except _NoLeaderYet as error:
+                if time.monotonic() > deadline:
+                    raise KafkaUnreachable(
+                        f"could not read offsets at Kafka {self._source.bootstrap_servers} within {self._seconds:g} s: {error}. "
+                        "The partition's leader is just being chosen, as after a topic was made or a broker restarted; this "
+                        "passes by itself, and the next tick asks again."
+                    ) from error
+            time.sleep(_AGAIN_SECONDS)
+
+    def _offsets_now(self, wanted: Mapping[KafkaTopicPartition, Any]) -> dict[TopicPartition, int]:
+        answers = self._admin.list_offsets(
+            dict(wanted), isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._seconds
+        )
+        found = {}
+        for asked, answer in answers.items():
+            source = TopicPartition(asked.topic, asked.partition)
+            try:
+                found[source] = int(self._wait(answer).offset)
+            except (KafkaException, TimeoutError) as error:
+                if _is_of(error, _LEADER_MOVES):
+                    raise _NoLeaderYet(f"{source}: {_text(error)}") from error
+                raise self._failed(f"read offsets of {source.topic}", error) from error
+        return found
+
+    def offsets_at(self, at: datetime, watermarks: Mapping[TopicPartition, Watermarks]) -> dict[TopicPartition, int]:
+        """Each partition's first offset whose record's timestamp is not before `at`; its end when there is none."""
+        found = self._list_offsets(watermarks, OffsetSpec.for_timestamp(int(at.timestamp() * 1000)))
+        # -1: no record is as new as that, so the partition begins with what comes next.
+        return {each: found[each] if found[each] >= 0 else marks.end for each, marks in watermarks.items()}
+
+    def _of_coordinator(self, ask: Callable[[], Future[Any]], doing: str) -> Any:
+        """The answer of a group's coordinator, asked again while that is being found."""
+        deadline = time.monotonic() + self._seconds
+        while True:
+            try:
+                return self._wait(ask())
+            except (KafkaException, TimeoutError) as error:
+                if not _is_of(error, _COORDINATOR_MOVES) or time.monotonic() > deadline:
+                    raise self._failed(doing, error) from error
+            time.sleep(_AGAIN_SECONDS)
+
+    def _wait(self, answer: Future[Any]) -> Any:
+        """The answer. Raises KafkaException when it is an error, TimeoutError when there is none in time, and at once when
+        every broker has turned the client away: it would go on trying."""
+        deadline = time.monotonic() + self._seconds
+        while not answer.done():
+            if self._trouble.is_final or time.monotonic() > deadline:
+                raise TimeoutError
+            wait([answer], timeout=_LISTEN_SECONDS)
+            self._admin.poll(0)
+        found = answer.result()
+        self._trouble.clear()
+        return found
+
+    def _failed(self, doing: str, error: Exception) -> KafkaRefused | KafkaUnreachable:
+        return self._trouble.explained(doing, _text(error), self._source)
+
+
+class Trouble:
+    """What a client tells beside its answers, since its last good answer."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        self.refusal = ""
+        self.last = ""
+        self.all_down = False
+
+    @property
+    def is_final(self) -> bool:
+        """Whether a broker has refused the client and no other broker is left to ask."""
+        return bool(self.refusal) and self.all_down
+
+    def note(self, error: KafkaError) -> None:
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self.all_down = True
+            return
+        self.last = error.str()
+        if error.code() in _REFUSALS or _ALERT in self.last:
+            self.refusal = self.last
+
+    def explained(self, doing: str, told: str, source: KafkaSource) -> KafkaRefused | KafkaUnreachable:
+        """Why something could not be done, with what the client met on the way: its answer, `told`, says no more than that
+        time ran out."""
+        what = f"could not {doing} at Kafka {source.bootstrap_servers}"
+        if self.refusal:
+            return refused(what, self.refusal, source.security)
+        reason = self.last or ("" if self.all_down else told)
+        if self.all_down and (not reason or "Disconnected" in reason):
+            reason = "; ".join(filter(None, (reason, _PROTOCOLS_DIFFER)))
+        return KafkaUnreachable(f"{what} within {source.request_timeout_seconds:g} s: {reason}. {_CHECK}")
+
+
+def refused(what: str, reason: str, security: Security | None) -> KafkaRefused:
+    """The error of a broker that turned us away, or that we did not trust; `reason` is the Kafka client's text."""
+    if security is not None and security.sasl_mechanism is not None and _LOGIN_FAILED.search(reason):
+        advice = (
+            f"The broker does not accept user {security.username} with this password by {security.sasl_mechanism}: correct "
+            "source.security, or the user at the broker."
+        )
+    else:
+        advice = (
+            "Either side may have an expired certificate, one of an authority that the other does not trust, or none at all: "
+            "correct source.security.ca_file, certificate_file and key_file, or the broker's certificate "
+            "(`openssl s_client -connect HOST:PORT` shows it)."
+        )
+    return KafkaRefused(f"{what}: {reason}. {advice} Nothing was read and nothing is visible.")
+
+
+_JAVA_REFUSAL = re.compile(r"org\.apache\.kafka\.common\.errors\.S(?:asl|sl)AuthenticationException: .*")
+_JAVA_TIMEOUT = re.compile(r"org\.apache\.kafka\.common\.errors\.TimeoutException: .*")
+
+
+def told_by_spark(text: str, where: str, source: KafkaSource) -> KafkaRefused | KafkaUnreachable | None:
+    """The error for Spark's text when it is the broker's doing, else None."""
+    what = f"{where}: could not read from Kafka {source.bootstrap_servers}"
+    if found := _JAVA_REFUSAL.findall(text):
+        return refused(what, found[-1].strip(), source.security)
+    if found := _JAVA_TIMEOUT.findall(text):
+        return KafkaUnreachable(f"{what}: {found[-1].strip()}. {_CHECK} Nothing is visible; the op is tried again.")
+    return None
+
+
+def _is_of(error: Exception, codes: Collection[int]) -> bool:
+    return isinstance(error, KafkaException) and error.args[0].code() in codes
+
+
+def _text(error: Exception) -> str:
+    cause = error.args[0] if error.args else error
+    return cause.str() if hasattr(cause, "str") else str(cause) or type(error).__name__
+
+
+def librdkafka_options(source: KafkaSource) -> dict[str, Any]:
+    """Settings for confluent-kafka clients; with the password in clear, so never to be printed."""
+    options: dict[str, Any] = {
+        "bootstrap.servers": source.bootstrap_servers,
+        "socket.timeout.ms": _milliseconds(source),
+        # By default a client whom a broker turns away comes back twenty times a second.
+        "reconnect.backoff.ms": _RECONNECT_MILLISECONDS,
+        "reconnect.backoff.max.ms": _RECONNECT_MILLISECONDS,
+    }
+    security = source.security
+    if security is not None:
+        options["security.protocol"] = security.protocol
+        if security.ca_file is not None:
+            options["ssl.ca.location"] = str(security.ca_file)
+        if security.certificate_file is not None:
+            options["ssl.certificate.location"] = str(security.certificate_file)
+            options["ssl.key.location"] = str(security.key_file)
+        if security.sasl_mechanism is not None and security.password is not None:
+            options["sasl.mechanism"] = security.sasl_mechanism
+            options["sasl.username"] = security.username
+            options["sasl.password"] = security.password.get_secret_value()
+    return options
+
+
+def spark_options(source: KafkaSource, slices: Iterable[Slice], min_partitions: int) -> dict[str, str]:
+    """Options of Spark's Kafka source for exactly `slices`; with the password in clear, so never to be printed."""
+    starts: dict[str, dict[str, int]] = {}
+    ends: dict[str, dict[str, int]] = {}
+    for each in slices:
+        starts.setdefault(each.topic, {})[str(each.partition)] = each.start
+        ends.setdefault(each.topic, {})[str(each.partition)] = each.end
+    options = {
+        "kafka.bootstrap.servers": source.bootstrap_servers,
+        "assign": json.dumps({topic: sorted(map(int, partitions)) for topic, partitions in starts.items()}),
+        "startingOffsets": json.dumps(starts),
+        "endingOffsets": json.dumps(ends),
+        "failOnDataLoss": "true",
+        "kafka.isolation.level": "read_committed",
+        # The range is there already, so there is nothing to wait for. The client asks for more behind the range's end while
+        # it reads, and at the default of 500 ms its next request would stand behind that one: half a second for each slice.
+        "kafka.fetch.max.wait.ms": "10",
+        # After each poll Spark asks for the partition's first and last offset; at the default of 500 records that is a third
+        # of all the time. A poll returns no more than has been fetched, but that is compressed:
+        # large records that compress well may fill the heap, which is what the consumer of later attempts is for.
+        "kafka.max.poll.records": "20000",
+        # The deadline cancels Spark's jobs only, and Spark asks for the topic's partitions before it has one.
+        "kafka.request.timeout.ms": str(_milliseconds(source)),
+        "kafka.default.api.timeout.ms": str(_milliseconds(source)),
+        "minPartitions": str(min_partitions),
+    }
+    security = source.security
+    if security is not None:
+        options["kafka.security.protocol"] = security.protocol
+        if security.ca_file is not None:
+            options["kafka.ssl.truststore.type"] = "PEM"
+            options["kafka.ssl.truststore.location"] = str(security.ca_file)
+        identity = _client_certificate(security)
+        if identity is not None:
+            # Java wants the two in one file, or as texts.
+            options["kafka.ssl.keystore.type"] = "PEM"
+            options["kafka.ssl.keystore.certificate.chain"], options["kafka.ssl.keystore.key"] = identity
+        if security.sasl_mechanism is not None and security.password is not None:
+            module = "plain.PlainLoginModule" if security.sasl_mechanism == "PLAIN" else "scram.ScramLoginModule"
+            options["kafka.sasl.mechanism"] = security.sasl_mechanism
+            options["kafka.sasl.jaas.config"] = (
+                f"org.apache.kafka.common.security.{module} required "
+                f"username={_quoted(security.username or '')} password={_quoted(security.password.get_secret_value())};"
+            )
+    return options
+
+
+def _milliseconds(source: KafkaSource) -> int:
+    return math.ceil(source.request_timeout_seconds * 1000)
+
+
+def _client_certificate(security: Security) -> tuple[str, str] | None:
+    try:
+        return security.client_certificate()
+    except ValueError as error:
+        raise KafkaRefused(
+            f"a file that source.security names {error}. Correct certificate_file or key_file, or make it readable."
+        ) from error
+
+
+def _quoted(text: str) -> str:
+    """A text as Java's login configuration has it: a quoted one ends at the end of a line."""
+    for character, escaped in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r")):
+        text = text.replace(character, escaped)
+    return f'"{text}"'

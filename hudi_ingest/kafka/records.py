@@ -1,0 +1,278 @@
+"""Records read by a consumer of our own: a few for people who look at them and to infer columns from, and whole ranges that
+Spark's Kafka source, by which transactions read, cannot hand over."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+
+from hudi_ingest.exceptions import KafkaRefused, NoSuchOffset, WriteIncomplete
+from hudi_ingest.kafka.batch_sizes import BATCH_BYTES, BATCH_ROWS
+from hudi_ingest.kafka.cluster import Trouble, client_logger, librdkafka_options
+from hudi_ingest.model.records import Slice, TopicPartition
+from hudi_ingest.pipeline.pipeline import KafkaSource
+from hudi_ingest.records.kafka_times import KAFKA_TIME
+from hudi_ingest.records.transform import KAFKA_FIELDS
+
+RECORDS = pa.schema(
+    [
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp", KAFKA_TIME),
+        pa.field("value", pa.binary()),
+        pa.field("key", pa.binary()),
+        pa.field("headers", KAFKA_FIELDS["headers"].type),
+    ]
+)
+"""The columns of Spark's Kafka source that write tasks read, with times that no number of a producer can overflow."""
+
+_POLL_SECONDS = 0.1
+_POLLED_MESSAGES = 500
+_SMALL_FETCH_BYTES = 65536
+_FETCH_WAIT_MILLISECONDS = 50
+_OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The first records of a range of offsets, `most` of them at most."""
+
+    slice: Slice
+    most: int
+
+
+def read_records(
+    source: KafkaSource,
+    group: str,
+    wanted: Sequence[Wanted],
+    *,
+    most_bytes: int | None = None,
+    skip_gone: bool = False,
+) -> dict[TopicPartition, pa.RecordBatch]:
+    """By partition, at most one range of each: its records with the columns RECORDS, in the order of their offsets.
+
+    Only committed records; offsets that the broker does not hand out (compaction, transaction markers) are passed over, so
+    a range may give fewer records than `most`, or none. Reading ends early with the record by which all keys and values have
+    come to `most_bytes`. The consumer group joins nothing and commits nothing. Waits at most `request_timeout_seconds` for
+    the next sign of the broker. Raises KafkaUnreachable, KafkaRefused, and NoSuchOffset when a range begins where the broker
+    holds nothing, unless it is to `skip_gone`: then the range begins where the broker's records do.
+    """
+    busy = [each for each in wanted if each.slice.count and each.most]
+    found: dict[TopicPartition, list[Message]] = {each.slice.source: [] for each in wanted}
+    if busy:
+        trouble = Trouble()
+        consumer = _consumer(source, group, trouble, "earliest" if skip_gone else "error")
+        try:
+            _read(consumer, source, {each.slice.source: each for each in busy}, found, most_bytes, trouble)
+        finally:
+            consumer.close()
+    return {each: _batch(messages) for each, messages in found.items()}
+
+
+def first_times(source: KafkaSource, group: str, ranges: Sequence[Slice]) -> dict[TopicPartition, int]:
+    """The Kafka timestamp, in milliseconds, of the first committed record of each range; none of a range without a record, or
+    whose record has no timestamp. The broker sends about one batch of records of each partition.
+
+    Raises KafkaUnreachable, KafkaRefused.
+    """
+    wanted = {each.source: Wanted(each, 1) for each in ranges if each.count}
+    found: dict[TopicPartition, list[Message]] = {source: [] for source in wanted}
+    if wanted:
+        trouble = Trouble()
+        consumer = _consumer(
+            source, group, trouble, "earliest", {"fetch.message.max.bytes": 1, "queued.min.messages": 1}
+        )
+        try:
+            _read(consumer, source, wanted, found, None, trouble)
+        finally:
+            consumer.close()
+    times = {at: messages[0].timestamp()[1] for at, messages in found.items() if messages}
+    return {at: milliseconds for at, milliseconds in times.items() if milliseconds >= 0}
+
+
+def batches_of(source: KafkaSource, group: str, wanted: Slice) -> Iterator[pa.RecordBatch]:
+    """All committed records of a range of offsets, in their order, in batches that keys and values of BATCH_BYTES end.
+
+    The broker must hold the whole range. Waits as `read_records` does. Raises KafkaUnreachable, KafkaRefused, NoSuchOffset,
+    and WriteIncomplete when the partition ends within the range.
+    """
+    trouble = Trouble()
+    consumer = _consumer(source, group, trouble, "error")
+    try:
+        consumer.assign([KafkaTopicPartition(wanted.topic, wanted.partition, wanted.start)])
+        messages: list[Message] = []
+        size = 0
+        for message in _messages(consumer, source, wanted, trouble):
+            messages.append(message)
+            size += len(message.key() or b"") + len(message.value() or b"")
+            if size >= BATCH_BYTES or len(messages) == BATCH_ROWS:
+                yield _batch(messages)
+                messages, size = [], 0
+        if messages:
+            yield _batch(messages)
+    finally:
+        consumer.close()
+
+
+def _messages(consumer: Consumer, source: KafkaSource, wanted: Slice, trouble: Trouble) -> Iterator[Message]:
+    heard = time.monotonic()
+    while True:
+        polled = consumer.consume(_POLLED_MESSAGES, _POLL_SECONDS)
+        if not polled and (trouble.is_final or time.monotonic() - heard > source.request_timeout_seconds):
+            raise trouble.explained(f"read {wanted}", "no answer", source)
+        for message in polled:
+            heard = time.monotonic()
+            trouble.clear()
+            error = message.error()
+            if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                if message.offset() < wanted.end:
+                    raise WriteIncomplete(
+                        f"{wanted}: the partition ends at offset {message.offset()}, within the range. Nothing of it is "
+                        "visible; the op is tried again, and the next plan says what is lost."
+                    )
+                return
+            if error is not None and error.code() in _OUT_OF_RANGE:
+                raise NoSuchOffset(f"{wanted}: the broker does not hold its first offset any more. Nothing is visible.")
+            if error is not None:
+                raise trouble.explained(f"read {wanted}", error.str(), source)
+            if message.offset() < wanted.end:
+                yield message
+            if message.offset() >= wanted.end - 1:
+                return
+
+
+def _read(
+    consumer: Consumer,
+    source: KafkaSource,
+    left: dict[TopicPartition, Wanted],
+    found: Mapping[TopicPartition, list[Message]],
+    most_bytes: int | None,
+    trouble: Trouble,
+) -> None:
+    consumer.assign([KafkaTopicPartition(at.topic, at.partition, each.slice.start) for at, each in left.items()])
+    heard = time.monotonic()
+    size = 0
+    while left and (most_bytes is None or size < most_bytes):
+        message = consumer.poll(_POLL_SECONDS)
+        if message is None:
+            if trouble.is_final or time.monotonic() - heard > source.request_timeout_seconds:
+                doing = f"read {', '.join(str(each.slice) for each in left.values())}"
+                raise trouble.explained(doing, "no answer", source)
+            continue
+        heard = time.monotonic()
+        trouble.clear()
+        at = TopicPartition(message.topic(), message.partition())
+        each = left.get(at)
+        if each is None:
+            continue  # was fetched before its partition was paused
+        error = message.error()
+        if error is not None and error.code() in _OUT_OF_RANGE:
+            raise NoSuchOffset(
+                f"{at}: the broker does not hold offset {each.slice.start} any more: retention passed it just now, or the topic "
+                "was made again. Try again without --from, or ask `hudi-ingest status` for the offsets."
+            )
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:
+            raise trouble.explained(f"read {each.slice}", error.str(), source)
+        inside = error is None and message.offset() < each.slice.end
+        if inside:
+            found[at].append(message)
+            size += len(message.key() or b"") + len(message.value() or b"")
+        if not inside or len(found[at]) == each.most or message.offset() == each.slice.end - 1:
+            del left[at]
+            consumer.pause([KafkaTopicPartition(at.topic, at.partition)])
+
+
+def first_records_in(
+    source: KafkaSource, group: str, ranges: Sequence[Slice], seconds: float
+) -> dict[Slice, int | None]:
+    """The offset of the first committed record in each of the ranges, None where there is none, of those about which the broker
+    tells within `seconds`.
+
+    What it does not hold any more has none. Raises KafkaRefused when no connection can be made with the source's settings.
+    """
+    found: dict[Slice, int | None] = {}
+    left: dict[TopicPartition, list[Slice]] = {}
+    for each in ranges:
+        left.setdefault(each.source, []).append(each)
+    if not left:
+        return found
+    trouble = Trouble()
+    # Of each answer only the first record is of interest.
+    consumer = _consumer(source, group, trouble, "earliest", {"fetch.message.max.bytes": _SMALL_FETCH_BYTES})
+    try:
+        consumer.assign([_start(each[0]) for each in left.values()])
+        deadline = time.monotonic() + seconds
+        while left and not trouble.is_final and (wait := deadline - time.monotonic()) > 0:
+            message = consumer.poll(min(wait, _POLL_SECONDS))
+            if message is None or (at := TopicPartition(message.topic(), message.partition())) not in left:
+                continue
+            error = message.error()
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                continue
+            asked = left[at].pop(0)
+            inside = error is None and asked.start <= message.offset() < asked.end
+            found[asked] = message.offset() if inside else None
+            if left[at]:
+                consumer.seek(_start(left[at][0]))
+            else:
+                del left[at]
+                consumer.pause([_start(asked)])
+    finally:
+        consumer.close()
+    return found
+
+
+def _start(each: Slice) -> KafkaTopicPartition:
+    return KafkaTopicPartition(each.topic, each.partition, each.start)
+
+
+def _consumer(
+    source: KafkaSource, group: str, trouble: Trouble, where_gone: str, more: Mapping[str, int] | None = None
+) -> Consumer:
+    options = {
+        **librdkafka_options(source),
+        "group.id": group,
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "isolation.level": "read_committed",
+        # The end of what the broker holds is told, and not waited at.
+        "enable.partition.eof": True,
+        "fetch.wait.max.ms": _FETCH_WAIT_MILLISECONDS,
+        # By default an offset that is not there is an error, and not a reason to read elsewhere.
+        "auto.offset.reset": where_gone,
+        "error_cb": trouble.note,
+        **(more or {}),
+    }
+    try:
+        return Consumer(options, logger=client_logger)
+    except KafkaException as error:
+        raise KafkaRefused(
+            f"no connection to Kafka {source.bootstrap_servers} can be made with these settings: {error.args[0].str()}. "
+            "Check the files that source.security names."
+        ) from error
+
+
+def _batch(messages: Sequence[Message]) -> pa.RecordBatch:
+    headers = [
+        None if each.headers() is None else [{"key": key, "value": value} for key, value in each.headers()]
+        for each in messages
+    ]
+    milliseconds = pa.array([each.timestamp()[1] for each in messages], pa.int64())
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([each.topic() for each in messages], pa.string()),
+            pa.array([each.partition() for each in messages], pa.int32()),
+            pa.array([each.offset() for each in messages], pa.int64()),
+            milliseconds.cast(KAFKA_TIME),
+            pa.array([each.value() for each in messages], pa.binary()),
+            pa.array([each.key() for each in messages], pa.binary()),
+            pa.array(headers, RECORDS.field("headers").type),
+        ],
+        schema=RECORDS,
+    )

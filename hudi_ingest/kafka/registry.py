@@ -1,0 +1,294 @@
+"""A schema registry, by Confluent's own client: schemas by id, and the schemas of a subject.
+
+Who asks: the process that plans a transaction fetches all versions of the topics' subjects once and hands them to the
+Spark tasks (`known_schemas`), so that workers decode without the registry. Only an id that is not among them, of a
+schema that was registered a moment ago or under another subject, makes a worker ask: once per process and id. Of ids that
+the registry does not have, each task asks for a hundred at most.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from threading import Lock
+from typing import Any, TypeVar
+
+import httpx2
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+from hudi_ingest.exceptions import IngestError, RegistryRefused, RegistryUnreachable, SchemaMissing
+from hudi_ingest.pipeline.registry import SchemaRegistry
+from hudi_ingest.records.schema.registered import RegisteredSchema, SchemaKind, UnusableSchema
+
+_RETRIES = 2
+_RETRY_MILLISECONDS = 200
+_MAX_REFERENCES = 1000
+_GREATEST_ID = 2**31 - 1
+"""Registries count in Java's int."""
+MOST_REFUSED = 100
+"""Ids without a usable schema that a task asks for; garbage that begins with a zero byte has as many as it has records."""
+
+_Found = TypeVar("_Found")
+_Reference = tuple[str, str, int]
+"""Name, subject and version."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectVersion:
+    """One version of a subject."""
+
+    subject: str
+    version: int
+    schema_id: int
+    schema: RegisteredSchema
+
+
+class RegistryClient:
+    """Asks one registry for schemas of one kind. Every method raises RegistryUnreachable or RegistryRefused, besides what
+    it says."""
+
+    def __init__(self, config: SchemaRegistry, kind: SchemaKind = "AVRO") -> None:
+        self._config = config
+        self._kind = kind
+        try:
+            self._client = SchemaRegistryClient(_client_settings(config))
+        except (OSError, ssl.SSLError) as error:
+            raise RegistryRefused(
+                f"Schema registry {config.url}: its certificate files cannot be used ({error}); correct ca_file, "
+                "certificate_file and key_file of source.schema_registry."
+            ) from None
+
+    def schema(self, schema_id: int) -> RegisteredSchema | None:
+        """The schema of an id; None when the registry has none, or one of another kind. Raises UnusableSchema when its
+        references lead nowhere."""
+        found = self._ask(f"schema id {schema_id}", lambda: self._client.get_schema(schema_id))
+        return None if found is None else self._registered(found)
+
+    def latest(self, subject: str) -> SubjectVersion:
+        """The last version of a subject. Raises SchemaMissing."""
+        return self._version(
+            subject, f"the latest version of {subject}", lambda: self._client.get_latest_version(subject)
+        )
+
+    def version(self, subject: str, version: int) -> SubjectVersion:
+        """A version of a subject. Raises SchemaMissing."""
+        what = f"version {version} of {subject}"
+        return self._version(subject, what, lambda: self._client.get_version(subject, version))
+
+    def versions(self, subject: str) -> tuple[SubjectVersion, ...]:
+        """All versions of a subject that are of the kind, ascending; none when there is no such subject."""
+        numbers = self._ask(f"the versions of {subject}", lambda: self._client.get_versions(subject))
+        found = []
+        for number in sorted(numbers or ()):
+            try:
+                found.append(self.version(subject, number))
+            except SchemaMissing:
+                continue  # deleted since, or of another kind
+        return tuple(found)
+
+    def _version(self, subject: str, what: str, ask: Callable[[], Any]) -> SubjectVersion:
+        found = self._ask(what, ask)
+        if found is None:
+            raise SchemaMissing(
+                f"Schema registry {self._config.url} has no subject {subject} with that version ({what}); register the "
+                "schema, correct the topic or `subject` of source.schema_registry, or declare table.schema."
+            )
+        try:
+            schema = self._registered(found.schema)
+        except UnusableSchema as problem:
+            raise SchemaMissing(
+                f"Schema registry {self._config.url}: {what} cannot be used: {problem}; register a version without that."
+            ) from None
+        if schema is None:
+            raise SchemaMissing(
+                f"Schema registry {self._config.url}: {what} is {found.schema.schema_type or 'AVRO'}, and {self._kind} is "
+                "needed here; correct source.format or `subject` of source.schema_registry."
+            )
+        return SubjectVersion(subject, int(found.version), int(found.schema_id), schema)
+
+    def _registered(self, found: Schema) -> RegisteredSchema | None:
+        if (found.schema_type or "AVRO") != self._kind:
+            return None
+        # JSON schemas are not evaluated.
+        texts = {} if self._kind == "JSON" else self._references(found)
+        return RegisteredSchema(found.schema_str, tuple(texts.values()), tuple(name for name, _, _ in texts))
+
+    def _references(self, schema: Schema) -> dict[_Reference, str]:
+        """The texts of the schemas that `schema` refers to, each after those that it refers to itself."""
+        texts: dict[_Reference, str] = {}
+        # On a list and not on Python's stack, which a long chain would use up.
+        above: dict[_Reference | None, tuple[str, Iterator[Any]]] = {None: ("", iter(schema.references or ()))}
+        while above:
+            key, (text, references) = list(above.items())[-1]
+            each = next(references, None)
+            if each is None:
+                del above[key]
+                if key is not None:
+                    texts[key] = text
+                continue
+            wanted = (each.name, each.subject, each.version)
+            if wanted in texts:
+                continue
+            if wanted in above:
+                raise UnusableSchema(f"its references lead in a circle, to version {each.version} of {each.subject}")
+            if len(texts) + len(above) > _MAX_REFERENCES:
+                raise UnusableSchema(f"it refers to over {_MAX_REFERENCES} other schemas")
+            found = self._reference(each)
+            above[wanted] = (found.schema_str, iter(found.references or ()))
+        return texts
+
+    def _reference(self, each: Any) -> Any:
+        what = f"version {each.version} of {each.subject}, which a schema refers to"
+        found = self._ask(what, partial(self._client.get_version, each.subject, each.version))
+        if found is None:
+            raise SchemaMissing(
+                f"Schema registry {self._config.url} has no {what}; register it again, it is needed to read records."
+            )
+        return found.schema
+
+    def _ask(self, what: str, ask: Callable[[], _Found]) -> _Found | None:
+        """The answer; None when the registry does not have it."""
+        where = f"Schema registry {self._config.url}: {what}"
+        try:
+            return ask()
+        except SchemaRegistryError as error:
+            status = error.http_status_code
+            if status == 404:
+                return None
+            if status in (401, 403):
+                raise RegistryRefused(
+                    f"{where}: the registry refused the login (HTTP {status}: {error.error_message}); correct username and "
+                    "password or token of source.schema_registry, or have that login allowed to read."
+                ) from None
+            if status in (408, 429) or status >= 500:
+                raise RegistryUnreachable(
+                    f"{where}: the registry could not answer (HTTP {status}: {error.error_message}); it will be asked "
+                    "again; if it stays so, look into the registry's log."
+                ) from None
+            raise SchemaMissing(
+                f"{where}: the registry answered HTTP {status}: {error.error_message}; check the subject and its "
+                "references in the registry."
+            ) from None
+        except (httpx2.TransportError, httpx2.InvalidURL) as error:
+            if _untrusted(error):
+                raise RegistryRefused(
+                    f"{where}: no TLS connection was made ({error}); set ca_file of source.schema_registry to the authority "
+                    "of the registry's certificate, and certificate_file and key_file if it asks for a certificate."
+                ) from None
+            raise RegistryUnreachable(
+                f"{where}: no answer ({type(error).__name__}: {error}); it will be asked again; check that the registry "
+                "runs, that this machine reaches it, and url of source.schema_registry."
+            ) from None
+        except ValueError as error:
+            raise RegistryUnreachable(
+                f"{where}: the answer is not one of a schema registry ({error}); check url of source.schema_registry."
+            ) from None
+
+
+def _client_settings(config: SchemaRegistry) -> dict[str, Any]:
+    settings: dict[str, Any] = {
+        "url": config.url,
+        "timeout": config.timeout_seconds,
+        "max.retries": _RETRIES,
+        "retries.wait.ms": _RETRY_MILLISECONDS,
+        "retries.max.wait.ms": 10 * _RETRY_MILLISECONDS,
+    }
+    if config.username is not None and config.password is not None:
+        settings["basic.auth.user.info"] = f"{config.username}:{config.password.get_secret_value()}"
+    if config.token is not None:
+        settings["bearer.auth.credentials.source"] = "STATIC_TOKEN"
+        settings["bearer.auth.token"] = config.token.get_secret_value()
+        settings["bearer.auth.logical.cluster"] = config.logical_cluster or ""
+    for setting, path in (
+        ("ssl.ca.location", config.ca_file),
+        ("ssl.certificate.location", config.certificate_file),
+        ("ssl.key.location", config.key_file),
+    ):
+        if path is not None:
+            settings[setting] = str(path)
+    return settings
+
+
+def _untrusted(error: BaseException | None) -> bool:
+    seen = 0
+    while error is not None and seen < 10:
+        if isinstance(error, ssl.SSLError) or "CERTIFICATE" in str(error).upper():
+            return True
+        error, seen = error.__cause__ or error.__context__, seen + 1
+    return False
+
+
+def known_schemas(client: RegistryClient, subjects: Iterable[str]) -> dict[int, RegisteredSchema]:
+    """All versions of these subjects, by schema id."""
+    return {each.schema_id: each.schema for subject in subjects for each in client.versions(subject)}
+
+
+@dataclass(frozen=True)
+class KnownSchemas:
+    """Schemas of one kind by id, and where to ask for others. Crosses to Spark's workers by pickle, with the registry's
+    login."""
+
+    registry: SchemaRegistry
+    known: Mapping[int, RegisteredSchema] = field(default_factory=dict)
+    kind: SchemaKind = "AVRO"
+
+    _refused: dict[int, str | None] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Ids that cannot be used, and why; None: the registry does not have them. Kept as long as the task, since the next
+    attempt may find them registered."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (KnownSchemas, (self.registry, self.known, self.kind))
+
+    def schema(self, schema_id: int) -> RegisteredSchema | None:
+        """None when the registry has no such schema of the kind. Raises RegistryUnreachable, RegistryRefused; UnusableSchema
+        when no record of the id can be read."""
+        found = self.known.get(schema_id)
+        if found is not None or schema_id > _GREATEST_ID:
+            return found
+        with _fetched_lock:
+            key = (self.registry.url, self.kind, schema_id)
+            if key not in _fetched:
+                fetched = self._fetch(schema_id)
+                if fetched is None:
+                    return None
+                _fetched[key] = fetched
+            return _fetched[key]
+
+    def _fetch(self, schema_id: int) -> RegisteredSchema | None:
+        if schema_id not in self._refused:
+            if len(self._refused) >= MOST_REFUSED:
+                raise UnusableSchema(f"schema id {schema_id}, not looked up after {MOST_REFUSED} unknown ones")
+            try:
+                found = self._client.schema(schema_id)
+            except UnusableSchema as problem:
+                self._refused[schema_id] = str(problem)
+            else:
+                if found is not None:
+                    return found
+                self._refused[schema_id] = None
+        problem_text = self._refused[schema_id]
+        if problem_text is not None:
+            raise UnusableSchema(problem_text)
+        return None
+
+    @cached_property
+    def _client(self) -> RegistryClient:
+        return RegistryClient(self.registry, self.kind)
+
+
+_fetched: dict[tuple[str, SchemaKind, int], RegisteredSchema] = {}
+"""What an id means never changes, so this process asks for it once."""
+_fetched_lock = Lock()
+
+_TOLD = re.compile(r"^\S*\.(RegistryUnreachable|RegistryRefused|SchemaMissing): (.+)$", re.MULTILINE)
+_ERRORS = {each.__name__: each for each in (RegistryUnreachable, RegistryRefused, SchemaMissing)}
+
+
+def told_by_worker(text: str, where: str) -> IngestError | None:
+    """The error for Spark's text when a worker had it of the registry, else None."""
+    found = _TOLD.search(text)
+    return None if found is None else _ERRORS[found[1]](f"{where}: {found[2]} Nothing of it is visible.")

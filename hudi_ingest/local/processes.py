@@ -1,0 +1,352 @@
+"""Start long-lived child processes, remember them across restarts of this program, and stop all that belongs to them.
+
+A process is known by its pid together with the time of its start, so a pid that the system has given to another process
+is never taken for ours. Each child is started in its own session and carries a mark in its environment, by which
+whatever it leaves behind when it dies is found. Nothing is ever stopped by its name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import signal
+import socket
+import subprocess
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import psutil
+
+from hudi_ingest.exceptions import EnvironmentProblem
+from hudi_ingest.home.process_identity import same_start, started_since_boot
+
+T = TypeVar("T")
+
+LOOPBACK = "127.0.0.1"
+MARK = "HUDI_INGEST_PROCESS"
+KILL_SECONDS = 10.0
+FIRST_POLL_SECONDS = 0.02
+LAST_POLL_SECONDS = 0.25
+LOG_TAIL_LINES = 5
+LOG_TAIL_BYTES = 65_536
+
+_FRAME = re.compile(r"\s+(at \S+\(.*\)|\.\.\. \d+ more|File \".*\", line \d+.*|[~^]+)\s*$")
+_TELLS_OF_A_PROBLEM = re.compile(
+    r"(?i)\b\w*(error|exception|fatal|killed|failed|failure|refused|denied)\b|cannot|could not|no space left"
+)
+_PROBLEM_LINES = 3
+
+_children: dict[int, subprocess.Popen[bytes]] = {}
+_exit_codes: dict[int, int] = {}
+"""Of children that have ended, by their pid."""
+_children_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class ProcessRecord:
+    """A process that was started, `started` seconds after the machine's boot. `log` is a file's path.
+
+    `mark` is a random text that the process and all that it starts carry in their environment; "" when there is none.
+    `log_begins` is how many bytes of the log were there before it.
+    """
+
+    name: str
+    pid: int
+    started: float
+    log: str
+    mark: str = ""
+    log_begins: int = 0
+
+
+class ProcessEnded(EnvironmentProblem):
+    """A process ended before it did what was waited for. `killed` is whether a signal may have ended it, so that another one
+    may do better; how a process ended is known of this one's children only."""
+
+    def __init__(self, text: str, *, killed: bool) -> None:
+        super().__init__(text)
+        self.killed = killed
+
+
+def start(
+    name: str, command: Sequence[str], *, log: Path, env: Mapping[str, str], cwd: Path | None = None
+) -> ProcessRecord:
+    """Start `command` in its own session, with no input and with all it prints appended to `log`.
+
+    `env` is its whole environment. Raises EnvironmentProblem when it cannot be started or the log not be written.
+    """
+    log, mark = log.absolute(), uuid.uuid4().hex
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as output:
+            log_begins = output.tell()
+            child = subprocess.Popen(
+                list(command),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**env, MARK: mark},
+                cwd=cwd,
+                start_new_session=True,
+            )
+    except OSError as problem:
+        raise EnvironmentProblem(
+            f"{name} could not be started with {command[0]} and its log in {log} ({problem}); check that the program "
+            "and the folders are there and may be used by this user."
+        ) from problem
+    # Until poll() is called on it the pid cannot be reused, even when the child has ended: it is at least a zombie.
+    record = ProcessRecord(name, child.pid, started_since_boot(child.pid), str(log), mark, log_begins)
+    with _children_lock:
+        _children[child.pid] = child
+    return record
+
+
+def is_alive(record: ProcessRecord) -> bool:
+    """Whether the recorded process itself is still running; a zombie and another process of the same pid are not."""
+    return _leader(record) is not None
+
+
+def stop(records: Iterable[ProcessRecord], grace_seconds: float = 10) -> None:
+    """End the recorded processes and all that belongs to them; those already gone are fine.
+
+    Each recorded process is asked to end (SIGTERM) and may end its own children; what a process that is gone has
+    left behind is then asked as well, and all that remains after `grace_seconds` is killed. Never ends the caller.
+    Raises EnvironmentProblem when something outlives even that.
+    """
+    records = tuple(records)
+    known: set[psutil.Process] = set()
+    asked: set[psutil.Process] = set()
+    deadline = time.monotonic() + grace_seconds
+    pause = FIRST_POLL_SECONDS
+    while time.monotonic() < deadline:
+        # The caller is never ended, so its children are not left to it either.
+        leaders = [
+            leader for record in records if record.pid != os.getpid() and (leader := _leader(record)) is not None
+        ]
+        alive = _belonging(records, known)
+        if not alive:
+            return
+        under_leader = {child for leader in leaders for child in [leader, *_descendants(leader)]}
+        for process in alive - asked:
+            if process in leaders or process not in under_leader:
+                asked.add(process)
+                _signal(process, signal.SIGTERM)
+        time.sleep(pause)
+        pause = min(pause * 2, LAST_POLL_SECONDS)
+    deadline = time.monotonic() + KILL_SECONDS
+    while alive := _belonging(records, known):
+        if time.monotonic() > deadline:
+            pids = ", ".join(str(process.pid) for process in alive)
+            raise EnvironmentProblem(
+                f"The processes {pids} of {', '.join(record.name for record in records)} did not end within "
+                f"{KILL_SECONDS:.0f} seconds of SIGKILL, most likely because a disk or network folder does not answer; "
+                "look at them with `ps -o pid,stat,wchan,cmd -p PID`, then stop again."
+            )
+        for process in alive:
+            _signal(process, signal.SIGKILL)
+        time.sleep(FIRST_POLL_SECONDS)
+
+
+def wait_until(
+    condition: Callable[[], T | None],
+    *,
+    what: str,
+    timeout_seconds: float,
+    records_to_watch: Iterable[ProcessRecord] = (),
+) -> T:
+    """The first truthy value of `condition`, asked again and again. `what` says in words what is waited for.
+
+    Raises ProcessEnded when a watched process ends before, EnvironmentProblem when `timeout_seconds` have passed.
+    """
+    watched = tuple(records_to_watch)
+    deadline = time.monotonic() + timeout_seconds
+    pause = FIRST_POLL_SECONDS
+    while True:
+        dead = next((record for record in watched if not is_alive(record)), None)
+        value = condition()
+        if value:
+            return value
+        if dead is not None:
+            raise _ended(dead, what)
+        if time.monotonic() >= deadline:
+            logs = ", ".join(record.log for record in watched)
+            said = "".join(
+                f" {record.name} said: {' | '.join(lines)}." for record in watched if (lines := problem_lines(record))
+            )
+            raise EnvironmentProblem(
+                f"Waited {timeout_seconds:g} seconds in vain until {what}.{said} "
+                + (f"See why in {logs}, then try again." if logs else "Check that it is running, then try again.")
+            )
+        time.sleep(pause)
+        pause = min(pause * 1.5, LAST_POLL_SECONDS)
+
+
+def require_running(records: Iterable[ProcessRecord], what: str) -> None:
+    """Raises ProcessEnded when one of them has ended; `what` says in words what that was too early for."""
+    for record in records:
+        if not is_alive(record):
+            raise _ended(record, what)
+
+
+def _ended(record: ProcessRecord, what: str) -> ProcessEnded:
+    code = _exit_codes.get(record.pid)
+    how = "ended" if code is None else f"ended with exit code {code}"
+    by_signal = code is not None and code < 0
+    if code is not None and by_signal:
+        how = f"was killed by {signal.Signals(-code).name}"
+    lines = problem_lines(record) or (() if by_signal else log_tail(Path(record.log), after=record.log_begins))
+    if lines:
+        why = f"Its log says: {' | '.join(lines)}. Put that right and start it again"
+    elif by_signal:
+        why = "Its log has no reason: a person or the system did it, often for want of memory (see `dmesg`). Start it again"
+    else:
+        why = "Its log is empty. Start it again"
+    return ProcessEnded(
+        f"{record.name} (pid {record.pid}) {how} before {what}. {why} (the whole log is {record.log}).",
+        killed=by_signal or code is None,
+    )
+
+
+def problem_lines(record: ProcessRecord) -> tuple[str, ...]:
+    """The lines in which the process speaks of what went wrong, oldest first, with the end of the last one's text; () if none."""
+    lines = log_tail(Path(record.log), lines=None, after=record.log_begins)
+    places = [place for place, line in enumerate(lines) if _TELLS_OF_A_PROBLEM.search(line)][-_PROBLEM_LINES:]
+    following = lines[places[-1] + 1 :] if places else ()
+    return tuple(dict.fromkeys([*(lines[place] for place in places), *following]))[:LOG_TAIL_LINES]
+
+
+def log_tail(log: Path, lines: int | None = LOG_TAIL_LINES, after: int = 0) -> tuple[str, ...]:
+    """The last lines of a log that say something, oldest first, of all or of those that begin `after` so many bytes.
+
+    Empty lines and the frames of stack traces do not count; () when the log cannot be read.
+    """
+    try:
+        with log.open("rb") as content:
+            size = os.fstat(content.fileno()).st_size
+            # A log that was cut back since then has only newer lines.
+            content.seek(max(0, size - LOG_TAIL_BYTES, after if after <= size else 0))
+            text = content.read().decode("utf-8", errors="replace")
+    except OSError:
+        return ()
+    found = [line.strip() for line in text.splitlines() if line.strip() and not _FRAME.match(line)]
+    return tuple(found if lines is None else found[-lines:])
+
+
+def free_port() -> int:
+    """A TCP port of 127.0.0.1 that nothing listens on now."""
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
+
+
+def accepts_connections(where: int | Path) -> bool:
+    """Whether something listens on that TCP port of 127.0.0.1, or on the Unix socket of that path."""
+    if isinstance(where, int):
+        with socket.socket() as probe:
+            return probe.connect_ex((LOOPBACK, where)) == 0
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(where)) == 0
+
+
+def require_port_free(port: int, purpose: str, option: str) -> None:
+    """Raises EnvironmentProblem when `port` of 127.0.0.1 cannot be listened on.
+
+    `purpose` is what it is wanted for, `option` the command line option that chooses another one.
+    """
+    try:
+        with socket.socket() as probe:
+            # As servers do: connections that a stopped server left in TIME_WAIT do not make a port taken.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((LOOPBACK, port))
+    except (OSError, OverflowError) as problem:
+        if isinstance(problem, OSError) and problem.errno == errno.EADDRINUSE:
+            raise EnvironmentProblem(
+                f"port {port} on {LOOPBACK}, wanted for {purpose}, is taken{_holder(port)}; stop what uses it or pass "
+                f"{option} with another one"
+            ) from problem
+        raise EnvironmentProblem(
+            f"port {port} on {LOOPBACK}, wanted for {purpose}, cannot be used ({problem}); pass {option} with another one"
+        ) from problem
+
+
+def _running(process: psutil.Process) -> bool:
+    """Whether the process has not ended; reaps it if it is an ended child of this one.
+
+    A zombie with more than one thread is still ending: until the last of them is gone it holds its ports and files.
+    """
+    with _children_lock:
+        child = _children.get(process.pid)
+        if child is not None:
+            if child.poll() is None:
+                return True
+            _exit_codes[process.pid] = child.returncode
+            del _children[process.pid]
+    try:
+        if not process.is_running():
+            return False
+        return process.status() != psutil.STATUS_ZOMBIE or process.num_threads() > 1
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _leader(record: ProcessRecord) -> psutil.Process | None:
+    """The recorded process if it is running, else None."""
+    try:
+        process = psutil.Process(record.pid)
+        same = same_start(started_since_boot(record.pid), record.started)
+    except psutil.NoSuchProcess:
+        return None
+    return process if same and _running(process) else None
+
+
+def _descendants(process: psutil.Process) -> list[psutil.Process]:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.children(recursive=True)
+    return []
+
+
+def _belonging(records: Sequence[ProcessRecord], known: set[psutil.Process]) -> set[psutil.Process]:
+    """All running processes of the records; adds them to `known`, whose members stay ours when their parents end."""
+    leaders = {record.pid: leader for record in records if (leader := _leader(record)) is not None}
+    marks = {record.mark for record in records if record.mark}
+    found = [member for leader in leaders.values() for member in [leader, *_descendants(leader)]]
+    # While its leader runs, a session's or group's number cannot be another's.
+    found += [process for process in psutil.process_iter() if _led_by(process, leaders) or _marked(process, marks)]
+    found += [child for process in known for child in _descendants(process)]
+    known.update(process for process in found if process.pid != os.getpid())
+    return {process for process in known if _running(process)}
+
+
+def _led_by(process: psutil.Process, leaders: Mapping[int, psutil.Process]) -> bool:
+    try:
+        return os.getsid(process.pid) in leaders or os.getpgid(process.pid) in leaders
+    except OSError:
+        return False
+
+
+def _marked(process: psutil.Process, marks: set[str]) -> bool:
+    try:
+        return process.environ().get(MARK) in marks
+    except (psutil.Error, OSError):
+        return False
+
+
+def _signal(process: psutil.Process, number: signal.Signals) -> None:
+    """psutil looks at the creation time once more before it signals, so a reused pid is never hit."""
+    with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+        process.send_signal(number)
+
+
+def _holder(port: int) -> str:
+    """` by NAME (pid N)` of what listens on the port, or nothing when this user may not know."""
+    with contextlib.suppress(psutil.Error, OSError):
+        for connection in psutil.net_connections(kind="tcp"):
+            if connection.status == psutil.CONN_LISTEN and connection.laddr[1:] == (port,) and connection.pid:
+                return f" by {psutil.Process(connection.pid).name()} (pid {connection.pid})"
+    return ""

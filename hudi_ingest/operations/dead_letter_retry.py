@@ -1,0 +1,233 @@
+"""Dead letters tried again: what can become rows now is put into the table, once.
+
+A retry is a transaction like any other: one commit publishes the rows, and a list of dead letters that does not have the
+files it took. Its letters that are still bad are in files of its own. It begins at the checkpoint whose list it read, and
+commits only over that very checkpoint, so no two retries take the same letters.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+import pyarrow as pa
+
+from hudi_ingest.hudi.storage import TableStorage
+from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.model.records import (
+    BadRecordNote,
+    Checkpoint,
+    RetriedFile,
+    Retry,
+    Slice,
+    TopicPartition,
+    TransactionKind,
+    TransactionPlan,
+)
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.columns import resolve_schema
+from hudi_ingest.transaction.dead_letters.letter_file import batches_for_retry, read_letters
+from hudi_ingest.transaction.dead_letters.log import DeadLetterLog, WaitingFile
+from hudi_ingest.transaction.write.row_maker import row_maker_of
+from hudi_ingest.transaction.write.task import by_source, notes_of
+
+MOST_FILES = 200
+"""Files of dead letters that one transaction takes at most: its plan names them."""
+_SHOWN_REASONS = 3
+
+Places = dict[TopicPartition, tuple[int, int, int]]
+"""Of a file: how many letters it has of each Kafka partition, and the first and the last of their offsets."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryResult:
+    """What a retry came to. `tried` counts the dead letters that it took, `withheld` those without bytes, which it could not."""
+
+    pipeline: str
+    tried: int
+    rows: int
+    filtered: int
+    waiting: int
+    withheld: int
+    instants: tuple[str, ...]
+    reasons: tuple[str, ...]
+    """Why letters stay, the first of each transaction."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "pipeline": self.pipeline,
+            "tried": self.tried,
+            "rows": self.rows,
+            "filtered": self.filtered,
+            "waiting": self.waiting,
+            "withheld": self.withheld,
+            "instants": list(self.instants),
+            "reasons": list(self.reasons),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RetrySurvey:
+    """What a retry would come to now. `bad` would stay dead letters, `left_out` would be filtered or are tombstones."""
+
+    pipeline: str
+    transactions: int
+    rows: int
+    left_out: int
+    bad: int
+    withheld: int
+    reasons: tuple[str, ...]
+    """Why letters would stay, a few of them."""
+
+    @property
+    def tried(self) -> int:
+        return self.rows + self.left_out + self.bad
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "pipeline": self.pipeline,
+            "transactions": self.transactions,
+            "tried": self.tried,
+            "rows": self.rows,
+            "left_out": self.left_out,
+            "bad": self.bad,
+            "withheld": self.withheld,
+            "reasons": list(self.reasons),
+        }
+
+
+def survey_retry(pipeline: Pipeline) -> RetrySurvey:
+    """Makes rows of all waiting dead letters in this process, and writes none. Raises TableUnreachable, TransformFailed, and
+    what `resolve_schema` and `row_maker_of` raise."""
+    storage = TableStorage(pipeline.table.base_path)
+    checkpoint, waiting = _waiting(pipeline, storage)
+    plans = tuple(_plans(pipeline, checkpoint, storage, waiting))
+    rows, left_out, bad = 0, 0, 0
+    notes: list[BadRecordNote] = []
+    if plans:
+        schema = resolve_schema(pipeline, Timeline(pipeline.table.base_path))
+        maker = row_maker_of(pipeline, schema, datetime.now(timezone.utc))
+        for plan, retry in plans:
+            for source, batch in by_source(batches_for_retry(storage, retry.files, plan.slices)):
+                made = maker.make(source, batch)
+                rows += made.rows.num_rows
+                left_out += made.filtered + made.skipped
+                bad += len(made.bad)
+                notes += notes_of(source, batch, made.bad[: _SHOWN_REASONS - len(notes)])
+    return RetrySurvey(
+        pipeline.name, len(plans), rows, left_out, bad, withheld_letters(waiting), tuple(map(str, notes))
+    )
+
+
+def plan_retry(
+    pipeline: Pipeline, passed_over: Collection[str], instants: Collection[str], filed_at: datetime
+) -> TransactionPlan | None:
+    """The next transaction of a retry that was asked for at `filed_at`, None when there is none. Raises TableUnreachable."""
+    storage = TableStorage(pipeline.table.base_path)
+    checkpoint, waiting = _waiting(pipeline, storage)
+    return plan_letters(pipeline, checkpoint, storage, untried(waiting, passed_over, instants, filed_at))
+
+
+def untried(
+    waiting: Sequence[WaitingFile], passed_over: Collection[str], instants: Collection[str], filed_at: datetime
+) -> list[WaitingFile]:
+    """What a retry has still to try: without the files `passed_over`, those that its own commits `instants` have written, and
+    those that came after it was asked for, or it would never end while bad records come."""
+    newest = filed_at.astimezone(timezone.utc).strftime("%Y%m%d%H%M%S%f")[:17]
+    return [
+        found
+        for found in waiting
+        if found.file.path not in passed_over and found.entry.instant not in instants and found.entry.instant <= newest
+    ]
+
+
+def waiting_letters(pipeline: Pipeline) -> tuple[WaitingFile, ...]:
+    """The files of dead letters that have not become rows. Raises TableUnreachable."""
+    return _waiting(pipeline, TableStorage(pipeline.table.base_path))[1]
+
+
+def plan_letters(
+    pipeline: Pipeline, checkpoint: Checkpoint | None, storage: TableStorage, waiting: Sequence[WaitingFile]
+) -> TransactionPlan | None:
+    """The next transaction of a retry: files with bytes, as many as `max_records` and MOST_FILES allow, at the least one.
+    None when there are none. Raises TableUnreachable."""
+    taken: list[RetriedFile] = []
+    ranges: dict[TopicPartition, list[tuple[int, int]]] = {}
+    generations = None
+    left = pipeline.transaction.max_records
+    for each in waiting:
+        if each.entry.withheld or (generations is not None and each.entry.generations != generations):
+            continue
+        places = places_of(read_letters(storage, each.file.path, ("topic", "partition", "offset"), each.without))
+        letters = sum(count for count, _, _ in places.values())
+        if not letters or _overlap(places, ranges):
+            continue
+        if taken and (letters > left or len(taken) >= MOST_FILES):
+            break
+        taken.append(RetriedFile(each.file.path, letters, each.without, tuple(sorted(map(str, places)))))
+        generations = each.entry.generations
+        left -= letters
+        for source, (_, first, last) in places.items():
+            ranges.setdefault(source, []).append((first, last))
+    if not taken or checkpoint is None:
+        return None
+    sequence = checkpoint.sequence + 1
+    return TransactionPlan(
+        pipeline=pipeline.name,
+        transaction_id=f"{pipeline.name}-{sequence:06d}-{secrets.token_hex(3)}",
+        sequence=sequence,
+        slices=tuple(
+            Slice(source.topic, source.partition, min(first for first, _ in found), max(last for _, last in found) + 1)
+            for source, found in sorted(ranges.items())
+        ),
+        kind=TransactionKind.RETRY,
+        retry=Retry(tuple(taken), dict(generations or {})),
+    )
+
+
+def _waiting(pipeline: Pipeline, storage: TableStorage) -> tuple[Checkpoint | None, tuple[WaitingFile, ...]]:
+    committed = Timeline(pipeline.table.base_path).committed(pipeline.checkpoint_key, pipeline.transaction_key)
+    checkpoint = committed.checkpoint
+    return checkpoint, DeadLetterLog(storage).waiting(checkpoint.letters if checkpoint else None)
+
+
+def withheld_letters(waiting: Sequence[WaitingFile]) -> int:
+    """How many of them have no bytes, so that no retry can take them."""
+    return sum(each.file.letters for each in waiting if each.entry.withheld)
+
+
+def _plans(
+    pipeline: Pipeline, checkpoint: Checkpoint | None, storage: TableStorage, waiting: Sequence[WaitingFile]
+) -> Iterator[tuple[TransactionPlan, Retry]]:
+    """The transactions of a whole retry, if nobody else commits meanwhile."""
+    left = list(waiting)
+    while True:
+        plan = plan_letters(pipeline, checkpoint, storage, left)
+        if plan is None or plan.retry is None:
+            return
+        yield plan, plan.retry
+        taken = {each.path for each in plan.retry.files}
+        left = [each for each in left if each.file.path not in taken]
+
+
+def places_of(letters: pa.Table) -> Places:
+    """`letters` has the columns topic, partition and offset."""
+    groups = letters.group_by(["topic", "partition"]).aggregate(
+        [("offset", "count"), ("offset", "min"), ("offset", "max")]
+    )
+    return {
+        TopicPartition(row["topic"], row["partition"]): (row["offset_count"], row["offset_min"], row["offset_max"])
+        for row in groups.to_pylist()
+    }
+
+
+def _overlap(places: Places, ranges: dict[TopicPartition, list[tuple[int, int]]]) -> bool:
+    """Whether a file lies between others' letters: the reports of a transaction's tasks must follow one another."""
+    return any(
+        first <= there_last and there_first <= last
+        for source, (_, first, last) in places.items()
+        for there_first, there_last in ranges.get(source, ())
+    )

@@ -1,0 +1,284 @@
+"""Whether a pipeline is well, as findings that answer one question each and say what to do when the answer is no.
+
+Pure: what table and broker said at one moment comes in. The questions are the table's asset checks in Dagster.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from hudi_ingest.exceptions.problems import counted
+from hudi_ingest.hudi.small_files import small_files, small_files_warning
+from hudi_ingest.hudi.timeline import CommittedInstant, CommittedState
+from hudi_ingest.model.offset_ranges import length
+from hudi_ingest.model.records import Checkpoint, OffsetLoss, TopicPartition, TransactionKind
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.planning import sources_text, stop_text
+
+OFFSETS_HONOURED = "offsets_honoured"
+LAG_BELOW_LIMIT = "lag_below_limit"
+UP_TO_DATE = "up_to_date"
+RUNS_SUCCEED = "runs_succeed"
+ACCOUNTING_HOLDS = "accounting_holds"
+FILES_LARGE_ENOUGH = "files_large_enough"
+DEAD_LETTERS = "dead_letters"
+
+QUESTIONS = {
+    OFFSETS_HONOURED: "Fails while a partition is stopped because the broker does not hold its committed offset any more.",
+    LAG_BELOW_LIMIT: "Fails while more offsets wait than asset.max_lag, by default those of two transactions.",
+    UP_TO_DATE: "Fails while records have waited for longer than asset.late_after_seconds and nothing was committed meanwhile.",
+    RUNS_SUCCEED: "Fails while the newest runs since the last commit failed; a single failed run is a warning.",
+    ACCOUNTING_HOLDS: "Fails when the commits on the timeline do not account for every offset, or their ranges do not tile.",
+    FILES_LARGE_ENOUGH: "Fails when commits like the last one make more small files a day than table.small_files_a_day.",
+    DEAD_LETTERS: "Fails while the last transaction had records that could not become rows, and went on without them.",
+}
+"""What each check asks."""
+ABOUT_COMMITS = (ACCOUNTING_HOLDS, FILES_LARGE_ENOUGH, DEAD_LETTERS)
+"""Checks whose answer changes with commits only; their figure `transaction` says up to which."""
+CLOCK_SECONDS = 60
+"""By so much two machines' clocks may differ."""
+_COUNTS = ("rows", "skipped", "filtered", "rejected", "gaps")
+"""What an offset of a slice can have become."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The answer to one question. `text` is for people; `figures` are numbers to plot and names to tell changes by."""
+
+    check: str
+    passed: bool
+    text: str
+    figures: Mapping[str, int | float | str] = field(default_factory=dict)
+    warning: bool = False
+    """Whether a failure is worth a look, and no more."""
+
+
+def offsets_honoured(pipeline: Pipeline, stopped: Sequence[OffsetLoss]) -> Finding:
+    """`stopped`: losses that nobody has accepted."""
+    text = stop_text(pipeline.name, stopped) or "The broker holds every committed offset."
+    return Finding(OFFSETS_HONOURED, not stopped, text, {"stopped": sources_text(stopped)})
+
+
+def lag_below_limit(pipeline: Pipeline, waiting: int) -> Finding:
+    """`waiting`: offsets between the committed ones and the broker's ends."""
+    limit = pipeline.max_lag
+    figures: dict[str, int | float | str] = {"lag (records)": waiting, "limit": f"{limit:,} records"}
+    if waiting <= limit:
+        return Finding(LAG_BELOW_LIMIT, True, f"{counted(waiting, 'offset')} waiting; the limit is {limit:,}.", figures)
+    text = (
+        f"{counted(waiting, 'offset')} waiting; the limit is {limit:,} (asset.max_lag). See whether the ticks of {pipeline.name}_coordinator "
+        "launch runs and the runs end well: if not, they say why; if so, records come faster than they are taken, so raise "
+        "transaction.max_records or give the engine more cores."
+    )
+    return Finding(LAG_BELOW_LIMIT, False, text, figures, warning=True)
+
+
+def late_after(pipeline: Pipeline, last_seconds: float) -> float:
+    """Seconds that may pass between two commits while records wait. `last_seconds`: how long the last transaction took, which
+    the next one may take, too."""
+    by_default = 60 + 2 * pipeline.transaction.interval_seconds + 2 * last_seconds
+    return pipeline.asset.late_after_seconds or by_default
+
+
+def up_to_date(
+    pipeline: Pipeline,
+    waiting: int,
+    committed: CommittedState,
+    now: datetime,
+    oldest_seconds: float | None = None,
+    busy: str = "",
+) -> Finding:
+    """`oldest_seconds`: for how long the oldest record has waited, None when that is not known; without it, what waits counts
+    as waiting since the last commit. `busy`: what is going on now, for people."""
+    began, done = committed.last_began_at, committed.last_committed_at
+    if began is None or done is None:
+        return Finding(UP_TO_DATE, True, f"{counted(waiting, 'offset')} waiting for the table's first transaction.")
+    age, limit = (now - done).total_seconds(), late_after(pipeline, (done - began).total_seconds())
+    figures: dict[str, int | float | str] = {"seconds since the last commit": round(age, 1)}
+    if oldest_seconds is not None:
+        figures["lag (seconds)"] = round(oldest_seconds, 1)
+    if waiting < pipeline.transaction.min_records:
+        limit += pipeline.transaction.max_wait_seconds
+    if age < -CLOCK_SECONDS:
+        text = (
+            f"The last commit was at {done:%Y-%m-%d %H:%M:%S} UTC, and now it is only {now:%Y-%m-%d %H:%M:%S}: a clock was "
+            f"{-age:,.0f} s ahead, or is behind now. Set the clocks of the engine's machine and of Dagster's. A transaction that "
+            "cannot begin before that time says so, and what to do."
+        )
+        return Finding(UP_TO_DATE, False, text, figures)
+    if not waiting:
+        return Finding(UP_TO_DATE, True, "No records wait.", figures)
+    if age <= limit:
+        text = f"The last commit was {age:,.0f} s ago; the limit is {limit:,.0f} s."
+        return Finding(UP_TO_DATE, True, text, figures)
+    if oldest_seconds is not None and oldest_seconds <= limit:
+        text = f"{counted(waiting, 'offset')} waiting, the oldest for {oldest_seconds:,.0f} s; the limit is {limit:,.0f} s."
+        return Finding(UP_TO_DATE, True, text, figures)
+    oldest = "" if oldest_seconds is None else f", the oldest for {oldest_seconds:,.0f} s"
+    doing = busy or f"The ticks of {pipeline.name}_coordinator say why no run is launched"
+    text = (
+        f"{counted(waiting, 'offset')} waiting{oldest}, and the last commit was {age:,.0f} s ago, at {done:%Y-%m-%d %H:%M:%S} "
+        f"UTC; the limit is {limit:,.0f} s (asset.late_after_seconds). {doing[0].upper()}{doing[1:]}. See why "
+        f"the newest runs of {pipeline.name}_transaction failed or hang."
+    )
+    return Finding(UP_TO_DATE, False, text, figures)
+
+
+def runs_succeed(pipeline: Pipeline, failed: int, newest_run: str = "", error: str = "") -> Finding:
+    """`failed`: how many of the newest runs have failed in a row since the last commit; `error`: why the newest did."""
+    figures: dict[str, int | float | str] = {"failed runs in a row": failed, "newest failed run": newest_run}
+    if not failed:
+        return Finding(RUNS_SUCCEED, True, "No run has failed since the last commit.", figures)
+    runs = "The last run" if failed == 1 else f"The last {failed} runs"
+    text = (
+        f"{runs} of {pipeline.name} failed, the newest is {newest_run[:8]}: {error or 'its page says why.'}\n\nThe sensor tries "
+        "again by itself, after some failures at longer intervals. A change of the pipeline file makes it try at once, and so do "
+        f"Materialize on the asset's page and `hudi-ingest run {pipeline.name}`."
+    )
+    return Finding(RUNS_SUCCEED, False, text, figures, warning=failed == 1)
+
+
+def accounting_holds(pipeline: Pipeline, checkpoint: Checkpoint | None, commits: Sequence[CommittedInstant]) -> Finding:
+    """`commits`: the pipeline's own on the active timeline. Promises 1 and 2, as the table itself tells them."""
+    found = sorted((_Accounting.of(pipeline, each) for each in commits), key=lambda each: each.sequence)
+    offsets = sum(each["end"] - each["start"] for accounting in found for each in accounting.slices)
+    # Of the checkpoint, which counts from the beginning: sums over the active timeline fall whenever it is archived.
+    figures: dict[str, int | float | str] = {
+        "transactions": checkpoint.sequence if checkpoint else 0,
+        "offsets": _read_offsets(checkpoint),
+        "transaction": checkpoint.transaction_id if checkpoint else "",
+    }
+    wrong = [*_unaccounted(found), *_untiled(found, checkpoint)]
+    if not wrong:
+        older = "; older ones are archived, and were checked before" if found and found[0].sequence > 1 else ""
+        numbers = f"{found[0].sequence:,} to {found[-1].sequence:,} " if found else ""
+        text = (
+            f"Transactions {numbers}are on the active timeline. They account for each of their {offsets:,} offsets, and their "
+            f"ranges tile{older}."
+            if found
+            else "There is no transaction on the active timeline."
+        )
+        return Finding(ACCOUNTING_HOLDS, True, text, figures)
+    text = (
+        f"{'; '.join(wrong[:5])}{f'; and {len(wrong) - 5} more' if wrong[5:] else ''}. Turn {pipeline.name}_coordinator off, "
+        "find out who changed the table's timeline, and restore the table to a savepoint from before; the next transaction "
+        "goes on from the checkpoint that it has then."
+    )
+    return Finding(ACCOUNTING_HOLDS, False, text, figures)
+
+
+def files_large_enough(
+    pipeline: Pipeline, checkpoint: Checkpoint | None, commits: Sequence[CommittedInstant]
+) -> Finding:
+    """`commits`: the pipeline's own on the active timeline; the newest counts."""
+    last = max(commits, key=lambda each: each.instant, default=None)
+    sizes = last.files if last else {}
+    small = small_files(sizes, pipeline.table.target_file_bytes)
+    figures: dict[str, int | float | str] = {
+        "files": len(sizes),
+        "small files": len(small),
+        "transaction": checkpoint.transaction_id if checkpoint else "",
+    }
+    warning = small_files_warning(pipeline, sizes)
+    text = warning or f"{len(small)} of the last commit's {len(sizes)} files are small."
+    return Finding(FILES_LARGE_ENOUGH, not warning, text, figures, warning=True)
+
+
+def dead_letters(pipeline: Pipeline, checkpoint: Checkpoint | None, last_rejected: int) -> Finding:
+    """`last_rejected`: bad records of the last transaction. Older ones that wait fail nothing: they were told of before."""
+    waiting = checkpoint.letters.waiting if checkpoint and checkpoint.letters else 0
+    figures: dict[str, int | float | str] = {
+        "bad records of the last transaction": last_rejected,
+        "dead letters that wait": waiting,
+        "transaction": checkpoint.transaction_id if checkpoint else "",
+    }
+    bad = counted(last_rejected, "bad record")
+    sentences = ["The last transaction had no bad records."]
+    if last_rejected and pipeline.on_bad_record == "dead_letter":
+        sentences = [f"The last transaction had {bad}, kept as dead letters."]
+    elif last_rejected:
+        sentences = [
+            f"The last transaction had {bad}, counted and left out. Set on_bad_record: "
+            "dead_letter to keep such records."
+        ]
+    if waiting:
+        sentences.append(
+            f"{waiting:,} dead letters wait: `hudi-ingest dead-letters list {pipeline.name}` says why; after a fix "
+            f"`hudi-ingest dead-letters retry {pipeline.name}` makes rows of them."
+        )
+    return Finding(DEAD_LETTERS, not last_rejected, " ".join(sentences), figures, warning=True)
+
+
+def _read_offsets(checkpoint: Checkpoint | None) -> int:
+    """How many offsets the table covers; of a partition of which an older checkpoint does not say it, those from 0 on."""
+    if checkpoint is None:
+        return 0
+    return sum(
+        length(checkpoint.covered[source]) if source in checkpoint.covered else end
+        for source, end in checkpoint.offsets.items()
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Accounting:
+    """What one commit says of itself, and how many rows its files have."""
+
+    transaction_id: str
+    sequence: int
+    kind: TransactionKind
+    slices: Sequence[Mapping[str, Any]]
+    resets: Mapping[TopicPartition, int | None]
+    rows: int
+
+    @classmethod
+    def of(cls, pipeline: Pipeline, commit: CommittedInstant) -> _Accounting:
+        told = json.loads(commit.metadata[pipeline.transaction_key])
+        resets = {TopicPartition(each["topic"], each["partition"]): each["restart"] for each in told.get("resets", ())}
+        # The first commits of a table may be of a version without kinds.
+        kind = TransactionKind(told.get("kind", TransactionKind.INGEST.value))
+        return cls(told["transaction"], told["sequence"], kind, told["slices"], resets, commit.rows)
+
+
+def _unaccounted(found: Sequence[_Accounting]) -> Iterator[str]:
+    for accounting in found:
+        for each in accounting.slices:
+            counted = sum(each.get(name, 0) for name in _COUNTS)
+            if counted != each["end"] - each["start"]:
+                yield (
+                    f"{accounting.transaction_id} counts {counted} of the offsets [{each['start']},{each['end']}) of "
+                    f"{each['topic']}:{each['partition']}"
+                )
+        rows = sum(each["rows"] for each in accounting.slices)
+        # A transaction of another kind may also write rows again that it found in the files it replaces.
+        if accounting.kind.moves_offsets and rows != accounting.rows:
+            yield f"{accounting.transaction_id} counts {rows} rows, and its commit published files of {accounting.rows}"
+
+
+def _untiled(found: Sequence[_Accounting], checkpoint: Checkpoint | None) -> Iterator[str]:
+    ends: dict[TopicPartition, int] = {}
+    before: int | None = None
+    for accounting in found:
+        if before is not None and accounting.sequence != before + 1:
+            # Archival took what was between, beside a savepoint: nothing can be said across the hole.
+            ends = {}
+        before = accounting.sequence
+        if not accounting.kind.moves_offsets:
+            continue
+        for source in accounting.resets:
+            ends.pop(source, None)
+        for each in accounting.slices:
+            source = TopicPartition(each["topic"], each["partition"])
+            if ends.get(source, each["start"]) != each["start"]:
+                yield (
+                    f"{accounting.transaction_id} starts {source} at {each['start']}, and the transaction before it ended "
+                    f"at {ends[source]}"
+                )
+            ends[source] = each["end"]
+    if checkpoint is not None and before == checkpoint.sequence:
+        for source, end in sorted(ends.items()):
+            if checkpoint.offsets.get(source) != end:
+                yield f"{source} was read up to {end}, and the checkpoint says {checkpoint.offsets.get(source)}"

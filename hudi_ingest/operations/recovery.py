@@ -1,0 +1,158 @@
+"""Brings the ledger and the consumer group back to what the table says, after either of them was lost.
+
+Nothing needs it to go on: the next transaction is planned from the table. It brings back the history, the lag that
+others watch, and tells at once of instants that this ledger does not know.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from hudi_ingest.hudi.timeline import CommittedInstant, instant_time
+from hudi_ingest.ledger import TransactionRow
+from hudi_ingest.ledger.owner import Owner
+from hudi_ingest.model.records import (
+    CommittedTransaction,
+    OffsetLoss,
+    Offsets,
+    OpenInstant,
+    Slice,
+    TopicPartition,
+    TransactionKind,
+    TransactionPlan,
+)
+from hudi_ingest.transaction.protocol import TransactionProtocol, require_own_table
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownInstant:
+    """An open instant of a transaction that this ledger does not know to be open. Anyone may roll it back, and the next
+    begin does so, once its lease has run out: at the latest at `expires_at`."""
+
+    instant: str
+    transaction_id: str
+    expires_at: datetime
+    leased: bool
+    rolled_back: bool = False
+
+    @property
+    def opened(self) -> OpenInstant:
+        return OpenInstant(self.instant, self.transaction_id, self.leased)
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What was found and what was changed. `restored` are ids of transactions that the ledger did not know, or knew
+    otherwise, of the `committed` that are on the active timeline; `moved` is (before, now) of each group offset."""
+
+    pipeline: str
+    table: str
+    committed: int
+    restored: tuple[str, ...]
+    group: str
+    moved: Mapping[TopicPartition, tuple[int | None, int]]
+    open_transaction: str | None
+    unknown: tuple[UnknownInstant, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "pipeline": self.pipeline,
+            "table": self.table,
+            "committed": self.committed,
+            "restored": list(self.restored),
+            "group": self.group,
+            "moved": {str(source): list(offsets) for source, offsets in sorted(self.moved.items())},
+            "open_transaction": self.open_transaction,
+            "unknown": [{**asdict(each), "expires_at": each.expires_at.isoformat()} for each in self.unknown],
+        }
+
+
+def recover(protocol: TransactionProtocol, *, roll_back: bool) -> Recovery:
+    """Rebuilds ledger rows and group offsets from the table's active timeline. Idempotent.
+
+    `roll_back` ends instants that this ledger does not know, although a transaction of another ledger may still run: it
+    is fenced, so it cannot do harm, but its work is lost. Raises TableUnreachable, TableMismatch, OffsetsLost, EngineLost,
+    LedgerUnreachable, KafkaUnreachable, and TransactionInFlight while a begin or a commit is at work.
+    """
+    pipeline, ledger = protocol.pipeline, protocol.ledger
+    table = pipeline.table.base_path
+    timeout = timedelta(seconds=pipeline.transaction.timeout_seconds)
+    with ledger.table_lock(table):
+        state = protocol.timeline.committed(pipeline.checkpoint_key, pipeline.transaction_key)
+        if not state.exists:
+            return Recovery(pipeline.name, table, 0, (), pipeline.group_id, {}, None, ())
+        require_own_table(pipeline, protocol.timeline.properties())
+        commits = protocol.timeline.commits_of(pipeline.transaction_key)
+        restored = []
+        for commit in commits:
+            found = committed_transaction(pipeline.name, pipeline.transaction_key, commit)
+            if ledger.restore_committed(
+                found, table=table, owner=Owner.this_process(), deadline=found.began_at + timeout
+            ):
+                restored.append(found.plan.transaction_id)
+        moved = _restore_group(protocol, state.checkpoint.offsets) if state.checkpoint else {}
+        row = ledger.open_transaction(table)
+        instants = protocol.instants.open_instants()
+        unknown = unknown_instants(instants, row, timeout)
+        if roll_back:
+            unknown = tuple(replace(each, rolled_back=protocol.end_instant(each.opened)) for each in unknown)
+    return Recovery(
+        pipeline=pipeline.name,
+        table=table,
+        committed=len(commits),
+        restored=tuple(restored),
+        group=pipeline.group_id,
+        moved=moved,
+        open_transaction=row.transaction_id if row else None,
+        unknown=unknown,
+    )
+
+
+def committed_transaction(pipeline: str, transaction_key: str, found: CommittedInstant) -> CommittedTransaction:
+    """The transaction that made the commit, out of the accounting in the commit's metadata."""
+    accounting = json.loads(found.metadata[transaction_key])
+    slices = accounting["slices"]
+    return CommittedTransaction(
+        plan=TransactionPlan(
+            pipeline=pipeline,
+            transaction_id=accounting["transaction"],
+            sequence=accounting["sequence"],
+            slices=tuple(Slice(each["topic"], each["partition"], each["start"], each["end"]) for each in slices),
+            # The first commits of a table may be of a version without them.
+            resets=tuple(OffsetLoss.from_dict(each) for each in accounting.get("resets", ())),
+            kind=TransactionKind(accounting.get("kind", TransactionKind.INGEST.value)),
+        ),
+        instant=found.instant,
+        began_at=instant_time(found.instant),
+        ended_at=found.completed_at,
+        rows=sum(each["rows"] for each in slices),
+        files=len(found.files),
+        size_bytes=found.size_bytes,
+    )
+
+
+def unknown_instants(
+    instants: Sequence[OpenInstant], open_row: TransactionRow | None, timeout: timedelta
+) -> tuple[UnknownInstant, ...]:
+    """The open instants, without that of the transaction which the ledger has as open: its owner decides about it."""
+    return tuple(
+        UnknownInstant(each.instant, each.transaction_id, instant_time(each.instant) + timeout, each.leased)
+        for each in instants
+        if open_row is None or each.transaction_id != open_row.transaction_id
+    )
+
+
+def moved_offsets(before: Offsets, now: Offsets) -> dict[TopicPartition, tuple[int | None, int]]:
+    return {source: (before.get(source), offset) for source, offset in now.items() if before.get(source) != offset}
+
+
+def _restore_group(protocol: TransactionProtocol, offsets: Offsets) -> dict[TopicPartition, tuple[int | None, int]]:
+    group = protocol.pipeline.group_id
+    moved = moved_offsets(protocol.groups.group_offsets(group), offsets)
+    if moved:
+        protocol.groups.commit_group_offsets(group, offsets)
+    return moved

@@ -1,0 +1,198 @@
+"""Which base files hold rows of a replay's range, and what their commits said of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hudi_ingest.exceptions import RangeRefused
+from hudi_ingest.hudi.kafka_columns import OFFSET, PARTITION, in_slices, offsets_by_slice
+from hudi_ingest.hudi.timeline import CommittedInstant, TableFile
+from hudi_ingest.model.offset_ranges import Ranges, difference, intersection, length, ranges
+from hudi_ingest.model.records import ReplacedFile, Slice, TopicPartition, TransactionKind
+from hudi_ingest.operations.ranges import Left, range_facts, total
+
+
+@dataclass(frozen=True, slots=True)
+class AccountedSlice:
+    """What a commit says of one of its slices; `sequence` is its transaction's."""
+
+    sequence: int
+    slice: Slice
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Offsets of a range that have no row in the table now. `deleted` of them had one, as the commits say; of `unknown`
+    more nobody can tell: archived commits, or only a part of what a commit read is in the range."""
+
+    deleted: int
+    unknown: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaySurvey:
+    """What a replay would do, if it were one transaction; in `transactions`, files at their borders are rewritten more
+    than once."""
+
+    pipeline: str
+    left: Left
+    replaces: tuple[ReplacedFile, ...]
+    missing: Missing
+    transactions: int
+
+    @property
+    def rewritten(self) -> tuple[ReplacedFile, ...]:
+        """Files whose other rows are copied."""
+        return tuple(each for each in self.replaces if each.kept)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "pipeline": self.pipeline,
+            "ranges": range_facts(self.left),
+            "offsets": total(self.left),
+            "transactions": self.transactions,
+            "files": [asdict(each) for each in self.replaces],
+            "deleted": self.missing.deleted,
+            "unknown": self.missing.unknown,
+        }
+
+
+def files_to_replace(
+    files: Iterable[TableFile], slices: Sequence[Slice], read: Callable[[str], pa.Table], where: str
+) -> tuple[ReplacedFile, ...]:
+    """The live files with rows of the slices. `read` gives the Kafka columns of a file; it is asked only where the file's
+    statistics leave it open. Raises RangeRefused, which names `where`."""
+    found, problems = [], []
+    for file in files:
+        if not _may_hold(file, slices):
+            continue
+        owner = _whole_in(file, slices)
+        if owner is not None:
+            found.append(ReplacedFile(file.path, file.rows, 0, file.size_bytes, owner.topic, owner.partition))
+            continue
+        columns = read(file.path)
+        if not {PARTITION, OFFSET} <= set(columns.column_names):
+            problems.append(
+                f"file {file.path} has no Kafka columns (another writer made it), so nobody can tell which of its rows are of "
+                "the range"
+            )
+            continue
+        mask = in_slices(columns, slices)
+        rows = pc.sum(mask).as_py() or 0
+        if not rows:
+            continue
+        kept = columns.filter(pc.invert(mask))
+        if kept.num_rows and not kept[OFFSET].is_valid().combine_chunks().true_count:
+            problems.append(
+                f"file {file.path} holds {rows} rows of the range beside {kept.num_rows} of another writer without Kafka "
+                "columns; a clustering that puts them together with others helps"
+            )
+            continue
+        owner = next(each for each in sorted(slices) if offsets_by_slice(columns, [each]))
+        found.append(ReplacedFile(file.path, rows, kept.num_rows, file.size_bytes, owner.topic, owner.partition))
+    if problems:
+        raise RangeRefused(where, problems)
+    return tuple(sorted(found))
+
+
+def first_offsets(
+    files: Iterable[TableFile],
+    accounts: Iterable[AccountedSlice],
+    sources: Iterable[TopicPartition],
+    read: Callable[[str], pa.Table],
+) -> dict[TopicPartition, int]:
+    """The least offset of each partition that a live file or a commit of the active timeline has; none where none has any.
+
+    For tables whose checkpoints do not say what they cover. What lies between there and the committed offset counts as
+    covered: to be wrong about it would write rows twice.
+    """
+    wanted = set(sources)
+    least: dict[TopicPartition, int] = {}
+    for each in accounts:
+        if each.slice.source in wanted:
+            least[each.slice.source] = min(each.slice.start, least.get(each.slice.source, each.slice.start))
+    for file in files:
+        unread = [Slice(each.topic, each.partition, 0, least.get(each, 2**63 - 1)) for each in sorted(wanted)]
+        if not _may_hold(file, unread):
+            continue
+        for source, offsets in offsets_by_slice(read(file.path), unread).items():
+            least[source] = offsets[0][0]
+    return least
+
+
+def accounted_slices(commits: Iterable[CommittedInstant], transaction_key: str) -> tuple[AccountedSlice, ...]:
+    """What the commits say of their slices, newest transaction first."""
+    found = []
+    for commit in commits:
+        accounting: dict[str, Any] = json.loads(commit.metadata[transaction_key])
+        if accounting.get("respect_deletes") or accounting.get("kind") == TransactionKind.RETRY.value:
+            # It left out what had no row, or took single dead letters: the commits before it tell more.
+            continue
+        for each in accounting["slices"]:
+            piece = Slice(each["topic"], each["partition"], each["start"], each["end"])
+            found.append(AccountedSlice(accounting["sequence"], piece, each["rows"]))
+    return tuple(sorted(found, key=lambda each: -each.sequence))
+
+
+def missing_rows(
+    slices: Sequence[Slice], present: Mapping[TopicPartition, Ranges], accounts: Sequence[AccountedSlice]
+) -> Missing:
+    """How many offsets of the slices have no row. `accounts` are the newest first: what a replay read counts, not what was
+    read there before."""
+    deleted = unknown = 0
+    for each in slices:
+        here = present.get(each.source, ())
+        left = ranges([(each.start, each.end)])
+        for account in accounts:
+            read = account.slice
+            if read.source != each.source:
+                continue
+            told = intersection(left, ranges([(read.start, read.end)]))
+            left = difference(left, told)
+            gone = length(difference(told, here))
+            if account.rows == read.count or length(told) == read.count:
+                # Of offsets that all had rows, and of all that a commit read, it is known how many had one.
+                deleted += gone if account.rows == read.count else max(0, account.rows - length(told) + gone)
+            else:
+                unknown += gone
+        unknown += length(difference(left, here))
+    return Missing(deleted, unknown)
+
+
+def _may_hold(file: TableFile, slices: Iterable[Slice]) -> bool:
+    return any(
+        _meets(file.topics, each.topic, each.topic)
+        and _meets(file.partitions, each.partition, each.partition)
+        and _meets(file.offsets, each.start, each.end - 1)
+        for each in slices
+    )
+
+
+def _meets(found: tuple[Any, Any] | None, least: Any, greatest: Any) -> bool:
+    """Whether the values may touch `least` to `greatest`; a file without statistics may hold anything."""
+    return found is None or bool(found[0] <= greatest and least <= found[1])
+
+
+def _whole_in(file: TableFile, slices: Sequence[Slice]) -> Slice | None:
+    """A slice of the file's, if its statistics alone say that all its rows are of the slices."""
+    if file.partitions is None or file.offsets is None:
+        return None
+    topics = file.topics or (slices[0].topic, slices[0].topic)
+    if topics[0] != topics[1]:
+        return None
+    low, high = file.offsets
+    holders = [
+        next(
+            (s for s in slices if s.source == TopicPartition(topics[0], number) and s.start <= low and high < s.end),
+            None,
+        )
+        for number in range(file.partitions[0], file.partitions[1] + 1)
+    ]
+    return None if None in holders else holders[0]

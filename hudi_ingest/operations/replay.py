@@ -1,0 +1,44 @@
+"""Replay: which files hold the rows of ranges that are to be written anew, and what that costs and brings back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from hudi_ingest.exceptions import RangeRefused
+from hudi_ingest.hudi.kafka_columns import offsets_in_files, read_kafka_columns
+from hudi_ingest.hudi.storage import TableStorage
+from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.model.records import Checkpoint, ReplacedFile, Slice
+from hudi_ingest.operations.asked_ranges import known_state
+from hudi_ingest.operations.ranges import as_slices, most_offsets, to_replay, total
+from hudi_ingest.operations.replaced_files import ReplaySurvey, accounted_slices, files_to_replace, missing_rows
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.situation import Situation
+
+
+def survey_replay(pipeline: Pipeline, situation: Situation, asked: Sequence[Slice]) -> ReplaySurvey:
+    """What a replay of the asked ranges would cost, and what it would bring back. Reads no records and changes nothing.
+
+    Raises RangeRefused, KafkaUnreachable, TableUnreachable, OSError.
+    """
+    known = known_state(pipeline, situation, {each.source for each in asked})
+    left = to_replay(known, asked)
+    slices = as_slices(left)
+    files = files_of(pipeline, known.checkpoint, slices)
+    timeline = Timeline(pipeline.table.base_path)
+    accounts = accounted_slices(timeline.commits_of(pipeline.transaction_key), pipeline.transaction_key)
+    present = offsets_in_files(TableStorage(pipeline.table.base_path), files, slices)
+    transactions = -(-total(left) // most_offsets(pipeline, known))
+    return ReplaySurvey(pipeline.name, left, files, missing_rows(slices, present, accounts), transactions)
+
+
+def files_of(pipeline: Pipeline, checkpoint: Checkpoint | None, slices: Sequence[Slice]) -> tuple[ReplacedFile, ...]:
+    """The live files with rows of the slices, which a replay of them replaces. Raises RangeRefused, TableUnreachable, OSError."""
+    where = f"the replay of pipeline {pipeline.name} is refused, nothing was written"
+    topics = {source.topic for source in checkpoint.offsets} if checkpoint else set()
+    if "topic" not in pipeline.table.kafka_columns and len(topics) > 1:
+        problem = "its rows are of several topics and do not say of which: table.kafka_columns has no topic"
+        raise RangeRefused(where, [problem])
+    read = partial(read_kafka_columns, TableStorage(pipeline.table.base_path))
+    return files_to_replace(Timeline(pipeline.table.base_path).files(), slices, read, where)

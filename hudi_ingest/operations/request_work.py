@@ -1,0 +1,217 @@
+"""A request from the side of who asked: it is filed, and followed while the coordinator works on it; where no coordinator is at
+work, it is worked off in this process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timezone
+
+from hudi_ingest.exceptions import (
+    NothingToDo,
+    PlanOutdated,
+    RangeRefused,
+    Terminal,
+    TransactionInFlight,
+)
+from hudi_ingest.home.folder import Home
+from hudi_ingest.ledger import Ledger, Owner, Request, RequestState
+from hudi_ingest.ledger.requests import RequestedCommit
+from hudi_ingest.model.records import CommitReceipt, TransactionKind, TransactionPlan
+from hudi_ingest.operations.dead_letter_retry import RetryResult, waiting_letters, withheld_letters
+from hudi_ingest.operations.ranges import shown_slices
+from hudi_ingest.operations.request_planning import (
+    completed,
+    ending_reason,
+    next_transaction,
+    remaining_offsets,
+    settled_progress,
+)
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.run import run_transaction, when_table_is_free
+from hudi_ingest.transaction.situation import observe
+
+ASK_AGAIN_SECONDS = 1.0
+COORDINATOR_GONE_SECONDS = 120.0
+"""A coordinator that has not ticked for so long is taken to be off. Its ticks are seconds apart, and noted every half minute."""
+WAIT_TIMEOUTS = 3
+"""How many of the pipeline's timeouts a transaction waits for the table."""
+
+
+def file_request(request: Request, home: Home) -> Request:
+    """Keeps the request in the ledger, and gives back the one that stands: an active one for the same, if there is one.
+
+    Raises LedgerUnreachable.
+    """
+    ledger = Ledger.open(home.ledger_url)
+    try:
+        return ledger.file_request(request)
+    finally:
+        ledger.dispose()
+
+
+def fulfil(
+    pipeline: Pipeline, request: Request, *, home: Home, report: Callable[[str], None]
+) -> Iterator[RequestedCommit]:
+    """Yields each commit of a filed request until it is done: by the coordinator's work, or by this process's where none is at
+    work.
+
+    Raises RangeRefused when it failed or was cancelled, and what `run_transaction` raises. What was committed before stays; the
+    request stays active after an error that may pass, and the same command goes on with it.
+    """
+    working: Iterator[CommitReceipt] | None = None
+
+    def work(standing: Request) -> None:
+        nonlocal working
+        if working is None:
+            report(f"{pipeline.name}: no coordinator is at work, so {standing.request_id} is worked off here")
+            working = work_off(pipeline, standing, home=home, report=report)
+        next(working, None)
+
+    ledger = Ledger.open(home.ledger_url)
+    try:
+        yield from follow(ledger, pipeline, request, alone=work)
+    finally:
+        ledger.dispose()
+
+
+def follow(
+    ledger: Ledger, pipeline: Pipeline, request: Request, *, alone: Callable[[Request], None]
+) -> Iterator[RequestedCommit]:
+    """Yields each commit of a filed request until it is done. `alone` is called, again and again, while nobody works on it.
+
+    Raises RangeRefused when it failed or was cancelled, LedgerUnreachable, and what `alone` raises.
+    """
+    shown = 0
+    while True:
+        standing = ledger.request(request.request_id)
+        commits = ledger.progress(request.request_id).commits
+        yield from commits[shown:]
+        shown = len(commits)
+        if standing is None or standing.state is not RequestState.ACTIVE:
+            _require_done(pipeline, standing, commits)
+            return
+        if is_worked_on(ledger, standing):
+            time.sleep(ASK_AGAIN_SECONDS)
+        else:
+            alone(standing)
+
+
+def commit_text(commit: RequestedCommit, commits: Sequence[RequestedCommit]) -> str:
+    """What a commit added, and how far its request is after these `commits`."""
+    offsets = sum(piece.count for done in commits for piece in done.slices)
+    rows = "rows" if commit.rows is None else f"{commit.rows:,} rows"
+    return (
+        f"{commit.transaction_id}: {rows} of {shown_slices(commit.slices)} are in the table; {offsets:,} offsets done in "
+        f"{'1 transaction' if len(commits) == 1 else f'{len(commits)} transactions'}"
+    )
+
+
+def is_worked_on(ledger: Ledger, request: Request) -> bool:
+    """Whether a coordinator or another process works on the request. Raises LedgerUnreachable."""
+    if request.worker == Owner.this_process():
+        return False
+    if request.has_worker:
+        return True
+    ticked = ledger.coordinator_ticked_at(request.pipeline)
+    if ticked is None:
+        return False
+    return abs((datetime.now(timezone.utc) - ticked).total_seconds()) < COORDINATOR_GONE_SECONDS
+
+
+def work_off(
+    pipeline: Pipeline, request: Request, *, home: Home, report: Callable[[str], None]
+) -> Iterator[CommitReceipt]:
+    """Runs the transactions of a filed request one after another in this process, and yields each one's receipt.
+
+    Transactions of others that run meanwhile are waited for. The request ends as done or, by an error that another try would meet
+    again, as failed; after any other error it stays active, for the coordinator or the same command to go on. Raises
+    RangeRefused, TransactionInFlight when the table was not free in time, and what `run_transaction` raises.
+    """
+    ledger = Ledger.open(home.ledger_url)
+    try:
+        ledger.work_on_request(request.request_id, Owner.this_process())
+        if request.kind is not TransactionKind.RETRY:
+            progress = settled_progress(pipeline, ledger, request.request_id)
+            offsets = remaining_offsets(pipeline, observe(pipeline), request, progress)
+            report(f"{request.request_id}: {offsets:,} offsets are to be written")
+        patience = WAIT_TIMEOUTS * pipeline.transaction.timeout_seconds
+
+        def run_next() -> CommitReceipt | None:
+            plan = _planned(pipeline, ledger, request.request_id)
+            return run_transaction(pipeline, home=home, plan=plan, report=report) if plan else None
+
+        while True:
+            try:
+                receipt = when_table_is_free(run_next, patience, report)
+            except NothingToDo:
+                # The ledger knows which dead letters brought no row; the others come next.
+                continue
+            if receipt is None:
+                end_as_done(ledger, request.request_id)
+                return
+            yield receipt
+    except (TransactionInFlight, PlanOutdated):
+        raise
+    except Terminal as error:
+        ledger.end_request(request.request_id, RequestState.FAILED, str(error))
+        raise
+    finally:
+        ledger.work_on_request(request.request_id, None)
+        ledger.dispose()
+
+
+def end_as_done(ledger: Ledger, request_id: str) -> None:
+    """Ends a request that has no next transaction. One that was cancelled meanwhile stays so."""
+    request = ledger.request(request_id)
+    if request is not None:
+        ledger.end_request(request_id, RequestState.DONE, ending_reason(request, ledger.progress(request_id)))
+
+
+def _planned(pipeline: Pipeline, ledger: Ledger, request_id: str) -> TransactionPlan | None:
+    request = ledger.request(request_id)
+    if request is None or request.state is not RequestState.ACTIVE:
+        return None
+    progress, situation = settled_progress(pipeline, ledger, request_id), observe(pipeline)
+    plan = next_transaction(pipeline, situation, request, progress)
+    return completed(pipeline, situation, request, progress, plan) if plan else None
+
+
+def _require_done(pipeline: Pipeline, request: Request | None, commits: tuple[RequestedCommit, ...]) -> None:
+    if request is not None and request.state is RequestState.DONE:
+        return
+    what = f"the ledger does not know it any more; it {'was' if commits else 'may have been'} wiped"
+    if request is not None:
+        what = f"it is {request.state.value}" + (f": {request.reason}" if request.reason else "")
+    stays = f"{len(commits)} transactions were committed before, and stay" if commits else "nothing was written"
+    raise RangeRefused(f"request of pipeline {pipeline.name}", [what, stays])
+
+
+def retry_result(pipeline: Pipeline, ledger: Ledger, request_id: str) -> RetryResult:
+    """Of a retry that has ended. Raises TableUnreachable, LedgerUnreachable."""
+    waiting, request = waiting_letters(pipeline), ledger.request(request_id)
+    passed_over = set(request.passed_over) if request else set()
+    reports, instants = [], []
+    for commit in ledger.progress(request_id).commits:
+        instants.append(commit.instant)
+        attempts = ledger.attempts(commit.transaction_id)
+        reports.append([attempt.report for attempt in attempts if attempt.report is not None])
+    flat = [report for group in reports for report in group]
+    notes = [next((note for report in group for note in report.bad_records), None) for group in reports]
+    barren = [request.reason] if request and request.reason else []
+    return RetryResult(
+        pipeline=pipeline.name,
+        tried=sum(report.rows + report.skipped + report.filtered + report.rejected for report in flat)
+        + sum(found.file.letters for found in waiting if found.file.path in passed_over),
+        rows=sum(report.rows for report in flat),
+        filtered=sum(report.filtered for report in flat),
+        waiting=_letters_that_wait(pipeline),
+        withheld=withheld_letters(waiting),
+        instants=tuple(instants),
+        reasons=(*(str(note) for note in notes if note is not None), *barren),
+    )
+
+
+def _letters_that_wait(pipeline: Pipeline) -> int:
+    checkpoint = observe(pipeline).committed.checkpoint
+    return checkpoint.letters.waiting if checkpoint and checkpoint.letters else 0

@@ -1,0 +1,208 @@
+"""A few records as the table would have them: read, decoded and transformed as a write task does it, and not written.
+
+No JVM: committed offsets come from hudi-rs, records from confluent-kafka.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from enum import Enum
+from typing import Any
+
+import pyarrow as pa
+
+from hudi_ingest.exceptions import NoSuchOffset
+from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.kafka.cluster import KafkaCluster
+from hudi_ingest.kafka.records import Wanted, read_records
+from hudi_ingest.model.records import Offsets, Slice, TopicPartition, Watermarks
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.records.kafka_times import as_datetime
+from hudi_ingest.records.record_rows import Made, Refusal, RowMaker
+from hudi_ingest.records.schema.columns import columns_to_dicts
+from hudi_ingest.records.transform.fields import is_kafka
+from hudi_ingest.transaction.columns import resolve_schema
+from hudi_ingest.transaction.planning import fair_shares
+from hudi_ingest.transaction.situation import observe
+from hudi_ingest.transaction.write.row_maker import row_maker_of
+
+
+class Outcome(str, Enum):
+    """What a record became."""
+
+    ROW = "row"
+    BAD = "bad"
+    FILTERED = "filtered"
+    """A transform left it out."""
+    SKIPPED = "skipped"
+    """A tombstone that is no row."""
+
+
+@dataclass(frozen=True, slots=True)
+class SampledRecord:
+    """A record, and what a transaction would make of it."""
+
+    source: TopicPartition
+    offset: int
+    timestamp: int
+    """Kafka's milliseconds since 1970, which may be any number; -1 for none."""
+    is_tombstone: bool
+    outcome: Outcome
+    row: Mapping[str, Any] | None = None
+    """The table's columns without the Kafka columns."""
+    refusal: Refusal | None = None
+    """Why it is bad."""
+
+    @property
+    def place(self) -> str:
+        """`topic:partition:offset`."""
+        return f"{self.source}:{self.offset}"
+
+    def to_dict(self) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            "topic": self.source.topic,
+            "partition": self.source.partition,
+            "offset": self.offset,
+            "timestamp": time.isoformat() if (time := as_datetime(self.timestamp)) else None,
+            "timestamp_ms": self.timestamp,
+            "tombstone": self.is_tombstone,
+            "outcome": self.outcome.value,
+        }
+        if self.row is not None:
+            found["row"] = {name: _as_json(value) for name, value in self.row.items()}
+        if self.refusal is not None:
+            found |= {
+                "stage": self.refusal.stage,
+                "field": self.refusal.field,
+                "expected": self.refusal.expected,
+                "found": self.refusal.found,
+            }
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Some records of a pipeline's topics, in the order of partitions and offsets."""
+
+    pipeline: str
+    columns: pa.Schema
+    """The table's, without the Kafka columns."""
+    looked_at: tuple[Slice, ...]
+    """The offsets that the records were looked for in: from where each partition was to begin to the broker's end."""
+    records: tuple[SampledRecord, ...]
+
+    def count(self, outcome: Outcome) -> int:
+        return sum(each.outcome is outcome for each in self.records)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "pipeline": self.pipeline,
+            "columns": columns_to_dicts(self.columns),
+            "partitions": [
+                {"topic": each.topic, "partition": each.partition, "start": each.start, "end": each.end}
+                for each in self.looked_at
+            ],
+            "counts": {each.value: self.count(each) for each in Outcome},
+            "records": [each.to_dict() for each in self.records],
+        }
+
+
+def take_sample(pipeline: Pipeline, starts: Offsets | None, most: int) -> Sample:
+    """At most `most` records in all, shared fairly among the partitions: from `starts` on, or, when there are none, from
+    where the next transaction begins.
+
+    Raises NoSuchOffset, KafkaUnreachable, KafkaRefused, TopicMissing, TransformFailed, and what `row_maker_of` raises;
+    without `starts` also what `observe` raises.
+    """
+    watermarks: Mapping[TopicPartition, Watermarks]
+    if starts:
+        watermarks = _watermarks(pipeline, starts)
+    else:
+        situation = observe(pipeline)
+        starts, watermarks = situation.starts, situation.watermarks
+    schema = resolve_schema(pipeline, Timeline(pipeline.table.base_path))
+    maker = row_maker_of(pipeline, schema, datetime.now(timezone.utc))
+    slices = [Slice(at.topic, at.partition, start, watermarks[at].end) for at, start in sorted(starts.items())]
+    shares = fair_shares({each.source: each.count for each in slices}, most)
+    wanted = [Wanted(each, shares[each.source]) for each in slices]
+    found = read_records(pipeline.source, pipeline.group_id, wanted)
+    return Sample(
+        pipeline.name,
+        pa.schema([each for each in maker.columns if not is_kafka(each.name)]),
+        tuple(slices),
+        tuple(record for at in sorted(found) for record in sampled(maker, at, found[at])),
+    )
+
+
+def sampled(maker: RowMaker, source: TopicPartition, batch: pa.RecordBatch) -> Iterator[SampledRecord]:
+    """What becomes of each record of `batch`, which is as kafka_records has them."""
+    made = maker.make(source, batch)
+    rows = _rows_by_place(made)
+    bad = {each.index: each for each in made.bad}
+    values = batch["value"]
+    for place, (offset, time) in enumerate(
+        zip(batch["offset"].to_pylist(), batch["timestamp"].cast(pa.int64()).to_pylist(), strict=True)
+    ):
+        is_tombstone = not values[place].is_valid
+        outcome = Outcome.SKIPPED if is_tombstone and maker.on_tombstone == "skip" else Outcome.FILTERED
+        if place in rows:
+            outcome = Outcome.ROW
+        elif place in bad:
+            outcome = Outcome.BAD
+        yield SampledRecord(source, offset, time, is_tombstone, outcome, rows.get(place), bad.get(place))
+
+
+def _rows_by_place(made: Made) -> dict[int, Mapping[str, Any]]:
+    names = [name for name in made.rows.schema.names if not is_kafka(name)]
+    rows = made.rows.select(names).to_pylist()
+    places = range(len(rows)) if made.kept is None else made.kept.to_pylist()
+    return dict(zip(places, rows, strict=True))
+
+
+def _watermarks(pipeline: Pipeline, starts: Offsets) -> dict[TopicPartition, Watermarks]:
+    """What the broker holds of the partitions. Raises NoSuchOffset unless it holds each start, or that is the next offset."""
+    cluster = KafkaCluster(pipeline.source)
+    topics = cluster.topics()
+    for at in starts:
+        if at.topic not in topics:
+            raise NoSuchOffset(
+                f"{at.topic} is no topic of pipeline {pipeline.name}; choose one of {', '.join(sorted(topics))}."
+            )
+        if at not in topics[at.topic].partitions:
+            numbers = ", ".join(str(each.partition) for each in topics[at.topic].partitions)
+            raise NoSuchOffset(f"topic {at.topic} has no partition {at.partition}; choose one of {numbers}.")
+    watermarks = cluster.watermarks(starts)
+    for at, start in starts.items():
+        marks = watermarks[at]
+        if not marks.begin <= start <= marks.end:
+            held = f"offsets {marks.begin} to {marks.end - 1}" if marks.begin < marks.end else "no records"
+            raise NoSuchOffset(
+                f"{at}: there is no offset {start}. The broker has {held} of it, and its next offset is {marks.end}; choose "
+                f"from {marks.begin} on."
+            )
+    return watermarks
+
+
+def _as_json(value: Any) -> Any:
+    """A value of a row as JSON has it: times as ISO 8601, decimals as text, bytes in base64, no number as text."""
+    if isinstance(value, (date, datetime)):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {name: _as_json(each) for name, each in value.items()}
+    if isinstance(value, list):
+        # pyarrow hands out maps as lists of pairs.
+        if value and all(isinstance(each, tuple) for each in value):
+            return {key: _as_json(each) for key, each in value}
+        return [_as_json(each) for each in value]
+    return value

@@ -1,0 +1,151 @@
+"""What one pipeline looks like now: offsets and lag from table and broker, transactions from the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from typing import Any
+
+from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.ledger import LedgerReader, TransactionRow
+from hudi_ingest.model.offset_ranges import Ranges
+from hudi_ingest.model.records import OffsetLoss, TransactionState
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.planning import stop_text
+from hudi_ingest.transaction.protocol import is_over
+from hudi_ingest.transaction.situation import Situation, oldest_waiting_seconds, stopped_partitions
+
+HISTORY = 5
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatus:
+    """One Kafka partition: next offset to read (None before the first commit), broker's end (None when the broker has no
+    such partition any more), and what waits."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    end: int | None
+    lag: int
+    covered: Ranges | None = None
+    """Offsets that transactions have read into the table; None where a checkpoint of an older version does not say it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineStatus:
+    """`rows` and `transactions` are of this ledger; offsets are of the table and the broker."""
+
+    pipeline: str
+    base_path: str
+    sequence: int
+    partitions: tuple[PartitionStatus, ...]
+    transactions: tuple[TransactionRow, ...]
+    stopped: tuple[OffsetLoss, ...] = ()
+    """Committed offsets that the broker does not hold, and that nobody has accepted."""
+    dead_letters: int = 0
+    """Those that have not become rows."""
+    last_committed_at: datetime | None = None
+    lag_seconds: float | None = None
+    """The age of the oldest record that waits, by its Kafka timestamp; None when it is not known."""
+    dead: frozenset[str] = frozenset()
+    """Ids of transactions that are open and whose owner is gone or whose time is up: the next begin clears them."""
+
+    @property
+    def lag(self) -> int:
+        return sum(each.lag for each in self.partitions)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "pipeline": self.pipeline,
+            "base_path": self.base_path,
+            "sequence": self.sequence,
+            "lag": self.lag,
+            "lag_seconds": self.lag_seconds,
+            "last_committed_at": self.last_committed_at.isoformat() if self.last_committed_at else None,
+            "dead_letters": self.dead_letters,
+            "partitions": [
+                {
+                    "topic": each.topic,
+                    "partition": each.partition,
+                    "committed": each.committed,
+                    "end": each.end,
+                    "lag": each.lag,
+                    "covered": None if each.covered is None else [list(pair) for pair in each.covered],
+                }
+                for each in self.partitions
+            ],
+            "stopped": [{**each.to_dict(), "text": stop_text(self.pipeline, [each])} for each in self.stopped],
+            "transactions": [
+                {**transaction_dict(each), "dead": each.transaction_id in self.dead} for each in self.transactions
+            ],
+        }
+
+
+def transaction_dict(row: TransactionRow) -> dict[str, Any]:
+    """One transaction of the ledger for people's scripts; times as ISO 8601, UTC."""
+    return {
+        "transaction_id": row.transaction_id,
+        "state": row.state.value,
+        "instant": row.instant,
+        "began_at": row.began_at.isoformat(),
+        "ended_at": row.ended_at.isoformat() if row.ended_at else None,
+        "rows": row.rows,
+        "files": row.files,
+        "bytes": row.size_bytes,
+        "owner": str(row.owner),
+        "reason": row.reason,
+        "resets": [each.to_dict() for each in row.resets],
+    }
+
+
+def pipeline_status(
+    pipeline: Pipeline, situation: Situation, ledger: LedgerReader, now: datetime | None = None
+) -> PipelineStatus:
+    """Raises KafkaUnreachable, KafkaRefused, LedgerUnreachable, TableUnreachable."""
+    rows = with_figures(pipeline, ledger.history(pipeline.name, HISTORY))
+    stopped = stopped_partitions(pipeline, situation)
+    checkpoint = situation.committed.checkpoint
+    lag = situation.lag.by_partition
+    return PipelineStatus(
+        pipeline=pipeline.name,
+        base_path=pipeline.table.base_path,
+        sequence=checkpoint.sequence if checkpoint else 0,
+        partitions=tuple(
+            PartitionStatus(
+                topic=source.topic,
+                partition=source.partition,
+                committed=checkpoint.offsets.get(source) if checkpoint else None,
+                end=situation.watermarks[source].end if source in situation.watermarks else None,
+                lag=lag.get(source, 0),
+                covered=checkpoint.covered.get(source) if checkpoint else None,
+            )
+            for source in sorted(situation.watermarks.keys() | {each.source for each in stopped})
+        ),
+        transactions=rows,
+        stopped=stopped,
+        dead_letters=checkpoint.letters.waiting if checkpoint and checkpoint.letters else 0,
+        last_committed_at=situation.committed.last_committed_at,
+        lag_seconds=oldest_waiting_seconds(pipeline, situation, now or datetime.now(timezone.utc)),
+        dead=frozenset(
+            row.transaction_id
+            for row in rows
+            if row.state is TransactionState.OPEN and is_over(row, lambda run_id: None)
+        ),
+    )
+
+
+def with_figures(pipeline: Pipeline, rows: Sequence[TransactionRow]) -> tuple[TransactionRow, ...]:
+    """The rows, where a commit's figures are missing with those of the table: its op died before it could tell the ledger."""
+    if not any(row.state is TransactionState.COMMITTED and row.rows is None for row in rows):
+        return tuple(rows)
+    commits = {
+        found.instant: found for found in Timeline(pipeline.table.base_path).commits_of(pipeline.transaction_key)
+    }
+    return tuple(
+        replace(row, rows=found.rows, files=len(found.files), size_bytes=found.size_bytes)
+        if row.rows is None and row.instant is not None and (found := commits.get(row.instant))
+        else row
+        for row in rows
+    )

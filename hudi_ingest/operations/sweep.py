@@ -1,0 +1,229 @@
+"""The sweep: finds files that no transaction will ever need, and deletes them if it is told to.
+
+A write op that was paused may finish a base file after its instant was rolled back or published, and die before it
+deletes it. The file is in no listing, and readers that list folders by themselves would show its rows.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from functools import cached_property
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from hudi_ingest.exceptions import TableUnreachable, TransactionInFlight
+from hudi_ingest.home.folder import Home
+from hudi_ingest.hudi.orphans import HEARTBEATS, MANIFEST, MARKERS, OWN_FILES, PARTIAL, Orphan, find_orphans
+from hudi_ingest.hudi.storage import StoredFile, TableStorage
+from hudi_ingest.hudi.timeline import Timeline, instant_time, is_instant
+from hudi_ingest.hudi.write_client import HudiWriter
+from hudi_ingest.ledger import Ledger
+from hudi_ingest.model.records import Checkpoint
+from hudi_ingest.operations.connection import connected
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.dead_letters.log import DeadLetterLog, listed_paths
+from hudi_ingest.transaction.protocol import require_own_table
+
+_logger = logging.getLogger(__name__)
+DEFAULT_HOURS = 6.0
+_LONGEST_HOURS = 24 * 3650
+_PROGRESS_FILES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class SweepResult:
+    """What a sweep found at `at`; with `deleted` all of it is gone."""
+
+    pipeline: str
+    base_path: str
+    at: datetime
+    safe_age: timedelta
+    orphans: tuple[Orphan, ...]
+    deleted: bool
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(each.file.size_bytes for each in self.orphans)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row of facts for each orphan."""
+        return [
+            {
+                "path": each.file.path,
+                "bytes": each.file.size_bytes,
+                "age_hours": round((self.at - each.file.modified).total_seconds() / 3600, 1),
+                "instant": each.instant,
+                "kafka_partition": each.origin.partition if each.origin else None,
+                "first_offset": each.origin.first_offset if each.origin else None,
+                "why": each.reason,
+            }
+            for each in self.orphans
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "pipeline": self.pipeline,
+            "base_path": self.base_path,
+            "older_than_hours": round(self.safe_age.total_seconds() / 3600, 3),
+            "deleted": self.deleted,
+            "bytes": self.size_bytes,
+            "orphans": self.rows(),
+        }
+
+
+def safe_age(pipeline: Pipeline, hours: float | None) -> timedelta:
+    """How old a file must be to be swept: `hours`, or by default 6 and at least twice the transaction's timeout.
+
+    Raises ValueError when `hours` is less than that minimum.
+    """
+    least = 2 * pipeline.transaction.timeout_seconds / 3600
+    if hours is None:
+        return timedelta(hours=max(DEFAULT_HOURS, least))
+    if not least <= hours <= _LONGEST_HOURS:
+        raise ValueError(
+            f"{hours:g} hours is not between {least:g}, twice the timeout_seconds of pipeline {pipeline.name}, and "
+            f"{_LONGEST_HOURS}: a younger file may be one that a transaction is still writing."
+        )
+    return timedelta(hours=hours)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Sweeps one pipeline's table. `listed_files` asks the table which files are its own; see hudi/write_client.py."""
+
+    pipeline: Pipeline
+    timeline: Timeline
+    ledger: Ledger
+    listed_files: Callable[[], frozenset[str]]
+
+    def run(self, age: timedelta, *, delete: bool, report: Callable[[str], None]) -> SweepResult:
+        """Finds orphans older than `age`, and deletes them when `delete` is set. `report` receives progress.
+
+        Raises TableMismatch, TableUnreachable, EngineLost, and TransactionInFlight when a rollback or restore is pending
+        or the table's lock is not free.
+        """
+        table = self.pipeline.table.base_path
+        now = datetime.now(timezone.utc)
+        older_than = now - age
+        found: list[Orphan] = []
+        if self.timeline.exists():
+            require_own_table(self.pipeline, self.timeline.properties())
+            report(f"listing the storage of {table}")
+            stored = self._stored()
+            report(f"{len(stored)} files are stored; asking the table which of them it lists")
+            found = self._orphans(stored, older_than)
+        if delete and found:
+            with self.ledger.table_lock(table):
+                # Time has passed, so all is read again, and only what is an unchanged orphan both times goes.
+                known = set(found)
+                found = [each for each in self._orphans(self._stored_now(found), older_than) if each in known]
+                self._delete(found, report)
+        return SweepResult(self.pipeline.name, table, now, age, tuple(found), delete)
+
+    @cached_property
+    def _storage(self) -> TableStorage:
+        return TableStorage(self.pipeline.table.base_path)
+
+    def _orphans(self, stored: list[StoredFile], older_than: datetime) -> list[Orphan]:
+        """The second and third of the three readings (see hudi/orphans.py); `stored` was the first."""
+        instants = self.timeline.instants()
+        if instants.undoing:
+            raise TransactionInFlight(
+                f"the table at {self.pipeline.table.base_path} is being rolled back or restored (instant "
+                f"{', '.join(sorted(instants.undoing))}). Nothing was deleted; sweep again when that has ended. If nobody "
+                "works on it any more, the next transaction ends it."
+            )
+        # What active commits say of themselves is not needed, but would also hold if the metadata table were wrong.
+        published = self.timeline.published_files()
+        listed = self.listed_files() | published
+        committed = self.timeline.committed(self.pipeline.checkpoint_key, self.pipeline.transaction_key).checkpoint
+        listed |= self._listed_letters(stored, committed)
+        topics = {*self.pipeline.source.topics, *(each.topic for each in (committed.offsets if committed else ()))}
+        found = find_orphans(stored, instants, listed, topics=sorted(topics), older_than=older_than)
+        return sorted(found, key=lambda each: each.file.path)
+
+    def _listed_letters(self, stored: list[StoredFile], committed: Checkpoint | None) -> frozenset[str]:
+        """Files of dead letters that the list names, and all manifests of its transactions: a rollback by another writer
+        makes an older one the list's end."""
+        entries = DeadLetterLog(self._storage).entries(committed.letters if committed else None)
+        instants = {each.instant for each in entries}
+        found = ((each.path, MANIFEST.fullmatch(each.path)) for each in stored)
+        manifests = (path for path, match in found if match is not None and match["instant"] in instants)
+        return frozenset((*listed_paths(entries), *manifests))
+
+    def _stored(self) -> list[StoredFile]:
+        try:
+            folders = [f"{MARKERS}/{name}" for name in self._storage.names(MARKERS) if is_instant(name)]
+            markers = [self._marker_folder(folder) for folder in folders]
+            restored = (f".hoodie/{name}" for name in self._storage.names(".hoodie"))
+            partials = [self._storage.file(path) for path in restored if PARTIAL.fullmatch(path)]
+            beside = [*self._storage.files(HEARTBEATS), *self._storage.files(OWN_FILES), *filter(None, partials)]
+            return [*self._storage.data_files(), *markers, *beside]
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    def _stored_now(self, orphans: list[Orphan]) -> list[StoredFile]:
+        """The orphans' files as they are now, without those that are gone."""
+        try:
+            again = [
+                self._marker_folder(path) if path.startswith(f"{MARKERS}/") else self._storage.file(path)
+                for path in (each.file.path for each in orphans)
+            ]
+        except OSError as error:
+            raise self._unreadable(error) from error
+        return [each for each in again if each is not None]
+
+    def _marker_folder(self, folder: str) -> StoredFile:
+        """A folder of markers as one thing: as new as its newest file, or as its instant when it is empty."""
+        files = self._storage.files(folder)
+        newest = max((each.modified for each in files), default=None)
+        began = instant_time(folder.rpartition("/")[2])
+        return StoredFile(folder, sum(each.size_bytes for each in files), newest or began)
+
+    def _delete(self, orphans: list[Orphan], report: Callable[[str], None]) -> None:
+        for number, each in enumerate(orphans):
+            if number % _PROGRESS_FILES == 0:
+                report(f"deleting {number + 1} to {min(number + _PROGRESS_FILES, len(orphans))} of {len(orphans)}")
+            path = each.file.path
+            try:
+                if path.startswith(f"{MARKERS}/"):
+                    self._storage.delete_folder(path)
+                else:
+                    self._storage.delete(path)
+            except OSError as error:
+                raise TableUnreachable(
+                    f"could not delete {path} of the table at {self.pipeline.table.base_path}: {error}. {number} of "
+                    f"{len(orphans)} orphans are deleted. Check the path's permissions and the network, and sweep again."
+                ) from error
+
+    def _unreadable(self, error: OSError) -> TableUnreachable:
+        return TableUnreachable(
+            f"could not list the files of the table at {self.pipeline.table.base_path}: {error}. Nothing was deleted. "
+            "Check the path, its permissions and the network, and sweep again."
+        )
+
+
+def sweep_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession) -> Sweep:
+    """The sweep of the pipeline's table over the real ports."""
+    writer = HudiWriter(spark, pipeline)
+    return Sweep(pipeline, Timeline(pipeline.table.base_path), ledger, writer.listed_files)
+
+
+def run_sweep(
+    pipeline: Pipeline,
+    age: timedelta,
+    *,
+    delete: bool = False,
+    home: Home | None = None,
+    report: Callable[[str], None] = _logger.info,
+) -> SweepResult:
+    """Finds files older than `age` (see sweep.safe_age) that no transaction needs, and deletes them if told to.
+
+    Attaches to the engine when one runs, else starts Spark in this process. Raises what `Sweep.run` raises.
+    """
+    with connected(pipeline, home or Home.from_environment(), report) as (spark, ledger):
+        return sweep_for(pipeline, ledger, spark).run(age, delete=delete, report=report)

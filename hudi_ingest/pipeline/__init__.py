@@ -1,0 +1,4 @@
+"""A pipeline file, checked: YAML to a `Pipeline`, with every problem at its place in the file.
+
+Imports `records`, `home` and `exceptions`. Public: `file.load_pipeline` and `pipeline.Pipeline`; also exported by `hudi_ingest`.
+"""

@@ -1,0 +1,46 @@
+"""What all models of pipeline files share: their base, and the types of their values."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
+from pydantic_core import PydanticCustomError
+
+from hudi_ingest.exceptions.problems import quoted
+
+
+def _no_boolean(value: object) -> object:
+    if isinstance(value, bool):
+        raise PydanticCustomError("int_type", "must be a number, not a boolean")
+    return value
+
+
+Whole = Annotated[int, BeforeValidator(_no_boolean)]
+Ratio = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), BeforeValidator(_no_boolean)]
+Seconds = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_no_boolean)]
+
+
+def _legal_topic(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", value) or value in (".", ".."):
+        may_be = "1 to 249 of the characters a-z, A-Z, 0-9, `.`, `_` and `-`, and not `.` or `..`"
+        raise ValueError(f"not a legal topic name; found {quoted(value)}; allowed: {may_be}")
+    return value
+
+
+Topic = Annotated[str, AfterValidator(_legal_topic)]
+
+
+class Model(BaseModel):
+    """A mapping of a pipeline file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, hide_input_in_errors=True)
+
+
+def beside_the_file(path: Path, info: ValidationInfo) -> Path:
+    """The absolute path of one that is relative to the pipeline file."""
+    folder = (info.context or {}).get("folder", Path())
+    return Path(os.path.abspath(folder / path))

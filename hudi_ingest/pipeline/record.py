@@ -1,0 +1,94 @@
+"""What a pipeline file says of the bytes of records: which formats there are, what they need, and the records' keys."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import pyarrow as pa
+from pydantic import Field, field_validator
+
+from hudi_ingest.exceptions.problems import quoted, suggestion
+from hudi_ingest.pipeline.formats import CsvValues, ProtobufValues
+from hudi_ingest.pipeline.model import Model
+from hudi_ingest.pipeline.registry import AvroValues
+from hudi_ingest.records.convert.formats import known_formats
+from hudi_ingest.records.schema.columns import parse_ddl
+
+FORMATS = "json, json_schema, avro, protobuf, csv, string, bytes, or package.module:Converter"
+
+
+class DeclaredFormat(Protocol):
+    """How bytes of records are written: the values' declaration is `source` itself, the keys' is `source.key`."""
+
+    @property
+    def format(self) -> str: ...
+    @property
+    def avro(self) -> AvroValues: ...
+    @property
+    def protobuf(self) -> ProtobufValues: ...
+    @property
+    def csv(self) -> CsvValues: ...
+
+
+def known_format(value: str) -> str:
+    """Raises ValueError when a `format` is neither a name that is known nor an import path."""
+    known = known_formats()
+    if ":" not in value and value not in known:
+        raise ValueError(
+            f"found {quoted(value)}; allowed: {', '.join(known)}, or package.module:Converter{suggestion(value, known)}"
+        )
+    return value
+
+
+def needs_registry(declared: DeclaredFormat) -> bool:
+    """Whether the bytes name schemas of `source.schema_registry`."""
+    return (
+        declared.format == "json_schema"
+        or (declared.format == "avro" and declared.avro.wire_format == "confluent")
+        or (declared.format == "protobuf" and declared.protobuf.descriptor_file is None)
+    )
+
+
+def registry_is_missing(declared: DeclaredFormat) -> str:
+    """What to say of a pipeline without `schema_registry` whose format needs it."""
+    instead = {
+        "avro": ", or set avro.wire_format",
+        "protobuf": "; for plain messages, set protobuf.descriptor_file and protobuf.message instead",
+    }
+    return f"missing; format {declared.format} in Confluent's wire format needs it{instead.get(declared.format, '')}"
+
+
+class RecordKey(Model):
+    """Columns out of the records' keys; they stand behind those of `table.schema`, and transforms see them as fields."""
+
+    format: str = Field(default="string", json_schema_extra={"allowed": FORMATS})
+    """What a key is, as `source.format` says it of a value."""
+
+    schema_: str = Field(alias="schema", json_schema_extra={"allowed": "Spark DDL, like `order_id string NOT NULL`"})
+    """The columns that a key becomes, in Spark DDL; with format string or bytes it is one. They are null when a record has
+    no key, and such a record is a bad one when one of them is NOT NULL."""
+
+    avro: AvroValues = AvroValues()
+    """How keys name their Avro schemas. Only with `format: avro`."""
+
+    protobuf: ProtobufValues = ProtobufValues()
+    """Which type keys have as Protobuf messages. Only with `format: protobuf`."""
+
+    csv: CsvValues = CsvValues()
+    """How CSV keys are written. Only with `format: csv`."""
+
+    @field_validator("format")
+    @classmethod
+    def _known_format(cls, value: str) -> str:
+        return known_format(value)
+
+    @field_validator("schema_")
+    @classmethod
+    def _schema(cls, value: str) -> str:
+        parse_ddl(value)
+        return value
+
+    @property
+    def columns(self) -> pa.Schema:
+        """The columns of a key."""
+        return parse_ddl(self.schema_)

@@ -1,0 +1,273 @@
+"""Avro records -> rows: a whole batch by `avro_batch` where that is proved right, record by record where it is not.
+
+A record's value begins with what names the schema that it was written with, or with nothing when all have the same.
+`avro_exact` says what is accepted and what becomes of it. The batch path accepts a subset, with equal values: whatever it
+doubts goes to the exact path, so the outcome for a record depends on neither the path nor its neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hudi_ingest.records.convert import Decoded, Options, Rejected
+from hudi_ingest.records.convert.avro_exact import DatumReader
+from hudi_ingest.records.convert.avro_fast import BatchReader, Unproved
+from hudi_ingest.records.convert.json_exact import Mismatch
+from hudi_ingest.records.convert.wire_format import SchemaLookup, unknown_id, unusable_schema
+from hudi_ingest.records.schema.avro import AvroType, WriterSchemaProblem, crc_64, parse_writer
+from hudi_ingest.records.schema.registered import RegisteredSchema, UnusableSchema
+
+BATCH_BYTES = 128 * 1024 * 1024
+"""Values that are read as one batch, but for single ones beyond it."""
+BATCH_ROWS = 65_536
+EXACT_ROWS = 256
+"""A doubtful batch is cut down to pieces of this size before it is read record by record."""
+
+_PIECES = 16
+_DOUBTS = 4
+"""After so many doubtful pieces of a batch, the rest of it is read record by record."""
+
+Indexes = npt.NDArray[np.int64]
+
+
+class Writers(Protocol):
+    """How a record says which schema it was written with. Picklable."""
+
+    @property
+    def header_bytes(self) -> int:
+        """How many bytes stand before the datum."""
+
+    def schema(self, header: bytes) -> RegisteredSchema:
+        """The schema that a header names. Raises Mismatch when it names none."""
+
+
+@dataclass(frozen=True)
+class OneSchema:
+    """Values that are datums alone, all written with the same schema."""
+
+    written: RegisteredSchema
+    header_bytes: int = field(default=0, init=False)
+
+    def schema(self, header: bytes) -> RegisteredSchema:
+        return self.written
+
+
+@dataclass(frozen=True)
+class ConfluentWireFormat:
+    """Values that begin with a zero byte and the 4 bytes of a schema's id in a registry."""
+
+    registry: SchemaLookup
+    header_bytes: int = field(default=5, init=False)
+
+    def schema(self, header: bytes) -> RegisteredSchema:
+        expected = "a zero byte and the 4 bytes of a schema id"
+        if not header:
+            raise Mismatch(expected, "an empty value")
+        if header[0] == 1:
+            # What producers write that name schemas by GUID; they belong into the record's headers then.
+            raise Mismatch(expected, "a first byte 1, of a schema GUID; make the producer write schema ids")
+        if header[0] != 0:
+            raise Mismatch(
+                expected,
+                f"a first byte {header[0]:#04x}; a producer may have written no Avro, or the id into headers",
+            )
+        if len(header) < self.header_bytes:
+            raise Mismatch(expected, f"a value of {len(header)} bytes")
+        number = int.from_bytes(header[1:], "big")
+        found = self.registry.schema(number)
+        if found is None:
+            raise unknown_id(number, "Avro")
+        return found
+
+
+@dataclass(frozen=True)
+class SingleObjectEncoding:
+    """Values that begin with the bytes C3 01 and the 8 bytes of their schema's CRC-64-AVRO fingerprint."""
+
+    schemas: Mapping[bytes, RegisteredSchema]
+    header_bytes: int = field(default=10, init=False)
+
+    @classmethod
+    def of(cls, *texts: str) -> SingleObjectEncoding:
+        """For records written with any of these schemas. Raises WriterSchemaProblem."""
+        return cls({crc_64(text): RegisteredSchema(text) for text in texts})
+
+    def schema(self, header: bytes) -> RegisteredSchema:
+        expected = "the bytes C3 01 and a schema's fingerprint"
+        if not header:
+            raise Mismatch(expected, "an empty value")
+        if header[:2] != b"\xc3\x01" or len(header) < self.header_bytes:
+            raise Mismatch(expected, f"a value that begins with {header[:2].hex(' ').upper()}")
+        found = self.schemas.get(header[2:])
+        if found is None:
+            raise Mismatch(
+                "the fingerprint of a schema of this pipeline",
+                f"fingerprint {header[2:][::-1].hex()} of another schema",
+            )
+        return found
+
+
+@dataclass(frozen=True)
+class AvroValuesOf:
+    """What a pipeline says of its Avro values. Picklable."""
+
+    writers: Writers
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Values of fields that a writer did not have, by their path; see `field_defaults`."""
+
+
+def avro_converter(schema: pa.Schema, options: Options) -> AvroConverter:
+    """`values`, an AvroValuesOf, is the one option. Raises ValueError when it is missing or a column cannot be read."""
+    values = options.get("values")
+    if not isinstance(values, AvroValuesOf) or len(options) != 1:
+        raise ValueError("format avro: give one option, values: how Avro values name their schemas")
+    return AvroConverter(schema, values.writers, values.defaults)
+
+
+class AvroConverter:
+    """Decodes Avro records to rows of `schema`. `defaults`: values of fields that a writer did not have, by their path.
+
+    Raises ValueError at construction when a column's type cannot be read from Avro.
+    """
+
+    def __init__(self, schema: pa.Schema, writers: Writers, defaults: Mapping[str, Any] | None = None) -> None:
+        self._schema = schema
+        self._writers = writers
+        self._defaults = dict(defaults or {})
+        self._readers: dict[bytes, _Reader | Mismatch] = {}
+        """By header, of those that name a schema: the others may be as many as the records. What a header means never changes,
+        so it is no state that a record could depend on."""
+
+    def __reduce__(self) -> tuple[type[AvroConverter], tuple[pa.Schema, Writers, Mapping[str, Any]]]:
+        return (AvroConverter, (self._schema, self._writers, self._defaults))
+
+    def decode(self, values: pa.BinaryArray) -> Decoded:
+        """`values`: binary, no nulls. Raises TypeError or ValueError when it is not that, and what `SchemaLookup` raises
+        when it cannot be asked; bad content never raises."""
+        if not pa.types.is_binary(values.type):
+            raise TypeError(f"values must be binary, found {values.type}")
+        if values.null_count:
+            raise ValueError(f"values must hold no nulls, found {values.null_count}: take tombstones out before")
+        done = _Done()
+        for header, at in self._by_header(values):
+            reader = self._reader(header)
+            if isinstance(reader, Mismatch):
+                done.rejected += [Rejected(int(i), reader.field, reader.expected, reader.found) for i in at]
+                continue
+            reader.decode(values if len(at) == len(values) else values.take(pa.array(at)), at, done)
+        return done.decoded(self._schema, len(values))
+
+    def _by_header(self, values: pa.BinaryArray) -> Iterator[tuple[bytes, Indexes]]:
+        """The indexes of the values that begin with the same header; in the header's order of appearance."""
+        size = self._writers.header_bytes
+        if not size:
+            if len(values):
+                yield b"", np.arange(len(values))
+            return
+        headers = pc.dictionary_encode(pc.binary_slice(values, 0, size))
+        codes = headers.indices.to_numpy(zero_copy_only=False)
+        order = np.argsort(codes, kind="stable")
+        ends = np.cumsum(np.bincount(codes, minlength=len(headers.dictionary)))
+        begin = 0
+        for header, end in zip(headers.dictionary.to_pylist(), ends.tolist(), strict=True):
+            yield header, order[begin:end]
+            begin = end
+
+    def _reader(self, header: bytes) -> _Reader | Mismatch:
+        found = self._readers.get(header)
+        if found is None:
+            try:
+                written = self._writers.schema(header)
+            except Mismatch as mismatch:
+                return mismatch
+            except UnusableSchema as problem:
+                return unusable_schema(problem)
+            try:
+                found = _Reader(parse_writer(written), self._schema, self._defaults, self._writers.header_bytes)
+            except Mismatch as mismatch:
+                found = mismatch
+            except WriterSchemaProblem as problem:
+                found = unusable_schema(problem)
+            self._readers[header] = found
+        return found
+
+
+class _Done:
+    """What became of a batch so far."""
+
+    def __init__(self) -> None:
+        self.batches: list[pa.RecordBatch] = []
+        self.kept: list[Indexes] = []
+        """Input indexes of each batch's rows."""
+        self.rejected: list[Rejected] = []
+
+    def decoded(self, schema: pa.Schema, count: int) -> Decoded:
+        if not self.batches:
+            rows = pa.RecordBatch.from_arrays([pa.array([], each.type) for each in schema], schema=schema)
+            kept = np.empty(0, np.int64)
+        else:
+            rows = self.batches[0] if len(self.batches) == 1 else pa.concat_batches(self.batches)
+            kept = np.concatenate(self.kept)
+        if len(kept) > 1 and (np.diff(kept) < 0).any():
+            order = np.argsort(kept)
+            rows, kept = rows.take(pa.array(order)), kept[order]
+        rejected = tuple(sorted(self.rejected, key=lambda each: each.index))
+        return Decoded(rows, None if len(kept) == count else pa.array(kept, pa.int64()), rejected)
+
+
+class _Reader:
+    """Reads the values of one writer's schema."""
+
+    def __init__(self, writer: AvroType, schema: pa.Schema, defaults: Mapping[str, Any], header_bytes: int) -> None:
+        if writer.kind != "record":
+            raise Mismatch("a record", f"a value of schema {writer}"[:80])
+        self._schema = schema
+        self._header_bytes = header_bytes
+        self._exact = DatumReader(writer, schema, defaults)
+        try:
+            self._batch: BatchReader | None = BatchReader(writer, schema, defaults, header_bytes)
+        except Unproved:
+            self._batch = None
+
+    def decode(self, values: pa.BinaryArray, at: Indexes, done: _Done) -> bool:
+        """Whether the batch path could read them all. `at`: the values' input indexes."""
+        count = len(values)
+        fits = count <= BATCH_ROWS and (count == 1 or pc.sum(pc.binary_length(values)).as_py() <= BATCH_BYTES)
+        rows = self._batch.rows(values) if self._batch and fits else None
+        if rows is not None:
+            done.batches.append(rows)
+            done.kept.append(at)
+            return True
+        if fits and (self._batch is None or count <= EXACT_ROWS):
+            self._decode_exactly(values, at, done)
+            return False
+        # One bad record must not send thousands of good ones down the slow path, and a producer whose every record is
+        # in doubt must not make each be read several times.
+        doubts = 0
+        size = max(-(-count // _PIECES), EXACT_ROWS // _PIECES)
+        for offset in range(0, count, size):
+            piece, its = values.slice(offset, size), at[offset : offset + size]
+            if doubts < _DOUBTS or not fits:
+                doubts += not self.decode(piece, its, done)
+            else:
+                self._decode_exactly(piece, its, done)
+        return False
+
+    def _decode_exactly(self, values: pa.BinaryArray, at: Indexes, done: _Done) -> None:
+        rows, kept = [], []
+        for index, value in zip(at.tolist(), values.to_pylist(), strict=True):
+            try:
+                rows.append(self._exact.read(value[self._header_bytes :]))
+                kept.append(index)
+            except Mismatch as mismatch:
+                done.rejected.append(Rejected(index, mismatch.field, mismatch.expected, mismatch.found))
+        columns = [pa.array([row[each.name] for row in rows], each.type) for each in self._schema]
+        done.batches.append(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+        done.kept.append(np.array(kept, np.int64))

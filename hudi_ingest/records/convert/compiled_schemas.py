@@ -1,0 +1,60 @@
+"""A registry's Protobuf schemas as descriptor sets: compiled when a record needs them, once a process and text.
+
+Registries keep a schema as the text of a `.proto` file, or as what some producers register (confluent-kafka's do): the
+serialized FileDescriptorProto in base64. Its references are either, too.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode
+from dataclasses import dataclass
+from functools import lru_cache
+
+from hudi_ingest.records.convert.protobuf_schema import descriptor_set, known_imports, with_files
+from hudi_ingest.records.convert.protoc import compile_protos
+from hudi_ingest.records.convert.wire_format import SchemaLookup
+from hudi_ingest.records.schema.registered import RegisteredSchema
+
+_BASE64 = re.compile(r"[A-Za-z0-9+/\s]+={0,2}\s*")
+"""The text of a `.proto` file has other characters."""
+_OWN_NAME = "hudi_ingest_registered_schema.proto"
+
+
+@dataclass(frozen=True)
+class CompiledSchemas:
+    """Protobuf schemas by id. Crosses to Spark's workers by pickle, as the lookup does."""
+
+    schemas: SchemaLookup
+
+    def descriptor_set(self, schema_id: int) -> bytes | None:
+        """None when the registry has no such Protobuf schema. Raises ValueError with why one cannot be compiled, and what
+        the lookup raises."""
+        found = self.schemas.schema(schema_id)
+        return None if found is None else compiled(found)
+
+
+@lru_cache(maxsize=256)
+def compiled(schema: RegisteredSchema) -> bytes:
+    """The serialized FileDescriptorSet of a schema with all that it imports, the schema last. Raises ValueError."""
+    texts: dict[str, str] = {}
+    serialized: list[bytes] = []
+    for name, text in zip(schema.names, schema.references, strict=True):
+        file = _serialized(text)
+        if file is None:
+            texts[name] = text
+        else:
+            serialized.append(file)
+    own = _serialized(schema.text)
+    if own is None:
+        texts[_OWN_NAME] = schema.text
+    found = b""
+    if texts:
+        known = known_imports(texts.values(), serialized)
+        found = compile_protos([*texts], texts, descriptor_set([*known, *serialized]))
+    # What is serialized may need what is a text, or nobody's text may need it.
+    return found if own is None else with_files(found, [*serialized, own])
+
+
+def _serialized(text: str) -> bytes | None:
+    return b64decode(text) if _BASE64.fullmatch(text) else None

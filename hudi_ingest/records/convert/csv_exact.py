@@ -1,0 +1,163 @@
+"""One CSV record at a time: slow, exact, and able to name what is wrong.
+
+A value is one record (RFC 4180), with or without one line end after it. A field is quoted as a whole or not at all; in a
+quoted one delimiters and line breaks are text, and a quote is written twice. With an escape character, the character
+after it is text everywhere. What a field's text means for its type is what the same token means in JSON (see
+`json_exact`): numbers also with a + or zeros in front, `true` and `false`, dates and timestamps in ISO 8601, binary as base64. An
+unquoted field that is the null text is null; a quoted one never is, and a field that a record may lack is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from hudi_ingest.records.convert.json_exact import Mismatch, shown, token_of, value_reader
+
+LINE_ENDS = ("\r\n", "\n")
+
+
+@dataclass(frozen=True)
+class CsvOptions:
+    """How the records are written."""
+
+    delimiter: str = ","
+    """Between fields: one character."""
+    quote: str | None = '"'
+    """Around fields: one character; null when quotes are text."""
+    escape: str | None = None
+    """Before a character that is text; null when there is none."""
+    null: str = ""
+    """What an unquoted field that is null holds."""
+    columns: tuple[str, ...] | None = None
+    """Names of a record's fields in their order; those that the schema does not declare are read over. Without it, the
+    fields are the schema's columns in their order."""
+    optional_fields: int = 0
+    """How many fields at the end a record may lack; they are null then."""
+
+    def __post_init__(self) -> None:
+        signs = {"delimiter": self.delimiter, "quote": self.quote, "escape": self.escape}
+        given = {name: sign for name, sign in signs.items() if sign is not None}
+        for name, sign in given.items():
+            if len(sign) != 1 or not sign.isascii() or sign in "\r\n\0":
+                raise ValueError(f"{name} must be one ASCII character and no line break, found {sign!r}")
+        if len(set(given.values())) < len(given):
+            raise ValueError("delimiter, quote and escape must differ")
+        if any(sign in self.null for sign in [*given.values(), "\r", "\n"]):
+            raise ValueError(f"null must hold no delimiter, quote, escape or line break, found {self.null!r}")
+        if self.optional_fields < 0:
+            raise ValueError(f"optional_fields must be 0 or more, found {self.optional_fields}")
+
+    def names(self, schema: pa.Schema) -> tuple[str, ...]:
+        """The names of a record's fields. Raises ValueError when they are not those of the schema."""
+        names = tuple(schema.names) if self.columns is None else self.columns
+        twice = sorted({each for each in names if names.count(each) > 1})
+        if twice:
+            raise ValueError(f"format csv: columns named more than once: {', '.join(twice)}")
+        missing = [each for each in schema.names if each not in names]
+        if missing:
+            raise ValueError(
+                f"format csv: no field of a record is named {', '.join(missing)}; name all fields in `columns`, in the "
+                "order in which they stand in a record"
+            )
+        if self.optional_fields >= max(len(names), 1):
+            raise ValueError(
+                f"format csv: optional_fields is {self.optional_fields}, and a record has {len(names)} fields in all; at "
+                "least the first is always there"
+            )
+        return names
+
+
+class CsvReader:
+    """Reads records of one schema. Raises ValueError at construction when a type cannot be read from CSV."""
+
+    def __init__(self, schema: pa.Schema, options: CsvOptions) -> None:
+        names = options.names(schema)
+        if not names:
+            raise ValueError("format csv: at least one column must be declared")
+        for field in schema:
+            if pa.types.is_nested(field.type):
+                raise ValueError(f"format csv: column {field.name}: {field.type} cannot be one field of a CSV record")
+        self._count, self._least = len(names), len(names) - options.optional_fields
+        self._null = options.null
+        self._delimiter = options.delimiter
+        self._quote, self._escape = options.quote, options.escape
+        self._columns = [(field.name, names.index(field.name), field, value_reader(field)) for field in schema]
+        quote, escape = re.escape(options.quote or ""), re.escape(options.escape or "")
+        plain = f"[^{re.escape(options.delimiter)}{quote}{escape}\\r\\n]"
+        escaped = [f"{escape}."] if escape else []
+        self._unquoted = _run_of(plain, escaped)
+        # Without a quote sign no field begins with one, and this pattern is never used.
+        self._quoted = _run_of(f"[^{quote}{escape}]", [quote * 2, *escaped], quote) if quote else self._unquoted
+        self._written = re.compile("|".join([*([quote * 2] if quote else []), *escaped]) or "(?!)", re.DOTALL)
+
+    def read(self, record: bytes) -> dict[str, object]:
+        """Column name -> value as `pyarrow.array` takes it. Raises Mismatch, nothing else."""
+        try:
+            text = record.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise Mismatch("a CSV record in UTF-8", f"bytes that are not UTF-8, at byte {error.start}") from None
+        if text.startswith("\ufeff"):
+            raise Mismatch("a CSV record", "a byte order mark before the CSV record")
+        for end in LINE_ENDS:
+            if text.endswith(end):
+                text = text[: -len(end)]
+                break
+        fields = [*self._fields(text)]
+        given = len(fields)
+        if not self._least <= given <= self._count:
+            wanted = f"{self._least} to {self._count}" if self._least < self._count else f"{self._count}"
+            raise Mismatch(f"a CSV record of {wanted} fields", f"{given} fields" if text else "an empty value")
+        fields += [None] * (self._count - given)
+        row = {}
+        name, place = "", 0
+        try:
+            for name, place, column, read in self._columns:
+                found = fields[place]
+                is_text = pa.types.is_string(column.type)
+                row[name] = read(found if found is None or is_text else self._token(found, column))
+        except Mismatch as mismatch:
+            if place >= given:
+                mismatch.found = "no such field"
+            mismatch.under("." + name)
+            raise
+        return row
+
+    def _token(self, text: str, column: pa.Field) -> object:
+        number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+        return token_of(text) if number or pa.types.is_boolean(column.type) else text
+
+    def _fields(self, text: str) -> Iterator[str | None]:
+        """The fields' texts, None for null. Raises Mismatch."""
+        at = 0
+        while True:
+            if self._quote is not None and text.startswith(self._quote, at):
+                match = self._quoted.match(text, at)
+                if match is None:
+                    raise Mismatch("a CSV record", f"a quote that is not closed, at character {at}")
+                yield self._unescaped(match[1], quoted=True)
+            else:
+                match = self._unquoted.match(text, at)
+                assert match is not None  # the pattern matches nothing, too
+                yield None if match[0] == self._null else self._unescaped(match[0], quoted=False)
+            at = match.end()
+            if at == len(text):
+                return
+            if text[at] != self._delimiter:
+                what = "a line break" if text[at] in "\r\n" else shown(text[at])
+                raise Mismatch("a delimiter or the end of the CSV record", f"{what} at character {at}")
+            at += 1
+
+    def _unescaped(self, text: str, quoted: bool) -> str:
+        if self._escape is not None and self._escape in text:
+            return self._written.sub(lambda found: found[0][1:], text)
+        return text.replace(self._quote * 2, self._quote) if quoted and self._quote is not None else text
+
+
+def _run_of(plain: str, others: list[str], around: str = "") -> re.Pattern[str]:
+    """Any number of plain characters and others in group 1. Unrolled: it takes time in proportion to the text."""
+    more = f"(?:(?:{'|'.join(others)}){plain}*)*" if others else ""
+    return re.compile(f"{around}({plain}*{more}){around}", re.DOTALL)

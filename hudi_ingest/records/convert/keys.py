@@ -1,0 +1,53 @@
+"""Keys beside values: a record's key becomes columns by a converter of its own, and one row is made of both."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from hudi_ingest.records.convert import Converter, Decoded, Rejected
+from hudi_ingest.records.convert.values import decoded, regrouped
+
+
+def decode_keys(converter: Converter, schema: pa.Schema, keys: pa.BinaryArray) -> Decoded:
+    """`keys`: binary; null where a record has none. Its columns, which are `schema`, are null then, and where one may not
+    be the record is rejected."""
+    if not keys.null_count:
+        return converter.decode(keys)
+    there = keys.is_valid().to_numpy(zero_copy_only=False)
+    present, absent = np.flatnonzero(there), np.flatnonzero(~there)
+    groups = [(present, converter.decode(keys.drop_null()))] if len(present) else []
+    required = [each.name for each in schema if not each.nullable]
+    if required:
+        rejected = [Rejected(int(each), required[0], "a value, because it is NOT NULL", "no key") for each in absent]
+        return regrouped(schema, len(keys), groups, rejected)
+    nulls = pa.RecordBatch.from_arrays([pa.nulls(len(absent), each.type) for each in schema], schema=schema)
+    return regrouped(schema, len(keys), [*groups, (absent, Decoded(nulls, None, ()))], ())
+
+
+def beside(values: Decoded, keys: Decoded, count: int) -> Decoded:
+    """The outcome for records of which both were decoded: a row when both are, else the value's fault, or the key's, whose
+    field then begins with `key`."""
+    schema = pa.schema([*values.rows.schema, *keys.rows.schema])
+    good_values, good_keys = _kept(values, count), _kept(keys, count)
+    both = good_values & good_keys
+    left = _only(values.rows, both[good_values])
+    right = _only(keys.rows, both[good_keys])
+    faults = {each.index: replace(each, field=f"key.{each.field}".rstrip(".")) for each in keys.rejected}
+    faults.update((each.index, each) for each in values.rejected)
+    rows = pa.RecordBatch.from_arrays([*left.columns, *right.columns], schema=schema)
+    return decoded(rows, count, [faults[index] for index in sorted(faults)])
+
+
+def _kept(part: Decoded, count: int) -> npt.NDArray[np.bool_]:
+    kept = np.ones(count, np.bool_)
+    if part.rejected:
+        kept[[each.index for each in part.rejected]] = False
+    return kept
+
+
+def _only(rows: pa.RecordBatch, wanted: npt.NDArray[np.bool_]) -> pa.RecordBatch:
+    return rows if wanted.all() else rows.filter(pa.array(wanted))

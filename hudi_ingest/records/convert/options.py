@@ -1,0 +1,49 @@
+"""The options of a format, from what a pipeline says to the format's own dataclass."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from hudi_ingest.exceptions.problems import quoted, suggestion
+from hudi_ingest.records.convert import Options
+
+Chosen = TypeVar("Chosen")
+
+
+def read_options(kind: type[Chosen], format: str, options: Options) -> Chosen:
+    """`options` as `kind`, a dataclass. Raises ValueError with every option that is unknown, missing or wrong."""
+    known = [each.name for each in fields(kind)]  # type: ignore[arg-type]
+    problems = [
+        f"option {quoted(name)} is not known; known are: {', '.join(known)}{suggestion(name, known)}"
+        for name in options
+        if name not in known
+    ]
+    given = {name: value for name, value in options.items() if name in known}
+    chosen = None
+    try:
+        chosen = TypeAdapter(kind).validate_python(given)
+    except ValidationError as error:
+        for each in error.errors(include_url=False, include_input=False):
+            place = ".".join(str(part) for part in each["loc"])
+            text = str(each["msg"]).removeprefix("Value error, ")
+            problems.append(f"option {place}: {text}" if place else text)
+    if problems or chosen is None:
+        raise ValueError(f"format {format}: {'; '.join(problems)}")
+    return chosen
+
+
+def refuse_options(format: str, options: Options) -> None:
+    """Raises ValueError when there are any."""
+    if options:
+        raise ValueError(f"format {format}: it has no options, found {', '.join(map(quoted, options))}; remove them")
+
+
+def one_option(format: str, options: Options, name: str) -> Any:
+    """The value of the one option that a format has and needs. Raises ValueError when it is missing or there are others."""
+    if [*options] != [name]:
+        found = ", ".join(map(quoted, options)) or "none"
+        raise ValueError(f"format {format}: it has one option, {quoted(name)}, and needs it; found {found}")
+    return options[name]

@@ -1,0 +1,77 @@
+"""A whole value as one column: `string` (UTF-8 text) and `bytes`. Nothing is copied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+
+from hudi_ingest.records.convert import Decoded, Options, Rejected
+from hudi_ingest.records.convert.options import refuse_options
+from hudi_ingest.records.convert.values import decoded, require_values
+
+STRING_SCHEMA = pa.schema([pa.field("value", pa.string(), False)])
+"""The columns of a `string` pipeline that declares none."""
+BYTES_SCHEMA = pa.schema([pa.field("value", pa.binary(), False)])
+"""The columns of a `bytes` pipeline that declares none."""
+
+
+def string_converter(schema: pa.Schema, options: Options) -> StringConverter:
+    """Raises ValueError when the schema is not one string column, whatever its name, or there are options."""
+    refuse_options("string", options)
+    return StringConverter(schema)
+
+
+def bytes_converter(schema: pa.Schema, options: Options) -> BytesConverter:
+    """Raises ValueError when the schema is not one binary column, whatever its name, or there are options."""
+    refuse_options("bytes", options)
+    return BytesConverter(schema)
+
+
+class StringConverter:
+    """Each value is text in UTF-8; other bytes are rejected. An empty value is an empty text."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        _require_one_column("string", schema, pa.string(), pa.types.is_string)
+        self._schema = schema
+
+    def decode(self, values: pa.BinaryArray) -> Decoded:
+        require_values(values)
+        rejected: list[Rejected] = []
+        try:
+            text = values.cast(pa.string())
+        except pa.ArrowInvalid:
+            rejected = [each for index, value in enumerate(values.to_pylist()) for each in self._faults(index, value)]
+            good = np.ones(len(values), np.bool_)
+            good[[each.index for each in rejected]] = False
+            text = values.filter(pa.array(good)).cast(pa.string())
+        return decoded(pa.RecordBatch.from_arrays([text], schema=self._schema), len(values), rejected)
+
+    def _faults(self, index: int, value: bytes) -> list[Rejected]:
+        try:
+            value.decode("utf-8")
+        except UnicodeDecodeError as error:
+            found = f"bytes that are not UTF-8, at byte {error.start}"
+            return [Rejected(index, self._schema.names[0], "string in UTF-8", found)]
+        return []
+
+
+class BytesConverter:
+    """Each value is kept as it is."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        _require_one_column("bytes", schema, pa.binary(), pa.types.is_binary)
+        self._schema = schema
+
+    def decode(self, values: pa.BinaryArray) -> Decoded:
+        require_values(values)
+        return Decoded(pa.RecordBatch.from_arrays([values], schema=self._schema), None, ())
+
+
+def _require_one_column(
+    format: str, schema: pa.Schema, wanted: pa.DataType, fits: Callable[[pa.DataType], bool]
+) -> None:
+    if len(schema) != 1 or not fits(schema.field(0).type):
+        found = ", ".join(f"{each.name} {each.type}" for each in schema) or "none"
+        raise ValueError(f"format {format}: the schema must be one column of type {wanted}, of any name; found {found}")

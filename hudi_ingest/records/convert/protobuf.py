@@ -1,0 +1,213 @@
+"""Protobuf records -> rows: batches by ptars where its result is proved right, the rest by google.protobuf.
+
+`protobuf_exact` says what is accepted. Messages stand alone, with one schema for all; or behind Confluent's wire
+format, which says for each record its schema and its message type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+from google.protobuf.descriptor import Descriptor
+
+from hudi_ingest.exceptions.problems import suggestion
+from hudi_ingest.records.convert import Decoded, Options, Rejected
+from hudi_ingest.records.convert.fast_path import decode_exactly, decode_in_pieces
+from hudi_ingest.records.convert.json_exact import Mismatch, shortened
+from hudi_ingest.records.convert.options import one_option, read_options
+from hudi_ingest.records.convert.protobuf_exact import MessageReader
+from hudi_ingest.records.convert.protobuf_fast import fast_path
+from hudi_ingest.records.convert.protobuf_schema import ProtobufSchema
+from hudi_ingest.records.convert.values import Indexes, regrouped, require_values
+from hudi_ingest.records.convert.wire_format import (
+    select_known,
+    split_message_indexes,
+    split_schema_ids,
+    unusable_schema,
+)
+from hudi_ingest.records.schema.registered import UnusableSchema
+
+
+@dataclass(frozen=True)
+class ProtobufOptions:
+    """Of plain messages of one type."""
+
+    message: str
+    """Full name of the message type, like `shop.Order`."""
+    descriptor_set: bytes
+    """A serialized FileDescriptorSet; see `protobuf_schema`."""
+    truncate_nanoseconds: bool = False
+    """Cut timestamps to whole microseconds, instead of refusing those that are finer."""
+
+
+class DescriptorLookup(Protocol):
+    """A registry's Protobuf schemas by their ids. Picklable."""
+
+    def descriptor_set(self, schema_id: int) -> bytes | None:
+        """A serialized FileDescriptorSet, its last file the schema; None when the registry has no such schema. Raises
+        ValueError when the schema is not one that can be used, and when the registry does not answer."""
+
+
+@dataclass(frozen=True)
+class RegisteredMessages:
+    """What a pipeline says of Protobuf values behind Confluent's wire format. Picklable."""
+
+    schemas: DescriptorLookup
+    message: str
+    """Full name of the message type; records of other types are refused."""
+    truncate_nanoseconds: bool = False
+
+
+def protobuf_converter(schema: pa.Schema, options: Options) -> ProtobufConverter | RegisteredProtobufConverter:
+    """Options are those of ProtobufOptions for plain messages; or `registered`, a RegisteredMessages, alone.
+
+    Raises ValueError when an option is wrong, or a column fits no field of the messages.
+    """
+    if "registered" in options:
+        return RegisteredProtobufConverter(schema, one_option("protobuf", options, "registered"))
+    return ProtobufConverter(schema, read_options(ProtobufOptions, "protobuf", options))
+
+
+def first_message(descriptor_set: bytes) -> str | None:
+    """The full name of the first message type of a schema, which serializers write by default; None when it has none.
+    Raises ValueError when the set is not whole."""
+    found = ProtobufSchema(descriptor_set).message_at((0,))
+    return None if found is None else str(found.full_name)
+
+
+def require_columns(schema: pa.Schema, message: str, descriptor_sets: Iterable[bytes]) -> None:
+    """Raises ValueError when a column fits no field of the message type in the first schema, the newest, or when none
+    of the schemas has a field for it. Looks at older schemas only as far as needed."""
+    missing, known = set(schema.names), set()
+    for number, each in enumerate(descriptor_sets):
+        types = ProtobufSchema(each)
+        if number and not types.has(message):
+            continue
+        found = types.message(message)
+        if not number:
+            MessageReader(found, schema, False)
+        names = {field.name for field in found.fields}
+        known |= names
+        missing -= names
+        if not missing:
+            return
+    if missing:
+        told = ", ".join(f"{name}{suggestion(name, sorted(known))}" for name in sorted(missing))
+        raise ValueError(f"message {message} has no field for the column {told} in any of the topics' schemas")
+
+
+class ProtobufConverter:
+    """Plain messages of one type."""
+
+    def __init__(self, schema: pa.Schema, options: ProtobufOptions) -> None:
+        self._schema, self._options = schema, options
+        message = ProtobufSchema(options.descriptor_set).message(options.message)
+        known = [each.name for each in message.fields]
+        missing = [f"{each}{suggestion(each, known)}" for each in schema.names if each not in known]
+        if missing:
+            raise ValueError(f"message {message.full_name} has no field for the column {', '.join(missing)}")
+        self._reader = _Reader(message, schema, options.truncate_nanoseconds)
+
+    def __reduce__(self) -> tuple[type[ProtobufConverter], tuple[pa.Schema, ProtobufOptions]]:
+        return (ProtobufConverter, (self._schema, self._options))
+
+    def decode(self, values: pa.BinaryArray) -> Decoded:
+        require_values(values)
+        return self._reader.decode(values)
+
+
+class RegisteredProtobufConverter:
+    """Messages behind Confluent's wire format. A column that a record's schema lacks is null in it.
+
+    `decode` raises what `DescriptorLookup` raises when the registry cannot be asked.
+    """
+
+    def __init__(self, schema: pa.Schema, registered: RegisteredMessages) -> None:
+        self._schema, self._registered = schema, registered
+        self._types: dict[int, _SchemaTypes | Mismatch] = {}
+        """By schema id, of those that the registry has: the others may be as many as the records. What an id means never
+        changes, so it is no state that a record could depend on."""
+
+    def __reduce__(self) -> tuple[type[RegisteredProtobufConverter], tuple[pa.Schema, RegisteredMessages]]:
+        return (RegisteredProtobufConverter, (self._schema, self._registered))
+
+    def decode(self, values: pa.BinaryArray) -> Decoded:
+        framed = split_schema_ids(values)
+        found = {each: self._schema_types(each) for each in np.unique(framed.schema_ids).tolist()}
+        usable = {each: types for each, types in found.items() if isinstance(types, _SchemaTypes)}
+        refused = {each: types for each, types in found.items() if isinstance(types, Mismatch)}
+        known = select_known(framed, usable, "Protobuf", refused)
+        faults = [*framed.rejected, *known.rejected]
+        groups = []
+        for schema_id, types in usable.items():
+            of_schema = known.of_schema(schema_id)
+            messages, bad = split_message_indexes(of_schema.payloads)
+            faults += [replace(each, index=of_schema.place(each.index)) for each in bad]
+            for each in messages:
+                places = of_schema.places(each.indexes)
+                reader = types.reader(each.path)
+                if isinstance(reader, Mismatch):
+                    faults += _all(places, reader)
+                else:
+                    groups.append((places, reader.decode(each.payloads)))
+        return regrouped(self._schema, len(values), groups, faults)
+
+    def _schema_types(self, schema_id: int) -> _SchemaTypes | Mismatch | None:
+        if schema_id not in self._types:
+            try:
+                found = self._registered.schemas.descriptor_set(schema_id)
+                if found is None:
+                    return None
+                self._types[schema_id] = _SchemaTypes(found, self._schema, self._registered)
+            except UnusableSchema as problem:
+                return unusable_schema(problem)
+            except ValueError as error:
+                self._types[schema_id] = unusable_schema(error)
+        return self._types[schema_id]
+
+
+def _all(places: Indexes, mismatch: Mismatch) -> list[Rejected]:
+    return [Rejected(int(each), mismatch.field, mismatch.expected, mismatch.found) for each in places]
+
+
+class _SchemaTypes:
+    """The message types of one schema, by what message indexes say. Raises ValueError when the set is not whole."""
+
+    def __init__(self, descriptor_set: bytes, schema: pa.Schema, registered: RegisteredMessages) -> None:
+        self._types = ProtobufSchema(descriptor_set)
+        self._schema, self._registered = schema, registered
+        self._reader: _Reader | Mismatch | None = None
+
+    def reader(self, path: tuple[int, ...]) -> _Reader | Mismatch:
+        """Why there is none is the same for every record of the path."""
+        wanted = self._registered.message
+        found = self._types.message_at(path)
+        if found is None:
+            name = f"message indexes {[*path]}, which are no message of the schema"
+            return Mismatch(shortened(f"a message {wanted}"), shortened(name))
+        if found.full_name != wanted:
+            return Mismatch(shortened(f"a message {wanted}"), shortened(found.full_name))
+        if self._reader is None:
+            try:
+                self._reader = _Reader(found, self._schema, self._registered.truncate_nanoseconds)
+            except ValueError as error:
+                self._reader = unusable_schema(error)
+        return self._reader
+
+
+class _Reader:
+    """Reads messages of one type, which stand alone."""
+
+    def __init__(self, message: Descriptor, schema: pa.Schema, truncate_nanoseconds: bool) -> None:
+        self._schema = schema
+        self._exact = MessageReader(message, schema, truncate_nanoseconds)
+        self._fast = fast_path(message, schema, truncate_nanoseconds)
+
+    def decode(self, values: pa.BinaryArray) -> Decoded:
+        if self._fast is None:
+            return decode_exactly(values, self._exact.read)
+        return decode_in_pieces(self._schema, values, self._fast.rows, self._exact.read)

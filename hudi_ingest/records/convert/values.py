@@ -1,0 +1,89 @@
+"""What every converter does around its format: it checks what it is given, and puts rows back in their places."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from hudi_ingest.records.convert import Decoded, Rejected
+
+Indexes = npt.NDArray[np.int64]
+"""Places in a batch, ascending."""
+
+
+def require_values(values: pa.BinaryArray) -> None:
+    """Raises TypeError or ValueError unless `values` is binary without nulls: a caller's mistake, not a record's."""
+    if not pa.types.is_binary(values.type):
+        raise TypeError(f"values must be binary, found {values.type}")
+    if values.null_count:
+        raise ValueError(f"values must hold no nulls, found {values.null_count}: take tombstones out before")
+
+
+def value_bytes(values: pa.BinaryArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """The bytes that `values` stands on, and where each value begins in them, with the end of the last: no copy of the
+    bytes. `values` holds no nulls."""
+    _, offsets, data = values.buffers()
+    length = len(values)
+    starts = (
+        np.frombuffer(offsets, np.int32)[values.offset : values.offset + length + 1].astype(np.int64)
+        if length
+        else np.zeros(1, np.int64)
+    )
+    return (np.frombuffer(data, np.uint8) if data is not None and data.size else np.empty(0, np.uint8)), starts
+
+
+def without_prefix(values: pa.BinaryArray, sizes: npt.NDArray[np.int64], indexes: Indexes | None) -> pa.BinaryArray:
+    """What is left of the values at `indexes` (None for all) without their first bytes.
+
+    `sizes`: of each value in `values`, how many bytes go; at most its length. One gather over an array of prefixes and
+    remainders by turns, which shares the bytes of `values`. Arrow's `binary_slice` does the same, but some releases fail
+    when nothing is left of any value.
+    """
+    _, starts = value_bytes(values)
+    offsets = np.empty(2 * len(values) + 1, np.int32)
+    offsets[0::2] = starts
+    offsets[1::2] = starts[:-1] + sizes
+    data = values.buffers()[2]
+    turns = pa.BinaryArray.from_buffers(pa.binary(), 2 * len(values), [None, pa.py_buffer(offsets), data])
+    wanted = np.arange(len(values)) if indexes is None else indexes
+    return turns.take(pa.array(2 * wanted + 1))
+
+
+def decoded(rows: pa.RecordBatch, count: int, rejected: Sequence[Rejected]) -> Decoded:
+    """`rows` of a batch of `count` values: all but the `rejected`, which are ascending by index."""
+    if not rejected:
+        return Decoded(rows, None, ())
+    kept = np.ones(count, np.bool_)
+    kept[[each.index for each in rejected]] = False
+    return Decoded(rows, pa.array(np.flatnonzero(kept), pa.int64()), tuple(rejected))
+
+
+def regrouped(
+    schema: pa.Schema, count: int, groups: Sequence[tuple[Indexes | None, Decoded]], rejected: Sequence[Rejected]
+) -> Decoded:
+    """One outcome for a batch of `count` values that was decoded in groups.
+
+    `groups`: the places of a group's values in the batch, None for all of them, and what became of them. `rejected`
+    are the values of no group. Each place is in one group or rejected.
+    """
+    faults = list(rejected)
+    batches: list[pa.RecordBatch] = []
+    places: list[Indexes] = []
+    for indexes, part in groups:
+        if indexes is None or len(indexes) == count:
+            return part
+        kept = indexes if part.kept is None else indexes[part.kept.to_numpy(zero_copy_only=False)]
+        faults += [Rejected(int(indexes[each.index]), each.field, each.expected, each.found) for each in part.rejected]
+        if len(kept):
+            batches.append(part.rows)
+            places.append(kept)
+    if not batches:
+        rows = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+    elif len(batches) == 1:
+        rows = batches[0]
+    else:
+        rows = pa.concat_batches(batches).take(pa.array(np.argsort(np.concatenate(places))))
+    return decoded(rows, count, sorted(faults, key=lambda each: each.index))

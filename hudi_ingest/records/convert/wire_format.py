@@ -1,0 +1,225 @@
+"""The framing that Confluent's serializers put before a payload: whole batches are split in Arrow and numpy.
+
+The format (docs.confluent.io, "Wire format" of Schema Registry's serializers): one byte 0, the schema's id as four bytes
+big-endian, then the payload. Before a Protobuf payload stand the message indexes, which say which message type of
+the schema it is: their count and then each of them, all zigzag varints; one byte 0 is short for the list [0].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hudi_ingest.records.convert import Rejected
+from hudi_ingest.records.convert.json_exact import Mismatch, shortened
+from hudi_ingest.records.convert.values import Indexes, require_values, value_bytes, without_prefix
+from hudi_ingest.records.schema.registered import RegisteredSchema
+
+HEADER_BYTES = 5
+"""The magic byte and the schema id."""
+MAX_MESSAGE_INDEXES = 64
+"""How deep message types may nest in each other; protoc itself stops at 32."""
+
+_EXPECTED = "Confluent's wire format: byte 0, then a schema id of 4 bytes"
+_COMMON_PREFIXES = 8
+_MAX_VARINT_BYTES = 10
+
+
+class SchemaLookup(Protocol):
+    """A registry's schemas of one kind by their ids. Picklable."""
+
+    def schema(self, schema_id: int) -> RegisteredSchema | None:
+        """None when the registry has no such schema. Raises UnusableSchema when no record of the id can be read, and when
+        the registry does not answer."""
+
+
+@dataclass(frozen=True)
+class Framed:
+    """A batch split into schema ids and payloads. Each value is either framed or rejected."""
+
+    schema_ids: npt.NDArray[np.int64]
+    """Of each framed value, 0 to 2^32 - 1."""
+    payloads: pa.BinaryArray
+    """Of each framed value, what follows the header; may be empty."""
+    indexes: Indexes | None
+    """Places of the framed values in the batch; None when all are."""
+    rejected: tuple[Rejected, ...]
+    """Ascending by index."""
+
+    def place(self, at: int) -> int:
+        """Where in the batch the framed value number `at` is."""
+        return at if self.indexes is None else int(self.indexes[at])
+
+    def places(self, of: Indexes | None) -> Indexes:
+        """Where in the batch the framed values number `of` are; None stands for all of them."""
+        indexes = np.arange(len(self.payloads)) if self.indexes is None else self.indexes
+        return indexes if of is None else indexes[of]
+
+    def of_schema(self, schema_id: int) -> Framed:
+        """The framed values of one schema."""
+        same = self.schema_ids == schema_id
+        return self if same.all() else self.only(same)
+
+    def only(self, wanted: npt.NDArray[np.bool_]) -> Framed:
+        """The framed values where `wanted` is true."""
+        payloads = self.payloads.filter(pa.array(wanted))
+        return Framed(self.schema_ids[wanted], payloads, self.places(None)[wanted], self.rejected)
+
+
+def split_schema_ids(values: pa.BinaryArray) -> Framed:
+    """Takes the header off each value.
+
+    `values`: binary, no nulls; TypeError or ValueError when it is not that. Bad content never raises. The payloads are
+    a copy: neighbours in a binary array share their offsets, so none can begin later than the one before ends.
+    """
+    require_values(values)
+    data, starts = value_bytes(values)
+    lengths = np.diff(starts)
+    good = lengths >= HEADER_BYTES
+    if len(data):
+        # A start of an empty value may be the end of the data; `good` already says that such a value is too short.
+        good &= data[np.minimum(starts[:-1], len(data) - 1)] == 0
+    indexes: Indexes | None = None
+    rejected: tuple[Rejected, ...] = ()
+    if not good.all():
+        indexes = np.flatnonzero(good)
+        rejected = tuple(
+            Rejected(int(index), "", _EXPECTED, _no_header(values[int(index)].as_py()))
+            for index in np.flatnonzero(~good)
+        )
+    begin = starts[:-1][good]
+    ids = np.zeros(len(begin), np.int64)
+    for place in range(1, HEADER_BYTES):
+        ids = (ids << 8) | data[begin + place]
+    payloads = without_prefix(values, np.minimum(lengths, HEADER_BYTES), indexes)
+    return Framed(ids, payloads, indexes, rejected)
+
+
+def select_known(framed: Framed, known: Collection[int], kind: str, faults: Mapping[int, Mismatch]) -> Framed:
+    """The framed values whose schema ids are `known`; only the others are rejected in it. `kind`: JSON or Protobuf.
+    `faults`: of ids that are not known, why, where it is not that the registry lacks them."""
+    good = np.isin(framed.schema_ids, np.fromiter(known, np.int64, len(known)))
+    if good.all():
+        return replace(framed, rejected=())
+    unknown = []
+    for at in np.flatnonzero(~good).tolist():
+        schema_id = int(framed.schema_ids[at])
+        fault = faults.get(schema_id) or unknown_id(schema_id, kind)
+        unknown.append(Rejected(framed.place(at), fault.field, fault.expected, fault.found))
+    return replace(framed.only(good), rejected=tuple(unknown))
+
+
+def unknown_id(schema_id: int, kind: str) -> Mismatch:
+    """What was expected and found of a record whose schema id the registry does not have."""
+    article = "an" if kind == "Avro" else "a"
+    return Mismatch(
+        f"the id of {article} {kind} schema in the schema registry", f"schema id {schema_id}, which it does not have"
+    )
+
+
+def unusable_schema(problem: ValueError) -> Mismatch:
+    """What was expected and found of a record whose schema is one that records cannot be read with."""
+    return Mismatch("a schema that records can be read with", shortened(" ".join(str(problem).split())))
+
+
+def _no_header(value: bytes) -> str:
+    if not value:
+        return "an empty value"
+    if value[0] == 1:
+        # What producers write that name schemas by GUID; they belong into the record's headers then.
+        return "first byte 0x01, of a schema GUID; make the producer write schema ids"
+    if value[0]:
+        return f"first byte 0x{value[0]:02x}"
+    return f"{len(value)} byte" + ("s" if len(value) > 1 else "")
+
+
+@dataclass(frozen=True)
+class MessageGroup:
+    """Protobuf payloads of a batch that hold the same message type."""
+
+    path: tuple[int, ...]
+    """Place of the message type in its file, then of the one nested in it, and so on."""
+    indexes: Indexes | None
+    """Places of the payloads in the batch; None when all are of this group."""
+    payloads: pa.BinaryArray
+    """What follows the message indexes; may be empty."""
+
+
+def split_message_indexes(values: pa.BinaryArray) -> tuple[tuple[MessageGroup, ...], tuple[Rejected, ...]]:
+    """Takes the message indexes off each value. Each value is in one group or rejected; bad content never raises.
+
+    Encodings of index lists are prefix-free, so all values that begin with the same encoding are found at once; only
+    batches with many different ones are read value by value.
+    """
+    require_values(values)
+    sizes = np.zeros(len(values), np.int64)
+    left: Indexes = np.arange(len(values), dtype=np.int64)
+    found: dict[tuple[int, ...], list[Indexes]] = {}
+    rejected: list[Rejected] = []
+    rest = values
+    for _ in range(_COMMON_PREFIXES):
+        if not len(left):
+            break
+        first = rest[0].as_py()
+        try:
+            path, size = _read_indexes(first)
+        except ValueError as error:
+            rejected.append(_bad_indexes(int(left[0]), error))
+            left, rest = left[1:], rest[1:]
+            continue
+        same = pc.starts_with(rest, first[:size])
+        members = same.to_numpy(zero_copy_only=False)
+        sizes[left[members]] = size
+        found.setdefault(path, []).append(left[members])
+        left, rest = left[~members], rest.filter(pc.invert(same))
+    for index, value in zip(left.tolist(), rest.to_pylist(), strict=True):
+        try:
+            path, sizes[index] = _read_indexes(value)
+        except ValueError as error:
+            rejected.append(_bad_indexes(index, error))
+        else:
+            found.setdefault(path, []).append(np.array([index], np.int64))
+    groups = []
+    for path, parts in found.items():
+        indexes = np.sort(np.concatenate(parts))
+        everything = None if len(indexes) == len(values) else indexes
+        groups.append(MessageGroup(path, everything, without_prefix(values, sizes, everything)))
+    return tuple(groups), tuple(sorted(rejected, key=lambda each: each.index))
+
+
+def _bad_indexes(index: int, error: ValueError) -> Rejected:
+    return Rejected(index, "", "message indexes of Confluent's wire format before the Protobuf message", str(error))
+
+
+def _read_indexes(value: bytes) -> tuple[tuple[int, ...], int]:
+    """The path of a message type, and how many bytes say it. Raises ValueError."""
+    count, at = _read_zigzag(value, 0)
+    if count == 0:
+        return (0,), at
+    if not 0 < count <= MAX_MESSAGE_INDEXES:
+        raise ValueError(f"{count} of them")
+    path = []
+    for _ in range(count):
+        index, at = _read_zigzag(value, at)
+        if index < 0:
+            raise ValueError(f"the message index {index}")
+        path.append(index)
+    return tuple(path), at
+
+
+def _read_zigzag(value: bytes, at: int) -> tuple[int, int]:
+    number = 0
+    for place in range(_MAX_VARINT_BYTES):
+        if at + place >= len(value):
+            raise ValueError("the end of the value")
+        byte = value[at + place]
+        number |= (byte & 0x7F) << (7 * place)
+        if byte < 0x80:
+            return (number >> 1) ^ -(number & 1), at + place + 1
+    raise ValueError(f"a number of more than {_MAX_VARINT_BYTES} bytes")

@@ -1,0 +1,68 @@
+"""Times of Kafka records: milliseconds since 1970 in 64 bits, in which producers may write any number. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hudi_ingest.records.convert.json_exact import FIRST_MICROSECOND, LAST_MICROSECOND
+from hudi_ingest.records.schema.columns import TIMESTAMP
+
+KAFKA_TIME = pa.timestamp("ms", "UTC")
+"""Holds every time that a record can have."""
+NO_TIME = -1
+"""Kafka's for a record without a time."""
+FIRST, LAST = FIRST_MICROSECOND // 1000, LAST_MICROSECOND // 1000
+"""Of the years 1 to 9999, which are the times that tables and their readers know."""
+EXPECTED = "a Kafka timestamp in milliseconds, in the years 1 to 9999"
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_OTHER_UNITS = {"microseconds": 1000, "nanoseconds": 1_000_000}
+_LIKELY = range(1990, 2100)
+_TICKS = {"ms": 1, "us": 1000}
+
+
+def kafka_times(times: pa.Array) -> pa.Array:
+    """Whole milliseconds as KAFKA_TIME, from timestamps in milli- or microseconds."""
+    return pc.divide(times.cast(pa.int64()), _TICKS[times.type.unit]).cast(KAFKA_TIME)
+
+
+def outside_years(times: pa.Array) -> pa.Array:
+    """Per KAFKA_TIME whether it is no time of the years 1 to 9999."""
+    given = times.cast(pa.int64())
+    return pc.or_(pc.less(given, FIRST), pc.greater(given, LAST))
+
+
+def table_times(times: pa.Array) -> pa.Array:
+    """KAFKA_TIME of the years 1 to 9999 as a table's timestamps, null where the record has none."""
+    given = times.cast(pa.int64())
+    return pc.if_else(pc.equal(given, NO_TIME), pa.scalar(None, KAFKA_TIME), times).cast(TIMESTAMP)
+
+
+def as_datetime(milliseconds: int) -> datetime | None:
+    """None where the record has no time, and where it is outside of the years 1 to 9999."""
+    if milliseconds == NO_TIME or not FIRST <= milliseconds <= LAST:
+        return None
+    return _EPOCH + timedelta(milliseconds=milliseconds)
+
+
+def time_text(milliseconds: int) -> str:
+    """For people: the time, or why there is none."""
+    if milliseconds == NO_TIME:
+        return "no Kafka timestamp"
+    known = as_datetime(milliseconds)
+    if known is not None:
+        # Not by strftime, which writes years before 1000 with fewer than four digits.
+        return f"{known.replace(tzinfo=None).isoformat(' ', 'seconds')} UTC"
+    return f"Kafka timestamp {wrong_time_text(milliseconds)}"
+
+
+def wrong_time_text(milliseconds: int) -> str:
+    """A number that is no time of the years 1 to 9999, with the unit that the producer has most likely mistaken."""
+    for unit, ticks in _OTHER_UNITS.items():
+        meant = as_datetime(milliseconds // ticks)
+        if meant is not None and meant.year in _LIKELY:
+            return f"{milliseconds}, which is {meant:%Y-%m-%d %H:%M:%S} UTC in {unit}: the producer sets the wrong unit"
+    return str(milliseconds)

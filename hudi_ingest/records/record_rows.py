@@ -1,0 +1,285 @@
+"""Records of one Kafka partition -> rows of the table, and what became of every other record. Pure.
+
+Write tasks and `hudi-ingest sample` both come through here, so a sample shows what a transaction would write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hudi_ingest.exceptions import WriteIncomplete
+from hudi_ingest.model.records import TopicPartition
+from hudi_ingest.records.convert import Converter, Decoded, Rejected
+from hudi_ingest.records.convert.keys import beside, decode_keys
+from hudi_ingest.records.kafka_times import EXPECTED as TIME_EXPECTED
+from hudi_ingest.records.kafka_times import kafka_times, outside_years, table_times, wrong_time_text
+from hudi_ingest.records.partition_paths import MAX_FOLDER_BYTES, UNSAFE, escape, folder_bytes
+from hudi_ingest.records.record_keys import keyless
+from hudi_ingest.records.table_rows import table_rows
+from hudi_ingest.records.transform import KAFKA_FIELDS
+from hudi_ingest.records.transform.chain import HIDDEN, Chain
+
+Tombstones = Literal["skip", "fail", "row"]
+"""What becomes of a record without a value."""
+
+_READ_OVER = "._"
+"""Readers pass over folders that begin so; Hudi's own begin so, too."""
+
+DECODING = "decoding"
+TRANSFORMING = "transforming"
+PARTITIONING = "partitioning"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why one record of a batch cannot become a row. No text holds a value that is masked."""
+
+    index: int
+    """Place in the batch."""
+    stage: str
+    """What refused it: DECODING, TRANSFORMING or PARTITIONING."""
+    field: str
+    """"" when the record as a whole is wrong."""
+    expected: str
+    found: str
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What became of a batch. Each record is a row, bad, skipped or filtered."""
+
+    rows: pa.Table
+    """With the table's columns, in the records' order."""
+    kept: pa.Array | None
+    """int64 places of the rows' records in the batch, ascending; None when every record is a row."""
+    bad: tuple[Refusal, ...] = ()
+    """Ascending by place."""
+    skipped: int = 0
+    """Tombstones that are no rows."""
+    filtered: int = 0
+    """Records that a transform left out on purpose."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowMaker:
+    """All that decides which rows records become. Picklable."""
+
+    converter: Converter
+    chain: Chain
+    """From what a record is decoded to, `chain.record`, to the table's columns without its Kafka columns."""
+    columns: pa.Schema
+    """The table's columns."""
+    partition_by: tuple[str, ...] = ()
+    hive_style: bool = True
+    escaped_folders: bool = True
+    record_key: tuple[str, ...] = ()
+    """The columns that make the rows' keys; none where topic, partition and offset do."""
+    on_tombstone: Tombstones = "skip"
+    """With `row`, all columns of the values may be null."""
+    key_converter: Converter | None = None
+    """Of the records' keys; None when they are not read."""
+    key_columns: pa.Schema | None = None
+    """What keys become: the last columns of `chain.record`."""
+
+    def make(self, source: TopicPartition, batch: pa.RecordBatch) -> Made:
+        """`batch`: records of `source` as Spark's Kafka source has them: offset, timestamp and value, and key and headers
+        where the chain or the key's converter reads them.
+
+        Raises WriteIncomplete when a converter or a transform does not account for each record, and what Chain.apply raises.
+        """
+        count, skipped = batch.num_rows, 0
+        bad: list[Refusal] = []
+        places: pa.Array | None = None
+        if batch["value"].null_count and self.on_tombstone != "row":
+            there = pc.is_valid(batch["value"])
+            places = pc.indices_nonzero(there).cast(pa.int64())
+            if self.on_tombstone == "fail":
+                bad += [_tombstone(place) for place in pc.indices_nonzero(pc.invert(there)).to_pylist()]
+            else:
+                skipped = batch["value"].null_count
+            batch = batch.filter(there)
+        if "timestamp" in self._kafka_kinds:
+            batch, places, wrong = self._without_wrong_times(batch, places)
+            bad += wrong
+        if not batch.num_rows:
+            return Made(self.columns.empty_table(), pa.array([], pa.int64()), tuple(bad), skipped)
+
+        decoded = self._decoded(batch)
+        bad += _refusals(DECODING, decoded.rejected, places)
+        _require_all(source, batch.num_rows, decoded.rows.num_rows + len(decoded.rejected), "decoded")
+        if decoded.kept is not None:
+            batch = batch.take(decoded.kept)
+            places = _of(places, decoded.kept)
+
+        done = self.chain.apply(self._beside_kafka(decoded.rows, batch, source))
+        bad += _refusals(TRANSFORMING, done.rejected, places)
+        _require_all(source, batch.num_rows, done.rows.num_rows + len(done.rejected) + done.filtered, "transformed")
+        if done.kept is not None:
+            places = _of(places, done.kept)
+
+        rows = table_rows(done.rows, self.columns)
+        homeless = {**self._timeless(rows), **self._homeless(rows)}
+        if homeless:
+            refused = [homeless[index] for index in sorted(homeless)]
+            hidden = [replace(each, found=HIDDEN) if self.chain.hides(each.field) else each for each in refused]
+            bad += _refusals(PARTITIONING, hidden, places)
+            left = pa.array([index for index in range(rows.num_rows) if index not in homeless], pa.int64())
+            rows, places = rows.take(left), _of(places, left)
+        bad.sort(key=lambda each: each.index)
+        _require_all(source, count, rows.num_rows + skipped + done.filtered + len(bad), "accounted for")
+        return Made(rows, places, tuple(bad), skipped, done.filtered)
+
+    def _decoded(self, batch: pa.RecordBatch) -> Decoded:
+        """The columns of the values, then those of the keys. What is said of rejected records shows nothing that is masked."""
+        values = self._redacted(self._decoded_values(batch["value"]))
+        if self.key_converter is None or self.key_columns is None:
+            return values
+        keys = decode_keys(self.key_converter, self.key_columns, batch["key"])
+        return beside(values, self._redacted(keys), batch.num_rows)
+
+    def _redacted(self, found: Decoded) -> Decoded:
+        return replace(found, rejected=tuple(map(self.chain.redact, found.rejected))) if found.rejected else found
+
+    def _decoded_values(self, values: pa.BinaryArray) -> Decoded:
+        """What the converter makes of the values; a tombstone becomes a row of nulls."""
+        if not values.null_count:
+            return self.converter.decode(values)
+        of_keys = len(self.key_columns) if self.key_columns is not None else 0
+        schema = pa.schema([*self.chain.record][: len(self.chain.record) - of_keys])
+        valid = values.is_valid().to_numpy(zero_copy_only=False)
+        there = np.flatnonzero(valid)
+        if not len(there):
+            nulls = [pa.nulls(len(values), each.type) for each in schema]
+            return Decoded(pa.RecordBatch.from_arrays(nulls, schema=schema), None, ())
+        found = self.converter.decode(values.filter(pa.array(valid)))
+        good = there if found.kept is None else there[found.kept.to_numpy(zero_copy_only=False)]
+        picks = np.full(len(values), -1)
+        picks[good] = np.arange(len(good))
+        stays = ~valid
+        stays[good] = True
+        picks = picks[stays]
+        rows = found.rows.take(pa.array(picks, pa.int64(), mask=picks < 0))
+        kept = pa.array(np.flatnonzero(stays), pa.int64()) if found.rejected else None
+        return Decoded(rows, kept, tuple(replace(each, index=int(there[each.index])) for each in found.rejected))
+
+    def _beside_kafka(self, record: pa.RecordBatch, batch: pa.RecordBatch, source: TopicPartition) -> pa.RecordBatch:
+        """The decoded fields, then the Kafka columns that the transforms read and that the table has."""
+        fields = [KAFKA_FIELDS[kind] for kind in self._kafka_kinds]
+        columns = [_kafka_column(kind, batch, source) for kind in self._kafka_kinds]
+        return pa.RecordBatch.from_arrays([*record.columns, *columns], schema=pa.schema([*record.schema, *fields]))
+
+    @property
+    def _kafka_kinds(self) -> tuple[str, ...]:
+        """What the transforms read of Kafka and what the table has, by its keys in KAFKA_FIELDS."""
+        names = set(self.columns.names)
+        return tuple(kind for kind, each in KAFKA_FIELDS.items() if kind in self.chain.kafka or each.name in names)
+
+    def _without_wrong_times(
+        self, batch: pa.RecordBatch, places: pa.Array | None
+    ) -> tuple[pa.RecordBatch, pa.Array | None, list[Refusal]]:
+        """The records whose Kafka timestamps a table can hold, their places, and the others."""
+        times = kafka_times(batch["timestamp"])
+        outside = outside_years(times)
+        if not outside.true_count:
+            return batch, places, []
+        name = KAFKA_FIELDS["timestamp"].name
+        wrong = [
+            Rejected(
+                index,
+                name,
+                TIME_EXPECTED,
+                HIDDEN if name in self.chain.masked else wrong_time_text(times[index].value),
+            )
+            for index in pc.indices_nonzero(outside).to_pylist()
+        ]
+        inside = pc.indices_nonzero(pc.invert(outside)).cast(pa.int64())
+        return batch.take(inside), _of(places, inside), _refusals(DECODING, wrong, places)
+
+    def _timeless(self, rows: pa.Table) -> dict[int, Rejected]:
+        """Those rows, by their places, whose record has no Kafka timestamp although the table has a column of it that is never
+        null, as older versions made it. Converters see to all other columns."""
+        found: dict[int, Rejected] = {}
+        for field in (each for each in rows.schema if not each.nullable and rows[each.name].null_count):
+            for index in pc.indices_nonzero(pc.is_null(rows[field.name])).to_pylist():
+                expected = "a Kafka timestamp, because this column of the table is NOT NULL"
+                found[index] = Rejected(index, field.name, expected, "a record without one")
+        return found
+
+    def _homeless(self, rows: pa.Table) -> dict[int, Rejected]:
+        """Those rows, by their places in `rows`, that have no record key, or that no folder of the table can be named after."""
+        found: dict[int, Rejected] = {}
+        if self.record_key:
+            expected = "a value, because the table's record key is made of it"
+            for index in pc.indices_nonzero(keyless(rows, self.record_key)).to_pylist():
+                found[index] = Rejected(index, self.record_key[0], expected, "null or an empty text")
+        for name in self.partition_by:
+            column = rows[name]
+            if column.type != pa.string():
+                continue
+            # An escaped byte becomes three, so shorter values need no closer look; that is nearly always all of them.
+            most = (MAX_FOLDER_BYTES - folder_bytes(name, " ", self.hive_style) + 1) // 3
+            suspect = pc.greater(pc.binary_length(column), most)
+            if not self.hive_style:
+                suspect = pc.or_(suspect, pc.match_substring_regex(column, f"^[{_READ_OVER}]"))
+            if not self.escaped_folders:
+                suspect = pc.or_(suspect, pc.match_substring_regex(column, UNSAFE))
+            if not pc.any(suspect).as_py():
+                continue
+            for index in pc.indices_nonzero(suspect).to_pylist():
+                fault = self._folder_fault(index, name, column[index].as_py())
+                if fault is not None:
+                    found.setdefault(index, fault)
+        return found
+
+    def _folder_fault(self, index: int, name: str, value: str) -> Rejected | None:
+        size = folder_bytes(name, value, self.hive_style)
+        if size > MAX_FOLDER_BYTES:
+            expected = f"a value that makes a folder name of at most {MAX_FOLDER_BYTES} bytes, because the table is partitioned by it"
+            return Rejected(index, name, expected, f"one of {size} bytes, {value[:20]!a}…")
+        if not self.escaped_folders and escape(value) != value:
+            expected = (
+                "a value without signs like / : = %, because it is a folder's name, and the table does not escape them"
+            )
+            return Rejected(index, name, expected, f"{value[:20]!a}")
+        if not self.hive_style and value.startswith(tuple(_READ_OVER)):
+            expected = (
+                "a value that does not begin with . or _, because it is a folder's name, and table.hive_style is false"
+            )
+            return Rejected(index, name, expected, f"{value[:20]!a}")
+        return None
+
+
+def _kafka_column(kind: str, batch: pa.RecordBatch, source: TopicPartition) -> pa.Array:
+    if kind == "topic":
+        return pa.repeat(source.topic, batch.num_rows)
+    if kind == "timestamp":
+        return table_times(kafka_times(batch[kind]))
+    return batch[kind].cast(KAFKA_FIELDS[kind].type)
+
+
+def _tombstone(place: int) -> Refusal:
+    return Refusal(place, DECODING, "", "a value, because on_tombstone is fail", "a tombstone, which has none")
+
+
+def _refusals(stage: str, rejected: Iterable[Rejected], places: pa.Array | None) -> list[Refusal]:
+    return [
+        Refusal(
+            each.index if places is None else places[each.index].as_py(), stage, each.field, each.expected, each.found
+        )
+        for each in rejected
+    ]
+
+
+def _of(places: pa.Array | None, kept: pa.Array) -> pa.Array:
+    return kept if places is None else places.take(kept)
+
+
+def _require_all(source: TopicPartition, records: int, found: int, what: str) -> None:
+    if found != records:
+        raise WriteIncomplete(f"{source}: of {records} records {found} were {what}; nothing of them is visible")

@@ -1,0 +1,269 @@
+"""The schema that a record was written with: an Avro schema text -> a tree of types, and what its bytes look like.
+
+Decoders are given the bytes' layout only (`wire_schema`): no logical types, strings and enums as the bytes and numbers
+that they are written as, and a map as the array of key-value records that it is written as. So nothing that matters to
+a row is left to a decoder: not UTF-8, not the range of a date, not a key that is there twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Context, Decimal
+from itertools import count
+from typing import Any
+
+import pyarrow as pa
+from fastavro.schema import SchemaParseException, UnknownType, fingerprint, parse_schema, to_parsing_canonical_form
+
+from hudi_ingest.records.schema.columns import MAX_DEPTH, MAX_FIELDS, parse_avsc
+from hudi_ingest.records.schema.registered import RegisteredSchema
+
+_PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+_LOGICAL_COLUMNS = {
+    ("bytes", "decimal"),
+    ("fixed", "decimal"),
+    ("int", "date"),
+    ("long", "timestamp-millis"),
+    ("long", "timestamp-micros"),
+}
+_WIRE = {"string": "bytes", "enum": "int"}
+
+
+class WriterSchemaProblem(ValueError):
+    """A schema that records cannot be read with; says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class AvroType:
+    """A writer's type with all names resolved."""
+
+    kind: str
+    """null, boolean, int, long, float, double, bytes, string, fixed, enum, record, array, map or union."""
+    logical: str | None = None
+    names: tuple[str, ...] = ()
+    """Fields of a record, symbols of an enum."""
+    parts: tuple[AvroType, ...] = ()
+    """Types of a record's fields, of a union's branches, of an array's items or of a map's values (one)."""
+    size: int = 0
+    """Bytes of a fixed."""
+    scale: int = 0
+    """Of a decimal."""
+
+    @property
+    def inner(self) -> tuple[AvroType, bool]:
+        """The one type that is there when it is not null, and whether it may be null; of other unions, the union."""
+        others = [each for each in self.parts if each.kind != "null"]
+        if self.kind != "union" or len(others) != 1:
+            return self, False
+        return others[0], len(self.parts) > 1
+
+    def __str__(self) -> str:
+        if self.kind == "union":
+            return f"a union of [{', '.join(map(str, self.parts))}]"
+        return f"{self.kind} ({self.logical})" if self.logical else self.kind
+
+
+def parse_writer(schema: RegisteredSchema) -> AvroType:
+    """The tree of a writer's schema. Raises WriterSchemaProblem."""
+    named: dict[str, Any] = {}
+    try:
+        for text in schema.references:
+            parse_schema(_loads(text), named)
+        found = parse_schema(_loads(schema.text), named)
+        return _Tree(named).type(found, (), 0)
+    except json.JSONDecodeError as error:
+        # A registry gives a schema of one primitive type as its bare name too.
+        if schema.text in _PRIMITIVES:
+            return AvroType(schema.text)
+        raise WriterSchemaProblem(f"its schema is not JSON: {error}") from None
+    except (SchemaParseException, UnknownType, KeyError, TypeError, AttributeError, ValueError) as error:
+        if isinstance(error, WriterSchemaProblem):
+            raise
+        raise WriterSchemaProblem(f"its schema is not Avro: {error}") from None
+    except RecursionError:
+        raise WriterSchemaProblem(f"its schema is nested deeper than {MAX_DEPTH} levels") from None
+
+
+def record_schema(schema: RegisteredSchema) -> pa.Schema:
+    """The columns of a record schema. Raises SchemaProblem when no table can have them, and WriterSchemaProblem.
+
+    A logical type that tables do not have is its plain type, as Avro wants it.
+    """
+    parse_writer(schema)  # so that all names are there, and none contains itself
+    named: dict[str, Any] = {}
+    for text in schema.references:
+        parse_schema(_loads(text), named)
+    return parse_avsc(json.dumps(_self_contained(parse_schema(_loads(schema.text), named), named, set())))
+
+
+def _self_contained(found: Any, named: Mapping[str, Any], declared: set[str]) -> Any:
+    """The schema with the first use of every name replaced by its declaration."""
+    if isinstance(found, str) and found in named and found not in declared:
+        found = named[found]
+    if isinstance(found, list):
+        return [_self_contained(each, named, declared) for each in found]
+    if not isinstance(found, dict):
+        return found
+    if found["type"] in ("record", "enum", "fixed"):
+        declared.add(found["name"])
+    whole = {key: value for key, value in found.items() if not key.startswith("__")}
+    if (whole["type"], whole.get("logicalType")) not in _LOGICAL_COLUMNS:
+        whole.pop("logicalType", None)
+    for key in whole.keys() & {"items", "values"}:
+        whole[key] = _self_contained(whole[key], named, declared)
+    if "fields" in whole:
+        whole["fields"] = [{**each, "type": _self_contained(each["type"], named, declared)} for each in whole["fields"]]
+    return whole
+
+
+def field_defaults(schema: RegisteredSchema) -> dict[str, Any]:
+    """The defaults in a record schema, as `pyarrow.scalar` takes them, by the field's path (`customer.zip`,
+    `lines[].price`). Raises WriterSchemaProblem."""
+    found: dict[str, Any] = {}
+    named: dict[str, Any] = {}
+    parse_writer(schema)
+    for text in schema.references:
+        parse_schema(json.loads(text), named)
+    _add_defaults(parse_schema(json.loads(schema.text), named), "", named, found)
+    return found
+
+
+def _add_defaults(found: Any, path: str, named: Mapping[str, Any], defaults: dict[str, Any]) -> None:
+    if isinstance(found, str):
+        found = named.get(found)
+    if isinstance(found, list):
+        for each in found:
+            _add_defaults(each, path, named, defaults)
+    elif isinstance(found, dict) and found["type"] == "record":
+        for each in found["fields"]:
+            inner = f"{path}.{each['name']}".removeprefix(".")
+            if "default" in each:
+                defaults[inner] = _default(_Tree(named).type(each["type"], (), 0), each["default"])
+            _add_defaults(each["type"], inner, named, defaults)
+    elif isinstance(found, dict):
+        _add_defaults(found.get("items", found.get("values")), f"{path}[]", named, defaults)
+
+
+def _default(type_: AvroType, value: Any) -> Any:
+    """A default's JSON as the value that it stands for. Of a union, it is the first branch's."""
+    if type_.kind == "union":
+        return _default(type_.parts[0], value)
+    if type_.kind in ("bytes", "fixed"):
+        content = str(value).encode("latin-1")
+        if type_.logical != "decimal":
+            return content
+        return Decimal(int.from_bytes(content, "big", signed=True)).scaleb(-type_.scale, Context(prec=76))
+    if type_.logical in ("timestamp-millis", "local-timestamp-millis"):
+        return value * 1000
+    if type_.kind == "record":
+        return {
+            name: _default(part, value[name])
+            for name, part in zip(type_.names, type_.parts, strict=True)
+            if name in value
+        }
+    if type_.kind == "array":
+        return [_default(type_.parts[0], each) for each in value]
+    if type_.kind == "map":
+        return [(key, _default(type_.parts[0], each)) for key, each in value.items()]
+    return value
+
+
+def _loads(text: str) -> Any:
+    """A schema's JSON without defaults: a writer's have no use here, and fastavro refuses some that are in use."""
+    return json.loads(text, object_pairs_hook=lambda pairs: {key: each for key, each in pairs if key != "default"})
+
+
+def crc_64(text: str) -> bytes:
+    """The fingerprint that single-object encoding names a schema by, its 8 bytes in their order there. Raises
+    WriterSchemaProblem."""
+    parse_writer(RegisteredSchema(text))
+    canonical = to_parsing_canonical_form(parse_schema(_loads(text)))
+    # fastavro writes the fingerprint's bytes as hex in the order of the encoding, the lowest byte first.
+    return bytes.fromhex(fingerprint(canonical, "CRC-64-AVRO"))
+
+
+class _Tree:
+    def __init__(self, named: Mapping[str, Any]) -> None:
+        self._named = named
+        self._types = 0
+
+    def type(self, found: Any, within: tuple[str, ...], depth: int) -> AvroType:
+        """`within`: the records around it, by name."""
+        self._types += 1
+        if self._types > MAX_FIELDS or depth > MAX_DEPTH:
+            raise WriterSchemaProblem(
+                f"its schema has more than {MAX_FIELDS} types or is nested deeper than {MAX_DEPTH} levels"
+            )
+        if isinstance(found, list):
+            if any(isinstance(each, list) for each in found):
+                raise WriterSchemaProblem("its schema has a union inside a union")
+            return AvroType("union", parts=tuple(self.type(each, within, depth) for each in found))
+        if isinstance(found, str):
+            if found in _PRIMITIVES:
+                return AvroType(found)
+            if found in within:
+                raise WriterSchemaProblem(f"its schema's record {found} contains itself")
+            return self.type(self._named[found], within, depth)
+        kind, logical = found["type"], found.get("logicalType")
+        logical = logical if isinstance(logical, str) else None
+        if kind in ("record", "error"):
+            within = (*within, found["name"])
+            names = tuple(each["name"] for each in found["fields"])
+            parts = tuple(self.type(each["type"], within, depth + 1) for each in found["fields"])
+            return AvroType("record", names=names, parts=parts)
+        if kind == "array":
+            item = self.type(found["items"], within, depth + 1)
+            if _may_be_no_bytes(item):
+                # A few bytes could claim any number of such items.
+                raise WriterSchemaProblem("its schema has an array whose items take no bytes")
+            return AvroType("array", parts=(item,))
+        if kind == "map":
+            return AvroType("map", parts=(self.type(found["values"], within, depth + 1),))
+        if kind == "enum":
+            return AvroType("enum", names=tuple(found["symbols"]))
+        size, scale = found.get("size", 0), found.get("scale", 0)
+        if type(size) is not int or size < 0 or type(scale) is not int or scale < 0:
+            raise WriterSchemaProblem("its schema has a size or scale that is not a whole number from 0 on")
+        if kind in ("bytes", "fixed") and logical == "decimal":
+            return AvroType(kind, "decimal", size=size, scale=scale)
+        if kind == "fixed":
+            return AvroType("fixed", logical, size=size)
+        if isinstance(kind, str) and kind in _PRIMITIVES:
+            return AvroType(kind, logical)
+        return self.type(kind, within, depth)
+
+
+def _may_be_no_bytes(type_: AvroType) -> bool:
+    if type_.kind == "record":
+        return all(_may_be_no_bytes(each) for each in type_.parts)
+    return type_.kind == "null" or (type_.kind == "fixed" and type_.size == 0)
+
+
+def wire_schema(type_: AvroType) -> Any:
+    """An Avro schema with the same bytes and no meaning. Its names are single letters with a number."""
+    return _wire(type_, count())
+
+
+def _wire(type_: AvroType, numbers: Iterator[int]) -> Any:
+    if type_.kind == "record":
+        name = f"r{next(numbers)}"
+        fields = [{"name": f"f{i}", "type": _wire(each, numbers)} for i, each in enumerate(type_.parts)]
+        return {"type": "record", "name": name, "fields": fields}
+    if type_.kind == "union":
+        # A record of one field is written as the field. It keeps branches apart that are written alike.
+        many = type_.inner[0] is type_
+        return [
+            _wire(AvroType("record", names=("of",), parts=(each,)) if many and each.kind != "null" else each, numbers)
+            for each in type_.parts
+        ]
+    if type_.kind == "array":
+        return {"type": "array", "items": _wire(type_.parts[0], numbers)}
+    if type_.kind == "map":
+        # The same bytes as a map, and keys that are there twice can be seen.
+        entry = AvroType("record", names=("key", "value"), parts=(AvroType("bytes"), type_.parts[0]))
+        return {"type": "array", "items": _wire(entry, numbers)}
+    if type_.kind == "fixed":
+        return {"type": "fixed", "name": f"x{next(numbers)}", "size": type_.size}
+    return _WIRE.get(type_.kind, type_.kind)

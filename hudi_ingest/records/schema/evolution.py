@@ -1,0 +1,252 @@
+"""Whether a table's columns can become those of newer records, and what they are then. Pure.
+
+A table may get columns that can be null, anywhere in it, and the numbers of its own columns may widen: int to long to
+float to double, in that direction only. These are the changes that readers of older base files can follow; Spark's does
+not follow a number inside a struct, array or map. All else is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+
+import pyarrow as pa
+
+from hudi_ingest.records.schema.columns import ddl_type
+
+_WIDENING = (pa.int32(), pa.int64(), pa.float32(), pa.float64())
+"""Each can become any later one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a table cannot take over one column."""
+
+    field: str
+    """Path such as `customer.addresses.element.zip`."""
+    found: str
+    expected: str
+    choices: tuple[str, ...]
+    """What a person can do."""
+
+    def __str__(self) -> str:
+        return f"column {self.field}: expected {self.expected}, found {self.found}; {', or '.join(self.choices)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Evolution:
+    """What becomes of a table's record schema."""
+
+    schema: pa.Schema
+    """The table's columns in their order, widened where needed, then the new ones."""
+    changes: tuple[str, ...]
+    """One line for each; empty when the table can hold the records as it is."""
+    refusals: tuple[Refusal, ...]
+    """Not empty: `schema` and `changes` must not be used."""
+
+
+@dataclass(slots=True)
+class _Findings:
+    loose: bool
+    """Whether a new column may be null in the table although its records must have it."""
+    changes: list[str] = field(default_factory=list)
+    refusals: list[Refusal] = field(default_factory=list)
+
+
+def evolve(
+    table: pa.Schema, records: pa.Schema, *, partition_by: Collection[str] = (), loose: bool = False
+) -> Evolution:
+    """What a table with the columns `table` must become to hold records with the columns `records`.
+
+    `partition_by`: columns whose type must stay. `loose`: what is new may be null in the table whatever the records say.
+    """
+    found = _Findings(loose)
+    fields = _fields(list(table), list(records), "", found)
+    evolved = pa.schema(fields)
+    for name in (name for name in partition_by if name in table.names):
+        old, new = table.field(name).type, evolved.field(name).type
+        if old != new:
+            found.refusals.append(
+                Refusal(
+                    name,
+                    ddl_type(new),
+                    f"{ddl_type(old)}, as the table is partitioned by it",
+                    _keep(old),
+                )
+            )
+    return Evolution(evolved, tuple(found.changes), tuple(found.refusals))
+
+
+def loosened(schema: pa.Schema) -> pa.Schema:
+    """The columns, all of which may be null, as may what is inside of them."""
+    return pa.schema([_loose_field(each) for each in schema])
+
+
+def additions(known: pa.Schema, records: pa.Schema) -> tuple[str, ...]:
+    """What `records` have that rows of the columns `known` would lose or could not hold; a line each."""
+    found = evolve(loosened(known), loosened(records))
+    return (*found.changes, *map(str, found.refusals))
+
+
+def joined(schemas: Sequence[pa.Schema]) -> Evolution:
+    """Columns that hold records of all the schemas: what one of them lacks may be null, and numbers are the widest.
+
+    Where types do not go together, the first schema's is taken, and there is a refusal.
+    """
+    found = _Findings(loose=True)
+    return Evolution(reduce(lambda one, other: _joined(one, other, found), schemas), (), tuple(found.refusals))
+
+
+def _joined(one: pa.Schema, other: pa.Schema, found: _Findings) -> pa.Schema:
+    return pa.schema(_join(list(one), list(other), "", found))
+
+
+def _join(one: Sequence[pa.Field], other: Sequence[pa.Field], parent: str, found: _Findings) -> list[pa.Field]:
+    others = {each.name: each for each in other}
+    names = {each.name for each in one}
+    both = [_join_field(each, others.get(each.name), f"{parent}{each.name}", found) for each in one]
+    return [*both, *(each.with_nullable(True) for each in other if each.name not in names)]
+
+
+def _join_field(one: pa.Field, other: pa.Field | None, path: str, found: _Findings) -> pa.Field:
+    if other is None:
+        return one.with_nullable(True)
+    return pa.field(one.name, _join_type(one.type, other.type, path, found), one.nullable or other.nullable)
+
+
+def _join_type(one: pa.DataType, other: pa.DataType, path: str, found: _Findings) -> pa.DataType:
+    if pa.types.is_struct(one) and pa.types.is_struct(other):
+        return pa.struct(_join(list(one), list(other), f"{path}.", found))
+    if pa.types.is_list(one) and pa.types.is_list(other):
+        return pa.list_(_join_field(one.value_field, other.value_field, f"{path}.element", found))
+    if pa.types.is_map(one) and pa.types.is_map(other):
+        return pa.map_(one.key_type, _join_field(one.item_field, other.item_field, f"{path}.value", found))
+    if one in _WIDENING and other in _WIDENING:
+        return max(one, other, key=_WIDENING.index)
+    if one == other or _holds_decimal(one, other):
+        return one
+    if not _holds_decimal(other, one):
+        expected = f"{ddl_type(one)}, as in the schema before"
+        choices = ("make them one type", "give one another name", "write to a table of its own")
+        found.refusals.append(Refusal(path, ddl_type(other), expected, choices))
+        return one
+    return other
+
+
+def _loose_field(found: pa.Field) -> pa.Field:
+    return pa.field(found.name, _loose_type(found.type), True)
+
+
+def _loose_type(found: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(found):
+        return pa.struct([_loose_field(each) for each in found])
+    if pa.types.is_list(found):
+        return pa.list_(_loose_field(found.value_field))
+    if pa.types.is_map(found):
+        return pa.map_(found.key_type, _loose_field(found.item_field))
+    return found
+
+
+def _fields(table: Sequence[pa.Field], records: Sequence[pa.Field], parent: str, findings: _Findings) -> list[pa.Field]:
+    return [*_known_fields(table, records, parent, findings), *_new_fields(table, records, parent, findings)]
+
+
+def _known_fields(
+    table: Sequence[pa.Field], records: Sequence[pa.Field], parent: str, findings: _Findings
+) -> Iterator[pa.Field]:
+    found = {each.name: each for each in records}
+    for each in table:
+        path = f"{parent}{each.name}"
+        if each.name in found:
+            yield _field(each, found[each.name], path, findings)
+            continue
+        yield each
+        if not each.nullable:
+            findings.refusals.append(
+                Refusal(
+                    path,
+                    "records without it",
+                    f"{ddl_type(each.type)} NOT NULL, as in the table",
+                    ("let producers write it", "give it a default in the schema", "write to a new table"),
+                )
+            )
+
+
+def _new_fields(
+    table: Sequence[pa.Field], records: Sequence[pa.Field], parent: str, findings: _Findings
+) -> Iterator[pa.Field]:
+    there = {each.name for each in table}
+    known = {each.name.lower(): each.name for each in table}
+    for each in (each for each in records if each.name not in there):
+        path = f"{parent}{each.name}"
+        other = known.get(each.name.lower())
+        if other is not None:
+            findings.refusals.append(
+                Refusal(path, each.name, f"{other}, the table's spelling", ("rename it", "write to a new table"))
+            )
+        elif not each.nullable and not findings.loose:
+            findings.refusals.append(
+                Refusal(
+                    path,
+                    f"a new column {ddl_type(each.type)} NOT NULL",
+                    "one that may be null, as the rows that are there have no value",
+                    ("make it nullable", "write to a new table"),
+                )
+            )
+        else:
+            known[each.name.lower()] = each.name
+            added = _loose_field(each) if findings.loose else each
+            findings.changes.append(f"column {path} {ddl_type(added.type)} is added")
+            yield added
+
+
+def _field(table: pa.Field, record: pa.Field, path: str, findings: _Findings) -> pa.Field:
+    if record.nullable and not table.nullable:
+        findings.refusals.append(
+            Refusal(
+                path, "one that may be null", "NOT NULL, as in the table", ("make it required", "write to a new table")
+            )
+        )
+    return table.with_type(_type(table.type, record.type, path, findings))
+
+
+def _type(table: pa.DataType, record: pa.DataType, path: str, findings: _Findings) -> pa.DataType:
+    if pa.types.is_struct(table) and pa.types.is_struct(record):
+        return pa.struct(_fields(list(table), list(record), f"{path}.", findings))
+    if pa.types.is_list(table) and pa.types.is_list(record):
+        return pa.list_(_field(table.value_field, record.value_field, f"{path}.element", findings))
+    if pa.types.is_map(table) and pa.types.is_map(record) and table.key_type == record.key_type:
+        return pa.map_(table.key_type, _field(table.item_field, record.item_field, f"{path}.value", findings))
+    if table in _WIDENING and record in _WIDENING:
+        widest = max(table, record, key=_WIDENING.index)
+        if widest != table and "." in path:
+            expected = (
+                f"{ddl_type(table)}, as in the table: Spark reads no wider number inside a column out of older files"
+            )
+            findings.refusals.append(Refusal(path, ddl_type(record), expected, _keep(table)))
+            return table
+        if widest != table:
+            findings.changes.append(f"column {path} becomes {ddl_type(widest)}; it was {ddl_type(table)}")
+        return widest
+    if table == record or _holds_decimal(table, record):
+        return table
+    findings.refusals.append(Refusal(path, ddl_type(record), f"{ddl_type(table)}, as in the table", _choices(table)))
+    return table
+
+
+def _holds_decimal(table: pa.DataType, record: pa.DataType) -> bool:
+    if not (pa.types.is_decimal128(table) and pa.types.is_decimal128(record)):
+        return False
+    return bool(table.scale >= record.scale and table.precision - table.scale >= record.precision - record.scale)
+
+
+def _choices(table: pa.DataType) -> tuple[str, ...]:
+    if table in _WIDENING[:-1]:
+        wider = ", ".join(ddl_type(each) for each in _WIDENING[_WIDENING.index(table) + 1 :])
+        return (f"write {ddl_type(table)} or a wider number ({wider})", *_keep(table)[1:])
+    return _keep(table)
+
+
+def _keep(table: pa.DataType) -> tuple[str, ...]:
+    return (f"write {ddl_type(table)}", "use a new column name", "write to a new table")

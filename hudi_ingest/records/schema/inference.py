@@ -1,0 +1,162 @@
+"""Columns from a sample of JSON records. Pure.
+
+A field's type is what the sample has of it: whole numbers are long, numbers with and without fraction double, texts
+string, objects struct, arrays array. Dates and times are texts in JSON and stay string. All may be null. What no type
+can hold, such as a field that is a text here and a number there, is a problem, and a person declares the columns.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from hudi_ingest.records.schema.columns import MAX_DEPTH, MAX_FIELDS, column_problems
+
+_LONG = range(-(2**63), 2**63)
+
+
+@dataclass(frozen=True, slots=True)
+class Inferred:
+    """What a sample says."""
+
+    schema: pa.Schema
+    """The columns, by their first appearance; of what is in `problems`, string."""
+    problems: tuple[str, ...]
+    """Why it cannot be a table's; a line for each."""
+    warnings: tuple[str, ...]
+    """What is a guess; a line for each."""
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What a sample has of one field."""
+
+    places: dict[str, str] = field(default_factory=dict)
+    """By kind (boolean, whole number, …): the first record that has it."""
+    fields: dict[str, _Seen] = field(default_factory=dict)
+    """Of its objects."""
+    items: _Seen | None = None
+    """Of its arrays."""
+
+
+@dataclass(slots=True)
+class _Findings:
+    problems: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+def infer(sample: Iterable[tuple[str, bytes]]) -> Inferred:
+    """The columns of records; each comes with its place, such as `orders:0:17`, for messages."""
+    seen, unread = _Seen(), 0
+    records = 0
+    for place, value in sample:
+        records += 1
+        found = _record(value)
+        if found is None:
+            unread += 1
+        else:
+            _note_object(seen, found, place, 0)
+    findings = _Findings()
+    if unread == records:
+        which = f"none of {records} records is a JSON object" if records else "there is no record with a value"
+        return Inferred(pa.schema([]), (which,), ())
+    if unread:
+        findings.warnings.append(f"{unread} of {records} records are no JSON objects, and say nothing of the columns")
+    schema = pa.schema(_fields(seen, "", findings))
+    if not len(schema):
+        findings.problems.append("the records have no fields")
+    if _count(schema) > MAX_FIELDS:
+        return Inferred(pa.schema([]), (f"the records have more than {MAX_FIELDS} fields, nested ones counted",), ())
+    findings.problems += column_problems(schema)
+    return Inferred(schema, tuple(findings.problems), tuple(findings.warnings))
+
+
+def _record(value: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _note_object(seen: _Seen, found: dict[str, Any], place: str, depth: int) -> None:
+    for name, value in found.items():
+        _note(seen.fields.setdefault(name, _Seen()), value, place, depth + 1)
+
+
+def _note(seen: _Seen, value: object, place: str, depth: int) -> None:
+    if value is None:
+        return
+    kind = _kind(value) if depth <= MAX_DEPTH else "something nested too deeply"
+    seen.places.setdefault(kind, place)
+    if kind == "object":
+        assert isinstance(value, dict)
+        _note_object(seen, value, place, depth)
+    elif kind == "array":
+        assert isinstance(value, list)
+        seen.items = seen.items or _Seen()
+        for each in value:
+            _note(seen.items, each, place, depth + 1)
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int):
+        return "whole number" if value in _LONG else "whole number beyond long"
+    return {float: "number", str: "text", dict: "object", list: "array"}[type(value)]
+
+
+def _fields(seen: _Seen, parent: str, findings: _Findings) -> Iterator[pa.Field]:
+    for name, each in seen.fields.items():
+        yield pa.field(name, _type(each, f"{parent}{name}", findings))
+
+
+_NUMBERS = {"whole number", "whole number beyond long", "number"}
+_SIMPLE = {"boolean": pa.bool_(), "whole number": pa.int64(), "number": pa.float64(), "text": pa.string()}
+
+
+def _type(seen: _Seen, path: str, findings: _Findings) -> pa.DataType:
+    kinds = set(seen.places)
+    if not kinds:
+        findings.warnings.append(f"column {path} is null in the whole sample, and taken for string")
+        return pa.string()
+    if "number" in kinds and kinds <= _NUMBERS:
+        return pa.float64()
+    if len(kinds) > 1 or not kinds <= {*_SIMPLE, "object", "array"}:
+        findings.problems.append(f"column {path}: {_told(seen)}; no type holds that")
+        return pa.string()
+    (kind,) = kinds
+    if kind == "array":
+        assert seen.items is not None
+        return pa.list_(pa.field("element", _type(seen.items, f"{path}.element", findings)))
+    if kind == "object":
+        return _struct(seen, path, findings)
+    return _SIMPLE[kind]
+
+
+def _struct(seen: _Seen, path: str, findings: _Findings) -> pa.DataType:
+    fields = [*_fields(seen, f"{path}.", findings)]
+    if not fields:
+        findings.problems.append(f"column {path}: found only empty objects, {_told(seen)}; a struct needs a field")
+        return pa.string()
+    return pa.struct(fields)
+
+
+def _told(seen: _Seen) -> str:
+    told: Sequence[str] = [f"{kind} in {place}" for kind, place in seen.places.items()]
+    return f"found {' and '.join(told)}"
+
+
+def _count(fields: Iterable[pa.Field]) -> int:
+    return sum(1 + _count_within(each.type) for each in fields)
+
+
+def _count_within(kind: pa.DataType) -> int:
+    if pa.types.is_list(kind):
+        return _count_within(kind.value_type)
+    return _count(kind) if pa.types.is_struct(kind) else 0

@@ -1,0 +1,82 @@
+"""Decoded rows -> rows as the table wants them: whole Arrow batches in, whole Arrow batches out.
+
+A batch holds the record's fields and, beside them, the Kafka columns that anybody downstream needs. Kafka columns
+(`_kafka_…`) can be read by every transform and pass through all of them, so a row never loses its offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from hudi_ingest.exceptions.problems import Place
+from hudi_ingest.records.convert import Rejected
+from hudi_ingest.records.schema.columns import TIMESTAMP
+
+KAFKA_PREFIX = "_kafka_"
+KAFKA_FIELDS: Mapping[str, pa.Field] = {
+    "topic": pa.field("_kafka_topic", pa.string(), False),
+    "partition": pa.field("_kafka_partition", pa.int32(), False),
+    "offset": pa.field("_kafka_offset", pa.int64(), False),
+    "timestamp": pa.field("_kafka_timestamp", TIMESTAMP),
+    "key": pa.field("_kafka_key", pa.binary()),
+    "headers": pa.field(
+        "_kafka_headers", pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+    ),
+}
+"""What Kafka says of a record, as columns beside the record's fields."""
+
+Origins = Mapping[str, frozenset[str]]
+"""By column: the paths it is made from, such as `customer` or `customer.city`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transformed:
+    """What became of a batch. Each input row is a row, rejected, or filtered, and rows keep the input's order."""
+
+    rows: pa.RecordBatch
+    """With exactly the schema that `output_schema` gives for the batch's."""
+    kept: pa.Array | None
+    """int64 input indexes of the rows, ascending; None when every input row is there."""
+    rejected: tuple[Rejected, ...] = ()
+    """Ascending by index, which counts in the input."""
+    filtered: int = 0
+    """Rows that a filter left out on purpose: they are accounted for, and not lost."""
+
+
+class Transform(Protocol):
+    """Frozen, picklable, without state between calls: the outcome for a row does not depend on its neighbours."""
+
+    def output_schema(self, input: pa.Schema) -> pa.Schema:
+        """The schema of what `apply` gives for a batch of schema `input`. Raises TransformProblems."""
+
+    def origins(self, input: pa.Schema) -> Origins:
+        """Which of the input's columns each output column is made from; `input` is one that `output_schema` takes."""
+
+    def apply(self, batch: pa.RecordBatch) -> Transformed:
+        """Bad content never raises. The batch's schema is one that `output_schema` takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a transform does not fit the columns that it gets."""
+
+    place: Place
+    """Below the transform."""
+    text: str
+    missing: str = ""
+    """The field that is not there, when that is the problem."""
+
+
+class TransformProblems(ValueError):
+    """All problems of one transform."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(each.text for each in self.problems))
+
+    def __reduce__(self) -> tuple[type[TransformProblems], tuple[tuple[Problem, ...]]]:
+        return (TransformProblems, (self.problems,))

@@ -1,0 +1,59 @@
+"""`cast`: fields of other types, with the same values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from hudi_ingest.records.schema.columns import ddl_type
+from hudi_ingest.records.transform import Origins, Problem, Transformed
+from hudi_ingest.records.transform.casts import Conversion, cast_of, castable_to, convert_columns
+from hudi_ingest.records.transform.fields import missing_fields, require, unchanged
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """Gives fields other types. A value that the new type cannot hold exactly is rejected."""
+
+    types: Mapping[str, pa.DataType]
+
+    def output_schema(self, input: pa.Schema) -> pa.Schema:
+        require([*missing_fields([((name,), name) for name in self.types], input)])
+        problems = []
+        for name, wanted in self.types.items():
+            found = input.field(name).type
+            if cast_of(found, wanted) is None:
+                problems.append(Problem((name,), _no_way(name, found, wanted)))
+        require(problems)
+        return pa.schema([_cast_field(field, self.types) for field in input])
+
+    def origins(self, input: pa.Schema) -> Origins:
+        return unchanged(input)
+
+    def apply(self, batch: pa.RecordBatch) -> Transformed:
+        conversions = {}
+        for name, wanted in self.types.items():
+            field = batch.schema.field(name)
+            convert = cast_of(field.type, wanted)
+            assert convert is not None, "output_schema takes no other type"
+            expected = f"a value that {ddl_type(wanted)} holds exactly"
+            conversions[name] = Conversion(_cast_field(field, self.types), convert, expected)
+        return convert_columns(batch, conversions)
+
+
+def _cast_field(field: pa.Field, types: Mapping[str, pa.DataType]) -> pa.Field:
+    return field.with_type(types.get(field.name, field.type))
+
+
+def _no_way(name: str, found: pa.DataType, wanted: pa.DataType) -> str:
+    text = f"{name} has type {ddl_type(found)}, which cannot be cast to {ddl_type(wanted)}"
+    if {found, wanted} == {pa.float64(), pa.float32()}:
+        return f"{text}: it would round; keep double"
+    if pa.types.is_timestamp(wanted):
+        return f"{text}; use the transform `timestamp`, which says the format and the zone"
+    if pa.types.is_struct(found):
+        return f"{text}; flatten it first, then cast its parts"
+    allowed = ", ".join(castable_to(found))
+    return f"{text}; allowed: {allowed}" if allowed else f"{text}, nor to anything else"

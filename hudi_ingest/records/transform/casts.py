@@ -1,0 +1,294 @@
+"""Column conversions that keep every value or refuse it, row by row: never a wrapped, cut or rounded one.
+
+A conversion is a function of whole columns that raises when any value does not convert. Which values those are, it says
+itself, or they are found by halving, with the same function; so a value's outcome depends on nothing but the value.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Context, Decimal, Inexact, InvalidOperation
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hudi_ingest.records.convert import Rejected
+from hudi_ingest.records.convert.json_exact import FIRST_DAY, FIRST_MICROSECOND, LAST_DAY, LAST_MICROSECOND, shortened
+from hudi_ingest.records.schema.columns import TIMESTAMP, ddl_type
+from hudi_ingest.records.transform import Transformed
+
+Convert = Callable[[pa.Array], pa.Array]
+"""Column -> column of another type, null for null. Raises ArrowInvalid when any value cannot be kept exactly."""
+
+
+class Refused(pa.ArrowInvalid):  # type: ignore[misc]
+    """A conversion knows which values it refuses."""
+
+    def __init__(self, wrong: pa.Array) -> None:
+        super().__init__("values cannot be converted")
+        self.wrong = wrong
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What happens to one column."""
+
+    field: pa.Field
+    """What the column is afterwards."""
+    convert: Convert
+    expected: str
+    """In words, for the rows that are rejected."""
+
+
+def convert_columns(batch: pa.RecordBatch, conversions: Mapping[str, Conversion]) -> Transformed:
+    """The batch with these columns converted, without the rows that have a value which cannot be."""
+    rejected: dict[int, Rejected] = {}
+    columns = []
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        conversion = conversions.get(name)
+        if conversion is None:
+            columns.append(column)
+            continue
+        converted, bad = convert_exactly(column, conversion.convert, conversion.field.type)
+        columns.append(converted)
+        for index in bad:
+            rejected.setdefault(index, Rejected(index, name, conversion.expected, shown(column[index])))
+    fields = [conversions[field.name].field if field.name in conversions else field for field in batch.schema]
+    rows = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+    return without_rejected(rows, rejected)
+
+
+def without_rejected(rows: pa.RecordBatch, rejected: Mapping[int, Rejected]) -> Transformed:
+    """`rows` has a row for each of the input's; those that are rejected go."""
+    if not rejected:
+        return Transformed(rows, None)
+    kept = pa.array([index for index in range(rows.num_rows) if index not in rejected], pa.int64())
+    return Transformed(rows.take(kept), kept, tuple(rejected[index] for index in sorted(rejected)))
+
+
+def convert_exactly(column: pa.Array, convert: Convert, kind: pa.DataType) -> tuple[pa.Array, list[int]]:
+    """The converted column, null where a value was bad, and the indexes of the bad ones, ascending."""
+    bad: list[int] = []
+    pieces = _pieces(column, convert, kind, 0, bad)
+    return (pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces)), sorted(bad)
+
+
+def _pieces(column: pa.Array, convert: Convert, kind: pa.DataType, start: int, bad: list[int]) -> list[pa.Array]:
+    try:
+        return [convert(column)]
+    except Refused as refused:
+        # Null passes every check, so each turn has fewer values to refuse.
+        wrong = pc.fill_null(refused.wrong, False)
+        bad += [start + index for index in pc.indices_nonzero(wrong).to_pylist()]
+        return _pieces(pc.if_else(wrong, pa.scalar(None, column.type), column), convert, kind, start, bad)
+    except pa.ArrowInvalid:
+        if len(column) == 1:
+            bad.append(start)
+            return [pa.nulls(1, kind)]
+    half = len(column) // 2
+    left = _pieces(column.slice(0, half), convert, kind, start, bad)
+    return left + _pieces(column.slice(half), convert, kind, start + half, bad)
+
+
+def shown(value: pa.Scalar) -> str:
+    """A value for a message: at most 80 characters."""
+    if not value.is_valid:
+        return "null"
+    if pa.types.is_string(value.type):
+        return shortened(json.dumps(value.as_py()[:81], ensure_ascii=False))
+    if pa.types.is_binary(value.type):
+        return f"{len(value.as_py())} bytes"
+    if pa.types.is_nested(value.type):
+        return "an object" if pa.types.is_struct(value.type) else "an array"
+    return shortened(str(value.cast(pa.string()).as_py()))
+
+
+def refuse(wrong: pa.Array) -> None:
+    """Raises Refused when any is true; null counts as false. One flag for each value of the column that is converted."""
+    if pc.any(wrong).as_py():
+        raise Refused(wrong)
+
+
+def within_time(timestamps: pa.Array) -> pa.Array:
+    """The same, when all lie in the years 0001 to 9999, which every reader can show. Raises ArrowInvalid."""
+    ticks = timestamps.cast(pa.int64())
+    refuse(pc.or_(pc.less(ticks, FIRST_MICROSECOND), pc.greater(ticks, LAST_MICROSECOND)))
+    return timestamps
+
+
+# ---- Casts between types
+
+
+def cast_of(found: pa.DataType, wanted: pa.DataType) -> Convert | None:
+    """How values of one type become values of another; None when there is no exact way."""
+    if found == wanted:
+        return _same
+    if pa.types.is_decimal(found) or pa.types.is_decimal(wanted):
+        return _decimal_cast(found, wanted)
+    cast = _CASTS.get((found, wanted))
+    return None if cast is None else partial(cast, wanted)
+
+
+def castable_to(found: pa.DataType) -> tuple[str, ...]:
+    """What `cast_of` can make of a type, in Spark's words."""
+    simple = [ddl_type(wanted) for start, wanted in _CASTS if start == found]
+    if pa.types.is_decimal(found):
+        simple = [ddl_type(each) for each in _TO_DECIMAL]
+    return (*simple, "decimal(p,s)") if found in _TO_DECIMAL or pa.types.is_decimal(found) else tuple(simple)
+
+
+def scalar_of(value: object, kind: pa.DataType) -> pa.Scalar:
+    """A value of a pipeline file as one of the type. Raises ValueError when it is not exactly one of it."""
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, float) and not isinstance(value, bool):
+        text = format(Decimal(repr(value)), "f")
+    fits = {
+        "boolean": isinstance(value, bool),
+        "string": isinstance(value, str),
+        "binary": isinstance(value, str),
+        "date": isinstance(value, str),
+        "timestamp": isinstance(value, str),
+    }.get(ddl_type(kind), not isinstance(value, bool))
+    try:
+        if not fits:
+            raise ValueError
+        if kind == TIMESTAMP:
+            # An offset is asked for, so that no zone has to be guessed.
+            return within_time(pa.array([text]).cast(TIMESTAMP))[0]
+        convert = cast_of(pa.string(), kind)
+        if convert is None:
+            raise ValueError
+        return convert(pa.array([text], pa.string()))[0]
+    except (ValueError, OverflowError):
+        example = " like 2026-01-31T00:00:00Z" if kind == TIMESTAMP else ""
+        raise ValueError(f"not a value of type {ddl_type(kind)}{example}") from None
+
+
+def _same(column: pa.Array) -> pa.Array:
+    return column
+
+
+def _checked(wanted: pa.DataType, column: pa.Array) -> pa.Array:
+    # Arrow refuses overflow, fractions, NaN, whole numbers that a float would round, and bytes that are not UTF-8.
+    return column.cast(wanted)
+
+
+def _integer_of_text(wanted: pa.DataType, column: pa.Array) -> pa.Array:
+    # Arrow alone would also read 0x1F, and would not read +5.
+    refuse(pc.invert(pc.match_substring_regex(column, r"^[+-]?[0-9]{1,40}\z")))
+    return pc.utf8_ltrim(column, "+").cast(wanted)
+
+
+def _float_of_text(wanted: pa.DataType, column: pa.Array) -> pa.Array:
+    refuse(pc.invert(pc.match_substring_regex(column, rf"^(?:{_NUMBER})\z")))
+    found = column.cast(wanted)
+    refuse(pc.invert(pc.is_finite(found)))
+    return found
+
+
+def _boolean_of_text(wanted: pa.DataType, column: pa.Array) -> pa.Array:
+    lower = pc.utf8_lower(column)
+    truth = pc.equal(lower, "true")
+    refuse(pc.invert(pc.or_(truth, pc.equal(lower, "false"))))
+    return truth
+
+
+def _boolean_of_number(wanted: pa.DataType, column: pa.Array) -> pa.Array:
+    refuse(pc.or_(pc.less(column, 0), pc.greater(column, 1)))
+    return column.cast(wanted)
+
+
+def _date_of_text(wanted: pa.DataType, column: pa.Array) -> pa.Array:
+    found = column.cast(wanted)
+    days = found.cast(pa.int32())
+    refuse(pc.or_(pc.less(days, FIRST_DAY), pc.greater(days, LAST_DAY)))
+    return found
+
+
+_NUMBER = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+_DECIMAL_TEXT = re.compile(_NUMBER)
+_INTEGERS = (pa.int32(), pa.int64())
+_FLOATS = (pa.float32(), pa.float64())
+_STRING = pa.string()
+
+_CASTS: Mapping[tuple[pa.DataType, pa.DataType], Callable[[pa.DataType, pa.Array], pa.Array]] = {
+    (pa.int32(), pa.int64()): _checked,
+    (pa.int64(), pa.int32()): _checked,
+    (pa.float32(), pa.float64()): _checked,
+    **{(number, _FLOATS[i]): _checked for number in _INTEGERS for i in (0, 1)},
+    **{(number, _INTEGERS[i]): _checked for number in _FLOATS for i in (0, 1)},
+    **{(number, pa.bool_()): _boolean_of_number for number in _INTEGERS},
+    **{(pa.bool_(), number): _checked for number in _INTEGERS},
+    **{(each, _STRING): _checked for each in (*_INTEGERS, *_FLOATS, pa.bool_(), pa.date32(), TIMESTAMP, pa.binary())},
+    **{(_STRING, number): _integer_of_text for number in _INTEGERS},
+    **{(_STRING, number): _float_of_text for number in _FLOATS},
+    (_STRING, pa.bool_()): _boolean_of_text,
+    (_STRING, pa.date32()): _date_of_text,
+    (_STRING, pa.binary()): _checked,
+    (pa.date32(), TIMESTAMP): _checked,
+}
+_TO_DECIMAL = (*_INTEGERS, *_FLOATS, _STRING)
+
+
+def _decimal_cast(found: pa.DataType, wanted: pa.DataType) -> Convert | None:
+    if pa.types.is_decimal(found) and pa.types.is_decimal(wanted):
+        return partial(_rescaled, wanted)
+    if pa.types.is_decimal(found) and wanted in _INTEGERS:
+        return partial(_checked, wanted)
+    if pa.types.is_decimal(found) and wanted == _STRING:
+        return _text_of_decimal
+    if pa.types.is_decimal(found) and wanted in _FLOATS:
+        return partial(_float_of_decimal, wanted)
+    if found in _TO_DECIMAL:
+        # A float's text is the shortest that names it, so 19.99 is 19.99 and not the binary number next to it.
+        return partial(_decimal_of_text, wanted)
+    return None
+
+
+def _rescaled(wanted: pa.DataType, column: pa.Array) -> pa.Array:
+    # Arrow's check for overflow misses products that wrap; in 256 bits 38 digits and 38 zeros do not.
+    return column.cast(pa.decimal256(76, wanted.scale)).cast(wanted)
+
+
+def _decimal_of_text(wanted: pa.DataType, column: pa.Array) -> pa.Array:
+    text = column.cast(_STRING)
+    # Arrow turns 39 digits, and some exponents, into other numbers; it is asked only where that cannot be.
+    plain = pc.match_substring_regex(text, r"^[+-]?[0-9]{1,19}(?:\.[0-9]{1,15})?\z")
+    if pc.all(plain, min_count=0).as_py():
+        return _rescaled(wanted, text.cast(pa.decimal256(76, wanted.scale)))
+    special = pc.fill_null(pc.invert(plain), False)
+    found = _rescaled(wanted, pc.if_else(plain, text, None).cast(pa.decimal256(76, wanted.scale)))
+    exact = [_exact_decimal(each, wanted) for each in text.filter(special).to_pylist()]
+    return pc.replace_with_mask(found, special, pa.array(exact, wanted))
+
+
+def _exact_decimal(text: str, wanted: pa.DataType) -> Decimal:
+    if not _DECIMAL_TEXT.fullmatch(text):
+        raise pa.ArrowInvalid("not a number")
+    # Too many digits and digits that would be rounded away raise; zeros at the end may go.
+    context = Context(prec=wanted.precision, traps=[InvalidOperation, Inexact])
+    try:
+        return Decimal(text).quantize(Decimal((0, (1,), -wanted.scale)), context=context)
+    except ArithmeticError:
+        raise pa.ArrowInvalid("not a decimal of this precision and scale") from None
+
+
+def _text_of_decimal(column: pa.Array) -> pa.Array:
+    text = column.cast(_STRING)
+    scientific = pc.match_substring(text, "E")
+    if not pc.any(scientific).as_py():
+        return text
+    plain = [format(value, "f") for value in column.filter(scientific).to_pylist()]
+    return pc.replace_with_mask(text, pc.fill_null(scientific, False), pa.array(plain, _STRING))
+
+
+def _float_of_decimal(wanted: pa.DataType, column: pa.Array) -> pa.Array:
+    # Exact when the float's shortest text is the same number, as JSON and Spark print it.
+    found = column.cast(_STRING).cast(wanted)
+    back = _decimal_of_text(column.type, found)
+    refuse(pc.not_equal(back, column))
+    return found

@@ -1,0 +1,203 @@
+"""The transforms of a pipeline, one after the other: what comes out, what became of each row, and what may be said of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cached_property
+
+import pyarrow as pa
+
+from hudi_ingest.exceptions.problems import quoted
+from hudi_ingest.records.convert import Rejected
+from hudi_ingest.records.transform import KAFKA_FIELDS, Problem, Transform, Transformed, TransformProblems
+from hudi_ingest.records.transform.event_time import EventTimeLimits
+from hudi_ingest.records.transform.fields import is_kafka, unchanged
+from hudi_ingest.records.transform.mask import Mask
+
+HIDDEN = "a value that is not shown, because the field is masked"
+HIDDEN_RECORD = "something else, which is not shown because the pipeline masks fields"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One transform, and what messages call it."""
+
+    name: str
+    """Such as `transforms[1].cast`."""
+    transform: Transform
+
+
+class ChainProblems(TransformProblems):
+    """All problems of the first step that does not fit what the steps before it give."""
+
+    def __init__(self, step: int, problems: Sequence[Problem]) -> None:
+        super().__init__(problems)
+        self.step = step
+
+    def __reduce__(self) -> tuple[type[ChainProblems], tuple[int, tuple[Problem, ...]]]:  # type: ignore[override]
+        return (ChainProblems, (self.step, self.problems))
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Steps that fit together, for records of one schema. Picklable."""
+
+    record: pa.Schema
+    """The fields that records are decoded to."""
+    steps: tuple[Step, ...]
+
+    @classmethod
+    def of(cls, record: pa.Schema, steps: Sequence[Step]) -> Chain:
+        """Raises ChainProblems when a step does not fit."""
+        chain = cls(record, tuple(steps))
+        _ = chain.output
+        return chain
+
+    @cached_property
+    def output(self) -> pa.Schema:
+        """The record's fields after all steps: the table's columns without its Kafka columns."""
+        return pa.schema([field for field in self._schemas[-1] if not is_kafka(field.name)])
+
+    @cached_property
+    def kafka(self) -> frozenset[str]:
+        """The Kafka columns that the steps read, by their keys in KAFKA_FIELDS."""
+        needed = set()
+        for kind in KAFKA_FIELDS if self.steps else ():
+            without = [field for other, field in KAFKA_FIELDS.items() if other != kind]
+            try:
+                _schemas(pa.schema([*self.record, *without]), self.steps)
+            except ChainProblems:
+                needed.add(kind)
+        return frozenset(needed)
+
+    @cached_property
+    def times_of_kafka(self) -> frozenset[str]:
+        """The columns of `output` that are made from the Kafka timestamp, which not all records have."""
+        source = KAFKA_FIELDS["timestamp"].name
+        return frozenset(name for name in self.output.names if source in self._paths[-1][name])
+
+    @cached_property
+    def masked(self) -> frozenset[str]:
+        """Paths of the record's fields (and Kafka columns) whose values may be in no message, log or dead letter."""
+        return frozenset(
+            path
+            for step, paths in zip(self.steps, self._paths, strict=False)
+            if isinstance(step.transform, Mask)
+            for name in step.transform.fields
+            for path in paths[name]
+        )
+
+    def at(self, begin: datetime) -> Chain:
+        """The chain for the transaction that began then: every attempt at its records comes to the same outcome."""
+        steps = [
+            replace(step, transform=step.transform.at(begin)) if isinstance(step.transform, EventTimeLimits) else step
+            for step in self.steps
+        ]
+        return Chain(self.record, tuple(steps))
+
+    def apply(self, batch: pa.RecordBatch) -> Transformed:
+        """`batch`: the record's fields, then at least the Kafka columns of `kafka`, which come out again behind `output`.
+
+        Raises TransformFailed when a user's own function is wrong; bad content never raises.
+        """
+        rows, kept, filtered = batch, None, 0
+        rejected: list[Rejected] = []
+        for step, concealed in zip(self.steps, self._concealed, strict=False):
+            done = step.transform.apply(rows)
+            for each in done.rejected:
+                rejected.append(
+                    Rejected(
+                        each.index if kept is None else kept[each.index].as_py(),
+                        each.field,
+                        f"{each.expected}, by {step.name}",
+                        HIDDEN if each.field in concealed else each.found,
+                    )
+                )
+            if done.kept is not None:
+                kept = done.kept if kept is None else kept.take(done.kept)
+            rows, filtered = done.rows, filtered + done.filtered
+        rejected.sort(key=lambda each: each.index)
+        return Transformed(rows, kept, tuple(rejected), filtered)
+
+    def hides(self, column: str) -> bool:
+        """Whether the values of one of the columns of `output` may not be shown."""
+        return column in self._concealed[-1]
+
+    def redact(self, rejected: Rejected) -> Rejected:
+        """What a converter said of a record, without what is masked: neither its value nor the key of a map."""
+        if not self.masked:
+            return rejected
+        if not rejected.field:
+            return replace(rejected, found=HIDDEN_RECORD)
+        path = rejected.field.partition("[")[0]
+        near = [each for each in sorted(self.masked) if _overlap(each, path)]
+        if not near:
+            return rejected
+        return replace(rejected, field=min(path, near[0], key=len), found=HIDDEN)
+
+    @cached_property
+    def _schemas(self) -> tuple[pa.Schema, ...]:
+        """Before each step, and after the last."""
+        return _schemas(pa.schema([*self.record, *KAFKA_FIELDS.values()]), self.steps)
+
+    @cached_property
+    def _paths(self) -> tuple[Mapping[str, frozenset[str]], ...]:
+        """Before each step, and after the last: the paths in the record that each column is made from."""
+        found: list[Mapping[str, frozenset[str]]] = [unchanged(self._schemas[0])]
+        for step, schema in zip(self.steps, self._schemas, strict=False):
+            before = found[-1]
+            origins = step.transform.origins(schema)
+            found.append({name: _traced(paths, before) for name, paths in origins.items()})
+        return tuple(found)
+
+    @cached_property
+    def _concealed(self) -> tuple[frozenset[str], ...]:
+        """Before each step, and after the last: the columns whose values may not be shown."""
+        return tuple(
+            frozenset(
+                name
+                for name, origins in paths.items()
+                if any(_overlap(each, hidden) for each in origins for hidden in self.masked)
+            )
+            for paths in self._paths
+        )
+
+
+def table_schema_after(record: pa.Schema, steps: Sequence[Step]) -> pa.Schema:
+    """The table's columns, without its Kafka columns, of records with these fields. Raises ChainProblems."""
+    return Chain.of(record, steps).output
+
+
+def _schemas(first: pa.Schema, steps: Sequence[Step]) -> tuple[pa.Schema, ...]:
+    schemas = [first]
+    for index, step in enumerate(steps):
+        try:
+            schemas.append(step.transform.output_schema(schemas[-1]))
+        except TransformProblems as error:
+            told = [_with_history(each, schemas, steps) for each in error.problems]
+            raise ChainProblems(index, told) from None
+    return tuple(schemas)
+
+
+def _with_history(problem: Problem, schemas: Sequence[pa.Schema], steps: Sequence[Step]) -> Problem:
+    """Says which earlier step took a missing field away, when one did."""
+    for step, schema in zip(reversed(steps[: len(schemas) - 1]), reversed(schemas[:-1]), strict=True):
+        if problem.missing and problem.missing in schema.names:
+            text = f"no field is called {quoted(problem.missing)} after {step.name}; use it before that, or let that keep it"
+            return replace(problem, text=text)
+    return problem
+
+
+def _traced(paths: Collection[str], before: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    traced = set()
+    for path in paths:
+        root, dot, rest = path.partition(".")
+        traced |= {f"{origin}{dot}{rest}" for origin in before[root]}
+    return frozenset(traced)
+
+
+def _overlap(one: str, other: str) -> bool:
+    """Whether one path is the other's, or above it: then a value of one may hold a value of the other."""
+    return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")

@@ -1,0 +1,109 @@
+"""Records that are too old or too far ahead: rejected, or put into table partitions of their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hudi_ingest.records.convert import Rejected
+from hudi_ingest.records.convert.json_exact import FIRST_MICROSECOND, LAST_MICROSECOND
+from hudi_ingest.records.schema.columns import TIMESTAMP, ddl_type
+from hudi_ingest.records.transform import Origins, Problem, Transformed
+from hudi_ingest.records.transform.casts import shown, without_rejected
+from hudi_ingest.records.transform.fields import missing_fields, require, unchanged
+
+LATE = "late"
+FUTURE = "future"
+_KAFKA_TIMESTAMP = "_kafka_timestamp"
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+@dataclass(frozen=True, slots=True)
+class EventTimeLimits:
+    """Compares a time of the record with when Kafka got it, or with when the transaction began.
+
+    A time exactly at a limit is within it, and so is null, and any time of a record without a Kafka timestamp.
+    """
+
+    field: str
+    late_after: timedelta | None
+    future_after: timedelta | None
+    by_kafka: bool
+    """Whether the record's Kafka timestamp is what its time is compared with, and not the transaction's begin."""
+    begin: datetime | None = None
+    """Of the transaction, in UTC: data and no clock, so that another attempt finds the same rows late."""
+    route: tuple[str, ...] = ()
+    """Partition columns that get `late` or `future` instead of their value; without any, the row is rejected."""
+
+    def at(self, begin: datetime) -> EventTimeLimits:
+        """The same, for the transaction that began then."""
+        return replace(self, begin=begin)
+
+    def output_schema(self, input: pa.Schema) -> pa.Schema:
+        require([*missing_fields([(("field",), self.field)], input)])
+        kind = input.field(self.field).type
+        if kind != TIMESTAMP:
+            text = (
+                f"{self.field} has type {ddl_type(kind)}; allowed: a timestamp, which the transform `timestamp` makes"
+            )
+            require([Problem(("field",), text)])
+        if self.by_kafka and _KAFKA_TIMESTAMP not in input.names:
+            require([Problem(("relative_to",), f"the batch has no {_KAFKA_TIMESTAMP}")])
+        return input
+
+    def origins(self, input: pa.Schema) -> Origins:
+        return unchanged(input)
+
+    def apply(self, batch: pa.RecordBatch) -> Transformed:
+        late, future = self._outside(batch)
+        if not pc.any(pc.or_(late, future), min_count=0).as_py():
+            return Transformed(batch, None)
+        if self.route:
+            label = pc.if_else(late, LATE, FUTURE)
+            outside = pc.or_(late, future)
+            columns = [
+                pc.if_else(outside, label, column) if name in self.route else column
+                for name, column in zip(batch.schema.names, batch.columns, strict=True)
+            ]
+            return Transformed(pa.RecordBatch.from_arrays(columns, schema=batch.schema), None)
+        rejected = {}
+        for index in pc.indices_nonzero(pc.or_(late, future)).to_pylist():
+            limit = self.late_after if late[index].as_py() else self.future_after
+            side = "before" if late[index].as_py() else "after"
+            expected = f"a time at most {limit} {side} {self._reference_text(batch, index)}"
+            rejected[index] = Rejected(index, self.field, expected, shown(batch[self.field][index]))
+        return without_rejected(batch, rejected)
+
+    def _outside(self, batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
+        times = batch[self.field].cast(pa.int64())
+        if self.by_kafka:
+            given = batch[_KAFKA_TIMESTAMP].cast(pa.int64())
+            # Producers may write any number. Within these bounds no difference overflows. Without one nothing is late.
+            least = pc.max_element_wise(given, FIRST_MICROSECOND, skip_nulls=False)
+            reference = pc.min_element_wise(least, LAST_MICROSECOND, skip_nulls=False)
+        else:
+            reference = pa.scalar(_microseconds(self._begin() - _EPOCH), pa.int64())
+        behind = pc.subtract(reference, times)
+        return self._beyond(behind, self.late_after), self._beyond(pc.negate(behind), self.future_after)
+
+    def _beyond(self, distance: pa.Array, limit: timedelta | None) -> pa.Array:
+        if limit is None:
+            return pa.repeat(False, len(distance))
+        return pc.fill_null(pc.greater(distance, _microseconds(limit)), False)
+
+    def _begin(self) -> datetime:
+        if self.begin is None:
+            raise ValueError("limits relative to the transaction's begin need it: use Chain.at")
+        return self.begin
+
+    def _reference_text(self, batch: pa.RecordBatch, index: int) -> str:
+        if self.by_kafka:
+            return f"the record's Kafka timestamp {shown(batch[_KAFKA_TIMESTAMP][index])}"
+        return f"the transaction's begin {self._begin().isoformat()}"
+
+
+def _microseconds(span: timedelta) -> int:
+    return span // timedelta(microseconds=1)

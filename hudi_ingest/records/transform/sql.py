@@ -1,0 +1,327 @@
+"""`sql`: columns and a condition in SQL. Whatever it says, a record is at most one row, and depends on no other record."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hudi_ingest.exceptions import TransformFailed
+from hudi_ingest.exceptions.problems import quoted, suggestion
+from hudi_ingest.records.convert import Rejected
+from hudi_ingest.records.convert.json_exact import FIRST_DAY, FIRST_MICROSECOND, LAST_DAY, LAST_MICROSECOND, shortened
+from hudi_ingest.records.schema.columns import TIMESTAMP
+from hudi_ingest.records.transform import Origins, Problem, Transformed, TransformProblems
+from hudi_ingest.records.transform.casts import shown
+from hudi_ingest.records.transform.fields import is_kafka, kafka_columns, name_problems, record_names, require
+from hudi_ingest.records.transform.sql_statement import RECORDS, AllFields, Expression, NotAllowed, Statement, parse
+
+_PLACE = "__hudi_ingest_place"
+"""A column beside a batch's: which row of the batch it is."""
+_CLOCKS = frozenset({"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"})
+"""Functions that are called without parentheses."""
+_INSTEAD = "another attempt would make other rows; use _kafka_timestamp"
+_NOT_FOUND = re.compile(r'Referenced column "([^"]*)" not found')
+_BOUNDS: Mapping[pa.DataType, tuple[pa.DataType, int, int]] = {
+    TIMESTAMP: (pa.int64(), FIRST_MICROSECOND, LAST_MICROSECOND),
+    pa.date32(): (pa.int32(), FIRST_DAY, LAST_DAY),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sql:
+    """Gives the columns that the statement selects, of the records for which its condition is true.
+
+    Fields that are only named are handed through untouched, and so are the Kafka columns, always. A record of which a
+    column or the condition cannot be computed is rejected.
+    """
+
+    text: str
+
+    def output_schema(self, input: pa.Schema) -> pa.Schema:
+        return _planned(self.text, input).output
+
+    def origins(self, input: pa.Schema) -> Origins:
+        return _planned(self.text, input).origins
+
+    def apply(self, batch: pa.RecordBatch) -> Transformed:
+        """Raises TransformFailed when the statement fails for another reason than what a record holds."""
+        plan = _planned(self.text, batch.schema)
+        computed, places, rejected = _computed(plan, batch)
+        kept = None if len(places) == batch.num_rows else pa.array(places, pa.int64())
+        rest = batch if kept is None else batch.take(kept)
+        columns = [computed[name] if name in computed else rest[plan.copies[name]] for name in plan.output.names]
+        rows = pa.RecordBatch.from_arrays(columns, schema=plan.output)
+        faults = tuple(rejected[place] for place in sorted(rejected))
+        return Transformed(rows, kept, faults, batch.num_rows - len(places) - len(faults))
+
+
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    """What cannot be computed of a record."""
+
+    part: str
+    """The column; "" for the condition."""
+    limit: str = ""
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What a statement does with records of one schema."""
+
+    output: pa.Schema
+    copies: Mapping[str, str]
+    """Output columns that are columns of the input, and which."""
+    computed: Mapping[str, Expression]
+    where: Expression | None
+    reads: Mapping[str, frozenset[str]]
+    """By output column, and "" for the condition: the input's columns that it is computed from."""
+
+    @property
+    def origins(self) -> Origins:
+        return {
+            name: frozenset([self.copies[name]]) if name in self.copies else self.reads[name]
+            for name in self.output.names
+        }
+
+    @property
+    def parts(self) -> Mapping[str, Expression]:
+        """All that is computed, the condition under the name ""."""
+        return self.computed if self.where is None else {**self.computed, "": self.where}
+
+    def table(self, batch: pa.RecordBatch) -> pa.Table:
+        """The columns that are read, and the place of each row."""
+        names = sorted(set().union(*self.reads.values()))
+        return pa.table([pa.array(np.arange(batch.num_rows)), *(batch[name] for name in names)], names=[_PLACE, *names])
+
+    def fault(self, fault: _Fault, batch: pa.RecordBatch, place: int) -> Rejected:
+        """Why the record is bad."""
+        name = fault.part
+        expected = f"what {f'column {name}' if name else 'the condition of WHERE'} can be computed of{fault.limit}"
+        reads = sorted(self.reads[name])
+        if len(reads) == 1:
+            return Rejected(place, reads[0], expected, shown(batch[reads[0]][place]))
+        # Without their values: the chain hides a field's, and cannot tell several apart in a text.
+        found = f"other values of {', '.join(reads)}" if reads else "what no record changes"
+        return Rejected(place, "", expected, shortened(found))
+
+
+def _computed(
+    plan: _Plan, batch: pa.RecordBatch
+) -> tuple[dict[str, pa.Array], npt.NDArray[np.int64], dict[int, Rejected]]:
+    """The computed columns of the rows that stay, their places in the batch, and the rejected by their places."""
+    rejected: dict[int, Rejected] = {}
+    places: npt.NDArray[np.int64] = np.arange(batch.num_rows)
+    if not batch.num_rows:
+        return {name: pa.array([], plan.output.field(name).type) for name in plan.computed}, places, rejected
+    table = plan.table(batch)
+    if plan.where is not None:
+        places, (stays,), faults = _evaluated({"": plan.where}, table)
+        rejected |= {place: plan.fault(fault, batch, place) for place, fault in faults.items()}
+        places = places[pc.fill_null(stays, False).to_numpy(zero_copy_only=False)]
+        table = table.take(pa.array(places))
+    if not plan.computed:
+        return {}, places, rejected
+    places, values, faults = _evaluated(plan.computed, table)
+    columns = {
+        name: value.cast(plan.output.field(name).type) for name, value in zip(plan.computed, values, strict=True)
+    }
+    within = np.ones(len(places), np.bool_)
+    for name, column in columns.items():
+        beyond = _beyond_time(column)
+        faults = {**dict.fromkeys(places[beyond].tolist(), _Fault(name)), **faults}
+        within &= ~beyond
+    rejected |= {place: plan.fault(fault, batch, place) for place, fault in faults.items()}
+    if not within.all():
+        columns = {name: column.filter(pa.array(within)) for name, column in columns.items()}
+    return columns, places[within], rejected
+
+
+_Evaluated = tuple[npt.NDArray[np.int64], list[pa.Array], dict[int, _Fault]]
+"""Of the rows of which all parts can be computed: their places, and each part's values. Of the other rows: the first part
+that cannot, by place."""
+
+
+def _evaluated(parts: Mapping[str, Expression], table: pa.Table) -> _Evaluated:
+    """Raises TransformFailed. A record is too large for the memory when it is so alone, whatever is beside it."""
+    from hudi_ingest.records.transform import sql_session
+
+    try:
+        return _evaluated_at_once(parts, table)
+    except sql_session.OutOfMemory:
+        if len(table) == 1:
+            return _too_large(parts, table)
+    half = len(table) // 2
+    pieces = [_evaluated(parts, each) for each in (table.slice(0, half), table.slice(half))]
+    values = [pa.concat_arrays(each) for each in zip(*(values for _, values, _ in pieces), strict=True)]
+    return np.concatenate([places for places, _, _ in pieces]), values, pieces[0][2] | pieces[1][2]
+
+
+def _too_large(parts: Mapping[str, Expression], record: pa.Table) -> _Evaluated:
+    """Of one record of which not all parts fit into the memory: the first that does not fit beside those before it."""
+    from hudi_ingest.records.transform import sql_session
+
+    names = [*parts]
+    for count in range(1, len(names)):
+        try:
+            sql_session.run(record, _select([parts[name].text for name in names[:count]]))
+        except (sql_session.OutOfMemory, sql_session.RecordFault):
+            names = names[:count]
+            break
+    fault = _Fault(names[-1], f" in {sql_session.MEMORY} of memory")
+    places, values, _ = _evaluated_at_once(parts, record.slice(0, 0))
+    return places, values, {record[_PLACE][0].as_py(): fault}
+
+
+def _evaluated_at_once(parts: Mapping[str, Expression], table: pa.Table) -> _Evaluated:
+    """Raises OutOfMemory, TransformFailed.
+
+    As columns, a condition too: as a filter DuckDB may or may not compute one side of an AND, and whether a record is bad
+    must not depend on that.
+    """
+    from hudi_ingest.records.transform import sql_session
+
+    texts = [each.text for each in parts.values()]
+    faults: dict[int, _Fault] = {}
+    try:
+        try:
+            found = sql_session.run(table, _select(texts))
+        except sql_session.RecordFault:
+            flags = sql_session.run(table, _select([f"TRY(({text}\n) IS NULL) IS NULL" for text in texts]))
+            for index, name in reversed([*enumerate(parts, 1)]):
+                faults |= dict.fromkeys(flags.column(0).filter(flags.column(index)).to_pylist(), _Fault(name))
+            good = pc.invert(pc.is_in(table[_PLACE], value_set=pa.array([*faults], pa.int64())))
+            table = table.filter(good)
+            found = sql_session.run(table, _select(texts))
+    except (sql_session.RecordFault, sql_session.StatementFault) as error:
+        raise TransformFailed(
+            f"DuckDB cannot run the statement of `sql`: {error}. Correct it, or report it."
+        ) from error
+    if not found.column(0).equals(table[_PLACE]):
+        raise TransformFailed(
+            "DuckDB did not give one row for each record, in their order; correct the statement of `sql`."
+        )
+    values = [each.combine_chunks() for each in found.columns[1:]]
+    return found.column(0).to_numpy(), values, faults
+
+
+def _select(texts: Iterable[str]) -> str:
+    """Gives the place of each record, then the expressions."""
+    # On lines of their own, because a comment may be the last thing in them.
+    return f"SELECT {', '.join([_PLACE, *(f'({text}{chr(10)})' for text in texts)])} FROM {RECORDS}"
+
+
+def _beyond_time(column: pa.Array) -> npt.NDArray[np.bool_]:
+    """Which times lie outside of the years 0001 to 9999, DuckDB's infinities among them: not every reader can show them."""
+    if column.type not in _BOUNDS:
+        return np.zeros(len(column), np.bool_)
+    number, first, last = _BOUNDS[column.type]
+    ticks = column.cast(number)
+    wrong = pc.fill_null(pc.or_(pc.less(ticks, first), pc.greater(ticks, last)), False)
+    return np.asarray(wrong.to_numpy(zero_copy_only=False))
+
+
+@lru_cache(maxsize=64)
+def _planned(text: str, input: pa.Schema) -> _Plan:
+    """Raises TransformProblems."""
+    try:
+        statement = parse(text)
+    except NotAllowed as error:
+        raise TransformProblems([Problem((), str(error))]) from None
+    record = record_names(input)
+    known = {name.lower(): name for name in input.names}
+    fields: list[pa.Field] = []
+    copies = {each.name: each.name for each in kafka_columns(input)}
+    computed: dict[str, Expression] = {}
+    problems: list[Problem] = []
+    for each in statement.entries:
+        if isinstance(each, AllFields):
+            problems += [_missing(name, record) for name in each.without if name.lower() not in known]
+            without = {name.lower() for name in each.without}
+            copied = [(name, name) for name in record if name.lower() not in without]
+        elif each.column is not None and each.column.lower() in known:
+            source = known[each.column.lower()]
+            name = source if each.name == each.column else each.name
+            # A Kafka column is there anyhow.
+            copied = [] if is_kafka(name) and name == source else [(name, source)]
+        else:
+            copied = []
+            fields.append(pa.field(each.name, pa.null()))
+            computed[each.name] = each.value
+        fields += [input.field(source).with_name(name) for name, source in copied]
+        copies |= dict(copied)
+    problems += _refused(statement, known)
+    if not fields and not problems:
+        problems.append(Problem((), "nothing would be left; select at least one field"))
+    require(problems)
+    reads = {name: _reads(each, known) for name, each in computed.items()}
+    if statement.where is not None:
+        reads[""] = _reads(statement.where, known)
+    kafka = kafka_columns(input)
+    plan = _Plan(pa.schema([*fields, *kafka]), copies, computed, statement.where, reads)
+    if plan.parts:
+        types = _types(plan, input, record)
+        fields = [each.with_type(types[each.name]) if each.name in types else each for each in fields]
+    output = pa.schema([*fields, *kafka])
+    require([*name_problems(output, {each.name: () for each in fields})])
+    return replace(plan, output=output)
+
+
+def _types(plan: _Plan, input: pa.Schema, record: list[str]) -> dict[str, pa.DataType]:
+    """Of the computed columns. Raises TransformProblems."""
+    from hudi_ingest.records.transform import sql_session
+
+    try:
+        schema = input.append(pa.field(_PLACE, pa.int64()))
+        _, *results = sql_session.bind(schema, _select(each.text for each in plan.parts.values()))
+    except sql_session.StatementFault as error:
+        unknown = _NOT_FOUND.search(str(error))
+        problem = _missing(unknown[1], record) if unknown else Problem((), f"DuckDB does not take it: {error}")
+        raise TransformProblems([problem]) from None
+    if len(results) != len(plan.parts):
+        raise TransformProblems([Problem((), "an entry of the list makes several columns; write one entry for each")])
+    problems = []
+    types = {}
+    for name, each in zip(plan.parts, results, strict=True):
+        types[name] = each.type
+        if not name and each.type != pa.bool_():
+            problems.append(Problem((), f"the condition of WHERE is a {each.type_name}; allowed: a BOOLEAN"))
+        elif each.type is None:
+            advice = "; write … AT TIME ZONE 'UTC', which makes a timestamp" if each.type_name == "TIMESTAMP" else ""
+            text = f"column {name} has DuckDB's type {each.type_name}, which no table has; cast it{advice}"
+            problems.append(Problem((), text))
+    require(problems)
+    return types
+
+
+def _refused(statement: Statement, known: Mapping[str, str]) -> Iterator[Problem]:
+    """A problem for each function whose outcome does not depend on the record alone."""
+    words = {word for each in statement.expressions for word in each.words}
+    for word in sorted(words):
+        if word.lower() in _CLOCKS and word.lower() not in known:
+            yield Problem((), f"{word} is not allowed: it gives something else each time; {_INSTEAD}")
+    calls = sorted({call for each in statement.expressions for call in each.calls})
+    if not calls:
+        return
+    from hudi_ingest.records.transform import sql_session
+
+    for call in calls:
+        why = sql_session.refusal(call)
+        if why:
+            yield Problem((), f"{call}() is not allowed: {why}" + (f"; {_INSTEAD}" if "each time" in why else ""))
+
+
+def _reads(expression: Expression, known: Mapping[str, str]) -> frozenset[str]:
+    """The columns that it is made from, and perhaps more: any word in it that is a column's name counts."""
+    return frozenset(known[word.lower()] for word in expression.words if word.lower() in known)
+
+
+def _missing(name: str, record: list[str]) -> Problem:
+    text = f"no field is called {quoted(name)} here; allowed: {', '.join(record)}{suggestion(name, record)}"
+    return Problem((), text, missing=name)

@@ -1,0 +1,169 @@
+"""DuckDB inside this process: SQL over columns in memory, and over nothing else."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from multiprocessing import current_process
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from hudi_ingest.records.schema.columns import MAX_DEPTH, TIMESTAMP
+from hudi_ingest.records.transform.sql_statement import RECORDS, calls_in
+
+MEMORY = "512 MB"
+"""What results may take in each of Spark's workers. DuckDB does not count what it needs to compute one value."""
+
+_SETTINGS: dict[str, str | bool | int | float | list[str]] = {
+    # Spark runs a task on each core already.
+    "threads": 1,
+    "memory_limit": MEMORY,
+    # A statement reads its records: no extensions, no variables of the program.
+    "autoload_known_extensions": False,
+    "autoinstall_known_extensions": False,
+    "python_enable_replacements": False,
+    # What is divided by zero is null, as in Spark, and not infinity; the logarithm of a negative number is an error.
+    "ieee_floating_point_ops": False,
+}
+_SIMPLE: Mapping[str, pa.DataType] = {
+    "boolean": pa.bool_(),
+    "tinyint": pa.int32(),
+    "smallint": pa.int32(),
+    "integer": pa.int32(),
+    "bigint": pa.int64(),
+    "utinyint": pa.int32(),
+    "usmallint": pa.int32(),
+    "uinteger": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "varchar": pa.string(),
+    "blob": pa.binary(),
+    "date": pa.date32(),
+    "timestamp with time zone": TIMESTAMP,
+}
+_CLOCKS = frozenset({"age"})
+"""Called consistent by DuckDB, and with one argument it is not."""
+
+
+class RecordFault(ValueError):
+    """A record holds what the statement cannot be computed of."""
+
+
+class OutOfMemory(ValueError):
+    """What the statement makes of these records, or of one of them, takes more than MEMORY."""
+
+
+class StatementFault(ValueError):
+    """The statement cannot be run at all. The text is DuckDB's, and holds no record's value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A column that a query gives."""
+
+    type: pa.DataType | None
+    """The type that a table has for it; None when there is none."""
+    type_name: str
+    """In DuckDB's words."""
+
+
+def bind(schema: pa.Schema, query: str) -> list[Result]:
+    """What the query gives of records with this schema. Raises StatementFault."""
+    session = _session(current_process().ident, threading.get_ident())
+    session.register(RECORDS, schema.empty_table())
+    try:
+        return [Result(_table_type(each), str(each)) for each in session.sql(query).types]
+    except duckdb.Error as error:
+        raise StatementFault(" ".join(str(error).partition("\n\n")[0].split())) from None
+
+
+def run(records: pa.Table, query: str) -> pa.Table:
+    """Rows in the records' order. Raises RecordFault, OutOfMemory, StatementFault."""
+    session = _session(current_process().ident, threading.get_ident())
+    session.register(RECORDS, records)
+    try:
+        return session.sql(query).to_arrow_table()
+    except (duckdb.DataError, duckdb.ProgrammingError, duckdb.NotSupportedError):
+        # The query is bound already, so what it does not take now is in a record. The text may hold a record's value.
+        raise RecordFault("it fails for a record, and not for one alone") from None
+    except duckdb.OutOfMemoryException:
+        raise OutOfMemory(f"it takes more than {MEMORY} of memory") from None
+    except duckdb.Error as error:
+        raise StatementFault(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}") from None
+
+
+def refusal(function: str) -> str:
+    """Why a function may not be called; "" when it may, or when it is no function that DuckDB lists."""
+    return _refusals().get(function.lower(), "")
+
+
+@lru_cache(maxsize=4)
+def _session(process: int, thread: int) -> duckdb.DuckDBPyConnection:
+    """To make one takes a tenth of a second. It belongs to its process, also after a fork, and to its thread."""
+    session = duckdb.connect(":memory:", config=_SETTINGS)
+    session.execute("SET TimeZone = 'UTC'")
+    # Nothing goes to a disk: by default it would be a folder in whatever directory the worker runs.
+    session.execute("SET temp_directory = ''")
+    # No files and no network. Last, because it refuses every change of the folder.
+    session.execute("SET enable_external_access = false")
+    if session.sql("SELECT 1 FROM duckdb_settings() WHERE name = 'error_on_division_by_zero'").fetchall():
+        # Releases before 2.0 have no such setting, and give null.
+        session.execute("SET error_on_division_by_zero = false")
+    session.execute("SET lock_configuration = true")
+    return session
+
+
+@lru_cache(maxsize=1)
+def _refusals() -> Mapping[str, str]:
+    session = _session(current_process().ident, threading.get_ident())
+    columns = "function_name, function_type, stability, macro_definition"
+    listed = session.sql(f"SELECT DISTINCT {columns} FROM duckdb_functions()").fetchall()
+    kinds: dict[str, set[str]] = {}
+    macros: dict[str, list[str]] = {}
+    unstable = set(_CLOCKS)
+    for name, kind, stability, definition in listed:
+        kinds.setdefault(name, set()).add(kind)
+        if kind == "macro" and definition:
+            macros.setdefault(name, []).append(definition)
+        if stability not in (None, "CONSISTENT"):
+            unstable.add(name)
+
+    def judge(name: str, above: Sequence[str] = ()) -> str:
+        found = kinds.get(name, {"scalar"})
+        if name in unstable:
+            return "it gives something else each time"
+        if found & {"aggregate", "window"}:
+            return "it sees other records"
+        if not found & {"scalar", "macro"}:
+            return "it makes several rows of one"
+        if name in above:
+            return ""
+        inner = [each.lower() for text in macros.get(name, ()) for each in calls_in(text)]
+        return next(filter(None, (judge(each, [*above, name]) for each in inner)), "")
+
+    return {name: why for name in kinds if (why := judge(name))}
+
+
+def _table_type(kind: Any, levels: int = MAX_DEPTH) -> pa.DataType | None:
+    """`kind` is a DuckDBPyType, whose module has other names in other releases. None also when it has more levels."""
+    if not levels:
+        return None
+    if kind.id in _SIMPLE:
+        return _SIMPLE[kind.id]
+    if kind.id == "decimal":
+        parts = dict(kind.children)
+        return pa.decimal128(parts["precision"], parts["scale"])
+    if kind.id not in ("list", "array", "struct", "map"):
+        return None
+    inner = {name: _table_type(each, levels - 1) for name, each in kind.children if name != "size"}
+    if None in inner.values():
+        return None
+    if kind.id == "struct":
+        return pa.struct([pa.field(name, each) for name, each in inner.items()])
+    if kind.id == "map":
+        return pa.map_(pa.string(), pa.field("value", inner["value"])) if inner["key"] == pa.string() else None
+    return pa.list_(pa.field("element", inner["child"]))

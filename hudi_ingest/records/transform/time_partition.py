@@ -1,0 +1,95 @@
+"""Table partitions by time: `day(ts)` in `table.partition_by` is a column of the table, made at the end of the chain.
+
+Hudi splits a table by columns only. The value is a text that holds all of the larger units, so one column is enough and
+the order of texts is the order of times: 2026, 2026-01, 2026-01-31, 2026-01-31-23, as Iceberg and Flink have them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hudi_ingest.records.schema.columns import TIMESTAMP, ddl_type
+from hudi_ingest.records.transform import Origins, Problem, Transformed
+from hudi_ingest.records.transform.fields import (
+    missing_fields,
+    name_problems,
+    require,
+    unchanged,
+    with_arrays,
+    with_columns,
+)
+
+_CHARACTERS: Mapping[str, int] = {"year": 4, "month": 7, "day": 10, "hour": 13}
+UNITS = tuple(_CHARACTERS)
+_EXPRESSION = re.compile(r"(?:(?P<alias>\w+)\s*=\s*)?(?P<unit>\w+)\(\s*(?P<source>\w+)\s*\)", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class TimePartition:
+    """Adds a text column with the year, month, day or hour of a time, as clocks in `zone` show it; null for null.
+
+    The hour that clocks show twice in autumn is one partition. A date has no zone: its year, month and day are its own.
+    """
+
+    column: str
+    unit: str
+    """One of UNITS."""
+    source: str
+    """A field of the record, or `_kafka_timestamp`."""
+    zone: str = "UTC"
+
+    def output_schema(self, input: pa.Schema) -> pa.Schema:
+        require([*missing_fields([((), self.source)], input, kafka=True)])
+        kind = input.field(self.source).type
+        if kind != TIMESTAMP and not (kind == pa.date32() and self.unit != "hour"):
+            wanted = "timestamp" if self.unit == "hour" else "timestamp or date"
+            advice = "; the transform `timestamp` makes one" if kind in (pa.string(), pa.int32(), pa.int64()) else ""
+            text = f"{self.source} has type {ddl_type(kind)}; {self.unit}() takes a {wanted}{advice}"
+            require([Problem((), text)])
+        output = with_columns(input, [self._field(input)])
+        require([*name_problems(output, {self.column: ()})])
+        return output
+
+    def origins(self, input: pa.Schema) -> Origins:
+        return {**unchanged(input), self.column: frozenset([self.source])}
+
+    def apply(self, batch: pa.RecordBatch) -> Transformed:
+        values = self._values(batch[self.source])
+        return Transformed(with_arrays(batch, [self._field(batch.schema)], [values]), None)
+
+    def _field(self, input: pa.Schema) -> pa.Field:
+        return pa.field(self.column, pa.string(), input.field(self.source).nullable)
+
+    def _values(self, times: pa.Array) -> pa.Array:
+        if times.type == TIMESTAMP:
+            zoned = times if self.zone == "UTC" else times.cast(pa.timestamp("us", self.zone))
+            times = pc.local_timestamp(zoned)
+        # A batch has few days, so only those become texts.
+        encoded = pc.floor_temporal(times, unit=self.unit).dictionary_encode()
+        texts = pc.utf8_slice_codeunits(encoded.dictionary.cast(pa.string()), 0, _CHARACTERS[self.unit])
+        return pc.replace_substring(texts, " ", "-").take(encoded.indices)
+
+
+def is_expression(text: str) -> bool:
+    """Whether an entry of `table.partition_by` is more than a column's name."""
+    return "(" in text or "=" in text
+
+
+def parse_time_partition(text: str, zone: str) -> TimePartition:
+    """`day(ts)` gives column `ts_day`, `dt=day(ts)` gives `dt`, `day(_kafka_timestamp)` gives `kafka_timestamp_day`.
+
+    Raises ValueError.
+    """
+    found = _EXPRESSION.fullmatch(text.strip())
+    shape = "allowed: year(column), month(column), day(column), hour(column), or name=day(column)"
+    if found is None:
+        raise ValueError(f"not a column and not a time expression; {shape}")
+    if found["unit"] not in UNITS:
+        raise ValueError(f"{found['unit']}() is not known; {shape}")
+    column = found["alias"] or f"{found['source'].lstrip('_')}_{found['unit']}"
+    return TimePartition(column, found["unit"], found["source"], zone)

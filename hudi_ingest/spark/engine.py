@@ -1,0 +1,87 @@
+"""The engine: a long-lived Spark driver that the ops of all runs attach to."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, TimeoutError
+from subprocess import Popen
+from types import FrameType
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from hudi_ingest.exceptions import EngineLost, EnvironmentProblem
+from hudi_ingest.home.folder import Home
+from hudi_ingest.home.process_identity import started_since_boot
+from hudi_ingest.spark.session import EngineConnection, answers, own_session
+
+HANG_SECONDS = 60.0
+"""A JVM that does not answer for so long is killed."""
+_WATCH_SECONDS = 1.0
+
+
+def run_engine(home: Home, *, master: str, driver_memory: str, report: Callable[[str], None]) -> None:
+    """Starts the driver, publishes how to reach it in `home.engine_file`, and serves until SIGTERM or SIGINT.
+
+    Raises EnvironmentProblem when another engine serves this home, EngineLost when the JVM ends by itself.
+    """
+    running = EngineConnection.read(home.engine_file)
+    if running is not None:
+        raise EnvironmentProblem(
+            f"an engine already serves {home.root} (pid {running.pid}); stop it with `hudi-ingest down`, or set "
+            "HUDI_INGEST_HOME to another folder."
+        )
+    stopping = threading.Event()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        stopping.set()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    home.make()
+    report("starting Spark")
+    session = own_session(master, driver_memory, local_dir=home.spark)
+    gateway: Any = session.sparkContext._gateway
+    connection = EngineConnection(
+        port=gateway.gateway_parameters.port,
+        secret=gateway.gateway_parameters.auth_token,
+        pid=os.getpid(),
+        started=started_since_boot(os.getpid()),
+    )
+    try:
+        connection.write(home.engine_file)
+        report(f"engine ready: Spark {session.version} on {master}, pid {connection.pid}")
+        with ThreadPoolExecutor(1, thread_name_prefix="watch") as asking:
+            while not stopping.wait(_WATCH_SECONDS):
+                _require_alive(session, gateway.proc, asking)
+    finally:
+        # By then another engine may have taken over.
+        if EngineConnection.read(home.engine_file) == connection:
+            home.engine_file.unlink(missing_ok=True)
+        if gateway.proc.poll() is None:
+            session.stop()
+    report("engine stopped")
+
+
+def _require_alive(session: SparkSession, jvm: Popen[bytes], asking: ThreadPoolExecutor) -> None:
+    """Raises EngineLost when the JVM has ended, and when it hangs, after it was killed."""
+    if jvm.poll() is not None:
+        raise EngineLost(
+            f"the engine's JVM ended by itself with code {jvm.returncode}; its log is above. Start the engine again, with "
+            "more --memory if it ran out of it."
+        )
+    try:
+        stopped = not asking.submit(answers, session).result(HANG_SECONDS)
+    except TimeoutError:
+        # Dead for sure: what it had begun must not go on after other drivers have taken over.
+        jvm.kill()
+        jvm.wait()
+        raise EngineLost(
+            f"the engine's JVM (pid {jvm.pid}) did not answer for {HANG_SECONDS:g} s and was killed; its log is above. Start "
+            "the engine again, with more --memory if it was busy collecting garbage."
+        ) from None
+    if stopped:
+        raise EngineLost("the engine's Spark context has stopped; its log is above. Start the engine again.")

@@ -1,0 +1,180 @@
+"""Copies of dead letters in a Kafka topic, with the headers that Kafka Connect gives its own.
+
+They follow the commits: a marker beside the list of dead letters names the newest transactions whose letters the broker has
+acknowledged, and what the list has after it is copied by the next commit, or by the next tick. A copy may so come twice, when
+somebody dies between the broker's answer and the marker, and never not at all.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from hudi_ingest.exceptions import KafkaRefused, KafkaUnreachable, TableUnreachable
+from hudi_ingest.faults import reach
+from hudi_ingest.hudi.base_file import DEAD_LETTERS
+from hudi_ingest.hudi.storage import TableStorage, advice
+from hudi_ingest.kafka.cluster import librdkafka_options
+from hudi_ingest.model.records import LettersHead, TransactionKind
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.records.record_rows import DECODING, TRANSFORMING
+from hudi_ingest.transaction.dead_letters.log import DeadLetterLog, LetterEntry
+from hudi_ingest.transaction.dead_letters.reading import DeadLetter, find_letters_of
+
+MARKER = f"{DEAD_LETTERS}/copied"
+CATCH_UP_SECONDS = 20.0
+"""After this long the rest is left to the next commit or tick."""
+
+_KEPT = 50
+"""How many instants the marker has: another writer would have to roll back more transactions with dead letters than that at
+once to have letters copied anew."""
+_STAGES = {DECODING: "VALUE_CONVERTER", TRANSFORMING: "TRANSFORMATION"}
+_LAST_STAGE = "TASK_PUT"
+_EXCEPTION = "org.apache.kafka.connect.errors.DataException"
+_CONTEXT = "__connect.errors."
+
+
+class LetterCopies:
+    """Keeps a pipeline's topic of dead letters up with its table."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        self._storage = TableStorage(pipeline.table.base_path)
+        self._log = DeadLetterLog(self._storage)
+        self._seconds = pipeline.source.request_timeout_seconds
+
+    def catch_up(self, head: LettersHead | None) -> int:
+        """Copies what the list that ends at `head` has and the topic has not, and returns how many letters that were.
+
+        Raises KafkaUnreachable, KafkaRefused, TableUnreachable; the next call goes on where this one has stopped.
+        """
+        topic = self._pipeline.dead_letters.topic
+        if topic is None or head is None:
+            return 0
+        copied = self._copied()
+        if copied[:1] == (head.instant,):
+            return 0
+        producer = self._producer()
+        began = time.monotonic()
+        count = 0
+        for entry in behind(self._log.entries(head), copied):
+            # What a retry could not turn into rows was copied when it first became a letter.
+            if entry.kind != TransactionKind.RETRY.value:
+                count += self._copy(producer, topic, entry)
+            reach("letters_copied")
+            copied = (entry.instant, *copied)[:_KEPT]
+            self._note(copied)
+            if time.monotonic() - began > CATCH_UP_SECONDS:
+                break
+        return count
+
+    def _producer(self) -> Producer:
+        options = {
+            **librdkafka_options(self._pipeline.source),
+            "acks": "all",
+            "enable.idempotence": True,
+            # What is given up here must not be produced later by a client that is still there.
+            "message.timeout.ms": int(self._seconds * 1000),
+            "log_level": 0,
+        }
+        try:
+            return Producer(options)
+        except KafkaException as error:
+            raise KafkaRefused(
+                f"no connection to Kafka {self._pipeline.source.bootstrap_servers} can be made with these settings: {error}. "
+                "Check the files that source.security names. No dead letter was copied; the next commit or tick tries again."
+            ) from error
+
+    def _copy(self, producer: Producer, topic: str, entry: LetterEntry) -> int:
+        failed: list[str] = []
+        count = 0
+        for letter in find_letters_of(self._storage, entry):
+            self._send(producer, topic, letter, failed)
+            count += 1
+        left = producer.flush(self._seconds)
+        if left or failed:
+            why = failed[0] if failed else f"{left} of {count} were not acknowledged within {self._seconds:g} s"
+            raise KafkaUnreachable(
+                f"dead letters of {entry.transaction_id} could not be copied to topic {topic} at "
+                f"{self._pipeline.source.bootstrap_servers}: {why}. The letters are in the table; the next commit or tick "
+                "copies them. Check that the topic is there and that this user may write to it."
+            )
+        return count
+
+    def _send(self, producer: Producer, topic: str, letter: DeadLetter, failed: list[str]) -> None:
+        def delivered(error: KafkaError | None, message: object) -> None:
+            if error is not None:
+                failed.append(str(error))
+
+        message = {
+            "key": letter.key,
+            "value": letter.value,
+            "headers": [*letter.headers, *connect_headers(self._pipeline.name, letter)],
+            "on_delivery": delivered,
+        }
+        deadline = time.monotonic() + self._seconds
+        while True:
+            try:
+                producer.produce(topic, **message)
+                break
+            except BufferError:
+                # Its queue is full; what is acknowledged meanwhile makes room.
+                if time.monotonic() > deadline:
+                    failed.append("the queue of records that wait for the broker is full")
+                    return
+                producer.poll(0.1)
+            except KafkaException as error:
+                failed.append(str(error))
+                return
+        producer.poll(0)
+
+    def _copied(self) -> tuple[str, ...]:
+        """The transactions whose letters were copied last, by instant, the newest first."""
+        try:
+            return tuple(self._storage.read(MARKER).decode().split())
+        except FileNotFoundError:
+            return ()
+        except OSError as error:
+            raise self._unreachable("read", error) from error
+
+    def _note(self, copied: Sequence[str]) -> None:
+        try:
+            self._storage.replace(MARKER, "\n".join(copied).encode())
+        except OSError as error:
+            raise self._unreachable("written", error) from error
+
+    def _unreachable(self, done: str, error: OSError) -> TableUnreachable:
+        return TableUnreachable(
+            f"{MARKER} of the table at {self._storage.base_path}, which says how far dead letters are copied, cannot be {done}: "
+            f"{error}. {advice(error)} The next commit or tick tries again."
+        )
+
+
+def behind(entries: Sequence[LetterEntry], copied: Sequence[str]) -> Sequence[LetterEntry]:
+    """The entries, oldest first, after the newest one that is among the `copied` instants; all when none is.
+
+    Their order is the list's: a clock that was set back gives later transactions lower instants.
+    """
+    instants = [each.instant for each in entries]
+    # Another writer may have rolled back the newest of them; then the one before says how far the copies go.
+    newest = max((number for number, instant in enumerate(instants) if instant in copied), default=-1)
+    return entries[newest + 1 :]
+
+
+def connect_headers(pipeline: str, letter: DeadLetter) -> Iterator[tuple[str, bytes]]:
+    """What Kafka Connect's DeadLetterQueueReporter says of a record, as far as there is such a thing here."""
+    said = {
+        "topic": letter.topic,
+        "partition": str(letter.partition),
+        "offset": str(letter.offset),
+        "connector.name": pipeline,
+        # There is a task for each partition.
+        "task.id": str(letter.partition),
+        "stage": _STAGES.get(letter.stage, _LAST_STAGE),
+        "exception.class.name": _EXCEPTION,
+        "exception.message": letter.reason,
+    }
+    for name, text in said.items():
+        yield f"{_CONTEXT}{name}", text.encode()

@@ -1,0 +1,222 @@
+"""Files of dead letters: what they hold, how a write task writes one, how they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import IO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from hudi_ingest.exceptions import TableUnreachable
+from hudi_ingest.faults import reach
+from hudi_ingest.hudi import file_ids
+from hudi_ingest.hudi.base_file import RowSource, dead_letters_folder
+from hudi_ingest.hudi.storage import TableStorage
+from hudi_ingest.model.records import LetterFile, RetriedFile, Slice, TopicPartition
+from hudi_ingest.records.kafka_times import KAFKA_TIME, kafka_times
+from hudi_ingest.records.record_rows import Refusal
+
+HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+_RECORD = [
+    pa.field("topic", pa.string(), False),
+    pa.field("partition", pa.int32(), False),
+    pa.field("offset", pa.int64(), False),
+    pa.field("timestamp", KAFKA_TIME, False),
+    pa.field("key", pa.binary()),
+    pa.field("value", pa.binary()),
+    pa.field("headers", HEADERS),
+]
+LETTERS = pa.schema(
+    [
+        *_RECORD,
+        pa.field("stage", pa.string(), False),
+        pa.field("field", pa.string(), False),
+        pa.field("expected", pa.string(), False),
+        pa.field("found", pa.string(), False),
+        pa.field("pipeline", pa.string(), False),
+        pa.field("transaction_id", pa.string(), False),
+        pa.field("shape", pa.string(), False),
+    ]
+)
+"""A row for each dead letter: the record as Kafka had it, then what is wrong with it and who found that. Bytes that are
+withheld are null."""
+
+ROW_GROUP_LETTERS = 10_000
+READ_LETTERS = 1000
+BUFFERED_BYTES = 16 * 1024 * 1024
+"""Dead letters that wait for a row group, as Arrow counts their bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class LetterLayout:
+    """What all dead letters of a transaction have in common."""
+
+    instant: str
+    pipeline: str
+    transaction_id: str
+    shape: str
+    """Digest of the settings that the records were judged by."""
+    withhold: bool
+    """Whether the records' own bytes stay out."""
+
+
+class LetterWriter:
+    """Writes a task's bad records to one file, which is named after the first of them.
+
+    No marker tells Hudi of it, and none is needed: the file counts only if a committed manifest lists it, and else the sweep
+    deletes it. Use it as a context manager: leaving it by an error deletes the file. `files` holds it after `close`, by the
+    Kafka partition of its first letter.
+    """
+
+    def __init__(self, storage: TableStorage, layout: LetterLayout) -> None:
+        self.files: dict[TopicPartition, LetterFile] = {}
+        self._storage = storage
+        self._layout = layout
+        self._buffered: list[pa.RecordBatch] = []
+        self._letters = 0
+        self._origin: TopicPartition | None = None
+        self._path = ""
+        self._stream: IO[bytes] | None = None
+        self._writer: pq.ParquetWriter | None = None
+
+    def __enter__(self) -> LetterWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self.discard()
+
+    def write(self, origin: RowSource, batch: pa.RecordBatch, refusals: Sequence[Refusal]) -> None:
+        """Takes the refused records of a batch with the columns topic, partition, offset, timestamp, key, value and headers.
+        Raises OSError."""
+        if self._origin is None:
+            self._origin = origin.source
+            self._path = _path(origin, batch["offset"][refusals[0].index].as_py(), self._layout.instant)
+        self._buffered.append(letters_of(batch, refusals, self._layout))
+        self._letters += len(refusals)
+        if (
+            sum(each.num_rows for each in self._buffered) >= ROW_GROUP_LETTERS
+            or sum(each.nbytes for each in self._buffered) >= BUFFERED_BYTES
+        ):
+            self._flush()
+
+    def close(self) -> None:
+        """Writes what is buffered and closes the file. Raises OSError."""
+        if self._origin is None:
+            return
+        self._flush()
+        assert self._writer is not None
+        assert self._stream is not None
+        self._writer.close()
+        size = self._stream.tell()
+        self._stream.close()
+        self.files[self._origin] = LetterFile(self._path, self._letters, size)
+        reach("letters_closed")
+
+    def discard(self) -> None:
+        """Deletes the file, closed or not."""
+        for part in (self._writer, self._stream):
+            if part is not None:
+                # The file is deleted next, so what a full disk or a lost connection says here does not matter.
+                with suppress(OSError, pa.ArrowException):
+                    part.close()
+        if self._path:
+            # What cannot be deleted now is in no manifest, and the sweep finds it.
+            with suppress(OSError):
+                self._storage.delete(self._path)
+        self._buffered.clear()
+        self.files.clear()
+
+    def _flush(self) -> None:
+        buffered, self._buffered = self._buffered, []
+        if not buffered:
+            return
+        if self._writer is None:
+            self._stream = self._storage.open_output(self._path)
+            self._writer = pq.ParquetWriter(self._stream, LETTERS, compression="zstd")
+        self._writer.write_table(pa.Table.from_batches(buffered))
+
+
+def letters_of(batch: pa.RecordBatch, refusals: Sequence[Refusal], layout: LetterLayout) -> pa.RecordBatch:
+    """The dead letters of a batch, of schema LETTERS."""
+    taken = _with_kafka_times(batch.take(pa.array([each.index for each in refusals], pa.int64())))
+    count = len(refusals)
+    withheld = ("key", "value", "headers") if layout.withhold else ()
+    record = [
+        pa.nulls(count, each.type) if each.name in withheld else taken[each.name].cast(each.type) for each in _RECORD
+    ]
+    told = [pa.array([getattr(each, name) for each in refusals], pa.string()) for name in _TOLD]
+    common = [pa.repeat(text, count) for text in (layout.pipeline, layout.transaction_id, layout.shape)]
+    return pa.RecordBatch.from_arrays([*record, *told, *common], schema=LETTERS)
+
+
+def _with_kafka_times(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Spark's timestamps, and those of older files, are in microseconds."""
+    place = batch.schema.get_field_index("timestamp")
+    if place < 0 or batch.schema.field(place).type == KAFKA_TIME:
+        return batch
+    return batch.set_column(place, batch.schema.field(place).with_type(KAFKA_TIME), kafka_times(batch["timestamp"]))
+
+
+_TOLD = ("stage", "field", "expected", "found")
+
+
+def _path(origin: RowSource, first_offset: int, instant: str) -> str:
+    folder = dead_letters_folder(instant)
+    # Made like a base file's name, so it is unique to an attempt and the sweep can tell whose file it is.
+    identifier = file_ids.file_id(origin.source.topic, origin.source.partition, first_offset, folder, instant)
+    return f"{folder}/{identifier}_{origin.write_token}_{instant}.parquet"
+
+
+def letter_batches(
+    storage: TableStorage, path: str, columns: Sequence[str] | None = None, without: Sequence[Slice] = ()
+) -> Iterator[pa.RecordBatch]:
+    """A file's dead letters in the order of their offsets, but those of the ranges `without`; never many in memory.
+
+    `columns` includes topic, partition and offset, or is None for all. Raises TableUnreachable.
+    """
+    try:
+        for batch in storage.parquet_batches(path, columns, READ_LETTERS):
+            for each in without:
+                batch = batch.filter(pc.invert(_within(batch, each)))
+            if batch.num_rows:
+                yield _with_kafka_times(batch)
+    except (OSError, pa.ArrowException) as error:
+        raise TableUnreachable(
+            f"the dead letters {path} of the table at {storage.base_path} cannot be read: {error}. Check the path, its "
+            "permissions and the network; when the file is gone, restore it from a copy of the table."
+        ) from error
+
+
+def read_letters(
+    storage: TableStorage, path: str, columns: Sequence[str] | None = None, without: Sequence[Slice] = ()
+) -> pa.Table:
+    """Like `letter_batches`, all at once: for columns that are small."""
+    schema = LETTERS if columns is None else pa.schema([LETTERS.field(name) for name in columns])
+    return pa.Table.from_batches(letter_batches(storage, path, columns, without), schema)
+
+
+def batches_for_retry(
+    storage: TableStorage, files: Sequence[RetriedFile], slices: Sequence[Slice]
+) -> Iterator[pa.RecordBatch]:
+    """The records of files' dead letters, as far as they are in `slices`: columns topic, partition, offset, timestamp, key,
+    value and headers. Raises TableUnreachable."""
+    for file in files:
+        for batch in letter_batches(storage, file.path, [each.name for each in _RECORD], file.without):
+            mine = pa.repeat(False, batch.num_rows)
+            for each in slices:
+                mine = pc.or_(mine, _within(batch, each))
+            yield batch.filter(mine)
+
+
+def _within(letters: pa.RecordBatch, range_: Slice) -> pa.BooleanArray:
+    source = pc.and_(pc.equal(letters["topic"], range_.topic), pc.equal(letters["partition"], range_.partition))
+    offsets = letters["offset"]
+    return pc.and_(source, pc.and_(pc.greater_equal(offsets, range_.start), pc.less(offsets, range_.end)))

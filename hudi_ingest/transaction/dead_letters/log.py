@@ -1,0 +1,243 @@
+"""The list of a pipeline's dead letters: a chain of immutable manifests that the table's checkpoint holds the end of.
+
+A manifest is one JSON file, named by a digest of its text and written before its commit. It has the entries of up to PAGE
+transactions, oldest first, and the path of the manifest whose entries come before them. Commit metadata thus stays small,
+and archival, which takes old commits from the timeline, takes nothing from the list. When another writer rolls commits back,
+the checkpoint goes back, and the list with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from hudi_ingest.exceptions import TableUnreachable, WriteIncomplete
+from hudi_ingest.faults import reach
+from hudi_ingest.hudi.base_file import dead_letters_folder
+from hudi_ingest.hudi.storage import TableStorage, advice
+from hudi_ingest.model.records import (
+    Checkpoint,
+    LetterFile,
+    LettersHead,
+    Slice,
+    SliceReport,
+    TransactionKind,
+    TransactionPlan,
+)
+from hudi_ingest.transaction.dead_letters.letter_file import read_letters
+
+PAGE = 50
+"""Entries of a manifest, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class LetterEntry:
+    """What one committed transaction did to the dead letters."""
+
+    instant: str
+    transaction_id: str
+    kind: str
+    files: tuple[LetterFile, ...] = ()
+    """What it added."""
+    withheld: bool = False
+    """Whether the records' own bytes are not in `files`."""
+    generations: Mapping[str, int] = field(default_factory=dict)
+    """Of each topic of the transaction that was made again; see TopicVersion."""
+    taken: tuple[str, ...] = ()
+    """Files of earlier entries that count no more: each of their letters became a row, was left out on purpose, or is in `files`."""
+    replaced: tuple[Slice, ...] = ()
+    """Ranges that it wrote anew: earlier letters in them count no more."""
+
+    @property
+    def letters(self) -> int:
+        return sum(each.letters for each in self.files)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> LetterEntry:
+        return cls(
+            **{
+                **found,
+                "files": tuple(LetterFile(**each) for each in found["files"]),
+                "taken": tuple(found["taken"]),
+                "replaced": tuple(Slice(**each) for each in found["replaced"]),
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingFile:
+    """A file with dead letters that have not become rows, and the entry that added it."""
+
+    file: LetterFile
+    entry: LetterEntry
+    without: tuple[Slice, ...]
+    """Ranges whose letters count no more."""
+
+
+def waiting_files(entries: Iterable[LetterEntry]) -> tuple[WaitingFile, ...]:
+    """What waits after all `entries`, which are oldest first."""
+    waiting: dict[str, WaitingFile] = {}
+    for entry in entries:
+        for path in entry.taken:
+            waiting.pop(path, None)
+        if entry.replaced:
+            for path, each in waiting.items():
+                waiting[path] = replace(each, without=(*each.without, *_replaced(entry, each.entry)))
+        for file in entry.files:
+            waiting[file.path] = WaitingFile(file, entry, ())
+    return tuple(waiting.values())
+
+
+def _replaced(entry: LetterEntry, earlier: LetterEntry) -> Iterator[Slice]:
+    """The ranges of `entry` whose offsets count as those of the earlier one do."""
+    for each in entry.replaced:
+        if entry.generations.get(each.topic, 0) == earlier.generations.get(each.topic, 0):
+            yield each
+
+
+class DeadLetterLog:
+    """Reads and extends the list. Only the commit whose checkpoint names a manifest makes it count."""
+
+    def __init__(self, storage: TableStorage) -> None:
+        self._storage = storage
+
+    def entries(self, head: LettersHead | None) -> tuple[LetterEntry, ...]:
+        """All of the list that ends at `head`, oldest first. Raises TableUnreachable."""
+        pages: list[list[LetterEntry]] = []
+        path = head.manifest if head else ""
+        while path:
+            try:
+                path, page = self._page(path)
+            except FileNotFoundError as error:
+                raise TableUnreachable(
+                    f"the list of dead letters {path} of the table at {self._storage.base_path} is not there any more, so "
+                    "it and what is older cannot be told. Restore the file from a copy of the table. Ingestion goes on "
+                    "without it."
+                ) from error
+            pages.append(page)
+        return tuple(entry for page in reversed(pages) for entry in page)
+
+    def waiting(self, head: LettersHead | None) -> tuple[WaitingFile, ...]:
+        """Raises TableUnreachable."""
+        return waiting_files(self.entries(head))
+
+    def extend(
+        self,
+        before: Checkpoint | None,
+        plan: TransactionPlan,
+        instant: str,
+        reports: Sequence[SliceReport],
+        withheld: bool,
+    ) -> LettersHead | None:
+        """What the checkpoint of the plan's commit has to name: the list after it. Writes a manifest when the plan changes
+        the list; it counts when the commit does. Raises TableUnreachable, WriteIncomplete."""
+        head = before.letters if before else None
+        files = tuple(file for report in reports for file in report.letters)
+        # Only what was ingested before can have letters, and nothing has when there is no list.
+        # One that respects deletes writes nothing where no row is, so letters that wait go on to wait.
+        whole = plan.kind is TransactionKind.REPLAY and not plan.respect_deletes
+        replaced = plan.slices if whole and head else ()
+        retry = plan.retry
+        if not files and not replaced and retry is None:
+            return head
+        entry = LetterEntry(
+            instant=instant,
+            transaction_id=plan.transaction_id,
+            kind=plan.kind.value,
+            files=files,
+            withheld=withheld,
+            generations=dict(retry.generations) if retry else generations_of(plan),
+            taken=tuple(each.path for each in retry.files) if retry else (),
+            replaced=replaced,
+        )
+        if retry is not None:
+            require_all_taken(plan, reports)
+        gone = retry.letters if retry else self._count_replaced(head, entry)
+        waiting = (head.waiting if head else 0) - gone + entry.letters
+        return LettersHead(self._append(entry, head), waiting)
+
+    def forget(self, instant: str) -> None:
+        """Deletes what a transaction that was rolled back has left. Raises OSError."""
+        self._storage.delete_folder(dead_letters_folder(instant))
+
+    def _append(self, entry: LetterEntry, head: LettersHead | None) -> str:
+        previous = ""
+        page: list[LetterEntry] = []
+        if head is not None:
+            try:
+                previous, page = self._page(head.manifest)
+            except FileNotFoundError:
+                # Somebody deleted it. Ingestion need not stop for that; whoever reads the list is told.
+                previous = head.manifest
+        if head is not None and len(page) >= PAGE:
+            previous, page = head.manifest, []
+        content = {"version": 1, "previous": previous, "entries": [each.to_dict() for each in [*page, entry]]}
+        text = json.dumps(content, separators=(",", ":"), sort_keys=True).encode()
+        path = f"{dead_letters_folder(entry.instant)}/{hashlib.sha256(text).hexdigest()[:16]}.json"
+        try:
+            # Named by what is in it: a second try to commit, or a stale one, cannot change a manifest that counts.
+            self._storage.replace(path, text)
+        except OSError as error:
+            raise self._unreachable("written", path, error) from error
+        reach("letters_listed")
+        return path
+
+    def _page(self, path: str) -> tuple[str, list[LetterEntry]]:
+        """The manifest before this one, and this one's entries. Raises FileNotFoundError, TableUnreachable."""
+        try:
+            found = json.loads(self._storage.read(path))
+            if found["version"] != 1:
+                raise ValueError(f"version {found['version']!r} is not known, upgrade hudi-ingest")
+            return str(found["previous"]), [LetterEntry.from_dict(each) for each in found["entries"]]
+        except FileNotFoundError:
+            raise
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise self._unreachable("read", path, error) from error
+
+    def _count_replaced(self, head: LettersHead | None, entry: LetterEntry) -> int:
+        """How many waiting letters are in ranges that the entry has replaced."""
+        found = 0
+        for each in self.waiting(head) if entry.replaced else ():
+            ranges = [*_replaced(entry, each.entry)]
+            there = read_letters(self._storage, each.file.path, _PLACE, each.without)
+            found += (
+                there.num_rows - read_letters(self._storage, each.file.path, _PLACE, (*each.without, *ranges)).num_rows
+            )
+        return found
+
+    def _unreachable(self, done: str, path: str, error: Exception) -> TableUnreachable:
+        return TableUnreachable(
+            f"the list of dead letters {path} of the table at {self._storage.base_path} cannot be {done}: {error}. "
+            f"{advice(error)}"
+        )
+
+
+_PLACE = ("topic", "partition", "offset")
+
+
+def generations_of(plan: TransactionPlan) -> dict[str, int]:
+    return {topic: each.generation for topic, each in plan.topics.items() if each.generation}
+
+
+def require_all_taken(plan: TransactionPlan, reports: Sequence[SliceReport]) -> None:
+    """Raises WriteIncomplete unless each letter that the retry takes became a row, was left out on purpose, or is a letter
+    again."""
+    assert plan.retry is not None
+    counted = sum(each.rows + each.skipped + each.filtered + each.rejected for each in reports)
+    if counted != plan.retry.letters:
+        raise WriteIncomplete(
+            f"transaction {plan.transaction_id} takes {plan.retry.letters} dead letters, and {counted} are accounted for. "
+            "Nothing was published; try again."
+        )
+
+
+def listed_paths(entries: Iterable[LetterEntry]) -> Iterator[str]:
+    """The files that the list names, also those whose letters count no more."""
+    for entry in entries:
+        yield from (each.path for each in entry.files)

@@ -1,0 +1,83 @@
+"""How many bad records a transaction may have, and what is said when it has more. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hudi_ingest.exceptions import BadRecord, WriteIncomplete
+from hudi_ingest.model.records import BadRecordNote, SliceReport, TransactionKind
+from hudi_ingest.pipeline.pipeline import Pipeline
+
+NAMED_BAD_RECORDS = 5
+"""How many bad records a report names; all are counted."""
+
+
+def most_bad_records(pipeline: Pipeline, kind: TransactionKind) -> int | None:
+    """The number that a transaction may have; None: any. A retry has none but such as were counted before."""
+    if kind is TransactionKind.RETRY:
+        return None
+    return 0 if pipeline.on_bad_record == "fail" else pipeline.max_bad_records
+
+
+def keeps_letters(pipeline: Pipeline, kind: TransactionKind) -> bool:
+    """Whether bad records become dead letters. In a retry they stay such, whatever the pipeline file says now."""
+    return pipeline.on_bad_record == "dead_letter" or kind is TransactionKind.RETRY
+
+
+def withholds_bytes(pipeline: Pipeline, kind: TransactionKind) -> bool:
+    """Whether dead letters must not hold the records' bytes, because masked values are among them. A retry's hold what they
+    held before: to take it away would lose the records."""
+    if kind is TransactionKind.RETRY:
+        return False
+    return any(each.kind == "mask" for each in pipeline.transforms) and not pipeline.dead_letters.keep_masked
+
+
+def require_few_bad(
+    pipeline: Pipeline, kind: TransactionKind, count: int, notes: Sequence[BadRecordNote], records: int | None = None
+) -> None:
+    """Raises BadRecord when `count` bad records are more than the pipeline allows. `records`: of the whole transaction, bad
+    ones included; None while that is not known. `notes` are the first bad records."""
+    most = most_bad_records(pipeline, kind)
+    number = "1 record cannot become a row" if count == 1 else f"{count} records cannot become rows"
+    if most is not None and count > most:
+        if pipeline.on_bad_record == "fail":
+            raise _refusal(pipeline, f"{number}, and on_bad_record is fail", count, notes)
+        raise _refusal(pipeline, f"{number}, and max_bad_records is {most}", count, notes)
+    ratio = None if kind is TransactionKind.RETRY else pipeline.max_bad_ratio
+    if ratio is not None and records and count / records > ratio:
+        said = (
+            f"{count} of {records} records ({count / records:.2%}) cannot become rows, and max_bad_ratio is {ratio:g}"
+        )
+        raise _refusal(pipeline, said, count, notes)
+
+
+def require_bad_accounted(pipeline: Pipeline, kind: TransactionKind, reports: Sequence[SliceReport]) -> None:
+    """Raises BadRecord when there are too many bad records in all, WriteIncomplete unless each of them is a dead letter
+    where they are kept."""
+    rejected = sum(each.rejected for each in reports)
+    records = sum(each.rows + each.filtered + each.rejected for each in reports)
+    notes = [note for each in sorted(reports, key=lambda each: each.slice) for note in each.bad_records]
+    require_few_bad(pipeline, kind, rejected, notes, records)
+    kept = sum(file.letters for each in reports for file in each.letters)
+    expected = rejected if keeps_letters(pipeline, kind) else 0
+    if kept != expected:
+        raise WriteIncomplete(
+            f"pipeline {pipeline.name}: {rejected} bad records are reported, and the files of dead letters hold {kept}. "
+            "Nothing was published; run the ops again."
+        )
+
+
+def _refusal(pipeline: Pipeline, said: str, count: int, notes: Sequence[BadRecordNote]) -> BadRecord:
+    named = notes[:NAMED_BAD_RECORDS]
+    otherwise = "raise that limit"
+    if pipeline.on_bad_record == "fail":
+        otherwise = (
+            "go on without such records by on_bad_record: skip or dead_letter, which keeps them to be tried again"
+        )
+    return BadRecord(
+        f"pipeline {pipeline.name}: {said}, so the transaction is refused and nothing of it is visible:\n"
+        + "\n".join(f"  - {note}" for note in named)
+        + ("" if count <= len(named) else f"\n  - and {count - len(named)} more")
+        + "\nCorrect the producer and the records, or change table.schema, transforms or table.partition_by to fit them"
+        + f", or {otherwise}."
+    )

@@ -1,0 +1,355 @@
+"""What the next transaction reads: a pure function of committed offsets, watermarks, limits and the clock."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from hudi_ingest.exceptions import KafkaUnreachable, OffsetsLost
+from hudi_ingest.model.records import (
+    Checkpoint,
+    LossReason,
+    OffsetLoss,
+    Offsets,
+    Slice,
+    TakeOver,
+    TopicPartition,
+    TopicVersion,
+    TransactionPlan,
+    Watermarks,
+)
+
+FIRST_GUESS_RECORD_BYTES = 1000
+"""Mean record size that `max_bytes` reckons with before any transaction has measured one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a transaction is due and how large it may be."""
+
+    interval_seconds: float
+    min_records: int
+    max_records: int
+    max_bytes: int | None = None
+    max_wait_seconds: float = math.inf
+    """How long `min_records` may hold a transaction back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """There is no transaction to begin now, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """What waits: offsets between the committed ones and the broker's ends, per partition and in sum."""
+
+    by_partition: Mapping[TopicPartition, int]
+
+    @property
+    def total(self) -> int:
+        return sum(self.by_partition.values())
+
+
+def find_losses(
+    checkpoint: Checkpoint | None, watermarks: Mapping[TopicPartition, Watermarks], topic_ids: Mapping[str, str]
+) -> tuple[OffsetLoss, ...]:
+    """The committed offsets that the broker cannot honour; of a topic that was made again, all of them.
+
+    Reading on from any of them would be a silent loss or a silent repetition. Topics that the broker was not asked for
+    are not looked at. Raises KafkaUnreachable when the broker's view of a topic is behind.
+    """
+    if checkpoint is None:
+        return ()
+    topics = {each.topic for each in watermarks}
+    committed = {source: offset for source, offset in checkpoint.offsets.items() if source.topic in topics}
+    recreated = set()
+    for source, offset in sorted(committed.items()):
+        known = checkpoint.topics.get(source.topic, TopicVersion(""))
+        found_id = topic_ids.get(source.topic, "")
+        if known.topic_id and found_id:
+            if known.topic_id != found_id:
+                recreated.add(source.topic)
+            elif source not in watermarks:
+                raise KafkaUnreachable(
+                    f"{source}: the broker does not list this partition of the same topic (id {found_id}), and Kafka never "
+                    "takes a partition away: its metadata is behind. Nothing was written; ask again."
+                )
+        elif source not in watermarks or offset > watermarks[source].end:
+            # Without both ids this is all there is to tell a new topic by, so the other partitions count as its too.
+            recreated.add(source.topic)
+    losses = []
+    for source, offset in sorted(committed.items()):
+        marks = watermarks.get(source)
+        if source.topic in recreated or marks is None:
+            restart = marks.begin if marks else None
+            losses.append(OffsetLoss(source.topic, source.partition, offset, restart, None, LossReason.RECREATED))
+        elif offset < marks.begin:
+            lost = marks.begin - offset
+            losses.append(OffsetLoss(source.topic, source.partition, offset, marks.begin, lost, LossReason.RETENTION))
+        elif offset > marks.end:
+            losses.append(OffsetLoss(source.topic, source.partition, offset, marks.begin, None, LossReason.TRUNCATED))
+    return tuple(losses)
+
+
+def require_held(take_over: TakeOver, watermarks: Mapping[TopicPartition, Watermarks], pipeline: str) -> None:
+    """Raises OffsetsLost unless the broker holds what comes next for each partition of a table that is to be taken over.
+
+    No partition may be left out: nobody would know afterwards where it had to begin.
+    """
+    ended = Checkpoint(0, "", take_over.offsets)
+    losses = find_losses(ended, watermarks, {})
+    gone = [each.source for each in losses if each.source not in watermarks]
+    if losses:
+        lines = "\n".join(
+            f"  - {each.source} has no such partition on the broker"
+            if each.source in gone
+            else f"  - {_take_over_loss(each)}"
+            for each in losses
+        )
+        raise OffsetsLost(
+            f"pipeline {pipeline} cannot take over the table that {take_over.writer} wrote up to instant {take_over.instant}: the "
+            f"broker does not hold what comes next.\n{lines}\nNothing was written. Correct source.bootstrap_servers if it is "
+            f"another broker. Else let {take_over.writer} commit once more: how it passes over what is lost, its own settings say."
+        )
+
+
+def _take_over_loss(loss: OffsetLoss) -> str:
+    if loss.reason is LossReason.RETENTION:
+        return loss_text(loss)
+    return (
+        f"{loss.source}: the next offset to read is {loss.committed}, and the topic ends before it, or another of its partitions "
+        "does: it was made again, or is another broker's"
+    )
+
+
+def loss_text(loss: OffsetLoss) -> str:
+    """What happened to the committed offset."""
+    if loss.reason is LossReason.RETENTION:
+        return (
+            f"{loss.source}: the next offset to read is {loss.committed}, but the broker's first is {loss.restart}: "
+            f"up to {loss.lost} records were deleted by retention before they were ingested"
+        )
+    if loss.reason is LossReason.TRUNCATED:
+        return (
+            f"{loss.source}: the next offset to read is {loss.committed}, and the broker's end is before it: the broker lost "
+            "records that it had handed out, or was restored from an older copy"
+        )
+    gone = "" if loss.restart is not None else ", and the new topic has no such partition"
+    return (
+        f"{loss.source}: the topic was deleted and made again after offset {loss.committed} was committed{gone}; how many "
+        "records of the old topic were not ingested cannot be known"
+    )
+
+
+def stop_text(pipeline: str, stopped: Sequence[OffsetLoss]) -> str:
+    """What happened to each stopped partition, and the command that accepts it; a line for each."""
+    return "\n".join(f"  - {loss_text(each)}. {_remedy(pipeline, each)}" for each in stopped)
+
+
+def reset_text(resets: Sequence[OffsetLoss]) -> str:
+    """What each reset gives up and where it goes on; a line for each."""
+    return "\n".join(
+        f"  - {loss_text(each)}; given up: " + ("not read on" if each.restart is None else f"goes on at {each.restart}")
+        for each in resets
+    )
+
+
+def losses_text(pipeline: str, stopped: Sequence[OffsetLoss], resets: Sequence[OffsetLoss]) -> dict[str, str]:
+    """What people must see, by its title: "stopped", "given up". Empty when nothing is lost."""
+    texts = {"stopped": stop_text(pipeline, stopped), "given up": reset_text(resets)}
+    return {title: text for title, text in texts.items() if text}
+
+
+def sources_text(losses: Iterable[OffsetLoss]) -> str:
+    return " ".join(str(each.source) for each in losses)
+
+
+def _remedy(pipeline: str, loss: OffsetLoss) -> str:
+    command = f"hudi-ingest accept-loss {pipeline}"
+    if loss.reason is LossReason.RETENTION:
+        return f"`{command} --partition {loss.source}` gives them up and goes on at {loss.restart}."
+    if loss.reason is LossReason.TRUNCATED:
+        return (
+            f"`{command} --partition {loss.source}` reads the partition again from its first offset {loss.restart}; records "
+            "that are in the table come a second time, under other keys."
+        )
+    return f"`{command} --topic {loss.topic}` reads the new topic from its first offsets into the same table."
+
+
+def is_stopped(source: TopicPartition, stopped: Iterable[OffsetLoss]) -> bool:
+    """Whether the partition may not be read; a topic that was made again is stopped whole, new partitions included."""
+    return any(
+        each.source == source or (each.topic == source.topic and each.reason is LossReason.RECREATED)
+        for each in stopped
+    )
+
+
+def slice_starts(
+    checkpoint: Checkpoint | None,
+    watermarks: Mapping[TopicPartition, Watermarks],
+    first: Offsets,
+    losses: Iterable[OffsetLoss],
+) -> dict[TopicPartition, int]:
+    """Where each partition continues: its committed offset, else its configured first offset; behind a loss where it
+    would go on if the loss were accepted."""
+    starts = {
+        source: min(max(first.get(source, marks.begin), marks.begin), marks.end)
+        for source, marks in sorted(watermarks.items())
+    }
+    committed = checkpoint.offsets if checkpoint else {}
+    starts.update({source: committed[source] for source in starts.keys() & committed.keys()})
+    starts.update({each.source: each.restart for each in losses if each.restart is not None})
+    return starts
+
+
+def lag(starts: Offsets, watermarks: Mapping[TopicPartition, Watermarks]) -> Lag:
+    return Lag({source: marks.end - starts[source] for source, marks in sorted(watermarks.items())})
+
+
+def plan_transaction(
+    *,
+    pipeline: str,
+    suffix: str,
+    checkpoint: Checkpoint | None,
+    watermarks: Mapping[TopicPartition, Watermarks],
+    topic_ids: Mapping[str, str],
+    first: Offsets,
+    limits: Limits,
+    now: datetime,
+    last_began_at: datetime | None,
+    accepts: Callable[[OffsetLoss], bool] = lambda loss: False,
+    take_over: TakeOver | None = None,
+) -> TransactionPlan | Skip:
+    """The next transaction, or why there is none.
+
+    `suffix` makes the transaction's id unique among attempts at the same sequence. `first` holds the configured first
+    offsets of partitions that were never committed. The interval and `max_wait_seconds` count from the begin of the last
+    transaction that the table has; before the first, and when a transaction would be full, nothing is waited for. Every partition gets a slice, an idle one's is empty; all are
+    when a first start at the topics' ends is pinned. A partition whose committed offset the broker cannot honour is reset
+    when `accepts` says so (for all partitions of a topic that was made again, or for none), else it is stopped: the plan
+    names it and gives it no slice. `take_over`: another system's rows that the table has; `first` then holds its offsets.
+
+    Raises OffsetsLost when a partition is stopped and there is nothing to do for the others now, and KafkaUnreachable.
+    """
+    losses = find_losses(checkpoint, watermarks, topic_ids)
+    resets = tuple(each for each in losses if accepts(each))
+    stopped = tuple(each for each in losses if not accepts(each))
+    readable = {source: marks for source, marks in watermarks.items() if not is_stopped(source, stopped)}
+    starts = slice_starts(checkpoint, readable, first, resets)
+    waiting = lag(starts, readable)
+    most = backlog_limit(limits, checkpoint.record_bytes if checkpoint else 0)
+    # A first start at a topic's end must be committed, or each tick would find a later end and never read anything; a
+    # take-over must be, so that the table is this pipeline's from then on. An accepted loss must be too, or nobody would see it before the next record.
+    has_to_commit = bool(resets or take_over) or (
+        checkpoint is None and any(starts[each] > marks.begin for each, marks in readable.items())
+    )
+    wait = _reason_to_wait(waiting.total, most, len(readable), has_to_commit, limits, now, last_began_at)
+    if wait and stopped:
+        others = f"\nThe other partitions go on; now: {wait}." if readable else ""
+        raise OffsetsLost(
+            f"pipeline {pipeline}: the broker does not hold what comes next for {sources_text(stopped)}. Nothing was "
+            f"written.\n{stop_text(pipeline, stopped)}{others}"
+        )
+    if wait:
+        return Skip(wait)
+    shares = fair_shares(waiting.by_partition, most)
+    sequence = checkpoint.sequence + 1 if checkpoint else 1
+    return TransactionPlan(
+        pipeline=pipeline,
+        transaction_id=f"{pipeline}-{sequence:06d}-{suffix}",
+        sequence=sequence,
+        slices=tuple(
+            Slice(source.topic, source.partition, starts[source], starts[source] + shares[source])
+            for source in sorted(readable)
+        ),
+        topics={
+            topic: _version(topic, checkpoint, topic_ids, resets) for topic in sorted({each.topic for each in readable})
+        },
+        resets=resets,
+        stopped=stopped,
+        take_over=take_over,
+    )
+
+
+def _version(
+    topic: str, checkpoint: Checkpoint | None, topic_ids: Mapping[str, str], resets: Iterable[OffsetLoss]
+) -> TopicVersion:
+    known = checkpoint.topics.get(topic, TopicVersion("")) if checkpoint else TopicVersion("")
+    repeats = any(each.topic == topic and each.repeats for each in resets)
+    return TopicVersion(topic_ids.get(topic) or known.topic_id, known.generation + repeats)
+
+
+def _reason_to_wait(
+    waiting: int,
+    most: int,
+    partitions: int,
+    has_to_commit: bool,
+    limits: Limits,
+    now: datetime,
+    last_began_at: datetime | None,
+) -> str:
+    """Why no transaction begins now; "" when one does."""
+    if waiting == 0 and not has_to_commit:
+        return f"all {partitions} partitions are read to their ends; no new records"
+    if last_began_at is not None and last_began_at > now:
+        # That clock was ahead: nobody shall wait for its time to come.
+        last_began_at = None
+    if last_began_at is not None and waiting < most:
+        due = last_began_at + timedelta(seconds=limits.interval_seconds)
+        if now < due:
+            return (
+                f"{waiting:,} records wait; the next transaction is due in {(due - now).total_seconds():.0f} s "
+                f"(interval_seconds {limits.interval_seconds:g}) or at {most:,} records"
+            )
+    if last_began_at is not None and waiting < min(limits.min_records, most) and not has_to_commit:
+        left = limits.max_wait_seconds - (now - last_began_at).total_seconds()
+        if left > 0:
+            return (
+                f"{waiting:,} records wait, fewer than min_records {limits.min_records:,}; a transaction takes them in "
+                f"{left:.0f} s at the latest (max_wait_seconds {limits.max_wait_seconds:g})"
+            )
+    return ""
+
+
+def backlog_limit(limits: Limits, record_bytes: int) -> int:
+    """The tighter of `max_records` and what `max_bytes` allows at a mean of `record_bytes`, at least 1."""
+    if limits.max_bytes is None:
+        return limits.max_records
+    return max(1, min(limits.max_records, limits.max_bytes // (record_bytes or FIRST_GUESS_RECORD_BYTES)))
+
+
+def fair_shares(waiting: Mapping[TopicPartition, int], most: int) -> dict[TopicPartition, int]:
+    """Max-min fair shares that add up to min(most, all that waits).
+
+    No partition gets more than it has; one that has less than an even part leaves the rest to the others, so a busy
+    partition cannot starve a quiet one.
+    """
+    shares = {}
+    left = min(most, sum(waiting.values()))
+    by_size = sorted(waiting, key=lambda source: (waiting[source], source))
+    for position, source in enumerate(by_size):
+        part = -(-left // (len(by_size) - position))
+        shares[source] = min(waiting[source], part)
+        left -= shares[source]
+    return shares
+
+
+def group_slices(slices: Sequence[Slice], most: int) -> tuple[tuple[Slice, ...], ...]:
+    """At most `most` groups of slices with even record counts; one slice a group when there are few enough.
+
+    Longest first onto the lightest group (Graham's LPT rule); groups and the slices in them come out in order.
+    """
+    if len(slices) <= most:
+        return tuple((each,) for each in slices)
+    groups: list[list[Slice]] = [[] for _ in range(most)]
+    weights = [(0, 0)] * most
+    for each in sorted(slices, key=lambda found: (-found.count, found)):
+        lightest = min(range(most), key=lambda index: weights[index])
+        groups[lightest].append(each)
+        weights[lightest] = (weights[lightest][0] + each.count, weights[lightest][1] + 1)
+    return tuple(sorted(tuple(sorted(group)) for group in groups))

@@ -1,0 +1,80 @@
+"""The columns of a registry's schemas, of whatever kind; and of Protobuf, which message type they are of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from hudi_ingest.exceptions import SchemaMissing
+from hudi_ingest.kafka.registry import SubjectVersion
+from hudi_ingest.pipeline.registry import SchemaRegistry
+from hudi_ingest.records.convert import protobuf_schema
+from hudi_ingest.records.convert.compiled_schemas import compiled
+from hudi_ingest.records.convert.protobuf_schema import ProtobufSchema
+from hudi_ingest.records.schema import avro as avro_schema
+from hudi_ingest.records.schema import json_schema
+from hudi_ingest.records.schema.columns import SchemaProblem, column_problems
+from hudi_ingest.records.schema.registered import RegisteredSchema, SchemaKind
+
+
+def columns_of(schema: RegisteredSchema, kind: SchemaKind, message: str | None) -> pa.Schema:
+    """The columns of the schema's records; of Protobuf, of the message type with this full name. Raises ValueError when a
+    table cannot have them."""
+    if kind == "AVRO":
+        return avro_schema.record_schema(schema)
+    if kind == "JSON":
+        return json_schema.record_schema(schema)
+    assert message is not None, "chosen by message_of"
+    found = protobuf_schema.record_schema(ProtobufSchema(compiled(schema)).message(message))
+    if problems := column_problems(found):
+        raise SchemaProblem(problems)
+    return found
+
+
+def version_columns(
+    config: SchemaRegistry, found: SubjectVersion, kind: SchemaKind, message: str | None = None
+) -> pa.Schema:
+    """The columns of records of this version. Raises SchemaMissing when a table cannot have them."""
+    try:
+        return columns_of(found.schema, kind, message)
+    except ValueError as problem:
+        raise SchemaMissing(
+            f"Schema registry {config.url}: a table cannot have the columns of version {found.version} of {found.subject}: "
+            f"{problem}; declare table.schema with the columns to take."
+        ) from None
+
+
+def has_message(schema: RegisteredSchema, message: str) -> bool:
+    """Whether a Protobuf schema has a message type of this full name. Raises ValueError when it cannot be compiled."""
+    return ProtobufSchema(compiled(schema)).has(message)
+
+
+def message_of(
+    config: SchemaRegistry, declared: str | None, newest: Sequence[SubjectVersion], subjects: Sequence[str], place: str
+) -> str:
+    """The full name of the message type of records: the declared one, or the first of the subjects' newest schemas, which
+    serializers write by default. `place`: of `protobuf` in the pipeline file. Raises SchemaMissing when neither says."""
+    # Imported here, because only pipelines of this format need the libraries.
+    from hudi_ingest.records.convert.protobuf import first_message
+
+    if declared is not None:
+        return declared
+    where = f"Schema registry {config.url}: {place}.protobuf.message is not there, and"
+    names: set[str | None] = set()
+    for each in newest:
+        try:
+            names.add(first_message(compiled(each.schema)))
+        except ValueError as problem:
+            raise SchemaMissing(
+                f"{where} version {each.version} of {each.subject} cannot be compiled: {problem}; give the full name of the "
+                "message type, and declare table.schema."
+            ) from None
+    message = next(iter(names)) if len(names) == 1 else None
+    if message is not None:
+        return message
+    shown = ", ".join(sorted(each or "no message" for each in names)) or "no Protobuf schema"
+    raise SchemaMissing(
+        f"{where} the newest schemas of {', '.join(subjects) or 'the keys'} begin with {shown}; give the full name of the "
+        "message type, or register the schema."
+    )

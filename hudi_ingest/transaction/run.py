@@ -1,0 +1,148 @@
+"""One transaction, sweep or table service in one process, without an orchestrator: the embedded API and the command line."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from pyspark.sql import SparkSession
+
+from hudi_ingest.exceptions import CommitOutcomeUnknown, IngestError, PlanOutdated, TransactionInFlight
+from hudi_ingest.exceptions.problems import counted
+from hudi_ingest.home.folder import Home
+from hudi_ingest.hudi.durability import durability_of
+from hudi_ingest.hudi.epoch import TableEpoch
+from hudi_ingest.hudi.storage import TableStorage
+from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.hudi.write_client import HudiWriter
+from hudi_ingest.kafka.cluster import KafkaCluster
+from hudi_ingest.ledger import Ledger
+from hudi_ingest.ledger.owner import Owner
+from hudi_ingest.model.records import CommitReceipt, OpenTransaction, SliceReport, TransactionPlan
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.spark.session import current_session
+from hudi_ingest.transaction.columns import resolve_schema
+from hudi_ingest.transaction.dead_letters.copies import LetterCopies
+from hudi_ingest.transaction.dead_letters.log import DeadLetterLog
+from hudi_ingest.transaction.planning import losses_text
+from hudi_ingest.transaction.protocol import TransactionProtocol
+from hudi_ingest.transaction.situation import losses_now, plan_now
+from hudi_ingest.transaction.write.job import write_slices
+
+_logger = logging.getLogger(__name__)
+_COMMIT_TRIES = 3
+_ASK_AGAIN_SECONDS = 1.0
+_OWN_ID = re.compile(r"(plan|transaction) \S+ (is not current|cannot begin)")
+"""Each try plans a transaction of a new id, which is no news."""
+T = TypeVar("T")
+
+
+def protocol_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession) -> TransactionProtocol:
+    """The transaction protocol over the real ports: Hudi's client and Spark in `spark`, the broker, the ledger."""
+    timeline = Timeline(pipeline.table.base_path)
+    storage = TableStorage(pipeline.table.base_path)
+    return TransactionProtocol(
+        pipeline=pipeline,
+        resolve_schema=partial(resolve_schema, pipeline, timeline),
+        timeline=timeline,
+        epoch=TableEpoch(storage),
+        durability=durability_of(storage, pipeline.table.fsync),
+        ledger=ledger,
+        instants=HudiWriter(spark, pipeline),
+        write_files=partial(write_slices, spark, pipeline),
+        groups=KafkaCluster(pipeline.source),
+        find_losses=partial(losses_now, pipeline.source),
+        letters=DeadLetterLog(storage),
+        copy_letters=LetterCopies(pipeline).catch_up,
+    )
+
+
+def run_transaction(
+    pipeline: Pipeline,
+    *,
+    home: Home | None = None,
+    plan: TransactionPlan | None = None,
+    report: Callable[[str], None] = _logger.info,
+    owner: Owner | None = None,
+    run_is_finished: Callable[[str], bool | None] = lambda run_id: None,
+) -> CommitReceipt:
+    """Runs one transaction now and returns its receipt; plans it unless a plan is given.
+
+    Attaches to the engine when one runs, else starts Spark in this process. `report` receives a line per phase. Its owner is
+    this process unless an orchestrator's run is named; `run_is_finished` tells of such runs (None: not known).
+    Raises NothingToDo when no records wait, else any of hudi_ingest.exceptions; the table is then unchanged, except
+    after CommitOutcomeUnknown, which the next transaction settles.
+    """
+    home = home or Home.from_environment()
+    plan = plan or plan_now(pipeline)
+    report(
+        f"{plan.transaction_id}: {counted(plan.count, 'offset')} of {counted(len(plan.slices), 'partition')}; connecting to Spark"
+    )
+    if plan.take_over is not None:
+        report(f"{plan.transaction_id}: {plan.take_over}")
+    for title, text in losses_text(plan.pipeline, plan.stopped, plan.resets).items():
+        _logger.warning("%s: %s:\n%s", plan.transaction_id, title, text)
+    spark = current_session(home)
+    ledger = Ledger.open(home.ledger_url)
+    try:
+        protocol = protocol_for(pipeline, ledger, spark)
+        transaction = protocol.begin(plan, owner or Owner.this_process(), run_is_finished)
+        for line in (*transaction.plan.schema_changes, *transaction.schema.warnings):
+            report(f"{plan.transaction_id}: {line}")
+        report(f"{plan.transaction_id}: instant {transaction.instant} is open; reading and writing")
+        try:
+            reports = protocol.write(transaction, transaction.plan.busy)
+            report(f"{plan.transaction_id}: {sum(each.rows for each in reports)} rows are written; committing")
+            return _commit(protocol, transaction, reports, report)
+        except CommitOutcomeUnknown:
+            raise
+        except BaseException as error:
+            # Whatever it was, a Ctrl-C included, nothing of the transaction may stay open.
+            protocol.abort(transaction, f"{type(error).__name__}: {error}")
+            raise
+    finally:
+        ledger.dispose()
+
+
+def when_table_is_free(
+    run: Callable[[], T],
+    patience_seconds: float,
+    report: Callable[[str], None],
+    passing: tuple[type[IngestError], ...] = (TransactionInFlight, PlanOutdated),
+) -> T:
+    """What `run` returns once no other transaction is in its way: it is called again after an error that is `passing`. One that plans
+    anew each time may be called again when its plan is outdated, too.
+
+    Raises such an error when it still comes after `patience_seconds`, and what else `run` raises.
+    """
+    until = time.monotonic() + patience_seconds
+    reported = ""
+    while True:
+        try:
+            return run()
+        except passing as error:
+            if time.monotonic() > until:
+                raise
+            reason = _OWN_ID.sub("", str(error))
+            if reason != reported:
+                reported = reason
+                report(f"waiting for the table: {error}")
+            time.sleep(_ASK_AGAIN_SECONDS)
+
+
+def _commit(
+    protocol: TransactionProtocol,
+    transaction: OpenTransaction,
+    reports: Sequence[SliceReport],
+    report: Callable[[str], None],
+) -> CommitReceipt:
+    for _ in range(_COMMIT_TRIES - 1):
+        try:
+            return protocol.commit(transaction, reports)
+        except CommitOutcomeUnknown as error:
+            report(f"{error}; trying again")
+    return protocol.commit(transaction, reports)

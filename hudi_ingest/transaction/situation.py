@@ -1,0 +1,269 @@
+"""What to do next for one pipeline: reads the table's committed offsets and the broker's watermarks, and plans.
+
+No JVM: committed offsets come from hudi-rs, watermarks from confluent-kafka.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+
+from hudi_ingest.exceptions import NothingToDo, TableUnreachable
+from hudi_ingest.hudi.base_file import heartbeat_path
+from hudi_ingest.hudi.storage import TableStorage
+from hudi_ingest.hudi.take_over import find_take_over
+from hudi_ingest.hudi.timeline import CommittedState, Timeline
+from hudi_ingest.kafka.cluster import KafkaCluster
+from hudi_ingest.kafka.records import first_times
+from hudi_ingest.ledger import Ledger
+from hudi_ingest.model.records import (
+    Checkpoint,
+    LossReason,
+    OffsetLoss,
+    Slice,
+    TakeOver,
+    TopicPartition,
+    TransactionPlan,
+    Watermarks,
+)
+from hudi_ingest.pipeline.pipeline import KafkaSource, Pipeline
+from hudi_ingest.transaction.dead_letters.copies import LetterCopies
+from hudi_ingest.transaction.planning import (
+    Lag,
+    Limits,
+    Skip,
+    find_losses,
+    lag,
+    plan_transaction,
+    require_held,
+    slice_starts,
+    stop_text,
+)
+
+ASKED_PARTITIONS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What the table and the broker said at one moment."""
+
+    committed: CommittedState
+    watermarks: Mapping[TopicPartition, Watermarks]
+    first: Mapping[TopicPartition, int]
+    topic_ids: Mapping[str, str]
+    take_over: TakeOver | None = None
+    """Where the pipeline continues a table that another system wrote, until its own first commit."""
+
+    @property
+    def losses(self) -> tuple[OffsetLoss, ...]:
+        """Committed offsets that the broker cannot honour. Raises KafkaUnreachable."""
+        return find_losses(self.committed.checkpoint, self.watermarks, self.topic_ids)
+
+    @property
+    def starts(self) -> dict[TopicPartition, int]:
+        """Where each partition continues, a stopped one if its loss were accepted. Raises KafkaUnreachable."""
+        return slice_starts(self.committed.checkpoint, self.watermarks, self.first, self.losses)
+
+    @property
+    def lag(self) -> Lag:
+        """Raises KafkaUnreachable."""
+        return lag(self.starts, self.watermarks)
+
+
+def observe(pipeline: Pipeline) -> Situation:
+    """Raises KafkaUnreachable, KafkaRefused, TopicMissing, TableUnreachable; OffsetsLost for a table that lost its
+    checkpoint or one of our commits; TableMismatch for one that another system writes, or wrote and that cannot be taken over."""
+    timeline = _readable_timeline(pipeline)
+    committed = timeline.committed(pipeline.checkpoint_key, pipeline.transaction_key)
+    take_over = find_take_over(pipeline, timeline) if committed.checkpoint is None else None
+    cluster = KafkaCluster(pipeline.source)
+    topics = cluster.topics()
+    watermarks = cluster.watermarks(each for found in topics.values() for each in found.partitions)
+    if take_over is not None:
+        require_held(take_over, watermarks, pipeline.name)
+    known = committed.checkpoint.offsets if committed.checkpoint else take_over.offsets if take_over else {}
+    new = {source: marks for source, marks in watermarks.items() if source not in known}
+    # "latest" places only the partitions of a first start; one that appears later is new data from its first offset.
+    first = {s: m.begin for s, m in new.items()} if known else (cluster.first_offsets(new) if new else {})
+    if take_over is not None:
+        first = {**first, **take_over.offsets}
+    topic_ids = {topic: found.topic_id for topic, found in topics.items()}
+    return Situation(committed, watermarks, first, topic_ids, take_over)
+
+
+def losses_now(source: KafkaSource, checkpoint: Checkpoint | None) -> tuple[OffsetLoss, ...]:
+    """Committed offsets that the broker cannot honour at this moment.
+
+    Raises KafkaUnreachable, KafkaRefused, TopicMissing.
+    """
+    cluster = KafkaCluster(source)
+    topics = cluster.topics()
+    watermarks = cluster.watermarks(each for found in topics.values() for each in found.partitions)
+    return find_losses(checkpoint, watermarks, {topic: found.topic_id for topic, found in topics.items()})
+
+
+def oldest_waiting_seconds(pipeline: Pipeline, situation: Situation, now: datetime) -> float | None:
+    """How long ago the oldest record that waits was produced, by its Kafka timestamp: the lag in seconds, 0 when none waits.
+
+    Asks the broker for the first waiting record of each partition, at most of those ASKED_PARTITIONS in which most wait. None
+    when these have no timestamps, or ones that are not yet over, so that nobody knows. Raises KafkaUnreachable, KafkaRefused.
+    """
+    waiting = {source: count for source, count in situation.lag.by_partition.items() if count}
+    if not waiting:
+        return 0.0
+    most = sorted(waiting, key=lambda source: -waiting[source])[:ASKED_PARTITIONS]
+    starts = situation.starts
+    ranges = [Slice(each.topic, each.partition, starts[each], situation.watermarks[each].end) for each in most]
+    times = first_times(pipeline.source, pipeline.group_id, ranges).values()
+    oldest = now.timestamp() - min(times) / 1000 if times else None
+    return oldest if oldest is not None and oldest >= 0 else None
+
+
+def stopped_partitions(pipeline: Pipeline, situation: Situation) -> tuple[OffsetLoss, ...]:
+    """Losses that wait for a person. Raises KafkaUnreachable."""
+    return tuple(each for each in situation.losses if not _is_skipped(pipeline, situation, each))
+
+
+def _is_skipped(pipeline: Pipeline, situation: Situation, loss: OffsetLoss) -> bool:
+    """Whether the pipeline's `on_data_loss` accepts the loss without a person.
+
+    Where a topic's ids are not known, a broker whose metadata is behind looks like a topic that was made again, and to skip
+    would read all of it twice.
+    """
+    if pipeline.source.on_data_loss != "skip_to_earliest":
+        return False
+    checkpoint = situation.committed.checkpoint
+    known = checkpoint.topics.get(loss.topic) if checkpoint else None
+    ids = known is not None and known.topic_id and situation.topic_ids.get(loss.topic)
+    return loss.reason is not LossReason.RECREATED or bool(ids)
+
+
+def _readable_timeline(pipeline: Pipeline) -> Timeline:
+    """The table's timeline, its properties restored if a crash left them empty: or no transaction would ever be planned that
+    could do it. Raises TableUnreachable."""
+    timeline = Timeline(pipeline.table.base_path)
+    timeline.restore_properties()
+    return timeline
+
+
+def mark_if_committed(pipeline: Pipeline, ledger: Ledger, transaction_id: str) -> bool:
+    """Tells the ledger of a commit that landed, and whose op died before it could. False: the transaction has not landed.
+
+    Raises TableUnreachable, LedgerUnreachable.
+    """
+    instant = _readable_timeline(pipeline).instant_of(pipeline.transaction_key, transaction_id)
+    return instant is not None and ledger.mark_committed_as_found(transaction_id, instant)
+
+
+def leased_until_of(pipeline: Pipeline, instant: str) -> datetime | None:
+    """When the lease of an open instant ends, or None when it has none any more. Raises TableUnreachable."""
+    path = heartbeat_path(instant)
+    try:
+        heartbeat = TableStorage(pipeline.table.base_path).file(path)
+    except OSError as error:
+        raise TableUnreachable(
+            f"cannot look at {pipeline.table.base_path}/{path}: {error}. Check the path, its permissions and the storage; the next "
+            "tick tries again."
+        ) from error
+    lease = timedelta(seconds=pipeline.transaction.timeout_seconds)
+    return heartbeat.modified + lease if heartbeat else None
+
+
+def keep_group_told(pipeline: Pipeline, situation: Situation) -> bool:
+    """Sets the consumer group's offsets to the table's where they differ, and says whether they did.
+
+    A commit is durable before it tells the group, and the broker may be away just then; while records come, the next commit
+    tells it all the same. Raises KafkaUnreachable, KafkaRefused.
+    """
+    checkpoint = situation.committed.checkpoint
+    if checkpoint is None:
+        return False
+    # A partition that the broker does not have has no lag to watch.
+    wanted = {source: offset for source, offset in checkpoint.offsets.items() if source in situation.watermarks}
+    cluster = KafkaCluster(pipeline.source)
+    told = cluster.group_offsets(pipeline.group_id)
+    differs = any(told.get(source) != offset for source, offset in wanted.items())
+    if differs:
+        cluster.commit_group_offsets(pipeline.group_id, wanted)
+    return differs
+
+
+def keep_letters_copied(pipeline: Pipeline, situation: Situation) -> int:
+    """Copies the dead letters that a commit left uncopied, to the pipeline's topic of them if it has one, and says how many.
+
+    While records come, the next commit copies them all the same. Raises KafkaUnreachable, KafkaRefused, TableUnreachable.
+    """
+    checkpoint = situation.committed.checkpoint
+    return LetterCopies(pipeline).catch_up(checkpoint.letters if checkpoint else None)
+
+
+def plan_next(
+    pipeline: Pipeline,
+    situation: Situation,
+    *,
+    now: datetime | None = None,
+    at_once: bool = False,
+    accepts: Callable[[OffsetLoss], bool] = lambda loss: False,
+) -> TransactionPlan | Skip:
+    """The next transaction, or why there is none. `at_once` ignores the interval and min_records; `accepts` says which
+    losses are accepted beside those that the pipeline's `on_data_loss` does. Raises OffsetsLost, KafkaUnreachable."""
+    settings = pipeline.transaction
+    return plan_transaction(
+        pipeline=pipeline.name,
+        suffix=secrets.token_hex(3),
+        checkpoint=situation.committed.checkpoint,
+        watermarks=situation.watermarks,
+        topic_ids=situation.topic_ids,
+        first=situation.first,
+        limits=Limits(
+            interval_seconds=settings.interval_seconds,
+            min_records=1 if at_once else settings.min_records,
+            max_records=settings.max_records,
+            max_bytes=settings.max_bytes,
+            max_wait_seconds=settings.max_wait_seconds,
+        ),
+        now=now or datetime.now(timezone.utc),
+        last_began_at=None if at_once else situation.committed.last_began_at,
+        accepts=lambda loss: _is_skipped(pipeline, situation, loss) or accepts(loss),
+        take_over=situation.take_over,
+    )
+
+
+def plan_now(pipeline: Pipeline) -> TransactionPlan:
+    """A transaction of what waits at this moment, whatever the interval.
+
+    Raises NothingToDo, OffsetsLost, KafkaUnreachable, KafkaRefused, TopicMissing, TableUnreachable.
+    """
+    found = plan_next(pipeline, observe(pipeline), at_once=True)
+    if isinstance(found, Skip):
+        raise NothingToDo(pipeline.name, found.reason)
+    return found
+
+
+def plan_accepting(
+    pipeline: Pipeline, partitions: Sequence[TopicPartition], topics: Sequence[str] = ()
+) -> TransactionPlan:
+    """A transaction of what waits at this moment that gives up what these stopped partitions, and all stopped ones of
+    these topics, have lost.
+
+    Raises NothingToDo unless each of them is stopped; else what `plan_now` does.
+    """
+    situation = observe(pipeline)
+    losses = situation.losses
+    # Offsets of a topic that was made again mean nothing one by one.
+    single = {each.source for each in losses if each.reason is not LossReason.RECREATED}
+    wrong = [str(each) for each in partitions if each not in single]
+    wrong += [topic for topic in topics if topic not in {each.topic for each in losses}]
+    if wrong:
+        verb = "is" if len(wrong) == 1 else "are"
+        stopped = f"; stopped are:\n{stop_text(pipeline.name, losses)}" if losses else ""
+        raise NothingToDo(
+            pipeline.name, f"{', '.join(wrong)} {verb} not stopped, so there is no loss to accept{stopped}"
+        )
+    found = plan_next(
+        pipeline, situation, at_once=True, accepts=lambda loss: loss.source in partitions or loss.topic in topics
+    )
+    assert isinstance(found, TransactionPlan), "an accepted loss is always committed"
+    return found

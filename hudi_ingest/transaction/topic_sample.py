@@ -1,0 +1,33 @@
+"""The first records of a pipeline's topics, to infer columns from: values with their places. No offset is committed."""
+
+from __future__ import annotations
+
+from hudi_ingest.kafka.cluster import KafkaCluster
+from hudi_ingest.kafka.records import Wanted, read_records
+from hudi_ingest.model.records import Slice
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.planning import fair_shares
+
+SAMPLE_BYTES = 64 * 1024 * 1024
+
+
+def first_values(pipeline: Pipeline, count: int) -> list[tuple[str, bytes]]:
+    """The values of up to `count` records, from the earliest offsets that the broker has, shared fairly among the partitions;
+    each with its `topic:partition:offset`. Tombstones have none, and it ends early at SAMPLE_BYTES.
+
+    Raises KafkaUnreachable, KafkaRefused, TopicMissing.
+    """
+    cluster = KafkaCluster(pipeline.source)
+    partitions = sorted(each for topic in cluster.topics().values() for each in topic.partitions)
+    marks = cluster.watermarks(partitions)
+    held = [Slice(each.topic, each.partition, marks[each].begin, marks[each].end) for each in partitions]
+    shares = fair_shares({each.source: each.count for each in held}, count)
+    wanted = [Wanted(each, shares[each.source]) for each in held]
+    # Retention may go on between the two questions; then the first records are those that are left.
+    found = read_records(pipeline.source, pipeline.group_id, wanted, most_bytes=SAMPLE_BYTES, skip_gone=True)
+    return [
+        (f"{source}:{offset}", value)
+        for source, batch in found.items()
+        for offset, value in zip(batch["offset"].to_pylist(), batch["value"].to_pylist(), strict=True)
+        if value is not None
+    ]

@@ -1,0 +1,38 @@
+"""Write tasks that read by a consumer of their own what Spark's Kafka source cannot hand over: times beyond the year 294,247,
+which overflow there, times before 1582, which come out as others, and records whose batch has no room in its JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from hudi_ingest.kafka.records import batches_of
+from hudi_ingest.model.records import Slice
+from hudi_ingest.pipeline.pipeline import KafkaSource
+from hudi_ingest.transaction.write.task import WriteTask, run_task
+
+
+@dataclass(frozen=True, slots=True)
+class Consumption:
+    """What tasks read: the task with a number reads the range with that number. Crosses to Python workers by pickle."""
+
+    source: KafkaSource
+    group: str
+    ranges: tuple[Slice, ...]
+
+
+def run_consumption(task: WriteTask, what: Consumption, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Runs in a Spark Python worker like `run_task`, on the ranges whose numbers are the batches' `id`."""
+    mine = [what.ranges[number] for batch in batches for number in batch["id"].to_pylist()]
+    yield from run_task(task, (batch for each in mine for batch in batches_of(what.source, what.group, each)))
+
+
+def pieces(slices: Sequence[Slice], most_rows: int) -> tuple[Slice, ...]:
+    """The slices in ranges of at most `most_rows` offsets."""
+    return tuple(
+        Slice(each.topic, each.partition, start, min(start + most_rows, each.end))
+        for each in slices
+        for start in range(each.start, each.end, most_rows)
+    )

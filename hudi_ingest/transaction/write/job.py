@@ -1,0 +1,408 @@
+"""Slices → reports: one Spark job that reads exactly the slices' offsets and runs write tasks on them."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime, timezone
+from functools import partial, reduce
+
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from hudi_ingest.exceptions import (
+    DeadlineExceeded,
+    EngineLost,
+    Fenced,
+    OffsetsLost,
+    RangeRefused,
+    SchemaOutdated,
+    WriteIncomplete,
+)
+from hudi_ingest.hudi.base_file import BaseFileLayout, heartbeat_path
+from hudi_ingest.hudi.epoch import Epoch
+from hudi_ingest.hudi.kafka_columns import offsets_in_files
+from hudi_ingest.hudi.storage import TableStorage
+from hudi_ingest.kafka.cluster import KafkaCluster, spark_options, told_by_spark
+from hudi_ingest.kafka.registry import told_by_worker
+from hudi_ingest.model.offset_ranges import Ranges, length
+from hudi_ingest.model.records import BaseFile, OpenTransaction, Slice, SliceReport, TopicPartition, TransactionPlan
+from hudi_ingest.pipeline.pipeline import KafkaSource, Pipeline
+from hudi_ingest.spark.session import answers, job_group
+from hudi_ingest.transaction.dead_letters.letter_file import LetterLayout
+from hudi_ingest.transaction.dead_letters.log import generations_of
+from hudi_ingest.transaction.dead_letters.policy import (
+    NAMED_BAD_RECORDS,
+    keeps_letters,
+    most_bad_records,
+    require_few_bad,
+    withholds_bytes,
+)
+from hudi_ingest.transaction.gaps import longest_gaps, require_true_gaps
+from hudi_ingest.transaction.write.consumed_records import Consumption, pieces, run_consumption
+from hudi_ingest.transaction.write.row_maker import row_maker_of
+from hudi_ingest.transaction.write.task import (
+    SHIFTED_TIMES,
+    CopyTask,
+    TaskReport,
+    WriteTask,
+    run_copies,
+    run_retry,
+    run_task,
+)
+from hudi_ingest.transaction.write.user_code import import_paths, version_of, workers_of
+
+ARROW_ROWS = 500
+"""Records of a batch on its way from Spark to the Python worker, which Spark bounds by their number only. As many of 1 MiB, the
+most that Kafka takes by default, have room in Arrow's buffers (a doubling one of at most 2 GiB) and in the JVM; the worker joins
+and cuts batches by their bytes. Larger batches of small records are not measurably cheaper."""
+TRIES_BY_SPARK = 2
+"""Further attempts at a slice are read by a consumer of the tasks' own: records that a fetch decompresses to gigabytes end the
+driver, whose error then says nothing of them."""
+SMALLEST_TASK_ROWS = 100_000
+SMALLEST_TASK_BYTES = 20_000_000
+"""What a Spark task costs is not worth fewer records and bytes, if others can share it."""
+_logger = logging.getLogger(__name__)
+_SHUT_DOWN = "SparkContext was shut down"
+_BEYOND_SPARK = re.compile(
+    r"ArithmeticException: long overflow|arrow\.\S+\.(?:OversizedAllocation|OutOfMemory)Exception|" + SHIFTED_TIMES
+)
+"""In the texts of Spark's Kafka source and its way to Python: times that are no microseconds of 64 bits, or
+that come out as others, and a batch that has no room."""
+_OUTDATED = re.compile(r"SchemaOutdated: (.*)")
+
+
+def write_slices(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    transaction: OpenTransaction,
+    slices: Sequence[Slice],
+    attempts: Mapping[TopicPartition, int],
+    record_bytes: int,
+) -> tuple[SliceReport, ...]:
+    """Writes the slices' base files and reports on each slice. `attempts` numbers this try at each partition.
+
+    `record_bytes` (0 when unknown) sizes the tasks. Memory depends on neither the slice's length nor the records' size.
+    Raises BadRecord, SchemaOutdated, DeadlineExceeded, Fenced, KafkaRefused, KafkaUnreachable,
+    WriteIncomplete, EngineLost.
+    """
+    began = time.monotonic()
+    plan = transaction.plan
+    busy = [each for each in slices if each.count]
+    storage = TableStorage(pipeline.table.base_path)
+    found: list[TaskReport] = []
+    layout = BaseFileLayout(
+        instant=transaction.instant,
+        epoch=Epoch(transaction.epoch, plan.transaction_id),
+        partition_by=pipeline.table.partition_columns,
+        rows_per_file=pipeline.table.rows_per_file,
+        target_file_bytes=pipeline.table.target_file_bytes,
+        compression=pipeline.table.compression,
+        generations=plan.retry.generations if plan.retry else generations_of(plan),
+        hive_style=pipeline.table.hive_style,
+        escaped_folders=transaction.schema.escaped_folders,
+        record_key=transaction.schema.record_key,
+    )
+    if busy:
+        replaced = offsets_in_files(storage, plan.replaces, busy)
+        task = WriteTask(
+            storage=storage,
+            layout=layout,
+            maker=row_maker_of(pipeline, transaction.schema, transaction.began_at),
+            attempts=dict(attempts),
+            letters=_letter_layout(pipeline, transaction),
+            most_bad=most_bad_records(pipeline, plan.kind),
+            replaced=replaced,
+            only_replaced=plan.respect_deletes,
+        )
+        found = _run(spark, pipeline, transaction, busy, task, record_bytes)
+        if plan.retry is None:
+            require_same_topics(pipeline, plan, {each.topic for each in busy})
+            require_true_gaps(pipeline, longest_gaps(busy, found))
+        require_all_replaced(plan.transaction_id, replaced, found)
+    notes = [note for each in sorted(found, key=_by_offset) for note in each.bad_records]
+    require_few_bad(pipeline, plan.kind, sum(each.rejected for each in found), notes)
+    copies: list[tuple[TopicPartition, BaseFile]] = []
+    sources = {each.source for each in slices}
+    shared = [each for each in plan.replaces if each.kept and each.source in sources]
+    if shared:
+        copying = CopyTask(storage, layout, plan.slices, dict(attempts))
+        with _job(spark, pipeline, transaction, slices, storage):
+            files = spark.sparkContext.parallelize(shared, len(shared))
+            copies = files.mapPartitions(partial(run_copies, copying)).collect()
+    seconds = time.monotonic() - began
+    return tuple(
+        replace(
+            slice_report(each, attempts[each.source], found, seconds),
+            copies=tuple(file for source, file in copies if source == each.source),
+        )
+        for each in slices
+    )
+
+
+def _letter_layout(pipeline: Pipeline, transaction: OpenTransaction) -> LetterLayout | None:
+    plan = transaction.plan
+    if not keeps_letters(pipeline, plan.kind):
+        return None
+    withhold = withholds_bytes(pipeline, plan.kind)
+    return LetterLayout(transaction.instant, pipeline.name, plan.transaction_id, transaction.shape, withhold)
+
+
+def require_same_topics(pipeline: Pipeline, plan: TransactionPlan, topics: Iterable[str]) -> None:
+    """Raises OffsetsLost when a topic was made again since the plan: an id that is there before and after the reading was
+    there all the time, because ids never come again."""
+    now = KafkaCluster(pipeline.source).topics()
+    for topic in sorted(topics):
+        planned, found = plan.topics[topic].topic_id, now[topic].topic_id
+        if planned and found and planned != found:
+            raise OffsetsLost(
+                f"topic {topic} was deleted and made again while transaction {plan.transaction_id} read it (id {planned}, now "
+                f"{found}), so what was read is of either. Nothing of it is visible; the next plan says what is lost."
+            )
+
+
+def require_all_replaced(
+    transaction_id: str, replaced: Mapping[TopicPartition, Ranges], found: Iterable[TaskReport]
+) -> None:
+    """Raises RangeRefused when Kafka did not hand out each record whose row a replay takes out of the table: compaction may
+    have removed some since, and their rows would be lost."""
+    again: Counter[TopicPartition] = Counter()
+    for each in found:
+        again[TopicPartition(each.topic, each.partition)] += each.replaced
+    problems = [
+        f"{source}: {length(offsets) - again[source]} of {length(offsets)} records that have a row in the table are not in Kafka any "
+        "more (compacted away, most likely), and their rows would be lost. Replay a range whose records are all there"
+        for source, offsets in sorted(replaced.items())
+        if again[source] != length(offsets)
+    ]
+    if problems:
+        raise RangeRefused(f"replay {transaction_id} is refused, nothing of it is visible", problems)
+
+
+def slice_report(each: Slice, attempt: int, found: Sequence[TaskReport], seconds: float) -> SliceReport:
+    """The slice's report out of its tasks' reports. Raises WriteIncomplete when they overlap or leave the range."""
+    tasks = sorted((t for t in found if (t.topic, t.partition) == (each.topic, each.partition)), key=_by_offset)
+    expected = each.start
+    for task in tasks:
+        if task.first_offset < expected or task.last_offset >= each.end:
+            raise WriteIncomplete(
+                f"{each}: a task read offsets {task.first_offset} to {task.last_offset}, outside what was left of the range "
+                f"from {expected}. Nothing is visible; the op is tried again."
+            )
+        expected = task.last_offset + 1
+    rows, skipped, filtered, rejected = (
+        sum(getattr(t, name) for t in tasks) for name in ("rows", "skipped", "filtered", "rejected")
+    )
+    return SliceReport(
+        slice=each,
+        attempt=attempt,
+        files=tuple(file for task in tasks for file in task.files),
+        rows=rows,
+        skipped=skipped,
+        filtered=filtered,
+        gaps=each.count - rows - skipped - filtered - rejected,
+        value_bytes=sum(t.value_bytes for t in tasks),
+        seconds=round(seconds, 3),
+        rejected=rejected,
+        letters=tuple(file for task in tasks for file in task.letters),
+        bad_records=tuple(note for task in tasks for note in task.bad_records)[:NAMED_BAD_RECORDS],
+    )
+
+
+def _by_offset(task: TaskReport) -> int:
+    return task.first_offset
+
+
+def _run(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    transaction: OpenTransaction,
+    slices: Sequence[Slice],
+    task: WriteTask,
+    record_bytes: int,
+) -> list[TaskReport]:
+    # A session of its own, because the batch size is a session setting and the engine's session is everybody's.
+    session = spark.newSession()
+    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(ARROW_ROWS))
+    with _job(spark, pipeline, transaction, slices, task.storage):
+        parallelism = spark.sparkContext.defaultParallelism
+        most_rows = rows_per_task(pipeline.table.rows_per_file, transaction.plan.count, parallelism, record_bytes)
+
+        def reports(
+            rows: DataFrame, work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+        ) -> list[TaskReport]:
+            with workers_of(session, version_of(import_paths(_formats(pipeline), task.maker.chain))):
+                done = rows.mapInArrow(work, "report string")
+            return [TaskReport.from_json(row.report) for row in done.collect()]
+
+        retry = transaction.plan.retry
+        if retry is not None:
+            # A task for each file: its letters are in the order of their offsets, as those of several need not be.
+            files = [file for file in retry.files if file.concerns(slices)]
+            numbers = session.range(0, len(files), 1, len(files))
+            return reports(numbers, partial(run_retry, task, files, slices))
+        # A dead letter has the whole record; else its key and headers are read only where they are used.
+        also = task.maker.chain.kafka | ({"key", "headers"} if task.letters else frozenset())
+        also |= {"key"} if pipeline.source.key else frozenset()
+        if max(task.attempts[each.source] for each in slices) < TRIES_BY_SPARK:
+            try:
+                return reports(read_slices(session, pipeline.source, slices, most_rows, also), partial(run_task, task))
+            except (Py4JError, PySparkException) as error:
+                reason = _BEYOND_SPARK.search(_text(error))
+                if reason is None:
+                    raise
+            _logger.warning(
+                "%s: Spark's Kafka source cannot hand out a record (%s); they are read by a consumer of the tasks' own",
+                ", ".join(map(str, slices)),
+                reason[0],
+            )
+        ranges = pieces(slices, most_rows)
+        consumption = Consumption(pipeline.source, pipeline.group_id, ranges)
+        numbers = session.range(0, len(ranges), 1, len(ranges))
+        return reports(numbers, partial(run_consumption, replace(task, job=1), consumption))
+
+
+def _formats(pipeline: Pipeline) -> list[str]:
+    return [pipeline.source.format, *([pipeline.source.key.format] if pipeline.source.key else [])]
+
+
+@contextmanager
+def _job(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    transaction: OpenTransaction,
+    slices: Sequence[Slice],
+    storage: TableStorage,
+) -> Iterator[None]:
+    """Spark jobs inside belong to the slices' op, end at the transaction's deadline, and fail with errors of ours."""
+    name = f"{transaction.plan.transaction_id}: {slices[0]}" + (f" and {len(slices) - 1} more" if slices[1:] else "")
+    group = f"{transaction.plan.transaction_id}/{slices[0].source}"
+    left = (transaction.deadline - datetime.now(timezone.utc)).total_seconds()
+    with job_group(spark, group, name, left) as expired:
+        try:
+            yield
+        except Exception as error:
+            # Broad, because a dying driver breaks pyspark anywhere, its own error handling included.
+            gone = not answers(spark) or _SHUT_DOWN in _text(error)
+            if not gone and not isinstance(error, (Py4JError, PySparkException)):
+                raise
+            raise _explained(error, expired.is_set(), gone, pipeline, transaction, slices, storage) from error
+
+
+def rows_per_task(rows_per_file: int, count: int, parallelism: int, record_bytes: int) -> int:
+    """How many of a transaction's `count` records a Spark task gets, about: as few as keep all cores busy, and no fewer
+    than make files of a size. `parallelism`: tasks that run at the same time; `record_bytes`: 0 when unknown.
+    """
+    smallest = min(SMALLEST_TASK_ROWS, SMALLEST_TASK_BYTES // max(1, record_bytes))
+    return min(rows_per_file, max(1, smallest, -(-count // parallelism)))
+
+
+def cut(slices: Sequence[Slice], most_rows: int) -> tuple[tuple[Slice, ...], tuple[Slice, ...]]:
+    """The slices that several Spark tasks may read, and those that are short enough for tasks to read several of them."""
+    long = tuple(each for each in slices if each.count > most_rows)
+    return long, tuple(each for each in slices if each.count <= most_rows)
+
+
+def tasks_for_long(slices: Iterable[Slice], most_rows: int) -> int:
+    """The nearest number: a slice that is a little too long for one task would else make twice the files."""
+    return max(1, (2 * sum(each.count for each in slices) + most_rows) // (2 * most_rows))
+
+
+def tasks_for_short(slices: Iterable[Slice], most_rows: int) -> int:
+    return -(-sum(each.count for each in slices) // most_rows)
+
+
+def read_slices(
+    session: SparkSession,
+    source: KafkaSource,
+    slices: Sequence[Slice],
+    most_rows: int,
+    also: Collection[str] = (),
+) -> DataFrame:
+    """The slices' records, in tasks of about `most_rows`. Each task writes files of its own, so fewer tasks make larger ones.
+
+    Columns topic, partition, offset, timestamp and value; key and headers when they are in `also`.
+    """
+    long, short = cut(slices, most_rows)
+    parts = []
+    if long:
+        parts.append(_read(session, source, long, tasks_for_long(long, most_rows), also))
+    if short:
+        # Narrow: a task reads its slices one after another, each in the order of its offsets.
+        parts.append(_read(session, source, short, 1, also).coalesce(tasks_for_short(short, most_rows)))
+    return reduce(DataFrame.union, parts)
+
+
+def _read(
+    session: SparkSession, source: KafkaSource, slices: Sequence[Slice], min_partitions: int, also: Collection[str]
+) -> DataFrame:
+    reader = session.read.format("kafka").option("includeHeaders", str("headers" in also).lower())
+    for key, value in spark_options(source, slices, min_partitions).items():
+        reader = reader.option(key, value)
+    more = [name for name in ("key", "headers") if name in also]
+    return reader.load().select("topic", "partition", "offset", "timestamp", "value", *more)
+
+
+def _explained(
+    error: Exception,
+    expired: bool,
+    gone: bool,
+    pipeline: Pipeline,
+    transaction: OpenTransaction,
+    slices: Sequence[Slice],
+    storage: TableStorage,
+) -> Exception:
+    where = f"transaction {transaction.plan.transaction_id}, {', '.join(map(str, slices[:3]))}"
+    if expired:
+        return DeadlineExceeded(
+            f"{where}: not written within timeout_seconds {pipeline.transaction.timeout_seconds}; its Spark job was "
+            "cancelled and the instant will be rolled back. The next transaction reads the same offsets. Raise "
+            "transaction.timeout_seconds or lower transaction.max_records."
+        )
+    if gone:
+        return EngineLost(
+            f"{where}: the Spark driver went away while the op ran ({type(error).__name__}). Nothing of this attempt is "
+            "visible; it is tried again. If the engine stays away, start it with `hudi-ingest up` or `hudi-ingest engine`."
+        )
+    if not storage.exists(heartbeat_path(transaction.instant)):
+        return Fenced(
+            f"{where}: instant {transaction.instant} is not open any more (rolled back or committed by another). "
+            "Nothing of this attempt is visible; the next transaction reads the same offsets."
+        )
+    outdated = _OUTDATED.findall(_text(error))
+    if outdated:
+        return SchemaOutdated(f"{where}: {outdated[-1]}")
+    told = told_by_spark(_text(error), where, pipeline.source) or told_by_worker(_text(error), where)
+    if told is not None:
+        return told
+    return WriteIncomplete(f"{where}: the Spark job failed: {root_cause(_text(error))}. Nothing of it is visible.")
+
+
+def _text(error: Exception) -> str:
+    try:
+        return str(error)
+    except (Py4JError, ConnectionError, TypeError):
+        # A Java error asks the driver for its text.
+        return type(error).__name__
+
+
+def root_cause(text: str) -> str:
+    """The line of a Spark error that says what went wrong: the last error of a Python traceback, else the last cause."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [
+        line
+        for line in lines
+        if not line.startswith(("at ", "File ", "...", "Traceback")) and (": " in line) and "Exception: Job" not in line
+    ]
+    python = [
+        line for line in errors if line.split(":", 1)[0].split(".")[-1].endswith(("Error", "Fenced", "Incomplete"))
+    ]
+    causes = [line for line in errors if line.startswith("Caused by: ")]
+    return (python or causes or errors or lines[:1] or ["no text"])[-1].removeprefix("Caused by: ")[:500]

@@ -1,0 +1,227 @@
+"""What turns a pipeline's records into rows, with all that it needs read and fetched: schema files, descriptors, the
+registry's schemas."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from hudi_ingest.exceptions import ConfigError, SchemaOutdated
+from hudi_ingest.kafka.registry import KnownSchemas, RegistryClient, known_schemas
+from hudi_ingest.model.records import TransactionSchema
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.pipeline.record import DeclaredFormat, needs_registry
+from hudi_ingest.pipeline.registry import SchemaRegistry
+from hudi_ingest.records.convert import Converter, converter_for
+from hudi_ingest.records.convert.avro import AvroValuesOf, ConfluentWireFormat, OneSchema, SingleObjectEncoding, Writers
+from hudi_ingest.records.convert.compiled_schemas import CompiledSchemas, compiled
+from hudi_ingest.records.convert.wire_format import SchemaLookup
+from hudi_ingest.records.record_rows import RowMaker
+from hudi_ingest.records.schema.avro import field_defaults
+from hudi_ingest.records.schema.columns import parse_spark_json
+from hudi_ingest.records.schema.evolution import additions
+from hudi_ingest.records.schema.registered import RegisteredSchema, SchemaKind
+from hudi_ingest.transaction.registered_columns import columns_of, has_message, message_of
+
+
+def row_maker_of(pipeline: Pipeline, schema: TransactionSchema, began_at: datetime) -> RowMaker:
+    """What makes rows of a transaction that began then and found these columns. Raises what `converter_of` raises."""
+    pipeline = pipeline.with_record(parse_spark_json(schema.record))
+    return RowMaker(
+        converter=converter_of(pipeline, schema),
+        chain=pipeline.chain.at(began_at),
+        columns=parse_spark_json(schema.columns),
+        partition_by=pipeline.table.partition_columns,
+        hive_style=pipeline.table.hive_style,
+        escaped_folders=schema.escaped_folders,
+        record_key=schema.record_key,
+        on_tombstone=pipeline.on_tombstone,
+        key_converter=key_converter_of(pipeline),
+        key_columns=pipeline.source.key.columns if pipeline.source.key else None,
+    )
+
+
+def converter_of(pipeline: Pipeline, schema: TransactionSchema | None = None) -> Converter:
+    """The converter of the pipeline's values to rows of its record schema. Picklable. `schema`: what a transaction found,
+    where the columns are not declared.
+
+    Raises ConfigError when the format cannot give a column or a file cannot be read, RegistryUnreachable,
+    RegistryRefused, SchemaMissing. Its `decode` raises SchemaOutdated too.
+    """
+    return _made(pipeline, _values(pipeline, schema))
+
+
+def key_converter_of(pipeline: Pipeline) -> Converter | None:
+    """The converter of the pipeline's keys to rows of `source.key.schema`; None when keys are not read. As `converter_of`."""
+    keys = _keys(pipeline)
+    return None if keys is None else _made(pipeline, keys)
+
+
+def format_problems(pipeline: Pipeline) -> tuple[str, ...]:
+    """What is wrong with the pipeline's formats, their files and their columns. No registry is asked, so of formats that
+    need one it is not told whether they fit its schemas."""
+    problems: list[str] = []
+    values = _values(pipeline) if pipeline.table.declares_schema else None
+    for part in (values, _keys(pipeline)):
+        if part is not None and not needs_registry(part.declared):
+            try:
+                _made(pipeline, part)
+            except ConfigError as error:
+                problems += error.problems
+    return tuple(problems)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The values or the keys of records."""
+
+    place: str
+    declared: DeclaredFormat
+    schema: pa.Schema
+    schema_file: Path | None
+    subjects: Sequence[str]
+    """Those that are looked up beforehand."""
+    registry: SchemaRegistry | None
+    found: TransactionSchema | None = None
+    """Where nobody has declared `schema`: what a transaction found it to be."""
+
+
+def _values(pipeline: Pipeline, schema: TransactionSchema | None = None) -> _Part:
+    source, table = pipeline.source, pipeline.table
+    registry = source.schema_registry
+    subjects = [registry.subject_of(topic) for topic in source.topics] if registry else []
+    found = None if schema is None or schema.declared else schema
+    return _Part("source", source, table.record, table.schema_file, [*dict.fromkeys(subjects)], registry, found)
+
+
+def _keys(pipeline: Pipeline) -> _Part | None:
+    key, registry = pipeline.source.key, pipeline.source.schema_registry
+    if key is None:
+        return None
+    found = [registry.key_subject_of(topic) for topic in pipeline.source.topics] if registry else []
+    subjects = [each for each in dict.fromkeys(found) if each is not None]
+    return _Part("source.key", key, key.columns, None, subjects, registry)
+
+
+def _made(pipeline: Pipeline, part: _Part) -> Converter:
+    try:
+        return converter_for(part.declared.format, part.schema, _options(part))
+    except ValueError as error:
+        problem = str(error)
+    except OSError as error:
+        problem = f"{error.filename} cannot be read: {error.strerror or error}"
+    raise ConfigError(f"pipeline {pipeline.name}", [f"{part.place}.format {part.declared.format}: {problem}"])
+
+
+def _options(part: _Part) -> Mapping[str, Any]:
+    declared = part.declared
+    if declared.format == "csv":
+        return vars(declared.csv.options())
+    if declared.format == "avro":
+        return {"values": AvroValuesOf(_writers(part), _defaults(part))}
+    if declared.format == "json_schema":
+        return {"schemas": _known(part, "JSON")}
+    if declared.format != "protobuf":
+        return {}
+    if declared.protobuf.descriptor_file is None:
+        return {"registered": _registered_messages(part)}
+    return {
+        "descriptor_set": declared.protobuf.descriptor_file.read_bytes(),
+        "message": declared.protobuf.message,
+        "truncate_nanoseconds": declared.protobuf.truncate_nanoseconds,
+    }
+
+
+def _defaults(part: _Part) -> Mapping[str, Any]:
+    if part.schema_file is not None:
+        return field_defaults(RegisteredSchema(_text(part.schema_file)))
+    found: dict[str, Any] = {}
+    for text, *references in part.found.avro if part.found else ():
+        found = {**field_defaults(RegisteredSchema(text, tuple(references))), **found}
+    return found
+
+
+def _writers(part: _Part) -> Writers:
+    avro = part.declared.avro
+    if avro.wire_format == "confluent":
+        return ConfluentWireFormat(_known(part, "AVRO"))
+    files = [RegisteredSchema(_text(each)) for each in avro.schema_files]
+    if avro.wire_format == "datum":
+        return OneSchema(files[0])
+    return SingleObjectEncoding.of(*(each.text for each in files))
+
+
+def _known(part: _Part, kind: SchemaKind) -> SchemaLookup:
+    assert part.registry is not None, "checked with the pipeline file"
+    found = known_schemas(RegistryClient(part.registry, kind), part.subjects)
+    return _guarded(part, KnownSchemas(part.registry, found, kind))
+
+
+def _guarded(part: _Part, known: KnownSchemas, message: str | None = None) -> SchemaLookup:
+    if part.found is None:
+        return known
+    resolved = frozenset(part.found.schema_ids)
+    return NoneNewer(known, resolved, part.schema, ", ".join(part.subjects), known.kind, message)
+
+
+def _registered_messages(part: _Part) -> Any:
+    # Imported here, because only pipelines of this format need the libraries.
+    from hudi_ingest.records.convert.protobuf import RegisteredMessages, require_columns
+
+    declared, registry = part.declared.protobuf, part.registry
+    assert registry is not None, "checked with the pipeline file"
+    client = RegistryClient(registry, "PROTOBUF")
+    newest_first = [each for subject in part.subjects for each in reversed(client.versions(subject))]
+    known = KnownSchemas(registry, {each.schema_id: each.schema for each in newest_first}, "PROTOBUF")
+    if part.found is not None:
+        # The columns are those of the message type that was the first one then.
+        newest_first = [each for each in newest_first if each.schema_id in part.found.schema_ids]
+    newest = {each.subject: each for each in reversed(newest_first)}
+    message = message_of(registry, declared.message, [*newest.values()], part.subjects, part.place)
+    if newest_first and part.found is None:
+        require_columns(part.schema, message, (compiled(each.schema) for each in newest_first))
+    return RegisteredMessages(CompiledSchemas(_guarded(part, known, message)), message, declared.truncate_nanoseconds)
+
+
+@dataclass(frozen=True)
+class NoneNewer:
+    """The schemas of a transaction whose columns are the registry's: one that was registered since, and has more than
+    those columns, ends the transaction, because its records would lose what the columns do not have. Picklable."""
+
+    schemas: SchemaLookup
+    resolved: frozenset[int]
+    """The ids that the transaction's columns were found with."""
+    record: pa.Schema
+    subjects: str
+    kind: SchemaKind = "AVRO"
+    message: str | None = None
+    """Of Protobuf: the message type that is read. Records of others are bad ones whatever their schemas have."""
+
+    def schema(self, schema_id: int) -> RegisteredSchema | None:
+        """Raises SchemaOutdated, and what the registry's client raises."""
+        found = self.schemas.schema(schema_id)
+        if found is None or schema_id in self.resolved:
+            return found
+        try:
+            if self.message is not None and not has_message(found, self.message):
+                return found
+            more = additions(self.record, columns_of(found, self.kind, self.message))
+        except ValueError as problem:
+            more = (f"a table cannot have its columns: {problem}",)
+        if more:
+            raise SchemaOutdated(
+                f"a record was written with schema id {schema_id}, which the registry had not under {self.subjects} when the "
+                f"transaction began, and its columns are not all there: {'; '.join(more)}. Nothing is visible; the next "
+                "transaction takes the new schema and reads the same offsets. If it says the same, the id is of another "
+                "subject: correct `subject` of source.schema_registry, or declare table.schema."
+            )
+        return found
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")

@@ -1,0 +1,279 @@
+"""What runs in a Spark Python worker: ranges of Kafka partitions, decoded in Arrow, become Hudi base files, and the bad
+records among them dead letters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+
+from hudi_ingest.exceptions import WriteIncomplete
+from hudi_ingest.faults import reach
+from hudi_ingest.hudi.base_file import BaseFileLayout, BaseFileWriter, RowSource
+from hudi_ingest.hudi.copied_file import copy_other_rows
+from hudi_ingest.hudi.kafka_columns import within
+from hudi_ingest.hudi.storage import TableStorage
+from hudi_ingest.kafka.batch_sizes import bounded
+from hudi_ingest.model.offset_ranges import Ranges
+from hudi_ingest.model.records import (
+    BadRecordNote,
+    BaseFile,
+    LetterFile,
+    ReplacedFile,
+    RetriedFile,
+    Slice,
+    TopicPartition,
+)
+from hudi_ingest.records.record_rows import Refusal, RowMaker
+from hudi_ingest.records.schema.columns import TIMESTAMP
+from hudi_ingest.transaction.dead_letters.letter_file import LetterLayout, LetterWriter, batches_for_retry
+from hudi_ingest.transaction.dead_letters.policy import NAMED_BAD_RECORDS
+
+GREGORIAN_MICROSECOND = -12_219_292_800_000_000
+"""The beginning of 1582-10-15."""
+SHIFTED_TIMES = "Spark's Kafka source shifts times before 1582-10-15 by some days"
+_ATTEMPTS_OF_A_JOB = 100
+"""More than Spark gives a task."""
+LONGEST_GAPS = 3
+"""Of each Kafka partition and task: these are looked up in Kafka again, see gaps.py."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTask:
+    """What a Spark task needs to turn records into base files. Crosses to the Python workers by pickle."""
+
+    storage: TableStorage
+    layout: BaseFileLayout
+    maker: RowMaker
+    attempts: Mapping[TopicPartition, int]
+    letters: LetterLayout | None = None
+    """How bad records are kept; None: they are only counted."""
+    most_bad: int | None = 0
+    """How many bad records the transaction may have; None: any."""
+    replaced: Mapping[TopicPartition, Ranges] = field(default_factory=dict)
+    """Of a replay: the offsets that have rows in the files which it replaces."""
+    only_replaced: bool = False
+    """Other offsets are filtered out."""
+    job: int = 0
+    """The number of this Spark job in its op's attempt: tasks of a job that failed may still be at work beside the next one's."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyTask:
+    """What a Spark task needs to copy rows of files that a replay takes away, and that are of none of its `slices`."""
+
+    storage: TableStorage
+    layout: BaseFileLayout
+    slices: tuple[Slice, ...]
+    attempts: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReport:
+    """What one Spark task saw of one Kafka partition, and wrote of it; `letters` are the files whose first letter is of it."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    last_offset: int
+    rows: int
+    skipped: int
+    filtered: int
+    rejected: int
+    value_bytes: int
+    files: tuple[BaseFile, ...]
+    bad_records: tuple[BadRecordNote, ...]
+    letters: tuple[LetterFile, ...] = ()
+    replaced: int = 0
+    """Records whose offsets are among the task's `replaced`."""
+    gaps: Ranges = ()
+    """The longest ranges of offsets between two records, LONGEST_GAPS at most."""
+
+    @classmethod
+    def from_json(cls, text: str) -> TaskReport:
+        found = json.loads(text)
+        found["files"] = tuple(BaseFile(**each) for each in found["files"])
+        found["bad_records"] = tuple(BadRecordNote(**each) for each in found["bad_records"])
+        found["letters"] = tuple(LetterFile(**each) for each in found["letters"])
+        found["gaps"] = tuple((start, end) for start, end in found["gaps"])
+        return cls(**found)
+
+
+def run_task(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Runs in a Spark Python worker on records of Kafka partitions, one after another, each in offset order.
+
+    Yields a row for each of them, its report.
+    """
+    reports = [json.dumps(asdict(report)) for report in _write_records(task, batches)]
+    if reports:
+        yield pa.RecordBatch.from_pydict({"report": pa.array(reports, pa.string())})
+
+
+def run_retry(
+    task: WriteTask, files: Sequence[RetriedFile], slices: Sequence[Slice], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Runs in a Spark Python worker like `run_task`, on the dead letters of the files whose numbers are the batches' `id`,
+    as far as they are in `slices`."""
+    mine = [files[number] for batch in batches for number in batch["id"].to_pylist()]
+    yield from run_task(task, batches_for_retry(task.storage, mine, slices))
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What was seen of one Kafka partition so far."""
+
+    first_offset: int
+    last_offset: int
+    rows: int = 0
+    skipped: int = 0
+    filtered: int = 0
+    rejected: int = 0
+    value_bytes: int = 0
+    replaced: int = 0
+    bad_records: list[BadRecordNote] = field(default_factory=list)
+    gaps: Ranges = ()
+
+
+def run_copies(task: CopyTask, files: Iterator[ReplacedFile]) -> Iterator[tuple[TopicPartition, BaseFile]]:
+    """Runs in a Spark Python worker. Yields the copies and which slice's report they belong to."""
+    context = TaskContext.get()
+    for each in files:
+        token = f"{each.partition}-{task.attempts[each.source]}-{context.attemptNumber() if context else 0}"
+        yield (
+            each.source,
+            copy_other_rows(task.storage, task.layout, RowSource(each.source, token), each, task.slices),
+        )
+
+
+def _write_records(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> list[TaskReport]:
+    # Spark retries failed tasks silently, and an op is retried too: both numbers keep attempts' files apart.
+    context = TaskContext.get()
+    spark_attempt = (context.attemptNumber() if context else 0) + _ATTEMPTS_OF_A_JOB * task.job
+    seen: dict[TopicPartition, _Progress] = {}
+    refused = False
+    with BaseFileWriter(task.storage, task.layout) as writer, _letter_writer(task) as letters:
+        for source, batch in by_source(bounded(batches)):
+            _note_offsets(seen, source, batch)
+            _require_same_calendar(batch)
+            progress = seen[source]
+            if task.replaced or task.only_replaced:
+                had_rows = within(batch["offset"], task.replaced.get(source, ()))
+                progress.replaced += had_rows.true_count
+                if task.only_replaced:
+                    progress.filtered += batch.num_rows - had_rows.true_count
+                    batch = batch.filter(had_rows)
+            progress.value_bytes += batch["value"].nbytes
+            made = task.maker.make(source, batch)
+            progress.skipped += made.skipped
+            progress.filtered += made.filtered
+            progress.rejected += len(made.bad)
+            progress.bad_records += notes_of(source, batch, made.bad[: NAMED_BAD_RECORDS - len(progress.bad_records)])
+            if task.most_bad is not None:
+                refused = sum(each.rejected for each in seen.values()) > task.most_bad
+            if refused:
+                continue
+            origin = RowSource(source, f"{source.partition}-{task.attempts[source]}-{spark_attempt}")
+            if made.rows.num_rows:
+                progress.rows += made.rows.num_rows
+                writer.write(origin, made.rows)
+            if made.bad and letters is not None:
+                letters.write(origin, batch, made.bad)
+        if refused:
+            # The transaction will be refused, so none of this task's files may stay.
+            writer.discard()
+            if letters is not None:
+                letters.discard()
+        else:
+            writer.close()
+            if letters is not None:
+                letters.close()
+        reach("task_done")
+        return [
+            TaskReport(
+                source.topic,
+                source.partition,
+                each.first_offset,
+                each.last_offset,
+                each.rows,
+                each.skipped,
+                each.filtered,
+                each.rejected,
+                each.value_bytes,
+                tuple(writer.files.get(source, ())),
+                tuple(each.bad_records),
+                tuple(file for of, file in (letters.files.items() if letters else ()) if of == source),
+                each.replaced,
+                each.gaps,
+            )
+            for source, each in seen.items()
+        ]
+
+
+def _letter_writer(task: WriteTask) -> AbstractContextManager[LetterWriter | None]:
+    return nullcontext() if task.letters is None else LetterWriter(task.storage, task.letters)
+
+
+def _require_same_calendar(batch: pa.RecordBatch) -> None:
+    """Raises WriteIncomplete when Spark's Kafka source has shifted times, as it does before the Gregorian calendar."""
+    times = batch["timestamp"]
+    if times.type == TIMESTAMP and pc.min(times.cast(pa.int64())).as_py() < GREGORIAN_MICROSECOND:
+        raise WriteIncomplete(SHIFTED_TIMES)
+
+
+def by_source(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
+    """The batches, cut where the next Kafka partition begins."""
+    for batch in batches:
+        while batch.num_rows:
+            source = TopicPartition(batch["topic"][0].as_py(), batch["partition"][0].as_py())
+            same = pc.and_(pc.equal(batch["topic"], source.topic), pc.equal(batch["partition"], source.partition))
+            end = pc.index(same, False).as_py()
+            yield source, batch if end < 0 else batch.slice(0, end)
+            batch = batch.slice(batch.num_rows if end < 0 else end)
+
+
+def _note_offsets(seen: dict[TopicPartition, _Progress], source: TopicPartition, batch: pa.RecordBatch) -> None:
+    """Raises WriteIncomplete when the batch does not continue what was seen of its partition."""
+    offsets = batch["offset"]
+    first, last = offsets[0].as_py(), offsets[batch.num_rows - 1].as_py()
+    known = seen.get(source)
+    before = known.last_offset if known else first - 1
+    steps = pc.subtract(offsets[1:], offsets[:-1])
+    if first <= before or (len(steps) and pc.min(steps).as_py() < 1):
+        raise WriteIncomplete(f"{source}: Spark handed out offsets out of order after {before}")
+    if known:
+        known.last_offset = last
+    else:
+        known = seen[source] = _Progress(first, last)
+    if first > before + 1 or (len(steps) and pc.max(steps).as_py() > 1):
+        known.gaps = longest((*known.gaps, (before + 1, first), *_gaps(offsets, steps)))
+
+
+def _gaps(offsets: pa.Array, steps: pa.Array) -> Ranges:
+    """The longest ranges between two of the offsets."""
+    if not len(steps):
+        return ()
+    places = pc.top_k_unstable(steps, LONGEST_GAPS).to_pylist()
+    return tuple((offsets[place].as_py() + 1, offsets[place + 1].as_py()) for place in places)
+
+
+def longest(gaps: Iterable[tuple[int, int]]) -> Ranges:
+    """LONGEST_GAPS at most, the longest first; empty ones are left out."""
+    return tuple(
+        sorted((each for each in gaps if each[0] < each[1]), key=lambda each: each[0] - each[1])[:LONGEST_GAPS]
+    )
+
+
+def notes_of(source: TopicPartition, batch: pa.RecordBatch, bad: Sequence[Refusal]) -> list[BadRecordNote]:
+    """What is wrong with records of a batch, with their places in Kafka."""
+    offsets = batch["offset"]
+    return [
+        BadRecordNote(
+            source.topic, source.partition, offsets[each.index].as_py(), each.field, each.expected, each.found
+        )
+        for each in bad
+    ]

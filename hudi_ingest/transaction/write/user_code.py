@@ -1,0 +1,66 @@
+"""Which version of people's own code, converters and functions, makes a pipeline's rows.
+
+Spark keeps its Python workers from one job to the next, and they keep the modules that they have imported: a converter that
+was corrected would go on as it was, in live transactions and in the replay that is to put its rows right.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from hudi_ingest.records.convert.user_converter import ENTRY_POINTS
+from hudi_ingest.records.transform.chain import Chain
+from hudi_ingest.records.transform.user_function import PythonFunction
+
+VARIABLE = "HUDI_INGEST_OWN_CODE"
+_environment = threading.Lock()
+
+
+def import_paths(formats: Iterable[str], chain: Chain) -> tuple[str, ...]:
+    """`package.module:name` of each converter and function that is not part of this package."""
+    brought = {each.name: each.value for each in entry_points(group=ENTRY_POINTS)}
+    converters = {each if ":" in each else brought.get(each, "") for each in formats}
+    functions = {step.transform.path for step in chain.steps if isinstance(step.transform, PythonFunction)}
+    return tuple(sorted((converters | functions) - {""}))
+
+
+def version_of(paths: Iterable[str]) -> str:
+    """Another text when a file of the modules, or of the packages that they are in, is another one or was changed; "" where
+    there is none. Other packages that they import do not count."""
+    files = sorted({file for path in paths for file in _files(path.partition(":")[0].partition(".")[0])})
+    facts = [f"{file} {found.st_mtime_ns} {found.st_size}" for file in files for found in [file.stat()]]
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16] if facts else ""
+
+
+def _files(name: str) -> list[Path]:
+    spec = find_spec(name)
+    if spec is None:
+        return []
+    if spec.submodule_search_locations:
+        return [file for folder in spec.submodule_search_locations for file in Path(folder).rglob("*.py")]
+    return [Path(spec.origin)] if spec.has_location and spec.origin else []
+
+
+@contextmanager
+def workers_of(spark: SparkSession, version: str) -> Iterator[None]:
+    """Functions that are handed to Spark inside run in workers that have imported no other version.
+
+    Spark gives workers of one environment to jobs of that environment only. Those of the version before end when they have
+    been idle for a minute; the one process that forks them stays, idle, until the driver ends.
+    """
+    environment = spark.sparkContext.environment
+    with _environment:
+        if version:
+            environment[VARIABLE] = version
+        try:
+            yield
+        finally:
+            environment.pop(VARIABLE, None)

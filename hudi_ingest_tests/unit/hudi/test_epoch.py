@@ -1,0 +1,69 @@
+"""P4: the table's epoch only grows, and one transaction alone has it."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+import pytest
+
+from hudi_ingest.exceptions import Fenced, TableUnreachable
+from hudi_ingest.hudi.epoch import EPOCH_PATH, Epoch, TableEpoch
+from hudi_ingest.hudi.storage import TableStorage
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> TableStorage:
+    return TableStorage(str(tmp_path / "table"))
+
+
+def test_p4_each_begin_fences_all_that_came_before(storage: TableStorage) -> None:
+    epoch = TableEpoch(storage)
+    assert epoch.current() == Epoch(0, "")
+    first = epoch.advance(1, "a")
+    epoch.require(first, "a")
+    second = epoch.advance(7, "b")
+    assert epoch.current() == second
+    with pytest.raises(Fenced, match=r"^a must stop: epoch 1 of transaction a is over.*epoch 7 of transaction b"):
+        epoch.require(first, "a must stop")
+    with pytest.raises(Fenced, match="not above the table's epoch 7"):
+        epoch.advance(7, "c")
+    assert epoch.current() == second
+
+
+def test_p4_retiring_ends_an_own_epoch_and_leaves_another_ones(storage: TableStorage) -> None:
+    epoch = TableEpoch(storage)
+    mine = epoch.advance(3, "a")
+    epoch.retire("b")
+    epoch.require(mine, "a")
+    epoch.retire("a")
+    epoch.retire("a")
+    assert epoch.current() == Epoch(4, "")
+    with pytest.raises(Fenced, match=r"in epoch 4\. Nothing"):
+        epoch.require(mine, "a")
+
+
+def test_a_damaged_epoch_is_an_error_that_says_what_to_do(storage: TableStorage) -> None:
+    storage.write(EPOCH_PATH, b"half a wor")
+    with pytest.raises(TableUnreachable, match=r"holds 'half a wor'.*delete that file"):
+        TableEpoch(storage).current()
+
+
+def test_too_many_open_files_is_not_called_a_matter_of_permissions(storage: TableStorage) -> None:
+    epoch = TableEpoch(storage)
+    epoch.advance(1, "a")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        with pytest.raises(TableUnreachable, match=r"Too many open files.*raise `ulimit -n`") as raised:
+            epoch.current()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert "permissions" not in str(raised.value)
+
+
+def test_the_epoch_is_replaced_in_one_step(storage: TableStorage) -> None:
+    epoch = TableEpoch(storage)
+    for number in range(1, 20):
+        epoch.advance(number, str(number))
+    assert storage.names(".hoodie/hudi_ingest") == ("epoch",)

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hudi_ingest.exceptions import TableMismatch
+from hudi_ingest.hudi.options import (
+    STATISTICS_PROPERTY,
+    clustering_options,
+    lock_place,
+    statistics_properties,
+    table_properties,
+    write_options,
+)
+from hudi_ingest.hudi.small_files import SMALL_PART
+from hudi_ingest.model.records import TransactionSchema
+from hudi_ingest.pipeline.file import load_pipeline
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.records.schema.columns import parse_ddl, spark_json
+from hudi_ingest.transaction.protocol import require_own_table
+
+pytestmark = pytest.mark.fast
+
+
+def make(folder: Path, base_path: str, lock: dict[str, str] | None = None, **more: Any) -> Pipeline:
+    table = {"base_path": base_path, "schema": "id string", **({"lock": lock} if lock else {}), **more}
+    source = {"bootstrap_servers": "b:9092", "topics": ["orders"]}
+    path = folder / "orders.yaml"
+    path.write_text(yaml.safe_dump({"name": "orders", "source": source, "table": table}))
+    return load_pipeline(path, {})
+
+
+def test_p7_the_lock_is_in_the_tables_properties_and_in_our_clients_options(tmp_path: Path) -> None:
+    here = {"zookeeper": "zk1:2181, zk2:2181", "path": "/a/locks"}
+    for pipeline, provider in (
+        (make(tmp_path, "/data/orders"), "InProcessLockProvider"),
+        (make(tmp_path, "/data/orders", here), "ZookeeperBasedLockProvider"),
+    ):
+        properties = table_properties(pipeline)
+        assert properties["hoodie.write.lock.provider"] == f"org.apache.hudi.client.transaction.lock.{provider}"
+        options = write_options(pipeline, "files")
+        assert {each for each in properties.items() if "lock" in each[0]} <= options.items()
+    assert properties["hoodie.write.lock.zookeeper.url"] == "zk1:2181,zk2:2181"
+    node = f"{properties['hoodie.write.lock.zookeeper.base_path']}/{properties['hoodie.write.lock.zookeeper.lock_key']}"
+    assert lock_place(pipeline.table) == f"in ZooKeeper at zk1:2181,zk2:2181, node {node}"
+    assert node.startswith("/a/locks/")
+
+
+def test_r11_cleaning_never_retains_more_than_the_timeline(tmp_path: Path) -> None:
+    for retained, least, most in ((1, 20, 30), (10, 20, 30), (11, 21, 31), (500, 510, 520)):
+        path = tmp_path / "orders.yaml"
+        table = {"base_path": "/data/orders", "schema": "id string", "retain_commits": retained}
+        source = {"bootstrap_servers": "b:9092", "topics": ["orders"]}
+        path.write_text(yaml.safe_dump({"name": "orders", "source": source, "table": table}))
+        options = write_options(load_pipeline(path, {}), "files")
+        kept = [options[f"hoodie.{key}"] for key in ("clean.commits.retained", "keep.min.commits", "keep.max.commits")]
+        assert kept == [str(retained), str(least), str(most)]
+
+
+def test_r11_clustering_takes_what_the_check_calls_small(tmp_path: Path) -> None:
+    options = clustering_options(make(tmp_path, "/data/orders").table, 4)
+    assert options["hoodie.clustering.plan.strategy.small.file.limit"] == str(128 * 1024 * 1024 // SMALL_PART)
+    assert options["hoodie.clustering.plan.strategy.target.file.max.bytes"] == str(128 * 1024 * 1024)
+
+
+def test_each_table_has_a_lock_of_its_own_however_its_path_is_written(tmp_path: Path) -> None:
+    def place(base_path: str) -> str:
+        return lock_place(make(tmp_path, base_path, {"zookeeper": "zk:2181"}).table)
+
+    assert place("/data/orders") == place("file:///data/orders/")
+    assert place("/data/orders") != place("/data/orders2")
+
+
+def test_h4_what_folders_are_called_is_the_tables_for_ever(tmp_path: Path) -> None:
+    hive = make(tmp_path, "/data/orders", partition_by=["id"])
+    plain = make(tmp_path, "/data/orders", partition_by=["id"], hive_style=False)
+    key = "hoodie.datasource.write.hive_style_partitioning"
+    assert [write_options(each, "files")[key] for each in (hive, plain)] == ["true", "false"]
+    there = {"hudi_ingest.pipeline": "orders", "hoodie.table.partition.fields": "id"}
+    require_own_table(hive, {**there, key: "true"})
+    require_own_table(plain, {**there, key: "false"})
+    with pytest.raises(TableMismatch, match=r"names its folders column=value.*Set table\.hive_style to true"):
+        require_own_table(plain, {**there, key: "true"})
+    with pytest.raises(TableMismatch, match=r"names its folders by values alone.*Set table\.hive_style to false"):
+        require_own_table(hive, {**there, key: "false"})
+    # Without partitions there is nothing to call.
+    whole = make(tmp_path, "/data/orders", hive_style=False)
+    require_own_table(whole, {"hudi_ingest.pipeline": "orders", key: "true"})
+
+
+def test_column_statistics_are_kept_where_they_are_or_are_wanted(tmp_path: Path) -> None:
+    name = "hoodie.metadata.index.column.stats.enable"
+    pipeline = make(tmp_path, "/data/orders")
+    assert write_options(pipeline, "")[name] == "false"
+    assert write_options(pipeline, "files,column_stats,partition_stats")[name] == "true"
+    wanted = make(tmp_path, "/data/orders", column_statistics=True)
+    assert write_options(wanted, "")[name] == write_options(wanted, "files")[name] == "true"
+
+
+def _made_with(*names: str, partition_by: str = "dt") -> dict[str, str]:
+    fields = [{"name": name, "type": "string"} for name in names]
+    return {
+        "hoodie.table.partition.fields": partition_by,
+        "hoodie.table.create.schema": json.dumps({"type": "record", "name": "record", "fields": fields}),
+    }
+
+
+def _schema(ddl: str) -> TransactionSchema:
+    text = spark_json(parse_ddl(ddl))
+    return TransactionSchema("declared", text, text)
+
+
+def test_columns_that_a_partitioned_table_was_not_made_with_have_no_statistics() -> None:
+    made = _made_with("id", "s", "dt")
+    assert statistics_properties(made, _schema("id string, s struct<x:int>, dt string")) == {}
+    assert statistics_properties(made, _schema("id string, s struct<x:int>, dt string, more array<int>")) == {}
+    found = statistics_properties(made, _schema("id string, s struct<x:int>, dt string, more int"))
+    assert found == {STATISTICS_PROPERTY: "id,dt"}
+    assert statistics_properties(_made_with("id", partition_by=""), _schema("id string, more int")) == {}
+    wide = [f"c{number}" for number in range(40)]
+    ddl = ", ".join(f"{name} int" for name in wide)
+    assert statistics_properties(_made_with(*wide), _schema(f"{ddl}, more int")) == {}, (
+        "Hudi takes the first 32 columns"
+    )
+
+
+def test_the_client_keeps_statistics_of_the_columns_that_the_table_names(tmp_path: Path) -> None:
+    pipeline = make(tmp_path, "/data/orders")
+    assert STATISTICS_PROPERTY not in write_options(pipeline, "files")
+    assert write_options(pipeline, "files", "id,dt")[STATISTICS_PROPERTY] == "id,dt"

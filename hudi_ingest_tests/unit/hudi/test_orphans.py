@@ -1,0 +1,324 @@
+"""R9: the sweep's rule against random histories of a table: it never takes what is or may become live, and finds the rest."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from hudi_ingest.hudi import file_ids
+from hudi_ingest.hudi.orphans import Orphan, find_orphans
+from hudi_ingest.hudi.storage import StoredFile, TableStorage
+from hudi_ingest.hudi.timeline import Instants, Timeline
+from hudi_ingest.ledger import Ledger
+from hudi_ingest.operations.sweep import DEFAULT_HOURS, Sweep, safe_age
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest_tests.support.pipeline_files import Write, load
+
+pytestmark = pytest.mark.fast
+
+TOPIC = "orders"
+AGE = timedelta(hours=6)
+START = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+
+@dataclass
+class Table:
+    """A Hudi table in small: what is stored, what is listed, and the timeline. Each step takes a minute."""
+
+    now: datetime = START
+    stored: dict[str, datetime] = field(default_factory=dict)
+    listed: set[str] = field(default_factory=set)
+    pending: dict[str, set[str]] = field(default_factory=dict)
+    completed: dict[str, set[str]] = field(default_factory=dict)
+    archived: dict[str, set[str]] = field(default_factory=dict)
+    ended: list[str] = field(default_factory=list)
+    ours: set[str] = field(default_factory=set)
+    replaced: dict[str, str] = field(default_factory=dict)
+    """Each replaced file that is not cleaned yet, and the instant that replaced it."""
+    undoing: tuple[str, str] | None = None
+    """A pending rollback or restore: its own instant, and the one that it removes."""
+    offsets: itertools.count[int] = field(default_factory=itertools.count)
+
+    def instant(self) -> str:
+        return f"{self.now:%Y%m%d%H%M%S}000"
+
+    def write(self, instant: str) -> str:
+        folder = f"dt={len(self.stored) % 2}"
+        offset = next(self.offsets)
+        path = f"{folder}/{file_ids.file_id(TOPIC, 0, offset, folder, instant)}_0-{offset % 3}-0_{instant}.parquet"
+        self.stored[path] = self.now
+        self.ours.add(path)
+        return path
+
+    def begin(self, n: int) -> None:
+        self.pending[self.instant()] = set()
+
+    def write_or_retry(self, n: int) -> None:
+        if self.pending:
+            instant = pick(sorted(self.pending), n)
+            self.pending[instant].add(self.write(instant))
+
+    def zombie(self, n: int) -> None:
+        """An op that was paused goes on after its instant's end, and dies before it deletes its file."""
+        if self.ended:
+            self.write(pick(self.ended, n))
+
+    def publish(self, n: int) -> None:
+        """Some of the files, as if the others were of lost attempts. Odd `n`: whoever deletes those has died."""
+        if self.pending:
+            instant = pick(sorted(self.pending), n)
+            written = sorted(self.pending.pop(instant))
+            chosen = {path for index, path in enumerate(written) if (n >> index % 8) & 1 or index == 0}
+            self.listed |= chosen
+            self.completed[instant] = chosen
+            self.ended.append(instant)
+            if n % 2 == 0:
+                for path in set(written) - chosen:
+                    self.stored.pop(path, None)
+
+    def undo(self, n: int) -> None:
+        """Begins to roll back a pending instant, or to restore the table to before its last commit."""
+        if self.undoing is None and self.pending:
+            self.undoing = (self.instant(), pick(sorted(self.pending), n))
+        elif self.undoing is None and self.completed and n % 2:
+            self.undoing = (self.instant(), max(self.completed))
+
+    def finish_undo(self, n: int) -> None:
+        if self.undoing is not None:
+            instant = self.undoing[1]
+            self.undoing = None
+            files = self.pending.pop(instant, None)
+            if files is None:
+                files = self.completed.pop(instant, set())
+                self.replaced = {path: by for path, by in self.replaced.items() if by != instant}
+            self.listed -= files
+            self.ended.append(instant)
+            for path in files:
+                self.stored.pop(path, None)
+
+    def foreign_update(self, n: int) -> None:
+        """Another writer's copy on write: our file id under its own instant; the old file stays until it is cleaned."""
+        live = sorted(self.listed - set(self.replaced))
+        if live and self.undoing is None:
+            old, instant = pick(live, n), self.instant()
+            path = f"{old.split('_')[0]}_0-9-9_{instant}.parquet"
+            self._replace({old}, path, instant)
+
+    def cluster(self, n: int) -> None:
+        live = sorted(self.listed - set(self.replaced))[: n % 4]
+        if live and self.undoing is None:
+            instant = self.instant()
+            path = f"dt=0/{uuid.UUID(int=n, version=4)}-0_1-2-3_{instant}.parquet"
+            self._replace(set(live), path, instant)
+
+    def foreign_write(self, n: int) -> None:
+        """Another writer's open instant, with a file of our id that is not listed yet."""
+        if self.listed:
+            instant = self.instant()
+            path = f"{pick(sorted(self.listed), n).split('_')[0]}_0-8-8_{instant}.parquet"
+            self.stored[path] = self.now
+            self.pending[instant] = {path}
+
+    def _replace(self, old: set[str], new: str, instant: str) -> None:
+        self.stored[new] = self.now
+        self.listed.add(new)
+        self.completed[instant] = {new}
+        self.ended.append(instant)
+        self.replaced |= dict.fromkeys(old, instant)
+
+    def clean(self, n: int) -> None:
+        for path in sorted(self.replaced)[: n % 3]:
+            del self.replaced[path]
+            self.listed.discard(path)
+            self.stored.pop(path, None)
+
+    def archive(self, n: int) -> None:
+        for instant in sorted(self.completed)[: n % 3]:
+            if self.undoing is None or self.undoing[1] != instant:
+                self.archived[instant] = self.completed.pop(instant)
+
+    def wait(self, n: int) -> None:
+        self.now += AGE
+
+    def instants(self) -> Instants:
+        undoing = frozenset([self.undoing[0]] if self.undoing else [])
+        return Instants(frozenset(self.pending) | undoing, frozenset(self.completed), undoing)
+
+    def storage(self) -> list[StoredFile]:
+        return [StoredFile(path, 1, modified) for path, modified in self.stored.items()]
+
+
+STEPS: dict[str, Callable[[Table, int], None]] = {
+    name: getattr(Table, name)
+    for name in (
+        "write_or_retry",
+        "publish",
+        "begin",
+        "zombie",
+        "wait",
+        "undo",
+        "finish_undo",
+        "archive",
+        "foreign_update",
+        "foreign_write",
+        "cluster",
+        "clean",
+    )
+}
+OFTEN = ["write_or_retry"] * 4 + ["publish"] * 3 + ["begin", "zombie", "wait"] * 2
+HISTORIES = st.lists(st.tuples(st.sampled_from([*OFTEN, *STEPS]), st.integers(0, 255)), min_size=20, max_size=60).map(
+    lambda steps: [("begin", 0), ("write_or_retry", 0), *steps]
+)
+
+
+def pick(values: list[str], n: int) -> str:
+    return values[n % len(values)]
+
+
+def sweep(stored: list[StoredFile], instants: Instants, listed: set[str], now: datetime) -> list[Orphan]:
+    return find_orphans(stored, instants, listed, topics=["other", TOPIC], older_than=now - AGE)
+
+
+@settings(max_examples=250, deadline=None)
+@given(HISTORIES, st.lists(st.integers(5, 60), min_size=3, max_size=3).map(sorted))
+def test_r9_nothing_that_is_or_may_become_live_is_an_orphan(history: list[tuple[str, int]], cuts: list[int]) -> None:
+    """The three readings are made at any three moments of the history, which goes on between and after them."""
+    table = Table()
+    stored: list[StoredFile] = []
+    instants, listed, orphans = Instants(frozenset(), frozenset()), set[str](), set[str]()
+    for number, (step, n) in enumerate([*history, ("wait", 0)]):
+        last = number == len(history)
+        if number == cuts[0] or (last and cuts[0] > number):
+            stored = table.storage()
+            read_at = table.now
+        if number == cuts[1] or (last and cuts[1] > number):
+            instants = table.instants()
+        if number == cuts[2] or (last and cuts[2] > number):
+            listed = set(table.listed)
+            modified = {each.path: each.modified for each in stored}
+            orphans = {each.file.path for each in sweep(stored, instants, listed, read_at)}
+            assert orphans <= table.ours
+            assert all(read_at - modified[path] > AGE for path in orphans)
+            event(f"orphans: {min(len(orphans), 3)}")
+        table.now += timedelta(minutes=1)
+        STEPS[step](table, n)
+        assert not orphans & table.listed
+        assert not orphans & set().union(*table.pending.values())
+
+
+@settings(max_examples=100, deadline=None)
+@given(HISTORIES)
+def test_r9_all_orphans_are_found_once_they_are_old_and_nothing_is_pending(history: list[tuple[str, int]]) -> None:
+    table = Table()
+    for step, n in history:
+        table.now += timedelta(minutes=1)
+        STEPS[step](table, n)
+    table.finish_undo(0)
+    while table.pending:
+        table.undo(0)
+        table.finish_undo(0)
+    table.completed[table.instant()] = set()
+    table.now += AGE + timedelta(minutes=1)
+    found = sweep(table.storage(), table.instants(), table.listed, table.now)
+    assert {each.file.path for each in found} == (table.ours & table.stored.keys()) - table.listed
+    for each in found:
+        assert ("is committed without it" in each.reason) == (each.instant in table.completed)
+        assert each.origin is not None
+
+
+def test_r9_nothing_is_an_orphan_while_a_rollback_or_restore_is_pending() -> None:
+    table = Table()
+    table.ended.append(table.instant())
+    table.zombie(0)
+    table.now += 2 * AGE
+    table.completed[table.instant()] = set()
+    assert len(sweep(table.storage(), table.instants(), set(), table.now)) == 1
+    table.undoing = (table.instant(), "")
+    assert sweep(table.storage(), table.instants(), set(), table.now) == []
+
+
+OLD = "20260101000000000"
+
+
+@pytest.mark.parametrize(
+    ("path", "swept"),
+    [
+        (f".hoodie/.temp/{OLD}", True),
+        (f".hoodie/.heartbeat/{OLD}", True),
+        (f".hoodie/.heartbeat/.{OLD}.crc", True),
+        (f".hoodie/metadata/.hoodie/.heartbeat/{OLD}", False),
+        (f".hoodie/timeline/{OLD}", False),
+        (".hoodie/.heartbeat/99999999999999999", False),
+        (f"dt=1/{file_ids.file_id(TOPIC, 1, 5, 'dt=1', OLD)}_1-0-0_{OLD}.parquet", True),
+        (f"{file_ids.file_id(TOPIC, 1, 5, '', OLD)}_1-0-0_{OLD}.parquet", True),
+        # Moved by hand, of another instant, another topic, another suffix, another writer: not ours to delete.
+        (f"dt=2/{file_ids.file_id(TOPIC, 1, 5, 'dt=1', OLD)}_1-0-0_{OLD}.parquet", False),
+        (f"dt=1/{file_ids.file_id(TOPIC, 1, 5, 'dt=1', '20250101000000000')}_1-0-0_{OLD}.parquet", False),
+        (f"dt=1/{file_ids.file_id('unknown', 1, 5, 'dt=1', OLD)}_1-0-0_{OLD}.parquet", False),
+        (f"dt=1/{file_ids.file_id(TOPIC, 1, 5, 'dt=1', OLD)}_1-0-0_{OLD}.parquet.bak", False),
+        (f"dt=1/{uuid.UUID(int=7, version=4)}-0_1-0-0_{OLD}.parquet", False),
+        ("dt=1/.hoodie_partition_metadata", False),
+        ("notes.txt", False),
+    ],
+)
+def test_r9_only_names_of_our_own_making_are_swept(path: str, swept: bool) -> None:
+    now = START + 2 * AGE
+    file = StoredFile(path, 1, START)
+    gone = Instants(frozenset(), frozenset(["20260102000000000"]))
+    assert bool(sweep([file], gone, set(), now)) is swept
+    assert sweep([file], gone, {path}, now) == []
+    assert sweep([file], replace(gone, pending=frozenset([OLD])), set(), now) == []
+    assert sweep([StoredFile(path, 1, now - AGE + timedelta(seconds=1))], gone, set(), now) == []
+    assert sweep([file], Instants(frozenset(), frozenset()), set(), now) == [], "no timeline, no orphans"
+
+
+@pytest.mark.parametrize(
+    ("path", "swept"),
+    [
+        (f".hoodie/hudi_ingest/epoch.{'0a' * 16}.partial", True),
+        (f".hoodie/hudi_ingest/dead_letters/copied.{'0a' * 16}.partial", True),
+        (f".hoodie/hoodie.properties.{'0a' * 16}.partial", True),
+        (".hoodie/hudi_ingest/epoch", False),
+        (".hoodie/hudi_ingest/dead_letters/copied", False),
+        (".hoodie/hoodie.properties.backup", False),
+        (f"dt=1/epoch.{'0a' * 16}.partial", False),
+    ],
+)
+def test_r9_what_was_never_finished_is_swept_once_it_is_old(path: str, swept: bool) -> None:
+    now = START + 2 * AGE
+    gone = Instants(frozenset([OLD]), frozenset(["20260102000000000"]))
+    assert bool(sweep([StoredFile(path, 1, START)], gone, set(), now)) is swept
+    assert sweep([StoredFile(path, 1, now - AGE + timedelta(seconds=1))], gone, set(), now) == []
+    assert sweep([StoredFile(path, 1, START)], replace(gone, undoing=frozenset([OLD])), set(), now) == []
+
+
+def test_r9_a_sweep_looks_where_unfinished_files_are(write: Write, tmp_path: Path) -> None:
+    pipeline = load(write, table__base_path=str(tmp_path / "table"))
+    storage = TableStorage(pipeline.table.base_path)
+    names = ("hudi_ingest/epoch", "hudi_ingest/dead_letters/copied", "hoodie.properties")
+    partials = [f".hoodie/{name}.{'0a' * 16}.partial" for name in names]
+    for path in partials:
+        storage.write(path, b"")
+    timeline = Timeline(pipeline.table.base_path)
+    ledger = Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}")
+    stored = Sweep(pipeline, timeline, ledger, frozenset)._stored()
+    ledger.dispose()
+    assert {each.path for each in stored} == {*partials}
+
+
+def test_r9_the_safe_age_is_never_below_twice_the_timeout(write: Write) -> None:
+    short: Pipeline = load(write, transaction__timeout_seconds=1800)
+    assert safe_age(short, None) == timedelta(hours=DEFAULT_HOURS)
+    assert safe_age(short, 1) == timedelta(hours=1)
+    for wrong in (0.99, 0, -1, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="twice the timeout_seconds of pipeline orders"):
+            safe_age(short, wrong)
+    assert safe_age(load(write, transaction__timeout_seconds=5 * 3600), None) == timedelta(hours=10)

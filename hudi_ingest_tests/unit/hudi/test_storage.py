@@ -1,0 +1,33 @@
+"""A table's folder on a file system of this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hudi_ingest.exceptions import TableUnreachable
+from hudi_ingest.hudi.storage import TableStorage
+
+pytestmark = pytest.mark.fast
+
+
+def test_the_folder_is_made_with_those_above_it(tmp_path: Path) -> None:
+    folder = tmp_path / "lake" / "orders"
+    for _ in range(2):
+        TableStorage(str(folder)).make()
+        assert folder.is_dir()
+
+
+@pytest.mark.parametrize("above", ["/proc/x", "a file"])
+def test_p6_a_folder_that_cannot_be_made_is_told(tmp_path: Path, above: str) -> None:
+    (tmp_path / "a file").write_text("")
+    with pytest.raises(
+        TableUnreachable, match=r"the table's folder \S+.*/y cannot be made or written to: .*Correct table"
+    ):
+        TableStorage(str(tmp_path / above / "y")).make()
+
+
+def test_p6_a_file_system_that_is_read_only_is_told() -> None:
+    with pytest.raises(TableUnreachable, match="cannot be made or written to"):
+        TableStorage("/proc/sys").make()

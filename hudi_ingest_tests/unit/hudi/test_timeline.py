@@ -1,0 +1,44 @@
+"""Which of a pipeline's commits another writer rolled back, told from what is left of the active timeline."""
+
+from __future__ import annotations
+
+import pytest
+
+from hudi_ingest.hudi.timeline import missing_sequences
+from hudi_ingest.model.records import Checkpoint
+
+
+@pytest.mark.parametrize(
+    ("sequences", "own", "savepoints", "missing"),
+    [
+        ({"10": 1, "20": 2, "30": 3}, "10 20 30", "", ()),
+        ({"20": 2, "30": 3}, "20 30", "", ()),
+        ({"15": 0, "30": 3, "35": 3}, "30", "", ()),
+        ({"10": 1, "30": 3}, "10 30", "", (2,)),
+        ({"10": 1, "20": 2, "35": 3}, "10 20", "", (3,)),
+        ({"10": 1, "35": 3}, "10", "", (2, 3)),
+        ({"25": 2, "35": 3}, "", "", (3,)),
+        ({"35": 3, "40": 3}, "", "", ()),
+        ({"10": 1, "35": 3, "40": 3}, "10", "10", ()),
+        ({"10": 1, "20": 2, "30": 3}, "10 20 30", "20", ()),
+        ({"10": 1, "20": 2, "35": 3}, "10 20", "10", (3,)),
+    ],
+    ids=[
+        "all are there",
+        "the oldest is archived",
+        "others' commits around ours",
+        "one in the middle is rolled back",
+        "the last is rolled back, its checkpoint is carried on",
+        "the last two are",
+        "the only one left is rolled back",
+        "all of ours are archived",
+        "all of ours but a savepointed one are archived",
+        "a savepoint in the middle of what is there",
+        "the last is rolled back, and one has a savepoint",
+    ],
+)
+def test_p6_p7_a_commit_rolled_back_is_told_from_an_archived_one(
+    sequences: dict[str, int], own: str, savepoints: str, missing: tuple[int, ...]
+) -> None:
+    checkpoint = Checkpoint(3, "t3", {}, instant="30")
+    assert missing_sequences(checkpoint, sequences, set(own.split()), savepoints.split()) == missing

@@ -1,0 +1,918 @@
+"""The ledger's behaviour, the same on each backend.
+
+SQLite always; PostgreSQL too when HUDI_INGEST_TEST_POSTGRES_URL names a database in which schemas may be made.
+"""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+import re
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from functools import partial
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from queue import Queue
+from typing import Any
+from uuid import uuid4
+
+import alembic.command
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hudi_ingest.exceptions import (
+    ConfigError,
+    EnvironmentProblem,
+    Fenced,
+    IngestError,
+    LedgerUnreachable,
+    Terminal,
+    TransactionInFlight,
+    Transient,
+)
+from hudi_ingest.ledger import AttemptState, Ledger, migrations
+from hudi_ingest.ledger.owner import Owner, is_dead
+from hudi_ingest.ledger.tables import METADATA, REVISION_TABLE, TRANSACTIONS
+from hudi_ingest.model.records import (
+    BaseFile,
+    Checkpoint,
+    CommitReceipt,
+    CommittedTransaction,
+    Slice,
+    SliceReport,
+    TopicPartition,
+    TransactionPlan,
+    TransactionState,
+)
+
+POSTGRES_URL = os.environ.get("HUDI_INGEST_TEST_POSTGRES_URL")
+BACKENDS = ["sqlite", "postgresql"] if POSTGRES_URL else ["sqlite"]
+WAIT_SECONDS = 60.0
+"""A bound for what should take milliseconds, on a machine that others use too."""
+
+TABLE = "/data/orders"
+OWNER = Owner.dagster_run("run-1")
+P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+@pytest.fixture(params=BACKENDS)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A place for a new ledger that nobody has opened yet."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'made' / 'ledger.db'}"
+        return
+    server = sa.make_url(str(POSTGRES_URL))
+    schema = f"ledger_{uuid4().hex[:12]}"
+    engine = sa.create_engine(server.set(drivername="postgresql+psycopg2"), isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.exec_driver_sql(f"CREATE SCHEMA {schema}")
+    placed = server.set(drivername="postgresql+psycopg2").update_query_dict({"options": f"-csearch_path={schema}"})
+    yield placed.render_as_string(hide_password=False)
+    with engine.connect() as connection:
+        connection.exec_driver_sql(f"DROP SCHEMA {schema} CASCADE")
+    engine.dispose()
+
+
+@pytest.fixture
+def ledger(url: str) -> Iterator[Ledger]:
+    opened = Ledger.open(url)
+    yield opened
+    opened.dispose()
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'ledger.db'}"
+
+
+def plan(transaction_id: str = "t1", *, pipeline: str = "orders", sequence: int = 1) -> TransactionPlan:
+    return TransactionPlan(
+        pipeline, transaction_id, sequence, (Slice("orders", 0, 10, 20), Slice("orders", 1, 0, 2**40))
+    )
+
+
+def deadline() -> datetime:
+    return datetime.now(timezone.utc) + timedelta(minutes=5)
+
+
+def begin(ledger: Ledger, transaction_id: str = "t1", *, table: str = TABLE, pipeline: str = "orders") -> int:
+    return ledger.begin(plan(transaction_id, pipeline=pipeline), table=table, owner=OWNER, deadline=deadline())
+
+
+def report(attempt: int = 0, *, rows: int = 10) -> SliceReport:
+    file = BaseFile("dt=2024-01-01", "f-0", "dt=2024-01-01/f-0_0_1.parquet", rows, 4096, 10, 19)
+    return SliceReport(Slice("orders", 0, 10, 20), attempt, (file,), rows=rows, gaps=10 - rows, seconds=0.1)
+
+
+def receipt(transaction_id: str = "t1", instant: str = "i1", *reports: SliceReport) -> CommitReceipt:
+    return CommitReceipt(plan(transaction_id), instant, Checkpoint(1, transaction_id, {P0: 20}), reports or (report(),))
+
+
+def state_of(ledger: Ledger, transaction_id: str = "t1") -> TransactionState:
+    row = ledger.transaction(transaction_id)
+    assert row is not None
+    return row.state
+
+
+def at_once(count: int, action: Callable[[int], Any]) -> list[Future[Any]]:
+    """Runs `action(0) … action(count - 1)`, each in a thread, all let go by one barrier."""
+    barrier = threading.Barrier(count)
+
+    def run(number: int) -> Any:
+        barrier.wait(WAIT_SECONDS)
+        return action(number)
+
+    with ThreadPoolExecutor(count) as pool:
+        return [pool.submit(run, number) for number in range(count)]
+
+
+class TestBegin:
+    def test_records_the_transaction_and_its_slices(self, ledger: Ledger) -> None:
+        before, until = datetime.now(timezone.utc), deadline()
+        assert ledger.begin(plan(), table=TABLE, owner=OWNER, deadline=until) == 1
+        row = ledger.transaction("t1")
+        assert row is not None
+        assert row == ledger.open_transaction(TABLE)
+        assert (row.pipeline, row.table, row.sequence, row.epoch) == ("orders", TABLE, 1, 1)
+        assert (row.state, row.owner, row.instant) == (TransactionState.OPEN, OWNER, None)
+        assert (row.ended_at, row.rows, row.files, row.size_bytes, row.reason) == (None,) * 5
+        assert row.deadline == until
+        assert before <= row.began_at <= datetime.now(timezone.utc)
+        assert row.began_at.utcoffset() == row.deadline.utcoffset() == timedelta(0)
+        assert tuple(each.slice for each in ledger.slices("t1")) == plan().slices
+        assert ledger.attempts("t1") == ()
+
+    def test_takes_times_of_other_zones(self, ledger: Ledger) -> None:
+        until = datetime(2031, 1, 1, 1, 30, tzinfo=timezone(timedelta(hours=5, minutes=30)))
+        ledger.begin(plan(), table=TABLE, owner=OWNER, deadline=until)
+        row = ledger.transaction("t1")
+        assert row is not None
+        assert row.deadline == until
+        assert row.deadline.isoformat() == "2030-12-31T20:00:00+00:00"
+
+    @pytest.mark.parametrize("spelling", [TABLE, TABLE + "/"])
+    def test_refuses_a_second_open_transaction_and_names_the_first(self, ledger: Ledger, spelling: str) -> None:
+        begin(ledger)
+        first = ledger.transaction("t1")
+        assert first is not None
+        with pytest.raises(TransactionInFlight) as caught:
+            begin(ledger, "t2", table=spelling)
+        for part in (TABLE, "t1", "t2", str(OWNER), f"{first.began_at:%H:%M:%S}", f"{first.deadline:%H:%M:%S}"):
+            assert part in str(caught.value)
+        assert ledger.transaction("t2") is None
+        assert ledger.slices("t2") == ()
+
+    def test_the_database_itself_refuses_a_second_open_transaction(self, ledger: Ledger) -> None:
+        begin(ledger)
+        values = sa.select(sa.literal("t2"), *[c for c in TRANSACTIONS.c if c.name not in ("transaction_id", "epoch")])
+        names = ["transaction_id", *[c.name for c in TRANSACTIONS.c if c.name not in ("transaction_id", "epoch")]]
+        copy = TRANSACTIONS.insert().from_select([*names, "epoch"], values.add_columns(sa.literal(2)))
+        with pytest.raises(sa.exc.IntegrityError), ledger._writing() as connection:
+            connection.execute(copy)
+
+    def test_tables_do_not_share_their_open_transaction_or_epochs(self, ledger: Ledger) -> None:
+        assert begin(ledger, "t1") == 1
+        assert begin(ledger, "t2", table="/data/users") == 1
+
+    def test_epochs_grow_over_commits_and_aborts(self, ledger: Ledger) -> None:
+        assert begin(ledger, "t1") == 1
+        ledger.mark_committed(receipt("t1"))
+        assert begin(ledger, "t2") == 2
+        ledger.mark_aborted("t2", "x")
+        assert begin(ledger, "t3") == 3
+
+    def test_a_transaction_id_is_used_once(self, ledger: Ledger) -> None:
+        begin(ledger)
+        ledger.mark_aborted("t1", "x")
+        with pytest.raises(Fenced, match="t1 was used before: it is aborted"):
+            begin(ledger)
+
+    def test_refuses_what_is_no_plan_and_writes_nothing(self, ledger: Ledger) -> None:
+        twice = TransactionPlan("orders", "t1", 1, (Slice("orders", 0, 0, 1), Slice("orders", 0, 1, 2)))
+        with pytest.raises(ValueError, match="more than one slice of orders:0"):
+            ledger.begin(twice, table=TABLE, owner=OWNER, deadline=deadline())
+        with pytest.raises(ValueError, match="needs a time zone"):
+            ledger.begin(plan(), table=TABLE, owner=OWNER, deadline=datetime(2030, 1, 1))
+        assert ledger.transaction("t1") is None
+
+    def test_of_racing_threads_exactly_one_wins(self, ledger: Ledger) -> None:
+        epochs = []
+        for turn in range(5):
+            results = at_once(6, lambda number, turn=turn: begin(ledger, f"t{turn}-{number}"))  # type: ignore[misc]
+            errors = [each.exception() for each in results]
+            assert [type(each) for each in errors if each] == [TransactionInFlight] * 5
+            winner = errors.index(None)
+            epochs.append(results[winner].result())
+            ledger.mark_aborted(f"t{turn}-{winner}", "next turn")
+        assert epochs == [1, 2, 3, 4, 5]
+
+    def test_of_racing_processes_exactly_one_wins(self, ledger: Ledger, url: str) -> None:
+        results = in_processes(3, begin_in_process, url)
+        assert sorted(results) == ["1", "TransactionInFlight", "TransactionInFlight"]
+        assert ledger.open_transaction(TABLE) is not None
+
+
+def in_processes(count: int, action: Callable[[str, int, Barrier, Any], None], url: str) -> list[str]:
+    context = multiprocessing.get_context("spawn")
+    barrier, answers = context.Barrier(count), context.Queue()
+    children = [context.Process(target=action, args=(url, number, barrier, answers)) for number in range(count)]
+    for child in children:
+        child.start()
+    try:
+        return [answers.get(timeout=WAIT_SECONDS) for _ in children]
+    finally:
+        for child in children:
+            child.join(WAIT_SECONDS)
+
+
+def begin_in_process(url: str, number: int, barrier: Barrier, answers: Queue[str]) -> None:
+    ledger = Ledger.open(url)
+    barrier.wait(WAIT_SECONDS)
+    try:
+        answers.put(str(begin(ledger, f"t{number}")))
+    except IngestError as error:
+        answers.put(type(error).__name__)
+
+
+def open_in_process(url: str, number: int, barrier: Barrier, answers: Queue[str]) -> None:
+    barrier.wait(WAIT_SECONDS)
+    try:
+        answers.put(str(begin(Ledger.open(url), f"t{number}", table=f"/data/{number}")))
+    except IngestError as error:
+        answers.put(str(error))
+
+
+class TestInstant:
+    def test_is_kept(self, ledger: Ledger) -> None:
+        begin(ledger)
+        ledger.record_instant("t1", "i1")
+        ledger.record_instant("t1", "i1")
+        row = ledger.transaction("t1")
+        assert row is not None
+        assert row.instant == "i1"
+
+    def test_a_second_one_is_refused(self, ledger: Ledger) -> None:
+        begin(ledger)
+        ledger.record_instant("t1", "i1")
+        with pytest.raises(Fenced, match="has instant i1"):
+            ledger.record_instant("t1", "i2")
+
+    def test_of_a_transaction_that_is_not_open_is_refused(self, ledger: Ledger) -> None:
+        begin(ledger)
+        ledger.mark_aborted("t1", "too late")
+        with pytest.raises(Fenced, match=r"t1 .*aborted.*too late.*instant i1 cannot be recorded"):
+            ledger.record_instant("t1", "i1")
+        with pytest.raises(Fenced, match="not known"):
+            ledger.record_instant("t9", "i1")
+
+
+class TestAttempts:
+    def test_are_numbered_for_each_partition(self, ledger: Ledger) -> None:
+        begin(ledger)
+        assert [ledger.start_attempt("t1", each) for each in (P0, P0, P1, P0)] == [0, 1, 0, 2]
+        assert [(each.source, each.attempt) for each in ledger.attempts("t1")] == [(P0, 0), (P0, 1), (P0, 2), (P1, 0)]
+        first = ledger.attempts("t1")[0]
+        assert (first.state, first.ended_at, first.report, first.error) == (AttemptState.RUNNING, None, None, None)
+        assert first.started_at.utcoffset() == timedelta(0)
+
+    def test_racing_threads_get_distinct_numbers(self, ledger: Ledger) -> None:
+        begin(ledger)
+        results = at_once(8, lambda _: [ledger.start_attempt("t1", P0) for _ in range(3)])
+        assert sorted(itertools.chain.from_iterable(each.result() for each in results)) == list(range(24))
+
+    def test_none_starts_once_the_transaction_ended(self, ledger: Ledger) -> None:
+        begin(ledger, "t1")
+        ledger.mark_aborted("t1", "deadline passed")
+        with pytest.raises(Fenced, match=r"t1 of table /data/orders is aborted since .*deadline passed"):
+            ledger.start_attempt("t1", P0)
+        begin(ledger, "t2")
+        ledger.mark_committed(receipt("t2"))
+        with pytest.raises(Fenced, match="is committed"):
+            ledger.start_attempt("t2", P0)
+        with pytest.raises(Fenced, match="not known to this ledger"):
+            ledger.start_attempt("t9", P0)
+
+    def test_an_unplanned_partition_is_refused(self, ledger: Ledger) -> None:
+        begin(ledger)
+        with pytest.raises(ValueError, match="no slice of orders:7"):
+            ledger.start_attempt("t1", TopicPartition("orders", 7))
+
+    def test_none_is_left_running_by_a_race_with_an_abort(self, ledger: Ledger) -> None:
+        begin(ledger)
+
+        def run(number: int) -> None:
+            if number == 0:
+                ledger.mark_aborted("t1", "raced")
+                return
+            while True:
+                ledger.start_attempt("t1", P0)
+
+        results = at_once(4, run)
+        assert [type(each.exception()) for each in results] == [type(None), Fenced, Fenced, Fenced]
+        assert {each.state for each in ledger.attempts("t1")} <= {AttemptState.FAILED}
+
+    def test_done_keeps_the_report(self, ledger: Ledger) -> None:
+        begin(ledger)
+        ledger.start_attempt("t1", P0)
+        ledger.finish_attempt("t1", 0, report())
+        ledger.finish_attempt("t1", 0, report())
+        (row,) = ledger.attempts("t1")
+        assert (row.state, row.report, row.error) == (AttemptState.DONE, report(), None)
+        assert row.ended_at is not None
+        assert row.started_at <= row.ended_at
+
+    def test_done_again_with_an_equal_report_is_no_error_even_after_the_end(self, ledger: Ledger) -> None:
+        begin(ledger)
+        ledger.start_attempt("t1", P0)
+        ledger.finish_attempt("t1", 0, report())
+        ledger.mark_committed(receipt())
+        ledger.finish_attempt("t1", 0, report())
+
+    def test_done_is_refused_for_what_must_not_be_published(self, ledger: Ledger) -> None:
+        begin(ledger)
+        with pytest.raises(Fenced, match="never started"):
+            ledger.finish_attempt("t1", 0, report())
+        ledger.start_attempt("t1", P0)
+        ledger.fail_attempt("t1", P0, 0, "disk full")
+        with pytest.raises(Fenced, match=r"failed \(disk full\)"):
+            ledger.finish_attempt("t1", 0, report())
+        ledger.start_attempt("t1", P0)
+        ledger.finish_attempt("t1", 1, report(1))
+        with pytest.raises(Fenced, match="with another report"):
+            ledger.finish_attempt("t1", 1, report(1, rows=9))
+        ledger.start_attempt("t1", P0)
+        ledger.mark_aborted("t1", "x")
+        with pytest.raises(Fenced, match="attempt 2 at orders:0 is not counted"):
+            ledger.finish_attempt("t1", 2, report(2))
+        with pytest.raises(Fenced, match="not known"):
+            ledger.finish_attempt("t9", 0, report())
+
+    def test_failed_keeps_the_error(self, ledger: Ledger) -> None:
+        begin(ledger)
+        ledger.start_attempt("t1", P0)
+        ledger.fail_attempt("t1", P0, 0, "disk full")
+        ledger.fail_attempt("t1", P0, 0, "something later")
+        (row,) = ledger.attempts("t1")
+        assert (row.state, row.error, row.report) == (AttemptState.FAILED, "disk full", None)
+
+    def test_failed_takes_any_text(self, ledger: Ledger) -> None:
+        begin(ledger)
+        ledger.start_attempt("t1", P0)
+        ledger.fail_attempt("t1", P0, 0, "bad \x00 byte, lone \ud800 surrogate, ok ü " + "x" * 100_000)
+        (row,) = ledger.attempts("t1")
+        assert row.error is not None
+        assert row.error.startswith("bad \\x00 byte, lone \\ud800 surrogate, ok ü xxx")
+        assert len(row.error) < 21_000
+        assert row.error.endswith("characters)")
+
+    def test_failed_neither_undoes_done_nor_complains(self, ledger: Ledger) -> None:
+        begin(ledger)
+        ledger.start_attempt("t1", P0)
+        ledger.finish_attempt("t1", 0, report())
+        ledger.fail_attempt("t1", P0, 0, "late")
+        ledger.fail_attempt("t1", P0, 5, "not known")
+        ledger.fail_attempt("t9", P0, 0, "not known")
+        assert [each.state for each in ledger.attempts("t1")] == [AttemptState.DONE]
+
+
+class TestEnds:
+    def test_commit_keeps_instant_and_figures_and_frees_the_table(self, ledger: Ledger) -> None:
+        begin(ledger)
+        assert ledger.mark_committed(receipt()) is True
+        row = ledger.transaction("t1")
+        assert row is not None
+        assert (row.state, row.instant, row.rows, row.files, row.size_bytes) == (
+            TransactionState.COMMITTED,
+            "i1",
+            10,
+            1,
+            4096,
+        )
+        assert row.ended_at is not None
+        assert row.began_at <= row.ended_at
+        assert ledger.open_transaction(TABLE) is None
+
+    def test_both_are_idempotent(self, ledger: Ledger) -> None:
+        begin(ledger, "t1")
+        ledger.mark_committed(receipt("t1"))
+        begin(ledger, "t2")
+        ledger.mark_aborted("t2", "first")
+        rows = ledger.history("orders")
+        assert ledger.mark_committed(receipt("t1")) is True
+        assert ledger.mark_committed_as_found("t1", "i1") is True
+        assert ledger.mark_aborted("t2", "second") is True
+        assert ledger.history("orders") == rows
+        assert rows[0].reason == "first"
+
+    def test_committed_is_final(self, ledger: Ledger) -> None:
+        begin(ledger)
+        ledger.mark_committed(receipt())
+        with pytest.raises(Fenced, match=r"committed by instant i1 .*cannot be aborted \(too slow\)"):
+            ledger.mark_aborted("t1", "too slow")
+        with pytest.raises(Fenced, match="by instant i1 and now reported as committed by i2"):
+            ledger.mark_committed(receipt("t1", "i2"))
+        assert state_of(ledger) is TransactionState.COMMITTED
+
+    def test_the_table_overrules_a_recorded_abort(self, ledger: Ledger) -> None:
+        begin(ledger)
+        ledger.mark_aborted("t1", "thought lost")
+        begin(ledger, "t2")
+        assert ledger.mark_committed(receipt()) is True
+        row = ledger.transaction("t1")
+        assert row is not None
+        assert (row.state, row.instant, row.reason, row.rows) == (TransactionState.COMMITTED, "i1", None, 10)
+
+    def test_what_a_wiped_ledger_does_not_know_is_no_error(self, ledger: Ledger) -> None:
+        assert ledger.mark_committed(receipt("t9")) is False
+        assert ledger.mark_committed_as_found("t9", "i9") is False
+        assert ledger.mark_aborted("t9", "x") is False
+        assert ledger.transaction("t9") is None
+
+    def test_a_commit_found_in_the_table_gets_its_figures_later(self, ledger: Ledger) -> None:
+        begin(ledger)
+        assert ledger.mark_committed_as_found("t1", "i1") is True
+        row = ledger.transaction("t1")
+        assert row is not None
+        assert (row.state, row.instant, row.rows) == (TransactionState.COMMITTED, "i1", None)
+        ledger.mark_committed(receipt())
+        assert ledger.transaction("t1") == replace(row, rows=10, files=1, size_bytes=4096)
+
+    def test_p5_a_commit_is_restored_into_a_ledger_that_was_wiped(self, ledger: Ledger) -> None:
+        began = datetime(2026, 11, 21, 14, 0, tzinfo=timezone.utc)
+        found = CommittedTransaction(plan("t7", sequence=7), "i7", began, began + timedelta(seconds=9), 10, 1, 4096)
+        restore = partial(ledger.restore_committed, found, table=TABLE, owner=OWNER, deadline=deadline())
+        assert restore() is True
+        row = ledger.transaction("t7")
+        assert row is not None
+        assert (row.state, row.instant, row.sequence) == (TransactionState.COMMITTED, "i7", 7)
+        assert (row.began_at, row.ended_at) == (found.began_at, found.ended_at)
+        assert (row.rows, row.files, row.size_bytes) == (10, 1, 4096)
+        assert tuple(each.slice for each in ledger.slices("t7")) == found.plan.slices
+        assert restore() is False
+        assert ledger.transaction("t7") == row
+        assert begin(ledger, "t8") > row.epoch
+        with pytest.raises(Fenced, match="by instant i7 and now reported as committed by i8"):
+            ledger.restore_committed(replace(found, instant="i8"), table=TABLE, owner=OWNER, deadline=deadline())
+
+    @pytest.mark.parametrize("end", ["open", "aborted", "found"])
+    def test_p5_a_restored_commit_overrules_what_the_ledger_said(self, ledger: Ledger, end: str) -> None:
+        begin(ledger)
+        if end == "aborted":
+            ledger.mark_aborted("t1", "thought lost")
+        if end == "found":
+            ledger.mark_committed_as_found("t1", "i1")
+        now = datetime.now(timezone.utc)
+        found = CommittedTransaction(plan(), "i1", now, now, 10, 1, 4096)
+        assert ledger.restore_committed(found, table=TABLE, owner=OWNER, deadline=deadline()) is True
+        row = ledger.transaction("t1")
+        assert row is not None
+        assert (row.state, row.instant, row.reason, row.rows) == (TransactionState.COMMITTED, "i1", None, 10)
+
+    def test_commit_ends_the_attempts_that_run_still(self, ledger: Ledger) -> None:
+        begin(ledger)
+        for each in (P0, P0, P1):
+            ledger.start_attempt("t1", each)
+        ledger.mark_committed(receipt("t1", "i1", report(1)))
+        unused, published, other = ledger.attempts("t1")
+        assert (published.state, published.report) == (AttemptState.DONE, report(1))
+        for each_row in (unused, other):
+            assert each_row.state is AttemptState.FAILED
+            assert each_row.error == "the transaction was committed without this attempt"
+
+    def test_abort_ends_the_attempts_that_run_still(self, ledger: Ledger) -> None:
+        begin(ledger)
+        ledger.start_attempt("t1", P0)
+        ledger.start_attempt("t1", P1)
+        ledger.finish_attempt("t1", 0, report())
+        ledger.mark_aborted("t1", "deadline")
+        done, running = ledger.attempts("t1")
+        assert done.state is AttemptState.DONE
+        assert (running.state, running.error) == (AttemptState.FAILED, "the transaction was aborted: deadline")
+
+
+class TestHistory:
+    def test_is_the_pipeline_s_newest_first(self, ledger: Ledger) -> None:
+        for number in range(5):
+            begin(ledger, f"t{number}")
+            ledger.mark_aborted(f"t{number}", "x")
+        begin(ledger, "other", table="/data/users", pipeline="users")
+        assert [each.transaction_id for each in ledger.history("orders", 3)] == ["t4", "t3", "t2"]
+        assert [each.epoch for each in ledger.history("orders")] == [5, 4, 3, 2, 1]
+        assert ledger.history("nobody") == ()
+        with pytest.raises(ValueError, match="at least 1"):
+            ledger.history("orders", 0)
+
+
+TABLES = ("/a", "/b")
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("begin"), st.sampled_from(TABLES)),
+        st.tuples(st.sampled_from(("commit", "abort", "attempt")), st.integers(0, 7)),
+    ),
+    max_size=14,
+)
+
+
+class TestModel:
+    @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @given(steps=STEPS)
+    def test_any_sequence_keeps_one_open_a_table_and_growing_epochs(
+        self, ledger: Ledger, steps: list[tuple[str, Any]]
+    ) -> None:
+        run = uuid4().hex
+        states: dict[str, TransactionState] = {}
+        tables: dict[str, str] = {}
+        epochs: dict[str, list[int]] = {table: [] for table in TABLES}
+
+        for step, what in steps:
+            if step == "begin":
+                name = f"{run}-{len(states)}"
+                busy = any(states[k] is TransactionState.OPEN for k, table in tables.items() if table == what)
+                try:
+                    epochs[what].append(begin(ledger, name, table=f"/{run}{what}"))
+                    assert not busy
+                    states[name], tables[name] = TransactionState.OPEN, what
+                except TransactionInFlight:
+                    assert busy
+                continue
+            name = f"{run}-{what}"
+            before = states.get(name)
+            if step == "commit":
+                assert ledger.mark_committed(receipt(name)) is (before is not None)
+                if before is not None:
+                    states[name] = TransactionState.COMMITTED
+            elif step == "abort":
+                try:
+                    assert ledger.mark_aborted(name, "x") is (before is not None)
+                    assert before is not TransactionState.COMMITTED
+                    if before is not None:
+                        states[name] = TransactionState.ABORTED
+                except Fenced:
+                    assert before is TransactionState.COMMITTED
+            else:
+                try:
+                    ledger.start_attempt(name, P0)
+                    assert before is TransactionState.OPEN
+                except Fenced:
+                    assert before is not TransactionState.OPEN
+
+        assert {name: state_of(ledger, name) for name in states} == states
+        for table in TABLES:
+            assert epochs[table] == list(range(1, len(epochs[table]) + 1))
+            opened = [k for k in states if tables[k] == table and states[k] is TransactionState.OPEN]
+            row = ledger.open_transaction(f"/{run}{table}")
+            assert opened == ([row.transaction_id] if row else [])
+
+
+LOCK_UNTIL_KILLED = """
+import sys
+from hudi_ingest.ledger import Ledger
+with Ledger.open(sys.argv[1]).table_lock(sys.argv[2]):
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+
+
+class TestTableLock:
+    def test_keeps_threads_out(self, ledger: Ledger) -> None:
+        inside, seen = [0], []
+
+        def enter(_: int) -> None:
+            for _ in range(5):
+                with ledger.table_lock(TABLE, WAIT_SECONDS):
+                    inside[0] += 1
+                    seen.append(inside[0])
+                    threading.Event().wait(0.001)  # gives others the chance to break in
+                    inside[0] -= 1
+
+        for each in at_once(4, enter):
+            each.result()
+        assert seen == [1] * 20
+
+    def test_timeout_names_the_table_and_the_holder(self, ledger: Ledger) -> None:
+        with ledger.table_lock(TABLE):
+            with pytest.raises(TransactionInFlight) as caught, ledger.table_lock(TABLE + "/", 0.05):
+                pass
+            assert f"table {TABLE}:" in str(caught.value)
+            assert "within 0.05 s" in str(caught.value)
+            assert re.search(rf"held by .*\b{os.getpid()}\b", str(caught.value))
+        with ledger.table_lock(TABLE, 0):
+            pass
+
+    def test_tables_have_locks_of_their_own(self, ledger: Ledger) -> None:
+        with ledger.table_lock(TABLE), ledger.table_lock("/data/users", 0):
+            pass
+
+    def test_is_released_by_an_error_inside(self, ledger: Ledger) -> None:
+        with pytest.raises(RuntimeError, match="inside"), ledger.table_lock(TABLE):
+            raise RuntimeError("inside")
+        with ledger.table_lock(TABLE, 0):
+            pass
+
+    def test_the_ledger_works_under_it(self, ledger: Ledger) -> None:
+        with ledger.table_lock(TABLE):
+            begin(ledger)
+            ledger.mark_aborted("t1", "x")
+
+    def test_is_released_when_its_holder_is_killed(self, ledger: Ledger, url: str) -> None:
+        child = subprocess.Popen(
+            [sys.executable, "-c", LOCK_UNTIL_KILLED, url, TABLE],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+        with child:
+            assert child.stdout is not None
+            assert child.stdout.readline() == b"locked\n"
+            with (
+                pytest.raises(TransactionInFlight, match=rf"held by .*\b{child.pid}\b"),
+                ledger.table_lock(TABLE, 0.05),
+            ):
+                pass
+            child.send_signal(signal.SIGKILL)
+            with ledger.table_lock(TABLE, WAIT_SECONDS):
+                pass
+
+    def test_p5_is_taken_away_from_a_holder_that_hangs(self, ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
+        with ledger.table_lock(TABLE):
+            with pytest.raises(TransactionInFlight), ledger.table_lock(TABLE, 0.05, stale_seconds=60):
+                pass
+            with ledger.table_lock(TABLE, WAIT_SECONDS, stale_seconds=0.3):
+                assert re.search(rf"taken away from .*\b{os.getpid()}\b.*held it for 0.3 s", caplog.text)
+                with pytest.raises(TransactionInFlight), ledger.table_lock(TABLE, 0.05):
+                    pass
+        # The one that hung has let go of nothing that was not its own.
+        with ledger.table_lock(TABLE, 0):
+            pass
+
+    def test_p4_is_left_to_a_holder_that_nothing_fences(self, ledger: Ledger) -> None:
+        with (
+            ledger.table_lock(TABLE, unfenced=True),
+            pytest.raises(TransactionInFlight, match=rf"held by .*\b{os.getpid()}\b"),
+            ledger.table_lock(TABLE, 0.5, stale_seconds=0),
+        ):
+            pass
+        with ledger.table_lock(TABLE, 0):
+            pass
+
+    def test_p4_a_clock_that_is_set_takes_it_from_nobody(
+        self, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        """A file's times and the wall clock move together with that clock."""
+        with ledger.table_lock(TABLE):
+            for path in tmp_path.rglob("*.locks/*"):
+                os.utime(path, (0, 0))
+            monkeypatch.setattr(time, "time", lambda: 4e9)
+            with pytest.raises(TransactionInFlight), ledger.table_lock(TABLE, 0.1, stale_seconds=60):
+                pass
+
+    def test_p5_of_many_who_take_it_away_one_gets_it_at_a_time(self, ledger: Ledger) -> None:
+        inside, seen = [0], []
+
+        def enter(_: int) -> None:
+            with ledger.table_lock(TABLE, WAIT_SECONDS, stale_seconds=0.5):
+                inside[0] += 1
+                seen.append(inside[0])
+                threading.Event().wait(0.001)
+                inside[0] -= 1
+
+        with ledger.table_lock(TABLE):
+            for each in at_once(8, enter):
+                each.result()
+        assert seen == [1] * 8
+
+
+class TestOpening:
+    def test_makes_the_tables_once(self, url: str) -> None:
+        first = Ledger.open(url)
+        begin(first)
+        first.dispose()
+        second = Ledger.open(url)
+        assert state_of(second) is TransactionState.OPEN
+        second.dispose()
+
+    def test_threads_may_do_so_at_once(self, url: str) -> None:
+        results = at_once(6, lambda number: begin(Ledger.open(url), f"t{number}", table=f"/data/{number}"))
+        assert [each.result() for each in results] == [1] * 6
+
+    def test_processes_may_do_so_at_once(self, url: str) -> None:
+        assert in_processes(3, open_in_process, url) == ["1", "1", "1"]
+
+    def test_a_newer_ledger_is_refused(self, url: str) -> None:
+        ledger = Ledger.open(url)
+        with ledger._writing() as connection:
+            connection.exec_driver_sql(f"UPDATE {REVISION_TABLE} SET version_num = '9999'")
+        ledger.dispose()
+        with pytest.raises(EnvironmentProblem, match=r"revision 9999(.|\n)*Upgrade hudi-ingest") as caught:
+            Ledger.open(url)
+        assert isinstance(caught.value, Terminal)
+
+    def test_a_migration_that_breaks_leaves_nothing_behind(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        def migrate_and_break(connection: sa.Connection, where: str) -> None:
+            upgrade(connection, where)
+            raise RuntimeError("power cut")
+
+        upgrade = migrations.upgrade
+        monkeypatch.setattr(migrations, "upgrade", migrate_and_break)
+        with pytest.raises(RuntimeError, match="power cut"):
+            Ledger.open(url)
+        engine = sa.create_engine(url)
+        assert sa.inspect(engine).get_table_names() == []
+        engine.dispose()
+        monkeypatch.undo()
+        begin(Ledger.open(url))
+
+    def test_a_wiped_ledger_is_made_anew(self, url: str) -> None:
+        ledger = Ledger.open(url)
+        with ledger._writing() as connection:
+            METADATA.drop_all(connection)
+            connection.exec_driver_sql(f"DROP TABLE {REVISION_TABLE}")
+        assert begin(Ledger.open(url)) == 1
+
+    def test_use_of_a_ledger_that_was_wiped_meanwhile_is_transient(self, ledger: Ledger) -> None:
+        with ledger._writing() as connection:
+            METADATA.drop_all(connection)
+        with pytest.raises(LedgerUnreachable, match="made anew when it is opened again") as caught:
+            begin(ledger)
+        assert isinstance(caught.value, Transient)
+
+    def test_migrations_make_what_the_tables_say(self, ledger: Ledger) -> None:
+        def ours(name: str | None, kind: str, _: object) -> bool:
+            return kind != "table" or name != REVISION_TABLE
+
+        with ledger._engine.connect() as connection:
+            context = MigrationContext.configure(
+                connection, opts={"version_table": REVISION_TABLE, "include_name": ours, "compare_type": True}
+            )
+            assert compare_metadata(context, METADATA) == []
+            inspector = sa.inspect(connection)
+            for table in METADATA.sorted_tables:
+                wanted = {str(each.name) for each in table.constraints if isinstance(each, sa.CheckConstraint)}
+                assert {each["name"] for each in inspector.get_check_constraints(table.name)} == wanted
+
+    def test_head_is_the_newest_migration(self) -> None:
+        assert ScriptDirectory.from_config(migrations.config()).get_current_head() == migrations.HEAD
+
+    def test_migrations_can_be_undone(self, ledger: Ledger) -> None:
+        with ledger._writing() as connection:
+            alembic.command.downgrade(migrations.config(connection), "base")
+        with ledger._engine.connect() as connection:
+            assert sa.inspect(connection).get_table_names() == [REVISION_TABLE]
+
+
+class TestUrls:
+    def test_a_password_is_never_shown(self) -> None:
+        with socket.socket() as unused:
+            unused.bind(("127.0.0.1", 0))
+            port = unused.getsockname()[1]
+            for url in (
+                f"postgresql+psycopg2://me:s3cret@127.0.0.1:{port}/x",
+                f"postgresql://me:s3cret@127.0.0.1:{port}/x",
+                f"postgresql+psycopg2://me@127.0.0.1:{port}/x?password=s3cret",
+            ):
+                with pytest.raises(LedgerUnreachable, match=rf"127\.0\.0\.1:{port}") as caught:
+                    Ledger.open(url)
+                assert "s3cret" not in str(caught.value)
+
+    @pytest.mark.parametrize("url", ["mysql://me:s3cret@host/x", "sqlite://", "sqlite:///:memory:", "s3cret", ""])
+    def test_what_cannot_be_a_ledger_is_refused(self, url: str) -> None:
+        with pytest.raises(ConfigError, match="HUDI_INGEST_LEDGER_URL") as caught:
+            Ledger.open(url)
+        assert "s3cret" not in str(caught.value)
+        assert caught.value.__cause__ is None
+
+    @pytest.mark.skipif(not POSTGRES_URL, reason="needs HUDI_INGEST_TEST_POSTGRES_URL")
+    def test_a_missing_schema_says_how_to_make_one(self) -> None:
+        placed = sa.make_url(str(POSTGRES_URL)).update_query_dict({"options": "-csearch_path=no_such_schema"})
+        with pytest.raises(EnvironmentProblem, match=r"no schema (.|\n)*CREATE SCHEMA"):
+            Ledger.open(placed.render_as_string(hide_password=False))
+
+    @pytest.mark.skipif(not POSTGRES_URL, reason="needs HUDI_INGEST_TEST_POSTGRES_URL")
+    def test_a_wrong_database_hides_the_password(self) -> None:
+        wrong = sa.make_url(str(POSTGRES_URL)).set(password="s3cret", database="no_such_database")
+        with pytest.raises(LedgerUnreachable, match="no_such_database") as caught:
+            Ledger.open(wrong.render_as_string(hide_password=False))
+        assert "s3cret" not in str(caught.value)
+
+
+class TestSqlite:
+    def test_settings(self, sqlite_url: str) -> None:
+        with Ledger.open(sqlite_url)._engine.connect() as connection:
+            found = {
+                each: connection.exec_driver_sql(f"PRAGMA {each}").scalar_one()
+                for each in ("journal_mode", "busy_timeout", "foreign_keys")
+            }
+        assert found == {"journal_mode": "wal", "busy_timeout": 30_000, "foreign_keys": 1}
+
+    def test_writers_take_turns_and_readers_do_not_wait(self, sqlite_url: str) -> None:
+        ledger = Ledger.open(sqlite_url)
+        begin(ledger)
+        with ThreadPoolExecutor(1) as pool:
+            with ledger._writing():
+                waiting = pool.submit(ledger.mark_aborted, "t1", "x")
+                assert state_of(ledger) is TransactionState.OPEN
+                assert not waiting.done()
+            assert waiting.result(WAIT_SECONDS) is True
+
+    def test_a_file_that_is_no_database_is_named(self, tmp_path: Path, sqlite_url: str) -> None:
+        (tmp_path / "ledger.db").write_text("something else " * 100)
+        with pytest.raises(EnvironmentProblem, match=r"ledger\.db.*not a database.*Move it aside"):
+            Ledger.open(sqlite_url)
+
+    def test_a_deleted_file_is_made_anew(self, tmp_path: Path, sqlite_url: str) -> None:
+        begin(Ledger.open(sqlite_url))
+        for each in tmp_path.glob("ledger.db*"):
+            if each.is_file():
+                each.unlink()
+        assert begin(Ledger.open(sqlite_url)) == 1
+
+    def test_a_folder_that_cannot_be_made_is_named(self, tmp_path: Path) -> None:
+        (tmp_path / "file").touch()
+        with pytest.raises(EnvironmentProblem, match="cannot be made"):
+            Ledger.open(f"sqlite:///{tmp_path / 'file' / 'ledger.db'}")
+
+    def test_a_relative_path_stays_where_it_was_opened(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+        ledger = Ledger.open("sqlite:///ledger.db")
+        monkeypatch.chdir("/")
+        begin(ledger)
+        with sqlite3.connect(tmp_path / "ledger.db") as connection:
+            assert connection.execute("SELECT count(*) FROM ingest_transactions").fetchone() == (1,)
+        connection.close()
+
+
+def unknown(_: str) -> None:
+    return None
+
+
+class TestOwner:
+    @pytest.mark.parametrize("owner", [Owner.dagster_run("a:b"), Owner.this_process()])
+    def test_text_form(self, owner: Owner) -> None:
+        assert Owner.parse(str(owner)) == owner
+        assert str(owner).startswith(f"{owner.kind}:")
+
+    @pytest.mark.parametrize(
+        "text", ["", "dagster", "dagster:", "process:host", "process:h:x:1", "process::1:1", "cron:1"]
+    )
+    def test_other_texts_are_refused(self, text: str) -> None:
+        with pytest.raises(ValueError, match="owner is"):
+            Owner.parse(text)
+
+    def test_this_process_lives(self) -> None:
+        owner = Owner.this_process()
+        assert str(os.getpid()) in str(owner)
+        assert not is_dead(owner, unknown)
+
+    def test_a_process_that_got_the_number_later_is_another(self) -> None:
+        host, pid, started = Owner.this_process().ident.rsplit(":", 2)
+        assert is_dead(Owner("process", f"{host}:{pid}:{float(started) - 100}"), unknown)
+
+    def test_processes_of_other_hosts_and_containers_are_not_known(self) -> None:
+        host, _, namespace = Owner.this_process().ident.rsplit(":", 2)[0].partition("/")
+        assert not is_dead(Owner("process", f"elsewhere/{namespace}:999999999:1.0"), unknown)
+        assert not is_dead(Owner("process", f"{host}/1:999999999:1.0"), unknown)
+
+    def test_a_killed_process_is_dead_before_and_after_it_is_reaped(self) -> None:
+        code = "import sys; from hudi_ingest.ledger.owner import Owner; print(Owner.this_process(), flush=True); sys.stdin.read()"
+        child = subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+        with child:
+            assert child.stdout is not None
+            owner = Owner.parse(child.stdout.readline().strip())
+            assert not is_dead(owner, unknown)
+            child.kill()
+            os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+            assert is_dead(owner, unknown)
+        assert is_dead(owner, unknown)
+
+    @pytest.mark.parametrize(("answer", "dead"), [(True, True), (False, False), (None, False)])
+    def test_a_dagster_run_is_as_dagster_says(self, answer: bool | None, dead: bool) -> None:
+        asked: list[str] = []
+
+        def run_is_finished(run_id: str) -> bool | None:
+            asked.append(run_id)
+            return answer
+
+        assert is_dead(Owner.dagster_run("r-1"), run_is_finished) is dead
+        assert asked == ["r-1"]

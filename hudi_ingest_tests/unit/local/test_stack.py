@@ -1,0 +1,108 @@
+"""The embedded stack's file and settings; that it comes up and is repaired is for e2e/test_stack_repair.py."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from hudi_ingest.cli.app import app
+from hudi_ingest.exceptions import EnvironmentProblem
+from hudi_ingest.home.folder import HOME_VARIABLE, PIPELINES_VARIABLE, Home
+from hudi_ingest.local import stack as module
+from hudi_ingest.local.processes import ProcessRecord
+from hudi_ingest.local.stack import BROKER, ENGINE, WEBSERVER, Stack, StackSettings, remembered_settings
+from hudi_ingest_tests.support.pipeline_files import document
+
+KNOWN = StackSettings(1, 2, "local[1]", "1g")
+ASKED = StackSettings(11, 12, "local[2]", "4g")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path, tmp_path / "pipelines", "")
+
+
+def record(name: str) -> ProcessRecord:
+    return ProcessRecord(name, 1, 0.0, f"/{name}.log")
+
+
+def test_a_stack_is_read_as_it_was_written(home: Home) -> None:
+    stack = Stack(KNOWN, {"A": "b"}, (record(BROKER), record(ENGINE)))
+    stack.write(home)
+    assert Stack.read(home) == stack
+    assert remembered_settings(home) == KNOWN
+
+
+def test_up_names_each_pipeline_file_that_is_broken_in_one_line(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    home.pipelines.mkdir()
+    right, broken = home.pipelines / "orders.yaml", home.pipelines / "payments.yaml"
+    right.write_text(yaml.safe_dump(document()))
+    broken.write_text(yaml.safe_dump(document(name="payments", table__base_path=None, source__topicz=["a"])))
+    monkeypatch.setattr("hudi_ingest.cli.bring_up", lambda *given: Stack(KNOWN, {}, ()))
+    variables = {HOME_VARIABLE: str(home.root), PIPELINES_VARIABLE: str(home.pipelines)}
+    up = CliRunner().invoke(app, ["up"], env=variables)
+    assert up.exit_code == 0, up.output
+    (line,) = (line for line in up.stdout.splitlines() if ".yaml" in line)
+    assert line.startswith(f"not loaded: {broken}: source.topicz: unknown key in line ")
+    assert line.endswith(f" (and 1 more: `hudi-ingest validate {broken}`)")
+    as_json = json.loads(CliRunner().invoke(app, ["up", "--json"], env=variables).stdout)
+    assert list(as_json["broken_files"]) == [str(broken)]
+    missing = CliRunner().invoke(app, ["up"], env={**variables, PIPELINES_VARIABLE: str(home.root / "gone")})
+    assert f"not loaded: {home.root / 'gone'}: the folder of pipeline files cannot be read" in missing.stdout
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"settings": {"color": 1}, "environment": {}, "processes": []}'])
+def test_up_and_down_say_what_to_do_with_a_damaged_or_newer_file(home: Home, content: str) -> None:
+    home.stack_file.write_text(content)
+    with pytest.raises(EnvironmentProblem, match=r"is damaged or of another version .* delete the file and run"):
+        Stack.read(home)
+
+
+def test_a_disk_that_is_full_leaves_the_file_as_it_was(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    Stack(KNOWN, {}, ()).write(home)
+
+    def full(number: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        Stack(ASKED, {}, ()).write(home)
+    assert remembered_settings(home) == KNOWN
+
+
+@pytest.mark.parametrize(
+    ("alive", "expected"),
+    [
+        ((), ASKED),
+        ((BROKER,), replace(ASKED, kafka_port=1)),
+        ((ENGINE,), replace(KNOWN, ui_port=12)),
+        ((WEBSERVER,), replace(ASKED, kafka_port=1, ui_port=2)),
+    ],
+)
+def test_settings_of_what_runs_win(alive: tuple[str, ...], expected: StackSettings) -> None:
+    assert module._settled(ASKED, KNOWN, {name: record(name) for name in alive}) == expected
+
+
+def test_the_code_servers_socket_is_in_the_home(home: Home) -> None:
+    assert module._code_socket(home) == home.root / "code-server.sock"
+
+
+def test_where_the_homes_path_is_too_long_it_is_in_a_folder_of_this_user_alone(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    long = replace(home, root=tmp_path / ("x" * 100))
+    found = module._code_socket(long)
+    assert found.parent.parent == tmp_path
+    assert stat.S_IMODE(found.parent.stat().st_mode) == 0o700
+    assert module._code_socket(long) == found != module._code_socket(replace(long, root=tmp_path / ("y" * 100)))
+    found.parent.chmod(0o755)
+    with pytest.raises(EnvironmentProblem, match="is not this user's alone"):
+        module._code_socket(long)

@@ -1,0 +1,282 @@
+"""What the checks find: when each fails, and that it says what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hudi_ingest.hudi.timeline import CommittedInstant, CommittedState
+from hudi_ingest.model.records import (
+    Checkpoint,
+    LettersHead,
+    LossReason,
+    OffsetLoss,
+    Slice,
+    SliceReport,
+    TopicPartition,
+    TransactionKind,
+    TransactionPlan,
+    next_checkpoint,
+)
+from hudi_ingest.operations.health import (
+    QUESTIONS,
+    Finding,
+    accounting_holds,
+    dead_letters,
+    files_large_enough,
+    lag_below_limit,
+    offsets_honoured,
+    runs_succeed,
+    up_to_date,
+)
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.protocol import commit_metadata
+from hudi_ingest_tests.support.pipeline_files import Write, load
+
+NOW = datetime(2026, 11, 21, 3, 0, tzinfo=timezone.utc)
+P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+@pytest.fixture
+def pipeline(write: Write) -> Pipeline:
+    return load(write)
+
+
+class History:
+    """Commits one after another, as transactions make them."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.pipeline = pipeline
+        self.checkpoint: Checkpoint | None = None
+        self.commits: list[CommittedInstant] = []
+
+    def commit(
+        self,
+        slices: Sequence[Slice],
+        resets: Sequence[OffsetLoss] = (),
+        kind: TransactionKind = TransactionKind.INGEST,
+        **counts: int,
+    ) -> None:
+        sequence = len(self.commits) + 1
+        plan = TransactionPlan("orders", f"orders-{sequence}", sequence, tuple(slices), resets=tuple(resets), kind=kind)
+        reports = [self.report(each, counts) for each in slices]
+        self.checkpoint = next_checkpoint(self.checkpoint, plan, 0, f"2026112103000{sequence}000")
+        metadata = commit_metadata(self.pipeline, plan, self.checkpoint, reports)
+        rows = sum(each.rows for each in reports)
+        self.commits.append(CommittedInstant(self.checkpoint.instant, metadata, NOW, {"dt=1/a": 1 << 27}, rows))
+
+    @staticmethod
+    def report(each: Slice, counts: Mapping[str, int]) -> SliceReport:
+        skipped = min(counts.get("skipped", 0), each.count)
+        return SliceReport(each, 0, rows=each.count - skipped, skipped=skipped)
+
+    def finding(self) -> Finding:
+        return accounting_holds(self.pipeline, self.checkpoint, self.commits)
+
+
+def test_d1_every_check_has_a_question() -> None:
+    assert all(text.startswith("Fails ") and text.endswith(".") for text in QUESTIONS.values())
+
+
+def test_p6_a_stopped_partition_fails_its_check_and_the_command_is_named(pipeline: Pipeline) -> None:
+    assert offsets_honoured(pipeline, ()).passed
+    found = offsets_honoured(pipeline, [OffsetLoss("orders", 0, 5, 9, 4, LossReason.RETENTION)])
+    assert not found.passed
+    assert "accept-loss orders --partition orders:0" in found.text
+    assert found.figures == {"stopped": "orders:0"}
+
+
+def test_d1_too_much_lag_fails_its_check(write: Write) -> None:
+    by_default, by_hand = load(write, transaction__max_records=100), load(write, asset__max_lag=7)
+    assert [lag_below_limit(by_default, waiting).passed for waiting in (0, 200, 201)] == [True, True, False]
+    assert [lag_below_limit(by_hand, waiting).passed for waiting in (7, 8)] == [True, False]
+    found = lag_below_limit(by_hand, 1234)
+    assert "1,234 offsets waiting; the limit is 7 (asset.max_lag)" in found.text
+    assert "raise transaction.max_records" in found.text
+    # What does not change is no line of the plot.
+    assert found.figures == {"lag (records)": 1234, "limit": "7 records"}
+
+
+def committed(seconds_ago: float, took: float = 0.0) -> CommittedState:
+    done = NOW - timedelta(seconds=seconds_ago)
+    return CommittedState(True, last_began_at=done - timedelta(seconds=took), last_committed_at=done)
+
+
+def test_d1_records_that_wait_too_long_fail_the_check_and_an_idle_topic_does_not(write: Write) -> None:
+    pipeline = load(
+        write, asset__late_after_seconds=600, transaction__min_records=10, transaction__max_wait_seconds=100
+    )
+    assert up_to_date(pipeline, 10**9, CommittedState(True), NOW).passed, "nothing was ever committed"
+    assert up_to_date(pipeline, 10**9, committed(599), NOW).passed
+    assert up_to_date(pipeline, 9, committed(601), NOW).passed, "min_records holds so few back"
+    assert not up_to_date(pipeline, 9, committed(701), NOW).passed, "but not for ever"
+    assert up_to_date(pipeline, 0, committed(9 * 86400), NOW).passed
+    assert up_to_date(pipeline, 10, committed(9999), NOW, oldest_seconds=599).passed, "the topic was idle for long"
+    found = up_to_date(pipeline, 10, committed(601), NOW, oldest_seconds=700, busy="run 1234abcd is at work")
+    assert not found.passed
+    assert (
+        "10 offsets waiting, the oldest for 700 s, and the last commit was 601 s ago, at 2026-11-21 02:49:59 UTC"
+        in found.text
+    )
+    assert "Run 1234abcd is at work. See why the newest runs of orders_transaction failed or hang." in found.text
+    assert "orders_coordinator" in up_to_date(pipeline, 10, committed(601), NOW).text
+    assert found.figures == {"seconds since the last commit": 601.0, "lag (seconds)": 700}
+
+
+def test_d1_by_default_a_minute_and_two_intervals_may_pass_and_twice_what_the_last_transaction_took(
+    write: Write,
+) -> None:
+    quick = load(write, transaction__interval_seconds=10, transaction__timeout_seconds=300)
+    assert [up_to_date(quick, 1, committed(age), NOW).passed for age in (80, 81)] == [True, False]
+    assert [up_to_date(quick, 1, committed(age, took=40), NOW).passed for age in (160, 161)] == [True, False]
+
+
+def test_d1_failed_runs_are_told_with_their_error_and_what_tries_at_once(pipeline: Pipeline) -> None:
+    assert runs_succeed(pipeline, 0).passed
+    once = runs_succeed(pipeline, 1, "1234abcd-5", "BadRecord: orders:3:17: …")
+    assert (once.passed, once.warning) == (False, True)
+    again = runs_succeed(pipeline, 4, "1234abcd-5", "BadRecord: orders:3:17: …")
+    assert (again.passed, again.warning) == (False, False)
+    assert again.text.startswith("The last 4 runs of orders failed, the newest is 1234abcd: BadRecord: orders:3:17: …")
+    assert "Materialize" in again.text and "hudi-ingest run orders" in again.text
+
+
+def test_d1_a_commit_of_a_clock_that_was_ahead_fails_the_check(pipeline: Pipeline) -> None:
+    assert up_to_date(pipeline, 10**9, committed(-59), NOW).passed
+    for waiting in (0, 10**9):
+        found = up_to_date(pipeline, waiting, committed(-3_456_000), NOW)
+        assert not found.passed
+        assert "a clock was 3,456,000 s ahead, or is behind now" in found.text
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 50), st.integers(0, 50), st.sampled_from([TransactionKind.INGEST, *TransactionKind])),
+        max_size=8,
+    ),
+    st.integers(0, 3),
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_p1_p2_what_transactions_commit_accounts_for_itself(
+    pipeline: Pipeline, counts: list[tuple[int, int, TransactionKind]], skipped: int
+) -> None:
+    history = History(pipeline)
+    first = {P0: 0, P1: 7}
+    history.commit([Slice("orders", 0, 0, 60), Slice("orders", 1, 7, 67)], skipped=skipped)
+    at = {P0: 60, P1: 67}
+    for count0, count1, kind in counts:
+        # What moves no offsets goes back to ones that were read before.
+        starts = at if kind.moves_offsets else first
+        slices = [
+            Slice(source.topic, source.partition, starts[source], starts[source] + count)
+            for source, count in ((P0, count0), (P1, count1))
+        ]
+        history.commit(slices, kind=kind, skipped=skipped)
+        if kind.moves_offsets:
+            at = {each.source: each.end for each in slices}
+    found = history.finding()
+    assert found.passed, found.text
+    assert (found.figures["transactions"], found.figures["offsets"]) == (len(counts) + 1, at[P0] + at[P1] - 7)
+
+
+def test_d1_what_is_counted_does_not_fall_when_the_timeline_is_archived(pipeline: Pipeline) -> None:
+    history = History(pipeline)
+    for start in range(0, 50, 10):
+        history.commit([Slice("orders", 0, start, start + 10)])
+    del history.commits[:3]
+    found = history.finding()
+    assert found.figures == {"transactions": 5, "offsets": 50, "transaction": "orders-5"}
+    assert "Transactions 4 to 5 are on the active timeline. They account for each of their 20 offsets" in found.text
+
+
+def test_p2_an_accepted_loss_is_no_hole(pipeline: Pipeline) -> None:
+    history = History(pipeline)
+    history.commit([Slice("orders", 0, 0, 5), Slice("orders", 1, 0, 5)])
+    history.commit([Slice("orders", 0, 9, 12)], [OffsetLoss("orders", 0, 5, 9, 4, LossReason.RETENTION)])
+    assert history.finding().passed
+    history.commit([Slice("orders", 1, 6, 7)])
+    found = history.finding()
+    assert not found.passed
+    assert "orders-3 starts orders:1 at 6, and the transaction before it ended at 5" in found.text
+    assert "Turn orders_coordinator off" in found.text
+
+
+def changed(commit: CommittedInstant, key: str, change: Any) -> CommittedInstant:
+    import json
+
+    told = json.loads(commit.metadata[key])
+    change(told)
+    return replace(commit, metadata={**commit.metadata, key: json.dumps(told)})
+
+
+def test_p1_a_lost_row_is_found_in_the_counts_and_in_the_files(pipeline: Pipeline) -> None:
+    history = History(pipeline)
+    history.commit([Slice("orders", 0, 0, 5)])
+    key = pipeline.transaction_key
+    counted = changed(history.commits[0], key, lambda told: told["slices"][0].update(rows=4))
+    found = accounting_holds(pipeline, history.checkpoint, [replace(counted, rows=4)])
+    assert "orders-1 counts 4 of the offsets [0,5) of orders:0" in found.text
+    found = accounting_holds(pipeline, history.checkpoint, [replace(history.commits[0], rows=3)])
+    assert not found.passed
+    assert "orders-1 counts 5 rows, and its commit published files of 3" in found.text
+
+
+def test_p2_a_checkpoint_that_is_ahead_of_the_ranges_is_found(pipeline: Pipeline) -> None:
+    history = History(pipeline)
+    history.commit([Slice("orders", 0, 0, 5)])
+    assert history.checkpoint is not None
+    ahead = replace(history.checkpoint, offsets={P0: 6})
+    found = accounting_holds(pipeline, ahead, history.commits)
+    assert "orders:0 was read up to 5, and the checkpoint says 6" in found.text
+
+
+def test_p1_commits_beside_a_savepoint_leave_a_hole_that_proves_nothing(pipeline: Pipeline) -> None:
+    history = History(pipeline)
+    for start in (0, 5, 10):
+        history.commit([Slice("orders", 0, start, start + 5)])
+    assert accounting_holds(pipeline, history.checkpoint, [history.commits[0], history.commits[2]]).passed
+    assert accounting_holds(pipeline, None, []).passed
+    assert "archived" not in accounting_holds(pipeline, history.checkpoint, history.commits).text
+    assert "older ones are archived" in accounting_holds(pipeline, history.checkpoint, history.commits[1:]).text
+
+
+def test_h3_small_files_of_the_newest_commit_fail_the_check(write: Write) -> None:
+    pipeline = load(write, table__small_files_a_day=1000, transaction__interval_seconds=60)
+    large = CommittedInstant("1", {}, NOW, {f"dt={n}/f": 1 << 27 for n in range(3)})
+    small = CommittedInstant("2", {}, NOW, {f"dt={n}/f": 1 << 20 for n in range(3)})
+    assert files_large_enough(pipeline, None, []).passed
+    assert files_large_enough(pipeline, None, [small, replace(large, instant="3")]).passed
+    found = files_large_enough(pipeline, None, [large, small])
+    assert not found.passed
+    assert "Raise transaction.interval_seconds" in found.text
+    assert found.figures["small files"] == 3
+
+
+def test_d3_bad_records_of_the_last_transaction_fail_the_check_and_the_commands_are_named(write: Write) -> None:
+    keeping, skipping = load(write, on_bad_record="dead_letter"), load(write, on_bad_record="skip")
+    checkpoint = Checkpoint(2, "orders-2", {}, letters=LettersHead("m", 1234))
+    found = dead_letters(keeping, checkpoint, 3)
+    assert not found.passed
+    assert "had 3 bad records, kept as dead letters. 1,234 dead letters wait" in found.text
+    assert "dead-letters list orders" in found.text and "dead-letters retry orders" in found.text
+    assert found.figures == {
+        "bad records of the last transaction": 3,
+        "dead letters that wait": 1234,
+        "transaction": "orders-2",
+    }
+    left_out = dead_letters(skipping, Checkpoint(2, "orders-2", {}), 3)
+    assert not left_out.passed
+    assert left_out.text.endswith("counted and left out. Set on_bad_record: dead_letter to keep such records.")
+
+
+def test_d3_letters_that_wait_since_earlier_are_told_and_fail_nothing(pipeline: Pipeline) -> None:
+    waiting = dead_letters(pipeline, Checkpoint(2, "orders-2", {}, letters=LettersHead("m", 7)), 0)
+    assert waiting.passed
+    assert "7 dead letters wait" in waiting.text
+    assert dead_letters(pipeline, None, 0).text == "The last transaction had no bad records."

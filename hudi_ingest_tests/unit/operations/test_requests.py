@@ -1,0 +1,139 @@
+"""Requests: what the ledger keeps of them, and how their transactions and the live ones take turns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hudi_ingest.ledger import Ledger, Owner, Request, RequestState
+from hudi_ingest.ledger.requests import TICK_NOTED_SECONDS
+from hudi_ingest.model.records import Slice, TransactionKind, TransactionPlan
+from hudi_ingest.operations.request_planning import ending_reason, request_goes_first
+from hudi_ingest.operations.request_work import is_worked_on
+from hudi_ingest.pipeline.pipeline import TICK_SECONDS
+
+NOON = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
+TABLE = "/lake/orders"
+REQUEST = Request("orders-backfill-1", "orders", TABLE, TransactionKind.BACKFILL, NOON, (Slice("orders", 0, 5, 25),))
+OWNER = Owner.dagster_run("run-1")
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    found = Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}")
+    yield found
+    found.dispose()
+
+
+def plan(sequence: int, start: int, end: int, request: str = REQUEST.request_id) -> TransactionPlan:
+    slices = (Slice("orders", 0, start, end),)
+    return TransactionPlan("orders", f"t-{sequence}", sequence, slices, kind=TransactionKind.BACKFILL, request=request)
+
+
+def begin(ledger: Ledger, planned: TransactionPlan) -> None:
+    ledger.begin(planned, table=TABLE, owner=OWNER, deadline=NOON + timedelta(hours=1))
+
+
+def test_the_same_request_is_kept_once_until_it_has_ended(ledger: Ledger) -> None:
+    assert ledger.file_request(REQUEST) == REQUEST
+    again = replace(REQUEST, request_id="orders-backfill-2", filed_at=NOON + timedelta(hours=1))
+    assert ledger.file_request(again) == REQUEST
+    assert ledger.standing_request(replace(again, table=f"{TABLE}/")) == REQUEST
+    other = replace(again, request_id="orders-backfill-3", skip_covered=True)
+    assert ledger.standing_request(other) is None
+    assert ledger.file_request(other) == other
+    assert [request.request_id for request in ledger.active_requests("orders")] == [
+        REQUEST.request_id,
+        "orders-backfill-3",
+    ]
+    assert ledger.end_request(REQUEST.request_id, RequestState.CANCELLED, "no more")
+    assert not ledger.end_request(REQUEST.request_id, RequestState.DONE), "the first end stays"
+    ended = ledger.request(REQUEST.request_id)
+    assert ended is not None
+    assert (ended.state, ended.reason) == (RequestState.CANCELLED, "no more")
+    assert ledger.file_request(again) == again
+    newest = {request.request_id for request in ledger.newest_requests(limit=2)}
+    assert newest == {"orders-backfill-2", "orders-backfill-3"}
+    assert ledger.newest_requests("payments") == ()
+
+
+def test_p5_what_a_request_has_come_to_is_what_its_transactions_say(ledger: Ledger) -> None:
+    ledger.file_request(REQUEST)
+    assert ledger.last_request_tried(TABLE) is None
+    begin(ledger, plan(7, 5, 10))
+    assert ledger.progress(REQUEST.request_id).commits == (), "an open one counts for nothing"
+    # As the next begin tells it of a commit whose op was killed before it could.
+    ledger.mark_committed_as_found("t-7", "20261122120000000")
+    begin(ledger, plan(8, 10, 15))
+    ledger.mark_aborted("t-8", "a bad record")
+    begin(ledger, plan(9, 0, 99, request=""))
+    ledger.mark_aborted("t-9", "a live one")
+    progress = ledger.progress(REQUEST.request_id)
+    assert progress.done == (Slice("orders", 0, 5, 10),)
+    assert [(commit.instant, commit.rows) for commit in progress.commits] == [("20261122120000000", None)]
+    assert (progress.failures, progress.reason, progress.rows) == (1, "a bad record", 0)
+    assert ledger.last_request_tried(f"{TABLE}/") == 8
+    assert ending_reason(REQUEST, progress) is None
+    ledger.pass_over(REQUEST.request_id, ["b"])
+    ledger.pass_over(REQUEST.request_id, ["a", "b"])
+    (passing,) = ledger.active_requests("orders")
+    assert passing.passed_over == ("a", "b")
+    assert ending_reason(passing, progress) == "a bad record"
+    assert (
+        ending_reason(passing, replace(progress, reason=""))
+        == "none of the dead letters in 2 files can become a row now"
+    )
+
+
+def test_ticks_are_noted_seldom_and_a_new_request_is_known_to_be_worked_on_at_once(ledger: Ledger) -> None:
+    assert ledger.coordinator_ticked_at("orders") is None
+    ledger.note_tick("orders", NOON)
+    ledger.note_tick("orders", NOON + timedelta(seconds=TICK_NOTED_SECONDS - 1))
+    assert ledger.coordinator_ticked_at("orders") == NOON
+    # A clock that was set back must not make the coordinator look dead.
+    ledger.note_tick("orders", NOON - timedelta(hours=1))
+    assert ledger.coordinator_ticked_at("orders") == NOON - timedelta(hours=1)
+    ledger.file_request(REQUEST)
+    assert not is_worked_on(ledger, REQUEST)
+    now = datetime.now(timezone.utc)
+    # As old as a note can be when the next tick renews it.
+    ledger.note_tick("orders", now - timedelta(seconds=TICK_NOTED_SECONDS + TICK_SECONDS))
+    assert is_worked_on(ledger, REQUEST)
+
+
+def test_a_request_names_who_works_it_off(ledger: Ledger) -> None:
+    ledger.file_request(REQUEST)
+    ledger.work_on_request(REQUEST.request_id, Owner.this_process())
+    (worked_on,) = ledger.active_requests("orders")
+    assert worked_on.worker == Owner.this_process()
+    ledger.work_on_request(REQUEST.request_id, None)
+    (free,) = ledger.active_requests("orders")
+    assert free.worker is None
+
+
+outcomes = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=60)
+
+
+@given(outcomes)
+def test_p5_live_transactions_wait_for_one_of_a_request_at_most_and_it_is_never_starved(
+    steps: list[tuple[bool, bool]],
+) -> None:
+    """`steps`: whether a live transaction is due, and whether what runs is committed."""
+    sequence, tried = 1, None
+    waited = starved = 0
+    for live_is_due, commits in steps:
+        request_ran = request_goes_first(live_is_due, sequence + 1, tried)
+        if request_ran:
+            tried, starved = sequence + 1, 0
+        waited = waited + 1 if request_ran and live_is_due else 0
+        assert waited <= 1, "two of a request ran while a live one was due"
+        if commits:
+            starved += not request_ran
+            sequence += 1
+        assert starved <= 2, "live ones were committed again and again, and the request had no turn"

@@ -1,0 +1,140 @@
+"""K7: what a sample says of records, to people and to machines."""
+
+from __future__ import annotations
+
+import io
+import json
+from datetime import date, datetime, timezone
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from rich.console import Console, RenderableType
+
+from hudi_ingest.cli.sample_view import sample_view
+from hudi_ingest.cli.views import columns_view
+from hudi_ingest.kafka.records import RECORDS
+from hudi_ingest.model.records import Slice, TopicPartition
+from hudi_ingest.operations.sample import Outcome, Sample, SampledRecord, sampled
+from hudi_ingest.records.convert import converter_for
+from hudi_ingest.records.record_rows import RowMaker, Tombstones
+from hudi_ingest.records.schema.columns import table_schema
+from hudi_ingest.records.transform.chain import Chain, Step
+from hudi_ingest.records.transform.filter import Filter
+from hudi_ingest.records.transform.mask import KeepLast, Mask
+
+pytestmark = pytest.mark.fast
+
+SOURCE = TopicPartition("orders", 0)
+NOW = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+RECORD = pa.schema([("id", pa.string()), ("n", pa.int32()), ("card", pa.string())])
+VALUES = [
+    b'{"id": "a", "n": 1, "card": "4711-0815"}',
+    b'{"id": "b", "n": 0, "card": "4711-0816"}',
+    None,
+    b'{"id": "c", "n": "x", "card": "4711-0817"}',
+    b'{"id": "d", "n": 2, "card": 47110818}',
+]
+
+
+def take(on_tombstone: Tombstones = "skip") -> Sample:
+    steps = [Step("transforms[0].filter", Filter("n", "!=", (0,))), Step("m", Mask(("card",), KeepLast(2)))]
+    if on_tombstone == "row":
+        del steps[0]
+    chain = Chain.of(RECORD, steps)
+    columns = table_schema(chain.output, ("topic", "timestamp")).columns
+    maker = RowMaker(converter_for("json", RECORD), chain, columns, on_tombstone=on_tombstone)
+    count = len(VALUES)
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "topic": ["orders"] * count,
+            "partition": [0] * count,
+            "offset": [*range(5, 5 + count)],
+            "timestamp": [NOW] * count,
+            "value": VALUES,
+            "key": [None] * count,
+            "headers": [None] * count,
+        },
+        schema=RECORDS,
+    )
+    return Sample("orders", chain.output, (Slice("orders", 0, 5, 20),), tuple(sampled(maker, SOURCE, batch)))
+
+
+def shown(view: RenderableType) -> str:
+    console = Console(file=io.StringIO(), width=200)
+    console.print(view)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_each_record_says_what_it_became() -> None:
+    found = take()
+    assert [(each.place, each.outcome.value) for each in found.records] == [
+        ("orders:0:5", "row"),
+        ("orders:0:6", "filtered"),
+        ("orders:0:7", "skipped"),
+        ("orders:0:8", "bad"),
+        ("orders:0:9", "bad"),
+    ]
+    assert found.records[0].row == {"id": "a", "n": 1, "card": "****15"}
+    assert [each.outcome for each in take("fail").records][2] is Outcome.BAD
+    tombstone = take("row").records[2]
+    assert (tombstone.outcome, tombstone.is_tombstone) == (Outcome.ROW, True)
+    assert tombstone.row == {"id": None, "n": None, "card": None}
+
+
+def test_people_see_rows_marks_and_reasons_and_nothing_that_is_masked() -> None:
+    text = shown(sample_view(take()))
+    assert "5 records: 1 row, 2 bad, 1 filtered, 1 skipped" in text
+    for line in ("orders:0:5", "skipped, tombstone", '"x"', "****15"):
+        assert line in text
+    everything = text + json.dumps(take().to_dict())
+    assert "4711" not in everything
+    assert "a value that is not shown" in text
+    empty = Sample("orders", RECORD, (Slice("orders", 0, 5, 5),), ())
+    assert shown(sample_view(empty)).startswith("no records in orders:0[5,5); name others by --from")
+
+
+def test_a_wide_row_is_one_cell() -> None:
+    columns = pa.schema([(f"c{number}", pa.int32()) for number in range(9)])
+    record = SampledRecord(SOURCE, 5, 0, False, Outcome.ROW, dict.fromkeys(columns.names, 1))
+    text = shown(sample_view(Sample("orders", columns, (), (record,))))
+    assert "c0: 1, c1: 1" in text
+
+
+def test_machines_get_plain_json() -> None:
+    found = take().to_dict()
+    assert found["counts"] == {"row": 1, "bad": 2, "filtered": 1, "skipped": 1}
+    assert found["partitions"] == [{"topic": "orders", "partition": 0, "start": 5, "end": 20}]
+    assert found["columns"][1] == {"name": "n", "type": "int", "nullable": True}
+    assert found["records"][0]["row"] == {"id": "a", "n": 1, "card": "****15"}
+    assert (found["records"][2]["tombstone"], found["records"][2]["outcome"]) == (True, "skipped")
+    assert {"field", "expected", "found"} <= found["records"][3].keys()
+    row = {
+        "time": NOW,
+        "day": date(2026, 1, 1),
+        "price": Decimal("1.10"),
+        "raw": b"\x00",
+        "nan": float("nan"),
+        "inside": {"times": [NOW], "map": [("k", b"\x01")]},
+    }
+    record = SampledRecord(SOURCE, 5, 1_700_000_000_000_000_000, False, Outcome.ROW, row)
+    assert (found["records"][0]["timestamp"], found["records"][0]["timestamp_ms"]) == (
+        "2026-01-01T12:00:00+00:00",
+        1767268800000,
+    )
+    assert (record.to_dict()["timestamp"], record.to_dict()["timestamp_ms"]) == (None, 1_700_000_000_000_000_000)
+    assert json.loads(json.dumps(record.to_dict(), allow_nan=False))["row"] == {
+        "time": "2026-01-01T12:00:00+00:00",
+        "day": "2026-01-01",
+        "price": "1.10",
+        "raw": "AA==",
+        "nan": "nan",
+        "inside": {"times": ["2026-01-01T12:00:00+00:00"], "map": {"k": "AQ=="}},
+    }
+
+
+def test_columns_are_shown_as_the_file_writes_them() -> None:
+    text = shown(columns_view(pa.schema([pa.field("tags", pa.list_(pa.string()), False), ("at", pa.int64())])))
+    assert "array<string>" in text
+    assert "never" in text

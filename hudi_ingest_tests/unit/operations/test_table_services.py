@@ -1,0 +1,117 @@
+"""The order in which table services do their work, over a client that only remembers what it was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hudi_ingest.cli.views import services_text
+from hudi_ingest.exceptions import TransactionInFlight
+from hudi_ingest.hudi.clustering import Clustering, PendingClustering
+from hudi_ingest.hudi.timeline import PIPELINE_PROPERTY, Timeline
+from hudi_ingest.ledger import Ledger
+from hudi_ingest.operations.table_services import PIECES_BESIDE_TRANSACTIONS, TableServices
+from hudi_ingest_tests.support.pipeline_files import Write, load
+from hudi_ingest_tests.support.properties_text import properties_text
+
+
+class Client:
+    """A table that `plans` says how to cluster, one after the other: (files replaced, files written)."""
+
+    def __init__(self, ledger: Ledger, table: str, plans: list[tuple[int, int]], left: tuple[PendingClustering, ...]):
+        self._ledger, self._table, self._plans, self._left = ledger, table, plans, left
+        self.done: list[str] = []
+
+    def pending_clusterings(self) -> tuple[PendingClustering, ...]:
+        return self._left
+
+    def plan_clustering(self) -> str | None:
+        assert self._is_held(), "plans are made under the table's lock"
+        return f"plan {len(self.done)}" if self._plans else None
+
+    def cluster(self, instant: str) -> Clustering:
+        replaced, written = (2, 1) if instant.startswith("left") else self._plans.pop(0)
+        self.done.append(f"{instant}{' locked' if self._is_locked() else ''}")
+        return Clustering(instant, replaced, written, 10, 1000)
+
+    def clean(self) -> int:
+        self.done.append("clean")
+        return 3
+
+    def _is_held(self) -> bool:
+        try:
+            with self._ledger.table_lock(self._table, timeout_seconds=0):
+                return False
+        except TransactionInFlight:
+            return True
+
+    def _is_locked(self) -> bool:
+        """And stays so, however long it takes: nothing would stop a clustering whose lock is taken away."""
+        try:
+            with self._ledger.table_lock(self._table, timeout_seconds=0.05, stale_seconds=0):
+                return False
+        except TransactionInFlight:
+            return True
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    found = Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}")
+    yield found
+    found.dispose()
+
+
+def services(
+    write: Write,
+    ledger: Ledger,
+    tmp_path: Path,
+    plans: list[tuple[int, int]],
+    *left: PendingClustering,
+    one_lock: bool = True,
+) -> tuple[TableServices, Client]:
+    table = tmp_path / "table"
+    (table / ".hoodie").mkdir(parents=True)
+    (table / ".hoodie" / "hoodie.properties").write_text(properties_text({PIPELINE_PROPERTY: "orders"}))
+    pipeline = load(write, table__base_path=str(table))
+    client = Client(ledger, str(table), plans, left)
+    return TableServices(pipeline, Timeline(str(table)), ledger, client, one_lock), client
+
+
+def test_r11_files_are_merged_once_though_small_ones_keep_coming_and_then_cleaned(
+    write: Write, ledger: Ledger, tmp_path: Path
+) -> None:
+    full = (900, PIECES_BESIDE_TRANSACTIONS)
+    found, client = services(write, ledger, tmp_path, [full, (9, 3), (5, 1)])
+    result = found.run(cluster=True, clean=True, report=lambda line: None)
+    assert client.done == ["plan 0", "plan 1", "clean"], "a full plan may have left some; the last files came meanwhile"
+    assert (result.replaced, result.written, result.size_bytes, result.cleaned) == (909, 103, 2000, 3)
+    assert services_text(result).splitlines()[1] == "clustering plan 1: 9 files became 3, 10 rows, 1.0 kB"
+    assert services_text(result).splitlines()[-1] == "cleaning: 3 replaced files deleted"
+
+
+def test_r11_files_that_stay_small_are_not_merged_for_ever(write: Write, ledger: Ledger, tmp_path: Path) -> None:
+    found, client = services(write, ledger, tmp_path, [(2, 2)] * 5)
+    assert found.run(cluster=True, clean=False, report=lambda line: None).cleaned is None
+    assert client.done == ["plan 0"]
+
+
+def test_p7_without_a_lock_that_all_drivers_share_transactions_wait(
+    write: Write, ledger: Ledger, tmp_path: Path
+) -> None:
+    found, client = services(write, ledger, tmp_path, [(9, 3)], PendingClustering("left", leased=False), one_lock=False)
+    found.run(cluster=True, clean=False, report=lambda line: None)
+    assert client.done == ["left locked", "plan 1 locked"]
+
+
+def test_p7_what_another_is_at_work_on_is_left_alone(write: Write, ledger: Ledger, tmp_path: Path) -> None:
+    found, client = services(write, ledger, tmp_path, [(9, 3)], PendingClustering("left", leased=True))
+    with pytest.raises(TransactionInFlight, match="clustering left is at work"):
+        found.run(cluster=True, clean=True, report=lambda line: None)
+    with (
+        ledger.table_lock(f"{found.pipeline.table.base_path}/.hoodie/services"),
+        pytest.raises(TransactionInFlight, match="lock was not free"),
+    ):
+        found.run(cluster=True, clean=True, report=lambda line: None)
+    assert client.done == []

@@ -1,0 +1,55 @@
+"""A wrong pipeline file: the others are loaded, and Dagster shows what is wrong with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+from dagster import AssetCheckKey, AssetKey, DagsterInstance, SkipReason, build_sensor_context
+
+from hudi_ingest.orchestration.broken_files import FILE_LOADS
+from hudi_ingest.orchestration.definitions import build_definitions
+from hudi_ingest.pipeline.file import load_each
+from hudi_ingest_tests.support.pipeline_files import SECRET, document, with_security
+
+
+def folder(tmp_path: Path, **files: object) -> Path:
+    for name, content in files.items():
+        text = content if isinstance(content, str) else yaml.safe_dump(content)
+        (tmp_path / f"{name}.yaml").write_text(text)
+    return tmp_path
+
+
+def other(name: str, **changes: object) -> dict[str, object]:
+    return document(name=name, table__base_path=f"/data/{name}", **changes)
+
+
+def test_a_wrong_file_stops_no_other_and_shows_what_is_wrong(tmp_path: Path) -> None:
+    wrong = other("payments", **with_security(ca_fil="x"))
+    right, broken = load_each(folder(tmp_path, orders=other("orders"), payments=wrong, refunds="name: [refunds"), {})
+    assert [each.name for each in right] == ["orders"]
+    assert [(each.path.name, each.name) for each in broken] == [("payments.yaml", "payments"), ("refunds.yaml", None)]
+    assert SECRET not in str(broken)
+
+    definitions = build_definitions(right, broken=broken)
+    assert definitions.resolve_job_def("orders_transaction")
+    loaded = definitions.resolve_asset_graph()
+    assert "did you mean ca_file?" in str(loaded.get(AssetKey(["payments"])).description)
+    sensor = definitions.resolve_sensor_def("payments_coordinator")
+    with DagsterInstance.ephemeral() as instance:
+        for _ in range(2):
+            said = sensor(build_sensor_context(instance))
+            assert isinstance(said, SkipReason)
+            assert "payments.yaml is not loaded" in str(said.skip_message)
+        key = AssetCheckKey(AssetKey(["payments"]), FILE_LOADS)
+        history = instance.event_log_storage.get_asset_check_execution_history(key, limit=5)
+    assert [each.status.value for each in history] == ["FAILED"], "told once"
+
+
+def test_files_that_cannot_live_together_are_both_broken_and_have_names_of_their_own(tmp_path: Path) -> None:
+    copied = folder(tmp_path, orders=other("orders"), orders_2=other("orders"), payments=other("payments"))
+    right, broken = load_each(copied, {})
+    assert [each.name for each in right] == ["payments"]
+    assert all("both have the name orders; rename one" in each.problems[0] for each in broken)
+    names = {sensor.name for sensor in build_definitions(right, broken=broken).sensors or ()}
+    assert names == {"payments_coordinator", "orders_coordinator", "orders_2_coordinator"}

@@ -1,0 +1,120 @@
+"""The component `hudi_ingest.KafkaToHudi`, in projects that are loaded as `dg` loads them."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from dagster import AssetKey
+
+from hudi_ingest.exceptions import ConfigError
+from hudi_ingest.orchestration.component import KafkaToHudi
+from hudi_ingest_tests.support.dg_project import load_project, make_project
+from hudi_ingest_tests.support.pipeline_files import SECRET, document, with_security
+
+REPOSITORY = Path(__file__).parent.parent.parent.parent
+
+
+def attributes(name: str = "orders", **changes: Any) -> dict[str, Any]:
+    return document(**{"name": name, "table__base_path": f"/data/{name}", **changes})
+
+
+def test_d1_a_few_lines_make_the_asset_its_checks_jobs_sensor_and_schedules(tmp_path: Path) -> None:
+    definitions = load_project(make_project(tmp_path, orders=attributes()))
+    repository = definitions.get_repository_def()
+    assert {"orders_transaction", "orders_sweep", "orders_services"} <= set(repository.job_names)
+    assert [each.name for each in repository.sensor_defs] == ["orders_coordinator"]
+    assert {each.name for each in repository.schedule_defs} == {"orders_sweep_daily", "orders_services_daily"}
+    graph = definitions.resolve_asset_graph()
+    assert graph.get(AssetKey(["orders"])).kinds == {"kafka", "hudi", "spark"}
+    assert graph.get(AssetKey(["kafka", "orders_topic"])).kinds == {"kafka"}
+    assert "accounting_holds" in {key.name for key in graph.asset_check_keys}
+    assert definitions.executor is None, "the project's own"
+    job = definitions.resolve_job_def("orders_transaction")
+    assert job.executor_def.name == "multi_or_in_process_executor", "Dagster's default, as the project names none"
+
+
+def test_the_attributes_mean_what_a_pipeline_file_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SERVERS", "broker:9092")
+    monkeypatch.setenv("PASSWORD", SECRET)
+    monkeypatch.setenv("TABLES", "/tables")
+    given = attributes(**with_security(password="${PASSWORD}"))
+    given["source"]["bootstrap_servers"] = "${SERVERS}"
+    given["table"]["base_path"] = "{{ env.TABLES }}/orders"
+    given["source"]["starting_offsets"] = {"timestamp": "2026-01-31T00:00:00Z"}
+    given["transforms"] = [{"cast": {"amount": "decimal(10,2)"}}]
+    project = make_project(tmp_path, orders=given)
+    spec = load_project(project).resolve_asset_graph().get(AssetKey(["orders"]))
+    assert spec.metadata["dagster/uri"] == "/tables/orders"
+
+
+def test_a_pipeline_file_beside_it_may_be_named_instead(tmp_path: Path) -> None:
+    project = make_project(tmp_path, orders={"pipeline_file": "../orders.yaml"})
+    (project / "src" / "shop" / "defs" / "orders.yaml.txt").write_text("")
+    beside = project / "src" / "shop" / "orders.yaml"
+    beside.write_text(yaml.safe_dump(attributes("other")))
+    place = project / "src" / "shop" / "defs" / "orders" / "defs.yaml"
+    place.write_text(place.read_text().replace("../orders.yaml", "../../orders.yaml"))
+    assert load_project(project).resolve_asset_graph().has(AssetKey(["other"]))
+
+
+def test_two_pipelines_may_read_one_topic(tmp_path: Path) -> None:
+    definitions = load_project(make_project(tmp_path, a=attributes("a"), b=attributes("b")))
+    graph = definitions.resolve_asset_graph()
+    topic = AssetKey(["kafka", "orders_topic"])
+    assert graph.get(topic).child_keys == {AssetKey(["a"]), AssetKey(["b"])}
+    assert graph.get(topic).group_name == "a"
+
+
+def test_every_problem_is_told_at_once_with_its_place(tmp_path: Path) -> None:
+    wrong = attributes(source__format="jsonn", transaction={"interval_secnds": 5})
+    with pytest.raises(ConfigError) as raised:
+        KafkaToHudi.from_attributes_dict(attributes=wrong)
+    first, second = raised.value.problems
+    assert first.startswith("source.format: found 'jsonn'")
+    assert second.startswith("transaction.interval_secnds: unknown key; allowed:")
+
+
+def test_a_pipeline_file_stands_alone(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"pipeline_file stands alone; remove it, or the other keys \(name\)"):
+        KafkaToHudi.from_attributes_dict(attributes={"pipeline_file": "orders.yaml", "name": "orders"})
+
+
+def test_dg_finds_the_component_by_its_entry_point() -> None:
+    from dagster.components.core.package_entry import DG_PLUGIN_ENTRY_POINT_GROUP, get_package_objects_in_module
+
+    text = (REPOSITORY / "setup.py").read_text()
+    assert f'"{DG_PLUGIN_ENTRY_POINT_GROUP}": ["hudi_ingest=hudi_ingest"]' in text
+    module = EntryPoint("hudi_ingest", "hudi_ingest", DG_PLUGIN_ENTRY_POINT_GROUP).load()
+    assert ("KafkaToHudi", KafkaToHudi) in get_package_objects_in_module(module)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("dagster", "definitions", "validate", "-m", "shop.definitions"),
+        pytest.param(
+            ("dagster_dg_cli.cli", "check", "defs"),
+            marks=pytest.mark.skipif(
+                importlib.util.find_spec("dagster_dg_cli") is None, reason="dagster-dg-cli is not installed"
+            ),
+        ),
+    ],
+    ids=["dagster", "dg"],
+)
+def test_dagsters_own_commands_accept_the_project(tmp_path: Path, command: tuple[str, ...]) -> None:
+    project = make_project(tmp_path, orders=attributes())
+    path = os.pathsep.join([str(project / "src"), str(REPOSITORY), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path, "DAGSTER_HOME": str(tmp_path), "DAGSTER_DG_CLI_TELEMETRY": "0"}
+    (tmp_path / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
+    done = subprocess.run(
+        [sys.executable, "-m", *command], cwd=project, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,145 @@
+"""The plan comes back from Dagster's run config as it went in, and Dagster takes every key of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from dagster import (
+    DagsterInstance,
+    DagsterInvalidConfigError,
+    DefaultSensorStatus,
+    Definitions,
+    Executor,
+    ExecutorDefinition,
+    Field,
+    FilesystemIOManager,
+    InitExecutorContext,
+    build_resources,
+    executor,
+    in_process_executor,
+    multiprocess_executor,
+    validate_run_config,
+)
+from dagster._core.errors import DagsterResourceFunctionError
+from dagster_pyspark import PySparkResource
+
+from hudi_ingest.exceptions import ConfigError
+from hudi_ingest.model.records import LossReason, OffsetLoss, Slice, TakeOver, TopicVersion, TransactionPlan
+from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.definitions import build_definitions, job_name
+from hudi_ingest.orchestration.pipeline_definitions import pipeline_definitions
+from hudi_ingest.orchestration.run_config import BEGIN, BeginConfig, executor_tags, run_config
+from hudi_ingest.pipeline.file import load_pipeline
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest_tests.support.pipeline_files import document
+
+LOST = OffsetLoss("orders", 1, 5, 9, 4, LossReason.RETENTION)
+PLAN = TransactionPlan(
+    "orders", "orders-000007-abc", 7, (Slice("orders", 0, 3, 9),), {"orders": TopicVersion("id", 1)}, (LOST,), (LOST,)
+)
+
+
+@executor(name="containers", config_schema={"image": Field(str, is_required=False)})
+def containers(context: InitExecutorContext) -> Executor:
+    """Its config is as strict as that of Dagster's executors for Docker and Kubernetes."""
+    raise NotImplementedError
+
+
+def orders(folder: Path) -> Pipeline:
+    path = folder / "orders.yaml"
+    path.write_text(yaml.safe_dump(document()))
+    return load_pipeline(path, {})
+
+
+@pytest.mark.parametrize("plan", [PLAN, replace(PLAN, take_over=TakeOver("Hudi Streamer", "1", {LOST.source: 5}))])
+def test_p2_a_plan_survives_dagsters_run_config(tmp_path: Path, plan: TransactionPlan) -> None:
+    pipeline = orders(tmp_path)
+    config = run_config(pipeline, plan)
+    definitions = build_definitions([pipeline])
+    assert validate_run_config(definitions.resolve_job_def(job_name(pipeline)), config)
+    begin = config["ops"]["orders"]["ops"][BEGIN]["config"]
+    assert BeginConfig(**begin).plan("orders") == plan
+    names = {each.name for each in definitions.resolve_all_job_defs()}
+    assert {"orders_backfill_hours", "orders_backfill", "orders_replay", "orders_retry_dead_letters"} <= names
+
+
+@pytest.mark.parametrize(
+    ("chosen", "name"),
+    [
+        (None, "multi_or_in_process_executor"),
+        (in_process_executor, "in_process"),
+        (multiprocess_executor, "multiprocess"),
+        (containers, "containers"),
+    ],
+)
+def test_r10_the_executor_is_the_code_locations_and_takes_the_sensors_config(
+    tmp_path: Path, chosen: ExecutorDefinition | None, name: str
+) -> None:
+    pipeline = orders(tmp_path)
+    location = Definitions.merge(Definitions(executor=chosen), pipeline_definitions(pipeline, []))
+    transaction = location.resolve_job_def(job_name(pipeline))
+    assert validate_run_config(transaction, run_config(pipeline, PLAN))
+    assert {each.executor_def.name for each in location.resolve_all_job_defs()} == {name}
+
+
+def test_r10_our_own_location_has_an_executor_that_spares_small_runs_processes(tmp_path: Path) -> None:
+    pipeline = orders(tmp_path)
+    transaction = build_definitions([pipeline]).resolve_job_def(job_name(pipeline))
+    assert transaction.executor_def.name == "hudi_ingest"
+    assert executor_tags(pipeline, PLAN) == {tags.IN_PROCESS: "true"}
+    many = replace(PLAN, slices=(Slice("orders", 0, 3, 3 + pipeline.transaction.fan_out_from),))
+    assert executor_tags(pipeline, many) == {}
+
+
+OTHER_FOLDER = {"io_manager": {"config": {"base_dir": "/tmp/pickles"}}}
+SPARK_SETTING = {"pyspark": {"config": {"spark_config": {"spark.jars": "/tmp/other.jar"}}}}
+
+
+@pytest.mark.parametrize("resources", [OTHER_FOLDER, SPARK_SETTING, {"ledger": {"config": {"url": "sqlite:///x"}}}])
+def test_no_runs_config_changes_what_ops_load_and_start(tmp_path: Path, resources: dict[str, object]) -> None:
+    definitions = build_definitions([orders(tmp_path)], {"spark.executor.memory": "2g"})
+    jobs = [each for each in definitions.resolve_all_job_defs() if each.name.startswith("orders_")]
+    assert len(jobs) == 7
+    for job in jobs:
+        with pytest.raises(DagsterInvalidConfigError, match="Received unexpected config entry"):
+            validate_run_config(job, {"resources": resources})
+
+
+def test_where_a_foreign_location_keeps_results_is_not_a_runs_to_say(tmp_path: Path) -> None:
+    pipeline = orders(tmp_path)
+    bound = FilesystemIOManager(base_dir=str(tmp_path))
+    for location in (Definitions(), Definitions(resources={"io_manager": bound})):
+        definitions = Definitions.merge(location, pipeline_definitions(pipeline, []))
+        job = definitions.resolve_job_def(job_name(pipeline))
+        config = {**run_config(pipeline, PLAN), "resources": OTHER_FOLDER}
+        with DagsterInstance.ephemeral() as instance, pytest.raises(DagsterResourceFunctionError) as raised:
+            job.execute_in_process(run_config=config, instance=instance)
+        assert isinstance(raised.value.__cause__, ConfigError)
+        assert "resources.io_manager: remove it" in str(raised.value.__cause__)
+
+
+def test_spark_settings_of_the_location_are_the_resources(tmp_path: Path) -> None:
+    definitions = build_definitions([orders(tmp_path)], {"spark": {"executor": {"memory": "2g"}}})
+    with build_resources(definitions.resources or {}, instance=DagsterInstance.ephemeral()) as resources:
+        assert isinstance(resources.pyspark, PySparkResource)
+        assert resources.pyspark.spark_config == {"spark": {"executor": {"memory": "2g"}}}
+
+
+@pytest.mark.parametrize(
+    ("settings", "status"),
+    [
+        ({}, DefaultSensorStatus.STOPPED),
+        ({"enabled": False}, DefaultSensorStatus.STOPPED),
+        ({"enabled": True}, DefaultSensorStatus.RUNNING),
+    ],
+)
+def test_s1_the_file_says_whether_the_sensor_runs_at_once(
+    tmp_path: Path, settings: dict[str, bool], status: DefaultSensorStatus
+) -> None:
+    path = tmp_path / "orders.yaml"
+    path.write_text(yaml.safe_dump({**document(), **settings}))
+    (sensor,) = pipeline_definitions(load_pipeline(path, {}), []).get_repository_def().sensor_defs
+    assert sensor.default_status is status

@@ -1,0 +1,242 @@
+"""The coordinator's decisions that need no broker, and that a dead broker is a reason and not a run."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from dagster import (
+    AssetCheckKey,
+    AssetKey,
+    DagsterInstance,
+    DagsterRunStatus,
+    RunRequest,
+    SkipReason,
+    validate_run_config,
+)
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
+from dagster._core.storage.dagster_run import DagsterRun
+
+from hudi_ingest.home.folder import LEDGER_VARIABLE, Home
+from hudi_ingest.hudi.base_file import heartbeat_path
+from hudi_ingest.ledger import Ledger, Owner
+from hudi_ingest.local.processes import free_port
+from hudi_ingest.model.records import LossReason, OffsetLoss, Slice, TopicVersion, TransactionPlan
+from hudi_ingest.operations.health import UP_TO_DATE
+from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.check_reports import BLIND_SECONDS
+from hudi_ingest.orchestration.dead_runs import ENDING_SECONDS
+from hudi_ingest.orchestration.run_config import BeginConfig, job_name, run_config
+from hudi_ingest.orchestration.sensor import LONGEST_BACKOFF_SECONDS, backoff_seconds, request_text, tick
+from hudi_ingest.orchestration.table_asset import mapping_keys
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest_tests.support.ground import Ground, make_pipeline
+from hudi_ingest_tests.support.properties_text import empty_properties, properties_text
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
+    home = Home(root=tmp_path, pipelines=tmp_path / "pipelines", ledger_url=f"sqlite:///{tmp_path / 'ledger.db'}")
+    monkeypatch.setenv(LEDGER_VARIABLE, home.ledger_url)
+    nobody = f"127.0.0.1:{free_port()}"
+    return make_pipeline(Ground("orders", nobody, home), source={"request_timeout_seconds": 2})
+
+
+@contextmanager
+def closing_ledger() -> Iterator[Ledger]:
+    ledger = Ledger.open(Home.from_environment().ledger_url)
+    yield ledger
+    ledger.dispose()
+
+
+def test_an_unreachable_broker_is_a_skip_with_the_reason(pipeline: Pipeline) -> None:
+    began = time.monotonic()
+    with DagsterInstance.ephemeral() as instance:
+        found = tick(pipeline, instance, datetime.now(timezone.utc))
+    assert isinstance(found, SkipReason)
+    assert pipeline.source.bootstrap_servers in str(found.skip_message)
+    assert "Check source.bootstrap_servers" in str(found.skip_message)
+    assert time.monotonic() - began < 15
+
+
+def test_d1_an_unreachable_ledger_is_a_skip_with_the_reason_and_red_on_the_asset(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(LEDGER_VARIABLE, f"postgresql+psycopg2://nobody@127.0.0.1:{free_port()}/ledger")
+    cursors = [""]
+    now = datetime.now(timezone.utc)
+    check = AssetCheckKey(AssetKey(["orders"]), UP_TO_DATE)
+    with DagsterInstance.ephemeral() as instance:
+        for later in (now, now + timedelta(seconds=BLIND_SECONDS + 1)):
+            skip = tick(pipeline, instance, later, cursors[-1], cursors.append)
+            assert isinstance(skip, SkipReason)
+            assert "HUDI_INGEST_LEDGER_URL" in str(skip.skip_message)
+        (red,) = instance.event_log_storage.get_asset_check_execution_history(check, limit=5)
+    assert red.status is AssetCheckExecutionRecordStatus.FAILED
+
+
+@pytest.mark.parametrize("status", [DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING])
+def test_f1_while_a_run_is_in_flight_no_other_is_launched(pipeline: Pipeline, status: DagsterRunStatus) -> None:
+    with DagsterInstance.ephemeral() as instance:
+        run_tags = {tags.PIPELINE: "orders", tags.TRANSACTION: "orders-000007-abc"}
+        instance.add_run(DagsterRun(job_name="orders_transaction", status=status, tags=run_tags))
+        found = tick(pipeline, instance, datetime.now(timezone.utc))
+    assert isinstance(found, SkipReason)
+    assert "orders-000007-abc" in str(found.skip_message)
+
+
+def test_f1_a_run_launched_from_the_assets_page_counts_before_it_has_our_tags(pipeline: Pipeline) -> None:
+    with DagsterInstance.ephemeral() as instance:
+        selection = frozenset({AssetKey(["orders"])})
+        run = DagsterRun(job_name="__ASSET_JOB", status=DagsterRunStatus.STARTING, asset_selection=selection)
+        instance.add_run(run)
+        found = tick(pipeline, instance, datetime.now(timezone.utc))
+    assert isinstance(found, SkipReason)
+    assert run.run_id[:8] in str(found.skip_message)
+
+
+def test_p5_a_tick_restores_properties_that_a_crash_emptied_in_the_middle_of_a_transaction(pipeline: Pipeline) -> None:
+    """Before it asks the table whether the dead transaction has landed: nothing can be read of the table until then."""
+    properties = Path(pipeline.table.base_path, ".hoodie", "hoodie.properties")
+    properties.parent.mkdir(parents=True)
+    properties.write_text(properties_text({}))
+    empty_properties(pipeline.table.base_path)
+    now = datetime.now(timezone.utc)
+    plan = TransactionPlan("orders", "orders-000009-x", 9, (Slice("orders", 0, 5, 9),))
+    with closing_ledger() as ledger:
+        over = now - timedelta(minutes=5)
+        ledger.begin(plan, table=pipeline.table.base_path, owner=Owner.dagster_run("gone"), deadline=over)
+    with DagsterInstance.ephemeral() as instance:
+        assert isinstance(tick(pipeline, instance, now), SkipReason)
+    assert properties.read_text() == properties_text({})
+
+
+def test_f1_a_transaction_of_the_command_line_is_waited_for(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = Ledger.open(Home.from_environment().ledger_url)
+    now = datetime.now(timezone.utc)
+    plan = TransactionPlan("orders", "orders-000009-cli", 9, (Slice("orders", 0, 5, 9),))
+    ledger.begin(plan, table=pipeline.table.base_path, owner=Owner.this_process(), deadline=now + timedelta(minutes=5))
+    ledger.dispose()
+    opened, open_ledger = list[str](), Ledger.open
+
+    def counted(url: str) -> Ledger:
+        opened.append(url)
+        return open_ledger(url)
+
+    monkeypatch.setattr(Ledger, "open", counted)
+    with DagsterInstance.ephemeral() as instance:
+        found = tick(pipeline, instance, now)
+    assert isinstance(found, SkipReason)
+    assert "orders-000009-cli" in str(found.skip_message)
+    assert len(opened) == 1, "each opening looks at the ledger's revision"
+
+
+@pytest.mark.parametrize(
+    ("job", "status", "told"),
+    [
+        ("orders_transaction", DagsterRunStatus.STARTED, DagsterRunStatus.FAILURE),
+        ("orders_transaction", DagsterRunStatus.CANCELING, DagsterRunStatus.CANCELED),
+        ("nightly", DagsterRunStatus.STARTED, DagsterRunStatus.STARTED),
+    ],
+    ids=["ours", "canceling", "of other assets too"],
+)
+def test_p5_a_run_past_its_transactions_deadline_is_not_waited_for(
+    pipeline: Pipeline, job: str, status: DagsterRunStatus, told: DagsterRunStatus
+) -> None:
+    now = datetime.now(timezone.utc)
+    deadline = now - timedelta(seconds=ENDING_SECONDS + 1)
+    with DagsterInstance.ephemeral() as instance, closing_ledger() as ledger:
+        run = DagsterRun(job_name=job, status=status, tags={tags.PIPELINE: "orders"})
+        instance.add_run(run)
+        plan = TransactionPlan("orders", "orders-000007-abc", 7, (Slice("orders", 0, 5, 9),))
+        owner = Owner.dagster_run(run.run_id)
+        ledger.begin(plan, table=pipeline.table.base_path, owner=owner, deadline=deadline)
+        waiting = tick(pipeline, instance, deadline)
+        assert run.run_id[:8] in str(waiting)
+        later = tick(pipeline, instance, now)
+        assert run.run_id[:8] not in str(later)
+        found = instance.get_run_by_id(run.run_id)
+        assert found is not None
+        assert found.status is told
+        if told is not status:
+            assert "orders-000007-abc passed at" in str(instance.all_logs(run.run_id)[-1].dagster_event)
+
+
+def test_p2_a_run_whose_commit_renews_its_lease_is_waited_for_past_its_deadline(pipeline: Pipeline) -> None:
+    now = datetime.now(timezone.utc)
+    plan = TransactionPlan("orders", "orders-000007-abc", 7, (Slice("orders", 0, 5, 9),))
+    with DagsterInstance.ephemeral() as instance, closing_ledger() as ledger:
+        run = DagsterRun(job_name="orders_transaction", status=DagsterRunStatus.STARTED, tags={tags.PIPELINE: "orders"})
+        instance.add_run(run)
+        owner = Owner.dagster_run(run.run_id)
+        ledger.begin(plan, table=pipeline.table.base_path, owner=owner, deadline=now - timedelta(hours=1))
+        ledger.record_instant(plan.transaction_id, "20261122030001000")
+        heartbeat = Path(pipeline.table.base_path) / heartbeat_path("20261122030001000")
+        heartbeat.parent.mkdir(parents=True)
+        heartbeat.touch()
+        assert run.run_id[:8] in str(tick(pipeline, instance, now))
+        seconds = pipeline.transaction.timeout_seconds + ENDING_SECONDS + 1
+        os.utime(heartbeat, (now.timestamp() - seconds,) * 2)
+        assert run.run_id[:8] not in str(tick(pipeline, instance, now))
+
+
+def test_backoff_grows_and_is_bounded() -> None:
+    waits = [backoff_seconds(failures, 60) for failures in range(8)]
+    assert waits == [0, 0, 60, 120, 240, 480, 900, 900]
+    assert backoff_seconds(10**6, 60) == LONGEST_BACKOFF_SECONDS
+
+
+def test_x1_the_run_config_shows_the_whole_plan_and_gives_it_back(pipeline: Pipeline) -> None:
+    plan = TransactionPlan(
+        "orders",
+        "orders-000003-ab",
+        3,
+        (Slice("orders", 0, 5, 9), Slice("orders", 1, 2, 2)),
+        {"orders": TopicVersion("id", 1)},
+        (OffsetLoss("orders", 0, 3, 5, 2, LossReason.RETENTION),),
+        (OffsetLoss("orders", 2, 8, None, None, LossReason.RECREATED),),
+    )
+    shown = run_config(pipeline, plan)["ops"]["orders"]["ops"]["begin"]["config"]
+    assert shown["slices"][0] == {"topic": "orders", "partition": 0, "start": 5, "end": 9}
+    assert BeginConfig(**shown).plan("orders") == plan
+    assert BeginConfig().plan("orders") is None
+
+
+def test_x1_dagster_accepts_the_run_config_of_every_plan(pipeline: Pipeline) -> None:
+    from hudi_ingest.orchestration.pipeline_definitions import pipeline_definitions
+
+    job = pipeline_definitions(pipeline, []).resolve_job_def(job_name(pipeline))
+    plan = TransactionPlan(
+        "orders",
+        "orders-000003-ab",
+        3,
+        (Slice("orders", 0, 5, 9),),
+        {"orders": TopicVersion("id", 1)},
+        (OffsetLoss("orders", 0, 3, 5, 2, LossReason.RETENTION),),
+        (OffsetLoss("orders", 2, 8, None, None, LossReason.RECREATED),),
+    )
+    assert validate_run_config(job, run_config(pipeline, plan))
+
+
+def test_x1_the_ticks_log_says_what_the_run_is_to_take(pipeline: Pipeline) -> None:
+    slices = tuple(Slice("orders", number, 5, 5 + number) for number in range(13))
+    plan = TransactionPlan("orders", "orders-000003-ab", 3, slices, {"orders": TopicVersion("id", 1)})
+    said = request_text(RunRequest(run_config=run_config(pipeline, plan)))
+    assert said.startswith("orders-000003-ab is to take 78 offsets: orders:1 [5,6), orders:2 [5,7), ")
+    assert said.endswith("orders:10 [5,15) and 2 more")
+
+
+def test_mapped_ops_are_named_after_their_partitions() -> None:
+    def one(topic: str, partition: int) -> tuple[Slice, ...]:
+        return (Slice(topic, partition, 0, 1),)
+
+    assert mapping_keys([one("orders.eu-1", 0), one("orders.eu-1", 1)]) == ["orders_eu_1_0", "orders_eu_1_1"]
+    assert mapping_keys([one("a.b", 0), one("a_b", 0)]) == ["a_b_0__0", "a_b_0__1"]
+    assert mapping_keys([one("a", 0) + one("a", 1), one("a", 2)]) == ["group_0", "a_2"]

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from pydantic import BaseModel
+
+from hudi_ingest.pipeline import docs as config_docs
+from hudi_ingest.pipeline.file import load_pipeline
+from hudi_ingest.pipeline.pipeline import Pipeline, keys, nested_model
+
+pytestmark = pytest.mark.fast
+
+
+def _models(model: type[BaseModel] = Pipeline) -> Iterator[type[BaseModel]]:
+    yield model
+    for info in keys(model).values():
+        below = nested_model(info)
+        if below is not None:
+            yield from _models(below)
+
+
+def test_the_page_is_what_the_models_say() -> None:
+    assert config_docs.TARGET.read_text(encoding="utf-8") == config_docs.render(), (
+        "docs/configuration.md is not up to date; run: python -m hudi_ingest.pipeline.docs"
+    )
+
+
+def test_every_key_is_on_the_page_with_one_or_two_sentences() -> None:
+    page = config_docs.render()
+    for model in _models():
+        for key, info in keys(model).items():
+            assert f"| `{key}` |" in page
+            assert info.description, f"{model.__name__}.{key} has no docstring"
+            assert info.description.endswith("."), f"{model.__name__}.{key}: {info.description}"
+
+
+def test_the_page_says_what_is_required_and_what_the_defaults_are() -> None:
+    page = config_docs.render()
+    assert re.search(r"\| `base_path` \|.*\| required \|", page)
+    assert re.search(r"\| `max_records` \| a whole number of at least 1 \| `5000000` \|", page)
+    assert re.search(r"\| `protocol` \| SSL, SASL_SSL or SASL_PLAINTEXT \| required \|", page)
+    assert re.search(r"\| `transaction` \|.*\| the defaults of its keys \|", page)
+
+
+def test_the_example_on_the_page_is_a_pipeline(tmp_path: Path) -> None:
+    example = re.search(r"```yaml\n(.*?)```", config_docs.render(), re.DOTALL)
+    assert example is not None
+    assert set(yaml.safe_load(example[1])) == {"name", "source", "table"}
+    path = tmp_path / "example.yaml"
+    path.write_text(example[1])
+    assert load_pipeline(path, {}).name == "orders"
+
+
+def test_main_writes_the_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    target = tmp_path / "configuration.md"
+    monkeypatch.setattr(config_docs, "TARGET", target)
+    config_docs.main()
+    assert target.read_text(encoding="utf-8") == config_docs.render()

@@ -1,0 +1,71 @@
+"""Records' keys: their columns beside the values', and what becomes of records without one or with a bad one."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hudi_ingest.records.convert import converter_for
+from hudi_ingest.records.convert.keys import beside, decode_keys
+from hudi_ingest_tests.support.outcomes import outcome, rows_of
+
+VALUE = pa.schema([pa.field("n", pa.int64(), False)])
+KEY = pa.schema([pa.field("id", pa.string()), pa.field("region", pa.int32())])
+BOTH = pa.schema([*VALUE, *KEY])
+values = converter_for("json", VALUE)
+
+
+def decoded(schema: pa.Schema, records: list[tuple[bytes, bytes | None]]) -> list[object]:
+    """The outcome of each (value, key)."""
+    keys = pa.array([key for _, key in records], pa.binary())
+    found = beside(
+        values.decode(pa.array([value for value, _ in records], pa.binary())),
+        decode_keys(converter_for("json", schema), schema, keys),
+        len(records),
+    )
+    return rows_of(outcome(found, len(records), pa.schema([*VALUE, *schema])))
+
+
+GOOD = b'{"n": 1}'
+
+
+def test_a_row_is_made_of_value_and_key() -> None:
+    assert decoded(KEY, [(GOOD, b'{"id": "a", "region": 3}'), (b'{"n": 2}', b"{}")]) == [
+        {"n": 1, "id": "a", "region": 3},
+        {"n": 2, "id": None, "region": None},
+    ]
+
+
+def test_a_bad_key_is_named_as_a_key_and_a_bad_value_comes_first() -> None:
+    found = decoded(
+        KEY,
+        [(GOOD, b'{"region": "x"}'), (GOOD, b'{"id": "b"}'), (b"{}", b'{"region": "x"}'), (GOOD, b"["), (b"[", b"{}")],
+    )
+    assert found[0] == ("key.region", "int (32 bit)", '"x"')
+    assert found[1] == {"n": 1, "id": "b", "region": None}
+    assert found[2] == ("n", "int (64 bit), not null", "no such field")
+    assert isinstance(found[3], tuple) and found[3][0] == "key"
+    assert isinstance(found[4], tuple) and found[4][0] == ""
+
+
+@pytest.mark.parametrize("keys", [[None], [None, b"{}"], [b"{}", None, None]])
+def test_a_record_without_a_key(keys: list[bytes | None]) -> None:
+    assert decoded(KEY, [(GOOD, each) for each in keys]) == [{"n": 1, "id": None, "region": None}] * len(keys)
+    required = pa.schema([pa.field("region", pa.int32()), pa.field("id", pa.string(), False)])
+    found = decoded(required, [(GOOD, each) for each in keys])
+    assert all(isinstance(each, tuple) and each[0] == "key.id" for each in found)
+    assert [each[2] for each in found if isinstance(each, tuple)] == [
+        "no key" if each is None else "no such field" for each in keys
+    ]
+
+
+one_value = st.sampled_from([GOOD, b"{}", b"", b'{"n": 7}'])
+one_key = st.sampled_from([None, b"", b"{}", b'{"id": "a"}', b'{"region": 2147483648}', b'{"id": "a", "region": 1}'])
+
+
+@given(st.lists(st.tuples(one_value, one_key), max_size=9), st.booleans())
+def test_the_outcome_does_not_depend_on_neighbours(records: list[tuple[bytes, bytes | None]], required: bool) -> None:
+    schema = pa.schema([pa.field("id", pa.string(), not required), KEY.field("region")])
+    assert decoded(schema, records) == [decoded(schema, [each])[0] for each in records]

@@ -1,0 +1,83 @@
+"""The engine's file: who may have written it, and who may read it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from py4j.java_gateway import GatewayParameters
+
+from hudi_ingest.exceptions import EnvironmentProblem
+from hudi_ingest.home.process_identity import started_since_boot
+from hudi_ingest.spark.session import EngineConnection
+from hudi_ingest_tests.support.clock import set_wall_clock_back
+
+
+@pytest.fixture
+def connection() -> EngineConnection:
+    """Of this process, which is alive."""
+    return EngineConnection(port=1, secret="s3cret", pid=os.getpid(), started=started_since_boot(os.getpid()))
+
+
+def test_what_is_written_is_read_and_is_private_from_the_start(tmp_path: Path, connection: EngineConnection) -> None:
+    path = tmp_path / "engine.json"
+    kept = os.umask(0)
+    try:
+        connection.write(path)
+    finally:
+        os.umask(kept)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert EngineConnection.read(path) == connection
+    assert "s3cret" not in repr(connection)
+
+
+@pytest.mark.parametrize(("port", "same"), [(1, True), (2, False)])
+def test_p7_whether_a_session_is_of_the_engine_its_gateway_tells(
+    connection: EngineConnection, port: int, same: bool
+) -> None:
+    """Not the engine's file: a session that is older than the engine stays in its own driver."""
+    gateway = SimpleNamespace(gateway_parameters=GatewayParameters(port=port))
+    session: Any = SimpleNamespace(sparkContext=SimpleNamespace(_gateway=gateway))
+    assert connection.serves(session) is same
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602, 0o644, 0o666])
+def test_a_file_that_others_may_use_is_refused(tmp_path: Path, connection: EngineConnection, mode: int) -> None:
+    path = tmp_path / "engine.json"
+    connection.write(path)
+    path.chmod(mode)
+    with pytest.raises(EnvironmentProblem, match="is not private: it belongs to user") as raised:
+        EngineConnection.read(path)
+    assert "s3cret" not in str(raised.value)
+
+
+def test_another_users_file_is_refused(
+    tmp_path: Path, connection: EngineConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "engine.json"
+    connection.write(path)
+    owner = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    with pytest.raises(EnvironmentProblem, match=f"belongs to user {owner} .* must be this user's"):
+        EngineConnection.read(path)
+
+
+def test_no_file_a_torn_file_and_a_dead_engine_are_no_engine(tmp_path: Path, connection: EngineConnection) -> None:
+    path = tmp_path / "engine.json"
+    assert EngineConnection.read(path) is None
+    connection.write(path)
+    path.write_text('{"port": 1')
+    assert EngineConnection.read(path) is None
+    EngineConnection(connection.port, connection.secret, connection.pid, connection.started - 1).write(path)
+    assert EngineConnection.read(path) is None
+
+
+def test_a_step_of_the_wall_clock_does_not_make_an_engine_dead(
+    tmp_path: Path, connection: EngineConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection.write(tmp_path / "engine.json")
+    set_wall_clock_back(monkeypatch, 1)
+    assert EngineConnection.read(tmp_path / "engine.json") == connection

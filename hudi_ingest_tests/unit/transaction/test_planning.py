@@ -1,0 +1,194 @@
+"""Promises 1 (no loss) and 2 (no duplicate) as far as planning holds them: ranges tile, and nothing is passed over."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hudi_ingest.model.records import Checkpoint, Slice, TopicPartition, TransactionPlan, Watermarks, next_checkpoint
+from hudi_ingest.transaction.planning import (
+    Limits,
+    Skip,
+    backlog_limit,
+    fair_shares,
+    group_slices,
+    plan_transaction,
+    slice_starts,
+)
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=timezone.utc)
+ANY = Limits(interval_seconds=60, min_records=1, max_records=1000)
+
+sources = st.builds(TopicPartition, st.sampled_from(["orders", "payments"]), st.integers(0, 20))
+waiting = st.dictionaries(sources, st.integers(0, 10**6), min_size=1, max_size=12)
+
+
+def plan(
+    checkpoint: Checkpoint | None,
+    marks: dict[TopicPartition, Watermarks],
+    limits: Limits = ANY,
+    last: datetime | None = None,
+) -> TransactionPlan | Skip:
+    first = {source: each.begin for source, each in marks.items()}
+    return plan_transaction(
+        pipeline="orders",
+        suffix="abc",
+        checkpoint=checkpoint,
+        watermarks=marks,
+        topic_ids={"orders": "o1", "payments": "p1"},
+        first=first,
+        limits=limits,
+        now=NOW,
+        last_began_at=last,
+    )
+
+
+@given(waiting, st.integers(1, 10**6))
+def test_fair_shares_use_the_whole_limit_and_never_more_than_waits(
+    counts: dict[TopicPartition, int], most: int
+) -> None:
+    shares = fair_shares(counts, most)
+    assert sum(shares.values()) == min(most, sum(counts.values()))
+    assert all(0 <= shares[source] <= counts[source] for source in counts)
+
+
+@given(waiting, st.integers(1, 10**6))
+def test_no_partition_is_starved(counts: dict[TopicPartition, int], most: int) -> None:
+    shares = fair_shares(counts, most)
+    least = min(counts.values()) if counts else 0
+    assert all(share >= min(least, most // len(counts)) for share in shares.values())
+
+
+@given(st.lists(waiting, min_size=1, max_size=8), st.integers(1, 10**6))
+def test_p1_p2_successive_plans_tile_each_partition(arrivals: list[dict[TopicPartition, int]], most: int) -> None:
+    ends: dict[TopicPartition, int] = {}
+    checkpoint: Checkpoint | None = None
+    read: dict[TopicPartition, int] = {}
+    for arrival in arrivals:
+        for source, count in arrival.items():
+            ends[source] = ends.get(source, 0) + count
+        marks = {source: Watermarks(0, end) for source, end in ends.items()}
+        found = plan(checkpoint, marks, Limits(60, 1, most))
+        if isinstance(found, Skip):
+            assert read == {source: end for source, end in ends.items() if source in read}
+            continue
+        for each in found.slices:
+            assert each.start == read.get(each.source, 0)
+            assert each.end <= ends[each.source]
+            read[each.source] = each.end
+        assert {each.source for each in found.slices} == set(ends)
+        assert found.count <= most
+        checkpoint = next_checkpoint(checkpoint, found, 100)
+        assert dict(checkpoint.offsets) == read
+
+
+@given(st.lists(st.builds(lambda p, n: Slice("t", p, 0, n), st.integers(0, 500), st.integers(0, 99)), min_size=1))
+def test_groups_hold_each_slice_once(slices: list[Slice]) -> None:
+    for most in (1, 3, 8):
+        groups = group_slices(slices, most)
+        assert len(groups) <= max(most, 1)
+        assert sorted(each for group in groups for each in group) == sorted(slices)
+        assert all(groups)
+
+
+def test_k2_thousand_partitions_fit_eight_ops_evenly() -> None:
+    groups = group_slices([Slice("t", number, 0, 1000 + number) for number in range(1000)], 8)
+    sizes = [sum(each.count for each in group) for group in groups]
+    assert len(groups) == 8
+    assert max(sizes) - min(sizes) < 3000
+
+
+def test_f2_an_idle_partition_gets_an_empty_slice() -> None:
+    marks = {TopicPartition("orders", 0): Watermarks(0, 5), TopicPartition("orders", 1): Watermarks(3, 3)}
+    found = plan(None, marks)
+    assert isinstance(found, TransactionPlan)
+    assert found.slices == (Slice("orders", 0, 0, 5), Slice("orders", 1, 3, 3))
+
+
+def test_h3_waits_for_the_interval_unless_full() -> None:
+    source = TopicPartition("orders", 0)
+    checkpoint = Checkpoint(1, "t", {source: 10})
+    just_now = NOW - timedelta(seconds=20)
+    waits = plan(checkpoint, {source: Watermarks(0, 20)}, last=just_now)
+    assert isinstance(waits, Skip)
+    assert "due in 40 s" in waits.reason
+    assert isinstance(plan(checkpoint, {source: Watermarks(0, 5000)}, last=just_now), TransactionPlan)
+    assert isinstance(plan(checkpoint, {source: Watermarks(0, 20)}, last=NOW - timedelta(seconds=61)), TransactionPlan)
+
+
+def test_p5_nobody_waits_for_the_time_of_a_clock_that_was_ahead() -> None:
+    source = TopicPartition("orders", 0)
+    checkpoint = Checkpoint(4, "t4", {source: 10})
+    few = Limits(interval_seconds=60, min_records=100, max_records=1000, max_wait_seconds=600)
+    for limits in (ANY, few):
+        found = plan(checkpoint, {source: Watermarks(0, 20)}, limits, last=NOW + timedelta(days=40))
+        assert isinstance(found, TransactionPlan), found
+
+
+def test_min_records_and_no_records_say_why() -> None:
+    source = TopicPartition("orders", 0)
+    checkpoint = Checkpoint(1, "t", {source: 0})
+    limits = Limits(60, 10, 100, max_wait_seconds=600)
+    few = plan(checkpoint, {source: Watermarks(0, 3)}, limits, NOW - timedelta(seconds=400))
+    assert isinstance(few, Skip)
+    assert few.reason == (
+        "3 records wait, fewer than min_records 10; a transaction takes them in 200 s at the latest (max_wait_seconds 600)"
+    )
+    none = plan(Checkpoint(1, "t", {source: 3}), {source: Watermarks(0, 3)})
+    assert isinstance(none, Skip)
+    assert "no new records" in none.reason
+
+
+@given(
+    st.integers(1, 2000),
+    st.integers(0, 4000),
+    st.integers(1, 3000),
+    st.integers(1, 1000),
+    st.one_of(st.none(), st.integers(1, 10**6)),
+    st.integers(5, 2000),
+    st.integers(0, 3000),
+)
+def test_records_begin_a_transaction_when_enough_wait_or_long_enough(
+    waits: int, age: int, least: int, most: int, most_bytes: int | None, interval: int, longest: int
+) -> None:
+    source = TopicPartition("orders", 0)
+    limits = Limits(interval, least, most, most_bytes, longest)
+    full = waits >= backlog_limit(limits, 0)
+    found = plan(Checkpoint(1, "t", {source: 0}), {source: Watermarks(0, waits)}, limits, NOW - timedelta(seconds=age))
+    begins = full or (age >= interval and (waits >= least or age >= longest))
+    assert isinstance(found, TransactionPlan) == begins, found
+    # Before the first transaction nothing tells how long the records have waited.
+    assert isinstance(plan(None, {source: Watermarks(0, waits)}, limits), TransactionPlan)
+
+
+def test_max_bytes_uses_the_measured_record_size() -> None:
+    limits = Limits(60, 1, 1000, max_bytes=10_000)
+    assert backlog_limit(limits, record_bytes=0) == 10
+    assert backlog_limit(limits, record_bytes=100) == 100
+    assert backlog_limit(limits, record_bytes=1) == 1000
+    assert backlog_limit(limits, record_bytes=10**9) == 1
+
+
+def test_k1_a_new_partition_starts_at_its_configured_first_offset() -> None:
+    old, new = TopicPartition("orders", 0), TopicPartition("orders", 1)
+    marks = {old: Watermarks(0, 10), new: Watermarks(5, 9)}
+    assert slice_starts(Checkpoint(1, "t", {old: 10}), marks, {new: 5}, ()) == {old: 10, new: 5}
+
+
+def test_a_first_start_at_the_end_is_pinned_by_an_empty_transaction() -> None:
+    source = TopicPartition("orders", 0)
+    found = plan_transaction(
+        pipeline="orders",
+        suffix="abc",
+        checkpoint=None,
+        watermarks={source: Watermarks(0, 50)},
+        topic_ids={"orders": "o1"},
+        first={source: 50},
+        limits=Limits(60, 10, 100),
+        now=NOW,
+        last_began_at=None,
+    )
+    assert isinstance(found, TransactionPlan)
+    assert found.slices == (Slice("orders", 0, 50, 50),)

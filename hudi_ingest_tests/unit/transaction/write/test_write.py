@@ -1,0 +1,430 @@
+"""Writing a slice, as far as it needs no Spark: accounting, refusals, batch sizes, and the worker's task on plain Arrow."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hudi_ingest.exceptions import RangeRefused, WriteIncomplete
+from hudi_ingest.hudi.base_file import BaseFileLayout, heartbeat_path
+from hudi_ingest.hudi.epoch import TableEpoch
+from hudi_ingest.hudi.storage import TableStorage
+from hudi_ingest.model.records import BaseFile, Slice, TopicPartition
+from hudi_ingest.records.convert import converter_for
+from hudi_ingest.records.kafka_times import KAFKA_TIME
+from hudi_ingest.records.record_rows import RowMaker
+from hudi_ingest.records.transform.chain import Chain, Step
+from hudi_ingest.records.transform.columns import Drop, InsertKafka
+from hudi_ingest.records.transform.filter import Filter
+from hudi_ingest.records.transform.mask import Mask, Redact
+from hudi_ingest.transaction.gaps import longest_gaps
+from hudi_ingest.transaction.write.job import (
+    _BEYOND_SPARK,
+    ARROW_ROWS,
+    SMALLEST_TASK_BYTES,
+    SMALLEST_TASK_ROWS,
+    cut,
+    require_all_replaced,
+    root_cause,
+    rows_per_task,
+    slice_report,
+    tasks_for_long,
+    tasks_for_short,
+)
+from hudi_ingest.transaction.write.task import (
+    GREGORIAN_MICROSECOND,
+    LONGEST_GAPS,
+    SHIFTED_TIMES,
+    TaskReport,
+    WriteTask,
+    _note_offsets,
+    _Progress,
+    run_task,
+)
+
+INSTANT = "20261121120000000"
+RECORD = pa.schema([("id", pa.string()), ("n", pa.int64())])
+COLUMNS = pa.schema(
+    [*RECORD, pa.field("_kafka_partition", pa.int32(), False), pa.field("_kafka_offset", pa.int64(), False)]
+)
+WHOLE = Slice("orders", 3, 10, 30)
+
+
+def task(first: int, last: int, rows: int, skipped: int = 0) -> TaskReport:
+    return TaskReport("orders", 3, first, last, rows, skipped, 0, 0, rows * 10, (), ())
+
+
+def test_p1_what_the_tasks_did_not_see_is_a_gap() -> None:
+    report = slice_report(WHOLE, 0, [task(21, 29, 8, 1), task(10, 19, 9)], 1.0)
+    assert (report.rows, report.skipped, report.gaps) == (17, 1, 2)
+    assert report.accounted
+    empty = slice_report(WHOLE, 0, [], 1.0)
+    assert (empty.rows, empty.gaps) == (0, 20)
+
+
+def test_p1_x3_the_longest_gaps_of_a_slice_are_known() -> None:
+    tasks = [replace(task(21, 28, 4), gaps=((22, 25), (27, 28))), task(12, 19, 8)]
+    found = longest_gaps([WHOLE, Slice("orders", 4, 5, 9), Slice("orders", 5, 5, 5)], tasks)
+    assert [(each.partition, each.start, each.end) for each in found] == [
+        (3, 22, 25),
+        (3, 10, 12),
+        (3, 20, 21),
+        (4, 5, 9),
+    ]
+    assert longest_gaps([WHOLE], [task(10, 29, 20)]) == ()
+
+
+@given(st.sets(st.integers(0, 60), min_size=1), st.integers(1, 7))
+def test_p1_x3_a_task_reports_its_longest_gaps(offsets: set[int], rows: int) -> None:
+    found = sorted(offsets)
+    seen: dict[TopicPartition, _Progress] = {}
+    source = TopicPartition("orders", 3)
+    for at in range(0, len(found), rows):
+        _note_offsets(seen, source, pa.record_batch({"offset": pa.array(found[at : at + rows], pa.int64())}))
+    gaps = [(a + 1, b) for a, b in itertools.pairwise(found) if b > a + 1]
+    assert len(seen[source].gaps) == min(len(gaps), LONGEST_GAPS)
+    assert set(seen[source].gaps) <= set(gaps)
+    lengths = sorted((end - start for start, end in gaps), reverse=True)
+    assert [end - start for start, end in seen[source].gaps] == lengths[:LONGEST_GAPS]
+
+
+@pytest.mark.parametrize("tasks", [[(10, 20), (20, 29)], [(9, 12)], [(10, 30)], [(10, 12), (11, 11)]])
+def test_p2_tasks_that_overlap_or_leave_the_range_are_refused(tasks: list[tuple[int, int]]) -> None:
+    with pytest.raises(WriteIncomplete, match=r"orders:3\[10,30\)"):
+        slice_report(WHOLE, 0, [task(first, last, 1) for first, last in tasks], 1.0)
+
+
+def test_rivals_wound_a_report_stays_small_however_long_the_slice_is() -> None:
+    """Hudi's Kafka Connect sink reports 91 bytes a record, and stalls without a word at a message limit of 1 MiB."""
+    rows, days, rows_per_file = 5_000_000, 3, 2_000_000
+    tasks = []
+    for first in range(0, rows, rows_per_file):
+        count = min(rows_per_file, rows - first)
+        files = tuple(
+            BaseFile(
+                f"dt=2026-01-0{day}",
+                "0199aa00-0000-8003-8000-00000000000a-0",
+                f"dt=2026-01-0{day}/0199aa00-0000-8003-8000-00000000000a-0_3-0-0_{INSTANT}.parquet",
+                count // days,
+                120_000_000,
+                first,
+                first + count - 1,
+            )
+            for day in range(days)
+        )
+        tasks.append(TaskReport("orders", 3, first, first + count - 1, count, 0, 0, 0, count * 190, files, ()))
+    report = slice_report(Slice("orders", 3, 0, rows), 0, tasks, 100.0)
+    assert report.rows == rows
+    assert len(json.dumps(report.to_dict())) < 4096
+    assert all(len(json.dumps(asdict(each))) < 2048 for each in tasks)
+
+
+def test_a_batch_of_the_largest_records_has_room_in_arrow_and_in_the_jvm() -> None:
+    largest = 1024 * 1024 + 12
+    # Arrow doubles a buffer that is too short, and two tasks do so in a JVM of 2 GB.
+    doubled = 2 ** (ARROW_ROWS * largest).bit_length()
+    assert 2 * (doubled + doubled // 2) < 2 * 10**9
+
+
+def test_the_root_cause_of_a_spark_error_is_one_line() -> None:
+    text = (
+        "org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 failed\n"
+        "Traceback (most recent call last):\n"
+        '  File "worker.py", line 1, in main\n'
+        "OSError: [Errno 28] No space left on device\n"
+        "\tat org.apache.spark.api.python.BasePythonRunner.run(PythonRunner.scala:1)\n"
+    )
+    assert root_cause(text) == "OSError: [Errno 28] No space left on device"
+    assert root_cause("") == "no text"
+
+
+@pytest.fixture
+def writing(tmp_path: Path) -> WriteTask:
+    storage = TableStorage(str(tmp_path / "table"))
+    storage.write(heartbeat_path(INSTANT), b"")
+    epoch = TableEpoch(storage).advance(1, "t-1")
+    layout = BaseFileLayout(INSTANT, epoch, (), 1000, 1 << 30, "zstd")
+    maker = RowMaker(converter_for("json", RECORD), Chain.of(RECORD, ()), COLUMNS)
+    return WriteTask(storage, layout, maker, {TopicPartition("orders", 3): 2})
+
+
+def batch(first: int, values: list[bytes | None]) -> pa.RecordBatch:
+    count = len(values)
+    return pa.RecordBatch.from_pydict(
+        {
+            "topic": ["orders"] * count,
+            "partition": pa.array([3] * count, pa.int32()),
+            "offset": pa.array(range(first, first + count), pa.int64()),
+            "timestamp": pa.array([0] * count, pa.timestamp("us", "UTC")),
+            "value": pa.array(values, pa.binary()),
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "beyond"),
+    [
+        ("java.lang.ArithmeticException: long overflow", True),
+        ("org.apache.arrow.vector.util.OversizedAllocationException: Memory required for vector is (2147483648)", True),
+        ("org.apache.arrow.memory.OutOfMemoryException: Failure allocating buffer.", True),
+        ("duckdb.OutOfMemoryException: Out of Memory Error", False),
+        ("org.apache.kafka.common.errors.TimeoutException: long overflow", False),
+    ],
+)
+def test_what_spark_cannot_hand_out_is_known_by_its_errors(text: str, beyond: bool) -> None:
+    assert bool(_BEYOND_SPARK.search(f"Py4JJavaError: …\nCaused by: {text}\n\tat …")) is beyond
+
+
+def test_times_that_spark_has_shifted_are_not_taken(writing: WriteTask) -> None:
+    def timed(times: pa.Array) -> pa.RecordBatch:
+        found = batch(0, [b'{"id": "a"}'])
+        return found.set_column(3, "timestamp", times)
+
+    before = GREGORIAN_MICROSECOND - 1000
+    with pytest.raises(WriteIncomplete, match=SHIFTED_TIMES):
+        run(writing, timed(pa.array([before], pa.timestamp("us", "UTC"))))
+    assert _BEYOND_SPARK.search(f"pyspark.errors.PythonException: …WriteIncomplete: {SHIFTED_TIMES}")
+    assert run(writing, timed(pa.array([before // 1000], KAFKA_TIME))).rows == 1, "of a consumer, which shifts none"
+
+
+def run(writing: WriteTask, *batches: pa.RecordBatch) -> TaskReport:
+    (found,) = list(run_task(writing, iter(batches)))
+    return TaskReport.from_json(found["report"][0].as_py())
+
+
+def good(number: int) -> bytes:
+    return json.dumps({"id": f"o{number}", "n": number}).encode()
+
+
+def test_a_task_writes_rows_and_counts_tombstones(writing: WriteTask) -> None:
+    report = run(writing, batch(5, [good(5), None, good(7)]), batch(8, []), batch(20, [good(20)]))
+    assert (report.first_offset, report.last_offset) == (5, 20)
+    assert (report.rows, report.skipped, report.rejected) == (3, 1, 0)
+    (file,) = report.files
+    assert "_3-2-0_" in file.path, "partition, the op's attempt and the task's attempt are in the write token"
+    assert writing.storage.parquet_footer(file.path).num_rows == 3
+
+
+def test_p1_a_tombstone_is_skipped_a_row_or_a_bad_record_and_always_accounted_for(writing: WriteTask) -> None:
+    records = [good(5), None, good(7), None]
+    whole = Slice("orders", 3, 5, 9)
+    skipping = run(writing, batch(5, records))
+    assert (skipping.rows, skipping.skipped, skipping.rejected) == (2, 2, 0)
+    assert slice_report(whole, 0, [skipping], 1.0).accounted
+    as_rows = run(replace(writing, maker=replace(writing.maker, on_tombstone="row")), batch(5, records))
+    assert (as_rows.rows, as_rows.skipped, as_rows.rejected) == (4, 0, 0)
+    assert slice_report(whole, 0, [as_rows], 1.0).accounted
+    (file,) = as_rows.files
+    found = pq.read_table(f"{writing.storage.base_path}/{file.path}").select(["id", "n", "_kafka_offset"]).to_pylist()
+    assert found[1::2] == [
+        {"id": None, "n": None, "_kafka_offset": 6},
+        {"id": None, "n": None, "_kafka_offset": 8},
+    ]
+    failing = run(replace(writing, maker=replace(writing.maker, on_tombstone="fail")), batch(5, records))
+    assert (failing.rejected, failing.files) == (2, ())
+    told = "orders:3:6: expected a value, because on_tombstone is fail, found a tombstone"
+    assert str(failing.bad_records[0]).startswith(told)
+
+
+def test_p1_a_replay_counts_records_whose_rows_go_and_writes_no_others_if_deletes_are_respected(
+    writing: WriteTask,
+) -> None:
+    replaced = {TopicPartition("orders", 3): ((5, 6), (7, 9), (20, 22))}
+    records = [batch(5, [good(5), good(6), None, good(8)]), batch(20, [good(20)])]
+    again = run(replace(writing, replaced=replaced), *records)
+    assert (again.rows, again.skipped, again.filtered, again.replaced) == (4, 1, 0, 4)
+    kept = run(replace(writing, replaced=replaced, only_replaced=True), *records)
+    assert (kept.rows, kept.skipped, kept.filtered, kept.replaced) == (3, 1, 1, 4)
+    none = run(replace(writing, only_replaced=True), *records)
+    assert (none.rows, none.filtered, none.files) == (0, 5, ())
+    with pytest.raises(
+        RangeRefused, match="orders:3: 1 of 5 records that have a row in the table are not in Kafka any more"
+    ):
+        require_all_replaced("t", replaced, [kept])
+    require_all_replaced("t", {TopicPartition("orders", 3): ((5, 6), (7, 9), (20, 21))}, [kept])
+
+
+def test_a_task_with_a_bad_record_reports_it_and_leaves_no_file(writing: WriteTask) -> None:
+    report = run(writing, batch(5, [good(5), b"{}}"]), batch(7, [good(7), b'{"n": "x"}']))
+    assert report.rejected == 2
+    assert str(report.bad_records[0]).startswith("orders:3:6: expected")
+    assert str(report.bad_records[1]) == 'orders:3:8 field n: expected int (64 bit), found "x"'
+    assert report.files == ()
+    assert list(Path(writing.storage.base_path).rglob("*.parquet")) == []
+
+
+def test_a_report_is_small_however_many_records_are_bad(writing: WriteTask) -> None:
+    report = run(writing, batch(0, [b"bad"] * 5000))
+    assert report.rejected == 5000
+    assert len(report.bad_records) == 5
+
+
+@pytest.mark.parametrize(
+    ("value", "size"), [("z" * 252, 255), ("z" * 253, 256), ("/" * 84, 255), ("/" * 85, 258), ("é" * 126, 255)]
+)
+def test_h4_a_value_too_long_for_a_folders_name_is_a_bad_record(writing: WriteTask, value: str, size: int) -> None:
+    columns = ("n", "id")
+    partitioned = replace(
+        writing,
+        layout=replace(writing.layout, partition_by=columns),
+        maker=replace(writing.maker, partition_by=columns),
+    )
+    records: list[bytes | None] = [
+        good(5),
+        json.dumps({"id": value, "n": 6}).encode(),
+        json.dumps({"id": None, "n": 7}).encode(),
+    ]
+    report = run(partitioned, batch(5, records))
+    if size <= 255:
+        assert (report.rejected, report.rows) == (0, 3)
+        return
+    assert (report.rejected, report.files) == (1, ())
+    assert list(Path(writing.storage.base_path).rglob("*.parquet")) == []
+    (told,) = report.bad_records
+    assert str(told).startswith("orders:3:6 field id: expected a value that makes a folder name of at most 255 bytes")
+    assert f"found one of {size} bytes, '{value[:20]}'…" in str(told)
+
+
+def of(partition: int, first: int, values: list[bytes | None], topic: str = "orders") -> pa.RecordBatch:
+    made = batch(first, values)
+    return pa.RecordBatch.from_pydict(
+        {
+            **{name: made[name] for name in made.schema.names},
+            "topic": [topic] * len(values),
+            "partition": pa.array([partition] * len(values), pa.int32()),
+        }
+    )
+
+
+def test_p2_a_task_accounts_for_each_partition_that_it_reads(writing: WriteTask) -> None:
+    sources = [TopicPartition("orders", 3), TopicPartition("orders", 4), TopicPartition("payments", 4)]
+    writing = replace(writing, attempts=dict.fromkeys(sources, 0))
+    table = pa.Table.from_batches(
+        [
+            of(3, 5, [good(1), good(2), None]),
+            of(4, 9, [good(3)]),
+            of(4, 20, [good(4), good(5)], "payments"),
+            of(4, 23, [good(6)], "payments"),
+        ]
+    ).combine_chunks()
+    # Arrow batches do not end where a Kafka partition does.
+    batches = [*table.to_batches(max_chunksize=2), of(4, 24, [good(7)], "payments")]
+    reports = [
+        TaskReport.from_json(text) for found in run_task(writing, iter(batches)) for text in found["report"].to_pylist()
+    ]
+    assert [
+        (r.topic, r.partition, r.first_offset, r.last_offset, r.rows, r.skipped, len(r.files)) for r in reports
+    ] == [
+        ("orders", 3, 5, 7, 2, 1, 1),
+        ("orders", 4, 9, 9, 1, 0, 1),
+        ("payments", 4, 20, 24, 4, 0, 1),
+    ]
+    assert [report.files[0].rows for report in reports] == [2, 1, 4]
+    back_again = [*batches, of(3, 7, [good(1)])]
+    with pytest.raises(WriteIncomplete, match=r"orders:3.*out of order after 7"):
+        list(run_task(writing, iter(back_again)))
+
+
+def test_one_bad_record_discards_the_files_of_all_partitions_of_its_task(writing: WriteTask) -> None:
+    writing = replace(writing, attempts={TopicPartition("orders", number): 0 for number in (3, 4, 5)})
+    batches = [of(3, 0, [good(1)]), of(4, 0, [b"bad"]), of(5, 0, [good(1)])]
+    (found,) = run_task(writing, iter(batches))
+    reports = [TaskReport.from_json(text) for text in found["report"].to_pylist()]
+    assert [(each.partition, each.rejected, each.files) for each in reports] == [(3, 0, ()), (4, 1, ()), (5, 0, ())]
+    assert list(Path(writing.storage.base_path).rglob("*.parquet")) == []
+
+
+@given(st.lists(st.integers(1, 3_000_000), min_size=1, max_size=40), st.integers(1, 64), st.integers(0, 30_000))
+def test_h3_tasks_keep_all_cores_busy_and_are_no_smaller_than_need_be(
+    counts: list[int], parallelism: int, record_bytes: int
+) -> None:
+    slices = [Slice("t", number, 0, count) for number, count in enumerate(counts)]
+    most = rows_per_task(2_000_000, sum(counts), parallelism, record_bytes)
+    long, short = cut(slices, most)
+    assert sorted([*long, *short]) == slices
+    smallest = min(SMALLEST_TASK_ROWS, SMALLEST_TASK_BYTES // max(1, record_bytes))
+    assert smallest <= most <= 2_000_000
+    tasks = (tasks_for_long(long, most) if long else 0) + tasks_for_short(short, most)
+    assert tasks >= min(parallelism, sum(counts) // smallest)
+    assert tasks <= max(parallelism, sum(counts) // 2_000_000 + 1) + 2
+
+
+def test_h3_large_records_keep_all_cores_busy_and_a_slice_a_little_too_long_is_one_task() -> None:
+    assert rows_per_task(2_000_000, 100_000, 2, 20_000) == 50_000
+    assert rows_per_task(2_000_000, 100_000, 2, 190) == SMALLEST_TASK_ROWS
+    quarter = [Slice("t", 0, 0, 2_500_000)]
+    most = rows_per_task(2_000_000, 10_000_000, 2, 190)
+    assert cut(quarter, most) == (tuple(quarter), ())
+    assert tasks_for_long(quarter, most) == 1
+
+
+def test_k4_transforms_make_the_rows_and_filtered_records_are_accounted_for(writing: WriteTask) -> None:
+    chain = Chain.of(
+        RECORD,
+        [
+            Step("transforms[0].filter", Filter("n", ">", (1,))),
+            Step("transforms[1].insert_kafka", InsertKafka({"offset": "at", "key": "k"})),
+            Step("transforms[2].drop", Drop(("id",))),
+        ],
+    )
+    columns = pa.schema([*chain.output, *[field for field in COLUMNS if field.name.startswith("_kafka")]])
+    writing = replace(writing, maker=replace(writing.maker, chain=chain, columns=columns))
+    keyed = batch(5, [good(0), good(1), None, good(2), good(3)])
+    keyed = keyed.append_column("key", pa.array([b"a", b"b", b"c", b"d", None], pa.binary()))
+    report = run(writing, keyed)
+    assert (report.rows, report.filtered, report.skipped, report.rejected) == (2, 2, 1, 0)
+    found = pq.read_table(f"{writing.storage.base_path}/{report.files[0].path}")
+    assert found.select(["n", "at", "k", "_kafka_offset"]).to_pylist() == [
+        {"n": 2, "at": 8, "k": b"d", "_kafka_offset": 8},
+        {"n": 3, "at": 9, "k": None, "_kafka_offset": 9},
+    ]
+    none_left = Chain.of(RECORD, [Step("f", Filter("n", ">", (100,)))])
+    nothing = replace(writing, maker=replace(writing.maker, chain=none_left, columns=COLUMNS))
+    assert (run(nothing, batch(5, [good(1)])).filtered, run(nothing, batch(5, [good(1)])).files) == (1, ())
+    slice_of = Slice("orders", 3, 5, 10)
+    assert slice_report(slice_of, 0, [report], 1.0).accounted
+
+
+def test_keys_become_columns_and_what_is_masked_in_a_bad_one_is_not_told(writing: WriteTask) -> None:
+    key = pa.schema([("user", pa.string()), ("region", pa.int32())])
+    record = pa.schema([*RECORD, *key])
+    chain = Chain.of(record, [Step("transforms[0].mask", Mask(("region",), Redact()))])
+    columns = pa.schema([*chain.output, *[field for field in COLUMNS if field.name.startswith("_kafka")]])
+    maker = replace(
+        writing.maker, chain=chain, columns=columns, key_converter=converter_for("json", key), key_columns=key
+    )
+    writing = replace(writing, maker=maker)
+
+    def keyed(*keys: bytes | None) -> pa.RecordBatch:
+        made = batch(5, [good(number) for number in range(len(keys))])
+        return made.append_column("key", pa.array(keys, pa.binary()))
+
+    report = run(writing, keyed(b'{"user": "u1", "region": 4}', None))
+    found = pq.read_table(f"{writing.storage.base_path}/{report.files[0].path}")
+    assert found.select(["id", "user", "region", "_kafka_offset"]).to_pylist() == [
+        {"id": "o0", "user": "u1", "region": None, "_kafka_offset": 5},
+        {"id": "o1", "user": None, "region": None, "_kafka_offset": 6},
+    ]
+    report = run(writing, keyed(b'{"user": 7}', b'{"region": "secret"}', b"secret"))
+    told = [*map(str, report.bad_records)]
+    assert told[0] == "orders:3:5 field key.user: expected string, found 7"
+    assert told[1].startswith("orders:3:6 field key.region: expected int (32 bit), found a value that is not")
+    assert told[2].startswith("orders:3:7 field key: ")
+    assert "secret" not in "".join(told)
+
+
+def test_offsets_that_do_not_grow_are_refused(writing: WriteTask) -> None:
+    with pytest.raises(WriteIncomplete, match=r"orders:3.*out of order"):
+        run(writing, batch(5, [good(5)]), batch(5, [good(5)]))
+
+
+def test_a_task_without_records_reports_nothing(writing: WriteTask) -> None:
+    assert list(run_task(writing, iter([]))) == []
