@@ -89,7 +89,7 @@ def test_p4_a_process_that_wakes_up_after_its_replacement_has_committed_changes_
     point: str, shared: Ground, struck: Pipeline, engine: int, fault: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At commit_checked it holds the table's lock, which is taken away from it."""
-    monkeypatch.setattr("hudi_ingest.transaction.SHORTEST_STALE_SECONDS", 10)
+    monkeypatch.setattr("hudi_ingest.transaction.protocol.SHORTEST_STALE_SECONDS", 10)
     hasty = pipeline_of(shared, transaction={"timeout_seconds": engine})
     send(shared, 10)
     fault.arm(point, "stop")
@@ -117,7 +117,7 @@ def test_p4_a_commit_that_may_be_at_work_is_not_rolled_back(
     shared: Ground, struck: Pipeline, engine: int, fault: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its JVM, which is another one, keeps the instant's lease: it may be inside Hudi's lock, which is not ours."""
-    monkeypatch.setattr("hudi_ingest.transaction.SHORTEST_STALE_SECONDS", 10)
+    monkeypatch.setattr("hudi_ingest.transaction.protocol.SHORTEST_STALE_SECONDS", 10)
     hasty = pipeline_of(shared, transaction={"timeout_seconds": engine})
     send(shared, 10)
     fault.arm("commit_leased", "stop")
