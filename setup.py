@@ -4,6 +4,8 @@ setup(
     name="hudi-ingest",
     version="0.1.0",
     description="Kafka topics into Apache Hudi tables, exactly once, coordinated by Dagster",
+    license="Apache-2.0",
+    license_files=["LICENSE"],
     packages=find_packages(include=["hudi_ingest", "hudi_ingest.*"]),
     package_data={"hudi_ingest": ["py.typed", "**/*.java", "**/*.lock", "**/*.yaml", "**/*.mako"]},
     # Not those whose forkserver takes code from every user of the machine (CVE-2022-42919).
