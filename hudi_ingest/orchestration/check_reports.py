@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import takewhile
+from typing import TYPE_CHECKING
 
 from dagster import (
     AssetCheckEvaluation,
@@ -17,8 +18,6 @@ from dagster import (
     DagsterRunStatus,
     RunsFilter,
 )
-from dagster._core.execution.plan.objects import StepFailureData
-from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 
 from hudi_ingest.exceptions import IngestError, KafkaRefused, KafkaUnreachable, OffsetsLost, Transient
 from hudi_ingest.hudi.timeline import Timeline
@@ -43,6 +42,10 @@ from hudi_ingest.orchestration.failures import STOPPED
 from hudi_ingest.orchestration.topic_assets import topic_observations
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.situation import Situation, oldest_waiting_seconds, stopped_partitions
+
+if TYPE_CHECKING:
+    from dagster._core.execution.plan.objects import StepFailureData
+    from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 
 RETOLD_SECONDS = 300
 """How often a check is told again when only its numbers have changed."""

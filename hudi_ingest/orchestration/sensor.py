@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING
 
 from dagster import (
     DagsterInstance,
@@ -20,7 +21,6 @@ from dagster import (
     SkipReason,
     sensor,
 )
-from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from hudi_ingest.exceptions import IngestError, KafkaUnreachable, LedgerUnreachable, OffsetsLost, TableUnreachable
 from hudi_ingest.faults import reach
@@ -47,6 +47,9 @@ from hudi_ingest.transaction.situation import (
     observe,
     plan_next,
 )
+
+if TYPE_CHECKING:
+    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 LONGEST_BACKOFF_SECONDS = 900
 _SHOWN_RANGES = 10

@@ -13,30 +13,27 @@ from dagster import (
     AssetsDefinition,
     Backoff,
     DagsterInstance,
-    DependencyDefinition,
     DynamicOut,
     DynamicOutput,
     FreshnessPolicy,
     GraphDefinition,
+    GraphIn,
     In,
-    InputMapping,
     Jitter,
     MetadataValue,
-    NodeInvocation,
     Nothing,
     OpDefinition,
     OpExecutionContext,
     Out,
     Output,
-    OutputMapping,
     RetryPolicy,
     TableColumn,
     TableColumnConstraints,
     TableRecord,
     TableSchema,
+    graph,
     op,
 )
-from dagster._core.definitions.dependency import DynamicCollectDependencyDefinition, IDependencyDefinition
 
 from hudi_ingest.exceptions import Fenced, IngestError, NothingToDo, PlanOutdated, Terminal, TransactionInFlight
 from hudi_ingest.hudi.small_files import small_files_warning
@@ -113,30 +110,18 @@ def mapping_keys(groups: Sequence[Sequence[Slice]]) -> list[str]:
 
 def _transaction_graph(pipeline: Pipeline) -> GraphDefinition:
     begin, write, commit = _begin_op(pipeline), _write_op(pipeline), _commit_op(pipeline)
-    topics = [_topic_input(index) for index in range(len(pipeline.source.topics))]
-    opened = DependencyDefinition(BEGIN, "transaction")
-    dependencies: dict[NodeInvocation, dict[str, IDependencyDefinition]] = {
-        NodeInvocation(begin.name, alias=BEGIN): {},
-        NodeInvocation(write.name, alias=WRITE): {
-            "transaction": opened,
-            "slices": DependencyDefinition(BEGIN, "slices"),
-        },
-        NodeInvocation(commit.name, alias=COMMIT): {
-            "transaction": opened,
-            "reports": DynamicCollectDependencyDefinition(WRITE, "result"),
-        },
-    }
-    return GraphDefinition(
+
+    @graph(
         name=pipeline.name,
         description=_description(pipeline),
-        node_defs=[begin, write, commit],
-        dependencies=dependencies,
-        input_mappings=[
-            InputMapping(graph_input_name=topic, mapped_node_name=BEGIN, mapped_node_input_name=topic)
-            for topic in topics
-        ],
-        output_mappings=[OutputMapping("result", COMMIT, "result")],
+        ins={_topic_input(index): GraphIn() for index in range(len(pipeline.source.topics))},
     )
+    def transaction(**topics: Any) -> Any:
+        opened, slices = begin.alias(BEGIN)(**topics)
+        reports = slices.map(lambda group: write.alias(WRITE)(transaction=opened, slices=group))
+        return commit.alias(COMMIT)(transaction=opened, reports=reports.collect())
+
+    return transaction
 
 
 def _topic_input(index: int) -> str:

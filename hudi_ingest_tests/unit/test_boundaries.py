@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -33,6 +34,16 @@ KEEP_FILES_OF_THEIR_OWN = {
 """The storage, and modules with files of this machine: settings, code, logs, batches for a decoder that reads files only."""
 ROOMS_OF_THIS_MACHINE = ("home/", "ledger/", "local/", "pipeline/", "spark/")
 """Rooms whose files are this machine's: pipeline files, state, jars. None is a table's."""
+PLUGS_INTO_DAGSTER = {
+    "local/stack.py",
+    "orchestration/code_server.py",
+    "orchestration/dagster_storage.py",
+    "orchestration/executor.py",
+    "orchestration/run_launcher.py",
+    "orchestration/step_logs.py",
+    "orchestration/webserver.py",
+}
+"""What replaces a part of a Dagster instance, or starts one: Dagster has no public names for these."""
 FILE_MODULES = {"glob", "io", "os", "pathlib", "shutil", "tempfile"}
 
 
@@ -55,6 +66,26 @@ def test_only_the_write_client_touches_the_jvm() -> None:
 def _resets_the_context(name: str, node: ast.Attribute) -> bool:
     """`SparkContext._jvm = None` in spark/session.py forgets a dead JVM."""
     return name == "spark/session.py" and isinstance(node.ctx, ast.Store) and ast.unparse(node) == "SparkContext._jvm"
+
+
+def test_only_parts_of_an_instance_use_private_names_of_dagster() -> None:
+    assert {name for name, tree in modules() if any(_private_names_of_dagster(tree))} == PLUGS_INTO_DAGSTER
+
+
+def _private_names_of_dagster(node: ast.AST) -> Iterator[str]:
+    """Modules like dagster._core that are imported or named in a string; imports for types only do not count."""
+    if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+        return
+    named: list[str] = []
+    if isinstance(node, ast.Import):
+        named = [alias.name for alias in node.names]
+    elif isinstance(node, ast.ImportFrom):
+        named = [f"{node.module}.{alias.name}" for alias in node.names]
+    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+        named = [node.value]
+    yield from (name for name in named if re.match(r"dagster(_\w+)?\.(\w+\.)*_[a-z]", name))
+    for child in ast.iter_child_nodes(node):
+        yield from _private_names_of_dagster(child)
 
 
 def test_only_storage_reaches_the_files_of_tables() -> None:
