@@ -46,8 +46,8 @@ NEEDS_A_DEAD_TRANSACTION = ("abort_retired", "abort_rolled_back")
 CLUSTERING = "clustering_begun"
 """Seen from outside: services have a clustering under way, which is on the table's timeline."""
 
-WORK = ("services", "backfill", "replay", "retry")
-"""Commands that are at work while the blow falls; of the last three it falls on their own transactions."""
+WORK = ("services", "backfill", "replay", "retry", "accept_loss")
+"""Commands that are at work while the blow falls; of all but the first it falls on their own transactions."""
 
 _WORK_BLOWS = {
     "services": (
@@ -71,6 +71,18 @@ _WORK_BLOWS = {
         ("commit_checked", "raise"),
         ("commit_leased", "kill"),
         ("commit_landed", "kill"),
+    ),
+    "accept_loss": (
+        ("begin_cleared", "kill"),
+        ("instant_inflight", "raise"),
+        ("instant_recorded", "kill"),
+        ("file_opened", "full"),
+        ("rows_written", "kill_engine"),
+        ("commit_checked", "raise"),
+        ("commit_leased", "kill"),
+        ("commit_landed", "kill"),
+        ("commit_landed", "cut_ledger"),
+        ("group_told", "raise"),
     ),
     "retry": (("slices_written", "kill"), ("letters_listed", "kill_engine"), ("commit_landed", "kill")),
 }

@@ -23,7 +23,8 @@ from typing import Any
 import psutil
 import sqlalchemy as sa
 import yaml
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from hudi_ingest.faults import VARIABLE
 from hudi_ingest.home.folder import Home
@@ -43,6 +44,9 @@ ROWS_A_BLOW = 120
 REPAIRABLE = 3
 BACKFILL_ROWS = 40
 REPLAY_ROWS = 150
+LOST_ROWS = 50
+LOSING = 1
+"""The Kafka partition that loses records; the other one's are backfilled and replayed."""
 HISTORY_ROWS = 12 * BACKFILL_ROWS
 """In each Kafka partition, from before the table's start."""
 LONG_TIMELINE = 27
@@ -133,6 +137,7 @@ class Lane:
             webserver.stop_sensor(self._stack.url, f"{self.name}_coordinator")
         self._block += 1
         self.records = Records(self.name, self._producer)
+        self._resets: set[tuple[int, int, int]] = set()
         create_topic(self._stack.bootstrap_servers, self.name, PARTITIONS)
         create_topic(self._stack.bootstrap_servers, f"{self.name}.dead", 1)
         self.records.produce_history(HISTORY_ROWS)
@@ -216,6 +221,7 @@ class Lane:
                 with self._work(case.work) as work:
                     self._strike_and_recover(case, verdict, stopped, work)
                 self._await_settled()
+                verdict.anomalies += self._wrong_accounts()
                 verdict.anomalies += oracle.compare(self.base_path, self.name, self.records.expected)
                 verdict.anomalies += self._stale()
             except NotInTime as error:
@@ -460,6 +466,9 @@ class Lane:
             self.await_all_committed()
             self._replayed = (HISTORY_ROWS, HISTORY_ROWS + REPLAY_ROWS)
             yield Work(self.home, "replay", self.name, *self._range(*self._replayed))
+        elif kind == "accept_loss":
+            self._lose_records()
+            yield Work(self.home, "accept-loss", self.name, *self._losing(), done="is not stopped, so there is no loss")
         elif kind == "retry":
             self.records.produce_repairable(REPAIRABLE)
             wait_for(lambda: "stale-group" not in self._stale(), "bad records are read", RECOVER_SECONDS)
@@ -471,6 +480,44 @@ class Lane:
                 self._write_file()
         else:
             yield None
+
+    def _losing(self) -> tuple[str, str]:
+        return "--partition", f"{self.name}:{LOSING}"
+
+    def _lose_records(self) -> None:
+        """Returns when the partition is stopped, because the broker has deleted records that nobody had read, and the other one
+        has gone on."""
+        self.await_all_committed()
+        self._await_settled()
+        # A run that read meanwhile would decide what is lost.
+        self._kill(DAEMON)
+        committed = self.records.ends()[LOSING]
+        self.produce(2 * LOST_ROWS)
+        lost = self._dice.randint(1, LOST_ROWS)
+        admin = AdminClient({"bootstrap.servers": self._stack.bootstrap_servers})
+        before = TopicPartition(self.name, LOSING, committed + lost)
+        for answer in admin.delete_records([before]).values():
+            answer.result(60)
+        self.records.expect_lost(LOSING, committed, committed + lost)
+        self._resets.add((LOSING, committed, committed + lost))
+        self._restore()
+        waiting = 2 * LOST_ROWS - lost
+        expected = len(self.records.expected) - waiting
+        wait_for(lambda: oracle.count(self.base_path) == expected, "the other partition has gone on", RECOVER_SECONDS)
+        shown = hudi_ingest(self.home, "accept-loss", self.name, *self._losing(), "--dry-run")
+        if shown.returncode:
+            raise NotInTime(f"{self.name}:{LOSING} is not stopped: {shown.stdout}{shown.stderr}")
+
+    def _wrong_accounts(self) -> Counter[str]:
+        """Losses that were accepted and are not in a commit's accounting, or are there and were not; commits that sort before an
+        earlier one."""
+        order = oracle.order_of_commits(self.base_path, self.name)
+        return Counter(
+            {
+                "wrong-loss": len(self._resets ^ oracle.resets(self.base_path, self.name)),
+                "misordered": sum(1 for one, next_ in itertools.pairwise(order) if next_ <= one),
+            }
+        )
 
     def _range(self, start: int, end: int) -> tuple[str, ...]:
         return "--partition", f"{self.name}:0", "--start", str(start), "--end", str(end)

@@ -3,7 +3,8 @@
 Anomalies are named: lost, duplicate, foreign (a row that nobody produced), changed (a column differs from what was produced),
 misplaced (a row outside its partition value's folder), torn-read (a reader saw a part of a commit), vanished and repeated (rows
 that a reader saw and that are gone, or are there twice), unreadable, stuck (not committed in time), orphan, stale-group,
-stale-ledger, stale-instant, dead-letters (more or less of them than bad records).
+stale-ledger, stale-instant, dead-letters (more or less of them than bad records), wrong-loss (accepted and not in a commit's
+accounting, or the other way round), misordered (a commit of ours sorts before an earlier one).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -168,6 +169,7 @@ class Instant:
     action: str
     operation: str
     files: tuple[str, ...]
+    extra: Mapping[str, str] = field(default_factory=dict)
 
 
 def completed(base_path: str) -> list[Instant]:
@@ -199,7 +201,13 @@ def archived(base_path: str) -> list[Instant]:
 def _instant(time_: str, action: str, metadata: bytes | None) -> Instant:
     said: dict[str, Any] = next(iter(_avro(metadata)), {}) if metadata else {}
     stats = [stat for written in (said.get("partitionToWriteStats") or {}).values() for stat in written]
-    return Instant(time_, action, said.get("operationType") or "", tuple(stat["path"] for stat in stats))
+    return Instant(
+        time_,
+        action,
+        said.get("operationType") or "",
+        tuple(stat["path"] for stat in stats),
+        said.get("extraMetadata") or {},
+    )
 
 
 def _avro(data: bytes) -> Iterator[Any]:
@@ -209,6 +217,28 @@ def _avro(data: bytes) -> Iterator[Any]:
 def own_instants(base_path: str) -> set[str]:
     """Times of the completed instants that the ledger must have: commits and replays, active or archived."""
     return {instant.time for instant in completed(base_path) if instant.operation != _NOT_OURS}
+
+
+def resets(base_path: str, pipeline: str) -> set[tuple[int, int, int]]:
+    """Jumps over offsets that the commits name: (partition, committed offset, offset at which it goes on)."""
+    return {
+        (reset["partition"], reset["committed"], reset["restart"])
+        for accounting in _accountings(base_path, pipeline)
+        for reset in accounting["resets"]
+    }
+
+
+def order_of_commits(base_path: str, pipeline: str) -> list[int]:
+    """Sequence numbers of the pipeline's transactions in the order of their instants."""
+    return [accounting["sequence"] for accounting in _accountings(base_path, pipeline)]
+
+
+def _accountings(base_path: str, pipeline: str) -> list[dict[str, Any]]:
+    ours = [instant for instant in completed(base_path) if instant.operation != _NOT_OURS]
+    texts = [
+        instant.extra.get(f"hudi_ingest.transaction.{pipeline}") for instant in sorted(ours, key=lambda it: it.time)
+    ]
+    return [json.loads(text) for text in texts if text]
 
 
 def pending_instants(base_path: str) -> set[str]:

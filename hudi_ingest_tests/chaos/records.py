@@ -22,7 +22,8 @@ Place = tuple[int, int]
 class Records:
     """`expected` must be rows of the table, and `bad`, with their values, its dead letters.
 
-    `history` is older than the table's start: it is in the table only when a backfill was asked for it.
+    `history` is older than the table's start: it is in the table only when a backfill was asked for it. `lost` is what the broker
+    deleted before it was read.
     """
 
     def __init__(self, topic: str, producer: Producer) -> None:
@@ -30,6 +31,7 @@ class Records:
         self.expected: dict[Place, Record] = {}
         self.bad: dict[Place, bytes] = {}
         self.history: dict[Place, Record] = {}
+        self.lost: dict[Place, Record] = {}
         self._repairable: dict[Place, Record] = {}
         self._producer = producer
         self._number = 0
@@ -70,9 +72,14 @@ class Records:
             self.expected[place] = record
         self._repairable = {}
 
+    def expect_lost(self, partition: int, start: int, end: int) -> None:
+        """What was produced to these offsets, good records all of them, must not be in the table."""
+        for offset in range(start, end):
+            self.lost[partition, offset] = self.expected.pop((partition, offset))
+
     def ends(self) -> dict[int, int]:
         """Of each partition the offset after the last record."""
-        places = [*self.expected, *self.bad, *self.history]
+        places = [*self.expected, *self.bad, *self.history, *self.lost]
         return {
             number: 1 + max((at for where, at in places if where == number), default=-1) for number in range(PARTITIONS)
         }

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections import Counter
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -88,6 +90,25 @@ def test_a_letter_waits_for_each_bad_record_with_its_bytes_and_is_in_a_file(tmp_
     assert compared([first, second], {(0, 1): b"x"}) == 1
     assert compared([first, first], {(0, 1): b"x"}) == 1
     assert compared([first], {(0, 1): b"z"}) == 3, "one too many, one too few, and it is in no file"
+
+
+def test_losses_and_the_order_of_commits_are_read_from_their_accounting(tmp_path: Path) -> None:
+    timeline = tmp_path / ".hoodie" / "timeline"
+    timeline.mkdir(parents=True)
+    loss = {"partition": 1, "committed": 5, "restart": 9}
+    extra = {"type": "map", "values": "string"}
+    schema = {"type": "record", "name": "commit", "fields": [{"name": "extraMetadata", "type": extra}]}
+    for instant, sequence, resets in (
+        ("20261122100000000", 2, [loss]),
+        ("20261122090000000", 1, []),
+        ("20261122110000000", 1, []),
+    ):
+        accounting = {"hudi_ingest.transaction.t": json.dumps({"sequence": sequence, "resets": resets})}
+        with (timeline / f"{instant}_{instant}.commit").open("wb") as file:
+            fastavro.writer(file, schema, [{"extraMetadata": accounting}])
+    assert oracle.resets(str(tmp_path), "t") == {(1, 5, 9)}
+    assert oracle.order_of_commits(str(tmp_path), "t") == [1, 2, 1]
+    assert not oracle.order_of_commits(str(tmp_path), "other")
 
 
 def test_the_slice_has_every_fault_and_every_kind_of_work() -> None:
