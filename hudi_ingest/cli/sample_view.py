@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hudi_ingest.operations.sample import Outcome, Sample, SampledRecord
-from hudi_ingest.records.convert.json_exact import printable
+from hudi_ingest.records.convert.mismatch import printable
 
 _MOST_COLUMNS = 8
 """A table of more columns would have cells too narrow to read; then a row is one cell."""

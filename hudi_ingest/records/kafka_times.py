@@ -7,8 +7,8 @@ from datetime import datetime, timedelta, timezone
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hudi_ingest.records.convert.json_exact import FIRST_MICROSECOND, LAST_MICROSECOND
 from hudi_ingest.records.schema.columns import TIMESTAMP
+from hudi_ingest.records.times import FIRST_MICROSECOND, LAST_MICROSECOND
 
 KAFKA_TIME = pa.timestamp("ms", "UTC")
 """Holds every time that a record can have."""

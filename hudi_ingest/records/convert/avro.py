@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from hudi_ingest.records.convert import Decoded, Options, Rejected
 from hudi_ingest.records.convert.avro_exact import DatumReader
 from hudi_ingest.records.convert.avro_fast import BatchReader, Unproved
-from hudi_ingest.records.convert.json_exact import Mismatch
+from hudi_ingest.records.convert.mismatch import Mismatch
 from hudi_ingest.records.convert.wire_format import SchemaLookup, unknown_id, unusable_schema
 from hudi_ingest.records.schema.avro import AvroType, WriterSchemaProblem, crc_64, parse_writer
 from hudi_ingest.records.schema.registered import RegisteredSchema, UnusableSchema
@@ -267,7 +267,7 @@ class _Reader:
                 rows.append(self._exact.read(value[self._header_bytes :]))
                 kept.append(index)
             except Mismatch as mismatch:
-                done.rejected.append(Rejected(index, mismatch.field, mismatch.expected, mismatch.found))
+                done.rejected.append(mismatch.rejected(index))
         columns = [pa.array([row[each.name] for row in rows], each.type) for each in self._schema]
         done.batches.append(pa.RecordBatch.from_arrays(columns, schema=self._schema))
         done.kept.append(np.array(kept, np.int64))

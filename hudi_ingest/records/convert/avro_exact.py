@@ -33,15 +33,9 @@ import pyarrow as pa
 from fastavro import schemaless_reader
 from fastavro.schema import parse_schema
 
-from hudi_ingest.records.convert.json_exact import (
-    FIRST_DAY,
-    FIRST_MICROSECOND,
-    LAST_DAY,
-    LAST_MICROSECOND,
-    Mismatch,
-    shortened,
-)
+from hudi_ingest.records.convert.mismatch import Mismatch, shortened
 from hudi_ingest.records.schema.avro import AvroType, wire_schema
+from hudi_ingest.records.times import FIRST_DAY, FIRST_MICROSECOND, LAST_DAY, LAST_MICROSECOND
 
 Reader = Callable[[Any], Any]
 """Value of the wire schema -> what `pyarrow.array` takes for the column. Raises Mismatch."""

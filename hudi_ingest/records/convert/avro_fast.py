@@ -16,8 +16,8 @@ from datafusion import SessionConfig, SessionContext
 
 from hudi_ingest.records.convert.avro_exact import FLOATS, INTEGERS, TIMESTAMPS
 from hudi_ingest.records.convert.avro_layout import fits
-from hudi_ingest.records.convert.json_exact import FIRST_DAY, FIRST_MICROSECOND, LAST_DAY, LAST_MICROSECOND
 from hudi_ingest.records.schema.avro import AvroType, wire_schema
+from hudi_ingest.records.times import FIRST_DAY, FIRST_MICROSECOND, LAST_DAY, LAST_MICROSECOND
 
 _GUARD = b"\xf3/hudi-ingest/\x00\x01"
 """Stands after each datum. No end of it is a beginning of it, so places where it stands do not overlap."""

@@ -21,9 +21,11 @@ import pyarrow.csv
 from hudi_ingest.records.convert import Decoded, Options, Rejected
 from hudi_ingest.records.convert.csv_exact import CsvOptions, CsvReader
 from hudi_ingest.records.convert.fast_path import Proved, decode_in_pieces
-from hudi_ingest.records.convert.json_exact import FIRST_DAY, FIRST_MICROSECOND, LAST_MICROSECOND, Mismatch, bytes_of
+from hudi_ingest.records.convert.json_exact import bytes_of
+from hudi_ingest.records.convert.mismatch import Mismatch
 from hudi_ingest.records.convert.options import read_options
 from hudi_ingest.records.convert.values import require_values
+from hudi_ingest.records.times import FIRST_DAY, FIRST_MICROSECOND, LAST_MICROSECOND
 
 PARSE_BYTES = 512 * 1024 * 1024
 """Values that are parsed as one block; its size is an int32 in pyarrow."""
@@ -65,7 +67,7 @@ class CsvConverter:
             try:
                 rows.append(self._reader.read(record))
             except Mismatch as mismatch:
-                rejected.append(Rejected(index, mismatch.field, mismatch.expected, mismatch.found))
+                rejected.append(mismatch.rejected(index))
         columns = [pa.array([row[field.name] for row in rows], field.type) for field in self._schema]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema), rejected
 

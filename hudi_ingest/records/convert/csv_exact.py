@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from hudi_ingest.records.convert.json_exact import Mismatch, shown, token_of, value_reader
+from hudi_ingest.records.convert.json_exact import token_of, value_reader
+from hudi_ingest.records.convert.mismatch import Mismatch, shown
 
 LINE_ENDS = ("\r\n", "\n")
 

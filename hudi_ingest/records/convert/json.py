@@ -14,16 +14,11 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from hudi_ingest.records.convert import Decoded, Options, Rejected
-from hudi_ingest.records.convert.json_exact import (
-    FIRST_DAY,
-    FIRST_MICROSECOND,
-    LAST_MICROSECOND,
-    Mismatch,
-    RecordReader,
-    bytes_of,
-)
+from hudi_ingest.records.convert.json_exact import RecordReader, bytes_of
+from hudi_ingest.records.convert.mismatch import Mismatch
 from hudi_ingest.records.convert.options import refuse_options
 from hudi_ingest.records.convert.values import decoded, require_values
+from hudi_ingest.records.times import FIRST_DAY, FIRST_MICROSECOND, LAST_MICROSECOND
 
 PARSE_BYTES = 512 * 1024 * 1024
 """Values that are parsed as one block; its size is an int32 in pyarrow."""
@@ -100,7 +95,7 @@ class JsonConverter:
             try:
                 rows.append(self._reader.read(record))
             except Mismatch as mismatch:
-                rejected.append(Rejected(index, mismatch.field, mismatch.expected, mismatch.found))
+                rejected.append(mismatch.rejected(index))
         return self._batch(rows)
 
     def _batch(self, rows: list[dict[str, object]]) -> pa.RecordBatch:

@@ -33,46 +33,26 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
-FOUND_CHARACTERS = 80
+from hudi_ingest.records.convert.mismatch import Bare, Mismatch, shortened, shown
+from hudi_ingest.records.times import EPOCH_ORDINAL, FIRST_DAY, FIRST_MICROSECOND, LAST_MICROSECOND
 
 Reader = Callable[[Any], Any]
 """Parsed JSON -> what `pyarrow.array` takes for the type. Raises Mismatch."""
 
 
-class Mismatch(Exception):
-    """A value is not what the schema declares. `path` grows while the exception passes the enclosing readers."""
-
-    def __init__(self, expected: str, found: str) -> None:
-        self.expected = expected
-        self.found = found
-        self._path: list[str] = []
-        super().__init__(expected, found)
-
-    def under(self, part: str) -> None:
-        self._path.append(part)
-
-    @property
-    def at_the_value_itself(self) -> bool:
-        return not self._path
-
-    @property
-    def field(self) -> str:
-        return "".join(reversed(self._path)).removeprefix(".")
-
-
-class _Integer(str):
+class _Integer(Bare):
     """The text of a JSON number without fraction and exponent: kept as text, so no size limit and no rounding applies."""
 
     __slots__ = ()
 
 
-class _Real(str):
+class _Real(Bare):
     """The text of a JSON number with fraction or exponent."""
 
     __slots__ = ()
 
 
-class _NotFinite(str):
+class _NotFinite(Bare):
     """NaN, Infinity and their like: no JSON, wrong for every declared type."""
 
     __slots__ = ()
@@ -146,37 +126,6 @@ class RecordReader:
             raise Mismatch("a JSON object", shown(value))
         found: dict[str, Any] = self._read_object(value)
         return found
-
-
-def shown(value: object) -> str:
-    """A parsed JSON value for an error message: printable, at most FOUND_CHARACTERS characters."""
-    if isinstance(value, dict):
-        return "an object"
-    if isinstance(value, list):
-        return "an array"
-    if isinstance(value, (_Integer, _Real, _NotFinite)):
-        return shortened(str(value))
-    if isinstance(value, str):
-        # Cut before quoting: a string of megabytes must not be escaped as a whole for 80 characters of it.
-        return shortened(json.dumps(value[: FOUND_CHARACTERS + 1], ensure_ascii=False))
-    return json.dumps(value)
-
-
-def printable(text: str) -> str:
-    """Escapes what a terminal or a log would obey instead of showing it (control characters, marks of writing direction), and
-    lone surrogates, which cannot be encoded."""
-    if text.isprintable():
-        return text
-    return "".join(
-        each if each.isprintable() else f"\\u{ord(each):04x}" if each <= "\uffff" else f"\\U{ord(each):08x}"
-        for each in text
-    )
-
-
-def shortened(text: str, limit: int = FOUND_CHARACTERS) -> str:
-    """Of a text that may hold a record's: printable, at most `limit` characters."""
-    safe = printable(text[: limit + 1])
-    return safe if len(safe) <= limit else safe[: limit - 1] + "…"
 
 
 def _no_json(text: str, error: json.JSONDecodeError) -> str:
@@ -478,22 +427,14 @@ def _decimal_reader(precision: int, scale: int, expected: str) -> Reader:
 
 _DATE_EXPECTED = "date as YYYY-MM-DD"
 _DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
-_EPOCH = date(1970, 1, 1).toordinal()
 _DAYS_OF_400_YEARS = 146_097
-
-FIRST_DAY = date.min.toordinal() - _EPOCH
-"""0001-01-01 in days since 1970; earlier ones have no Python date."""
-LAST_DAY = date.max.toordinal() - _EPOCH
-MICROSECONDS_OF_DAY = 86_400_000_000
-FIRST_MICROSECOND = FIRST_DAY * MICROSECONDS_OF_DAY
-LAST_MICROSECOND = (LAST_DAY + 1) * MICROSECONDS_OF_DAY - 1
 
 
 def _days(year: str, month: str, day: str) -> int:
     """Days since 1970, of year 0000 too: at its end a zone may lead into year 0001. Raises ValueError for no date."""
     if year == "0000":
-        return date(400, int(month), int(day)).toordinal() - _EPOCH - _DAYS_OF_400_YEARS
-    return date(int(year), int(month), int(day)).toordinal() - _EPOCH
+        return date(400, int(month), int(day)).toordinal() - EPOCH_ORDINAL - _DAYS_OF_400_YEARS
+    return date(int(year), int(month), int(day)).toordinal() - EPOCH_ORDINAL
 
 
 def _read_date(value: Any) -> int:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from hudi_ingest.records.convert import Decoded, Options
 from hudi_ingest.records.convert.json import JsonConverter
-from hudi_ingest.records.convert.json_exact import Mismatch
+from hudi_ingest.records.convert.mismatch import Mismatch
 from hudi_ingest.records.convert.options import one_option
 from hudi_ingest.records.convert.values import regrouped
 from hudi_ingest.records.convert.wire_format import SchemaLookup, select_known, split_schema_ids, unusable_schema

@@ -11,11 +11,6 @@ from hudi_ingest.records.convert import Decoded, Options, Rejected
 from hudi_ingest.records.convert.options import refuse_options
 from hudi_ingest.records.convert.values import decoded, require_values
 
-STRING_SCHEMA = pa.schema([pa.field("value", pa.string(), False)])
-"""The columns of a `string` pipeline that declares none."""
-BYTES_SCHEMA = pa.schema([pa.field("value", pa.binary(), False)])
-"""The columns of a `bytes` pipeline that declares none."""
-
 
 def string_converter(schema: pa.Schema, options: Options) -> StringConverter:
     """Raises ValueError when the schema is not one string column, whatever its name, or there are options."""

@@ -17,7 +17,7 @@ from google.protobuf.descriptor import Descriptor
 from hudi_ingest.exceptions.problems import suggestion
 from hudi_ingest.records.convert import Decoded, Options, Rejected
 from hudi_ingest.records.convert.fast_path import decode_exactly, decode_in_pieces
-from hudi_ingest.records.convert.json_exact import Mismatch, shortened
+from hudi_ingest.records.convert.mismatch import Mismatch, shortened
 from hudi_ingest.records.convert.options import one_option, read_options
 from hudi_ingest.records.convert.protobuf_exact import MessageReader
 from hudi_ingest.records.convert.protobuf_fast import fast_path

@@ -37,15 +37,13 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from hudi_ingest.records.convert import Rejected
-from hudi_ingest.records.convert.json_exact import FIRST_MICROSECOND, LAST_MICROSECOND, Mismatch, shortened
+from hudi_ingest.records.convert.mismatch import Mismatch, shortened
 from hudi_ingest.records.convert.protobuf_schema import JSON_MESSAGES, TIMESTAMP_MESSAGE, WRAPPERS, is_map, is_proto3
 from hudi_ingest.records.schema.columns import ddl_type
+from hudi_ingest.records.times import FIRST_SECOND, LAST_SECOND
 
 CHUNK_ROWS = 256
 """Messages that are alive at the same time: few enough to stay in the processor's cache."""
-
-FIRST_SECOND = FIRST_MICROSECOND // 1_000_000
-LAST_SECOND = LAST_MICROSECOND // 1_000_000
 
 Reader = Callable[[Any], Any]
 """A field's Python value -> what `pyarrow.array` takes for the column. Raises Mismatch."""
@@ -98,7 +96,7 @@ class MessageReader:
                     try:
                         row = self._read([value])
                     except Mismatch as mismatch:
-                        rejected.append(Rejected(index, mismatch.field, mismatch.expected, mismatch.found))
+                        rejected.append(mismatch.rejected(index))
                     else:
                         for column, cells in zip(found, row, strict=True):
                             column += cells

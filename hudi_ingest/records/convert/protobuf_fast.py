@@ -25,8 +25,8 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from ptars import HandlerPool
 
-from hudi_ingest.records.convert.protobuf_exact import FIRST_SECOND, LAST_SECOND
 from hudi_ingest.records.convert.protobuf_schema import TIMESTAMP_MESSAGE, WRAPPERS, is_map, is_proto3
+from hudi_ingest.records.times import FIRST_SECOND, LAST_SECOND
 
 MAX_FIELD_NUMBER = 4096
 """ptars keeps a table as long as the highest field number, which may be 536,870,911."""

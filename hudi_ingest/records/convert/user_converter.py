@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from hudi_ingest.exceptions.problems import describe, quoted, suggestion
 from hudi_ingest.records.convert import Converter, Decoded, Factory, Options, Rejected
-from hudi_ingest.records.convert.json_exact import shortened
+from hudi_ingest.records.convert.mismatch import shortened
 from hudi_ingest.records.convert.values import require_values
 
 ENTRY_POINTS = "hudi_ingest.converters"

@@ -17,8 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hudi_ingest.records.convert import Rejected
-from hudi_ingest.records.convert.json_exact import FIRST_DAY, FIRST_MICROSECOND, LAST_DAY, LAST_MICROSECOND, shortened
+from hudi_ingest.records.convert.mismatch import shortened
 from hudi_ingest.records.schema.columns import TIMESTAMP, ddl_type
+from hudi_ingest.records.times import FIRST_DAY, FIRST_MICROSECOND, LAST_DAY, LAST_MICROSECOND
 from hudi_ingest.records.transform import Transformed
 
 Convert = Callable[[pa.Array], pa.Array]

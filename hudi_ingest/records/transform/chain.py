@@ -165,11 +165,6 @@ class Chain:
         )
 
 
-def table_schema_after(record: pa.Schema, steps: Sequence[Step]) -> pa.Schema:
-    """The table's columns, without its Kafka columns, of records with these fields. Raises ChainProblems."""
-    return Chain.of(record, steps).output
-
-
 def _schemas(first: pa.Schema, steps: Sequence[Step]) -> tuple[pa.Schema, ...]:
     schemas = [first]
     for index, step in enumerate(steps):

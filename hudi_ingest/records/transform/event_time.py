@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hudi_ingest.records.convert import Rejected
-from hudi_ingest.records.convert.json_exact import FIRST_MICROSECOND, LAST_MICROSECOND
 from hudi_ingest.records.schema.columns import TIMESTAMP, ddl_type
+from hudi_ingest.records.times import FIRST_MICROSECOND, LAST_MICROSECOND
 from hudi_ingest.records.transform import Origins, Problem, Transformed
 from hudi_ingest.records.transform.casts import shown, without_rejected
 from hudi_ingest.records.transform.fields import missing_fields, require, unchanged

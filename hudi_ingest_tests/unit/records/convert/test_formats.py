@@ -16,13 +16,14 @@ import pytest
 from hudi_ingest.exceptions import RegistryUnreachable
 from hudi_ingest.records.convert import Converter, Decoded, Rejected, converter_for
 from hudi_ingest.records.convert.formats import known_formats
-from hudi_ingest.records.convert.plain import BYTES_SCHEMA, STRING_SCHEMA
 from hudi_ingest.records.schema.registered import RegisteredSchema
 from hudi_ingest_tests.support.outcomes import outcomes, rows_of
 
 pytestmark = pytest.mark.fast
 
 IDS = pa.schema([pa.field("id", pa.int64(), False)])
+TEXT = pa.schema([pa.field("value", pa.string(), False)])
+BYTES = pa.schema([pa.field("value", pa.binary(), False)])
 
 
 @dataclass(frozen=True)
@@ -48,16 +49,16 @@ def framed(schema_id: int, payload: bytes) -> bytes:
 
 def test_text_is_verified_and_bytes_are_not() -> None:
     values = ["grüß".encode(), b"", b"a\0\n", b"\xffab", b"x" * 10_000_000]
-    found = rows_of(outcomes(converter_for("string", STRING_SCHEMA), STRING_SCHEMA, values))
+    found = rows_of(outcomes(converter_for("string", TEXT), TEXT, values))
     assert found[:3] == [{"value": "grüß"}, {"value": ""}, {"value": "a\0\n"}]
     assert found[3] == ("value", "string in UTF-8", "bytes that are not UTF-8, at byte 0")
-    found = rows_of(outcomes(converter_for("bytes", BYTES_SCHEMA), BYTES_SCHEMA, values))
+    found = rows_of(outcomes(converter_for("bytes", BYTES), BYTES, values))
     assert [row["value"] for row in found] == values
 
 
 def test_plain_values_are_not_copied() -> None:
     values = pa.array([b"abc", b"de"], pa.binary())
-    for format, schema in (("string", STRING_SCHEMA), ("bytes", BYTES_SCHEMA)):
+    for format, schema in (("string", TEXT), ("bytes", BYTES)):
         column = converter_for(format, schema).decode(values).rows.column(0)
         assert column.buffers()[2].address == values.buffers()[2].address
 
@@ -166,14 +167,14 @@ class Upper:
 
 @pytest.mark.parametrize("wrong", ["type", "schema", "null", "lost", "twice", "count"])
 def test_what_a_foreign_converter_returns_is_checked(wrong: str) -> None:
-    converter = converter_for(f"{__name__}:Upper", STRING_SCHEMA, {"wrong": wrong})
+    converter = converter_for(f"{__name__}:Upper", TEXT, {"wrong": wrong})
     with pytest.raises(ValueError, match="this is a defect of the converter"):
         converter.decode(pa.array([b"a", b"b"], pa.binary()))
 
 
 def test_an_object_without_decode_is_no_converter() -> None:
     with pytest.raises(ValueError, match="made dict, which is no converter"):
-        converter_for(f"{__name__}:no_converter", STRING_SCHEMA)
+        converter_for(f"{__name__}:no_converter", TEXT)
 
 
 def no_converter(schema: pa.Schema, options: dict[str, Any]) -> dict[str, Any]:
@@ -198,9 +199,9 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 @pytest.mark.usefixtures("installed")
 def test_packages_bring_formats() -> None:
     assert {"upper", "broken"} < set(known_formats())
-    converter: Converter = pickle.loads(pickle.dumps(converter_for("upper", STRING_SCHEMA)))
-    assert rows_of(outcomes(converter, STRING_SCHEMA, [b"a", b"b"])) == [{"value": "A"}, {"value": "B"}]
+    converter: Converter = pickle.loads(pickle.dumps(converter_for("upper", TEXT)))
+    assert rows_of(outcomes(converter, TEXT, [b"a", b"b"])) == [{"value": "A"}, {"value": "B"}]
     with pytest.raises(
         ValueError, match=r"importing broken_upper failed, ModuleNotFoundError: No module named 'no_such_"
     ):
-        converter_for("broken", STRING_SCHEMA)
+        converter_for("broken", TEXT)

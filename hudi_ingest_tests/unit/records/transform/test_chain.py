@@ -19,7 +19,7 @@ from hudi_ingest.records.convert.json import JsonConverter
 from hudi_ingest.records.schema.columns import parse_ddl
 from hudi_ingest.records.transform import KAFKA_FIELDS, Transform, TransformProblems
 from hudi_ingest.records.transform.cast import Cast
-from hudi_ingest.records.transform.chain import HIDDEN, HIDDEN_RECORD, Chain, ChainProblems, Step, table_schema_after
+from hudi_ingest.records.transform.chain import HIDDEN, HIDDEN_RECORD, Chain, ChainProblems, Step
 from hudi_ingest.records.transform.columns import Constant, Drop, InsertKafka, Keep, Rename
 from hudi_ingest.records.transform.filter import OPERATORS, Filter
 from hudi_ingest.records.transform.flatten import Flatten
@@ -136,7 +136,6 @@ def test_k4_chains_announce_their_schema_and_account_for_every_row(
     done = chain.apply(batch)
     done.rows.validate(full=True)
     assert done.rows.schema == pa.schema([*chain.output, *KAFKA_FIELDS.values()])
-    assert table_schema_after(RECORD, steps) == chain.output
     for field in done.rows.schema:
         assert field.nullable or not done.rows[field.name].null_count
     assert done.rows.num_rows + len(done.rejected) + done.filtered == batch.num_rows
