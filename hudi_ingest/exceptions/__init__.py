@@ -6,11 +6,52 @@ step, `Terminal` ones are not (another attempt would meet the same fact again).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
 
 
 class IngestError(Exception):
-    """Base of all errors raised on purpose by hudi_ingest."""
+    """Base of all errors raised on purpose by hudi_ingest. Keeps its class, its attributes and its text when it is pickled.
+
+    `topic`, `partition` and `offset` say where in Kafka, as far as that is known: `offset` is the record's, or the first of
+    the records that were being worked on.
+    """
+
+    topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+    _operation = ""
+    _outcome = ""
+
+    def locate(self, operation: str, outcome: str = "") -> None:
+        """Puts the operation that met the error before its sentence, and what that means for it after."""
+        self._operation, self._outcome = operation, outcome
+
+    def __str__(self) -> str:
+        sentence = " ".join(filter(None, (super().__str__(), self._outcome)))
+        return f"{self._operation}: {sentence}" if self._operation else sentence
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_restored, (type(self), self.args, self.__dict__))
+
+
+def _restored(kind: type[IngestError], args: tuple[object, ...], attributes: dict[str, object]) -> IngestError:
+    # Without __init__, which takes facts and not the sentence that was made of them.
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(attributes)
+    return error
+
+
+@contextmanager
+def concerning(topic: str, partition: int, offset: int | None = None) -> Iterator[None]:
+    """Errors raised inside get this place in Kafka, unless they have one."""
+    try:
+        yield
+    except IngestError as error:
+        if error.topic is None:
+            error.topic, error.partition, error.offset = topic, partition, offset
+        raise
 
 
 class Transient(IngestError):
@@ -30,9 +71,6 @@ class ConfigError(Terminal):
         lines = "\n".join(f"  - {problem}" for problem in self.problems)
         count = "1 problem" if len(self.problems) == 1 else f"{len(self.problems)} problems"
         super().__init__(f"{where}: {count}\n{lines}")
-
-    def __reduce__(self) -> tuple[type[ConfigError], tuple[str, tuple[str, ...]]]:
-        return (ConfigError, (self.where, self.problems))
 
 
 class KafkaUnreachable(Transient):
@@ -72,7 +110,21 @@ class SchemaRefused(Terminal):
 
 
 class SchemaOutdated(Terminal):
-    """A record has a newer schema than its transaction. The next transaction reads it again, with the new schema."""
+    """A record has a newer schema than its transaction. The next transaction reads it again, with the new schema.
+
+    `subjects`: where the registry was asked for schemas when the transaction began; `changes`: what the columns lack.
+    """
+
+    def __init__(self, *, schema_id: int, subjects: str, changes: Sequence[str]) -> None:
+        self.schema_id = schema_id
+        self.subjects = subjects
+        self.changes = tuple(changes)
+        super().__init__(
+            f"a record was written with schema id {schema_id}, which the registry had not under {subjects} when the "
+            f"transaction began, and its columns are not all there: {'; '.join(changes)}. Nothing is visible; the next "
+            "transaction takes the new schema and reads the same offsets. If it says the same, the id is of another "
+            "subject: correct `subject` of source.schema_registry, or declare table.schema."
+        )
 
 
 class TableMismatch(Terminal):
@@ -91,8 +143,52 @@ class LedgerUnreachable(Transient):
     """The ledger's database could not be read or written just now."""
 
 
+class RefusedRecord(Protocol):
+    """A record that cannot become a row. Its text has all of this."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def field(self) -> str: ...
+    @property
+    def expected(self) -> str: ...
+    @property
+    def found(self) -> str: ...
+
+
 class BadRecord(Terminal):
-    """Records that cannot become rows, under `on_bad_record: fail` or beyond the pipeline's limits."""
+    """Records that cannot become rows, under `on_bad_record: fail` or beyond the pipeline's limits.
+
+    `records`: the first of them, `count` in all; `topic`, `partition`, `offset`, `field`, `expected` and `found` are those of
+    the very first.
+    """
+
+    field: str | None = None
+    expected: str | None = None
+    found: str | None = None
+
+    def __init__(
+        self, *, pipeline: str, limit: str, count: int, records: Sequence[RefusedRecord], alternative: str
+    ) -> None:
+        self.pipeline = pipeline
+        self.limit = limit
+        self.count = count
+        self.records = tuple(records)
+        self.alternative = alternative
+        for first in self.records[:1]:
+            self.topic, self.partition, self.offset = first.topic, first.partition, first.offset
+            self.field, self.expected, self.found = first.field, first.expected, first.found
+        super().__init__(
+            f"pipeline {pipeline}: {limit}, so the transaction is refused and nothing of it is visible:\n"
+            + "\n".join(f"  - {record}" for record in self.records)
+            + ("" if count <= len(self.records) else f"\n  - and {count - len(self.records)} more")
+            + "\nCorrect the producer and the records, or change table.schema, transforms or table.partition_by to fit them"
+            + f", or {alternative}."
+        )
 
 
 class TransformFailed(Terminal):
@@ -128,9 +224,6 @@ class RangeRefused(Terminal):
         lines = "\n".join(f"  - {problem}" for problem in self.problems)
         super().__init__(f"{where}:\n{lines}")
 
-    def __reduce__(self) -> tuple[type[RangeRefused], tuple[str, tuple[str, ...]]]:
-        return (RangeRefused, (self.where, self.problems))
-
 
 class Fenced(Terminal):
     """This transaction was superseded: its instant is no longer open."""
@@ -148,12 +241,9 @@ class NothingToDo(IngestError):
     """There is nothing to ingest now; `reason` says why."""
 
     def __init__(self, pipeline: str, reason: str) -> None:
-        super().__init__(pipeline, reason)
+        super().__init__(f"pipeline {pipeline}: {reason}.")
+        self.pipeline = pipeline
         self.reason = reason
-
-    def __str__(self) -> str:
-        pipeline, reason = self.args
-        return f"pipeline {pipeline}: {reason}."
 
 
 class EnvironmentProblem(Terminal):

@@ -8,7 +8,6 @@ the registry does not have, each task asks for a hundred at most.
 
 from __future__ import annotations
 
-import re
 import ssl
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ import httpx2
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-from hudi_ingest.exceptions import IngestError, RegistryRefused, RegistryUnreachable, SchemaMissing
+from hudi_ingest.exceptions import RegistryRefused, RegistryUnreachable, SchemaMissing
 from hudi_ingest.pipeline.registry import SchemaRegistry
 from hudi_ingest.records.schema.registered import RegisteredSchema, SchemaKind, UnusableSchema
 
@@ -283,12 +282,3 @@ class KnownSchemas:
 _fetched: dict[tuple[str, SchemaKind, int], RegisteredSchema] = {}
 """What an id means never changes, so this process asks for it once."""
 _fetched_lock = Lock()
-
-_TOLD = re.compile(r"^\S*\.(RegistryUnreachable|RegistryRefused|SchemaMissing): (.+)$", re.MULTILINE)
-_ERRORS = {each.__name__: each for each in (RegistryUnreachable, RegistryRefused, SchemaMissing)}
-
-
-def told_by_worker(text: str, where: str) -> IngestError | None:
-    """The error for Spark's text when a worker had it of the registry, else None."""
-    found = _TOLD.search(text)
-    return None if found is None else _ERRORS[found[1]](f"{where}: {found[2]} Nothing of it is visible.")

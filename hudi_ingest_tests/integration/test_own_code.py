@@ -1,4 +1,5 @@
-"""A converter that was corrected makes the next transaction's rows, in workers of Spark that had imported the wrong one."""
+"""People's own code in Spark's workers: what was corrected makes the next transaction's rows, though the workers had imported
+the wrong version; what does not keep its promise ends the transaction."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from hudi_ingest.exceptions import TransformFailed
 from hudi_ingest.model.records import Slice, TransactionKind
 from hudi_ingest.spark.session import current_session
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
@@ -64,3 +66,20 @@ def test_p7_a_corrected_converter_is_used_by_the_next_transaction_and_by_the_rep
     assert numbers(ground) == [0, 3, 4, 100, 200]
     list(requested(ground, pipeline, TransactionKind.REPLAY, [Slice(ground.name, 0, 0, 3)]))
     assert numbers(ground) == [0, 1, 2, 3, 4]
+
+
+def test_p3_a_function_that_loses_rows_ends_its_transaction_with_the_class_and_place_of_the_error(
+    ground: Ground, topic: str, module: Path
+) -> None:
+    """Behind the batch in error are more records than Spark's connection to a worker holds."""
+    module.write_text("def shortened(rows):\n    return rows.slice(1)\n")
+    function = {"function": "own_numbers:shortened", "schema": "id string, n long, dt string"}
+    pipeline = make_pipeline(ground, transforms=[{"python": function}])
+    ground.send_rows(0, 100_000)
+    with pytest.raises(TransformFailed, match=r"gave \d+ rows for \d+; it must give one for each") as raised:
+        ground.run(pipeline)
+    error = raised.value
+    assert (error.topic, error.partition, error.offset) == (topic, 0, 0)
+    assert str(error).endswith("Nothing of it is visible.")
+    assert "in _checked" in str(error.__cause__), "the worker's traceback"
+    assert list(Path(ground.base_path).rglob("*.parquet")) == []

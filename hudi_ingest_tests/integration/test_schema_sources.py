@@ -170,8 +170,14 @@ def test_d2_a_version_that_is_newer_than_its_transaction_loses_no_column(
     of.encode(registry, topic, 3, {"id": "x", "n": 0, "quantity": 0, "later": None})
     good, bad = handed_on.plan.slices
     assert protocol.write(handed_on, [good])[0].rows == 1, "what was registered since changes nothing for old records"
-    with pytest.raises(SchemaOutdated, match=r"schema id \d+, .* column later string is added.*next transaction takes"):
+    with pytest.raises(
+        SchemaOutdated, match=r"schema id \d+, .* column later string is added.*next transaction takes"
+    ) as raised:
         protocol.write(handed_on, [bad])
+    error = raised.value
+    assert (error.topic, error.partition, error.offset) == (topic, 1, 0)
+    assert error.changes == ("column later string is added",)
+    assert str(error).startswith(f"transaction {opened.plan.transaction_id}, {topic}:1[0,1): a record was written with")
     protocol.abort(handed_on, "refused")
 
     assert ground.run(pipeline).rows == 2

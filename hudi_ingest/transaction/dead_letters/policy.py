@@ -67,17 +67,16 @@ def require_bad_accounted(pipeline: Pipeline, kind: TransactionKind, reports: Se
         )
 
 
-def _refusal(pipeline: Pipeline, said: str, count: int, notes: Sequence[BadRecordNote]) -> BadRecord:
-    named = notes[:NAMED_BAD_RECORDS]
-    otherwise = "raise that limit"
+def _refusal(pipeline: Pipeline, limit: str, count: int, notes: Sequence[BadRecordNote]) -> BadRecord:
+    alternative = "raise that limit"
     if pipeline.on_bad_record == "fail":
-        otherwise = (
+        alternative = (
             "go on without such records by on_bad_record: skip or dead_letter, which keeps them to be tried again"
         )
     return BadRecord(
-        f"pipeline {pipeline.name}: {said}, so the transaction is refused and nothing of it is visible:\n"
-        + "\n".join(f"  - {note}" for note in named)
-        + ("" if count <= len(named) else f"\n  - and {count - len(named)} more")
-        + "\nCorrect the producer and the records, or change table.schema, transforms or table.partition_by to fit them"
-        + f", or {otherwise}."
+        pipeline=pipeline.name,
+        limit=limit,
+        count=count,
+        records=notes[:NAMED_BAD_RECORDS],
+        alternative=alternative,
     )

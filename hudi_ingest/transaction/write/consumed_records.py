@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from hudi_ingest.exceptions import concerning
 from hudi_ingest.kafka.records import batches_of
 from hudi_ingest.model.records import Slice
 from hudi_ingest.pipeline.pipeline import KafkaSource
-from hudi_ingest.transaction.write.task import WriteTask, run_task
+from hudi_ingest.transaction.write.task import WriteTask, outcomes
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,13 @@ class Consumption:
 def run_consumption(task: WriteTask, what: Consumption, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Runs in a Spark Python worker like `run_task`, on the ranges whose numbers are the batches' `id`."""
     mine = [what.ranges[number] for batch in batches for number in batch["id"].to_pylist()]
-    yield from run_task(task, (batch for each in mine for batch in batches_of(what.source, what.group, each)))
+    yield from outcomes(task, _consumed(what, mine))
+
+
+def _consumed(what: Consumption, ranges: Sequence[Slice]) -> Iterator[pa.RecordBatch]:
+    for slice_ in ranges:
+        with concerning(slice_.topic, slice_.partition, slice_.start):
+            yield from batches_of(what.source, what.group, slice_)
 
 
 def pieces(slices: Sequence[Slice], most_rows: int) -> tuple[Slice, ...]:

@@ -21,9 +21,15 @@ from hudi_ingest.exceptions import (
     DeadlineExceeded,
     EngineLost,
     Fenced,
+    IngestError,
+    KafkaUnreachable,
     OffsetsLost,
     RangeRefused,
-    SchemaOutdated,
+    RegistryRefused,
+    RegistryUnreachable,
+    SchemaMissing,
+    TableUnreachable,
+    TransformFailed,
     WriteIncomplete,
 )
 from hudi_ingest.hudi.base_file import BaseFileLayout, heartbeat_path
@@ -31,7 +37,6 @@ from hudi_ingest.hudi.epoch import Epoch
 from hudi_ingest.hudi.kafka_columns import offsets_in_files
 from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.kafka.cluster import KafkaCluster, spark_options, told_by_spark
-from hudi_ingest.kafka.registry import told_by_worker
 from hudi_ingest.model.offset_ranges import Ranges, length
 from hudi_ingest.model.records import BaseFile, OpenTransaction, Slice, SliceReport, TopicPartition, TransactionPlan
 from hudi_ingest.pipeline.pipeline import KafkaSource, Pipeline
@@ -47,11 +52,12 @@ from hudi_ingest.transaction.dead_letters.policy import (
 )
 from hudi_ingest.transaction.gaps import longest_gaps, require_true_gaps
 from hudi_ingest.transaction.write.consumed_records import Consumption, pieces, run_consumption
+from hudi_ingest.transaction.write.outcomes import OUTCOMES, require_none
 from hudi_ingest.transaction.write.row_maker import row_maker_of
 from hudi_ingest.transaction.write.task import (
-    SHIFTED_TIMES,
     CopyTask,
     TaskReport,
+    TimesShifted,
     WriteTask,
     run_copies,
     run_retry,
@@ -72,11 +78,20 @@ SMALLEST_TASK_BYTES = 20_000_000
 _logger = logging.getLogger(__name__)
 _SHUT_DOWN = "SparkContext was shut down"
 _BEYOND_SPARK = re.compile(
-    r"ArithmeticException: long overflow|arrow\.\S+\.(?:OversizedAllocation|OutOfMemory)Exception|" + SHIFTED_TIMES
+    r"ArithmeticException: long overflow|arrow\.\S+\.(?:OversizedAllocation|OutOfMemory)Exception"
 )
-"""In the texts of Spark's Kafka source and its way to Python: times that are no microseconds of 64 bits, or
-that come out as others, and a batch that has no room."""
-_OUTDATED = re.compile(r"SchemaOutdated: (.*)")
+"""In the texts of Spark's Kafka source and its way to Python: times that are no microseconds of 64 bits, and a batch that has
+no room."""
+_SILENT_ABOUT_ROWS = (
+    RegistryUnreachable,
+    RegistryRefused,
+    SchemaMissing,
+    KafkaUnreachable,
+    TableUnreachable,
+    TransformFailed,
+)
+"""Errors that are raised outside transactions too, so that their sentences do not say what became of one."""
+_INVISIBLE = "Nothing of it is visible."
 
 
 def write_slices(
@@ -90,8 +105,9 @@ def write_slices(
     """Writes the slices' base files and reports on each slice. `attempts` numbers this try at each partition.
 
     `record_bytes` (0 when unknown) sizes the tasks. Memory depends on neither the slice's length nor the records' size.
-    Raises BadRecord, SchemaOutdated, DeadlineExceeded, Fenced, KafkaRefused, KafkaUnreachable,
-    WriteIncomplete, EngineLost.
+    Raises BadRecord, DeadlineExceeded, EngineLost, Fenced, KafkaRefused, KafkaUnreachable, NoSuchOffset, OffsetsLost,
+    RangeRefused, RegistryRefused, RegistryUnreachable, SchemaMissing, SchemaOutdated, TableUnreachable, TransformFailed,
+    WriteIncomplete.
     """
     began = time.monotonic()
     plan = transaction.plan
@@ -136,7 +152,9 @@ def write_slices(
         copying = CopyTask(storage, layout, plan.slices, dict(attempts))
         with _job(spark, pipeline, transaction, slices, storage):
             files = spark.sparkContext.parallelize(shared, len(shared))
-            copies = files.mapPartitions(partial(run_copies, copying)).collect()
+            copied = files.mapPartitions(partial(run_copies, copying)).collect()
+            require_none(each for each in copied if isinstance(each, bytes))
+            copies = [each for each in copied if not isinstance(each, bytes)]
     seconds = time.monotonic() - began
     return tuple(
         replace(
@@ -239,8 +257,10 @@ def _run(
             rows: DataFrame, work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
         ) -> list[TaskReport]:
             with workers_of(session, version_of(import_paths(_formats(pipeline), task.maker.chain))):
-                done = rows.mapInArrow(work, "report string")
-            return [TaskReport.from_json(row.report) for row in done.collect()]
+                outcomes = rows.mapInArrow(work, OUTCOMES)
+            done = outcomes.collect()
+            require_none(row.error for row in done if row.error is not None)
+            return [TaskReport.from_json(row.report) for row in done]
 
         retry = transaction.plan.retry
         if retry is not None:
@@ -254,14 +274,17 @@ def _run(
         if max(task.attempts[each.source] for each in slices) < TRIES_BY_SPARK:
             try:
                 return reports(read_slices(session, pipeline.source, slices, most_rows, also), partial(run_task, task))
+            except TimesShifted as error:
+                reason = str(error)
             except (Py4JError, PySparkException) as error:
-                reason = _BEYOND_SPARK.search(_text(error))
-                if reason is None:
+                beyond = _BEYOND_SPARK.search(_text(error))
+                if beyond is None:
                     raise
+                reason = beyond[0]
             _logger.warning(
                 "%s: Spark's Kafka source cannot hand out a record (%s); they are read by a consumer of the tasks' own",
                 ", ".join(map(str, slices)),
-                reason[0],
+                reason,
             )
         ranges = pieces(slices, most_rows)
         consumption = Consumption(pipeline.source, pipeline.group_id, ranges)
@@ -288,6 +311,12 @@ def _job(
     with job_group(spark, group, name, left) as expired:
         try:
             yield
+        except IngestError as error:
+            fenced = _fenced(transaction, slices, storage)
+            if fenced is not None:
+                raise fenced from error
+            error.locate(_where(transaction, slices), _INVISIBLE if isinstance(error, _SILENT_ABOUT_ROWS) else "")
+            raise
         except Exception as error:
             # Broad, because a dying driver breaks pyspark anywhere, its own error handling included.
             gone = not answers(spark) or _SHUT_DOWN in _text(error)
@@ -359,7 +388,7 @@ def _explained(
     slices: Sequence[Slice],
     storage: TableStorage,
 ) -> Exception:
-    where = f"transaction {transaction.plan.transaction_id}, {', '.join(map(str, slices[:3]))}"
+    where = _where(transaction, slices)
     if expired:
         return DeadlineExceeded(
             f"{where}: not written within timeout_seconds {pipeline.transaction.timeout_seconds}; its Spark job was "
@@ -371,18 +400,27 @@ def _explained(
             f"{where}: the Spark driver went away while the op ran ({type(error).__name__}). Nothing of this attempt is "
             "visible; it is tried again. If the engine stays away, start it with `hudi-ingest up` or `hudi-ingest engine`."
         )
-    if not storage.exists(heartbeat_path(transaction.instant)):
-        return Fenced(
-            f"{where}: instant {transaction.instant} is not open any more (rolled back or committed by another). "
-            "Nothing of this attempt is visible; the next transaction reads the same offsets."
-        )
-    outdated = _OUTDATED.findall(_text(error))
-    if outdated:
-        return SchemaOutdated(f"{where}: {outdated[-1]}")
-    told = told_by_spark(_text(error), where, pipeline.source) or told_by_worker(_text(error), where)
+    fenced = _fenced(transaction, slices, storage)
+    if fenced is not None:
+        return fenced
+    told = told_by_spark(_text(error), where, pipeline.source)
     if told is not None:
         return told
-    return WriteIncomplete(f"{where}: the Spark job failed: {root_cause(_text(error))}. Nothing of it is visible.")
+    return WriteIncomplete(f"{where}: the Spark job failed: {root_cause(_text(error))}. {_INVISIBLE}")
+
+
+def _fenced(transaction: OpenTransaction, slices: Sequence[Slice], storage: TableStorage) -> Fenced | None:
+    """Why writing cannot have gone well when the instant is not open any more."""
+    if storage.exists(heartbeat_path(transaction.instant)):
+        return None
+    return Fenced(
+        f"{_where(transaction, slices)}: instant {transaction.instant} is not open any more (rolled back or committed by "
+        "another). Nothing of this attempt is visible; the next transaction reads the same offsets."
+    )
+
+
+def _where(transaction: OpenTransaction, slices: Sequence[Slice]) -> str:
+    return f"transaction {transaction.plan.transaction_id}, {', '.join(map(str, slices[:3]))}"
 
 
 def _text(error: Exception) -> str:
@@ -401,8 +439,6 @@ def root_cause(text: str) -> str:
         for line in lines
         if not line.startswith(("at ", "File ", "...", "Traceback")) and (": " in line) and "Exception: Job" not in line
     ]
-    python = [
-        line for line in errors if line.split(":", 1)[0].split(".")[-1].endswith(("Error", "Fenced", "Incomplete"))
-    ]
+    python = [line for line in errors if line.split(":", 1)[0].endswith("Error")]
     causes = [line for line in errors if line.startswith("Caused by: ")]
     return (python or causes or errors or lines[:1] or ["no text"])[-1].removeprefix("Caused by: ")[:500]

@@ -214,12 +214,7 @@ class NoneNewer:
         except ValueError as problem:
             more = (f"a table cannot have its columns: {problem}",)
         if more:
-            raise SchemaOutdated(
-                f"a record was written with schema id {schema_id}, which the registry had not under {self.subjects} when the "
-                f"transaction began, and its columns are not all there: {'; '.join(more)}. Nothing is visible; the next "
-                "transaction takes the new schema and reads the same offsets. If it says the same, the id is of another "
-                "subject: correct `subject` of source.schema_registry, or declare table.schema."
-            )
+            raise SchemaOutdated(schema_id=schema_id, subjects=self.subjects, changes=more)
         return found
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
-from hudi_ingest.exceptions import WriteIncomplete
+from hudi_ingest.exceptions import IngestError, WriteIncomplete, concerning
 from hudi_ingest.faults import reach
 from hudi_ingest.hudi.base_file import BaseFileLayout, BaseFileWriter, RowSource
 from hudi_ingest.hudi.copied_file import copy_other_rows
@@ -33,14 +33,18 @@ from hudi_ingest.records.record_rows import Refusal, RowMaker
 from hudi_ingest.records.schema.columns import TIMESTAMP
 from hudi_ingest.transaction.dead_letters.letter_file import LetterLayout, LetterWriter, batches_for_retry
 from hudi_ingest.transaction.dead_letters.policy import NAMED_BAD_RECORDS
+from hudi_ingest.transaction.write.outcomes import outcome_rows, packed
 
 GREGORIAN_MICROSECOND = -12_219_292_800_000_000
 """The beginning of 1582-10-15."""
-SHIFTED_TIMES = "Spark's Kafka source shifts times before 1582-10-15 by some days"
 _ATTEMPTS_OF_A_JOB = 100
 """More than Spark gives a task."""
 LONGEST_GAPS = 3
 """Of each Kafka partition and task: these are looked up in Kafka again, see gaps.py."""
+
+
+class TimesShifted(WriteIncomplete):
+    """Spark's Kafka source has shifted times, as it does before the Gregorian calendar. The driver reads them otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +111,24 @@ class TaskReport:
 def run_task(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Runs in a Spark Python worker on records of Kafka partitions, one after another, each in offset order.
 
-    Yields a row for each of them, its report.
+    Yields what `outcomes` yields.
     """
-    reports = [json.dumps(asdict(report)) for report in _write_records(task, batches)]
+    yield from outcomes(task, batches)
+    for _ in batches:
+        # A worker that ends before its input does breaks the connection on which Spark sends it, and the job with it.
+        pass
+
+
+def outcomes(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yields a row for each Kafka partition, its report; or one row, the error of ours that ended the task, whose files are
+    deleted then. Other errors are raised, and end the Spark job."""
+    try:
+        reports = [json.dumps(asdict(report)) for report in _write_records(task, batches)]
+    except IngestError as error:
+        yield outcome_rows(errors=[packed(error)])
+        return
     if reports:
-        yield pa.RecordBatch.from_pydict({"report": pa.array(reports, pa.string())})
+        yield outcome_rows(reports=reports)
 
 
 def run_retry(
@@ -120,7 +137,7 @@ def run_retry(
     """Runs in a Spark Python worker like `run_task`, on the dead letters of the files whose numbers are the batches' `id`,
     as far as they are in `slices`."""
     mine = [files[number] for batch in batches for number in batch["id"].to_pylist()]
-    yield from run_task(task, batches_for_retry(task.storage, mine, slices))
+    yield from outcomes(task, batches_for_retry(task.storage, mine, slices))
 
 
 @dataclass(slots=True)
@@ -139,15 +156,19 @@ class _Progress:
     gaps: Ranges = ()
 
 
-def run_copies(task: CopyTask, files: Iterator[ReplacedFile]) -> Iterator[tuple[TopicPartition, BaseFile]]:
-    """Runs in a Spark Python worker. Yields the copies and which slice's report they belong to."""
+def run_copies(task: CopyTask, files: Iterator[ReplacedFile]) -> Iterator[tuple[TopicPartition, BaseFile] | bytes]:
+    """Runs in a Spark Python worker. Yields the copies and which slice's report they belong to; at last the error of ours that
+    ended the task, if one did."""
     context = TaskContext.get()
-    for each in files:
-        token = f"{each.partition}-{task.attempts[each.source]}-{context.attemptNumber() if context else 0}"
-        yield (
-            each.source,
-            copy_other_rows(task.storage, task.layout, RowSource(each.source, token), each, task.slices),
-        )
+    attempt = context.attemptNumber() if context else 0
+    try:
+        for each in files:
+            token = f"{each.partition}-{task.attempts[each.source]}-{attempt}"
+            with concerning(each.topic, each.partition):
+                copy = copy_other_rows(task.storage, task.layout, RowSource(each.source, token), each, task.slices)
+            yield each.source, copy
+    except IngestError as error:
+        yield packed(error)
 
 
 def _write_records(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> list[TaskReport]:
@@ -158,31 +179,34 @@ def _write_records(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> list[T
     refused = False
     with BaseFileWriter(task.storage, task.layout) as writer, _letter_writer(task) as letters:
         for source, batch in by_source(bounded(batches)):
-            _note_offsets(seen, source, batch)
-            _require_same_calendar(batch)
-            progress = seen[source]
-            if task.replaced or task.only_replaced:
-                had_rows = within(batch["offset"], task.replaced.get(source, ()))
-                progress.replaced += had_rows.true_count
-                if task.only_replaced:
-                    progress.filtered += batch.num_rows - had_rows.true_count
-                    batch = batch.filter(had_rows)
-            progress.value_bytes += batch["value"].nbytes
-            made = task.maker.make(source, batch)
-            progress.skipped += made.skipped
-            progress.filtered += made.filtered
-            progress.rejected += len(made.bad)
-            progress.bad_records += notes_of(source, batch, made.bad[: NAMED_BAD_RECORDS - len(progress.bad_records)])
-            if task.most_bad is not None:
-                refused = sum(each.rejected for each in seen.values()) > task.most_bad
-            if refused:
-                continue
-            origin = RowSource(source, f"{source.partition}-{task.attempts[source]}-{spark_attempt}")
-            if made.rows.num_rows:
-                progress.rows += made.rows.num_rows
-                writer.write(origin, made.rows)
-            if made.bad and letters is not None:
-                letters.write(origin, batch, made.bad)
+            with concerning(source.topic, source.partition, batch["offset"][0].as_py()):
+                _note_offsets(seen, source, batch)
+                _require_same_calendar(batch)
+                progress = seen[source]
+                if task.replaced or task.only_replaced:
+                    had_rows = within(batch["offset"], task.replaced.get(source, ()))
+                    progress.replaced += had_rows.true_count
+                    if task.only_replaced:
+                        progress.filtered += batch.num_rows - had_rows.true_count
+                        batch = batch.filter(had_rows)
+                progress.value_bytes += batch["value"].nbytes
+                made = task.maker.make(source, batch)
+                progress.skipped += made.skipped
+                progress.filtered += made.filtered
+                progress.rejected += len(made.bad)
+                progress.bad_records += notes_of(
+                    source, batch, made.bad[: NAMED_BAD_RECORDS - len(progress.bad_records)]
+                )
+                if task.most_bad is not None:
+                    refused = sum(each.rejected for each in seen.values()) > task.most_bad
+                if refused:
+                    continue
+                origin = RowSource(source, f"{source.partition}-{task.attempts[source]}-{spark_attempt}")
+                if made.rows.num_rows:
+                    progress.rows += made.rows.num_rows
+                    writer.write(origin, made.rows)
+                if made.bad and letters is not None:
+                    letters.write(origin, batch, made.bad)
         if refused:
             # The transaction will be refused, so none of this task's files may stay.
             writer.discard()
@@ -219,10 +243,10 @@ def _letter_writer(task: WriteTask) -> AbstractContextManager[LetterWriter | Non
 
 
 def _require_same_calendar(batch: pa.RecordBatch) -> None:
-    """Raises WriteIncomplete when Spark's Kafka source has shifted times, as it does before the Gregorian calendar."""
+    """Raises TimesShifted."""
     times = batch["timestamp"]
     if times.type == TIMESTAMP and pc.min(times.cast(pa.int64())).as_py() < GREGORIAN_MICROSECOND:
-        raise WriteIncomplete(SHIFTED_TIMES)
+        raise TimesShifted("Spark's Kafka source shifts times before 1582-10-15 by some days")
 
 
 def by_source(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
@@ -244,7 +268,9 @@ def _note_offsets(seen: dict[TopicPartition, _Progress], source: TopicPartition,
     before = known.last_offset if known else first - 1
     steps = pc.subtract(offsets[1:], offsets[:-1])
     if first <= before or (len(steps) and pc.min(steps).as_py() < 1):
-        raise WriteIncomplete(f"{source}: Spark handed out offsets out of order after {before}")
+        raise WriteIncomplete(
+            f"{source}: Spark handed out offsets out of order after {before}. Nothing of it is visible."
+        )
     if known:
         known.last_offset = last
     else:

@@ -51,6 +51,7 @@ from hudi_ingest.transaction.dead_letters.policy import require_bad_accounted
 from hudi_ingest.transaction.dead_letters.reading import PREVIEW_CHARACTERS, count_letters, find_letters, preview
 from hudi_ingest.transaction.write.task import TaskReport, WriteTask, run_retry, run_task
 from hudi_ingest_tests.support.pipeline_files import Write, load, problem
+from hudi_ingest_tests.support.task_reports import reports_of
 
 INSTANT = "20261121120000000"
 RECORD = pa.schema([("id", pa.string()), ("n", pa.int64())])
@@ -97,10 +98,6 @@ def batch(first: int, values: Sequence[bytes | None], partition: int = 3) -> pa.
 
 def good(number: int) -> bytes:
     return json.dumps({"id": f"o{number}", "n": number}).encode()
-
-
-def reports_of(batches: Sequence[pa.RecordBatch]) -> list[TaskReport]:
-    return [TaskReport.from_json(text) for found in batches for text in found["report"].to_pylist()]
 
 
 def run(task: WriteTask, *batches: pa.RecordBatch) -> list[TaskReport]:

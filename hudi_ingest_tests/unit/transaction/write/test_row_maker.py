@@ -53,6 +53,7 @@ def test_d2_a_newer_schema_ends_the_transaction_when_it_has_more(fields: str, pr
         return
     with pytest.raises(SchemaOutdated, match=r"schema id 2, which the registry had not under orders-value") as raised:
         lookup.schema(2)
+    assert (raised.value.schema_id, raised.value.subjects) == (2, "orders-value")
     assert problem in str(raised.value)
 
 
@@ -100,4 +101,5 @@ def test_d2_a_newer_schema_of_another_kind_ends_the_transaction_too(
         return
     with pytest.raises(SchemaOutdated) as raised:
         lookup.schema(2)
-    assert problem in str(raised.value)
+    (change,) = raised.value.changes
+    assert problem in change

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,12 +13,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hudi_ingest.exceptions import RangeRefused, WriteIncomplete
+from hudi_ingest.exceptions import (
+    Fenced,
+    IngestError,
+    RangeRefused,
+    RegistryUnreachable,
+    SchemaOutdated,
+    WriteIncomplete,
+)
 from hudi_ingest.hudi.base_file import BaseFileLayout, heartbeat_path
 from hudi_ingest.hudi.epoch import TableEpoch
 from hudi_ingest.hudi.storage import TableStorage
-from hudi_ingest.model.records import BaseFile, Slice, TopicPartition
-from hudi_ingest.records.convert import converter_for
+from hudi_ingest.model.records import BaseFile, ReplacedFile, Slice, TopicPartition
+from hudi_ingest.records.convert import Decoded, converter_for
 from hudi_ingest.records.kafka_times import KAFKA_TIME
 from hudi_ingest.records.record_rows import RowMaker
 from hudi_ingest.records.transform.chain import Chain, Step
@@ -39,16 +46,20 @@ from hudi_ingest.transaction.write.job import (
     tasks_for_long,
     tasks_for_short,
 )
+from hudi_ingest.transaction.write.outcomes import packed, require_none
 from hudi_ingest.transaction.write.task import (
     GREGORIAN_MICROSECOND,
     LONGEST_GAPS,
-    SHIFTED_TIMES,
+    CopyTask,
     TaskReport,
+    TimesShifted,
     WriteTask,
     _note_offsets,
     _Progress,
+    run_copies,
     run_task,
 )
+from hudi_ingest_tests.support.task_reports import reports_of
 
 INSTANT = "20261121120000000"
 RECORD = pa.schema([("id", pa.string()), ("n", pa.int64())])
@@ -189,15 +200,14 @@ def test_times_that_spark_has_shifted_are_not_taken(writing: WriteTask) -> None:
         return found.set_column(3, "timestamp", times)
 
     before = GREGORIAN_MICROSECOND - 1000
-    with pytest.raises(WriteIncomplete, match=SHIFTED_TIMES):
+    with pytest.raises(TimesShifted):
         run(writing, timed(pa.array([before], pa.timestamp("us", "UTC"))))
-    assert _BEYOND_SPARK.search(f"pyspark.errors.PythonException: …WriteIncomplete: {SHIFTED_TIMES}")
     assert run(writing, timed(pa.array([before // 1000], KAFKA_TIME))).rows == 1, "of a consumer, which shifts none"
 
 
 def run(writing: WriteTask, *batches: pa.RecordBatch) -> TaskReport:
-    (found,) = list(run_task(writing, iter(batches)))
-    return TaskReport.from_json(found["report"][0].as_py())
+    (report,) = reports_of(run_task(writing, iter(batches)))
+    return report
 
 
 def good(number: int) -> bytes:
@@ -317,9 +327,7 @@ def test_p2_a_task_accounts_for_each_partition_that_it_reads(writing: WriteTask)
     ).combine_chunks()
     # Arrow batches do not end where a Kafka partition does.
     batches = [*table.to_batches(max_chunksize=2), of(4, 24, [good(7)], "payments")]
-    reports = [
-        TaskReport.from_json(text) for found in run_task(writing, iter(batches)) for text in found["report"].to_pylist()
-    ]
+    reports = reports_of(run_task(writing, iter(batches)))
     assert [
         (r.topic, r.partition, r.first_offset, r.last_offset, r.rows, r.skipped, len(r.files)) for r in reports
     ] == [
@@ -330,14 +338,13 @@ def test_p2_a_task_accounts_for_each_partition_that_it_reads(writing: WriteTask)
     assert [report.files[0].rows for report in reports] == [2, 1, 4]
     back_again = [*batches, of(3, 7, [good(1)])]
     with pytest.raises(WriteIncomplete, match=r"orders:3.*out of order after 7"):
-        list(run_task(writing, iter(back_again)))
+        reports_of(run_task(writing, iter(back_again)))
 
 
 def test_one_bad_record_discards_the_files_of_all_partitions_of_its_task(writing: WriteTask) -> None:
     writing = replace(writing, attempts={TopicPartition("orders", number): 0 for number in (3, 4, 5)})
     batches = [of(3, 0, [good(1)]), of(4, 0, [b"bad"]), of(5, 0, [good(1)])]
-    (found,) = run_task(writing, iter(batches))
-    reports = [TaskReport.from_json(text) for text in found["report"].to_pylist()]
+    reports = reports_of(run_task(writing, iter(batches)))
     assert [(each.partition, each.rejected, each.files) for each in reports] == [(3, 0, ()), (4, 1, ()), (5, 0, ())]
     assert list(Path(writing.storage.base_path).rglob("*.parquet")) == []
 
@@ -419,6 +426,77 @@ def test_keys_become_columns_and_what_is_masked_in_a_bad_one_is_not_told(writing
     assert told[1].startswith("orders:3:6 field key.region: expected int (32 bit), found a value that is not")
     assert told[2].startswith("orders:3:7 field key: ")
     assert "secret" not in "".join(told)
+
+
+@dataclass(frozen=True)
+class FailsAt:
+    """A converter whose records of a value end the task."""
+
+    value: bytes
+    error: Exception
+
+    def decode(self, values: pa.Array) -> Decoded:
+        if self.value in values.to_pylist():
+            raise self.error
+        return converter_for("json", RECORD).decode(values)
+
+
+OUTDATED = SchemaOutdated(schema_id=7, subjects="orders-value", changes=["column more string is added"])
+
+
+def test_an_error_of_ours_ends_a_task_as_data_and_its_files_are_deleted(writing: WriteTask) -> None:
+    writing = replace(writing, maker=replace(writing.maker, converter=FailsAt(b"stop", OUTDATED)))
+    writing = replace(writing, attempts={TopicPartition("orders", number): 0 for number in (3, 4)})
+    # Spark's batches are joined, so what is to be read after the error is more than a batch of the task's.
+    batches = iter([of(3, 0, [good(1)]), of(4, 9, [b"stop"]), *(of(4, 10 + n, [good(n)]) for n in range(5))])
+    outcomes = [*run_task(writing, batches)]
+    assert list(batches) == [], "Spark would take a worker that leaves its input for a broken one"
+    assert [row["report"] for batch in outcomes for row in batch.to_pylist()] == [None]
+    assert list(Path(writing.storage.base_path).rglob("*.parquet")) == []
+    with pytest.raises(SchemaOutdated) as raised:
+        reports_of(outcomes)
+    error = raised.value
+    assert (error.schema_id, error.subjects, error.changes) == (7, "orders-value", ("column more string is added",))
+    assert (error.topic, error.partition, error.offset, str(error)) == ("orders", 4, 9, str(OUTDATED))
+    assert "in decode" in str(error.__cause__), "the worker's traceback"
+
+
+def test_an_error_of_others_ends_the_spark_job(writing: WriteTask) -> None:
+    full = OSError(28, "No space left on device")
+    with pytest.raises(OSError, match="No space"):
+        run(replace(writing, maker=replace(writing.maker, converter=FailsAt(b"stop", full))), batch(0, [b"stop"]))
+    assert list(Path(writing.storage.base_path).rglob("*.parquet")) == []
+
+
+def placed(error: IngestError, topic: str, partition: int, offset: int | None) -> IngestError:
+    error.topic, error.partition, error.offset = topic, partition, offset
+    return error
+
+
+def test_of_several_tasks_errors_a_terminal_one_is_raised_and_else_the_lowest() -> None:
+    transient = [
+        placed(RegistryUnreachable(f"{topic}:{partition}:{offset}"), topic, partition, offset)
+        for topic, partition, offset in [("orders", 1, 0), ("orders", 0, 20), ("orders", 0, 7), ("payments", 0, 0)]
+    ]
+    terminal = [placed(Fenced("later"), "z", 3, 5), placed(Fenced("earlier"), "z", 3, None)]
+    for errors in itertools.permutations([*map(packed, transient)]):
+        with pytest.raises(RegistryUnreachable, match="orders:0:7"):
+            require_none(errors)
+    for errors in itertools.permutations([*map(packed, [*transient[:2], *terminal])]):
+        with pytest.raises(Fenced, match="earlier"):
+            require_none(errors)
+    require_none([])
+
+
+def test_p4_a_copy_that_is_fenced_says_so_as_data(writing: WriteTask) -> None:
+    storage, source = writing.storage, TopicPartition("orders", 3)
+    storage.delete(heartbeat_path(INSTANT))
+    files = iter([ReplacedFile("f_t_1.parquet", 1, 1, 10, "orders", 3)])
+    (outcome,) = run_copies(CopyTask(storage, writing.layout, (WHOLE,), {source: 0}), files)
+    assert isinstance(outcome, bytes)
+    with pytest.raises(Fenced, match="is not open any more") as raised:
+        require_none([outcome])
+    assert (raised.value.topic, raised.value.partition) == ("orders", 3)
 
 
 def test_offsets_that_do_not_grow_are_refused(writing: WriteTask) -> None:

@@ -1,0 +1,51 @@
+"""What write tasks hand to the driver: their reports, and the errors of ours that ended them, as class and arguments."""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+
+from hudi_ingest.exceptions import IngestError, Terminal
+
+OUTCOMES = "report string, error binary"
+"""A row has either: a report in JSON, or an error as `packed` makes it."""
+
+
+class WorkerTraceback(Exception):
+    """The traceback of an error of a Spark worker, as the cause of that error in the driver."""
+
+    def __str__(self) -> str:
+        return f"\n{self.args[0]}"
+
+
+def outcome_rows(reports: Sequence[str] = (), errors: Sequence[bytes] = ()) -> pa.RecordBatch:
+    """A batch of OUTCOMES."""
+    return pa.RecordBatch.from_pydict(
+        {
+            "report": pa.array([*reports, *[None] * len(errors)], pa.string()),
+            "error": pa.array([*[None] * len(reports), *errors], pa.binary()),
+        }
+    )
+
+
+def packed(error: IngestError) -> bytes:
+    """The error and its traceback, for `require_none`."""
+    return pickle.dumps((error, "".join(traceback.format_exception(error))))
+
+
+def require_none(errors: Iterable[bytes]) -> None:
+    """Raises the foremost of the tasks' errors: a terminal one before others, then that of the lowest topic, partition and
+    offset."""
+    found: list[tuple[IngestError, str]] = [pickle.loads(each) for each in errors]
+    if found:
+        error, worker_traceback = min(found, key=lambda each: _rank(each[0]))
+        raise error from WorkerTraceback(worker_traceback)
+
+
+def _rank(error: IngestError) -> tuple[bool, str, int, int]:
+    partition = -1 if error.partition is None else error.partition
+    offset = -1 if error.offset is None else error.offset
+    return not isinstance(error, Terminal), error.topic or "", partition, offset

@@ -1,0 +1,110 @@
+"""Errors are data: whichever process they cross to, they keep class, attributes and text."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hudi_ingest.exceptions import (
+    BadRecord,
+    ConfigError,
+    IngestError,
+    KafkaUnreachable,
+    NothingToDo,
+    RangeRefused,
+    SchemaOutdated,
+    WriteIncomplete,
+    concerning,
+)
+from hudi_ingest.local.processes import ProcessEnded
+from hudi_ingest.model.records import BadRecordNote
+from hudi_ingest.transaction.write.task import TimesShifted
+
+
+def classes(above: type[IngestError] = IngestError) -> Iterator[type[IngestError]]:
+    if above.__module__.startswith("hudi_ingest."):
+        yield above
+    for each in above.__subclasses__():
+        yield from classes(each)
+
+
+def sorted_classes() -> list[type[IngestError]]:
+    return sorted(classes(), key=lambda kind: kind.__name__)
+
+
+text = st.text(max_size=20)
+number = st.integers(0, 2**63 - 1)
+notes = st.builds(BadRecordNote, text, number, number, text, text, text)
+FACTS: dict[type[IngestError], dict[str, st.SearchStrategy[Any]]] = {
+    ConfigError: {"where": text, "problems": st.lists(text, max_size=3)},
+    RangeRefused: {"where": text, "problems": st.lists(text, max_size=3)},
+    NothingToDo: {"pipeline": text, "reason": text},
+    SchemaOutdated: {"schema_id": number, "subjects": text, "changes": st.lists(text, max_size=3)},
+    BadRecord: {
+        "pipeline": text,
+        "limit": text,
+        "count": number,
+        "records": st.lists(notes, max_size=3),
+        "alternative": text,
+    },
+}
+"""Of classes that make their sentence of facts; the others are given a sentence."""
+MORE: dict[type[IngestError], dict[str, object]] = {ProcessEnded: {"killed": True}}
+"""What classes are given beside a sentence."""
+
+
+def test_errors_of_other_modules_are_among_those_tried() -> None:
+    assert {IngestError, KafkaUnreachable, TimesShifted, *FACTS, *MORE} <= set(classes())
+
+
+@pytest.mark.parametrize("kind", sorted_classes())
+@settings(max_examples=20)
+@given(st.data())
+def test_every_error_survives_pickling_with_its_attributes_and_text(
+    kind: type[IngestError], data: st.DataObject
+) -> None:
+    facts = {name: data.draw(values) for name, values in FACTS.get(kind, {}).items()}
+    error = kind(**facts) if facts else kind(data.draw(text), **MORE.get(kind, {}))
+    if data.draw(st.booleans()):
+        error.topic, error.partition, error.offset = data.draw(st.tuples(text, number, number))
+    if data.draw(st.booleans()):
+        error.locate("transaction t-1, orders:3[0,5)", data.draw(st.sampled_from(["", "Nothing of it is visible."])))
+    for again in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert type(again) is kind
+        assert vars(again) == vars(error)
+        assert (str(again), again.args) == (str(error), error.args)
+        assert (again.topic, again.partition, again.offset) == (error.topic, error.partition, error.offset)
+
+
+def test_an_operation_and_an_outcome_stand_around_the_sentence() -> None:
+    error = KafkaUnreachable("no answer.")
+    error.locate("transaction t-1", "Nothing of it is visible.")
+    assert str(error) == "transaction t-1: no answer. Nothing of it is visible."
+    assert error.args == ("no answer.",)
+
+
+def test_an_error_keeps_the_place_that_it_has() -> None:
+    with pytest.raises(WriteIncomplete) as raised, concerning("orders", 3, 0), concerning("orders", 3, 7):
+        raise WriteIncomplete("no")
+    assert (raised.value.topic, raised.value.partition, raised.value.offset) == ("orders", 3, 7)
+
+
+def test_bad_records_are_named_by_the_first_of_them() -> None:
+    records = [BadRecordNote("orders", 3, offset, "n", "int", "x") for offset in (17, 18)]
+    error = BadRecord(pipeline="p", limit="3 bad", count=3, records=records, alternative="raise that limit")
+    assert (error.topic, error.partition, error.offset) == ("orders", 3, 17)
+    assert (error.field, error.expected, error.found) == ("n", "int", "x")
+    assert str(error) == (
+        "pipeline p: 3 bad, so the transaction is refused and nothing of it is visible:\n"
+        "  - orders:3:17 field n: expected int, found x\n"
+        "  - orders:3:18 field n: expected int, found x\n"
+        "  - and 1 more\n"
+        "Correct the producer and the records, or change table.schema, transforms or table.partition_by to fit them, or "
+        "raise that limit."
+    )
