@@ -1,4 +1,4 @@
-"""Avro records -> rows: a whole batch by `avro_batch` where that is proved right, record by record where it is not.
+"""Avro records -> rows: a whole batch by `avro_fast` where that is proved right, record by record where it is not.
 
 A record's value begins with what names the schema that it was written with, or with nothing when all have the same.
 `avro_exact` says what is accepted and what becomes of it. The batch path accepts a subset, with equal values: whatever it
@@ -12,29 +12,21 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from hudi_ingest.records.convert import Decoded, Options, Rejected
 from hudi_ingest.records.convert.avro_exact import DatumReader
-from hudi_ingest.records.convert.avro_fast import BatchReader, Unproved
+from hudi_ingest.records.convert.avro_fast import BatchReader
+from hudi_ingest.records.convert.fast_path import Doubt, Fast, Limits, decode_in_pieces, record_by_record
 from hudi_ingest.records.convert.mismatch import Mismatch
+from hudi_ingest.records.convert.values import Indexes, regrouped, require_values
 from hudi_ingest.records.convert.wire_format import SchemaLookup, unknown_id, unusable_schema
 from hudi_ingest.records.schema.avro import AvroType, WriterSchemaProblem, crc_64, parse_writer
 from hudi_ingest.records.schema.registered import RegisteredSchema, UnusableSchema
 
-BATCH_BYTES = 128 * 1024 * 1024
-"""Values that are read as one batch, but for single ones beyond it."""
-BATCH_ROWS = 65_536
-EXACT_ROWS = 256
-"""A doubtful batch is cut down to pieces of this size before it is read record by record."""
-
-_PIECES = 16
-_DOUBTS = 4
-"""After so many doubtful pieces of a batch, the rest of it is read record by record."""
-
-Indexes = npt.NDArray[np.int64]
+LIMITS = Limits(rows=65_536, bytes=128 * 1024 * 1024, doubts=4)
+"""Of one batch. Doubts: a producer whose every record is in doubt must not make each be read several times."""
 
 
 class Writers(Protocol):
@@ -151,18 +143,17 @@ class AvroConverter:
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """`values`: binary, no nulls. Raises TypeError or ValueError when it is not that, and what `SchemaLookup` raises
         when it cannot be asked; bad content never raises."""
-        if not pa.types.is_binary(values.type):
-            raise TypeError(f"values must be binary, found {values.type}")
-        if values.null_count:
-            raise ValueError(f"values must hold no nulls, found {values.null_count}: take tombstones out before")
-        done = _Done()
-        for header, at in self._by_header(values):
+        require_values(values)
+        groups: list[tuple[Indexes, Decoded]] = []
+        rejected: list[Rejected] = []
+        for header, places in self._by_header(values):
             reader = self._reader(header)
             if isinstance(reader, Mismatch):
-                done.rejected += [Rejected(int(i), reader.field, reader.expected, reader.found) for i in at]
-                continue
-            reader.decode(values if len(at) == len(values) else values.take(pa.array(at)), at, done)
-        return done.decoded(self._schema, len(values))
+                rejected += map(reader.rejected, places.tolist())
+            else:
+                of_header = values if len(places) == len(values) else values.take(pa.array(places))
+                groups.append((places, reader.decode(of_header)))
+        return regrouped(self._schema, len(values), groups, rejected)
 
     def _by_header(self, values: pa.BinaryArray) -> Iterator[tuple[bytes, Indexes]]:
         """The indexes of the values that begin with the same header; in the header's order of appearance."""
@@ -181,45 +172,23 @@ class AvroConverter:
             begin = end
 
     def _reader(self, header: bytes) -> _Reader | Mismatch:
-        found = self._readers.get(header)
-        if found is None:
+        if header not in self._readers:
             try:
                 written = self._writers.schema(header)
             except Mismatch as mismatch:
                 return mismatch
             except UnusableSchema as problem:
                 return unusable_schema(problem)
-            try:
-                found = _Reader(parse_writer(written), self._schema, self._defaults, self._writers.header_bytes)
-            except Mismatch as mismatch:
-                found = mismatch
-            except WriterSchemaProblem as problem:
-                found = unusable_schema(problem)
-            self._readers[header] = found
-        return found
+            self._readers[header] = self._reader_of(written)
+        return self._readers[header]
 
-
-class _Done:
-    """What became of a batch so far."""
-
-    def __init__(self) -> None:
-        self.batches: list[pa.RecordBatch] = []
-        self.kept: list[Indexes] = []
-        """Input indexes of each batch's rows."""
-        self.rejected: list[Rejected] = []
-
-    def decoded(self, schema: pa.Schema, count: int) -> Decoded:
-        if not self.batches:
-            rows = pa.RecordBatch.from_arrays([pa.array([], each.type) for each in schema], schema=schema)
-            kept = np.empty(0, np.int64)
-        else:
-            rows = self.batches[0] if len(self.batches) == 1 else pa.concat_batches(self.batches)
-            kept = np.concatenate(self.kept)
-        if len(kept) > 1 and (np.diff(kept) < 0).any():
-            order = np.argsort(kept)
-            rows, kept = rows.take(pa.array(order)), kept[order]
-        rejected = tuple(sorted(self.rejected, key=lambda each: each.index))
-        return Decoded(rows, None if len(kept) == count else pa.array(kept, pa.int64()), rejected)
+    def _reader_of(self, written: RegisteredSchema) -> _Reader | Mismatch:
+        try:
+            return _Reader(parse_writer(written), self._schema, self._defaults, self._writers.header_bytes)
+        except Mismatch as mismatch:
+            return mismatch
+        except WriterSchemaProblem as problem:
+            return unusable_schema(problem)
 
 
 class _Reader:
@@ -229,45 +198,12 @@ class _Reader:
         if writer.kind != "record":
             raise Mismatch("a record", f"a value of schema {writer}"[:80])
         self._schema = schema
-        self._header_bytes = header_bytes
-        self._exact = DatumReader(writer, schema, defaults)
+        datum_reader = DatumReader(writer, schema, defaults)
+        self._exact = record_by_record(schema, lambda value: datum_reader.read(value[header_bytes:]))
         try:
-            self._batch: BatchReader | None = BatchReader(writer, schema, defaults, header_bytes)
-        except Unproved:
-            self._batch = None
+            self._fast: Fast | None = BatchReader(writer, schema, defaults, header_bytes).read
+        except Doubt:
+            self._fast = None
 
-    def decode(self, values: pa.BinaryArray, at: Indexes, done: _Done) -> bool:
-        """Whether the batch path could read them all. `at`: the values' input indexes."""
-        count = len(values)
-        fits = count <= BATCH_ROWS and (count == 1 or pc.sum(pc.binary_length(values)).as_py() <= BATCH_BYTES)
-        rows = self._batch.rows(values) if self._batch and fits else None
-        if rows is not None:
-            done.batches.append(rows)
-            done.kept.append(at)
-            return True
-        if fits and (self._batch is None or count <= EXACT_ROWS):
-            self._decode_exactly(values, at, done)
-            return False
-        # One bad record must not send thousands of good ones down the slow path, and a producer whose every record is
-        # in doubt must not make each be read several times.
-        doubts = 0
-        size = max(-(-count // _PIECES), EXACT_ROWS // _PIECES)
-        for offset in range(0, count, size):
-            piece, its = values.slice(offset, size), at[offset : offset + size]
-            if doubts < _DOUBTS or not fits:
-                doubts += not self.decode(piece, its, done)
-            else:
-                self._decode_exactly(piece, its, done)
-        return False
-
-    def _decode_exactly(self, values: pa.BinaryArray, at: Indexes, done: _Done) -> None:
-        rows, kept = [], []
-        for index, value in zip(at.tolist(), values.to_pylist(), strict=True):
-            try:
-                rows.append(self._exact.read(value[self._header_bytes :]))
-                kept.append(index)
-            except Mismatch as mismatch:
-                done.rejected.append(mismatch.rejected(index))
-        columns = [pa.array([row[each.name] for row in rows], each.type) for each in self._schema]
-        done.batches.append(pa.RecordBatch.from_arrays(columns, schema=self._schema))
-        done.kept.append(np.array(kept, np.int64))
+    def decode(self, values: pa.BinaryArray) -> Decoded:
+        return decode_in_pieces(self._schema, values, self._fast, self._exact, LIMITS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from datafusion import SessionConfig, SessionContext
 
 from hudi_ingest.records.convert.avro_exact import FLOATS, INTEGERS, TIMESTAMPS
 from hudi_ingest.records.convert.avro_layout import fits
+from hudi_ingest.records.convert.fast_path import Doubt, Proved
+from hudi_ingest.records.convert.proved_columns import Finish, Member, of_field, struct_column, struct_member, within
 from hudi_ingest.records.schema.avro import AvroType, wire_schema
 from hudi_ingest.records.times import FIRST_DAY, FIRST_MICROSECOND, LAST_DAY, LAST_MICROSECOND
 
@@ -26,19 +28,12 @@ _ROWS_CLAIMED = 1 << 40
 """How many rows the block says it has: more than there can be. Of a block with bytes left after its last row, arrow-avro
 would try to read the next one for ever; of this one it reads as many rows as it is asked for, and fails beyond its end."""
 
-Finish = Callable[[pa.Array], pa.Array]
-"""Column as it was read -> column of the table's type. Raises _Doubt, or ArrowInvalid or ValueError for a wrong value."""
-
-
-class Unproved(Exception):
-    """This path cannot read such a schema, or cannot prove what it read."""
-
 
 class BatchReader:
-    """Reads datums of one writer's schema to rows of `schema`. Raises Unproved at construction when it cannot.
+    """Reads datums of one writer's schema to rows of `schema`. Raises Doubt at construction when it cannot.
 
-    `header_bytes` stand before each datum and are read over. The datums become one Object Container File of one block, in which each is followed by a guard. Why a batch that is
-    accepted is one row per datum, each row being its datum's:
+    `header_bytes` stand before each datum and are skipped. The datums become one Object Container File of one block, in
+    which each is followed by a guard. Why a batch that is accepted is one row per datum, each row being its datum's:
 
     - The guard is in the file as often as there are datums, and the reader read as many rows, each ending in the guard.
       So it read every guard at its place, and each datum from its start to its end.
@@ -62,28 +57,28 @@ class BatchReader:
         _require_plain_unions(writer)
         self._finish = _finish_struct(writer, list(schema), "", defaults)
 
-    def rows(self, datums: pa.BinaryArray) -> pa.RecordBatch | None:
-        """One row per datum, or None when in doubt. `datums`: at least one, no nulls, less than 2 GiB in all."""
+    def read(self, datums: pa.BinaryArray) -> Proved:
+        """One row per datum. `datums`: at least one, no nulls, less than 2 GiB in all. Raises as `fast_path.Fast` does."""
         try:
-            return self._rows(datums)
-        except (Unproved, ValueError, OverflowError, IndexError, pa.ArrowNotImplementedError, pa.ArrowCapacityError):
-            return None  # ArrowInvalid is a ValueError; an enum's number beyond its symbols is an IndexError
+            return Proved(self._rows(datums))
+        except (OverflowError, IndexError) as error:  # a decimal of too many bytes, an enum's number beyond its symbols
+            raise Doubt(str(error)) from None
 
     def _rows(self, datums: pa.BinaryArray) -> pa.RecordBatch:
         seams = pa.array([0, len(datums)], pa.int32())
         joined = pc.binary_join(pa.ListArray.from_arrays(seams, datums), _GUARD)[0].as_buffer()
         body = joined.to_pybytes()
         if body.count(_GUARD) != len(datums) - 1:
-            raise Unproved("a datum holds the guard")
+            raise Doubt("a datum holds the guard")
         block = _number(_ROWS_CLAIMED) + _number(len(body) + len(_GUARD))
         batch = _read_rows(len(datums), self._file_header, block, body, _GUARD, _SYNC)
         read, guards = batch.column("datum"), batch.column("guard")
         if len(read) != len(datums) or guards.cast(pa.binary()).unique().to_pylist() != [_GUARD]:
-            raise Unproved("a datum does not end where its schema says")
+            raise Doubt("a datum does not end where its schema says")
         lengths = np.asarray(pc.binary_length(datums).to_numpy(zero_copy_only=False)).astype(np.int64)
         starts = np.cumsum(lengths + len(_GUARD)) - lengths - len(_GUARD) + self._header_bytes
         if not fits(self._writer, read, body, starts, lengths - self._header_bytes):
-            raise Unproved("a datum is not in the form that the columns would be written in")
+            raise Doubt("a datum is not in the form that the columns would be written in")
         columns = self._finish(read)
         return pa.RecordBatch.from_arrays(columns.flatten(), schema=self._schema)
 
@@ -96,7 +91,7 @@ def _session(rows: int) -> SessionContext:
 
 
 def _read_rows(count: int, *parts: bytes) -> pa.RecordBatch:
-    """The first `count` rows of an Object Container File. Raises Unproved when they cannot be read."""
+    """The first `count` rows of an Object Container File. Raises Doubt when they cannot be read."""
     with tempfile.TemporaryDirectory(prefix="hudi-ingest-avro-") as folder:
         path = Path(folder, "batch.avro")
         with path.open("wb") as file:
@@ -104,7 +99,7 @@ def _read_rows(count: int, *parts: bytes) -> pa.RecordBatch:
         try:
             return next(_session(count).read_avro(str(path)).execute_stream()).to_pyarrow()
         except Exception as error:  # noqa: BLE001  # DataFusion has no class of its own; the exact path then judges
-            raise Unproved(str(error)) from None
+            raise Doubt(str(error)) from None
 
 
 def _file_header(schema: object) -> bytes:
@@ -116,29 +111,22 @@ def _file_header(schema: object) -> bytes:
 def _number(value: int) -> bytes:
     """A count from 0 on, as Avro writes it."""
     value <<= 1
-    found = bytearray()
+    lower = bytearray()
     while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
+        lower.append(value & 0x7F | 0x80)
         value >>= 7
-    return bytes([*found, value])
+    return bytes([*lower, value])
 
 
 def _require_plain_unions(type_: AvroType) -> None:
     if type_.kind == "union" and (type_.inner[0] is type_ or len(type_.parts) != 2):
-        raise Unproved("a union of other than null and one type")
-    for each in type_.parts:
-        _require_plain_unions(each)
+        raise Doubt("a union of other than null and one type")
+    for part in type_.parts:
+        _require_plain_unions(part)
 
 
 def _finish_field(writer: AvroType, field: pa.Field, path: str, defaults: Mapping[str, Any]) -> Finish:
-    finish = _finish_type(writer.inner[0], field.type, path, defaults)
-    return finish if field.nullable else lambda column: finish(_without_nulls(column))
-
-
-def _without_nulls(column: pa.Array) -> pa.Array:
-    if column.null_count:
-        raise Unproved("a null where none may be")
-    return column
+    return of_field(field, _finish_type(writer.inner[0], field.type, path, defaults))
 
 
 def _finish_type(writer: AvroType, type_: pa.DataType, path: str, defaults: Mapping[str, Any]) -> Finish:
@@ -152,7 +140,7 @@ def _finish_type(writer: AvroType, type_: pa.DataType, path: str, defaults: Mapp
     if pa.types.is_decimal128(type_) and logical == "decimal":
         return _finish_decimal(type_, writer.scale)
     if logical == "decimal":
-        raise Unproved("a type that no column can have")
+        raise Doubt("a type that no column can have")
     if (
         (pa.types.is_boolean(type_) and kind == "boolean")
         or kind in INTEGERS.get(type_, ())
@@ -162,45 +150,35 @@ def _finish_type(writer: AvroType, type_: pa.DataType, path: str, defaults: Mapp
     ):
         return lambda column: column.cast(type_)  # verifies UTF-8, and that a float holds the number
     if pa.types.is_date32(type_) and logical == "date" and kind == "int":
-        return lambda column: _within(column, FIRST_DAY, LAST_DAY).cast(type_)
+        return lambda column: within(column, FIRST_DAY, LAST_DAY).cast(type_)
     unit = TIMESTAMPS.get(type_, {}).get(str(logical))
     if unit and kind == "long":
-        return lambda column: _within(pc.multiply_checked(column, unit), FIRST_MICROSECOND, LAST_MICROSECOND).cast(
-            type_
-        )
+        return lambda column: within(pc.multiply_checked(column, unit), FIRST_MICROSECOND, LAST_MICROSECOND).cast(type_)
     if pa.types.is_string(type_) and kind == "enum":
         symbols = pa.array(writer.names, pa.string())
         return lambda column: pa.DictionaryArray.from_arrays(column, symbols).cast(pa.string())  # checks the range
-    raise Unproved("a type that the exact path reads or refuses")
-
-
-def _within(numbers: pa.Array, lowest: int, highest: int) -> pa.Array:
-    found = pc.min_max(numbers)
-    least, most = found["min"].as_py(), found["max"].as_py()
-    if least is not None and (least < lowest or most > highest):
-        raise Unproved("a time beyond the years 1 to 9999")
-    return numbers
+    raise Doubt("a type that the exact path reads or refuses")
 
 
 def _finish_decimal(type_: pa.DataType, scale: int) -> Finish:
     if scale > 38:
-        raise Unproved("a decimal of more digits than Arrow has")
+        raise Doubt("a decimal of more digits than Arrow has")
     read_as = pa.decimal128(38, scale)
 
     def finish(column: pa.Array) -> pa.Array:
         if pc.any(pc.equal(pc.binary_length(column), 0)).as_py():
-            raise Unproved("a decimal of no bytes")
+            raise Doubt("a decimal of no bytes")
         # 16 bytes, the lowest first: OverflowError for numbers that take more.
         numbers = b"".join(
-            int.from_bytes(each or b"", "big", signed=True).to_bytes(16, "little", signed=True)
-            for each in column.to_pylist()
+            int.from_bytes(number or b"", "big", signed=True).to_bytes(16, "little", signed=True)
+            for number in column.to_pylist()
         )
         valid = column.is_valid()
-        found = pa.Array.from_buffers(read_as, len(column), [None, pa.py_buffer(numbers)])
-        found.validate(full=True)
+        decimals = pa.Array.from_buffers(read_as, len(column), [None, pa.py_buffer(numbers)])
+        decimals.validate(full=True)
         if column.null_count:
-            found = pc.if_else(valid, found, None)
-        return found.cast(type_)
+            decimals = pc.if_else(valid, decimals, None)
+        return decimals.cast(type_)
 
     return finish
 
@@ -217,7 +195,7 @@ def _finish_map(type_: pa.DataType, finish_value: Finish) -> Finish:
         rows = pc.list_parent_indices(column)
         distinct = pa.table({"row": rows, "key": keys}).group_by(["row", "key"], use_threads=False).aggregate([])
         if len(distinct) != len(keys):
-            raise Unproved("a key more than once")
+            raise Doubt("a key more than once")
         return pa.MapArray.from_arrays(_offsets(column), keys, values, type=type_)
 
     return finish
@@ -231,37 +209,16 @@ def _offsets(column: pa.ListArray) -> pa.Array:
     return pa.array(offsets, pa.int32(), mask=nulls if column.null_count else None)
 
 
-def _finish_struct(
-    writer: AvroType, fields: Sequence[pa.Field], path: str, defaults: Mapping[str, Any]
-) -> Callable[[pa.StructArray], pa.StructArray]:
+def _finish_struct(writer: AvroType, fields: Sequence[pa.Field], path: str, defaults: Mapping[str, Any]) -> Finish:
     members = [_member(writer, field, f"{path}.{field.name}".removeprefix("."), defaults) for field in fields]
-
-    def finish(column: pa.StructArray) -> pa.StructArray:
-        children = [member(column) for member in members]
-        return pa.StructArray.from_arrays(
-            children, fields=list(fields), mask=column.is_null() if column.null_count else None
-        )
-
-    return finish
+    return struct_column(fields, members)
 
 
-def _member(
-    writer: AvroType, field: pa.Field, path: str, defaults: Mapping[str, Any]
-) -> Callable[[pa.StructArray], pa.Array]:
-    """From the record's column, the finished column of one of its fields."""
+def _member(writer: AvroType, field: pa.Field, path: str, defaults: Mapping[str, Any]) -> Member:
     if field.name not in writer.names:
         if not field.nullable and path not in defaults:
-            raise Unproved("a required field that is not there")
+            raise Doubt("a required field that is not there")
         missing = pa.scalar(defaults.get(path), field.type)
-        return lambda column: pa.repeat(missing, len(column))
+        return lambda structs: pa.repeat(missing, len(structs))
     index = writer.names.index(field.name)
-    finish = _finish_type(writer.parts[index].inner[0], field.type, path, defaults)
-
-    def member(column: pa.StructArray) -> pa.Array:
-        found = column.field(index)
-        # A null record has null fields here; only where the record is present a null was written.
-        if not field.nullable and found.null_count and pc.any(pc.and_(column.is_valid(), found.is_null())).as_py():
-            raise Unproved("a null where none may be")
-        return finish(found)
-
-    return member
+    return struct_member(index, field.nullable, _finish_type(writer.parts[index].inner[0], field.type, path, defaults))

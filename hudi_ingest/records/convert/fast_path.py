@@ -1,14 +1,22 @@
-"""A batch by a fast path where it proves its rows, and by an exact one where it does not."""
+"""A batch by a fast path where it proves its rows; in smaller pieces, then record by record, where it does not.
+
+What becomes of a value must be the same on both paths and in every piece, so that it depends on neither.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from hudi_ingest.records.convert import Decoded, Rejected
+from hudi_ingest.records.convert.mismatch import Mismatch
 from hudi_ingest.records.convert.values import Indexes, decoded, regrouped
 
 EXACT_ROWS = 256
@@ -16,37 +24,127 @@ EXACT_ROWS = 256
 
 _PIECES = 16
 
-Proved = tuple[pa.RecordBatch, npt.NDArray[np.bool_]]
-"""Rows, and which values of the piece they are; the other values are for the exact path."""
-Fast = Callable[[pa.BinaryArray], Proved | None]
-"""None when a piece as a whole is in doubt."""
+
+class Doubt(Exception):
+    """The fast path cannot prove that its result is the exact one."""
+
+
+_IN_DOUBT = (Doubt, ValueError, pa.ArrowNotImplementedError, pa.ArrowCapacityError)
+"""What a fast path raises for a piece in doubt; Arrow's error for wrong content is a ValueError."""
+
+
+class Proved(NamedTuple):
+    """What a fast path has read."""
+
+    rows: pa.RecordBatch
+    which: npt.NDArray[np.bool_] | None = None
+    """Which values the rows are, the others being for the exact path; None when all values became rows."""
+
+
+Fast = Callable[[pa.BinaryArray], Proved]
+"""Takes at least one value. Raises Doubt, or one of Arrow's errors, when the piece as a whole is in doubt."""
 Exact = Callable[[pa.BinaryArray], tuple[pa.RecordBatch, list[Rejected]]]
-"""Rows of the good values in their order, and the others by their places in the piece."""
+"""Rows of the good values in their order, and the others by their places in the piece. Never raises for bad content."""
 
 
-def decode_in_pieces(schema: pa.Schema, values: pa.BinaryArray, fast: Fast, exact: Exact) -> Decoded:
-    """`values`: binary, no nulls. What becomes of a value must be the same on both paths, and in every piece."""
-    return regrouped(schema, len(values), [*_groups(values, 0, fast, exact)], ())
+@dataclass(frozen=True)
+class Limits:
+    """How much a fast path is given at once, and how often it is tried."""
+
+    rows: int = sys.maxsize
+    bytes: int = sys.maxsize
+    """In all values of a piece; a piece of one value may be larger."""
+    doubts: int = sys.maxsize
+    """After so many doubtful pieces of a batch, the rest of it is read record by record."""
 
 
-def decode_exactly(values: pa.BinaryArray, exact: Exact) -> Decoded:
-    rows, rejected = exact(values)
-    return decoded(rows, len(values), rejected)
+_UNLIMITED = Limits()
 
 
-def _groups(values: pa.BinaryArray, start: int, fast: Fast, exact: Exact) -> Iterator[tuple[Indexes, Decoded]]:
-    """What became of `values`, whose first is number `start` of the batch."""
-    places = np.arange(start, start + len(values))
-    found = fast(values) if len(values) else None
-    if found is not None:
-        rows, proved = found
-        yield places[proved], Decoded(rows, None, ())
-        if not proved.all():
-            yield places[~proved], decode_exactly(values.filter(pa.array(~proved)), exact)
-    elif len(values) <= EXACT_ROWS:
-        yield places, decode_exactly(values, exact)
-    else:
-        # One bad record must not send thousands of good ones down the slow path.
+def decode_in_pieces(
+    schema: pa.Schema, values: pa.BinaryArray, fast: Fast | None, exact: Exact, limits: Limits = _UNLIMITED
+) -> Decoded:
+    """`values`: binary, no nulls. Without a fast path all of them are read exactly."""
+    decoding = _Decoding(fast, exact, limits)
+    decoding.read(values, 0)
+    return regrouped(schema, len(values), decoding.groups, ())
+
+
+def record_by_record(schema: pa.Schema, read: Callable[[bytes], Mapping[str, Any]]) -> Exact:
+    """The exact path of a format whose records are read one at a time. `read` raises Mismatch."""
+
+    def exact(values: pa.BinaryArray) -> tuple[pa.RecordBatch, list[Rejected]]:
+        rows, rejected = [], []
+        for index, value in enumerate(values.to_pylist()):
+            try:
+                rows.append(read(value))
+            except Mismatch as mismatch:
+                rejected.append(mismatch.rejected(index))
+        columns = [pa.array([row[column.name] for row in rows], column.type) for column in schema]
+        return pa.RecordBatch.from_arrays(columns, schema=schema), rejected
+
+    return exact
+
+
+@dataclass(frozen=True)
+class _Decoding:
+    """One batch on its way through both paths."""
+
+    fast: Fast | None
+    exact: Exact
+    limits: Limits
+    groups: list[tuple[Indexes, Decoded]] = field(default_factory=list)
+    """What became of the values so far, with their places in the batch."""
+
+    def read(self, values: pa.BinaryArray, start: int) -> bool:
+        """Whether the fast path could read `values` as a whole. Their first is number `start` of the batch."""
+        if self._too_large(values):
+            middle = len(values) // 2
+            self.read(values.slice(0, middle), start)
+            self.read(values.slice(middle), start + middle)
+            return False
+        proved = self._proved(values)
+        if proved is not None:
+            self._keep(values, start, proved)
+            return True
+        if self.fast is None or len(values) <= EXACT_ROWS:
+            self._read_exactly(values, np.arange(start, start + len(values)))
+        else:
+            self._read_pieces(values, start)
+        return False
+
+    def _too_large(self, values: pa.BinaryArray) -> bool:
+        if len(values) <= 1:
+            return False
+        return len(values) > self.limits.rows or pc.sum(pc.binary_length(values)).as_py() > self.limits.bytes
+
+    def _proved(self, values: pa.BinaryArray) -> Proved | None:
+        if self.fast is None or not len(values):
+            return None
+        try:
+            return self.fast(values)
+        except _IN_DOUBT:
+            return None
+
+    def _keep(self, values: pa.BinaryArray, start: int, proved: Proved) -> None:
+        places = np.arange(start, start + len(values))
+        which = np.ones(len(values), np.bool_) if proved.which is None else proved.which
+        self.groups.append((places[which], Decoded(proved.rows, None, ())))
+        if not which.all():
+            self._read_exactly(values.filter(pa.array(~which)), places[~which])
+
+    def _read_pieces(self, values: pa.BinaryArray, start: int) -> None:
+        # One bad record must not send thousands of good ones down the slow path. Where every record is in doubt,
+        # limits.doubts keeps each from being tried several times.
         size = max(-(-len(values) // _PIECES), EXACT_ROWS // _PIECES)
+        doubts = 0
         for offset in range(0, len(values), size):
-            yield from _groups(values.slice(offset, size), start + offset, fast, exact)
+            piece = values.slice(offset, size)
+            if doubts < self.limits.doubts:
+                doubts += not self.read(piece, start + offset)
+            else:
+                self._read_exactly(piece, np.arange(start + offset, start + offset + len(piece)))
+
+    def _read_exactly(self, values: pa.BinaryArray, places: Indexes) -> None:
+        rows, rejected = self.exact(values)
+        self.groups.append((places, decoded(rows, len(values), rejected)))

@@ -16,7 +16,7 @@ from google.protobuf.descriptor import Descriptor
 
 from hudi_ingest.exceptions.problems import suggestion
 from hudi_ingest.records.convert import Decoded, Options, Rejected
-from hudi_ingest.records.convert.fast_path import decode_exactly, decode_in_pieces
+from hudi_ingest.records.convert.fast_path import decode_in_pieces
 from hudi_ingest.records.convert.mismatch import Mismatch, shortened
 from hudi_ingest.records.convert.options import one_option, read_options
 from hudi_ingest.records.convert.protobuf_exact import MessageReader
@@ -208,6 +208,5 @@ class _Reader:
         self._fast = fast_path(message, schema, truncate_nanoseconds)
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
-        if self._fast is None:
-            return decode_exactly(values, self._exact.read)
-        return decode_in_pieces(self._schema, values, self._fast.rows, self._exact.read)
+        fast = self._fast.read if self._fast else None
+        return decode_in_pieces(self._schema, values, fast, self._exact.read)

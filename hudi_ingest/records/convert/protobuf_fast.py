@@ -14,7 +14,7 @@ fails on timestamps outside of Arrow's range.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,16 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from ptars import HandlerPool
 
+from hudi_ingest.records.convert.fast_path import Doubt, Proved
 from hudi_ingest.records.convert.protobuf_schema import TIMESTAMP_MESSAGE, WRAPPERS, is_map, is_proto3
+from hudi_ingest.records.convert.proved_columns import (
+    Finish,
+    list_column,
+    of_field,
+    struct_column,
+    struct_member,
+    within,
+)
 from hudi_ingest.records.times import FIRST_SECOND, LAST_SECOND
 
 MAX_FIELD_NUMBER = 4096
@@ -33,13 +42,6 @@ MAX_FIELD_NUMBER = 4096
 MAX_DEPTH = 32
 
 _PREFIX = "read_by_ptars"
-
-Finish = Callable[[pa.Array], pa.Array]
-"""Column as ptars reads it -> column of the declared type. Raises _Doubt, or ArrowInvalid when a value does not fit."""
-
-
-class _Doubt(Exception):
-    """The fast path cannot prove that its result is the exact one, or it is sure that a record is wrong."""
 
 
 def fast_path(message: Descriptor, schema: pa.Schema, truncate_nanoseconds: bool) -> FastPath | None:
@@ -55,10 +57,10 @@ def _is_plain(message: Descriptor, enclosing: tuple[str, ...]) -> bool:
         return False
     below = (*enclosing, message.full_name)
     return is_proto3(message.file) and all(
-        each.number <= MAX_FIELD_NUMBER
-        and not is_map(each)
-        and (each.message_type is None or _is_plain(each.message_type, below))
-        for each in message.fields
+        field.number <= MAX_FIELD_NUMBER
+        and not is_map(field)
+        and (field.message_type is None or _is_plain(field.message_type, below))
+        for field in message.fields
     )
 
 
@@ -69,46 +71,47 @@ class FastPath:
         self._schema = schema
         renamed = _renamed(message.file).FindMessageTypeByName(f"{_PREFIX}.{message.full_name}")
         self._handler = HandlerPool([renamed.file]).get_for_message(renamed)
-        self._finish = [_finish_field(message.fields_by_name[each.name], each, truncate_nanoseconds) for each in schema]
+        self._finish = [
+            of_field(column, _finish_type(message.fields_by_name[column.name], column.type, truncate_nanoseconds))
+            for column in schema
+        ]
 
-    def rows(self, values: pa.BinaryArray) -> tuple[pa.RecordBatch, npt.NDArray[np.bool_]] | None:
-        """The rows that are proved, and which values they are; None when in doubt about the whole block."""
+    def read(self, values: pa.BinaryArray) -> Proved:
+        """The rows that are proved, and which values they are. Raises as `fast_path.Fast` does."""
+        rows, proved = self._same_messages(values)
+        rows.validate(full=True)  # ptars does not verify that text is UTF-8
+        columns = [finish(rows[column.name]) for finish, column in zip(self._finish, self._schema, strict=True)]
+        return Proved(pa.RecordBatch.from_arrays(columns, schema=self._schema), proved)
+
+    def _same_messages(self, values: pa.BinaryArray) -> tuple[pa.RecordBatch, npt.NDArray[np.bool_]]:
+        """Rows that ptars writes as the messages it read them from, and which values those are."""
         try:
-            return self._rows(values)
-        except (_Doubt, ValueError, pa.ArrowNotImplementedError, pa.ArrowCapacityError):
-            return None  # ArrowInvalid is a ValueError
+            rows = self._handler.array_to_record_batch(values)
+            if rows.num_rows != len(values):
+                raise Doubt("not one row per record")
+            same = pc.equal(self._handler.record_batch_to_array(rows), values)
         except BaseException as error:
             # What a failed check in Rust becomes; the process and ptars go on after it.
             if type(error).__name__ == "PanicException":
-                return None
+                raise Doubt("ptars failed") from error
             raise
-
-    def _rows(self, values: pa.BinaryArray) -> tuple[pa.RecordBatch, npt.NDArray[np.bool_]]:
-        found = self._handler.array_to_record_batch(values)
-        if found.num_rows != len(values):
-            raise _Doubt
-        proved = pc.equal(self._handler.record_batch_to_array(found), values)
-        mask: npt.NDArray[np.bool_] = proved.to_numpy(zero_copy_only=False)
-        if not mask.all():
-            found = found.filter(proved)
-        found.validate(full=True)  # ptars does not verify that text is UTF-8
-        columns = [finish(found[field.name]) for finish, field in zip(self._finish, self._schema, strict=True)]
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema), mask
+        proved: npt.NDArray[np.bool_] = same.to_numpy(zero_copy_only=False)
+        return (rows if proved.all() else rows.filter(same)), proved
 
 
 def _files(file: FileDescriptor, seen: set[str]) -> Iterator[FileDescriptor]:
     if file.name not in seen:
         seen.add(file.name)
-        for each in file.dependencies:
-            yield from _files(each, seen)
+        for imported in file.dependencies:
+            yield from _files(imported, seen)
         yield file
 
 
 def _renamed(file: FileDescriptor) -> DescriptorPool:
     pool = DescriptorPool()
-    for each in _files(file, set()):
+    for original in _files(file, set()):
         copy = FileDescriptorProto()
-        each.CopyToProto(copy)
+        original.CopyToProto(copy)
         copy.package = f"{_PREFIX}.{copy.package}".rstrip(".")
         del copy.extension[:], copy.service[:]
         for message in copy.message_type:
@@ -119,30 +122,19 @@ def _renamed(file: FileDescriptor) -> DescriptorPool:
 
 def _rename(message: DescriptorProto) -> None:
     del message.extension[:]
-    fields = sorted(message.field, key=lambda each: int(each.number))  # the order in which serializers write them
+    fields = sorted(message.field, key=lambda field: int(field.number))  # the order in which serializers write them
     for field in fields:
         if field.type_name:
             field.type_name = f".{_PREFIX}{field.type_name}"
     del message.field[:]
     message.field.extend(fields)
-    for each in message.nested_type:
-        _rename(each)
-
-
-def _finish_field(field: FieldDescriptor, column: pa.Field, truncate: bool) -> Finish:
-    finish = _finish_type(field, column.type, truncate)
-    return finish if column.nullable else lambda found: finish(_without_nulls(found))
-
-
-def _without_nulls(found: pa.Array) -> pa.Array:
-    if found.null_count:
-        raise _Doubt
-    return found
+    for nested in message.nested_type:
+        _rename(nested)
 
 
 def _finish_type(field: FieldDescriptor, type_: pa.DataType, truncate: bool) -> Finish:
     if field.is_repeated:
-        return _finish_list(_finish_value(field, type_.value_type, truncate), type_)
+        return list_column(type_, _finish_value(field, type_.value_type, truncate))
     return _finish_value(field, type_, truncate)
 
 
@@ -151,12 +143,18 @@ def _finish_value(field: FieldDescriptor, type_: pa.DataType, truncate: bool) ->
     if message is None:
         if field.enum_type is not None and pa.types.is_string(type_):
             return _finish_enum(field)
-        return lambda found: found if found.type == type_ else found.cast(type_)
+        return lambda column: column if column.type == type_ else column.cast(type_)
     if pa.types.is_struct(type_):
-        return _finish_struct(message, type_, truncate)
+        members = [
+            struct_member(
+                part.name, part.nullable, _finish_type(message.fields_by_name[part.name], part.type, truncate)
+            )
+            for part in type_
+        ]
+        return struct_column([*type_], members)
     if message.full_name in WRAPPERS:
         finish = _finish_value(message.fields_by_name["value"], type_, truncate)
-        return lambda found: finish(pc.struct_field(found, [0]))
+        return lambda column: finish(pc.struct_field(column, [0]))
     assert message.full_name == TIMESTAMP_MESSAGE  # the exact path refuses all other pairs, and is made first
     return _finish_timestamp(type_, truncate)
 
@@ -164,62 +162,24 @@ def _finish_value(field: FieldDescriptor, type_: pa.DataType, truncate: bool) ->
 def _finish_enum(field: FieldDescriptor) -> Finish:
     values = field.enum_type.values_by_number
     numbers = pa.array([*values], pa.int32())
-    names = pa.array([each.name for each in values.values()], pa.string())
+    names = pa.array([value.name for value in values.values()], pa.string())
 
-    def finish(found: pa.Array) -> pa.Array:
-        named = names.take(pc.index_in(found, value_set=numbers))
-        if named.null_count != found.null_count:
-            raise _Doubt
+    def finish(column: pa.Array) -> pa.Array:
+        named = names.take(pc.index_in(column, value_set=numbers))
+        if named.null_count != column.null_count:
+            raise Doubt("a number that the enum has no name for")
         return named
 
     return finish
 
 
 def _finish_timestamp(type_: pa.DataType, truncate: bool) -> Finish:
-    def finish(found: pa.Array) -> pa.Array:
-        seconds, nanoseconds = pc.struct_field(found, "seconds"), pc.struct_field(found, "nanos")
-        _refuse_outside(seconds, FIRST_SECOND, LAST_SECOND)
-        _refuse_outside(nanoseconds, 0, 999_999_999)
+    def finish(times: pa.Array) -> pa.Array:
+        seconds = within(pc.struct_field(times, "seconds"), FIRST_SECOND, LAST_SECOND)
+        nanoseconds = within(pc.struct_field(times, "nanos"), 0, 999_999_999)
         micros = pc.divide(nanoseconds, 1000)
         if not truncate and pc.all(pc.equal(pc.multiply(micros, 1000), nanoseconds)).as_py() is False:
-            raise _Doubt
+            raise Doubt("a time finer than a microsecond")
         return pc.add(pc.multiply(seconds, 1_000_000), micros.cast(pa.int64())).cast(type_)
-
-    return finish
-
-
-def _refuse_outside(numbers: pa.Array, lowest: int, highest: int) -> None:
-    found = pc.min_max(numbers)
-    least, most = found["min"].as_py(), found["max"].as_py()
-    if least is not None and (least < lowest or most > highest):
-        raise _Doubt
-
-
-def _finish_list(finish: Finish, type_: pa.DataType) -> Finish:
-    def finish_list(found: pa.Array) -> pa.Array:
-        items = finish(found.values)
-        return pa.Array.from_buffers(
-            type_, len(found), found.buffers()[:2], found.null_count, found.offset, children=[items]
-        )
-
-    return finish_list
-
-
-def _finish_struct(message: Descriptor, type_: pa.DataType, truncate: bool) -> Finish:
-    members = [
-        (each.name, each.nullable, _finish_type(message.fields_by_name[each.name], each.type, truncate))
-        for each in type_
-    ]
-
-    def finish(found: pa.Array) -> pa.Array:
-        validity = found.is_valid()
-        children = []
-        for name, nullable, finish_member in members:
-            child = found.field(name)
-            # What stands below a null struct says nothing; only where the struct is present a null was given.
-            if not nullable and child.null_count and pc.any(pc.and_(validity, pc.is_null(child))).as_py():
-                raise _Doubt
-            children.append(finish_member(child))
-        return pa.StructArray.from_arrays(children, fields=[*type_], mask=pc.invert(validity))
 
     return finish

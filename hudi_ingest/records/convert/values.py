@@ -85,5 +85,7 @@ def regrouped(
     elif len(batches) == 1:
         rows = batches[0]
     else:
-        rows = pa.concat_batches(batches).take(pa.array(np.argsort(np.concatenate(places))))
+        rows, indexes = pa.concat_batches(batches), np.concatenate(places)
+        if (np.diff(indexes) < 0).any():
+            rows = rows.take(pa.array(np.argsort(indexes)))
     return decoded(rows, count, sorted(faults, key=lambda each: each.index))

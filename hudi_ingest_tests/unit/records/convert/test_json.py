@@ -20,8 +20,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hudi_ingest.records.convert import Rejected, converter_for, json_exact
-from hudi_ingest.records.convert import json as convert_json
+from hudi_ingest.records.convert import Rejected, converter_for, fast_path, json_exact, json_fast
+from hudi_ingest.records.convert.fast_path import Limits
 from hudi_ingest.records.convert.json import JsonConverter
 from hudi_ingest_tests.support.outcomes import outcome
 
@@ -321,9 +321,7 @@ def test_good_batches_take_the_fast_path() -> None:
     values = values_of([wide(n) for n in range(500)])
     converter = JsonConverter(WIDE)
     assert converter._fast is not None
-    rows = converter._fast.rows(values)
-    assert rows is not None
-    assert rows == exact_only(WIDE).decode(values).rows
+    assert converter._fast.read(values).rows == exact_only(WIDE).decode(values).rows
     assert converter.decode(values).kept is None
     assert outcome(converter.decode(values), 500, WIDE)
 
@@ -333,7 +331,7 @@ def test_white_space_around_and_inside_records_stays_on_the_fast_path(around: st
     messages = [around % json.dumps(json.loads(wide(n)), indent=2) for n in range(20)]
     fast = JsonConverter(WIDE)._fast
     assert fast is not None
-    assert fast.rows(values_of(messages)) == exact_only(WIDE).decode(values_of([wide(n) for n in range(20)])).rows
+    assert fast.read(values_of(messages)).rows == exact_only(WIDE).decode(values_of([wide(n) for n in range(20)])).rows
 
 
 def test_bad_records_in_a_large_batch_are_found_where_they_are() -> None:
@@ -356,21 +354,20 @@ def test_slices_and_empty_batches() -> None:
 def test_batches_beyond_a_block_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     values = values_of([wide(n) for n in range(300)])
     expected = exact_only(WIDE).decode(values).rows
-    monkeypatch.setattr(convert_json, "PARSE_ROWS", 7)
+    monkeypatch.setattr(json_fast, "LIMITS", Limits(rows=7))
     assert JsonConverter(WIDE).decode(values).rows == expected
-    monkeypatch.setattr(convert_json, "PARSE_ROWS", 65_536)
-    monkeypatch.setattr(convert_json, "PARSE_BYTES", 500)
+    monkeypatch.setattr(json_fast, "LIMITS", Limits(bytes=500))
     assert JsonConverter(WIDE).decode(values).rows == expected
-    monkeypatch.setattr(convert_json, "PARSE_BYTES", 10)  # every record is too large for the fast path
+    monkeypatch.setattr(json_fast, "LIMITS", Limits(bytes=10))  # every record is too large for the fast path
     assert JsonConverter(WIDE).decode(values).rows == expected
 
 
 @pytest.mark.parametrize("before", range(4))
 def test_a_number_that_the_parser_takes_to_be_0_is_found_also_where_the_search_is_cut(before: int) -> None:
     start = b'{"s":"%s","a":1'
-    padding = convert_json._SCAN_BYTES - before - len(start % b"")
+    padding = json_fast._SCAN_BYTES - before - len(start % b"")
     message = start % (b"x" * padding) + b"e-39}"
-    assert message.index(b"e-") == convert_json._SCAN_BYTES - before
+    assert message.index(b"e-") == json_fast._SCAN_BYTES - before
     converter = JsonConverter(pa.schema([("s", pa.string()), ("a", pa.decimal128(38, 0))]))
     found = converter.decode(pa.array([message], pa.binary()))
     assert [each.field for each in found.rejected] == ["a"]
@@ -558,7 +555,7 @@ def test_poison_has_the_same_outcome_alone_in_a_batch_and_on_the_exact_path() ->
 
 @pytest.mark.parametrize("seed", range(6))
 def test_poison_among_others_never_shifts_rows(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(convert_json, "EXACT_ROWS", 3)  # pieces of one record and more are all tried on the fast path
+    monkeypatch.setattr(fast_path, "EXACT_ROWS", 3)  # pieces of one record and more are all tried on the fast path
     chance = random.Random(seed)
     short = [each for each in POISON if len(each) < 1000]
     messages = [chance.choice(short) if chance.random() < 0.1 else b'{"a":%d,"s":"x"}' % n for n in range(200)]
@@ -709,7 +706,7 @@ def test_random_records_come_back_as_they_were_put_in(data: st.DataObject, maps:
     fast = JsonConverter(schema)._fast
     # Beside a decimal, even a float's negative exponent may be left to the exact path: the block is searched as a whole.
     if fast is not None and not (fast._decimals and any(b"e-" in value for value in values.to_pylist())):
-        assert fast.rows(values) is not None
+        assert fast.read(values).which is None
 
 
 def corrupted(messages: list[bytes], chance: random.Random) -> list[bytes]:

@@ -285,9 +285,9 @@ def test_a_record_of_ten_megabytes() -> None:
 def test_canonical_records_take_the_fast_path_and_others_do_not_take_it_from_them() -> None:
     converter: Any = reader("shop.Flat", FLAT_SCHEMA)
     good = [full(number).SerializeToString() for number in range(300)]
-    rows, proved = converter._reader._fast.rows(pa.array(good, pa.binary()))
+    rows, proved = converter._reader._fast.read(pa.array(good, pa.binary()))
     assert proved.all() and rows.num_rows == 300
-    rows, proved = converter._reader._fast.rows(pa.array([*good, b"\xf8\x07\x01"], pa.binary()))
+    rows, proved = converter._reader._fast.read(pa.array([*good, b"\xf8\x07\x01"], pa.binary()))
     assert proved.tolist() == [True] * 300 + [False]
     large: Any = reader("shop.Last", pa.schema([("n", pa.int32())]))
     assert large._reader._fast is None
