@@ -19,9 +19,13 @@ _INTRODUCTION = """\
 
 <!-- Written by `python -m hudi_ingest.pipeline.docs` from hudi_ingest/pipeline/pipeline.py. Change that, not this file. -->
 
-A pipeline is one YAML file in the folder of pipeline files (`HUDI_INGEST_PIPELINES`, `./pipelines` when not set).
-`hudi-ingest validate FILE…` reports all problems of a file at once, each with its place. This is a whole file; everything
-else has a default:
+Every setting of a pipeline file. For anyone who writes one.
+
+[Documentation](README.md) · [Glossary](glossary.md)
+
+A pipeline is one YAML file in the pipelines folder (`HUDI_INGEST_PIPELINES`, by default `./pipelines`).
+`hudi-ingest validate FILE…` reports all problems of a file at once, each with its location. This is a complete file;
+everything else has a default:
 
 ```yaml
 name: orders
@@ -35,27 +39,26 @@ table:
   partition_by: [dt]
 ```
 
-No two pipelines may have one name or one table, and no table may be inside another's folder.
+No two pipelines may have the same name or the same table, and no table may be inside another's folder.
 
 ## Values from the environment and from files
 
-Any text value may hold `${NAME}`, which must be set, or `${NAME:-default}`, which takes the default when NAME is not set or
-is empty. `${file:PATH}` stands for what is in a file, without the newline at its end, as Docker and Kubernetes hand out
-secrets; the path is relative to the pipeline file. `$${` stands for a plain `${`. Inside `[ ]` and `{ }` YAML wants such a
-value in quotes: `["${TOPIC}"]`. Give passwords in one of these ways.
+Any text value may contain `${NAME}`, which must be set, or `${NAME:-default}`, which uses the default if NAME is not set
+or is empty. `${file:PATH}` is replaced by the contents of a file without the final newline, which is how Docker and
+Kubernetes provide secrets; the path is relative to the pipeline file. `$${` is a literal `${`. Inside `[ ]` and `{ }`,
+YAML requires quotes around such a value: `["${TOPIC}"]`. Provide passwords in one of these ways.
 
-## What YAML reads differently
+## YAML pitfalls
 
-Unquoted `yes`, `no`, `on`, `off`, `true` and `false` are booleans and unquoted digits are numbers; put them in quotes where
-text is meant. Keys that are there twice, unknown keys, anchors (`&`), aliases (`*`), merge keys (`<<`) and tags (`!`) are
-refused.
+Unquoted `yes`, `no`, `on`, `off`, `true` and `false` are booleans, and unquoted digits are numbers; quote them if you mean
+text. Duplicate keys, unknown keys, anchors (`&`), aliases (`*`), merge keys (`<<`) and tags (`!`) are refused.
 """
 
 _TYPES = f"""\
 ## Column types
 
-`table.schema` is what Spark takes for columns: `name type` or `name: type`, with `NOT NULL` and `COMMENT '…'` where wanted
-(comments are not kept), names in backticks where they are no plain words. Types:
+`table.schema` uses Spark's column syntax: `name type` or `name: type`, optionally with `NOT NULL` and `COMMENT '…'`
+(comments are not kept). Put names that are not plain words in backticks. Types:
 `{DDL_TYPES}`.
 
 | Spark DDL | Avro, in `table.schema_file` | Stored as |
@@ -74,14 +77,13 @@ _TYPES = f"""\
 | `map<string,…>` | `map` | map with text keys |
 | `struct<…>` | `record` | struct |
 
-`table.schema_file` is an Avro record. Allowed in it:
+`table.schema_file` is an Avro record. It may contain:
 {AVRO_TYPES}.
-A field that is not a union with null is required;
-defaults, aliases and docs are read over.
+A field that is not a union with null is required. Defaults, aliases and docs are ignored.
 
-Refused, because the table would not hold what was asked for: `tinyint`, `smallint` (Hudi has only `int`), `char(n)`, maps
-with other keys than text, unions of more than null and one type, names other than letters, digits and `_`, names that
-differ in case only, and names that begin with `_hoodie_` or `_kafka_`.
+Refused, because the table could not hold them as declared: `tinyint`, `smallint` (Hudi has only `int`), `char(n)`, maps
+with keys other than text, unions of more than null and one type, names with anything but letters, digits and `_`, names
+that differ in case only, and names that begin with `_hoodie_` or `_kafka_`.
 """
 
 
