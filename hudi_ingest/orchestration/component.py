@@ -10,6 +10,7 @@ or, in place of `pipeline_file`, the keys of a pipeline file themselves.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from inspect import signature
 from typing import Any
 
 from dagster import Component, ComponentLoadContext, Definitions
@@ -61,9 +62,11 @@ class KafkaToHudi(Component):
 
     @classmethod
     def get_spec(cls) -> ComponentTypeSpec:
-        return ComponentTypeSpec(
-            tags=["kafka", "hudi", "spark"], produces=["asset", "asset_check", "job", "sensor", "schedule"]
-        )
+        spec: dict[str, Any] = {"tags": ["kafka", "hudi", "spark"]}
+        # Older Dagsters do not know it.
+        if "produces" in signature(ComponentTypeSpec).parameters:
+            spec["produces"] = ["asset", "asset_check", "job", "sensor", "schedule"]
+        return ComponentTypeSpec(**spec)
 
     @classmethod
     def get_model_cls(cls) -> type[BaseModel]:

@@ -34,6 +34,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 
 from hudi_ingest.exceptions.problems import Place, PlacedProblems, ProblemsFromTop, describe, quoted, suggestion
+from hudi_ingest.pipeline import extras
 from hudi_ingest.pipeline.asset import AssetSettings
 from hudi_ingest.pipeline.bad_records import DeadLetters
 from hudi_ingest.pipeline.formats import CsvValues, ProtobufValues
@@ -225,6 +226,13 @@ class KafkaSource(_Model):
     @classmethod
     def _known_format(cls, value: str) -> str:
         return known_format(value)
+
+    @field_validator("schema_registry")
+    @classmethod
+    def _registry_has_its_libraries(cls, value: SchemaRegistry | None) -> SchemaRegistry | None:
+        if value is not None:
+            extras.require("registry")
+        return value
 
     @model_validator(mode="after")
     def _format_has_what_it_needs(self) -> KafkaSource:

@@ -8,6 +8,7 @@ import pyarrow as pa
 from pydantic import Field, field_validator
 
 from hudi_ingest.exceptions.problems import quoted, suggestion
+from hudi_ingest.pipeline import extras
 from hudi_ingest.pipeline.formats import CsvValues, ProtobufValues
 from hudi_ingest.pipeline.model import Model
 from hudi_ingest.pipeline.registry import AvroValues
@@ -31,12 +32,17 @@ class DeclaredFormat(Protocol):
 
 
 def known_format(value: str) -> str:
-    """Raises ValueError when a `format` is neither a name that is known nor an import path."""
+    """Raises ValueError when a `format` is neither a name that is known nor an import path, or its libraries are missing."""
     known = known_formats()
     if ":" not in value and value not in known:
         raise ValueError(
             f"found {quoted(value)}; allowed: {', '.join(known)}, or package.module:Converter{suggestion(value, known)}"
         )
+    if value in ("avro", "protobuf"):
+        try:
+            extras.require(value)
+        except ValueError as problem:
+            raise ValueError(f"{value} {problem}") from None
     return value
 
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 from pydantic import Field, SecretStr, StringConstraints, ValidationInfo, field_validator, model_validator
 
 from hudi_ingest.exceptions.problems import Place, PlacedProblems, describe, kind_of, quoted
+from hudi_ingest.pipeline import extras
 from hudi_ingest.pipeline.model import Model, Whole
 from hudi_ingest.records.schema.columns import SchemaProblem, parse_ddl
 from hudi_ingest.records.transform import Transform
@@ -358,6 +359,13 @@ class TransformStep(Model):
                 problems.append(((name,), str(error)))
         if problems:
             raise PlacedProblems(problems)
+        return value
+
+    @field_validator("sql")
+    @classmethod
+    def _sql_has_its_library(cls, value: str | None) -> str | None:
+        if value is not None:
+            extras.require("sql")
         return value
 
     @model_validator(mode="before")

@@ -14,7 +14,6 @@ from hudi_ingest.exceptions import SchemaRefused
 from hudi_ingest.exceptions.problems import ProblemsFromTop
 from hudi_ingest.hudi.options import ESCAPED_FOLDERS_PROPERTY, record_key_of
 from hudi_ingest.hudi.timeline import RECORD_PROPERTY, Timeline
-from hudi_ingest.kafka.registry import RegistryClient
 from hudi_ingest.model.records import TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline, dotted
 from hudi_ingest.records.schema.columns import SchemaProblem, ddl, parse_spark_json, spark_json, table_schema
@@ -140,6 +139,9 @@ def _subjects(pipeline: Pipeline) -> list[str]:
 def _registered(pipeline: Pipeline, kept: pa.Schema | None) -> _Found:
     registry = pipeline.source.schema_registry
     assert registry is not None, "checked with the pipeline file"
+    # Imported here, because its libraries are an extra.
+    from hudi_ingest.kafka.registry import RegistryClient
+
     kind, subjects = _KINDS[pipeline.source.format], _subjects(pipeline)
     client = RegistryClient(registry, kind)
     versions = [client.versions(each) or (client.latest(each),) for each in subjects]

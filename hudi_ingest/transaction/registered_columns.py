@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from hudi_ingest.exceptions import SchemaMissing
-from hudi_ingest.kafka.registry import SubjectVersion
 from hudi_ingest.pipeline.registry import SchemaRegistry
-from hudi_ingest.records.convert import protobuf_schema
-from hudi_ingest.records.convert.compiled_schemas import compiled
-from hudi_ingest.records.convert.protobuf_schema import ProtobufSchema
-from hudi_ingest.records.schema import avro as avro_schema
 from hudi_ingest.records.schema import json_schema
 from hudi_ingest.records.schema.columns import SchemaProblem, column_problems
 from hudi_ingest.records.schema.registered import RegisteredSchema, SchemaKind
+
+if TYPE_CHECKING:
+    from hudi_ingest.kafka.registry import SubjectVersion
 
 
 def columns_of(schema: RegisteredSchema, kind: SchemaKind, message: str | None) -> pa.Schema:
     """The columns of the schema's records; of Protobuf, of the message type with this full name. Raises ValueError when a
     table cannot have them."""
+    # Imported where they are needed: avro and protobuf are extras, which JSON schemas do without.
     if kind == "AVRO":
+        from hudi_ingest.records.schema import avro as avro_schema
+
         return avro_schema.record_schema(schema)
     if kind == "JSON":
         return json_schema.record_schema(schema)
     assert message is not None, "chosen by message_of"
-    found = protobuf_schema.record_schema(ProtobufSchema(compiled(schema)).message(message))
+    from hudi_ingest.records.convert import protobuf_schema
+    from hudi_ingest.records.convert.compiled_schemas import compiled
+
+    found = protobuf_schema.record_schema(protobuf_schema.ProtobufSchema(compiled(schema)).message(message))
     if problems := column_problems(found):
         raise SchemaProblem(problems)
     return found
@@ -47,6 +52,9 @@ def version_columns(
 
 def has_message(schema: RegisteredSchema, message: str) -> bool:
     """Whether a Protobuf schema has a message type of this full name. Raises ValueError when it cannot be compiled."""
+    from hudi_ingest.records.convert.compiled_schemas import compiled
+    from hudi_ingest.records.convert.protobuf_schema import ProtobufSchema
+
     return ProtobufSchema(compiled(schema)).has(message)
 
 
@@ -56,6 +64,7 @@ def message_of(
     """The full name of the message type of records: the declared one, or the first of the subjects' newest schemas, which
     serializers write by default. `place`: of `protobuf` in the pipeline file. Raises SchemaMissing when neither says."""
     # Imported here, because only pipelines of this format need the libraries.
+    from hudi_ingest.records.convert.compiled_schemas import compiled
     from hudi_ingest.records.convert.protobuf import first_message
 
     if declared is not None:

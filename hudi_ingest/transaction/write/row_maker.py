@@ -7,26 +7,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from hudi_ingest.exceptions import ConfigError, SchemaOutdated
-from hudi_ingest.kafka.registry import KnownSchemas, RegistryClient, known_schemas
 from hudi_ingest.model.records import TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.record import DeclaredFormat, needs_registry
 from hudi_ingest.pipeline.registry import SchemaRegistry
 from hudi_ingest.records.convert import Converter, converter_for
-from hudi_ingest.records.convert.avro import AvroValuesOf, ConfluentWireFormat, OneSchema, SingleObjectEncoding, Writers
-from hudi_ingest.records.convert.compiled_schemas import CompiledSchemas, compiled
 from hudi_ingest.records.convert.wire_format import SchemaLookup
 from hudi_ingest.records.record_rows import RowMaker
-from hudi_ingest.records.schema.avro import field_defaults
 from hudi_ingest.records.schema.columns import parse_spark_json
 from hudi_ingest.records.schema.evolution import additions
 from hudi_ingest.records.schema.registered import RegisteredSchema, SchemaKind
 from hudi_ingest.transaction.registered_columns import columns_of, has_message, message_of
+
+if TYPE_CHECKING:
+    from hudi_ingest.kafka.registry import KnownSchemas
+    from hudi_ingest.records.convert.avro import Writers
+
+# The libraries of avro, protobuf and the registry are extras, so what imports them is imported in functions.
 
 
 def row_maker_of(pipeline: Pipeline, schema: TransactionSchema, began_at: datetime) -> RowMaker:
@@ -123,6 +125,8 @@ def _options(part: _Part) -> Mapping[str, Any]:
     if declared.format == "csv":
         return vars(declared.csv.options())
     if declared.format == "avro":
+        from hudi_ingest.records.convert.avro import AvroValuesOf
+
         return {"values": AvroValuesOf(_writers(part), _defaults(part))}
     if declared.format == "json_schema":
         return {"schemas": _known(part, "JSON")}
@@ -138,6 +142,8 @@ def _options(part: _Part) -> Mapping[str, Any]:
 
 
 def _defaults(part: _Part) -> Mapping[str, Any]:
+    from hudi_ingest.records.schema.avro import field_defaults
+
     if part.schema_file is not None:
         return field_defaults(RegisteredSchema(_text(part.schema_file)))
     found: dict[str, Any] = {}
@@ -147,6 +153,8 @@ def _defaults(part: _Part) -> Mapping[str, Any]:
 
 
 def _writers(part: _Part) -> Writers:
+    from hudi_ingest.records.convert.avro import ConfluentWireFormat, OneSchema, SingleObjectEncoding
+
     avro = part.declared.avro
     if avro.wire_format == "confluent":
         return ConfluentWireFormat(_known(part, "AVRO"))
@@ -157,6 +165,8 @@ def _writers(part: _Part) -> Writers:
 
 
 def _known(part: _Part, kind: SchemaKind) -> SchemaLookup:
+    from hudi_ingest.kafka.registry import KnownSchemas, RegistryClient, known_schemas
+
     assert part.registry is not None, "checked with the pipeline file"
     found = known_schemas(RegistryClient(part.registry, kind), part.subjects)
     return _guarded(part, KnownSchemas(part.registry, found, kind))
@@ -170,7 +180,8 @@ def _guarded(part: _Part, known: KnownSchemas, message: str | None = None) -> Sc
 
 
 def _registered_messages(part: _Part) -> Any:
-    # Imported here, because only pipelines of this format need the libraries.
+    from hudi_ingest.kafka.registry import KnownSchemas, RegistryClient
+    from hudi_ingest.records.convert.compiled_schemas import CompiledSchemas, compiled
     from hudi_ingest.records.convert.protobuf import RegisteredMessages, require_columns
 
     declared, registry = part.declared.protobuf, part.registry

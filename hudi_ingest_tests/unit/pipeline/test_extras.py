@@ -1,0 +1,90 @@
+"""Without an extra, the pipelines that need it say which to install, and all others work."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hudi_ingest.exceptions import ConfigError
+from hudi_ingest.pipeline.extras import MODULES
+from hudi_ingest.pipeline.file import load_pipeline
+
+pytestmark = pytest.mark.fast
+
+SETUP = Path(__file__).parents[3] / "setup.py"
+TABLE = "table: {base_path: /tables/shop, schema: 'id string, n long'}"
+REGISTRY = "schema_registry: {url: 'http://registry:8081'}"
+
+
+def pipeline_text(source: str = "", more: str = "") -> str:
+    return f"name: shop\nsource: {{bootstrap_servers: 'k:9092', topics: [shop]{source}}}\n{TABLE}\n{more}"
+
+
+NEEDS = {
+    "source.format": ("avro", pipeline_text(", format: avro, avro: {wire_format: datum, schema_files: [shop.avsc]}")),
+    "source.key.format": ("protobuf", pipeline_text(", key: {format: protobuf, schema: 'k string'}")),
+    "source.schema_registry": ("registry", pipeline_text(f", format: json_schema, {REGISTRY}")),
+    "transforms[0].sql": ("sql", pipeline_text(more="transforms: [{sql: 'SELECT *, n + 1 AS m FROM records'}]")),
+}
+"""By place: the extra, and a pipeline that needs it there."""
+
+
+@pytest.mark.parametrize("place", NEEDS)
+def test_each_missing_module_is_a_problem_at_the_place_that_needs_it(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    extra, text = NEEDS[place]
+    path = tmp_path / "shop.yaml"
+    path.write_text(text)
+    for module in MODULES[extra]:
+        with monkeypatch.context() as hidden, pytest.raises(ConfigError) as raised:
+            hidden.setitem(sys.modules, module, None)
+            load_pipeline(path)
+        [problem] = [each for each in raised.value.problems if each.startswith(f"{place}: ")]
+        assert f"needs {module}, not installed here; install hudi-ingest[{extra}]" in problem
+
+
+def test_without_any_extra_validate_names_them_and_dagster_loads_the_others(tmp_path: Path) -> None:
+    """The modules are hidden as if they were not installed: in a process of its own, as others have imported them here."""
+    (tmp_path / "plain.yaml").write_text(pipeline_text().replace("shop", "plain"))
+    for extra, text in NEEDS.values():
+        (tmp_path / f"{extra}.yaml").write_text(text)
+    hidden = [module for modules in MODULES.values() for module in modules]
+    code = f"""
+import sys
+sys.modules.update(dict.fromkeys({hidden}))
+from dagster import Definitions
+from typer.testing import CliRunner
+from hudi_ingest.cli import app
+validated = CliRunner().invoke(app.app, ["validate", *sys.argv[1:]])
+print(validated.output)
+from hudi_ingest.orchestration.definitions import defs
+assert Definitions.validate_loadable(defs) is None
+print("sensors:", *(sensor.name for sensor in defs.sensors))
+"""
+    environment = {"HUDI_INGEST_HOME": str(tmp_path / "home"), "HUDI_INGEST_PIPELINES": str(tmp_path)}
+    found = subprocess.run(
+        [sys.executable, "-c", code, *map(str, sorted(tmp_path.glob("*.yaml")))],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert found.returncode == 0, found.stderr
+    for extra, _ in NEEDS.values():
+        assert f"install hudi-ingest[{extra}]" in found.stdout
+    assert "plain.yaml: ok" in found.stdout
+    assert "sensors: plain" in found.stdout
+
+
+def test_setup_has_these_extras_and_all_of_them() -> None:
+    code = "import setuptools, json; from distutils.core import run_setup; print(json.dumps(run_setup('setup.py', stop_after='init').extras_require))"
+    found = subprocess.run([sys.executable, "-c", code], cwd=SETUP.parent, capture_output=True, text=True, check=True)
+    extras = json.loads(found.stdout)
+    assert MODULES.keys() <= extras.keys()
+    assert sorted(extras["all"]) == sorted(each for extra in MODULES for each in extras[extra])
