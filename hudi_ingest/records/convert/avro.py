@@ -21,7 +21,13 @@ from hudi_ingest.records.convert.avro_fast import BatchReader
 from hudi_ingest.records.convert.fast_path import Doubt, Fast, Limits, decode_in_pieces, record_by_record
 from hudi_ingest.records.convert.mismatch import Mismatch
 from hudi_ingest.records.convert.values import Indexes, regrouped, require_values
-from hudi_ingest.records.convert.wire_format import SchemaLookup, unknown_id, unusable_schema
+from hudi_ingest.records.convert.wire_format import (
+    HEADER_BYTES,
+    SchemaLookup,
+    read_schema_id,
+    unknown_id,
+    unusable_schema,
+)
 from hudi_ingest.records.schema.avro import AvroType, WriterSchemaProblem, crc_64, parse_writer
 from hudi_ingest.records.schema.registered import RegisteredSchema, UnusableSchema
 
@@ -56,27 +62,14 @@ class ConfluentWireFormat:
     """Values that begin with a zero byte and the 4 bytes of a schema's id in a registry."""
 
     registry: SchemaLookup
-    header_bytes: int = field(default=5, init=False)
+    header_bytes: int = field(default=HEADER_BYTES, init=False)
 
     def schema(self, header: bytes) -> RegisteredSchema:
-        expected = "a zero byte and the 4 bytes of a schema id"
-        if not header:
-            raise Mismatch(expected, "an empty value")
-        if header[0] == 1:
-            # What producers write that name schemas by GUID; they belong into the record's headers then.
-            raise Mismatch(expected, "a first byte 1, of a schema GUID; make the producer write schema ids")
-        if header[0] != 0:
-            raise Mismatch(
-                expected,
-                f"a first byte {header[0]:#04x}; a producer may have written no Avro, or the id into headers",
-            )
-        if len(header) < self.header_bytes:
-            raise Mismatch(expected, f"a value of {len(header)} bytes")
-        number = int.from_bytes(header[1:], "big")
-        found = self.registry.schema(number)
-        if found is None:
+        number = read_schema_id(header)
+        written = self.registry.schema(number)
+        if written is None:
             raise unknown_id(number, "Avro")
-        return found
+        return written
 
 
 @dataclass(frozen=True)
@@ -97,13 +90,13 @@ class SingleObjectEncoding:
             raise Mismatch(expected, "an empty value")
         if header[:2] != b"\xc3\x01" or len(header) < self.header_bytes:
             raise Mismatch(expected, f"a value that begins with {header[:2].hex(' ').upper()}")
-        found = self.schemas.get(header[2:])
-        if found is None:
+        written = self.schemas.get(header[2:])
+        if written is None:
             raise Mismatch(
                 "the fingerprint of a schema of this pipeline",
                 f"fingerprint {header[2:][::-1].hex()} of another schema",
             )
-        return found
+        return written
 
 
 @dataclass(frozen=True)

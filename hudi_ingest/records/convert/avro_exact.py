@@ -95,17 +95,17 @@ class _Branches(list[Any]):
         return super().__getitem__(index)
 
 
-def _strict(found: Any) -> Any:
+def _strict(schema: Any) -> Any:
     """A parsed schema whose unions know their branches' numbers."""
-    if isinstance(found, list):
-        return _Branches(_strict(each) for each in found)
-    if isinstance(found, dict):
+    if isinstance(schema, list):
+        return _Branches(_strict(branch) for branch in schema)
+    if isinstance(schema, dict):
         for key in ("items", "type"):
-            if isinstance(found.get(key), (dict, list)):
-                found[key] = _strict(found[key])
-        for each in found.get("fields", ()):
-            _strict(each)
-    return found
+            if isinstance(schema.get(key), (dict, list)):
+                schema[key] = _strict(schema[key])
+        for field in schema.get("fields", ()):
+            _strict(field)
+    return schema
 
 
 def _field_reader(writer: AvroType, field: pa.Field, path: str, defaults: Mapping[str, Any]) -> Reader:
@@ -218,8 +218,8 @@ def _list_reader(read_item: Reader) -> Reader:
     def read(value: Any) -> list[Any]:
         items: list[Any] = []
         try:
-            for each in value:
-                items.append(read_item(each))
+            for element in value:
+                items.append(read_item(element))
         except Mismatch as mismatch:
             mismatch.under(f"[{len(items)}]")
             raise
@@ -231,12 +231,12 @@ def _list_reader(read_item: Reader) -> Reader:
 def _map_reader(read_item: Reader) -> Reader:
     def read(value: Any) -> list[tuple[str, Any]]:
         entries: dict[str, Any] = {}
-        for each in value:
-            key = _read_text(each["f0"])
+        for entry in value:
+            key = _read_text(entry["f0"])
             if key in entries:
                 raise Mismatch("each key once", f"a key more than once: {shortened(key, 40)}")
             try:
-                entries[key] = read_item(each["f1"])
+                entries[key] = read_item(entry["f1"])
             except Mismatch as mismatch:
                 mismatch.under(f"[{shortened(repr(key), 40)}]")
                 raise

@@ -62,7 +62,7 @@ def _branch_bytes(type_: AvroType, column: pa.Array, starts: Numbers) -> Iterato
     """Places of branch numbers, and the byte that must be there. `starts`: of each value."""
     there, nullable = type_.inner
     if nullable:
-        null = next(i for i, each in enumerate(type_.parts) if each.kind == "null")
+        null = next(i for i, part in enumerate(type_.parts) if part.kind == "null")
         present = np.asarray(column.is_valid().to_numpy(zero_copy_only=False))
         yield starts, np.where(present, 2 * (1 - null), 2 * null)
         if there.parts:

@@ -55,10 +55,10 @@ class CsvOptions:
     def names(self, schema: pa.Schema) -> tuple[str, ...]:
         """The names of a record's fields. Raises ValueError when they are not those of the schema."""
         names = tuple(schema.names) if self.columns is None else self.columns
-        twice = sorted({each for each in names if names.count(each) > 1})
+        twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"format csv: columns named more than once: {', '.join(twice)}")
-        missing = [each for each in schema.names if each not in names]
+        missing = [name for name in schema.names if name not in names]
         if missing:
             raise ValueError(
                 f"format csv: no field of a record is named {', '.join(missing)}; name all fields in `columns`, in the "
@@ -117,9 +117,9 @@ class CsvReader:
         name, place = "", 0
         try:
             for name, place, column, read in self._columns:
-                found = fields[place]
+                cell = fields[place]
                 is_text = pa.types.is_string(column.type)
-                row[name] = read(found if found is None or is_text else self._token(found, column))
+                row[name] = read(cell if cell is None or is_text else self._token(cell, column))
         except Mismatch as mismatch:
             if place >= given:
                 mismatch.found = "no such field"
@@ -154,7 +154,7 @@ class CsvReader:
 
     def _unescaped(self, text: str, quoted: bool) -> str:
         if self._escape is not None and self._escape in text:
-            return self._written.sub(lambda found: found[0][1:], text)
+            return self._written.sub(lambda match: match[0][1:], text)
         return text.replace(self._quote * 2, self._quote) if quoted and self._quote is not None else text
 
 

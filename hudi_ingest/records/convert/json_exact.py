@@ -72,9 +72,9 @@ def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     repeated: set[str] = set()
     for key, _ in pairs:
         (repeated if key in seen else seen).add(key)
-    found = _Repeating(members)
-    found.repeated = frozenset(repeated)
-    return found
+    repeating = _Repeating(members)
+    repeating.repeated = frozenset(repeated)
+    return repeating
 
 
 _DECODER = json.JSONDecoder(
@@ -124,8 +124,8 @@ class RecordReader:
             raise Mismatch("a JSON object", _no_json(text, error)) from None
         if not isinstance(value, dict):
             raise Mismatch("a JSON object", shown(value))
-        found: dict[str, Any] = self._read_object(value)
-        return found
+        row: dict[str, Any] = self._read_object(value)
+        return row
 
 
 def _no_json(text: str, error: json.JSONDecodeError) -> str:
@@ -271,8 +271,8 @@ def _list_reader(item: pa.Field, path: str) -> Reader:
             raise Mismatch("an array", shown(value))
         items: list[Any] = []
         try:
-            for each in value:
-                items.append(read_item(each))  # one by one: the length is the index of the item that fails
+            for element in value:
+                items.append(read_item(element))  # one by one: the length is the index of the item that fails
         except Mismatch as mismatch:
             mismatch.under(f"[{len(items)}]")
             raise
@@ -292,9 +292,9 @@ def _map_reader(item: pa.Field, path: str) -> Reader:
         entries = []
         key = ""
         try:
-            for key, each in value.items():
+            for key, element in value.items():
                 _refuse_lone_surrogates(key)
-                entries.append((key, read_item(each)))
+                entries.append((key, read_item(element)))
         except Mismatch as mismatch:
             mismatch.under("[" + shortened(json.dumps(key[:40], ensure_ascii=False), 40) + "]")
             raise

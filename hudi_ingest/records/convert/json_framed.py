@@ -44,7 +44,7 @@ class JsonSchemaConverter:
     def decode(self, values: pa.BinaryArray) -> Decoded:
         framed = split_schema_ids(values)
         faults: dict[int, Mismatch] = {}
-        ids = [each for each in np.unique(framed.schema_ids).tolist() if self._knows(each, faults)]
+        ids = [schema_id for schema_id in np.unique(framed.schema_ids).tolist() if self._knows(schema_id, faults)]
         known = select_known(framed, ids, "JSON", faults)
         part = self._json.decode(known.payloads)
         return regrouped(self._schema, len(values), [(known.indexes, part)], [*framed.rejected, *known.rejected])
@@ -53,10 +53,10 @@ class JsonSchemaConverter:
         if schema_id in self._known:
             return True
         try:
-            found = self._schemas.schema(schema_id)
+            registered = self._schemas.schema(schema_id)
         except UnusableSchema as problem:
             faults[schema_id] = unusable_schema(problem)
             return False
-        if found is not None:
+        if registered is not None:
             self._known.add(schema_id)
-        return found is not None
+        return registered is not None

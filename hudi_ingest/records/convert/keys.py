@@ -20,11 +20,13 @@ def decode_keys(converter: Converter, schema: pa.Schema, keys: pa.BinaryArray) -
     there = keys.is_valid().to_numpy(zero_copy_only=False)
     present, absent = np.flatnonzero(there), np.flatnonzero(~there)
     groups = [(present, converter.decode(keys.drop_null()))] if len(present) else []
-    required = [each.name for each in schema if not each.nullable]
+    required = [column.name for column in schema if not column.nullable]
     if required:
-        rejected = [Rejected(int(each), required[0], "a value, because it is NOT NULL", "no key") for each in absent]
+        rejected = [
+            Rejected(index, required[0], "a value, because it is NOT NULL", "no key") for index in absent.tolist()
+        ]
         return regrouped(schema, len(keys), groups, rejected)
-    nulls = pa.RecordBatch.from_arrays([pa.nulls(len(absent), each.type) for each in schema], schema=schema)
+    nulls = pa.RecordBatch.from_arrays([pa.nulls(len(absent), column.type) for column in schema], schema=schema)
     return regrouped(schema, len(keys), [*groups, (absent, Decoded(nulls, None, ()))], ())
 
 
@@ -34,18 +36,18 @@ def beside(values: Decoded, keys: Decoded, count: int) -> Decoded:
     schema = pa.schema([*values.rows.schema, *keys.rows.schema])
     good_values, good_keys = _kept(values, count), _kept(keys, count)
     both = good_values & good_keys
-    left = _only(values.rows, both[good_values])
-    right = _only(keys.rows, both[good_keys])
-    faults = {each.index: replace(each, field=f"key.{each.field}".rstrip(".")) for each in keys.rejected}
-    faults.update((each.index, each) for each in values.rejected)
-    rows = pa.RecordBatch.from_arrays([*left.columns, *right.columns], schema=schema)
+    value_rows = _only(values.rows, both[good_values])
+    key_rows = _only(keys.rows, both[good_keys])
+    faults = {fault.index: replace(fault, field=f"key.{fault.field}".rstrip(".")) for fault in keys.rejected}
+    faults.update((fault.index, fault) for fault in values.rejected)
+    rows = pa.RecordBatch.from_arrays([*value_rows.columns, *key_rows.columns], schema=schema)
     return decoded(rows, count, [faults[index] for index in sorted(faults)])
 
 
 def _kept(part: Decoded, count: int) -> npt.NDArray[np.bool_]:
     kept = np.ones(count, np.bool_)
     if part.rejected:
-        kept[[each.index for each in part.rejected]] = False
+        kept[[fault.index for fault in part.rejected]] = False
     return kept
 
 

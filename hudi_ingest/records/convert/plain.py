@@ -37,9 +37,9 @@ class StringConverter:
         try:
             text = values.cast(pa.string())
         except pa.ArrowInvalid:
-            rejected = [each for index, value in enumerate(values.to_pylist()) for each in self._faults(index, value)]
+            rejected = [fault for index, value in enumerate(values.to_pylist()) for fault in self._faults(index, value)]
             good = np.ones(len(values), np.bool_)
-            good[[each.index for each in rejected]] = False
+            good[[fault.index for fault in rejected]] = False
             text = values.filter(pa.array(good)).cast(pa.string())
         return decoded(pa.RecordBatch.from_arrays([text], schema=self._schema), len(values), rejected)
 
@@ -68,5 +68,7 @@ def _require_one_column(
     format: str, schema: pa.Schema, wanted: pa.DataType, fits: Callable[[pa.DataType], bool]
 ) -> None:
     if len(schema) != 1 or not fits(schema.field(0).type):
-        found = ", ".join(f"{each.name} {each.type}" for each in schema) or "none"
-        raise ValueError(f"format {format}: the schema must be one column of type {wanted}, of any name; found {found}")
+        columns = ", ".join(f"{column.name} {column.type}" for column in schema) or "none"
+        raise ValueError(
+            f"format {format}: the schema must be one column of type {wanted}, of any name; found {columns}"
+        )

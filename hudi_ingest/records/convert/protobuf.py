@@ -15,14 +15,14 @@ import pyarrow as pa
 from google.protobuf.descriptor import Descriptor
 
 from hudi_ingest.exceptions.problems import suggestion
-from hudi_ingest.records.convert import Decoded, Options, Rejected
+from hudi_ingest.records.convert import Decoded, Options
 from hudi_ingest.records.convert.fast_path import decode_in_pieces
 from hudi_ingest.records.convert.mismatch import Mismatch, shortened
 from hudi_ingest.records.convert.options import one_option, read_options
 from hudi_ingest.records.convert.protobuf_exact import MessageReader
 from hudi_ingest.records.convert.protobuf_fast import fast_path
 from hudi_ingest.records.convert.protobuf_schema import ProtobufSchema
-from hudi_ingest.records.convert.values import Indexes, regrouped, require_values
+from hudi_ingest.records.convert.values import regrouped, require_values
 from hudi_ingest.records.convert.wire_format import (
     select_known,
     split_message_indexes,
@@ -75,29 +75,29 @@ def protobuf_converter(schema: pa.Schema, options: Options) -> ProtobufConverter
 def first_message(descriptor_set: bytes) -> str | None:
     """The full name of the first message type of a schema, which serializers write by default; None when it has none.
     Raises ValueError when the set is not whole."""
-    found = ProtobufSchema(descriptor_set).message_at((0,))
-    return None if found is None else str(found.full_name)
+    first = ProtobufSchema(descriptor_set).message_at((0,))
+    return None if first is None else str(first.full_name)
 
 
 def require_columns(schema: pa.Schema, message: str, descriptor_sets: Iterable[bytes]) -> None:
     """Raises ValueError when a column fits no field of the message type in the first schema, the newest, or when none
     of the schemas has a field for it. Looks at older schemas only as far as needed."""
     missing, known = set(schema.names), set()
-    for number, each in enumerate(descriptor_sets):
-        types = ProtobufSchema(each)
+    for number, descriptor_set in enumerate(descriptor_sets):
+        types = ProtobufSchema(descriptor_set)
         if number and not types.has(message):
             continue
-        found = types.message(message)
+        message_type = types.message(message)
         if not number:
-            MessageReader(found, schema, False)
-        names = {field.name for field in found.fields}
+            MessageReader(message_type, schema, False)
+        names = {field.name for field in message_type.fields}
         known |= names
         missing -= names
         if not missing:
             return
     if missing:
-        told = ", ".join(f"{name}{suggestion(name, sorted(known))}" for name in sorted(missing))
-        raise ValueError(f"message {message} has no field for the column {told} in any of the topics' schemas")
+        columns = ", ".join(f"{name}{suggestion(name, sorted(known))}" for name in sorted(missing))
+        raise ValueError(f"message {message} has no field for the column {columns} in any of the topics' schemas")
 
 
 class ProtobufConverter:
@@ -106,8 +106,8 @@ class ProtobufConverter:
     def __init__(self, schema: pa.Schema, options: ProtobufOptions) -> None:
         self._schema, self._options = schema, options
         message = ProtobufSchema(options.descriptor_set).message(options.message)
-        known = [each.name for each in message.fields]
-        missing = [f"{each}{suggestion(each, known)}" for each in schema.names if each not in known]
+        known = [field.name for field in message.fields]
+        missing = [f"{name}{suggestion(name, known)}" for name in schema.names if name not in known]
         if missing:
             raise ValueError(f"message {message.full_name} has no field for the column {', '.join(missing)}")
         self._reader = _Reader(message, schema, options.truncate_nanoseconds)
@@ -137,41 +137,37 @@ class RegisteredProtobufConverter:
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         framed = split_schema_ids(values)
-        found = {each: self._schema_types(each) for each in np.unique(framed.schema_ids).tolist()}
-        usable = {each: types for each, types in found.items() if isinstance(types, _SchemaTypes)}
-        refused = {each: types for each, types in found.items() if isinstance(types, Mismatch)}
+        by_id = {schema_id: self._schema_types(schema_id) for schema_id in np.unique(framed.schema_ids).tolist()}
+        usable = {schema_id: types for schema_id, types in by_id.items() if isinstance(types, _SchemaTypes)}
+        refused = {schema_id: types for schema_id, types in by_id.items() if isinstance(types, Mismatch)}
         known = select_known(framed, usable, "Protobuf", refused)
         faults = [*framed.rejected, *known.rejected]
         groups = []
         for schema_id, types in usable.items():
             of_schema = known.of_schema(schema_id)
             messages, bad = split_message_indexes(of_schema.payloads)
-            faults += [replace(each, index=of_schema.place(each.index)) for each in bad]
-            for each in messages:
-                places = of_schema.places(each.indexes)
-                reader = types.reader(each.path)
+            faults += [replace(rejected, index=of_schema.place(rejected.index)) for rejected in bad]
+            for group in messages:
+                places = of_schema.places(group.indexes)
+                reader = types.reader(group.path)
                 if isinstance(reader, Mismatch):
-                    faults += _all(places, reader)
+                    faults += map(reader.rejected, places.tolist())
                 else:
-                    groups.append((places, reader.decode(each.payloads)))
+                    groups.append((places, reader.decode(group.payloads)))
         return regrouped(self._schema, len(values), groups, faults)
 
     def _schema_types(self, schema_id: int) -> _SchemaTypes | Mismatch | None:
         if schema_id not in self._types:
             try:
-                found = self._registered.schemas.descriptor_set(schema_id)
-                if found is None:
+                descriptor_set = self._registered.schemas.descriptor_set(schema_id)
+                if descriptor_set is None:
                     return None
-                self._types[schema_id] = _SchemaTypes(found, self._schema, self._registered)
+                self._types[schema_id] = _SchemaTypes(descriptor_set, self._schema, self._registered)
             except UnusableSchema as problem:
                 return unusable_schema(problem)
             except ValueError as error:
                 self._types[schema_id] = unusable_schema(error)
         return self._types[schema_id]
-
-
-def _all(places: Indexes, mismatch: Mismatch) -> list[Rejected]:
-    return [Rejected(int(each), mismatch.field, mismatch.expected, mismatch.found) for each in places]
 
 
 class _SchemaTypes:
@@ -185,15 +181,15 @@ class _SchemaTypes:
     def reader(self, path: tuple[int, ...]) -> _Reader | Mismatch:
         """Why there is none is the same for every record of the path."""
         wanted = self._registered.message
-        found = self._types.message_at(path)
-        if found is None:
+        message = self._types.message_at(path)
+        if message is None:
             name = f"message indexes {[*path]}, which are no message of the schema"
             return Mismatch(shortened(f"a message {wanted}"), shortened(name))
-        if found.full_name != wanted:
-            return Mismatch(shortened(f"a message {wanted}"), shortened(found.full_name))
+        if message.full_name != wanted:
+            return Mismatch(shortened(f"a message {wanted}"), shortened(message.full_name))
         if self._reader is None:
             try:
-                self._reader = _Reader(found, self._schema, self._registered.truncate_nanoseconds)
+                self._reader = _Reader(message, self._schema, self._registered.truncate_nanoseconds)
             except ValueError as error:
                 self._reader = unusable_schema(error)
         return self._reader

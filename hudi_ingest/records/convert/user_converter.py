@@ -59,7 +59,7 @@ class ForeignConverter:
             raise ValueError(
                 f"format {quoted(self._format)}: its converter {problem}; this is a defect of the converter"
             )
-        return Decoded(found.rows, found.kept, tuple(_printable(each) for each in found.rejected))
+        return Decoded(found.rows, found.kept, tuple(map(_printable, found.rejected)))
 
 
 def _factory(format: str) -> Factory:
@@ -120,7 +120,7 @@ def _broken_rule(found: object, schema: pa.Schema, count: int) -> str | None:
         if column.null_count and not field.nullable:
             return f"returned null in the column {field.name}, which is NOT NULL"
     kept = np.arange(count) if found.kept is None else found.kept.to_numpy(zero_copy_only=False)
-    out = np.array([each.index for each in found.rejected], np.int64)
+    out = np.array([rejected.index for rejected in found.rejected], np.int64)
     if len(kept) != found.rows.num_rows:
         return f"returned {found.rows.num_rows} rows for {len(kept)} values"
     if (np.diff(kept) < 1).any() or (np.diff(out) < 1).any():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from operator import attrgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -57,7 +59,7 @@ def decoded(rows: pa.RecordBatch, count: int, rejected: Sequence[Rejected]) -> D
     if not rejected:
         return Decoded(rows, None, ())
     kept = np.ones(count, np.bool_)
-    kept[[each.index for each in rejected]] = False
+    kept[[value.index for value in rejected]] = False
     return Decoded(rows, pa.array(np.flatnonzero(kept), pa.int64()), tuple(rejected))
 
 
@@ -76,7 +78,7 @@ def regrouped(
         if indexes is None or len(indexes) == count:
             return part
         kept = indexes if part.kept is None else indexes[part.kept.to_numpy(zero_copy_only=False)]
-        faults += [Rejected(int(indexes[each.index]), each.field, each.expected, each.found) for each in part.rejected]
+        faults += [replace(value, index=int(indexes[value.index])) for value in part.rejected]
         if len(kept):
             batches.append(part.rows)
             places.append(kept)
@@ -88,4 +90,4 @@ def regrouped(
         rows, indexes = pa.concat_batches(batches), np.concatenate(places)
         if (np.diff(indexes) < 0).any():
             rows = rows.take(pa.array(np.argsort(indexes)))
-    return decoded(rows, count, sorted(faults, key=lambda each: each.index))
+    return decoded(rows, count, sorted(faults, key=attrgetter("index")))

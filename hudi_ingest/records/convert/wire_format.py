@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Protocol
 
 import numpy as np
@@ -26,7 +27,6 @@ HEADER_BYTES = 5
 MAX_MESSAGE_INDEXES = 64
 """How deep message types may nest in each other; protoc itself stops at 32."""
 
-_EXPECTED = "Confluent's wire format: byte 0, then a schema id of 4 bytes"
 _COMMON_PREFIXES = 8
 _MAX_VARINT_BYTES = 10
 
@@ -89,10 +89,7 @@ def split_schema_ids(values: pa.BinaryArray) -> Framed:
     rejected: tuple[Rejected, ...] = ()
     if not good.all():
         indexes = np.flatnonzero(good)
-        rejected = tuple(
-            Rejected(int(index), "", _EXPECTED, _no_header(values[int(index)].as_py()))
-            for index in np.flatnonzero(~good)
-        )
+        rejected = tuple(_no_header(values[index].as_py()).rejected(index) for index in np.flatnonzero(~good).tolist())
     begin = starts[:-1][good]
     ids = np.zeros(len(begin), np.int64)
     for place in range(1, HEADER_BYTES):
@@ -109,17 +106,17 @@ def select_known(framed: Framed, known: Collection[int], kind: str, faults: Mapp
         return replace(framed, rejected=())
     unknown = []
     for at in np.flatnonzero(~good).tolist():
-        schema_id = int(framed.schema_ids[at])
-        fault = faults.get(schema_id) or unknown_id(schema_id, kind)
-        unknown.append(Rejected(framed.place(at), fault.field, fault.expected, fault.found))
+        number = int(framed.schema_ids[at])
+        fault = faults.get(number) or unknown_id(number, kind)
+        unknown.append(fault.rejected(framed.place(at)))
     return replace(framed.only(good), rejected=tuple(unknown))
 
 
-def unknown_id(schema_id: int, kind: str) -> Mismatch:
+def unknown_id(number: int, kind: str) -> Mismatch:
     """What was expected and found of a record whose schema id the registry does not have."""
     article = "an" if kind == "Avro" else "a"
     return Mismatch(
-        f"the id of {article} {kind} schema in the schema registry", f"schema id {schema_id}, which it does not have"
+        f"the id of {article} {kind} schema in the schema registry", f"schema id {number}, which it does not have"
     )
 
 
@@ -128,15 +125,24 @@ def unusable_schema(problem: ValueError) -> Mismatch:
     return Mismatch("a schema that records can be read with", shortened(" ".join(str(problem).split())))
 
 
-def _no_header(value: bytes) -> str:
+def read_schema_id(header: bytes) -> int:
+    """The schema id in the first HEADER_BYTES of a value, of which a short one has fewer. Raises Mismatch when it has none."""
+    if len(header) == HEADER_BYTES and header[0] == 0:
+        return int.from_bytes(header[1:], "big")
+    raise _no_header(header)
+
+
+def _no_header(value: bytes) -> Mismatch:
     if not value:
-        return "an empty value"
-    if value[0] == 1:
-        # What producers write that name schemas by GUID; they belong into the record's headers then.
-        return "first byte 0x01, of a schema GUID; make the producer write schema ids"
-    if value[0]:
-        return f"first byte 0x{value[0]:02x}"
-    return f"{len(value)} byte" + ("s" if len(value) > 1 else "")
+        found = "an empty value"
+    elif value[0] == 1:
+        # Producers that name schemas by GUID write this byte; the GUID belongs in the record's headers.
+        found = "first byte 0x01, of a schema GUID; make the producer write schema ids"
+    elif value[0]:
+        found = f"first byte 0x{value[0]:02x}; the producer may write no schema id, or write it into headers"
+    else:
+        found = f"{len(value)} byte" + ("s" if len(value) > 1 else "")
+    return Mismatch("Confluent's wire format: byte 0, then a schema id of 4 bytes", found)
 
 
 @dataclass(frozen=True)
@@ -159,38 +165,38 @@ def split_message_indexes(values: pa.BinaryArray) -> tuple[tuple[MessageGroup, .
     """
     require_values(values)
     sizes = np.zeros(len(values), np.int64)
-    left: Indexes = np.arange(len(values), dtype=np.int64)
-    found: dict[tuple[int, ...], list[Indexes]] = {}
+    unread: Indexes = np.arange(len(values), dtype=np.int64)
+    by_path: dict[tuple[int, ...], list[Indexes]] = {}
     rejected: list[Rejected] = []
     rest = values
     for _ in range(_COMMON_PREFIXES):
-        if not len(left):
+        if not len(unread):
             break
         first = rest[0].as_py()
         try:
             path, size = _read_indexes(first)
         except ValueError as error:
-            rejected.append(_bad_indexes(int(left[0]), error))
-            left, rest = left[1:], rest[1:]
+            rejected.append(_bad_indexes(int(unread[0]), error))
+            unread, rest = unread[1:], rest[1:]
             continue
         same = pc.starts_with(rest, first[:size])
         members = same.to_numpy(zero_copy_only=False)
-        sizes[left[members]] = size
-        found.setdefault(path, []).append(left[members])
-        left, rest = left[~members], rest.filter(pc.invert(same))
-    for index, value in zip(left.tolist(), rest.to_pylist(), strict=True):
+        sizes[unread[members]] = size
+        by_path.setdefault(path, []).append(unread[members])
+        unread, rest = unread[~members], rest.filter(pc.invert(same))
+    for index, value in zip(unread.tolist(), rest.to_pylist(), strict=True):
         try:
             path, sizes[index] = _read_indexes(value)
         except ValueError as error:
             rejected.append(_bad_indexes(index, error))
         else:
-            found.setdefault(path, []).append(np.array([index], np.int64))
+            by_path.setdefault(path, []).append(np.array([index], np.int64))
     groups = []
-    for path, parts in found.items():
+    for path, parts in by_path.items():
         indexes = np.sort(np.concatenate(parts))
         everything = None if len(indexes) == len(values) else indexes
         groups.append(MessageGroup(path, everything, without_prefix(values, sizes, everything)))
-    return tuple(groups), tuple(sorted(rejected, key=lambda each: each.index))
+    return tuple(groups), tuple(sorted(rejected, key=attrgetter("index")))
 
 
 def _bad_indexes(index: int, error: ValueError) -> Rejected:

@@ -548,10 +548,10 @@ def test_records_of_several_schemas_keep_their_order() -> None:
     ("value", "found"),
     [
         (b"", "an empty value"),
-        (b"\0\0\0\1", "a value of 4 bytes"),
+        (b"\0\0\0\1", "4 bytes"),
         (b"\0\0\0\0\x03rest", "schema id 3, which it does not have"),
-        (b"\x01" + bytes(16), "a first byte 1, of a schema GUID; make the producer write schema ids"),
-        (b'{"a": 1}', "a first byte 0x7b; a producer may have written no Avro, or the id into headers"),
+        (b"\x01" + bytes(16), "first byte 0x01, of a schema GUID; make the producer write schema ids"),
+        (b'{"a": 1}', "first byte 0x7b; the producer may write no schema id, or write it into headers"),
     ],
 )
 def test_a_value_that_names_no_schema_is_rejected(value: bytes, found: str) -> None:

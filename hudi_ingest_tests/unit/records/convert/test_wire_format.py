@@ -65,7 +65,7 @@ def test_what_has_no_header_is_rejected_with_the_reason() -> None:
     split = split_schema_ids(pa.array(values, pa.binary()))
     assert [(each.index, each.found) for each in split.rejected] == [
         (0, "an empty value"),
-        (1, "first byte 0x7b"),
+        (1, "first byte 0x7b; the producer may write no schema id, or write it into headers"),
         (2, "4 bytes"),
         (5, "first byte 0x01, of a schema GUID; make the producer write schema ids"),
     ]
