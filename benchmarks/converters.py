@@ -20,7 +20,7 @@ from benchmarks.loads import order_columns, order_values, parse_load
 from hudi_ingest.records.convert import Converter, converter_for
 from hudi_ingest.records.convert.avro import AvroValuesOf, ConfluentWireFormat, OneSchema
 from hudi_ingest.records.convert.protobuf import RegisteredMessages
-from hudi_ingest.records.schema.columns import parse_ddl
+from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.records.schema.registered import RegisteredSchema
 
 _BATCH_ROWS = 40_000

@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 from benchmarks.contenders import Assignment, Outcome
 from benchmarks.contenders.hudi_ingest_api import table_rows
 from hudi_ingest.kafka.cluster import KafkaCluster, spark_options
-from hudi_ingest.model.records import Slice
+from hudi_ingest.model.offsets import Slice
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.columns import spark_json

@@ -3,6 +3,6 @@
 Imports every room; nothing imports it. Public: `main`, the `hudi-ingest` command.
 """
 
-from hudi_ingest.cli.app import main
+from hudi_ingest.cli.main import main
 
 __all__ = ["main"]

@@ -1,5 +1,5 @@
 """`python -m hudi_ingest.cli`."""
 
-from hudi_ingest.cli.app import main
+from hudi_ingest.cli.main import main
 
 main()

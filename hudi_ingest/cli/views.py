@@ -15,7 +15,10 @@ from rich.text import Text
 from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.hudi.timeline import TableFile
 from hudi_ingest.ledger import Request, RequestProgress
-from hudi_ingest.model.records import CommitReceipt, TopicPartition, TransactionPlan, TransactionSchema
+from hudi_ingest.model.offsets import TopicPartition
+from hudi_ingest.model.plan import TransactionPlan
+from hudi_ingest.model.report import CommitReceipt
+from hudi_ingest.model.transaction import TransactionSchema
 from hudi_ingest.operations.dead_letter_retry import RetryResult, RetrySurvey
 from hudi_ingest.operations.ranges import Left, as_slices, shown_slices, total
 from hudi_ingest.operations.recovery import Recovery, UnknownInstant

@@ -187,7 +187,7 @@ class BadRecord(Terminal):
             + "\n".join(f"  - {record}" for record in self.records)
             + ("" if count <= len(self.records) else f"\n  - and {count - len(self.records)} more")
             + "\nCorrect the producer and the records, or change table.schema, transforms or table.partition_by to fit them"
-            + f", or {alternative}."
+            + f", or {alternative}. Then try again: Materialize on the asset's page, or `hudi-ingest run {pipeline}`."
         )
 
 

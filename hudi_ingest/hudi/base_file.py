@@ -20,7 +20,8 @@ from hudi_ingest.hudi import file_ids
 from hudi_ingest.hudi.epoch import Epoch, TableEpoch
 from hudi_ingest.hudi.kafka_columns import TOPIC
 from hudi_ingest.hudi.storage import TableStorage
-from hudi_ingest.model.records import BaseFile, TopicPartition
+from hudi_ingest.model.offsets import TopicPartition
+from hudi_ingest.model.report import BaseFile
 from hudi_ingest.records.partition_paths import partition_path
 from hudi_ingest.records.record_keys import record_keys
 

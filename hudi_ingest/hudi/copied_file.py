@@ -20,7 +20,9 @@ from hudi_ingest.hudi.base_file import (
 )
 from hudi_ingest.hudi.kafka_columns import OFFSET, PARTITION, TOPIC, in_slices
 from hudi_ingest.hudi.storage import TableStorage
-from hudi_ingest.model.records import BaseFile, ReplacedFile, Slice
+from hudi_ingest.model.offsets import Slice
+from hudi_ingest.model.plan import ReplacedFile
+from hudi_ingest.model.report import BaseFile
 
 _FILE_NAME = "_hoodie_file_name"
 

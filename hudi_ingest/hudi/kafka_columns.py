@@ -10,7 +10,8 @@ import pyarrow.compute as pc
 
 from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.model.offset_ranges import Ranges, union
-from hudi_ingest.model.records import ReplacedFile, Slice, TopicPartition
+from hudi_ingest.model.offsets import Slice, TopicPartition
+from hudi_ingest.model.plan import ReplacedFile
 
 TOPIC, PARTITION, OFFSET = "_kafka_topic", "_kafka_partition", "_kafka_offset"
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from hudi_ingest.exceptions import TableMismatch, TableUnreachable
 from hudi_ingest.hudi.storage import TableStorage
-from hudi_ingest.model.records import TopicPartition
+from hudi_ingest.model.offsets import TopicPartition
 
 
 def offsets_after(folder: str, batch: int) -> dict[TopicPartition, int]:

@@ -29,8 +29,10 @@ from hudi_ingest.hudi.other_writers import (
 from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.hudi.streaming_checkpoint import offsets_after
 from hudi_ingest.hudi.timeline import CommittedInstant, Timeline, instant_time
-from hudi_ingest.model.records import TakeOver, TopicPartition
-from hudi_ingest.pipeline.pipeline import Pipeline, SparkCheckpoint
+from hudi_ingest.model.offsets import TopicPartition
+from hudi_ingest.model.plan import TakeOver
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.pipeline.table import SparkCheckpoint
 from hudi_ingest.records.partition_paths import partition_path
 from hudi_ingest.records.record_keys import KEY_TYPES, record_keys
 

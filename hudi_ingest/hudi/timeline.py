@@ -19,7 +19,8 @@ from hudi_ingest.hudi.file_ids import FileOrigin
 from hudi_ingest.hudi.other_writers import HUDI_STREAMER, last_ingest, other_writer
 from hudi_ingest.hudi.properties_file import PRIMARY, PropertiesFile
 from hudi_ingest.hudi.storage import TableStorage
-from hudi_ingest.model.records import Checkpoint, TopicPartition
+from hudi_ingest.model.checkpoint import Checkpoint
+from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.records.schema.columns import columns_of
 
 PIPELINE_PROPERTY = "hudi_ingest.pipeline"

@@ -29,14 +29,9 @@ from hudi_ingest.hudi.options import (
 )
 from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.hudi.timeline import Timeline
-from hudi_ingest.model.records import (
-    BaseFile,
-    OpenInstant,
-    ReplacedFile,
-    TransactionKind,
-    TransactionPlan,
-    TransactionSchema,
-)
+from hudi_ingest.model.plan import ReplacedFile, TransactionKind, TransactionPlan
+from hudi_ingest.model.report import BaseFile
+from hudi_ingest.model.transaction import OpenInstant, TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 _ACTION, _REPLACE = "commit", "replacecommit"

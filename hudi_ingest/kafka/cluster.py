@@ -26,8 +26,8 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from hudi_ingest.exceptions import KafkaRefused, KafkaUnreachable, TopicMissing
-from hudi_ingest.model.records import Offsets, Slice, TopicPartition, Watermarks
-from hudi_ingest.pipeline.pipeline import KafkaSource, Security
+from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition, Watermarks
+from hudi_ingest.pipeline.source import KafkaSource, Security
 
 client_logger = logging.getLogger("librdkafka")
 """Not below ours: what the client complains of is in our errors already."""

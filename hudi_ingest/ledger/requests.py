@@ -16,7 +16,9 @@ import sqlalchemy as sa
 
 from hudi_ingest.ledger.owner import Owner, is_dead
 from hudi_ingest.ledger.tables import COORDINATORS, REQUESTS, SLICES, TRANSACTIONS
-from hudi_ingest.model.records import Slice, TransactionKind, TransactionState
+from hudi_ingest.model.offsets import Slice
+from hudi_ingest.model.plan import TransactionKind
+from hudi_ingest.model.transaction import TransactionState
 
 TICK_NOTED_SECONDS = 30
 """Ticks are noted no more often, because each note is a write."""

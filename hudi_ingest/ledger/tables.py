@@ -6,6 +6,7 @@ storage has an `alembic_version` of its own). A change here needs a new file in 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from enum import Enum
@@ -13,8 +14,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from hudi_ingest.ledger.owner import Owner
-from hudi_ingest.model.records import OffsetLoss, Slice, SliceReport, TopicPartition, TransactionState
+from hudi_ingest.ledger.owner import Owner, is_dead
+from hudi_ingest.model.offsets import Slice, TopicPartition
+from hudi_ingest.model.plan import OffsetLoss
+from hudi_ingest.model.report import SliceReport
+from hudi_ingest.model.transaction import TransactionState
 
 REVISION_TABLE = "ingest_ledger_revision"
 """Where alembic keeps the ledger's revision."""
@@ -246,3 +250,8 @@ class AttemptRow:
     @property
     def source(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
+
+
+def is_over(row: TransactionRow, run_is_finished: Callable[[str], bool | None]) -> bool:
+    """Whether an open transaction of the ledger can make no more progress: its owner is gone or its time is up."""
+    return is_dead(row.owner, run_is_finished) or datetime.now(timezone.utc) > row.deadline

@@ -12,7 +12,7 @@ from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.model.offset_ranges import ranges
-from hudi_ingest.model.records import Slice, TopicPartition
+from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.operations.ranges import Known
 from hudi_ingest.operations.replaced_files import accounted_slices, first_offsets
 from hudi_ingest.pipeline.pipeline import Pipeline

@@ -17,16 +17,10 @@ import pyarrow as pa
 
 from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.hudi.timeline import Timeline
-from hudi_ingest.model.records import (
-    BadRecordNote,
-    Checkpoint,
-    RetriedFile,
-    Retry,
-    Slice,
-    TopicPartition,
-    TransactionKind,
-    TransactionPlan,
-)
+from hudi_ingest.model.checkpoint import Checkpoint
+from hudi_ingest.model.offsets import Slice, TopicPartition
+from hudi_ingest.model.plan import RetriedFile, Retry, TransactionKind, TransactionPlan
+from hudi_ingest.model.report import BadRecordNote
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.columns import resolve_schema
 from hudi_ingest.transaction.dead_letters.letter_file import batches_for_retry, read_letters

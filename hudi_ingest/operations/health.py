@@ -14,8 +14,10 @@ from typing import Any
 from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.hudi.small_files import small_files, small_files_warning
 from hudi_ingest.hudi.timeline import CommittedInstant, CommittedState
+from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offset_ranges import length
-from hudi_ingest.model.records import Checkpoint, OffsetLoss, TopicPartition, TransactionKind
+from hudi_ingest.model.offsets import TopicPartition
+from hudi_ingest.model.plan import OffsetLoss, TransactionKind
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.planning import sources_text, stop_text
 

@@ -11,18 +11,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from hudi_ingest.exceptions import RangeRefused
+from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offset_ranges import Ranges, difference, intersection, length, ranges, union
-from hudi_ingest.model.records import (
-    Checkpoint,
-    LossReason,
-    ReplacedFile,
-    Slice,
-    TopicPartition,
-    TopicVersion,
-    TransactionKind,
-    TransactionPlan,
-    Watermarks,
-)
+from hudi_ingest.model.offsets import Slice, TopicPartition, TopicVersion, Watermarks
+from hudi_ingest.model.plan import LossReason, ReplacedFile, TransactionKind, TransactionPlan
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.planning import Limits, backlog_limit, fair_shares, find_losses, loss_text
 

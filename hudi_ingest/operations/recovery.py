@@ -12,20 +12,14 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from hudi_ingest.hudi.ownership import require_own_table
 from hudi_ingest.hudi.timeline import CommittedInstant, instant_time
 from hudi_ingest.ledger import TransactionRow
 from hudi_ingest.ledger.owner import Owner
-from hudi_ingest.model.records import (
-    CommittedTransaction,
-    OffsetLoss,
-    Offsets,
-    OpenInstant,
-    Slice,
-    TopicPartition,
-    TransactionKind,
-    TransactionPlan,
-)
-from hudi_ingest.transaction.protocol import TransactionProtocol, require_own_table
+from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition
+from hudi_ingest.model.plan import OffsetLoss, TransactionKind, TransactionPlan
+from hudi_ingest.model.transaction import CommittedTransaction, OpenInstant
+from hudi_ingest.transaction.protocol import TransactionProtocol
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,9 @@ from hudi_ingest.exceptions import RangeRefused
 from hudi_ingest.hudi.kafka_columns import offsets_in_files, read_kafka_columns
 from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.hudi.timeline import Timeline
-from hudi_ingest.model.records import Checkpoint, ReplacedFile, Slice
+from hudi_ingest.model.checkpoint import Checkpoint
+from hudi_ingest.model.offsets import Slice
+from hudi_ingest.model.plan import ReplacedFile
 from hudi_ingest.operations.asked_ranges import known_state
 from hudi_ingest.operations.ranges import as_slices, most_offsets, to_replay, total
 from hudi_ingest.operations.replaced_files import ReplaySurvey, accounted_slices, files_to_replace, missing_rows

@@ -13,7 +13,8 @@ from datetime import datetime, timezone
 
 from hudi_ingest.exceptions import PlanOutdated
 from hudi_ingest.ledger import Ledger, Request, RequestProgress
-from hudi_ingest.model.records import Slice, TransactionKind, TransactionPlan
+from hudi_ingest.model.offsets import Slice
+from hudi_ingest.model.plan import TransactionKind, TransactionPlan
 from hudi_ingest.operations.asked_ranges import known_state
 from hudi_ingest.operations.dead_letter_retry import plan_retry
 from hudi_ingest.operations.ranges import (

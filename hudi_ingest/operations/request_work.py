@@ -17,7 +17,8 @@ from hudi_ingest.exceptions import (
 from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger, Owner, Request, RequestState
 from hudi_ingest.ledger.requests import RequestedCommit
-from hudi_ingest.model.records import CommitReceipt, TransactionKind, TransactionPlan
+from hudi_ingest.model.plan import TransactionKind, TransactionPlan
+from hudi_ingest.model.report import CommitReceipt
 from hudi_ingest.operations.dead_letter_retry import RetryResult, waiting_letters, withheld_letters
 from hudi_ingest.operations.ranges import shown_slices
 from hudi_ingest.operations.request_planning import (

@@ -20,7 +20,7 @@ from hudi_ingest.exceptions import NoSuchOffset
 from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.kafka.records import Wanted, read_records
-from hudi_ingest.model.records import Offsets, Slice, TopicPartition, Watermarks
+from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition, Watermarks
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.kafka_times import as_datetime
 from hudi_ingest.records.record_rows import Made, Refusal, RowMaker

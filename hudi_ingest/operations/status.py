@@ -9,11 +9,12 @@ from typing import Any
 
 from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.ledger import LedgerReader, TransactionRow
+from hudi_ingest.ledger.tables import is_over
 from hudi_ingest.model.offset_ranges import Ranges
-from hudi_ingest.model.records import OffsetLoss, TransactionState
+from hudi_ingest.model.plan import OffsetLoss
+from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.planning import stop_text
-from hudi_ingest.transaction.protocol import is_over
 from hudi_ingest.transaction.situation import Situation, oldest_waiting_seconds, stopped_partitions
 
 HISTORY = 5

@@ -18,15 +18,15 @@ from pyspark.sql import SparkSession
 from hudi_ingest.exceptions import TableUnreachable, TransactionInFlight
 from hudi_ingest.home.folder import Home
 from hudi_ingest.hudi.orphans import HEARTBEATS, MANIFEST, MARKERS, OWN_FILES, PARTIAL, Orphan, find_orphans
+from hudi_ingest.hudi.ownership import require_own_table
 from hudi_ingest.hudi.storage import StoredFile, TableStorage
 from hudi_ingest.hudi.timeline import Timeline, instant_time, is_instant
 from hudi_ingest.hudi.write_client import HudiWriter
 from hudi_ingest.ledger import Ledger
-from hudi_ingest.model.records import Checkpoint
+from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.operations.connection import connected
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.dead_letters.log import DeadLetterLog, listed_paths
-from hudi_ingest.transaction.protocol import require_own_table
 
 _logger = logging.getLogger(__name__)
 DEFAULT_HOURS = 6.0

@@ -19,12 +19,12 @@ from pyspark.sql import SparkSession
 from hudi_ingest.exceptions import TransactionInFlight
 from hudi_ingest.home.folder import Home
 from hudi_ingest.hudi.clustering import Clustering, HudiServices, PendingClustering
+from hudi_ingest.hudi.ownership import require_own_table
 from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.operations.connection import connected
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import EngineConnection
-from hudi_ingest.transaction.protocol import require_own_table
 
 _logger = logging.getLogger(__name__)
 PIECES_BESIDE_TRANSACTIONS = 100

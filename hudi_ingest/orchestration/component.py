@@ -19,8 +19,9 @@ from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
 from hudi_ingest.orchestration.pipeline_definitions import pipeline_definitions
 from hudi_ingest.orchestration.topic_assets import topic_assets, topics_by_pipeline
+from hudi_ingest.pipeline.describe import keys
 from hudi_ingest.pipeline.file import load_pipeline, pipeline_from
-from hudi_ingest.pipeline.pipeline import Pipeline, keys
+from hudi_ingest.pipeline.pipeline import Pipeline
 
 _FILE = "pipeline_file"
 

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from dagster import DagsterInstance, DagsterRun, DagsterRunStatus
 
 from hudi_ingest.ledger import TransactionRow
-from hudi_ingest.model.records import TransactionState
+from hudi_ingest.model.transaction import TransactionState
 
 ENDING_SECONDS = 60
 """How long a run may take to end once its transaction is over."""

@@ -8,13 +8,14 @@ from typing import Any
 from dagster import AssetSelection, AssetSpec, Definitions, ResourceDefinition, define_asset_job
 
 from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.op_settings import max_runtime
 from hudi_ingest.orchestration.request_jobs import request_jobs
 from hudi_ingest.orchestration.resources import RESOURCES
 from hudi_ingest.orchestration.run_config import job_name
 from hudi_ingest.orchestration.sensor import coordinator_sensor
 from hudi_ingest.orchestration.services_job import services_job, services_schedule
 from hudi_ingest.orchestration.sweep_job import sweep_job, sweep_schedule
-from hudi_ingest.orchestration.table_asset import max_runtime, table_asset
+from hudi_ingest.orchestration.table_asset import table_asset
 from hudi_ingest.orchestration.table_checks import table_checks
 from hudi_ingest.pipeline.pipeline import Pipeline
 

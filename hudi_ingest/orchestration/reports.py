@@ -19,7 +19,7 @@ from dagster import (
 from hudi_ingest.exceptions import IngestError
 from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.hudi.timeline import CommittedInstant, Timeline
-from hudi_ingest.model.records import TransactionKind
+from hudi_ingest.model.plan import TransactionKind
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.check_reports import age_of_oldest, report_checks, report_trouble

@@ -29,7 +29,8 @@ from pydantic import Field
 from hudi_ingest.exceptions import ConfigError, EnvironmentProblem, NothingToDo
 from hudi_ingest.ledger import Ledger, Request, RequestState
 from hudi_ingest.ledger.requests import RequestedCommit
-from hudi_ingest.model.records import Slice, TransactionKind
+from hudi_ingest.model.offsets import Slice
+from hudi_ingest.model.plan import TransactionKind
 from hudi_ingest.operations.asked_ranges import in_time, of_transaction
 from hudi_ingest.operations.dead_letter_retry import RetryResult, RetrySurvey, survey_retry
 from hudi_ingest.operations.replay import survey_replay
@@ -37,9 +38,9 @@ from hudi_ingest.operations.request_planning import new_request, what_is_missing
 from hudi_ingest.operations.request_work import ASK_AGAIN_SECONDS, commit_text, follow, retry_result
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.failures import as_dagster_failures
+from hudi_ingest.orchestration.materialization import metadata_table
 from hudi_ingest.orchestration.resources import LEDGER
 from hudi_ingest.orchestration.run_config import SliceConfig
-from hudi_ingest.orchestration.table_asset import metadata_table
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.situation import observe
 

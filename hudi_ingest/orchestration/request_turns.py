@@ -9,7 +9,7 @@ from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
 from hudi_ingest.exceptions import RangeRefused
 from hudi_ingest.ledger import Ledger, Request, RequestState
-from hudi_ingest.model.records import TransactionPlan
+from hudi_ingest.model.plan import TransactionPlan
 from hudi_ingest.operations.request_planning import next_transaction, request_goes_first, settled_progress
 from hudi_ingest.operations.request_work import end_as_done
 from hudi_ingest.orchestration import tags

@@ -7,7 +7,7 @@ from typing import Any
 from dagster import Config
 from pydantic import Field
 
-from hudi_ingest.model.records import TransactionKind, TransactionPlan
+from hudi_ingest.model.plan import TransactionKind, TransactionPlan
 from hudi_ingest.orchestration import tags
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.planning import sources_text

@@ -26,18 +26,19 @@ from hudi_ingest.exceptions import IngestError, KafkaUnreachable, LedgerUnreacha
 from hudi_ingest.faults import reach
 from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger, Owner
-from hudi_ingest.model.records import TransactionPlan
+from hudi_ingest.ledger.tables import is_over
+from hudi_ingest.model.plan import TransactionPlan
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.dead_runs import UnfinishedRun, report_dead, why_dead
+from hudi_ingest.orchestration.op_settings import max_runtime, run_is_finished
 from hudi_ingest.orchestration.reports import report
 from hudi_ingest.orchestration.request_turns import FAILED, requested_transaction
 from hudi_ingest.orchestration.run_config import BEGIN, executor_tags, job_name, run_config, run_tags
 from hudi_ingest.orchestration.sensor_cursor import SensorCursor, fingerprint
-from hudi_ingest.orchestration.table_asset import max_runtime, run_is_finished
-from hudi_ingest.pipeline.pipeline import TICK_SECONDS, Pipeline
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.pipeline.transaction import TICK_SECONDS
 from hudi_ingest.transaction.planning import Skip
-from hudi_ingest.transaction.protocol import is_over
 from hudi_ingest.transaction.situation import (
     Situation,
     keep_group_told,

@@ -27,8 +27,9 @@ from hudi_ingest.operations.sweep import SweepResult, safe_age, sweep_for
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.daily_schedule import daily_schedule
 from hudi_ingest.orchestration.failures import as_dagster_failures
+from hudi_ingest.orchestration.materialization import metadata_table
+from hudi_ingest.orchestration.op_settings import retry_policy
 from hudi_ingest.orchestration.resources import LEDGER, SPARK
-from hudi_ingest.orchestration.table_asset import metadata_table, retry_policy
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 DAILY = time(3, 30)

@@ -1,36 +1,27 @@
 """The run: begin → one mapped op per Kafka partition → commit; its result is the Hudi table, an asset."""
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from typing import Any
 
-import pyarrow as pa
 from dagster import (
     AssetsDefinition,
-    Backoff,
-    DagsterInstance,
     DynamicOut,
     DynamicOutput,
     FreshnessPolicy,
     GraphDefinition,
     GraphIn,
     In,
-    Jitter,
     MetadataValue,
     Nothing,
     OpDefinition,
     OpExecutionContext,
     Out,
     Output,
-    RetryPolicy,
-    TableColumn,
-    TableColumnConstraints,
-    TableRecord,
-    TableSchema,
     graph,
     op,
 )
@@ -39,26 +30,23 @@ from hudi_ingest.exceptions import Fenced, IngestError, NothingToDo, PlanOutdate
 from hudi_ingest.hudi.small_files import small_files_warning
 from hudi_ingest.ledger import Ledger, RequestState
 from hudi_ingest.ledger.owner import Owner
-from hudi_ingest.model.records import (
-    BaseFile,
-    CommitReceipt,
-    OpenTransaction,
-    Slice,
-    SliceReport,
-    TopicPartition,
-    TransactionKind,
-    TransactionPlan,
-)
+from hudi_ingest.model.offsets import Slice
+from hudi_ingest.model.plan import TransactionPlan
+from hudi_ingest.model.report import SliceReport
+from hudi_ingest.model.transaction import OpenTransaction
 from hudi_ingest.operations.request_planning import completed, settled_progress
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key, topic_key
 from hudi_ingest.orchestration.check_reports import age_of_oldest, evaluation, findings_after_commit
+from hudi_ingest.orchestration.column_metadata import pipeline_columns
 from hudi_ingest.orchestration.failures import as_dagster_failures, first_failure, stopped
 from hudi_ingest.orchestration.lag_points import lag_metadata
+from hudi_ingest.orchestration.materialization import SLICE_COLUMNS, by_kind, materialization, metadata_table, slice_row
+from hudi_ingest.orchestration.op_settings import max_runtime, pool, retry_policy, run_is_finished
 from hudi_ingest.orchestration.resources import LEDGER, SPARK
 from hudi_ingest.orchestration.run_config import BEGIN, BeginConfig, run_tags
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.records.schema.columns import ddl_comments, ddl_type, parse_spark_json
+from hudi_ingest.records.schema.columns import parse_spark_json
 from hudi_ingest.transaction.planning import group_slices, losses_text
 from hudi_ingest.transaction.protocol import TransactionProtocol
 from hudi_ingest.transaction.run import protocol_for, when_table_is_free
@@ -66,8 +54,6 @@ from hudi_ingest.transaction.situation import Situation, observe, plan_now
 
 WRITE = "write"
 COMMIT = "commit"
-START_SECONDS = 120
-SHOWN_BAD_RECORDS = 20
 
 
 def table_asset(pipeline: Pipeline) -> AssetsDefinition:
@@ -91,11 +77,6 @@ def table_asset(pipeline: Pipeline) -> AssetsDefinition:
         return table
     policy = FreshnessPolicy.time_window(timedelta(seconds=shown.fresh_within_seconds))
     return table.map_asset_specs(lambda spec: spec.replace_attributes(freshness_policy=policy))
-
-
-def max_runtime(pipeline: Pipeline) -> str:
-    """Seconds that a run may take: its transaction's timeout, and time for its processes to start and end."""
-    return str(pipeline.transaction.timeout_seconds + START_SECONDS)
 
 
 def mapping_keys(groups: Sequence[Sequence[Slice]]) -> list[str]:
@@ -236,7 +217,7 @@ def _write_op(pipeline: Pipeline) -> OpDefinition:
                 "files": sum(len(each.files) for each in reports),
                 "bytes": sum(each.size_bytes for each in reports),
                 "attempt": max(each.attempt for each in reports),
-                "slices": metadata_table(_SLICE_COLUMNS, [_slice_row(each) for each in reports]),
+                "slices": metadata_table(SLICE_COLUMNS, [slice_row(each) for each in reports]),
             },
         )
 
@@ -312,140 +293,6 @@ def _told_with_commit(context: OpExecutionContext, pipeline: Pipeline, situation
         return {}
 
 
-def materialization(receipt: CommitReceipt, lag: Mapping[TopicPartition, int], small: str) -> dict[str, Any]:
-    """What the asset shows of one commit. `lag`: offsets that wait now; `small`: the warning about small files."""
-    plan = receipt.plan
-    return {
-        "instant": receipt.instant,
-        "transaction": plan.transaction_id,
-        "rows": receipt.rows,
-        "skipped": sum(each.skipped for each in receipt.reports),
-        "filtered": sum(each.filtered for each in receipt.reports),
-        **_bad_records(receipt),
-        "files": receipt.files,
-        "bytes": receipt.size_bytes,
-        "bytes per file": receipt.size_bytes // receipt.files if receipt.files else 0,
-        **({"small files": small} if small else {}),
-        **({"schema changes": "\n".join(plan.schema_changes)} if plan.schema_changes else {}),
-        **losses_text(plan.pipeline, plan.stopped, plan.resets),
-        **{f"seconds/{phase}": MetadataValue.float(value) for phase, value in receipt.seconds.items()},
-        "partitions": metadata_table(
-            [*_SLICE_COLUMNS[:4], TableColumn("lag", "int"), *_SLICE_COLUMNS[4:]],
-            [{**_slice_row(each), "lag": lag.get(each.slice.source)} for each in receipt.reports],
-        ),
-        "written files": metadata_table(_FILE_COLUMNS, [_file_row(each) for each in receipt.base_files[:_MOST_FILES]]),
-    }
-
-
-def by_kind(kind: TransactionKind, metadata: dict[str, Any]) -> dict[str, Any]:
-    """Figures of a backfill, replay or retry under names of their own, as `backfill/rows`: Dagster plots each name, and those of live
-    commits would jump."""
-    if kind is TransactionKind.INGEST:
-        return metadata
-    return {
-        f"{kind.value}/{name}" if name in _PLOTTED or name.startswith("seconds/") else name: value
-        for name, value in metadata.items()
-    }
-
-
-_PLOTTED = {"rows", "skipped", "filtered", "bad records", "files", "bytes", "bytes per file"}
-
-
-def _bad_records(receipt: CommitReceipt) -> dict[str, Any]:
-    """How many records could not become rows, and the first of them."""
-    letters = receipt.checkpoint.letters
-    found: dict[str, Any] = {"bad records": receipt.rejected}
-    if letters is not None:
-        found["dead letters that wait"] = letters.waiting
-    if receipt.rejected:
-        rows = [
-            {"partition": f"{each.topic}:{each.partition}", "offset": each.offset, "reason": each.reason}
-            for each in receipt.bad_records[:SHOWN_BAD_RECORDS]
-        ]
-        found["first bad records"] = metadata_table(_BAD_RECORD_COLUMNS, rows)
-    return found
-
-
-_BAD_RECORD_COLUMNS = [
-    TableColumn("partition", "string"),
-    TableColumn("offset", "int"),
-    TableColumn("reason", "string"),
-]
-
-
-_SLICE_COLUMNS = [
-    TableColumn("partition", "string"),
-    TableColumn("start", "int"),
-    TableColumn("end", "int"),
-    TableColumn("rows", "int"),
-    TableColumn("files", "int"),
-    TableColumn("bytes", "int"),
-    TableColumn("seconds", "float"),
-    TableColumn("skipped", "int"),
-    TableColumn("filtered", "int"),
-    TableColumn("bad records", "int"),
-    TableColumn("gaps", "int"),
-    TableColumn("attempt", "int"),
-]
-
-
-def _slice_row(report: SliceReport) -> dict[str, str | int | float]:
-    return {
-        "partition": str(report.slice.source),
-        "start": report.slice.start,
-        "end": report.slice.end,
-        "rows": report.rows,
-        "files": len(report.files),
-        "bytes": report.size_bytes,
-        "seconds": report.seconds,
-        "skipped": report.skipped,
-        "filtered": report.filtered,
-        "bad records": report.rejected,
-        "gaps": report.gaps,
-        "attempt": report.attempt,
-    }
-
-
-_FILE_COLUMNS = [
-    TableColumn("path", "string"),
-    TableColumn("rows", "int"),
-    TableColumn("bytes", "int"),
-    TableColumn("first_offset", "int"),
-    TableColumn("last_offset", "int"),
-]
-_MOST_FILES = 20
-"""Each event is kept for ever, so a commit of many files shows the first; `hudi-ingest files` shows all."""
-
-
-def _file_row(file: BaseFile) -> dict[str, str | int]:
-    return {
-        "path": file.path,
-        "rows": file.rows,
-        "bytes": file.size_bytes,
-        "first_offset": file.first_offset,
-        "last_offset": file.last_offset,
-    }
-
-
-def metadata_table(columns: list[TableColumn], rows: Sequence[dict[str, Any]]) -> MetadataValue[Any]:
-    return MetadataValue.table([TableRecord(row) for row in rows], schema=TableSchema(columns))
-
-
-def retry_policy(pipeline: Pipeline) -> RetryPolicy:
-    settings = pipeline.transaction
-    return RetryPolicy(
-        max_retries=settings.retries,
-        delay=settings.retry_delay_seconds,
-        backoff=Backoff.EXPONENTIAL,
-        jitter=Jitter.PLUS_MINUS,
-    )
-
-
-def pool(pipeline: Pipeline) -> str:
-    """The Dagster pool that keeps all that changes the pipeline's table in one run at a time."""
-    return f"hudi_ingest_{pipeline.name}"
-
-
 def _description(pipeline: Pipeline) -> str:
     if pipeline.asset.description is not None:
         return pipeline.asset.description
@@ -463,55 +310,7 @@ def _definition_metadata(pipeline: Pipeline) -> dict[str, Any]:
     }
 
 
-def pipeline_columns(pipeline: Pipeline, columns: pa.Schema) -> dict[str, Any]:
-    """Columns of the pipeline's table as Dagster shows them, with the comments that the pipeline file has."""
-    table = pipeline.table
-    comments = ddl_comments(table.schema_ or "") if table.declares_schema and table.schema_file is None else {}
-    return column_schema(columns, table.partition_columns, comments)
-
-
-def column_schema(
-    columns: pa.Schema, partition_by: Collection[str] = (), comments: Mapping[str, str] | None = None
-) -> dict[str, Any]:
-    """A table's columns as Dagster shows them."""
-    shown = [
-        TableColumn(
-            each.name,
-            ddl_type(each.type),
-            description=(comments or {}).get(each.name) or _column_description(each.name, partition_by),
-            constraints=TableColumnConstraints(nullable=each.nullable),
-        )
-        for each in columns
-    ]
-    return {"dagster/column_schema": TableSchema(shown)}
-
-
-_KAFKA_COLUMNS = {
-    "_kafka_topic": "Kafka topic of the record",
-    "_kafka_partition": "Kafka partition of the record",
-    "_kafka_offset": "Offset of the record in its partition",
-    "_kafka_timestamp": "When the record was produced, or when the broker got it, as the topic is configured; null where it has none",
-}
-
-
-def _column_description(column: str, partition_by: Collection[str]) -> str | None:
-    if column in partition_by:
-        return "Partition column"
-    return _KAFKA_COLUMNS.get(column)
-
-
 @contextmanager
 def _protocol(context: OpExecutionContext, pipeline: Pipeline) -> Iterator[TransactionProtocol]:
     with context.resources.ledger.open() as ledger:
         yield protocol_for(pipeline, ledger, context.resources.pyspark.spark_session)
-
-
-def run_is_finished(instance: DagsterInstance) -> Callable[[str], bool | None]:
-    """Tells of a run id whether the run has ended; None when this instance does not know the run."""
-
-    def finished(run_id: str) -> bool | None:
-        run = instance.get_run_by_id(run_id)
-        # A run that this instance does not know may be another instance's, and alive.
-        return None if run is None else run.is_finished
-
-    return finished

@@ -9,8 +9,10 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from hudi_ingest.pipeline.pipeline import Pipeline, allowed, default, keys, nested_model
-from hudi_ingest.records.schema.columns import AVRO_TYPES, DDL_TYPES
+from hudi_ingest.pipeline.describe import allowed, default, keys, nested_model
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.records.schema.avsc import AVRO_TYPES
+from hudi_ingest.records.schema.columns import DDL_TYPES
 
 TARGET = Path(__file__).parent.parent.parent / "docs" / "configuration.md"
 

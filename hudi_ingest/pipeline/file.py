@@ -29,7 +29,8 @@ from hudi_ingest.exceptions.problems import (
 )
 from hudi_ingest.home.folder import Home
 from hudi_ingest.home.stack_variables import missing_because, pipeline_environment
-from hudi_ingest.pipeline.pipeline import Pipeline, allowed, has_secrets, is_secret, keys, nested_model, type_in_words
+from hudi_ingest.pipeline.describe import allowed, has_secrets, is_secret, keys, nested_model, type_in_words
+from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.columns import SchemaProblem
 
 

@@ -7,7 +7,14 @@ import re
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+)
 from pydantic_core import PydanticCustomError
 
 from hudi_ingest.exceptions.problems import quoted
@@ -44,3 +51,25 @@ def beside_the_file(path: Path, info: ValidationInfo) -> Path:
     """The absolute path of one that is relative to the pipeline file."""
     folder = (info.context or {}).get("folder", Path())
     return Path(os.path.abspath(folder / path))
+
+
+def broker_addresses(value: str, server: str) -> str:
+    addresses = [each.strip() for each in value.split(",")]
+    for each in addresses:
+        found = re.fullmatch(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})", each)
+        if found is None or not 1 <= int(found[2]) <= 65535:
+            shown = "****" if "@" in value else quoted(each)  # a login may stand before the @
+            raise ValueError(
+                f"not a {server}'s address; found {shown}; allowed: host:port with a port from 1 to 65535, several "
+                "separated by commas"
+            )
+    return ",".join(addresses)
+
+
+def read_text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise ValueError(f"cannot be read: {error.strerror or error}; found path {path}") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"is not UTF-8 text (byte {error.start + 1}); found path {path}") from None

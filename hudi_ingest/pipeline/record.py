@@ -13,7 +13,7 @@ from hudi_ingest.pipeline.formats import CsvValues, ProtobufValues
 from hudi_ingest.pipeline.model import Model
 from hudi_ingest.pipeline.registry import AvroValues
 from hudi_ingest.records.convert.formats import known_formats
-from hudi_ingest.records.schema.columns import parse_ddl
+from hudi_ingest.records.schema.ddl import parse_ddl
 
 FORMATS = "json, json_schema, avro, protobuf, csv, string, bytes, or package.module:Converter"
 

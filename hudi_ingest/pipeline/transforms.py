@@ -11,7 +11,8 @@ from pydantic import Field, SecretStr, StringConstraints, ValidationInfo, field_
 from hudi_ingest.exceptions.problems import Place, PlacedProblems, describe, kind_of, quoted
 from hudi_ingest.pipeline import extras
 from hudi_ingest.pipeline.model import Model, Whole
-from hudi_ingest.records.schema.columns import SchemaProblem, parse_ddl
+from hudi_ingest.records.schema.columns import SchemaProblem
+from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.records.transform import Transform
 from hudi_ingest.records.transform.cast import Cast
 from hudi_ingest.records.transform.casts import scalar_of

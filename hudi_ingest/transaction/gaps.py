@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from hudi_ingest.exceptions import WriteIncomplete
 from hudi_ingest.kafka.records import first_records_in
-from hudi_ingest.model.records import Slice
+from hudi_ingest.model.offsets import Slice
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.write.task import TaskReport, longest
 

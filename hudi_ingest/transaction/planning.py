@@ -8,18 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from hudi_ingest.exceptions import KafkaUnreachable, OffsetsLost
-from hudi_ingest.model.records import (
-    Checkpoint,
-    LossReason,
-    OffsetLoss,
-    Offsets,
-    Slice,
-    TakeOver,
-    TopicPartition,
-    TopicVersion,
-    TransactionPlan,
-    Watermarks,
-)
+from hudi_ingest.model.checkpoint import Checkpoint
+from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition, TopicVersion, Watermarks
+from hudi_ingest.model.plan import LossReason, OffsetLoss, TakeOver, TransactionPlan
 
 FIRST_GUESS_RECORD_BYTES = 1000
 """Mean record size that `max_bytes` reckons with before any transaction has measured one."""

@@ -7,8 +7,6 @@ committed, refused, unknown; after an unknown one the timeline decides.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -22,60 +20,50 @@ import pyarrow as pa
 from hudi_ingest.exceptions import (
     CommitOutcomeUnknown,
     CommitRefused,
-    DeadlineExceeded,
     Fenced,
     IngestError,
     NothingToDo,
     PlanOutdated,
-    TableMismatch,
     TableUnreachable,
     TransactionInFlight,
-    WriteIncomplete,
 )
 from hudi_ingest.faults import reach
 from hudi_ingest.hudi.durability import Durability
 from hudi_ingest.hudi.epoch import Epoch, TableEpoch
 from hudi_ingest.hudi.options import (
-    HIVE_STYLE_PROPERTY,
     record_properties,
     statistics_properties,
     table_properties,
     take_over_properties,
 )
-from hudi_ingest.hudi.other_writers import STREAMER_KEY, streamer_text
+from hudi_ingest.hudi.ownership import require_own_table, require_same_folders
 from hudi_ingest.hudi.storage import StoredFile
 from hudi_ingest.hudi.take_over import find_take_over
 from hudi_ingest.hudi.timeline import PIPELINE_PROPERTY, CommittedState, Timeline
 from hudi_ingest.ledger import Ledger, TransactionRow
 from hudi_ingest.ledger.owner import Owner, is_dead
-from hudi_ingest.model.offset_ranges import intersection, ranges
-from hudi_ingest.model.records import (
-    BaseFile,
-    Checkpoint,
-    CommitReceipt,
-    LettersHead,
-    OffsetLoss,
-    Offsets,
-    OpenInstant,
-    OpenTransaction,
-    ReplacedFile,
-    Slice,
-    SliceReport,
-    TopicPartition,
-    TopicVersion,
-    TransactionKind,
-    TransactionPlan,
-    TransactionSchema,
-    TransactionState,
-    mean_record_bytes,
-    next_checkpoint,
-)
+from hudi_ingest.ledger.tables import is_over
+from hudi_ingest.model.checkpoint import Checkpoint, LettersHead, next_checkpoint
+from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition
+from hudi_ingest.model.plan import OffsetLoss, ReplacedFile, TransactionKind, TransactionPlan
+from hudi_ingest.model.report import BaseFile, CommitReceipt, SliceReport, mean_record_bytes
+from hudi_ingest.model.transaction import OpenInstant, OpenTransaction, TransactionSchema, TransactionState
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.columns import parse_spark_json, spark_json
 from hudi_ingest.records.schema.evolution import evolve
+from hudi_ingest.transaction.accounting import commit_metadata
+from hudi_ingest.transaction.checks import (
+    renumbered,
+    require_complete,
+    require_current,
+    require_lost,
+    require_same_shape,
+    require_sums,
+    require_time,
+    shape_of,
+)
 from hudi_ingest.transaction.dead_letters.log import DeadLetterLog
 from hudi_ingest.transaction.dead_letters.policy import require_bad_accounted, withholds_bytes
-from hudi_ingest.transaction.planning import is_stopped, loss_text
 
 _logger = logging.getLogger(__name__)
 SHORTEST_STALE_SECONDS = 60
@@ -571,25 +559,6 @@ class TransactionProtocol:
         return schema
 
 
-def shape_of(pipeline: Pipeline) -> str:
-    """A digest of what decides how records become files; ops of one transaction must agree on it."""
-    table = pipeline.table
-    columns = pipeline.table_schema.spark_json if table.declares_schema else (table.schema_, table.kafka_columns)
-    bad = (pipeline.on_bad_record, pipeline.dead_letters.keep_masked)
-    parts = (table.base_path, table.partition_columns, columns, pipeline.rows_digest, bad)
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
-
-
-def require_same_shape(transaction: OpenTransaction, pipeline: Pipeline) -> None:
-    """Raises Fenced when the pipeline file was changed since the transaction began: its files would not fit together."""
-    if transaction.shape != shape_of(pipeline):
-        raise Fenced(
-            f"transaction {transaction.plan.transaction_id}: the file of pipeline {pipeline.name} was changed while it ran "
-            "(table.base_path, schema, partition_by, source.format or on_bad_record). It is rolled back; the next transaction uses the "
-            "new file."
-        )
-
-
 def with_columns_of_others(schema: TransactionSchema, there: pa.Schema, transaction_id: str) -> TransactionSchema:
     """What to publish as the table's columns, where another writer may have changed those, now `there`, since the begin.
 
@@ -605,11 +574,6 @@ def with_columns_of_others(schema: TransactionSchema, there: pa.Schema, transact
     return replace(schema, columns=spark_json(evolution.schema))
 
 
-def is_over(row: TransactionRow, run_is_finished: Callable[[str], bool | None]) -> bool:
-    """Whether an open transaction of the ledger can make no more progress: its owner is gone or its time is up."""
-    return is_dead(row.owner, run_is_finished) or datetime.now(timezone.utc) > row.deadline
-
-
 def _tell(tell: Callable[[], object], failure: str) -> str:
     """Tells somebody of a durable commit; a warning where that fails, else ""."""
     try:
@@ -623,265 +587,9 @@ def _tell(tell: Callable[[], object], failure: str) -> str:
     return ""
 
 
-def renumbered(plan: TransactionPlan, checkpoint: Checkpoint | None) -> TransactionPlan:
-    """The plan as the table's next one, where others that moved no offsets came between: a live run that was planned before a
-    backfill's commit still goes on exactly where the offsets end."""
-    if not plan.kind.moves_offsets or checkpoint is None or plan.sequence > checkpoint.sequence:
-        return plan
-    return plan if any(_jumps(plan, checkpoint)) else replace(plan, sequence=checkpoint.sequence + 1)
-
-
-def require_current(plan: TransactionPlan, checkpoint: Checkpoint | None) -> None:
-    """Raises PlanOutdated unless the plan is the next of the table and, if it moves offsets, starts exactly where the table's
-    checkpoint ends, or at an explicit reset."""
-    sequence = checkpoint.sequence if checkpoint else 0
-    moved = [*_jumps(plan, checkpoint)]
-    if plan.sequence != sequence + 1 or moved:
-        raise PlanOutdated(
-            f"plan {plan.transaction_id} is not current any more: it is number {plan.sequence}, and the table's last "
-            f"committed transaction is number {sequence}{'; ' + '; '.join(moved) if moved else ''}. Nothing was written. "
-            "Plan again; the sensor does so by itself."
-        )
-
-
-def require_lost(plan: TransactionPlan, losses: Sequence[OffsetLoss]) -> None:
-    """Raises PlanOutdated unless the broker has lost exactly what each reset gives up. `losses`: what it has lost now."""
-    now = {each.source: each for each in losses}
-    wrong = [
-        f"planned: {loss_text(each)}; now: "
-        + (loss_text(now[each.source]) if each.source in now else "nothing is lost")
-        for each in plan.resets
-        if now.get(each.source) != each
-    ]
-    if wrong:
-        raise PlanOutdated(
-            f"plan {plan.transaction_id} gives up offsets, and the broker was asked again: {'; '.join(wrong)}. Nothing was "
-            "written. Plan again; the sensor does so by itself."
-        )
-
-
-def _jumps(plan: TransactionPlan, checkpoint: Checkpoint | None) -> Iterator[str]:
-    """Where the plan does not follow from the checkpoint."""
-    committed = checkpoint.offsets if checkpoint else {}
-    versions = checkpoint.topics if checkpoint else {}
-    if plan.take_over is not None:
-        if checkpoint is not None:
-            yield "it takes the table over, which has a checkpoint"
-        committed = plan.take_over.offsets
-        for source in sorted(committed.keys() - {each.source for each in plan.slices}):
-            yield f"{source} is taken over and has no slice"
-    if not plan.kind.moves_offsets:
-        for topic, version in sorted(plan.topics.items()):
-            if versions.get(topic, version) != version:
-                yield f"topic {topic} is {version}, committed is {versions[topic]}"
-        yield from _misfits(plan, checkpoint)
-        return
-    starts = {each.source: each.start for each in plan.slices}
-    reset = {each.source for each in plan.resets}
-    for each in plan.resets:
-        if (each.committed, each.restart) != (committed.get(each.source), starts.get(each.source)):
-            yield (
-                f"{each.source} is reset from {each.committed} to {each.restart}, committed is "
-                f"{committed.get(each.source)} and its slice starts at {starts.get(each.source)}"
-            )
-    for source, start in starts.items():
-        if source not in reset and committed.get(source, start) != start:
-            yield f"{source} starts at {start}, committed is {committed[source]}"
-        if is_stopped(source, plan.stopped):
-            yield f"{source} is stopped and has a slice"
-    for topic in sorted({each.topic for each in plan.slices} | plan.topics.keys()):
-        known, found = versions.get(topic, TopicVersion("")), plan.topics.get(topic)
-        again = {each.source for each in plan.resets if each.topic == topic and each.repeats}
-        if found is None:
-            yield f"it does not say which topic {topic} is"
-        elif known.topic_id not in ("", found.topic_id) and again != {
-            each for each in committed if each.topic == topic
-        }:
-            yield f"topic {topic} has id {found.topic_id}, committed is {known.topic_id}, and not all of it is reset"
-        elif found.generation != known.generation + bool(again):
-            yield f"topic {topic} has generation {found.generation}, committed is {known.generation}"
-
-
-def _misfits(plan: TransactionPlan, checkpoint: Checkpoint | None) -> Iterator[str]:
-    """Slices of a backfill that are in the table, and of a replay that are not."""
-    if plan.kind not in (TransactionKind.BACKFILL, TransactionKind.REPLAY):
-        return
-    committed = checkpoint.offsets if checkpoint else {}
-    covered = {**plan.covered, **(checkpoint.covered if checkpoint else {})}
-    for each in plan.slices:
-        whole = ranges([(each.start, each.end)])
-        inside = intersection(covered.get(each.source, ()), whole)
-        if each.end > committed.get(each.source, 0):
-            yield f"{each} is not before the committed offset {committed.get(each.source)}"
-        elif inside != (whole if plan.kind is TransactionKind.REPLAY else ()):
-            yield f"{each} is a {plan.kind.value}, and of it {inside} is in the table"
-
-
-def require_time(transaction: OpenTransaction) -> None:
-    """Raises DeadlineExceeded when the transaction's timeout has passed."""
-    if datetime.now(timezone.utc) > transaction.deadline:
-        raise DeadlineExceeded(
-            f"transaction {transaction.plan.transaction_id} began at {transaction.began_at:%H:%M:%S} UTC and is past its "
-            "timeout_seconds. It is rolled back, nothing of it is visible, and the next transaction reads the same "
-            "offsets. Raise transaction.timeout_seconds or lower transaction.max_records."
-        )
-
-
 def with_idle_slices(plan: TransactionPlan, reports: Sequence[SliceReport]) -> tuple[SliceReport, ...]:
     """The reports, and an empty one of each planned slice without offsets, which no op was begun for; in the slices' order."""
     reported = {report.slice for report in reports}
     idle = (piece for piece in plan.slices if not piece.count and piece not in reported)
     reports = [*reports, *(SliceReport(piece, attempt=0) for piece in idle)]
     return tuple(sorted(reports, key=lambda report: report.slice))
-
-
-def require_complete(plan: TransactionPlan, reports: Sequence[SliceReport]) -> None:
-    """Raises WriteIncomplete unless each planned slice has exactly one report, which accounts for each of its offsets, and whose
-    files hold exactly the rows that it reports."""
-    planned, reported = sorted(plan.slices), sorted(each.slice for each in reports)
-    if planned != reported:
-        missing = [str(each) for each in planned if each not in reported]
-        foreign = [str(each) for each in reported if each not in planned] or [
-            str(each) for each in set(reported) if reported.count(each) > 1
-        ]
-        raise WriteIncomplete(
-            f"transaction {plan.transaction_id} cannot be committed: not reported {missing or 'none'}, reported but not "
-            f"planned or twice {foreign or 'none'}. Run its missing ops again."
-        )
-    for report in reports:
-        if not report.accounted:
-            raise WriteIncomplete(
-                f"{report.slice}: {report.rows} rows + {report.skipped} skipped + {report.filtered} filtered + "
-                f"{report.rejected} bad records + {report.gaps} gaps do not make {report.slice.count} offsets. Nothing was "
-                "published; run the op again."
-            )
-        in_files = sum(file.rows for file in report.files)
-        if report.rows != in_files:
-            raise WriteIncomplete(
-                f"{report.slice}: {report.rows} rows are reported, and its files hold {in_files}. Nothing was published; run "
-                "the op again."
-            )
-    wanted = sorted((each.source, each.kept) for each in plan.replaces if each.kept)
-    copied = sorted((each.slice.source, file.rows) for each in reports for file in each.copies)
-    if wanted != copied:
-        raise WriteIncomplete(
-            f"transaction {plan.transaction_id}: the files that it replaces hold other ranges' rows {wanted}, and copied were "
-            f"{copied}. Nothing was published; run the ops again."
-        )
-    ids = [file.file_id for each in reports for file in (*each.files, *each.copies)]
-    if len(set(ids)) < len(ids):
-        # One id in one commit twice would be one file group, of which readers see one file.
-        raise WriteIncomplete(
-            f"transaction {plan.transaction_id}: two of its files have the id {next(i for i in ids if ids.count(i) > 1)}: rows of "
-            "the same topic, partition and offset are in the table more than once. Nothing was published."
-        )
-
-
-def require_own_table(pipeline: Pipeline, properties: dict[str, str]) -> None:
-    """Raises TableMismatch unless the table at the path is this pipeline's, with its partition columns and folder names."""
-    path = pipeline.table.base_path
-    owner = properties.get(PIPELINE_PROPERTY)
-    if owner != pipeline.name:
-        whose = f"pipeline {owner}" if owner else "another writer"
-        raise TableMismatch(
-            f"the table at {path} belongs to {whose}, not to pipeline {pipeline.name}. Choose another table.base_path, or "
-            f"{f'name this pipeline {owner}' if owner else 'move that table away'}."
-        )
-    require_same_folders(pipeline, properties)
-
-
-def require_same_folders(pipeline: Pipeline, properties: Mapping[str, str]) -> None:
-    """Raises TableMismatch unless the table at the path has the pipeline's partition columns and folder names."""
-    path = pipeline.table.base_path
-    columns = ",".join(pipeline.table.partition_columns)
-    found = properties.get("hoodie.table.partition.fields", "")
-    if found != columns:
-        raise TableMismatch(
-            f"the table at {path} is partitioned by ({found or 'nothing'}), pipeline {pipeline.name} says "
-            f"({columns or 'nothing'}). Make table.partition_by equal to the table's, or choose another table.base_path."
-        )
-    hive_style = properties.get(HIVE_STYLE_PROPERTY, "false") == "true"
-    if columns and hive_style != pipeline.table.hive_style:
-        raise TableMismatch(
-            f"the table at {path} names its folders {'column=value' if hive_style else 'by values alone'}, and a table's folders "
-            f"never change their names. Set table.hive_style to {str(hive_style).lower()} in the file of pipeline "
-            f"{pipeline.name}, or choose another table.base_path."
-        )
-
-
-def require_sums(
-    before: Checkpoint | None, after: Checkpoint, plan: TransactionPlan, reports: Sequence[SliceReport]
-) -> None:
-    """Raises WriteIncomplete unless each partition's next offset is its last one, or its reset, plus what is accounted; and
-    what it was where the plan moves no offsets."""
-    committed = before.offsets if before else {}
-    if not plan.kind.moves_offsets:
-        if after.offsets != committed:
-            raise WriteIncomplete(
-                f"transaction {plan.transaction_id} is a {plan.kind.value} and must leave the committed offsets {committed} as "
-                f"they are, and would make them {after.offsets}. Nothing was published."
-            )
-        return
-    starts: dict[TopicPartition, int | None] = {each.source: each.start for each in plan.slices}
-    starts |= committed
-    starts |= {each.source: each.restart for each in plan.resets}
-    counts = {
-        each.slice.source: each.rows + each.skipped + each.filtered + each.rejected + each.gaps for each in reports
-    }
-    wrong = [
-        f"{source}: from {committed.get(source)} (start {start}) by {counts.get(source, 0)} to {after.offsets.get(source)}"
-        for source, start in sorted(starts.items())
-        if after.offsets.get(source) != (None if start is None else start + counts.get(source, 0))
-    ]
-    wrong += [f"{source}: appears without a slice" for source in sorted(after.offsets.keys() - starts.keys())]
-    wrong += [
-        f"{each.source}: {each.lost} offsets are given up between {each.committed} and {each.restart}"
-        for each in plan.resets
-        if each.lost is not None and (each.restart is None or each.committed + each.lost != each.restart)
-    ]
-    if wrong:
-        raise WriteIncomplete(
-            f"transaction {plan.transaction_id}: the offsets do not add up: {'; '.join(wrong)}. Nothing was published."
-        )
-
-
-def commit_metadata(
-    pipeline: Pipeline, plan: TransactionPlan, checkpoint: Checkpoint, reports: Sequence[SliceReport]
-) -> dict[str, str]:
-    """The commit's extra metadata: the checkpoint, this transaction's accounting, and Hudi Streamer's checkpoint for a
-    pipeline of one topic (`topic,0:123,1:456`, next offsets), so that users can move to Hudi Streamer and back."""
-    accounting = {
-        "version": 1,
-        "transaction": plan.transaction_id,
-        "sequence": plan.sequence,
-        "kind": plan.kind.value,
-        "slices": [
-            {
-                "topic": each.slice.topic,
-                "partition": each.slice.partition,
-                "start": each.slice.start,
-                "end": each.slice.end,
-                "rows": each.rows,
-                "skipped": each.skipped,
-                "filtered": each.filtered,
-                "rejected": each.rejected,
-                "gaps": each.gaps,
-                "attempt": each.attempt,
-            }
-            for each in sorted(reports, key=lambda report: report.slice)
-        ],
-        "resets": [each.to_dict() for each in plan.resets],
-        **({"respect_deletes": True} if plan.respect_deletes else {}),
-        "schema_changes": list(plan.schema_changes),
-        **({"take_over": plan.take_over.to_dict()} if plan.take_over else {}),
-    }
-    metadata = {
-        pipeline.checkpoint_key: checkpoint.to_json(),
-        pipeline.transaction_key: json.dumps(accounting, separators=(",", ":")),
-    }
-    if len(pipeline.source.topics) == 1:
-        topic = pipeline.source.topics[0]
-        # The pipeline may have had other topics before.
-        offsets = {source.partition: offset for source, offset in checkpoint.offsets.items() if source.topic == topic}
-        metadata[STREAMER_KEY] = streamer_text(topic, offsets)
-    return metadata

@@ -22,7 +22,9 @@ from hudi_ingest.hudi.write_client import HudiWriter
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.owner import Owner
-from hudi_ingest.model.records import CommitReceipt, OpenTransaction, SliceReport, TransactionPlan
+from hudi_ingest.model.plan import TransactionPlan
+from hudi_ingest.model.report import CommitReceipt, SliceReport
+from hudi_ingest.model.transaction import OpenTransaction
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction.columns import resolve_schema

@@ -18,17 +18,11 @@ from hudi_ingest.hudi.timeline import CommittedState, Timeline
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.kafka.records import first_times
 from hudi_ingest.ledger import Ledger
-from hudi_ingest.model.records import (
-    Checkpoint,
-    LossReason,
-    OffsetLoss,
-    Slice,
-    TakeOver,
-    TopicPartition,
-    TransactionPlan,
-    Watermarks,
-)
-from hudi_ingest.pipeline.pipeline import KafkaSource, Pipeline
+from hudi_ingest.model.checkpoint import Checkpoint
+from hudi_ingest.model.offsets import Slice, TopicPartition, Watermarks
+from hudi_ingest.model.plan import LossReason, OffsetLoss, TakeOver, TransactionPlan
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.pipeline.source import KafkaSource
 from hudi_ingest.transaction.dead_letters.copies import LetterCopies
 from hudi_ingest.transaction.planning import (
     Lag,

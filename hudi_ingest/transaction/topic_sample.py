@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.kafka.records import Wanted, read_records
-from hudi_ingest.model.records import Slice
+from hudi_ingest.model.offsets import Slice
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.planning import fair_shares
 

@@ -21,7 +21,7 @@ from hudi_ingest.ledger import Ledger
 from hudi_ingest.local import dagster_api as webserver
 from hudi_ingest.local.processes import ProcessRecord, free_port, start, stop, wait_until
 from hudi_ingest.local.verification import verify
-from hudi_ingest.model.records import TransactionState
+from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest_tests.support import postgres
 from hudi_ingest_tests.support.ground import Ground, write_pipeline
 

@@ -18,7 +18,9 @@ from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.ledger import RequestState
 from hudi_ingest.local.verification import verify
-from hudi_ingest.model.records import Slice, TopicPartition, TransactionKind, TransactionState
+from hudi_ingest.model.offsets import Slice, TopicPartition
+from hudi_ingest.model.plan import TransactionKind
+from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.operations.asked_ranges import in_time, known_state, of_transaction
 from hudi_ingest.operations.request_planning import new_request, what_is_missing
 from hudi_ingest.operations.request_work import file_request, fulfil

@@ -22,7 +22,7 @@ from hudi_ingest.exceptions import EngineLost
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
 from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.local.verification import verify
-from hudi_ingest.model.records import TransactionState
+from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.operations.health import ACCOUNTING_HOLDS, QUESTIONS
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.check_reports import why_failed

@@ -22,7 +22,7 @@ from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VA
 from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.local.verification import verify
-from hudi_ingest.model.records import TransactionKind
+from hudi_ingest.model.plan import TransactionKind
 from hudi_ingest.operations.dead_letter_retry import RetryResult, survey_retry
 from hudi_ingest.operations.request_planning import new_request
 from hudi_ingest.operations.request_work import file_request, retry_result, work_off

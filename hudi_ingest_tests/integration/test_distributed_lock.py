@@ -21,10 +21,14 @@ from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.processes import stop, wait_until
 from hudi_ingest.local.verification import verify
-from hudi_ingest.model.records import OpenTransaction, TransactionPlan, next_checkpoint
+from hudi_ingest.model.checkpoint import next_checkpoint
+from hudi_ingest.model.plan import TransactionPlan
+from hudi_ingest.model.transaction import OpenTransaction
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
-from hudi_ingest.transaction.protocol import TransactionProtocol, commit_metadata, shape_of
+from hudi_ingest.transaction.accounting import commit_metadata
+from hudi_ingest.transaction.checks import shape_of
+from hudi_ingest.transaction.protocol import TransactionProtocol
 from hudi_ingest_tests.support.driver import Driver
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 from hudi_ingest_tests.support.slow_guard import write_slow_guard

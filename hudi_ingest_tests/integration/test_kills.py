@@ -18,7 +18,7 @@ import pytest
 from hudi_ingest.exceptions import TransactionInFlight
 from hudi_ingest.home.folder import Home
 from hudi_ingest.local.verification import verify
-from hudi_ingest.model.records import CommitReceipt
+from hudi_ingest.model.report import CommitReceipt
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
 from hudi_ingest_tests.support.command_line import COMMAND, environment, hudi_ingest

@@ -26,7 +26,8 @@ from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.local.processes import wait_until
 from hudi_ingest.local.verification import verify
-from hudi_ingest.model.records import LossReason, OffsetLoss, Slice, TopicPartition, TopicVersion
+from hudi_ingest.model.offsets import Slice, TopicPartition, TopicVersion
+from hudi_ingest.model.plan import LossReason, OffsetLoss
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.situation import observe, plan_accepting
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
@@ -369,7 +370,7 @@ def test_p6_d1_dagster_shows_the_stop_in_the_tick_the_run_the_asset_and_its_chec
 def test_a_checkpoint_of_before_topic_ids_is_read_and_gets_them(
     ground: Ground, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hudi_ingest.model.records import Checkpoint
+    from hudi_ingest.model.checkpoint import Checkpoint
 
     def version_1(checkpoint: Checkpoint) -> str:
         found = json.loads(written(checkpoint)) | {"version": 1}

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from hudi_ingest.exceptions import Fenced, NothingToDo, OffsetsLost, PlanOutdated
 from hudi_ingest.ledger.owner import Owner
-from hudi_ingest.model.records import TransactionState
+from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction.situation import observe

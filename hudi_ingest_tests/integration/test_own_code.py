@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from hudi_ingest.exceptions import TransformFailed
-from hudi_ingest.model.records import Slice, TransactionKind
+from hudi_ingest.model.offsets import Slice
+from hudi_ingest.model.plan import TransactionKind
 from hudi_ingest.spark.session import current_session
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 from hudi_ingest_tests.support.requesting import requested

@@ -16,7 +16,7 @@ from hudi_ingest.exceptions import Fenced, TableMismatch, TransactionInFlight
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.verification import verify
-from hudi_ingest.model.records import TransactionState
+from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.operations.recovery import recover
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.command_line import answer

@@ -18,7 +18,8 @@ from hudi_ingest.faults import InjectedFault
 from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.ledger import RequestProgress
 from hudi_ingest.ledger.owner import Owner
-from hudi_ingest.model.records import Slice, TransactionKind
+from hudi_ingest.model.offsets import Slice
+from hudi_ingest.model.plan import TransactionKind
 from hudi_ingest.operations.asked_ranges import of_transaction
 from hudi_ingest.operations.replay import survey_replay
 from hudi_ingest.operations.request_planning import completed, new_request, next_transaction

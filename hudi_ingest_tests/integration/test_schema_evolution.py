@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from hudi_ingest.exceptions import SchemaRefused
 from hudi_ingest.hudi.timeline import Timeline
-from hudi_ingest.model.records import CommitReceipt
+from hudi_ingest.model.report import CommitReceipt
 from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction.columns import resolve_schema
 from hudi_ingest.transaction.situation import plan_now

@@ -13,7 +13,7 @@ from google.protobuf.message_factory import GetMessageClass
 from hudi_ingest.exceptions import SchemaMissing, SchemaOutdated, SchemaRefused
 from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.ledger.owner import Owner
-from hudi_ingest.model.records import OpenTransaction
+from hudi_ingest.model.transaction import OpenTransaction
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.convert.protobuf_schema import ProtobufSchema
 from hudi_ingest.records.convert.protoc import compile_protos

@@ -26,7 +26,7 @@ from dagster._core.definitions.reconstruct import ReconstructableJob, Reconstruc
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.local.verification import verify
-from hudi_ingest.model.records import TransactionState
+from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.dead_runs import ENDING_SECONDS
 from hudi_ingest.orchestration.run_config import job_name

@@ -27,7 +27,7 @@ from hudi_ingest.hudi.write_client import HudiWriter
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.verification import verify
-from hudi_ingest.model.records import OpenTransaction
+from hudi_ingest.model.transaction import OpenTransaction
 from hudi_ingest.operations.sweep import SweepResult, run_sweep
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session

@@ -35,7 +35,7 @@ from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.hudi.write_client import HudiWriter
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.broker import create_topic
-from hudi_ingest.model.records import Slice, TopicPartition
+from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.operations.asked_ranges import known_state
 from hudi_ingest.operations.ranges import to_backfill, to_replay
 from hudi_ingest.operations.table_services import run_services

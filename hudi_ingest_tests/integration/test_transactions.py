@@ -38,7 +38,9 @@ from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.verification import verify
-from hudi_ingest.model.records import BaseFile, TopicPartition, TransactionState
+from hudi_ingest.model.offsets import TopicPartition
+from hudi_ingest.model.report import BaseFile
+from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction.situation import observe

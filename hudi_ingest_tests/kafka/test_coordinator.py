@@ -16,7 +16,8 @@ from hudi_ingest.exceptions import OffsetsLost, TopicMissing, WriteIncomplete
 from hudi_ingest.home.folder import LEDGER_VARIABLE
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.local.processes import wait_until
-from hudi_ingest.model.records import Slice, TopicPartition, TransactionPlan
+from hudi_ingest.model.offsets import Slice, TopicPartition
+from hudi_ingest.model.plan import TransactionPlan
 from hudi_ingest.operations.health import LAG_BELOW_LIMIT, QUESTIONS
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
@@ -189,7 +190,7 @@ def test_p1_x3_a_gap_with_a_committed_record_in_it_is_refused(ground: Ground, pi
 def test_p6_a_committed_offset_that_the_broker_lost_fails_the_tick_loudly(ground: Ground, pipeline: Pipeline) -> None:
 
     from hudi_ingest.hudi.timeline import CommittedState
-    from hudi_ingest.model.records import Checkpoint
+    from hudi_ingest.model.checkpoint import Checkpoint
 
     ground.send_rows(0, 3)
     situation = observe(pipeline)

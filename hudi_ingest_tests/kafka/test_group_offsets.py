@@ -9,8 +9,8 @@ import pytest
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.local.broker import BrokerSettings, create_topic, start_broker
 from hudi_ingest.local.processes import free_port, stop
-from hudi_ingest.model.records import TopicPartition
-from hudi_ingest.pipeline.pipeline import KafkaSource
+from hudi_ingest.model.offsets import TopicPartition
+from hudi_ingest.pipeline.source import KafkaSource
 
 pytestmark = pytest.mark.kafka
 

@@ -15,9 +15,9 @@ from confluent_kafka.admin import AdminClient
 from hudi_ingest.exceptions import NoSuchOffset, WriteIncomplete
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.kafka.records import Wanted, batches_of, read_records
-from hudi_ingest.model.records import Slice, TopicPartition
+from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.operations.sample import Outcome, take_sample
-from hudi_ingest.pipeline.pipeline import KafkaSource
+from hudi_ingest.pipeline.source import KafkaSource
 from hudi_ingest.transaction.topic_sample import first_values
 from hudi_ingest_tests.support.command_line import answer, environment
 from hudi_ingest_tests.support.ground import Ground, make_pipeline

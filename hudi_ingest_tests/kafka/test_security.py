@@ -17,7 +17,7 @@ from hudi_ingest.exceptions import KafkaRefused, KafkaUnreachable
 from hudi_ingest.home.folder import LEDGER_VARIABLE
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.local.processes import wait_until
-from hudi_ingest.model.records import TopicPartition
+from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.orchestration.sensor import tick
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.situation import observe

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from unittest import mock
 
-from hudi_ingest.cli import app as cli
+from hudi_ingest import cli
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE, Home
 
 COMMAND = [sys.executable, "-m", "hudi_ingest.cli"]

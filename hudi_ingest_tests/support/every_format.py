@@ -22,7 +22,7 @@ from hudi_ingest.records.convert.protobuf_schema import ProtobufSchema
 from hudi_ingest.records.convert.protobuf_schema import record_schema as protobuf_record_schema
 from hudi_ingest.records.convert.protoc import compile_protos
 from hudi_ingest.records.schema.avro import crc_64, record_schema
-from hudi_ingest.records.schema.columns import parse_ddl
+from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.records.schema.registered import RegisteredSchema
 
 SCHEMA_ID = 7

@@ -18,7 +18,8 @@ from hudi import HudiTable
 
 from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger
-from hudi_ingest.model.records import CommitReceipt, TransactionPlan
+from hudi_ingest.model.plan import TransactionPlan
+from hudi_ingest.model.report import CommitReceipt
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session

@@ -9,7 +9,9 @@ from datetime import datetime, timezone
 
 from dagster import DagsterInstance, Definitions, RunRequest
 
-from hudi_ingest.model.records import CommitReceipt, Slice, TransactionKind
+from hudi_ingest.model.offsets import Slice
+from hudi_ingest.model.plan import TransactionKind
+from hudi_ingest.model.report import CommitReceipt
 from hudi_ingest.operations.request_planning import new_request
 from hudi_ingest.operations.request_work import file_request, work_off
 from hudi_ingest.orchestration.run_config import job_name

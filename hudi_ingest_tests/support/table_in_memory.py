@@ -36,23 +36,11 @@ from hudi_ingest.hudi.storage import StoredFile, TableStorage
 from hudi_ingest.hudi.timeline import CommittedInstant, Timeline, instant_time
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.tables import ATTEMPTS, METADATA, SLICES, TRANSACTIONS
-from hudi_ingest.model.records import (
-    BaseFile,
-    Checkpoint,
-    LetterFile,
-    OffsetLoss,
-    Offsets,
-    OpenInstant,
-    OpenTransaction,
-    ReplacedFile,
-    Slice,
-    SliceReport,
-    TopicPartition,
-    TransactionKind,
-    TransactionPlan,
-    TransactionSchema,
-    Watermarks,
-)
+from hudi_ingest.model.checkpoint import Checkpoint
+from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition, Watermarks
+from hudi_ingest.model.plan import OffsetLoss, ReplacedFile, TransactionKind, TransactionPlan
+from hudi_ingest.model.report import BaseFile, LetterFile, SliceReport
+from hudi_ingest.model.transaction import OpenInstant, OpenTransaction, TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.columns import spark_json
 from hudi_ingest.transaction.planning import find_losses

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.fast
 
 PACKAGE = Path(hudi_ingest.__file__).parent
 KEEP_FILES_OF_THEIR_OWN = {
-    "cli/app.py",
+    "cli/ingestion_commands.py",
     "cli/demo.py",
     "faults.py",
     "hudi/storage.py",

@@ -17,7 +17,8 @@ from typing import Any
 import pyarrow as pa
 from fastavro.schema import SchemaParseException, UnknownType, fingerprint, parse_schema, to_parsing_canonical_form
 
-from hudi_ingest.records.schema.columns import MAX_DEPTH, MAX_FIELDS, parse_avsc
+from hudi_ingest.records.schema.avsc import parse_avsc
+from hudi_ingest.records.schema.columns import MAX_DEPTH, MAX_FIELDS
 from hudi_ingest.records.schema.registered import RegisteredSchema
 
 _PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})

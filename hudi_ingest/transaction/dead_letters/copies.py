@@ -17,7 +17,8 @@ from hudi_ingest.faults import reach
 from hudi_ingest.hudi.base_file import DEAD_LETTERS
 from hudi_ingest.hudi.storage import TableStorage, advice
 from hudi_ingest.kafka.cluster import librdkafka_options
-from hudi_ingest.model.records import LettersHead, TransactionKind
+from hudi_ingest.model.checkpoint import LettersHead
+from hudi_ingest.model.plan import TransactionKind
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.record_rows import DECODING, TRANSFORMING
 from hudi_ingest.transaction.dead_letters.log import DeadLetterLog, LetterEntry

@@ -17,7 +17,9 @@ from hudi_ingest.faults import reach
 from hudi_ingest.hudi import file_ids
 from hudi_ingest.hudi.base_file import RowSource, dead_letters_folder
 from hudi_ingest.hudi.storage import TableStorage
-from hudi_ingest.model.records import LetterFile, RetriedFile, Slice, TopicPartition
+from hudi_ingest.model.offsets import Slice, TopicPartition
+from hudi_ingest.model.plan import RetriedFile
+from hudi_ingest.model.report import LetterFile
 from hudi_ingest.records.kafka_times import KAFKA_TIME, kafka_times
 from hudi_ingest.records.record_rows import Refusal
 

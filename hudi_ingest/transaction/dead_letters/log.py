@@ -18,15 +18,10 @@ from hudi_ingest.exceptions import TableUnreachable, WriteIncomplete
 from hudi_ingest.faults import reach
 from hudi_ingest.hudi.base_file import dead_letters_folder
 from hudi_ingest.hudi.storage import TableStorage, advice
-from hudi_ingest.model.records import (
-    Checkpoint,
-    LetterFile,
-    LettersHead,
-    Slice,
-    SliceReport,
-    TransactionKind,
-    TransactionPlan,
-)
+from hudi_ingest.model.checkpoint import Checkpoint, LettersHead
+from hudi_ingest.model.offsets import Slice
+from hudi_ingest.model.plan import TransactionKind, TransactionPlan
+from hudi_ingest.model.report import LetterFile, SliceReport
 from hudi_ingest.transaction.dead_letters.letter_file import read_letters
 
 PAGE = 50

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hudi_ingest.exceptions import BadRecord, WriteIncomplete
-from hudi_ingest.model.records import BadRecordNote, SliceReport, TransactionKind
+from hudi_ingest.model.plan import TransactionKind
+from hudi_ingest.model.report import BadRecordNote, SliceReport
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 NAMED_BAD_RECORDS = 5

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from hudi_ingest.hudi.storage import TableStorage
-from hudi_ingest.model.records import TopicPartition
+from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.records.kafka_times import as_datetime
 from hudi_ingest.transaction.dead_letters.letter_file import letter_batches, read_letters
 from hudi_ingest.transaction.dead_letters.log import LetterEntry, WaitingFile

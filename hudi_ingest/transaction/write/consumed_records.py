@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from hudi_ingest.exceptions import concerning
 from hudi_ingest.kafka.records import batches_of
-from hudi_ingest.model.records import Slice
-from hudi_ingest.pipeline.pipeline import KafkaSource
+from hudi_ingest.model.offsets import Slice
+from hudi_ingest.pipeline.source import KafkaSource
 from hudi_ingest.transaction.write.task import WriteTask, outcomes
 
 

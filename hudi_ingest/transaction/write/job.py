@@ -38,8 +38,12 @@ from hudi_ingest.hudi.kafka_columns import offsets_in_files
 from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.kafka.cluster import KafkaCluster, spark_options, told_by_spark
 from hudi_ingest.model.offset_ranges import Ranges, length
-from hudi_ingest.model.records import BaseFile, OpenTransaction, Slice, SliceReport, TopicPartition, TransactionPlan
-from hudi_ingest.pipeline.pipeline import KafkaSource, Pipeline
+from hudi_ingest.model.offsets import Slice, TopicPartition
+from hudi_ingest.model.plan import TransactionPlan
+from hudi_ingest.model.report import BaseFile, SliceReport
+from hudi_ingest.model.transaction import OpenTransaction
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.pipeline.source import KafkaSource
 from hudi_ingest.spark.session import answers, job_group
 from hudi_ingest.transaction.dead_letters.letter_file import LetterLayout
 from hudi_ingest.transaction.dead_letters.log import generations_of

@@ -20,15 +20,9 @@ from hudi_ingest.hudi.kafka_columns import within
 from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.kafka.batch_sizes import bounded
 from hudi_ingest.model.offset_ranges import Ranges
-from hudi_ingest.model.records import (
-    BadRecordNote,
-    BaseFile,
-    LetterFile,
-    ReplacedFile,
-    RetriedFile,
-    Slice,
-    TopicPartition,
-)
+from hudi_ingest.model.offsets import Slice, TopicPartition
+from hudi_ingest.model.plan import ReplacedFile, RetriedFile
+from hudi_ingest.model.report import BadRecordNote, BaseFile, LetterFile
 from hudi_ingest.records.record_rows import Refusal, RowMaker
 from hudi_ingest.records.schema.columns import TIMESTAMP
 from hudi_ingest.transaction.dead_letters.letter_file import LetterLayout, LetterWriter, batches_for_retry

@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 
 from hudi_ingest.cli.app import app
 from hudi_ingest.cli.views import replay_text
-from hudi_ingest.model.records import ReplacedFile, TopicPartition
+from hudi_ingest.model.offsets import TopicPartition
+from hudi_ingest.model.plan import ReplacedFile
 from hudi_ingest.operations.replaced_files import Missing, ReplaySurvey
 from hudi_ingest_tests.support.pipeline_files import document
 

@@ -23,7 +23,7 @@ from hudi_ingest.exceptions import (
     concerning,
 )
 from hudi_ingest.local.processes import ProcessEnded
-from hudi_ingest.model.records import BadRecordNote
+from hudi_ingest.model.report import BadRecordNote
 from hudi_ingest.transaction.write.task import TimesShifted
 
 

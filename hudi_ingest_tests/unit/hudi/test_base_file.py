@@ -26,7 +26,8 @@ from hudi_ingest.hudi.base_file import (
 )
 from hudi_ingest.hudi.epoch import Epoch, TableEpoch
 from hudi_ingest.hudi.storage import TableStorage
-from hudi_ingest.model.records import BaseFile, TopicPartition
+from hudi_ingest.model.offsets import TopicPartition
+from hudi_ingest.model.report import BaseFile
 
 INSTANT = "20261121120000000"
 EPOCH = Epoch(4, "t-1")

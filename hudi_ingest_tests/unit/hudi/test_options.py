@@ -16,12 +16,13 @@ from hudi_ingest.hudi.options import (
     table_properties,
     write_options,
 )
+from hudi_ingest.hudi.ownership import require_own_table
 from hudi_ingest.hudi.small_files import SMALL_PART
-from hudi_ingest.model.records import TransactionSchema
+from hudi_ingest.model.transaction import TransactionSchema
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.records.schema.columns import parse_ddl, spark_json
-from hudi_ingest.transaction.protocol import require_own_table
+from hudi_ingest.records.schema.columns import spark_json
+from hudi_ingest.records.schema.ddl import parse_ddl
 
 pytestmark = pytest.mark.fast
 

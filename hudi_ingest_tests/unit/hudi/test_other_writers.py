@@ -12,8 +12,10 @@ from hudi_ingest.hudi.other_writers import LastIngest, OtherWriter, last_ingest,
 from hudi_ingest.hudi.streaming_checkpoint import offsets_after
 from hudi_ingest.hudi.take_over import table_problems
 from hudi_ingest.hudi.timeline import CommittedInstant, instant_time
-from hudi_ingest.model.records import Checkpoint, TopicPartition, TransactionPlan
-from hudi_ingest.transaction.protocol import commit_metadata
+from hudi_ingest.model.checkpoint import Checkpoint
+from hudi_ingest.model.offsets import TopicPartition
+from hudi_ingest.model.plan import TransactionPlan
+from hudi_ingest.transaction.accounting import commit_metadata
 from hudi_ingest_tests.support.pipeline_files import Write, load, problem
 
 STREAMER = {"streamer.checkpoint.key.v2": "orders,0:12"}

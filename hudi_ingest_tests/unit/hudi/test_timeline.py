@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hudi_ingest.hudi.timeline import missing_sequences
-from hudi_ingest.model.records import Checkpoint
+from hudi_ingest.model.checkpoint import Checkpoint
 
 
 @pytest.mark.parametrize(

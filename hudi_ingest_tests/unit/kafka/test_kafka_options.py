@@ -14,8 +14,8 @@ from confluent_kafka import KafkaError, KafkaException
 from hudi_ingest.exceptions import KafkaRefused, KafkaUnreachable
 from hudi_ingest.kafka import cluster as kafka
 from hudi_ingest.kafka.cluster import KafkaCluster, librdkafka_options, spark_options, told_by_spark
-from hudi_ingest.model.records import Slice, TopicPartition, Watermarks
-from hudi_ingest.pipeline.pipeline import KafkaSource
+from hudi_ingest.model.offsets import Slice, TopicPartition, Watermarks
+from hudi_ingest.pipeline.source import KafkaSource
 
 SECURITY = {
     "protocol": "SASL_SSL",

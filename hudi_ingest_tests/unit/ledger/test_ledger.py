@@ -49,17 +49,11 @@ from hudi_ingest.exceptions import (
 from hudi_ingest.ledger import AttemptState, Ledger, migrations
 from hudi_ingest.ledger.owner import Owner, is_dead
 from hudi_ingest.ledger.tables import METADATA, REVISION_TABLE, TRANSACTIONS
-from hudi_ingest.model.records import (
-    BaseFile,
-    Checkpoint,
-    CommitReceipt,
-    CommittedTransaction,
-    Slice,
-    SliceReport,
-    TopicPartition,
-    TransactionPlan,
-    TransactionState,
-)
+from hudi_ingest.model.checkpoint import Checkpoint
+from hudi_ingest.model.offsets import Slice, TopicPartition
+from hudi_ingest.model.plan import TransactionPlan
+from hudi_ingest.model.report import BaseFile, CommitReceipt, SliceReport
+from hudi_ingest.model.transaction import CommittedTransaction, TransactionState
 
 POSTGRES_URL = os.environ.get("HUDI_INGEST_TEST_POSTGRES_URL")
 BACKENDS = ["sqlite", "postgresql"] if POSTGRES_URL else ["sqlite"]

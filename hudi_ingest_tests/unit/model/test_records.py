@@ -10,21 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hudi_ingest.model.records import (
-    BaseFile,
-    Checkpoint,
-    LossReason,
-    OffsetLoss,
-    OpenTransaction,
-    Slice,
-    SliceReport,
-    TopicPartition,
-    TopicVersion,
-    TransactionPlan,
-    TransactionSchema,
-    mean_record_bytes,
-    next_checkpoint,
-)
+from hudi_ingest.model.checkpoint import Checkpoint, next_checkpoint
+from hudi_ingest.model.offsets import Slice, TopicPartition, TopicVersion
+from hudi_ingest.model.plan import LossReason, OffsetLoss, TransactionPlan
+from hudi_ingest.model.report import BaseFile, SliceReport, mean_record_bytes
+from hudi_ingest.model.transaction import OpenTransaction, TransactionSchema
 
 sources = st.builds(TopicPartition, st.text(min_size=1), st.integers(0, 10**6))
 checkpoints = st.builds(

@@ -12,18 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hudi_ingest.hudi.timeline import CommittedInstant, CommittedState
-from hudi_ingest.model.records import (
-    Checkpoint,
-    LettersHead,
-    LossReason,
-    OffsetLoss,
-    Slice,
-    SliceReport,
-    TopicPartition,
-    TransactionKind,
-    TransactionPlan,
-    next_checkpoint,
-)
+from hudi_ingest.model.checkpoint import Checkpoint, LettersHead, next_checkpoint
+from hudi_ingest.model.offsets import Slice, TopicPartition
+from hudi_ingest.model.plan import LossReason, OffsetLoss, TransactionKind, TransactionPlan
+from hudi_ingest.model.report import SliceReport
 from hudi_ingest.operations.health import (
     QUESTIONS,
     Finding,
@@ -36,7 +28,7 @@ from hudi_ingest.operations.health import (
     up_to_date,
 )
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.protocol import commit_metadata
+from hudi_ingest.transaction.accounting import commit_metadata
 from hudi_ingest_tests.support.pipeline_files import Write, load
 
 NOW = datetime(2026, 11, 21, 3, 0, tzinfo=timezone.utc)

@@ -9,23 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hudi_ingest.exceptions import PlanOutdated, RangeRefused, WriteIncomplete
+from hudi_ingest.model.checkpoint import Checkpoint, next_checkpoint
 from hudi_ingest.model.offset_ranges import Ranges, difference, intersection, ranges, union
-from hudi_ingest.model.records import (
-    Checkpoint,
-    LossReason,
-    OffsetLoss,
-    Slice,
-    SliceReport,
-    TakeOver,
-    TopicPartition,
-    TopicVersion,
-    TransactionKind,
-    TransactionPlan,
-    Watermarks,
-    next_checkpoint,
-)
+from hudi_ingest.model.offsets import Slice, TopicPartition, TopicVersion, Watermarks
+from hudi_ingest.model.plan import LossReason, OffsetLoss, TakeOver, TransactionKind, TransactionPlan
+from hudi_ingest.model.report import SliceReport
 from hudi_ingest.operations.ranges import Known, next_ranges, range_transaction, to_backfill, to_replay, without
-from hudi_ingest.transaction.protocol import renumbered, require_current, require_sums
+from hudi_ingest.transaction.checks import renumbered, require_current, require_sums
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 CHECKPOINT = Checkpoint(

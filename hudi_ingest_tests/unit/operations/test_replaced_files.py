@@ -19,7 +19,8 @@ from hudi_ingest.hudi.epoch import Epoch, TableEpoch
 from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.hudi.timeline import TableFile
 from hudi_ingest.model.offset_ranges import ranges
-from hudi_ingest.model.records import ReplacedFile, Slice, TopicPartition
+from hudi_ingest.model.offsets import Slice, TopicPartition
+from hudi_ingest.model.plan import ReplacedFile
 from hudi_ingest.operations.replaced_files import AccountedSlice, Missing, files_to_replace, first_offsets, missing_rows
 
 INSTANT = "20261121120000000"

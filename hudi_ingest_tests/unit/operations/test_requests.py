@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from hudi_ingest.ledger import Ledger, Owner, Request, RequestState
 from hudi_ingest.ledger.requests import TICK_NOTED_SECONDS
-from hudi_ingest.model.records import Slice, TransactionKind, TransactionPlan
+from hudi_ingest.model.offsets import Slice
+from hudi_ingest.model.plan import TransactionKind, TransactionPlan
 from hudi_ingest.operations.request_planning import ending_reason, request_goes_first
 from hudi_ingest.operations.request_work import is_worked_on
-from hudi_ingest.pipeline.pipeline import TICK_SECONDS
+from hudi_ingest.pipeline.transaction import TICK_SECONDS
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
 TABLE = "/lake/orders"

@@ -14,7 +14,7 @@ from rich.console import Console, RenderableType
 from hudi_ingest.cli.sample_view import sample_view
 from hudi_ingest.cli.views import columns_view
 from hudi_ingest.kafka.records import RECORDS
-from hudi_ingest.model.records import Slice, TopicPartition
+from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.operations.sample import Outcome, Sample, SampledRecord, sampled
 from hudi_ingest.records.convert import converter_for
 from hudi_ingest.records.record_rows import RowMaker, Tombstones

@@ -10,7 +10,7 @@ from rich.console import Console
 from hudi_ingest.cli.views import age_text, duration_text, size_text, status_view
 from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.ledger import Owner, TransactionRow
-from hudi_ingest.model.records import TransactionState
+from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.operations.status import PartitionStatus, PipelineStatus
 
 NOW = datetime(2026, 11, 22, 3, 0, tzinfo=timezone.utc)

@@ -8,7 +8,7 @@ import pytest
 from dagster import DagsterRunStatus
 
 from hudi_ingest.ledger import Owner, TransactionRow
-from hudi_ingest.model.records import TransactionState
+from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.orchestration.dead_runs import ENDING_SECONDS, UnfinishedRun, why_dead
 
 STARTED_AT = datetime(2026, 11, 22, 3, 0, tzinfo=timezone.utc)

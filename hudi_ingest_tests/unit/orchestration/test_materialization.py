@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from hudi_ingest.model.records import Checkpoint, CommitReceipt, TransactionPlan
-from hudi_ingest.orchestration.table_asset import column_schema, materialization
-from hudi_ingest.records.schema.columns import parse_ddl
+from hudi_ingest.model.checkpoint import Checkpoint
+from hudi_ingest.model.plan import TransactionPlan
+from hudi_ingest.model.report import CommitReceipt
+from hudi_ingest.orchestration.column_metadata import column_schema
+from hudi_ingest.orchestration.materialization import materialization
+from hudi_ingest.records.schema.ddl import parse_ddl
 
 
 def receipt(*changes: str) -> CommitReceipt:

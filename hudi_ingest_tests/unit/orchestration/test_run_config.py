@@ -27,7 +27,8 @@ from dagster._core.errors import DagsterResourceFunctionError
 from dagster_pyspark import PySparkResource
 
 from hudi_ingest.exceptions import ConfigError
-from hudi_ingest.model.records import LossReason, OffsetLoss, Slice, TakeOver, TopicVersion, TransactionPlan
+from hudi_ingest.model.offsets import Slice, TopicVersion
+from hudi_ingest.model.plan import LossReason, OffsetLoss, TakeOver, TransactionPlan
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.definitions import build_definitions, job_name
 from hudi_ingest.orchestration.pipeline_definitions import pipeline_definitions

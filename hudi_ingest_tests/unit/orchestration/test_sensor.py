@@ -26,7 +26,8 @@ from hudi_ingest.home.folder import LEDGER_VARIABLE, Home
 from hudi_ingest.hudi.base_file import heartbeat_path
 from hudi_ingest.ledger import Ledger, Owner
 from hudi_ingest.local.processes import free_port
-from hudi_ingest.model.records import LossReason, OffsetLoss, Slice, TopicVersion, TransactionPlan
+from hudi_ingest.model.offsets import Slice, TopicVersion
+from hudi_ingest.model.plan import LossReason, OffsetLoss, TransactionPlan
 from hudi_ingest.operations.health import UP_TO_DATE
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.check_reports import BLIND_SECONDS

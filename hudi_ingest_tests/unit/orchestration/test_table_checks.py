@@ -27,7 +27,8 @@ from dagster._core.storage.dagster_run import DagsterRun
 
 from hudi_ingest.exceptions import KafkaRefused, KafkaUnreachable, OffsetsLost
 from hudi_ingest.hudi.timeline import CommittedState
-from hudi_ingest.model.records import Checkpoint, LettersHead, TopicPartition, TopicVersion, Watermarks
+from hudi_ingest.model.checkpoint import Checkpoint, LettersHead
+from hudi_ingest.model.offsets import TopicPartition, TopicVersion, Watermarks
 from hudi_ingest.operations.health import (
     ACCOUNTING_HOLDS,
     DEAD_LETTERS,

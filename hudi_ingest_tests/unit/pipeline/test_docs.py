@@ -9,8 +9,9 @@ import yaml
 from pydantic import BaseModel
 
 from hudi_ingest.pipeline import docs as config_docs
+from hudi_ingest.pipeline.describe import keys, nested_model
 from hudi_ingest.pipeline.file import load_pipeline
-from hudi_ingest.pipeline.pipeline import Pipeline, keys, nested_model
+from hudi_ingest.pipeline.pipeline import Pipeline
 
 pytestmark = pytest.mark.fast
 

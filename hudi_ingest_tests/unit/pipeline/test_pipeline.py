@@ -10,8 +10,11 @@ from pydantic import ValidationError
 
 from hudi_ingest.exceptions.problems import ProblemsFromTop
 from hudi_ingest.pipeline.file import load_pipeline
-from hudi_ingest.pipeline.pipeline import KafkaSource, Pipeline, Security, StartingTimestamp, Table, Transaction
-from hudi_ingest.records.schema.columns import parse_ddl
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.pipeline.source import KafkaSource, Security, StartingTimestamp
+from hudi_ingest.pipeline.table import Table
+from hudi_ingest.pipeline.transaction import Transaction
+from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest_tests.support.pipeline_files import RIGHT, SECRET, Write, load, problem, problems, with_security
 
 pytestmark = pytest.mark.fast

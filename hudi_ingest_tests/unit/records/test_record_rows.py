@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hudi_ingest.exceptions import WriteIncomplete
 from hudi_ingest.hudi.base_file import split_by_partition
 from hudi_ingest.kafka.records import RECORDS
-from hudi_ingest.model.records import TopicPartition
+from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.records.convert import Converter, Decoded, converter_for
 from hudi_ingest.records.kafka_times import FIRST, KAFKA_TIME, LAST
 from hudi_ingest.records.record_rows import DECODING, PARTITIONING, Made, Refusal, RowMaker, Tombstones

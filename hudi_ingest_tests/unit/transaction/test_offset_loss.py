@@ -10,20 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hudi_ingest.exceptions import KafkaUnreachable, OffsetsLost, PlanOutdated, WriteIncomplete
-from hudi_ingest.model.records import (
-    Checkpoint,
-    LossReason,
-    OffsetLoss,
-    Slice,
-    SliceReport,
-    TopicPartition,
-    TopicVersion,
-    TransactionPlan,
-    Watermarks,
-    next_checkpoint,
-)
+from hudi_ingest.model.checkpoint import Checkpoint, next_checkpoint
+from hudi_ingest.model.offsets import Slice, TopicPartition, TopicVersion, Watermarks
+from hudi_ingest.model.plan import LossReason, OffsetLoss, TransactionPlan
+from hudi_ingest.model.report import SliceReport
+from hudi_ingest.transaction.checks import require_current, require_sums
 from hudi_ingest.transaction.planning import Limits, Skip, find_losses, plan_transaction, stop_text
-from hudi_ingest.transaction.protocol import require_current, require_sums
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=timezone.utc)
 P0, P1, P2 = (TopicPartition("orders", number) for number in range(3))

@@ -7,7 +7,9 @@ from datetime import datetime, timedelta, timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hudi_ingest.model.records import Checkpoint, Slice, TopicPartition, TransactionPlan, Watermarks, next_checkpoint
+from hudi_ingest.model.checkpoint import Checkpoint, next_checkpoint
+from hudi_ingest.model.offsets import Slice, TopicPartition, Watermarks
+from hudi_ingest.model.plan import TransactionPlan
 from hudi_ingest.transaction.planning import (
     Limits,
     Skip,

@@ -27,23 +27,18 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from hudi_ingest.exceptions import IngestError, KafkaUnreachable, RangeRefused, Terminal
 from hudi_ingest.faults import POINTS, InjectedFault
 from hudi_ingest.hudi.epoch import Epoch, TableEpoch
+from hudi_ingest.ledger import tables
 from hudi_ingest.ledger.owner import Owner
+from hudi_ingest.model.checkpoint import Checkpoint, LettersHead
 from hudi_ingest.model.offset_ranges import Ranges, intersection, ranges, union
-from hudi_ingest.model.records import (
-    Checkpoint,
-    LettersHead,
-    OpenTransaction,
-    RetriedFile,
-    Retry,
-    Slice,
-    SliceReport,
-    TopicPartition,
-    TransactionKind,
-    TransactionPlan,
-)
+from hudi_ingest.model.offsets import Slice, TopicPartition
+from hudi_ingest.model.plan import RetriedFile, Retry, TransactionKind, TransactionPlan
+from hudi_ingest.model.report import SliceReport
+from hudi_ingest.model.transaction import OpenTransaction
 from hudi_ingest.operations.ranges import Known, next_ranges, range_transaction, to_backfill, to_replay
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction import checks
 from hudi_ingest.transaction import protocol as protocol_module
 from hudi_ingest.transaction.dead_letters import log as letters_module
 from hudi_ingest.transaction.dead_letters.log import DeadLetterLog
@@ -804,6 +799,8 @@ def ground(tmp_path: Path) -> Iterator[Ground]:
         mock.patch.object(letters_module, "reach", reach),
         mock.patch.object(letters_module, "read_letters", read_letters),
         mock.patch.object(protocol_module, "datetime", Clock),
+        mock.patch.object(checks, "datetime", Clock),
+        mock.patch.object(tables, "datetime", Clock),
     ):
         yield found
     for ledger in found.ledgers:

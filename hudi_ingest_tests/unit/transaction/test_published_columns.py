@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from hudi_ingest.exceptions import CommitRefused
-from hudi_ingest.model.records import TransactionSchema
-from hudi_ingest.records.schema.columns import parse_ddl, parse_spark_json, spark_json
+from hudi_ingest.model.transaction import TransactionSchema
+from hudi_ingest.records.schema.columns import parse_spark_json, spark_json
+from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.transaction.protocol import with_columns_of_others
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hudi_ingest.records.schema.columns import parse_ddl
+from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.records.schema.evolution import additions, evolve, joined, loosened
 
 _TYPES = st.recursive(

@@ -10,19 +10,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
-from hudi_ingest.pipeline.pipeline import KafkaSource, Pipeline, Table
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.pipeline.source import KafkaSource
+from hudi_ingest.pipeline.table import Table
+from hudi_ingest.records.schema.avsc import parse_avsc
 from hudi_ingest.records.schema.columns import (
     MAX_DEPTH,
     SchemaProblem,
     columns_of,
     ddl,
     ddl_type,
-    parse_avsc,
-    parse_ddl,
     parse_spark_json,
     spark_json,
     table_schema,
 )
+from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.transaction.columns import _evolution
 
 pytestmark = pytest.mark.fast

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hudi_ingest.exceptions import TransformFailed
 from hudi_ingest.records.convert import Rejected
 from hudi_ingest.records.convert.json import JsonConverter
-from hudi_ingest.records.schema.columns import parse_ddl
+from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.records.transform import KAFKA_FIELDS, Transform, TransformProblems
 from hudi_ingest.records.transform.cast import Cast
 from hudi_ingest.records.transform.chain import HIDDEN, HIDDEN_RECORD, Chain, ChainProblems, Step

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hudi_ingest.records.convert import Rejected
-from hudi_ingest.records.schema.columns import TIMESTAMP, parse_ddl
+from hudi_ingest.records.schema.columns import TIMESTAMP
+from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.records.transform import KAFKA_FIELDS, Transformed, TransformProblems, sql_session
 from hudi_ingest.records.transform.chain import HIDDEN, Chain, ChainProblems, Step
 from hudi_ingest.records.transform.columns import Drop

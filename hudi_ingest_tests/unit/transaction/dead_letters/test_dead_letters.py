@@ -24,19 +24,10 @@ from hudi_ingest.hudi.file_ids import FileOrigin
 from hudi_ingest.hudi.orphans import find_orphans
 from hudi_ingest.hudi.storage import StoredFile, TableStorage
 from hudi_ingest.hudi.timeline import Instants
-from hudi_ingest.model.records import (
-    BadRecordNote,
-    Checkpoint,
-    LetterFile,
-    LettersHead,
-    RetriedFile,
-    Retry,
-    Slice,
-    SliceReport,
-    TopicPartition,
-    TransactionKind,
-    TransactionPlan,
-)
+from hudi_ingest.model.checkpoint import Checkpoint, LettersHead
+from hudi_ingest.model.offsets import Slice, TopicPartition
+from hudi_ingest.model.plan import RetriedFile, Retry, TransactionKind, TransactionPlan
+from hudi_ingest.model.report import BadRecordNote, LetterFile, SliceReport
 from hudi_ingest.operations.dead_letter_retry import RetryResult, RetrySurvey, plan_letters, untried
 from hudi_ingest.records.convert import converter_for
 from hudi_ingest.records.kafka_times import KAFKA_TIME

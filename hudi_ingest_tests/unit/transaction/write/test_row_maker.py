@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from hudi_ingest.exceptions import SchemaOutdated
-from hudi_ingest.records.schema.columns import parse_ddl
+from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.records.schema.registered import RegisteredSchema, SchemaKind
 from hudi_ingest.transaction.write.row_maker import NoneNewer
 

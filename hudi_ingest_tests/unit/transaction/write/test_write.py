@@ -24,7 +24,9 @@ from hudi_ingest.exceptions import (
 from hudi_ingest.hudi.base_file import BaseFileLayout, heartbeat_path
 from hudi_ingest.hudi.epoch import TableEpoch
 from hudi_ingest.hudi.storage import TableStorage
-from hudi_ingest.model.records import BaseFile, ReplacedFile, Slice, TopicPartition
+from hudi_ingest.model.offsets import Slice, TopicPartition
+from hudi_ingest.model.plan import ReplacedFile
+from hudi_ingest.model.report import BaseFile
 from hudi_ingest.records.convert import Decoded, converter_for
 from hudi_ingest.records.kafka_times import KAFKA_TIME
 from hudi_ingest.records.record_rows import RowMaker

@@ -1,0 +1,33 @@
+"""The entry point of `hudi-ingest`."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+
+from hudi_ingest.cli import dead_letter_commands, ingestion_commands, request_commands, stack_commands, table_commands
+from hudi_ingest.cli.app import app
+from hudi_ingest.cli.printing import err
+from hudi_ingest.exceptions import (
+    IngestError,
+)
+
+_COMMANDS = (stack_commands, ingestion_commands, request_commands, table_commands, dead_letter_commands)
+"""Modules whose import registers their commands with `app`."""
+
+
+def main() -> None:
+    """The entry point: errors of ours end in one message and exit code 1."""
+    # A shell that starts us in the background lets us ignore Ctrl-C, and all that we start would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Others' loggers, py4j's above all, print tracebacks of errors that are caught and explained here.
+    logging.basicConfig(level=logging.CRITICAL, format="%(levelname)s: %(message)s")
+    logging.getLogger("hudi_ingest").setLevel(logging.WARNING)
+    try:
+        app()
+    except IngestError as error:
+        err.print(f"error: {error}", style="red", markup=False)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,99 @@
+"""What commands print: facts to standard output, progress and errors to standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+
+from hudi_ingest.exceptions import (
+    NothingToDo,
+)
+from hudi_ingest.model.plan import OffsetLoss, TransactionPlan
+from hudi_ingest.model.report import CommitReceipt
+from hudi_ingest.model.transaction import TransactionSchema
+
+PIPED_WIDTH = 140
+"""Columns for tables that go into a file or a pipe."""
+out = Console(width=None if sys.stdout.isatty() else PIPED_WIDTH)
+err = Console(stderr=True, soft_wrap=True, highlight=False)
+
+
+def say(line: str) -> None:
+    out.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def progress(line: str) -> None:
+    err.print(f"· {line}", style="dim", markup=False)
+
+
+def show_schema(schema: TransactionSchema | None) -> None:
+    from hudi_ingest.cli.views import columns_view, schema_text
+    from hudi_ingest.records.schema.columns import parse_spark_json
+
+    if schema is not None:
+        say(schema_text(schema))
+        out.print(columns_view(parse_spark_json(schema.columns)))
+
+
+def print_nothing_to_do(error: NothingToDo, as_json: bool) -> None:
+    if as_json:
+        print_json({"skip": error.reason})
+    else:
+        say(f"nothing to do: {error.reason}")
+
+
+def print_plan(planned: TransactionPlan, as_json: bool) -> None:
+    from hudi_ingest.cli.views import plan_view
+
+    if as_json:
+        print_json(planned.to_dict())
+    else:
+        out.print(plan_view(planned))
+        if planned.take_over is not None:
+            say(f"{planned.take_over}")
+        say_losses(planned.pipeline, planned.stopped, planned.resets)
+
+
+def print_receipt(receipt: CommitReceipt, as_json: bool) -> None:
+    from hudi_ingest.cli.views import receipt_text
+
+    for warning in receipt.warnings:
+        err.print(f"warning: {warning}", markup=False)
+    if as_json:
+        print_json(_receipt_facts(receipt))
+    else:
+        say(receipt_text(receipt))
+        say_losses(receipt.plan.pipeline, receipt.plan.stopped, receipt.plan.resets)
+
+
+def _receipt_facts(receipt: CommitReceipt) -> dict[str, Any]:
+    return {
+        "transaction_id": receipt.plan.transaction_id,
+        "kind": receipt.plan.kind.value,
+        "instant": receipt.instant,
+        "rows": receipt.rows,
+        "bad_records": receipt.rejected,
+        "files": receipt.files,
+        "bytes": receipt.size_bytes,
+        "seconds": dict(receipt.seconds),
+        "slices": [each.to_dict() for each in receipt.reports],
+        "resets": [each.to_dict() for each in receipt.plan.resets],
+        "stopped": [each.to_dict() for each in receipt.plan.stopped],
+        "replaced": [each.path for each in receipt.plan.replaces],
+    }
+
+
+def say_losses(pipeline: str, stopped: Sequence[OffsetLoss], resets: Sequence[OffsetLoss] = ()) -> None:
+    # Not wrapped: the commands in it are there to be copied.
+    from hudi_ingest.transaction.planning import losses_text
+
+    for title, text in losses_text(pipeline, stopped, resets).items():
+        out.print(f"{title}:\n{text}", style="red", markup=False, highlight=False, soft_wrap=True)
+
+
+def print_json(facts: Any) -> None:
+    sys.stdout.write(json.dumps(facts, indent=2) + "\n")

@@ -1,0 +1,99 @@
+"""demo, up, down, engine: the stack on this machine."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import Annotated, Any
+
+import typer
+
+from hudi_ingest.cli.app import app
+from hudi_ingest.cli.options import (
+    DEFAULTS,
+    KAFKA_PORT,
+    MASTER,
+    MEMORY,
+    UI_PORT,
+    AsJson,
+    KafkaPort,
+    Master,
+    Memory,
+    UiPort,
+)
+from hudi_ingest.cli.printing import out, print_json, progress, say
+from hudi_ingest.home.folder import Home
+from hudi_ingest.local.stack import StackSettings, bring_down, bring_up, remembered_settings
+
+
+@app.command()
+def demo(
+    once: Annotated[bool, typer.Option("--once", help="Ingest 200,000 orders, check them, stop.")] = False,
+    kafka_port: KafkaPort = DEFAULTS.kafka_port,
+    ui_port: UiPort = DEFAULTS.ui_port,
+    as_json: AsJson = False,
+) -> None:
+    """Start Kafka, Spark and Dagster here, produce sample orders, and ingest them. Ctrl-C stops all of it."""
+    from hudi_ingest.cli.demo import run_demo, run_once
+
+    home = Home.from_environment()
+    settings = StackSettings(kafka_port=kafka_port, ui_port=ui_port)
+    if not once:
+        run_demo(home, settings, out, progress)
+        return
+    # A home of its own, made empty first: the count of records is fixed, so the topic and the table must be new.
+    root = home.root / "demo-once"
+    result = run_once(replace(home, root=root, ledger_url=f"sqlite:///{root / 'ledger.db'}"), settings, progress)
+    found = result.verification
+    if as_json:
+        print_json({**asdict(found), "commits": result.commits, "seconds": round(result.seconds, 1)})
+    else:
+        say(
+            f"{'exactly once' if found.exact else 'NOT exactly once'}: {found.rows:,} rows in {result.commits} commits, "
+            f"{found.lost} lost, {found.duplicate} duplicate, {found.foreign} foreign; {result.seconds:.0f} s in all"
+        )
+    if not found.exact:
+        raise typer.Exit(1)
+
+
+@app.command()
+def up(
+    kafka_port: Annotated[int | None, KAFKA_PORT] = None,
+    ui_port: Annotated[int | None, UI_PORT] = None,
+    master: Annotated[str | None, MASTER] = None,
+    memory: Annotated[str | None, MEMORY] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Start what does not run of the embedded stack: Kafka, the Spark engine, Dagster. What runs is left alone.
+
+    An option that is left out is as it was before, and at first 19092, 3000, local[*] and 2g. Of a part that runs it cannot
+    be changed: use `down` first.
+    """
+    from hudi_ingest.pipeline.file import broken_files
+
+    home = Home.from_environment()
+    asked = {"kafka_port": kafka_port, "ui_port": ui_port, "master": master, "driver_memory": memory}
+    given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
+    stack = bring_up(home, replace(remembered_settings(home), **given), progress)
+    broken = broken_files(home.pipelines)
+    if as_json:
+        facts = {"bootstrap_servers": stack.bootstrap_servers, "url": stack.url}
+        print_json({**facts, "broken_files": {str(file.path): file.problems for file in broken}})
+    else:
+        say(f"Kafka      {stack.bootstrap_servers}\nDagster UI {stack.url}\nStop it with `hudi-ingest down`.")
+        for file in broken:
+            say(file.in_one_line)
+
+
+@app.command()
+def down() -> None:
+    """Stop the embedded stack; topics, tables and history stay in its home."""
+    home = Home.from_environment()
+    say("stopped" if bring_down(home, progress) else f"nothing runs in {home.root}")
+
+
+@app.command()
+def engine(master: Master = DEFAULTS.master, memory: Memory = DEFAULTS.driver_memory) -> None:
+    """Run the Spark engine in the foreground; ops of this machine attach to it."""
+    from hudi_ingest.spark.engine import run_engine
+
+    run_engine(Home.from_environment(), master=master, driver_memory=memory, report=progress)

@@ -1,0 +1,54 @@
+"""A table's columns as Dagster shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import pyarrow as pa
+from dagster import (
+    TableColumn,
+    TableColumnConstraints,
+    TableSchema,
+)
+
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.records.schema.columns import ddl_type
+from hudi_ingest.records.schema.ddl import ddl_comments
+
+
+def pipeline_columns(pipeline: Pipeline, columns: pa.Schema) -> dict[str, Any]:
+    """Columns of the pipeline's table as Dagster shows them, with the comments that the pipeline file has."""
+    table = pipeline.table
+    comments = ddl_comments(table.schema_ or "") if table.declares_schema and table.schema_file is None else {}
+    return column_schema(columns, table.partition_columns, comments)
+
+
+def column_schema(
+    columns: pa.Schema, partition_by: Collection[str] = (), comments: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """A table's columns as Dagster shows them."""
+    shown = [
+        TableColumn(
+            each.name,
+            ddl_type(each.type),
+            description=(comments or {}).get(each.name) or _column_description(each.name, partition_by),
+            constraints=TableColumnConstraints(nullable=each.nullable),
+        )
+        for each in columns
+    ]
+    return {"dagster/column_schema": TableSchema(shown)}
+
+
+_KAFKA_COLUMNS = {
+    "_kafka_topic": "Kafka topic of the record",
+    "_kafka_partition": "Kafka partition of the record",
+    "_kafka_offset": "Offset of the record in its partition",
+    "_kafka_timestamp": "When the record was produced, or when the broker got it, as the topic is configured; null where it has none",
+}
+
+
+def _column_description(column: str, partition_by: Collection[str]) -> str | None:
+    if column in partition_by:
+        return "Partition column"
+    return _KAFKA_COLUMNS.get(column)

@@ -1,0 +1,139 @@
+"""What a commit's materialization shows: figures, files, slices and bad records as metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dagster import (
+    MetadataValue,
+    TableColumn,
+    TableRecord,
+    TableSchema,
+)
+
+from hudi_ingest.model.offsets import TopicPartition
+from hudi_ingest.model.plan import TransactionKind
+from hudi_ingest.model.report import BaseFile, CommitReceipt, SliceReport
+from hudi_ingest.transaction.planning import losses_text
+
+SHOWN_BAD_RECORDS = 20
+
+
+def materialization(receipt: CommitReceipt, lag: Mapping[TopicPartition, int], small: str) -> dict[str, Any]:
+    """What the asset shows of one commit. `lag`: offsets that wait now; `small`: the warning about small files."""
+    plan = receipt.plan
+    return {
+        "instant": receipt.instant,
+        "transaction": plan.transaction_id,
+        "rows": receipt.rows,
+        "skipped": sum(each.skipped for each in receipt.reports),
+        "filtered": sum(each.filtered for each in receipt.reports),
+        **_bad_records(receipt),
+        "files": receipt.files,
+        "bytes": receipt.size_bytes,
+        "bytes per file": receipt.size_bytes // receipt.files if receipt.files else 0,
+        **({"small files": small} if small else {}),
+        **({"schema changes": "\n".join(plan.schema_changes)} if plan.schema_changes else {}),
+        **losses_text(plan.pipeline, plan.stopped, plan.resets),
+        **{f"seconds/{phase}": MetadataValue.float(value) for phase, value in receipt.seconds.items()},
+        "partitions": metadata_table(
+            [*SLICE_COLUMNS[:4], TableColumn("lag", "int"), *SLICE_COLUMNS[4:]],
+            [{**slice_row(each), "lag": lag.get(each.slice.source)} for each in receipt.reports],
+        ),
+        "written files": metadata_table(_FILE_COLUMNS, [_file_row(each) for each in receipt.base_files[:_MOST_FILES]]),
+    }
+
+
+def by_kind(kind: TransactionKind, metadata: dict[str, Any]) -> dict[str, Any]:
+    """Figures of a backfill, replay or retry under names of their own, as `backfill/rows`: Dagster plots each name, and those of live
+    commits would jump."""
+    if kind is TransactionKind.INGEST:
+        return metadata
+    return {
+        f"{kind.value}/{name}" if name in _PLOTTED or name.startswith("seconds/") else name: value
+        for name, value in metadata.items()
+    }
+
+
+_PLOTTED = {"rows", "skipped", "filtered", "bad records", "files", "bytes", "bytes per file"}
+
+
+def _bad_records(receipt: CommitReceipt) -> dict[str, Any]:
+    """How many records could not become rows, and the first of them."""
+    letters = receipt.checkpoint.letters
+    found: dict[str, Any] = {"bad records": receipt.rejected}
+    if letters is not None:
+        found["dead letters that wait"] = letters.waiting
+    if receipt.rejected:
+        rows = [
+            {"partition": f"{each.topic}:{each.partition}", "offset": each.offset, "reason": each.reason}
+            for each in receipt.bad_records[:SHOWN_BAD_RECORDS]
+        ]
+        found["first bad records"] = metadata_table(_BAD_RECORD_COLUMNS, rows)
+    return found
+
+
+_BAD_RECORD_COLUMNS = [
+    TableColumn("partition", "string"),
+    TableColumn("offset", "int"),
+    TableColumn("reason", "string"),
+]
+
+
+SLICE_COLUMNS = [
+    TableColumn("partition", "string"),
+    TableColumn("start", "int"),
+    TableColumn("end", "int"),
+    TableColumn("rows", "int"),
+    TableColumn("files", "int"),
+    TableColumn("bytes", "int"),
+    TableColumn("seconds", "float"),
+    TableColumn("skipped", "int"),
+    TableColumn("filtered", "int"),
+    TableColumn("bad records", "int"),
+    TableColumn("gaps", "int"),
+    TableColumn("attempt", "int"),
+]
+
+
+def slice_row(report: SliceReport) -> dict[str, str | int | float]:
+    return {
+        "partition": str(report.slice.source),
+        "start": report.slice.start,
+        "end": report.slice.end,
+        "rows": report.rows,
+        "files": len(report.files),
+        "bytes": report.size_bytes,
+        "seconds": report.seconds,
+        "skipped": report.skipped,
+        "filtered": report.filtered,
+        "bad records": report.rejected,
+        "gaps": report.gaps,
+        "attempt": report.attempt,
+    }
+
+
+_FILE_COLUMNS = [
+    TableColumn("path", "string"),
+    TableColumn("rows", "int"),
+    TableColumn("bytes", "int"),
+    TableColumn("first_offset", "int"),
+    TableColumn("last_offset", "int"),
+]
+_MOST_FILES = 20
+"""Each event is kept for ever, so a commit of many files shows the first; `hudi-ingest files` shows all."""
+
+
+def _file_row(file: BaseFile) -> dict[str, str | int]:
+    return {
+        "path": file.path,
+        "rows": file.rows,
+        "bytes": file.size_bytes,
+        "first_offset": file.first_offset,
+        "last_offset": file.last_offset,
+    }
+
+
+def metadata_table(columns: list[TableColumn], rows: Sequence[dict[str, Any]]) -> MetadataValue[Any]:
+    return MetadataValue.table([TableRecord(row) for row in rows], schema=TableSchema(columns))

@@ -1,0 +1,190 @@
+"""Avro schema files to columns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from hudi_ingest.records.schema.columns import (
+    BINARY,
+    MAX_DEPTH,
+    MAX_FIELDS,
+    TIMESTAMP,
+    UNREADABLE,
+    SchemaProblem,
+    checked_columns,
+    decimal_type,
+    list_of,
+    map_of,
+)
+
+AVRO_TYPES = (
+    "boolean, int, long, float, double, string, bytes, fixed, enum, record, array, map, a union of null and one type, and "
+    "the logical types decimal, date, timestamp-millis, timestamp-micros"
+)
+
+
+def parse_avsc(text: str) -> pa.Schema:
+    """The fields of an Avro record schema. Raises SchemaProblem. Docs, defaults and aliases are read over."""
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise SchemaProblem([f"is not JSON at line {error.lineno}, column {error.colno}: {error.msg}"]) from None
+    except (RecursionError, ValueError):
+        raise SchemaProblem(
+            ["is no JSON that can be read: too deeply nested, or a number of too many digits"]
+        ) from None
+    if not isinstance(found, dict) or found.get("type") != "record":
+        raise SchemaProblem(['is not an Avro record; the file must hold {"type": "record", "name": …, "fields": […]}'])
+    parser = _AvroParser()
+    return checked_columns(parser.fields(found), parser.problems)
+
+
+_AVRO_SIMPLE: Mapping[str, pa.DataType] = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+}
+_AVRO_LOGICAL: Mapping[tuple[str, str], pa.DataType] = {
+    ("int", "date"): pa.date32(),
+    ("long", "timestamp-millis"): TIMESTAMP,
+    ("long", "timestamp-micros"): TIMESTAMP,
+}
+
+
+class _AvroParser:
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+        self._named: dict[str, pa.DataType | None] = {}
+        """Types by full name; None while the type's own fields are read."""
+        self._fields = 0
+
+    def fields(self, record: Mapping[str, Any]) -> list[pa.Field]:
+        """Of the outermost record."""
+        found = self._type(record, "", "", 0)
+        return [*found] if pa.types.is_struct(found) else []
+
+    def _refuse(self, path: str, what: str) -> pa.DataType:
+        self.problems.append(f"column {path}: {what}" if path else what)
+        return UNREADABLE
+
+    def _type(self, found: object, path: str, namespace: str, depth: int) -> pa.DataType:
+        if depth > MAX_DEPTH:
+            return self._refuse(path, f"nested deeper than {MAX_DEPTH} levels")
+        if isinstance(found, str):
+            return self._by_name(found, path, namespace)
+        if not isinstance(found, dict):
+            return self._refuse(path, f"no Avro type; allowed: {AVRO_TYPES}")
+        kind = found.get("type")
+        logical = found.get("logicalType")
+        if isinstance(kind, (dict, list)) and logical is None:
+            return self._refuse(path, "a type inside a type; write the inner one alone")
+        if logical is not None:
+            return self._logical(found, kind, logical, path, namespace)
+        if kind in ("record", "enum", "fixed"):
+            return self._declare(found, path, namespace, depth)
+        if kind == "array":
+            return list_of(*self._nullable(found.get("items"), f"{path}.element", namespace, depth + 1))
+        if kind == "map":
+            return map_of(*self._nullable(found.get("values"), f"{path}.value", namespace, depth + 1))
+        if isinstance(kind, str):
+            return self._by_name(kind, path, namespace)
+        return self._refuse(path, f"no Avro type; allowed: {AVRO_TYPES}")
+
+    def _nullable(self, found: object, path: str, namespace: str, depth: int) -> tuple[pa.DataType, bool]:
+        if not isinstance(found, list):
+            return self._type(found, path, namespace, depth), False
+        others = [each for each in found if each != "null"]
+        if len(others) != 1 or len(found) > 2:
+            shown = ", ".join(_avro_name(each) for each in found)
+            refused = self._refuse(path, f"found a union of [{shown}]; allowed: null and one other type")
+            return refused, True
+        if isinstance(others[0], list):
+            return self._refuse(path, "a union inside a union; allowed: null and one other type"), True
+        return self._type(others[0], path, namespace, depth), len(found) == 2
+
+    def _by_name(self, name: str, path: str, namespace: str) -> pa.DataType:
+        if name in _AVRO_SIMPLE:
+            return _AVRO_SIMPLE[name]
+        for full in (name if "." in name else f"{namespace}.{name}".lstrip("."), name):
+            if full in self._named:
+                kind = self._named[full]
+                return self._refuse(path, f"record {name} contains itself") if kind is None else kind
+        return self._refuse(path, f"found type {name!r}, which is not known here; allowed: {AVRO_TYPES}")
+
+    def _declare(
+        self, found: Mapping[str, Any], path: str, namespace: str, depth: int, fixed: pa.DataType = BINARY
+    ) -> pa.DataType:
+        kind, name, inner = found["type"], found.get("name"), found.get("namespace", namespace)
+        if not isinstance(name, str) or not isinstance(inner, str) or not name:
+            return self._refuse(path, f"a {kind} needs a name")
+        if "." in name:
+            inner, _, name = name.rpartition(".")
+        full = f"{inner}.{name}".lstrip(".")
+        if full in self._named:
+            return self._refuse(path, f"the type name {full} is declared twice; refer to the first by its name")
+        if kind == "enum":
+            self._named[full] = pa.string()
+        elif kind == "fixed":
+            self._named[full] = fixed
+        else:
+            self._named[full] = None
+            self._named[full] = self._record(found, path, inner, depth)
+        return self._named[full]
+
+    def _record(self, found: Mapping[str, Any], path: str, namespace: str, depth: int) -> pa.DataType:
+        given = found.get("fields")
+        if not isinstance(given, list) or not given:
+            return self._refuse(path, "a record needs `fields`, a list of at least one")
+        fields: list[pa.Field] = []
+        for index, each in enumerate(given):
+            if not isinstance(each, dict) or not isinstance(each.get("name"), str) or "type" not in each:
+                self._refuse(path, f"fields[{index}] needs a name and a type")
+                continue
+            self._fields += 1
+            if self._fields > MAX_FIELDS:
+                raise SchemaProblem([f"has more than {MAX_FIELDS} columns; allowed: {MAX_FIELDS}, nested ones counted"])
+            inner = f"{path}.{each['name']}" if path else each["name"]
+            fields.append(pa.field(each["name"], *self._nullable(each["type"], inner, namespace, depth + 1)))
+        return pa.struct(fields)
+
+    def _logical(
+        self, found: Mapping[str, Any], kind: object, logical: object, path: str, namespace: str
+    ) -> pa.DataType:
+        known = _AVRO_LOGICAL.get((str(kind), str(logical)))
+        if known is not None:
+            return known
+        if logical == "decimal" and kind in ("bytes", "fixed"):
+            return self._decimal(found, path, namespace)
+        return self._refuse(
+            path,
+            f"found logicalType {str(logical)[:60]} on {_avro_name(kind)}; allowed: decimal on bytes or fixed, date on "
+            "int, timestamp-millis and timestamp-micros on long; remove the logicalType to read the plain type",
+        )
+
+    def _decimal(self, found: Mapping[str, Any], path: str, namespace: str) -> pa.DataType:
+        precision, scale = found.get("precision"), found.get("scale", 0)
+        kind = decimal_type(precision, scale) if type(precision) is int and type(scale) is int else None
+        if kind is None:
+            return self._refuse(
+                path, "decimal needs a whole `precision` from 1 to 38 and a whole `scale` from 0 to the precision"
+            )
+        if found["type"] == "fixed":
+            size = found.get("size")
+            if type(size) is not int or size < 1 or 10**kind.precision > 2 ** (8 * min(size, 32) - 1):
+                return self._refuse(path, f"a fixed of size {size!r} cannot hold decimal precision {kind.precision}")
+            return self._declare(found, path, namespace, 0, fixed=kind)
+        return kind
+
+
+def _avro_name(found: object) -> str:
+    if isinstance(found, dict):
+        return str(found.get("name") or found.get("type"))[:60]
+    return "a union" if isinstance(found, list) else str(found)[:60]
