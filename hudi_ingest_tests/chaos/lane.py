@@ -462,9 +462,12 @@ class Lane:
             # Left out is what an earlier try has added.
             yield Work(self.home, "backfill", self.name, *self._range(start, end), "--skip-covered")
         elif kind == "replay":
+            # Not older ones: of a record that became a row by a retry under another pipeline file, a replay under this one
+            # makes a dead letter again.
+            start = self.records.ends()[0]
             self.produce(REPLAY_ROWS)
             self.await_all_committed()
-            self._replayed = (HISTORY_ROWS, HISTORY_ROWS + REPLAY_ROWS)
+            self._replayed = (start, start + REPLAY_ROWS)
             yield Work(self.home, "replay", self.name, *self._range(*self._replayed))
         elif kind == "accept_loss":
             self._lose_records()
