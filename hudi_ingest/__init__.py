@@ -22,11 +22,11 @@ __all__ = [
 
 
 _MODULES = {
-    "Converter": "hudi_ingest.records.convert",
-    "Decoded": "hudi_ingest.records.convert",
+    "Converter": "hudi_ingest.records.convert.converter",
+    "Decoded": "hudi_ingest.records.convert.converter",
     "KafkaToHudi": "hudi_ingest.orchestration.component",
     "Pipeline": "hudi_ingest.pipeline.pipeline",
-    "Rejected": "hudi_ingest.records.convert",
+    "Rejected": "hudi_ingest.records.convert.converter",
     "load_pipeline": "hudi_ingest.pipeline.file",
     "run_transaction": "hudi_ingest.transaction.run",
 }

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hudi_ingest.records.convert import Converter
+from hudi_ingest.records.convert.converter import Converter
 
 KAFKA = ("topic", "partition", "offset", "timestamp")
 _DISTINCT = ("_kafka_offset", "_kafka_timestamp")

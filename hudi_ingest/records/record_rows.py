@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from hudi_ingest.exceptions import WriteIncomplete
 from hudi_ingest.model.offsets import TopicPartition
-from hudi_ingest.records.convert import Converter, Decoded, Rejected
+from hudi_ingest.records.convert.converter import Converter, Decoded, Rejected
 from hudi_ingest.records.convert.keys import beside, decode_keys
 from hudi_ingest.records.kafka_times import EXPECTED as TIME_EXPECTED
 from hudi_ingest.records.kafka_times import kafka_times, outside_years, table_times, wrong_time_text

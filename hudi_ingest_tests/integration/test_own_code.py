@@ -22,7 +22,8 @@ CONVERTER = """
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hudi_ingest.records.convert import Decoded, converter_for
+from hudi_ingest.records.convert.converter import Decoded
+from hudi_ingest.records.convert.formats import converter_for
 
 
 class Numbers:

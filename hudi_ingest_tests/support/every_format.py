@@ -15,8 +15,9 @@ import fastavro
 import pyarrow as pa
 from google.protobuf.message_factory import GetMessageClass
 
-from hudi_ingest.records.convert import Converter, converter_for
 from hudi_ingest.records.convert.avro import AvroValuesOf, ConfluentWireFormat, OneSchema, SingleObjectEncoding, Writers
+from hudi_ingest.records.convert.converter import Converter
+from hudi_ingest.records.convert.formats import converter_for
 from hudi_ingest.records.convert.protobuf import RegisteredMessages
 from hudi_ingest.records.convert.protobuf_schema import ProtobufSchema
 from hudi_ingest.records.convert.protobuf_schema import record_schema as protobuf_record_schema

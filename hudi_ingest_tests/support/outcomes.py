@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from hudi_ingest.records.convert import Converter, Decoded
+from hudi_ingest.records.convert.converter import Converter, Decoded
 
 
 def outcome(decoded: Decoded, count: int, schema: pa.Schema) -> list[tuple[str, Any]]:

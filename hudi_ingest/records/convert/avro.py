@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hudi_ingest.records.convert import Decoded, Options, Rejected
 from hudi_ingest.records.convert.avro_exact import DatumReader
 from hudi_ingest.records.convert.avro_fast import BatchReader
+from hudi_ingest.records.convert.converter import Decoded, Options, Rejected
 from hudi_ingest.records.convert.fast_path import Doubt, Fast, Limits, decode_in_pieces, record_by_record
 from hudi_ingest.records.convert.mismatch import Mismatch
 from hudi_ingest.records.convert.values import Indexes, regrouped, require_values

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from hudi_ingest.records.convert import Decoded, Options
+from hudi_ingest.records.convert.converter import Decoded, Options
 from hudi_ingest.records.convert.csv_exact import CsvOptions, CsvReader
 from hudi_ingest.records.convert.csv_fast import FastPath
 from hudi_ingest.records.convert.fast_path import decode_in_pieces, record_by_record

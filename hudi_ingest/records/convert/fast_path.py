@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hudi_ingest.records.convert import Decoded, Rejected
+from hudi_ingest.records.convert.converter import Decoded, Rejected
 from hudi_ingest.records.convert.mismatch import Mismatch
 from hudi_ingest.records.convert.values import Indexes, decoded, regrouped
 

@@ -8,7 +8,7 @@ from importlib.metadata import entry_points
 import pyarrow as pa
 
 from hudi_ingest.exceptions.problems import quoted, suggestion
-from hudi_ingest.records.convert import Converter, Options
+from hudi_ingest.records.convert.converter import Converter, Options
 from hudi_ingest.records.convert.user_converter import ENTRY_POINTS, ForeignConverter, imported
 
 _BUILT_IN: Mapping[str, str] = {
@@ -23,24 +23,24 @@ _BUILT_IN: Mapping[str, str] = {
 """Where the factory of a format is; imported when a pipeline uses it, because some bring large libraries."""
 
 
-def converter_for(format: str, schema: pa.Schema, options: Options) -> Converter:
+def converter_for(format: str, schema: pa.Schema, options: Options | None = None) -> Converter:
     """The converter of a `source.format` to rows of `schema`.
 
     Raises ValueError when the format is not known or its code cannot be used, and when a type in the schema or an
     option is not one that the format has.
     """
     if format in _BUILT_IN:
-        return imported(format, _BUILT_IN[format])(schema, options)
+        return imported(format, _BUILT_IN[format])(schema, options or {})
     if ":" not in format and format not in known_formats():
         known = known_formats()
         raise ValueError(
             f"format {quoted(format)} is not known; known are: {', '.join(known)}, or the import path of a converter, "
             f"like mypackage.module:MyConverter{suggestion(format, known)}"
         )
-    return ForeignConverter(format, schema, options)
+    return ForeignConverter(format, schema, options or {})
 
 
 def known_formats() -> tuple[str, ...]:
     """The names of all formats: those that are built in, then those of installed packages."""
-    brought = {each.name for each in entry_points(group=ENTRY_POINTS)}
-    return (*_BUILT_IN, *sorted(brought - _BUILT_IN.keys()))
+    installed = {entry.name for entry in entry_points(group=ENTRY_POINTS)}
+    return (*_BUILT_IN, *sorted(installed - _BUILT_IN.keys()))

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from hudi_ingest.records.convert import Decoded, Options, json_fast
+from hudi_ingest.records.convert import json_fast
+from hudi_ingest.records.convert.converter import Decoded, Options
 from hudi_ingest.records.convert.fast_path import decode_in_pieces, record_by_record
 from hudi_ingest.records.convert.json_exact import RecordReader
 from hudi_ingest.records.convert.options import refuse_options

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from hudi_ingest.records.convert import Decoded, Options
+from hudi_ingest.records.convert.converter import Decoded, Options
 from hudi_ingest.records.convert.json import JsonConverter
 from hudi_ingest.records.convert.mismatch import Mismatch
 from hudi_ingest.records.convert.options import one_option

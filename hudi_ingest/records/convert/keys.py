@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from hudi_ingest.records.convert import Converter, Decoded, Rejected
+from hudi_ingest.records.convert.converter import Converter, Decoded, Rejected
 from hudi_ingest.records.convert.values import decoded, regrouped
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from hudi_ingest.records.convert import Rejected
+from hudi_ingest.records.convert.converter import Rejected
 
 FOUND_CHARACTERS = 80
 

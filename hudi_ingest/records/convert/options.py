@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from hudi_ingest.exceptions.problems import quoted, suggestion
-from hudi_ingest.records.convert import Options
+from hudi_ingest.records.convert.converter import Options
 
 Chosen = TypeVar("Chosen")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
-from hudi_ingest.records.convert import Decoded, Options, Rejected
+from hudi_ingest.records.convert.converter import Decoded, Options, Rejected
 from hudi_ingest.records.convert.options import refuse_options
 from hudi_ingest.records.convert.values import decoded, require_values
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from google.protobuf.descriptor import Descriptor
 
 from hudi_ingest.exceptions.problems import suggestion
-from hudi_ingest.records.convert import Decoded, Options
+from hudi_ingest.records.convert.converter import Decoded, Options
 from hudi_ingest.records.convert.fast_path import decode_in_pieces
 from hudi_ingest.records.convert.mismatch import Mismatch, shortened
 from hudi_ingest.records.convert.options import one_option, read_options

@@ -36,7 +36,7 @@ from google.protobuf.descriptor_pb2 import FieldDescriptorProto
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from hudi_ingest.records.convert import Rejected
+from hudi_ingest.records.convert.converter import Rejected
 from hudi_ingest.records.convert.mismatch import Mismatch, shortened
 from hudi_ingest.records.convert.protobuf_schema import JSON_MESSAGES, TIMESTAMP_MESSAGE, WRAPPERS, is_map, is_proto3
 from hudi_ingest.records.schema.columns import ddl_type

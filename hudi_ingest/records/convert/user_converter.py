@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from hudi_ingest.exceptions.problems import describe, quoted, suggestion
-from hudi_ingest.records.convert import Converter, Decoded, Factory, Options, Rejected
+from hudi_ingest.records.convert.converter import Converter, Decoded, Factory, Options, Rejected
 from hudi_ingest.records.convert.mismatch import shortened
 from hudi_ingest.records.convert.values import require_values
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from hudi_ingest.records.convert import Decoded, Rejected
+from hudi_ingest.records.convert.converter import Decoded, Rejected
 
 Indexes = npt.NDArray[np.int64]
 """Places in a batch, ascending."""

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hudi_ingest.records.convert import Rejected
+from hudi_ingest.records.convert.converter import Rejected
 from hudi_ingest.records.convert.mismatch import Mismatch, shortened
 from hudi_ingest.records.convert.values import Indexes, require_values, value_bytes, without_prefix
 from hudi_ingest.records.schema.registered import RegisteredSchema

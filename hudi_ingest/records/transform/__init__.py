@@ -13,7 +13,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from hudi_ingest.exceptions.problems import Place
-from hudi_ingest.records.convert import Rejected
+from hudi_ingest.records.convert.converter import Rejected
 from hudi_ingest.records.schema.columns import TIMESTAMP
 
 KAFKA_PREFIX = "_kafka_"

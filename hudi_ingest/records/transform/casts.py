@@ -16,7 +16,7 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hudi_ingest.records.convert import Rejected
+from hudi_ingest.records.convert.converter import Rejected
 from hudi_ingest.records.convert.mismatch import shortened
 from hudi_ingest.records.schema.columns import TIMESTAMP, ddl_type
 from hudi_ingest.records.times import FIRST_DAY, FIRST_MICROSECOND, LAST_DAY, LAST_MICROSECOND

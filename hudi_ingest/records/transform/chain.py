@@ -10,7 +10,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from hudi_ingest.exceptions.problems import quoted
-from hudi_ingest.records.convert import Rejected
+from hudi_ingest.records.convert.converter import Rejected
 from hudi_ingest.records.transform import KAFKA_FIELDS, Problem, Transform, Transformed, TransformProblems
 from hudi_ingest.records.transform.event_time import EventTimeLimits
 from hudi_ingest.records.transform.fields import is_kafka, unchanged

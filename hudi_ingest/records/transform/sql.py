@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from hudi_ingest.exceptions import TransformFailed
 from hudi_ingest.exceptions.problems import quoted, suggestion
-from hudi_ingest.records.convert import Rejected
+from hudi_ingest.records.convert.converter import Rejected
 from hudi_ingest.records.convert.mismatch import shortened
 from hudi_ingest.records.schema.columns import TIMESTAMP
 from hudi_ingest.records.times import FIRST_DAY, FIRST_MICROSECOND, LAST_DAY, LAST_MICROSECOND

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from hudi_ingest.exceptions import TransformFailed
-from hudi_ingest.records.convert import Rejected
+from hudi_ingest.records.convert.converter import Rejected
 from hudi_ingest.records.transform import Origins, Transformed
 from hudi_ingest.records.transform.casts import without_rejected
 from hudi_ingest.records.transform.fields import is_kafka, kafka_columns, record_names, selected, unchanged

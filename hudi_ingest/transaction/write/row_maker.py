@@ -16,7 +16,8 @@ from hudi_ingest.model.transaction import TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.record import DeclaredFormat, needs_registry
 from hudi_ingest.pipeline.registry import SchemaRegistry
-from hudi_ingest.records.convert import Converter, converter_for
+from hudi_ingest.records.convert.converter import Converter
+from hudi_ingest.records.convert.formats import converter_for
 from hudi_ingest.records.convert.wire_format import SchemaLookup
 from hudi_ingest.records.record_rows import RowMaker
 from hudi_ingest.records.schema.columns import parse_spark_json

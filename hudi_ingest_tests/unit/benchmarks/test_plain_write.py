@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.contenders.plain_write import PlainWrite, write_plainly
 from benchmarks.loads import parse_load
-from hudi_ingest.records.convert import converter_for
+from hudi_ingest.records.convert.formats import converter_for
 from hudi_ingest.records.schema.ddl import parse_ddl
 
 AT = datetime(2026, 1, 1, tzinfo=timezone.utc)

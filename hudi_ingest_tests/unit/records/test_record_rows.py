@@ -16,7 +16,8 @@ from hudi_ingest.exceptions import WriteIncomplete
 from hudi_ingest.hudi.base_file import split_by_partition
 from hudi_ingest.kafka.records import RECORDS
 from hudi_ingest.model.offsets import TopicPartition
-from hudi_ingest.records.convert import Converter, Decoded, converter_for
+from hudi_ingest.records.convert.converter import Converter, Decoded
+from hudi_ingest.records.convert.formats import converter_for
 from hudi_ingest.records.kafka_times import FIRST, KAFKA_TIME, LAST
 from hudi_ingest.records.record_rows import DECODING, PARTITIONING, Made, Refusal, RowMaker, Tombstones
 from hudi_ingest.records.schema.columns import table_schema

@@ -18,7 +18,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hudi_ingest.exceptions import RegistryUnreachable
-from hudi_ingest.records.convert import Decoded, Rejected, converter_for
 from hudi_ingest.records.convert.avro import (
     AvroConverter,
     AvroValuesOf,
@@ -27,6 +26,8 @@ from hudi_ingest.records.convert.avro import (
     SingleObjectEncoding,
 )
 from hudi_ingest.records.convert.avro_fast import _GUARD, BatchReader
+from hudi_ingest.records.convert.converter import Decoded, Rejected
+from hudi_ingest.records.convert.formats import converter_for
 from hudi_ingest.records.schema.avro import field_defaults, parse_writer, record_schema
 from hudi_ingest.records.schema.registered import RegisteredSchema
 

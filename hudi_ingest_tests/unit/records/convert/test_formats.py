@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 from hudi_ingest.exceptions import RegistryUnreachable
-from hudi_ingest.records.convert import Converter, Decoded, Rejected, converter_for
-from hudi_ingest.records.convert.formats import known_formats
+from hudi_ingest.records.convert.converter import Converter, Decoded, Rejected
+from hudi_ingest.records.convert.formats import converter_for, known_formats
 from hudi_ingest.records.schema.registered import RegisteredSchema
 from hudi_ingest_tests.support.outcomes import outcomes, rows_of
 

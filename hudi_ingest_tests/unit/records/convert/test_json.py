@@ -20,8 +20,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hudi_ingest.records.convert import Rejected, converter_for, fast_path, json_exact, json_fast
+from hudi_ingest.records.convert import fast_path, json_exact, json_fast
+from hudi_ingest.records.convert.converter import Rejected
 from hudi_ingest.records.convert.fast_path import Limits
+from hudi_ingest.records.convert.formats import converter_for
 from hudi_ingest.records.convert.json import JsonConverter
 from hudi_ingest_tests.support.outcomes import outcome
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hudi_ingest.records.convert import converter_for
+from hudi_ingest.records.convert.formats import converter_for
 from hudi_ingest.records.convert.keys import beside, decode_keys
 from hudi_ingest_tests.support.outcomes import outcome, rows_of
 

@@ -18,7 +18,8 @@ from google.protobuf.message_factory import GetMessageClass
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hudi_ingest.records.convert import Converter, converter_for
+from hudi_ingest.records.convert.converter import Converter
+from hudi_ingest.records.convert.formats import converter_for
 from hudi_ingest.records.convert.protobuf import RegisteredMessages, first_message, require_columns
 from hudi_ingest.records.convert.protobuf_schema import ProtobufSchema, record_schema
 from hudi_ingest.records.convert.protoc import compile_protos

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hudi_ingest.exceptions import TransformFailed
-from hudi_ingest.records.convert import Rejected
+from hudi_ingest.records.convert.converter import Rejected
 from hudi_ingest.records.convert.json import JsonConverter
 from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.records.transform import KAFKA_FIELDS, Transform, TransformProblems

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hudi_ingest.records.convert import Rejected
+from hudi_ingest.records.convert.converter import Rejected
 from hudi_ingest.records.schema.columns import TIMESTAMP
 from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.records.transform import KAFKA_FIELDS, Transformed, TransformProblems, sql_session

@@ -29,7 +29,7 @@ from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import RetriedFile, Retry, TransactionKind, TransactionPlan
 from hudi_ingest.model.report import BadRecordNote, LetterFile, SliceReport
 from hudi_ingest.operations.dead_letter_retry import RetryResult, RetrySurvey, plan_letters, untried
-from hudi_ingest.records.convert import converter_for
+from hudi_ingest.records.convert.formats import converter_for
 from hudi_ingest.records.kafka_times import KAFKA_TIME
 from hudi_ingest.records.record_rows import RowMaker
 from hudi_ingest.records.transform.chain import Chain, Step

@@ -27,7 +27,8 @@ from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import ReplacedFile
 from hudi_ingest.model.report import BaseFile
-from hudi_ingest.records.convert import Decoded, converter_for
+from hudi_ingest.records.convert.converter import Decoded
+from hudi_ingest.records.convert.formats import converter_for
 from hudi_ingest.records.kafka_times import KAFKA_TIME
 from hudi_ingest.records.record_rows import RowMaker
 from hudi_ingest.records.transform.chain import Chain, Step
