@@ -26,6 +26,8 @@ from hudi_ingest.records.schema.columns import columns_of
 PIPELINE_PROPERTY = "hudi_ingest.pipeline"
 RECORD_PROPERTY = "hudi_ingest.record_schema"
 """What the records of a pipeline that declares no columns are decoded to, as the JSON of a Spark StructType."""
+NEWEST_COMMITS = 20
+"""Of how many commits `committed` says the transactions."""
 _INSTANT_FILE = re.compile(r"(?P<requested>\d+)(?P<completed>_\d+)?\.(?P<rest>.+)")
 """`<requested>_<completed>.<action>`, or `<requested>.` and anything else while it is pending."""
 
@@ -71,6 +73,8 @@ class CommittedState:
     """When that one was completed; when it began, where its own commit is archived."""
     last_rejected: int = 0
     """Bad records of the pipeline's last transaction; 0 also when its commit is archived."""
+    transactions: tuple[str, ...] = ()
+    """Ids of the pipeline's newest commits that are not archived, oldest first, at most NEWEST_COMMITS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +153,10 @@ class Timeline:
         newest = best.moved_by or best.instant
         began = instant_time(newest) if newest else None
         done = completed_at.get(newest, began)
-        return CommittedState(True, best, best_text, began, done, _rejected(accountings.get(best.sequence)))
+        newest_ones = [accountings[sequence] for sequence in sorted(accountings)[-NEWEST_COMMITS:]]
+        transactions = tuple(json.loads(accounting)["transaction"] for accounting in newest_ones)
+        rejected = _rejected(accountings.get(best.sequence))
+        return CommittedState(True, best, best_text, began, done, rejected, transactions)
 
     def instant_of(self, transaction_key: str, transaction_id: str) -> str | None:
         """The completed instant that published the transaction, or None. Raises TableUnreachable."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -24,13 +24,12 @@ from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.check_reports import age_of_oldest, report_checks, report_trouble
 from hudi_ingest.orchestration.lag_points import LAG_RECORDS, lag_metadata
+from hudi_ingest.orchestration.materialization import by_kind
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.situation import Situation
 
 LEAST_SECONDS = 60
 """The lag is observed no more often than this: each observation is kept for as long as the asset."""
-MOST_COMMITS = 20
-"""How many of the newest commits a tick looks at, when some of them may be unknown to Dagster."""
 _LOOKED_BACK = 50
 
 
@@ -75,22 +74,16 @@ def report_lag(pipeline: Pipeline, instance: DagsterInstance, situation: Situati
 
 def report_commits(pipeline: Pipeline, instance: DagsterInstance, situation: Situation) -> None:
     """Makes materializations of the newest commits that Dagster has none of: those of the command line and of Python, and of a
-    run that died after its commit. Raises TableUnreachable."""
-    checkpoint = situation.committed.checkpoint
-    if checkpoint is None or checkpoint.transaction_id == _newest_known(pipeline, instance):
-        return
-    commits = Timeline(pipeline.table.base_path).commits_of(pipeline.transaction_key)[-MOST_COMMITS:]
-    accountings = [(commit, json.loads(commit.metadata[pipeline.transaction_key])) for commit in commits]
+    run that died after its commit. The timeline is read again only where there is one. Raises TableUnreachable."""
+    unknown = _unknown(pipeline, instance, situation.committed.transactions)
     # A run that has ended has told of its commit before, so the runs are asked first and the events after them.
-    unknown = [
-        (commit, accounting)
-        for commit, accounting in accountings
-        if TransactionKind(accounting.get("kind", TransactionKind.INGEST)).moves_offsets
-        and not _may_tell_yet(instance, accounting["transaction"])
-    ]
-    known = set(_known_transactions(pipeline, instance, _LOOKED_BACK))
-    for commit, accounting in unknown:
-        if accounting["transaction"] not in known:
+    untold = [transaction for transaction in unknown if not _may_tell_yet(instance, transaction)]
+    untold = _unknown(pipeline, instance, untold)
+    if not untold:
+        return
+    for commit in Timeline(pipeline.table.base_path).commits_of(pipeline.transaction_key):
+        accounting = json.loads(commit.metadata[pipeline.transaction_key])
+        if accounting["transaction"] in untold:
             instance.report_runless_asset_event(_materialization(pipeline, commit, accounting))
 
 
@@ -99,19 +92,20 @@ def _materialization(pipeline: Pipeline, commit: CommittedInstant, accounting: d
         name: sum(part.get(key, 0) for part in accounting["slices"])
         for name, key in (("skipped", "skipped"), ("filtered", "filtered"), ("bad records", "rejected"))
     }
+    metadata = {
+        "instant": commit.instant,
+        "transaction": accounting["transaction"],
+        "committed at": MetadataValue.timestamp(commit.completed_at),
+        "rows": commit.rows,
+        **counts,
+        "files": len(commit.files),
+        "bytes": commit.size_bytes,
+        "bytes per file": commit.size_bytes // len(commit.files) if commit.files else 0,
+    }
     return AssetMaterialization(
         table_key(pipeline),
         description="Committed outside of Dagster, or by a run that died before it could tell.",
-        metadata={
-            "instant": commit.instant,
-            "transaction": accounting["transaction"],
-            "committed at": MetadataValue.timestamp(commit.completed_at),
-            "rows": commit.rows,
-            **counts,
-            "files": len(commit.files),
-            "bytes": commit.size_bytes,
-            "bytes per file": commit.size_bytes // len(commit.files) if commit.files else 0,
-        },
+        metadata=by_kind(TransactionKind(accounting.get("kind", TransactionKind.INGEST)), metadata),
     )
 
 
@@ -123,8 +117,12 @@ def _may_tell_yet(instance: DagsterInstance, transaction_id: str) -> bool:
 _ALIVE = (DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING)
 
 
-def _newest_known(pipeline: Pipeline, instance: DagsterInstance) -> str:
-    return next(_known_transactions(pipeline, instance, 1), "")
+def _unknown(pipeline: Pipeline, instance: DagsterInstance, transactions: Sequence[str]) -> list[str]:
+    """Those that are none of the asset's newest materializations, in their order."""
+    if not transactions:
+        return []
+    known = set(_known_transactions(pipeline, instance, _LOOKED_BACK))
+    return [transaction for transaction in transactions if transaction not in known]
 
 
 def _known_transactions(pipeline: Pipeline, instance: DagsterInstance, limit: int) -> Iterator[str]:

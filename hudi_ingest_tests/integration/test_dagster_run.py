@@ -22,6 +22,8 @@ from hudi_ingest.exceptions import EngineLost
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
 from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.local.verification import verify
+from hudi_ingest.model.offsets import Slice
+from hudi_ingest.model.plan import TransactionKind
 from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.operations.health import ACCOUNTING_HOLDS, QUESTIONS
 from hudi_ingest.orchestration import tags
@@ -32,6 +34,7 @@ from hudi_ingest.transaction import run as ingest
 from hudi_ingest.transaction.write.job import write_slices
 from hudi_ingest_tests.support.dg_project import load_project, make_project
 from hudi_ingest_tests.support.ground import Ground, make_pipeline, write_pipeline
+from hudi_ingest_tests.support.requesting import requested
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -50,10 +53,14 @@ def after_the_interval() -> datetime:
 
 def launch(pipeline: Pipeline, instance: DagsterInstance, planned: bool = True) -> ExecuteInProcessResult:
     """Executes what the sensor requests now, or what the Launchpad does without config."""
-    from hudi_ingest.orchestration.definitions import build_definitions, job_name
-
     request = tick(pipeline, instance, after_the_interval()) if planned else RunRequest()
     assert isinstance(request, RunRequest), request
+    return execute(pipeline, instance, request)
+
+
+def execute(pipeline: Pipeline, instance: DagsterInstance, request: RunRequest) -> ExecuteInProcessResult:
+    from hudi_ingest.orchestration.definitions import build_definitions, job_name
+
     job = build_definitions([pipeline]).resolve_job_def(job_name(pipeline))
     return job.execute_in_process(
         run_config=request.run_config, tags=request.tags, instance=instance, raise_on_error=False
@@ -206,14 +213,27 @@ def test_without_config_a_run_plans_for_itself_and_a_commit_from_outside_is_mate
         again = launch(pipeline, instance, planned=False)
         ground.send_rows(0, 6)
         outside = ground.run(pipeline)
+        ground.send_rows(0, 2)
+        live = tick(pipeline, instance, after_the_interval())
+        assert isinstance(live, RunRequest)
+        # Committed between the tick and its run, whose commit is the newest that Dagster is told of.
+        (replayed,) = requested(ground, pipeline, TransactionKind.REPLAY, [Slice(ground.name, 1, 0, 4)])
+        assert execute(pipeline, instance, live).success
         for _ in range(2):
             assert isinstance(tick(pipeline, instance, datetime.now(timezone.utc)), SkipReason)
         told = instance.fetch_materializations(AssetKey([pipeline.name]), limit=10).records
         materialized = [each.asset_materialization.metadata for each in told if each.asset_materialization]
     assert not again.success
     assert "no new records" in failures(again)
-    assert [each["rows"].value for each in materialized] == [6, 4]
-    assert materialized[0]["transaction"].value == outside.plan.transaction_id
+    rows = [(each.get("replay/rows"), each.get("rows")) for each in materialized]
+    assert [(again.value if again else None, live.value if live else None) for again, live in rows] == [
+        (4, None),
+        (None, 2),
+        (None, 6),
+        (None, 4),
+    ]
+    told_of = [each["transaction"].value for each in materialized]
+    assert (told_of[0], told_of[2]) == (replayed.plan.transaction_id, outside.plan.transaction_id)
     assert verify(ground.base_path, ground.produced).exact
 
 
