@@ -106,5 +106,5 @@ def test_bad_records_are_named_by_the_first_of_them() -> None:
         "  - orders:3:18 field n: expected int, found x\n"
         "  - and 1 more\n"
         "Correct the producer and the records, or change table.schema, transforms or table.partition_by to fit them, or "
-        "raise that limit."
+        "raise that limit. Then try again: Materialize on the asset's page, or `hudi-ingest run p`."
     )
