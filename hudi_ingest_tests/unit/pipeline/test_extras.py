@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -16,7 +15,6 @@ from hudi_ingest.pipeline.file import load_pipeline
 
 pytestmark = pytest.mark.fast
 
-SETUP = Path(__file__).parents[3] / "setup.py"
 TABLE = "table: {base_path: /tables/shop, schema: 'id string, n long'}"
 REGISTRY = "schema_registry: {url: 'http://registry:8081'}"
 
@@ -80,11 +78,3 @@ print("sensors:", *(sensor.name for sensor in defs.sensors))
         assert f"install hudi-ingest[{extra}]" in found.stdout
     assert "plain.yaml: ok" in found.stdout
     assert "sensors: plain" in found.stdout
-
-
-def test_setup_has_these_extras_and_all_of_them() -> None:
-    code = "import setuptools, json; from distutils.core import run_setup; print(json.dumps(run_setup('setup.py', stop_after='init').extras_require))"
-    found = subprocess.run([sys.executable, "-c", code], cwd=SETUP.parent, capture_output=True, text=True, check=True)
-    extras = json.loads(found.stdout)
-    assert MODULES.keys() <= extras.keys()
-    assert sorted(extras["all"]) == sorted(each for extra in MODULES for each in extras[extra])
