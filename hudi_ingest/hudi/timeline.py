@@ -19,6 +19,7 @@ from hudi_ingest.hudi.file_ids import FileOrigin
 from hudi_ingest.hudi.other_writers import HUDI_STREAMER, last_ingest, other_writer
 from hudi_ingest.hudi.properties_file import PRIMARY, PropertiesFile
 from hudi_ingest.hudi.storage import TableStorage
+from hudi_ingest.model.accounting import Accounting
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.records.schema.columns import columns_of
@@ -47,6 +48,10 @@ class CommittedInstant:
     @property
     def size_bytes(self) -> int:
         return sum(self.files.values())
+
+    def accounting(self, transaction_key: str) -> Accounting:
+        """Of a commit of the pipeline with this key. Raises KeyError for others."""
+        return Accounting.from_json(self.metadata[transaction_key])
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +119,7 @@ class Timeline:
         best_text = None
         sequences: dict[str, int] = {}
         own: set[str] = set()
-        accountings: dict[int, str] = {}
+        accountings: dict[int, Accounting] = {}
         completed_at: dict[str, datetime] = {}
         commits = self.completed()
         for found in commits:
@@ -133,7 +138,7 @@ class Timeline:
             if transaction_key in found.metadata:
                 own.add(found.instant)
                 completed_at[found.instant] = found.completed_at
-                accountings[checkpoint.sequence] = found.metadata[transaction_key]
+                accountings[checkpoint.sequence] = found.accounting(transaction_key)
             if best is None or checkpoint.sequence > best.sequence:
                 best, best_text = checkpoint, text
         owned = checkpoint_key.endswith(f".{self.properties().get(PIPELINE_PROPERTY)}")
@@ -153,9 +158,9 @@ class Timeline:
         newest = best.moved_by or best.instant
         began = instant_time(newest) if newest else None
         done = completed_at.get(newest, began)
-        newest_ones = [accountings[sequence] for sequence in sorted(accountings)[-NEWEST_COMMITS:]]
-        transactions = tuple(json.loads(accounting)["transaction"] for accounting in newest_ones)
-        rejected = _rejected(accountings.get(best.sequence))
+        transactions = tuple(accountings[sequence].transaction_id for sequence in sorted(accountings)[-NEWEST_COMMITS:])
+        last = accountings.get(best.sequence)
+        rejected = last.rejected if last is not None else 0
         return CommittedState(True, best, best_text, began, done, rejected, transactions)
 
     def instant_of(self, transaction_key: str, transaction_id: str) -> str | None:
@@ -163,8 +168,7 @@ class Timeline:
         if not self.exists():
             return None
         for found in self._completed():
-            text = found.metadata.get(transaction_key)
-            if text is not None and json.loads(text).get("transaction") == transaction_id:
+            if transaction_key in found.metadata and found.accounting(transaction_key).transaction_id == transaction_id:
                 return found.instant
         return None
 
@@ -433,12 +437,6 @@ def missing_sequences(
     else:
         return ()
     return tuple(number for number in range(first, checkpoint.sequence + 1) if number not in present)
-
-
-def _rejected(accounting: str | None) -> int:
-    """Bad records of the transaction with this accounting; older versions counted none."""
-    slices = json.loads(accounting)["slices"] if accounting else ()
-    return sum(each.get("rejected", 0) for each in slices)
 
 
 def _range(footer: pq.FileMetaData, column: str) -> tuple[Any, Any] | None:

@@ -5,19 +5,18 @@ Pure: what table and broker said at one moment comes in. The questions are the t
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.hudi.small_files import small_files, small_files_warning
 from hudi_ingest.hudi.timeline import CommittedInstant, CommittedState
+from hudi_ingest.model.accounting import Accounting
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offset_ranges import length
 from hudi_ingest.model.offsets import TopicPartition
-from hudi_ingest.model.plan import OffsetLoss, TransactionKind
+from hudi_ingest.model.plan import OffsetLoss
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.planning import sources_text, stop_text
 
@@ -43,7 +42,6 @@ ABOUT_COMMITS = (ACCOUNTING_HOLDS, FILES_LARGE_ENOUGH, DEAD_LETTERS)
 """Checks whose answer changes with commits only; their figure `transaction` says up to which."""
 CLOCK_SECONDS = 60
 """By so much two machines' clocks may differ."""
-_COUNTS = ("rows", "skipped", "filtered", "rejected", "gaps")
 """What an offset of a slice can have become."""
 
 
@@ -146,15 +144,16 @@ def runs_succeed(pipeline: Pipeline, failed: int, newest_run: str = "", error: s
 
 def accounting_holds(pipeline: Pipeline, checkpoint: Checkpoint | None, commits: Sequence[CommittedInstant]) -> Finding:
     """`commits`: the pipeline's own on the active timeline. Promises 1 and 2, as the table itself tells them."""
-    found = sorted((_Accounting.of(pipeline, each) for each in commits), key=lambda each: each.sequence)
-    offsets = sum(each["end"] - each["start"] for accounting in found for each in accounting.slices)
+    found = sorted((commit.accounting(pipeline.transaction_key) for commit in commits), key=lambda own: own.sequence)
+    published = {commit.accounting(pipeline.transaction_key).transaction_id: commit.rows for commit in commits}
+    offsets = sum(account.slice.count for accounting in found for account in accounting.slices)
     # Of the checkpoint, which counts from the beginning: sums over the active timeline fall whenever it is archived.
     figures: dict[str, int | float | str] = {
         "transactions": checkpoint.sequence if checkpoint else 0,
         "offsets": _read_offsets(checkpoint),
         "transaction": checkpoint.transaction_id if checkpoint else "",
     }
-    wrong = [*_unaccounted(found), *_untiled(found, checkpoint)]
+    wrong = [*_unaccounted(found, published), *_untiled(found, checkpoint)]
     if not wrong:
         older = "; older ones are archived, and were checked before" if found and found[0].sequence > 1 else ""
         numbers = f"{found[0].sequence:,} to {found[-1].sequence:,} " if found else ""
@@ -225,61 +224,42 @@ def _read_offsets(checkpoint: Checkpoint | None) -> int:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Accounting:
-    """What one commit says of itself, and how many rows its files have."""
-
-    transaction_id: str
-    sequence: int
-    kind: TransactionKind
-    slices: Sequence[Mapping[str, Any]]
-    resets: Mapping[TopicPartition, int | None]
-    rows: int
-
-    @classmethod
-    def of(cls, pipeline: Pipeline, commit: CommittedInstant) -> _Accounting:
-        told = json.loads(commit.metadata[pipeline.transaction_key])
-        resets = {TopicPartition(each["topic"], each["partition"]): each["restart"] for each in told.get("resets", ())}
-        # The first commits of a table may be of a version without kinds.
-        kind = TransactionKind(told.get("kind", TransactionKind.INGEST.value))
-        return cls(told["transaction"], told["sequence"], kind, told["slices"], resets, commit.rows)
-
-
-def _unaccounted(found: Sequence[_Accounting]) -> Iterator[str]:
-    for accounting in found:
-        for each in accounting.slices:
-            counted = sum(each.get(name, 0) for name in _COUNTS)
-            if counted != each["end"] - each["start"]:
+def _unaccounted(accountings: Sequence[Accounting], published: Mapping[str, int]) -> Iterator[str]:
+    """`published`: rows of each commit's files, by transaction."""
+    for accounting in accountings:
+        for account in accounting.slices:
+            piece = account.slice
+            if account.counted != piece.count:
                 yield (
-                    f"{accounting.transaction_id} counts {counted} of the offsets [{each['start']},{each['end']}) of "
-                    f"{each['topic']}:{each['partition']}"
+                    f"{accounting.transaction_id} counts {account.counted} of the offsets [{piece.start},{piece.end}) of "
+                    f"{piece.source}"
                 )
-        rows = sum(each["rows"] for each in accounting.slices)
+        rows = published[accounting.transaction_id]
         # A transaction of another kind may also write rows again that it found in the files it replaces.
-        if accounting.kind.moves_offsets and rows != accounting.rows:
-            yield f"{accounting.transaction_id} counts {rows} rows, and its commit published files of {accounting.rows}"
+        if accounting.kind.moves_offsets and accounting.rows != rows:
+            yield f"{accounting.transaction_id} counts {accounting.rows} rows, and its commit published files of {rows}"
 
 
-def _untiled(found: Sequence[_Accounting], checkpoint: Checkpoint | None) -> Iterator[str]:
+def _untiled(accountings: Sequence[Accounting], checkpoint: Checkpoint | None) -> Iterator[str]:
     ends: dict[TopicPartition, int] = {}
     before: int | None = None
-    for accounting in found:
+    for accounting in accountings:
         if before is not None and accounting.sequence != before + 1:
             # Archival took what was between, beside a savepoint: nothing can be said across the hole.
             ends = {}
         before = accounting.sequence
         if not accounting.kind.moves_offsets:
             continue
-        for source in accounting.resets:
-            ends.pop(source, None)
-        for each in accounting.slices:
-            source = TopicPartition(each["topic"], each["partition"])
-            if ends.get(source, each["start"]) != each["start"]:
+        for loss in accounting.resets:
+            ends.pop(loss.source, None)
+        for account in accounting.slices:
+            source, piece = account.slice.source, account.slice
+            if ends.get(source, piece.start) != piece.start:
                 yield (
-                    f"{accounting.transaction_id} starts {source} at {each['start']}, and the transaction before it ended "
+                    f"{accounting.transaction_id} starts {source} at {piece.start}, and the transaction before it ended "
                     f"at {ends[source]}"
                 )
-            ends[source] = each["end"]
+            ends[source] = piece.end
     if checkpoint is not None and before == checkpoint.sequence:
         for source, end in sorted(ends.items()):
             if checkpoint.offsets.get(source) != end:

@@ -6,7 +6,6 @@ others watch, and tells at once of instants that this ledger does not know.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
@@ -16,8 +15,8 @@ from hudi_ingest.hudi.ownership import require_own_table
 from hudi_ingest.hudi.timeline import CommittedInstant, instant_time
 from hudi_ingest.ledger import TransactionRow
 from hudi_ingest.ledger.owner import Owner
-from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition
-from hudi_ingest.model.plan import OffsetLoss, TransactionKind, TransactionPlan
+from hudi_ingest.model.offsets import Offsets, TopicPartition
+from hudi_ingest.model.plan import TransactionPlan
 from hudi_ingest.model.transaction import CommittedTransaction, OpenInstant
 from hudi_ingest.transaction.protocol import TransactionProtocol
 
@@ -106,26 +105,24 @@ def recover(protocol: TransactionProtocol, *, roll_back: bool) -> Recovery:
     )
 
 
-def committed_transaction(pipeline: str, transaction_key: str, found: CommittedInstant) -> CommittedTransaction:
+def committed_transaction(pipeline: str, transaction_key: str, commit: CommittedInstant) -> CommittedTransaction:
     """The transaction that made the commit, out of the accounting in the commit's metadata."""
-    accounting = json.loads(found.metadata[transaction_key])
-    slices = accounting["slices"]
+    accounting = commit.accounting(transaction_key)
     return CommittedTransaction(
         plan=TransactionPlan(
             pipeline=pipeline,
-            transaction_id=accounting["transaction"],
-            sequence=accounting["sequence"],
-            slices=tuple(Slice(each["topic"], each["partition"], each["start"], each["end"]) for each in slices),
-            # The first commits of a table may be of a version without them.
-            resets=tuple(OffsetLoss.from_dict(each) for each in accounting.get("resets", ())),
-            kind=TransactionKind(accounting.get("kind", TransactionKind.INGEST.value)),
+            transaction_id=accounting.transaction_id,
+            sequence=accounting.sequence,
+            slices=tuple(account.slice for account in accounting.slices),
+            resets=accounting.resets,
+            kind=accounting.kind,
         ),
-        instant=found.instant,
-        began_at=instant_time(found.instant),
-        ended_at=found.completed_at,
-        rows=sum(each["rows"] for each in slices),
-        files=len(found.files),
-        size_bytes=found.size_bytes,
+        instant=commit.instant,
+        began_at=instant_time(commit.instant),
+        ended_at=commit.completed_at,
+        rows=accounting.rows,
+        files=len(commit.files),
+        size_bytes=commit.size_bytes,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -130,16 +129,14 @@ def first_offsets(
 
 def accounted_slices(commits: Iterable[CommittedInstant], transaction_key: str) -> tuple[AccountedSlice, ...]:
     """What the commits say of their slices, newest transaction first."""
-    found = []
+    accounts = []
     for commit in commits:
-        accounting: dict[str, Any] = json.loads(commit.metadata[transaction_key])
-        if accounting.get("respect_deletes") or accounting.get("kind") == TransactionKind.RETRY.value:
+        accounting = commit.accounting(transaction_key)
+        if accounting.respect_deletes or accounting.kind is TransactionKind.RETRY:
             # It left out what had no row, or took single dead letters: the commits before it tell more.
             continue
-        for each in accounting["slices"]:
-            piece = Slice(each["topic"], each["partition"], each["start"], each["end"])
-            found.append(AccountedSlice(accounting["sequence"], piece, each["rows"]))
-    return tuple(sorted(found, key=lambda each: -each.sequence))
+        accounts += [AccountedSlice(accounting.sequence, account.slice, account.rows) for account in accounting.slices]
+    return tuple(sorted(accounts, key=lambda account: -account.sequence))
 
 
 def missing_rows(

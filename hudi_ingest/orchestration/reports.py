@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Any
 
 from dagster import (
     AssetMaterialization,
@@ -19,7 +17,7 @@ from dagster import (
 from hudi_ingest.exceptions import IngestError
 from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.hudi.timeline import CommittedInstant, Timeline
-from hudi_ingest.model.plan import TransactionKind
+from hudi_ingest.model.accounting import Accounting
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.check_reports import age_of_oldest, report_checks, report_trouble
@@ -82,22 +80,20 @@ def report_commits(pipeline: Pipeline, instance: DagsterInstance, situation: Sit
     if not untold:
         return
     for commit in Timeline(pipeline.table.base_path).commits_of(pipeline.transaction_key):
-        accounting = json.loads(commit.metadata[pipeline.transaction_key])
-        if accounting["transaction"] in untold:
+        accounting = commit.accounting(pipeline.transaction_key)
+        if accounting.transaction_id in untold:
             instance.report_runless_asset_event(_materialization(pipeline, commit, accounting))
 
 
-def _materialization(pipeline: Pipeline, commit: CommittedInstant, accounting: dict[str, Any]) -> AssetMaterialization:
-    counts = {
-        name: sum(part.get(key, 0) for part in accounting["slices"])
-        for name, key in (("skipped", "skipped"), ("filtered", "filtered"), ("bad records", "rejected"))
-    }
+def _materialization(pipeline: Pipeline, commit: CommittedInstant, accounting: Accounting) -> AssetMaterialization:
     metadata = {
         "instant": commit.instant,
-        "transaction": accounting["transaction"],
+        "transaction": accounting.transaction_id,
         "committed at": MetadataValue.timestamp(commit.completed_at),
         "rows": commit.rows,
-        **counts,
+        "skipped": sum(account.skipped for account in accounting.slices),
+        "filtered": sum(account.filtered for account in accounting.slices),
+        "bad records": accounting.rejected,
         "files": len(commit.files),
         "bytes": commit.size_bytes,
         "bytes per file": commit.size_bytes // len(commit.files) if commit.files else 0,
@@ -105,7 +101,7 @@ def _materialization(pipeline: Pipeline, commit: CommittedInstant, accounting: d
     return AssetMaterialization(
         table_key(pipeline),
         description="Committed outside of Dagster, or by a run that died before it could tell.",
-        metadata=by_kind(TransactionKind(accounting.get("kind", TransactionKind.INGEST)), metadata),
+        metadata=by_kind(accounting.kind, metadata),
     )
 
 

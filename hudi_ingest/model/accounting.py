@@ -1,0 +1,139 @@
+"""The accounting that a commit carries in its metadata: what became of every offset of its transaction.
+
+This module alone knows the JSON, also that of older versions, which had no kinds, losses or counts of bad records.
+`CommitGuard.java` reads one key of it, `transaction`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hudi_ingest.model.offsets import Slice
+from hudi_ingest.model.plan import OffsetLoss, TakeOver, TransactionKind, TransactionPlan
+from hudi_ingest.model.report import SliceReport
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SliceAccount:
+    """How many offsets of one slice became rows, and how many did not, by reason."""
+
+    slice: Slice
+    rows: int
+    skipped: int = 0
+    filtered: int = 0
+    rejected: int = 0
+    gaps: int = 0
+    attempt: int = 0
+    """Of the op that wrote it; 0 where an older version did not say."""
+
+    @property
+    def counted(self) -> int:
+        """Offsets accounted for; the slice's count, unless the accounting is wrong."""
+        return self.rows + self.skipped + self.filtered + self.rejected + self.gaps
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "topic": self.slice.topic,
+            "partition": self.slice.partition,
+            "start": self.slice.start,
+            "end": self.slice.end,
+            "rows": self.rows,
+            "skipped": self.skipped,
+            "filtered": self.filtered,
+            "rejected": self.rejected,
+            "gaps": self.gaps,
+            "attempt": self.attempt,
+        }
+
+    @classmethod
+    def from_dict(cls, account: Mapping[str, Any]) -> SliceAccount:
+        return cls(
+            Slice(account["topic"], account["partition"], account["start"], account["end"]),
+            account["rows"],
+            **{name: account.get(name, 0) for name in ("skipped", "filtered", "rejected", "gaps", "attempt")},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Accounting:
+    """What one committed transaction did. `slices` are ordered by topic, partition and offset."""
+
+    transaction_id: str
+    sequence: int
+    kind: TransactionKind
+    slices: tuple[SliceAccount, ...]
+    resets: tuple[OffsetLoss, ...] = ()
+    """Losses that it accepted."""
+    respect_deletes: bool = False
+    schema_changes: tuple[str, ...] = ()
+    take_over: TakeOver | None = None
+
+    @property
+    def rows(self) -> int:
+        return sum(account.rows for account in self.slices)
+
+    @property
+    def rejected(self) -> int:
+        """Bad records."""
+        return sum(account.rejected for account in self.slices)
+
+    @classmethod
+    def of(cls, plan: TransactionPlan, reports: Sequence[SliceReport]) -> Accounting:
+        return cls(
+            transaction_id=plan.transaction_id,
+            sequence=plan.sequence,
+            kind=plan.kind,
+            slices=tuple(
+                SliceAccount(
+                    report.slice,
+                    report.rows,
+                    report.skipped,
+                    report.filtered,
+                    report.rejected,
+                    report.gaps,
+                    report.attempt,
+                )
+                for report in sorted(reports, key=lambda report: report.slice)
+            ),
+            resets=tuple(plan.resets),
+            respect_deletes=plan.respect_deletes,
+            schema_changes=tuple(plan.schema_changes),
+            take_over=plan.take_over,
+        )
+
+    def to_json(self) -> str:
+        return json.dumps(
+            {
+                "version": VERSION,
+                "transaction": self.transaction_id,
+                "sequence": self.sequence,
+                "kind": self.kind.value,
+                "slices": [account.to_dict() for account in self.slices],
+                "resets": [loss.to_dict() for loss in self.resets],
+                **({"respect_deletes": True} if self.respect_deletes else {}),
+                "schema_changes": list(self.schema_changes),
+                **({"take_over": self.take_over.to_dict()} if self.take_over else {}),
+            },
+            separators=(",", ":"),
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Accounting:
+        """Of any version. Raises ValueError, KeyError and TypeError for what is no accounting."""
+        accounting: dict[str, Any] = json.loads(text)
+        take_over = accounting.get("take_over")
+        return cls(
+            transaction_id=accounting["transaction"],
+            sequence=accounting["sequence"],
+            kind=TransactionKind(accounting.get("kind", TransactionKind.INGEST.value)),
+            slices=tuple(SliceAccount.from_dict(account) for account in accounting["slices"]),
+            resets=tuple(OffsetLoss.from_dict(loss) for loss in accounting.get("resets", ())),
+            respect_deletes=accounting.get("respect_deletes", False),
+            schema_changes=tuple(accounting.get("schema_changes", ())),
+            take_over=TakeOver.from_dict(take_over) if take_over else None,
+        )
