@@ -109,7 +109,7 @@ def run_task(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
     """
     yield from outcomes(task, batches)
     for _ in batches:
-        # A worker that ends before its input does breaks the connection on which Spark sends it, and the job with it.
+        # Spark ends a worker that leaves input unread, and takes longer for that than for handing it all over.
         pass
 
 

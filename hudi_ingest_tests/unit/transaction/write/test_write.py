@@ -453,7 +453,7 @@ def test_an_error_of_ours_ends_a_task_as_data_and_its_files_are_deleted(writing:
     # Spark's batches are joined, so what is to be read after the error is more than a batch of the task's.
     batches = iter([of(3, 0, [good(1)]), of(4, 9, [b"stop"]), *(of(4, 10 + n, [good(n)]) for n in range(5))])
     outcomes = [*run_task(writing, batches)]
-    assert list(batches) == [], "Spark would take a worker that leaves its input for a broken one"
+    assert list(batches) == [], "Spark would end a worker that leaves input unread"
     assert [row["report"] for batch in outcomes for row in batch.to_pylist()] == [None]
     assert list(Path(writing.storage.base_path).rglob("*.parquet")) == []
     with pytest.raises(SchemaOutdated) as raised:
