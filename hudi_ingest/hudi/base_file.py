@@ -19,6 +19,7 @@ from hudi_ingest.faults import reach
 from hudi_ingest.hudi import file_ids
 from hudi_ingest.hudi.epoch import Epoch, TableEpoch
 from hudi_ingest.hudi.kafka_columns import TOPIC
+from hudi_ingest.hudi.paths import heartbeat_path, marker_path, partition_metadata_path
 from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.report import BaseFile
@@ -32,7 +33,6 @@ META_COLUMNS = (
     "_hoodie_partition_path",
     "_hoodie_file_name",
 )
-DEAD_LETTERS = ".hoodie/hudi_ingest/dead_letters"
 ROW_GROUP_ROWS = 128 * 1024
 BUFFERED_BYTES = 64 * 1024 * 1024
 """Rows of all table partitions together that wait for a full row group; beyond it the largest is written early."""
@@ -64,20 +64,6 @@ class BaseFileLayout:
     """Whether unsafe signs of a value are escaped in its folder's name."""
     record_key: tuple[str, ...] = ()
     """The columns that make the rows' keys; none where topic, partition and offset do."""
-
-
-def heartbeat_path(instant: str) -> str:
-    """The file whose presence says that the instant may still be written: Hudi deletes it at commit and rollback."""
-    return f".hoodie/.heartbeat/{instant}"
-
-
-def dead_letters_folder(instant: str) -> str:
-    """Where a transaction's dead letters are, and the manifest that lists them."""
-    return f"{DEAD_LETTERS}/{instant}"
-
-
-def marker_path(instant: str, path: str) -> str:
-    return f".hoodie/.temp/{instant}/{path}.marker.CREATE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +256,7 @@ class BaseFileWriter:
 
     def _ensure_partition_metadata(self, path: str) -> None:
         # Tasks may race here: any of their instants is right, so the last one may win.
-        metadata = f"{path}/.hoodie_partition_metadata" if path else ".hoodie_partition_metadata"
+        metadata = partition_metadata_path(path)
         if not self._storage.exists(metadata):
             depth = path.count("/") + 1 if path else 0
             content = f"#partition metadata\ncommitTime={self._layout.instant}\npartitionDepth={depth}\n"

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from hudi_ingest.hudi.paths import HOODIE, partition_metadata_path
 from hudi_ingest.hudi.storage import StoredFile, TableStorage
 
-_HOODIE = ".hoodie"
 _NOT_KEPT = {".temp", ".heartbeat"}
 """What is lost of markers and heartbeats is of no transaction that is committed: the sweep finds what it leaves behind."""
 
@@ -25,13 +25,13 @@ class Durability:
     def sync_files(self, paths: Iterable[str]) -> None:
         """Base files, files of dead letters and manifests, with what tells readers that their folders are partitions."""
         files = {*paths}
-        folders = {path.rpartition("/")[0] for path in files if not path.startswith(f"{_HOODIE}/")}
-        partitions = (f"{folder}/.hoodie_partition_metadata".lstrip("/") for folder in folders)
+        folders = {path.rpartition("/")[0] for path in files if not path.startswith(f"{HOODIE}/")}
+        partitions = (partition_metadata_path(folder) for folder in folders)
         self._storage.sync([*files, *(each for each in partitions if self._storage.exists(each))])
 
     def look(self) -> frozenset[StoredFile]:
         """What there is below .hoodie now."""
-        return frozenset(self._storage.files_beside(_HOODIE, _NOT_KEPT))
+        return frozenset(self._storage.files_beside(HOODIE, _NOT_KEPT))
 
     def sync_changes(self, since: frozenset[StoredFile]) -> None:
         """Syncs what is below .hoodie and was not there, or was another file, at an earlier look: instants, the metadata table,

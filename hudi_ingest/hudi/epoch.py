@@ -9,9 +9,8 @@ import json
 from dataclasses import dataclass
 
 from hudi_ingest.exceptions import Fenced, TableUnreachable
+from hudi_ingest.hudi.paths import EPOCH_PATH
 from hudi_ingest.hudi.storage import TableStorage, advice
-
-EPOCH_PATH = ".hoodie/hudi_ingest/epoch"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from hudi_ingest.hudi import file_ids
-from hudi_ingest.hudi.base_file import DEAD_LETTERS
 from hudi_ingest.hudi.file_ids import FileOrigin
+from hudi_ingest.hudi.paths import DEAD_LETTERS, HEARTBEATS, MARKERS, OWN_FILES, PRIMARY
 from hudi_ingest.hudi.storage import StoredFile
 from hudi_ingest.hudi.timeline import Instants
-
-MARKERS = ".hoodie/.temp"
-HEARTBEATS = ".hoodie/.heartbeat"
 
 _BASE_FILE = re.compile(
     r"(?P<id>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-0)_[0-9]+-[0-9]+-[0-9]+_(?P<instant>\d{17})\.parquet"
@@ -30,8 +27,7 @@ _BASE_FILE = re.compile(
 MANIFEST = re.compile(
     rf"{re.escape(DEAD_LETTERS)}/(?P<instant>\d{{17}})/[0-9a-f]{{16}}\.json(?:\.[0-9a-f]{{32}}\.partial)?"
 )
-OWN_FILES = ".hoodie/hudi_ingest"
-PARTIAL = re.compile(rf"(?:{re.escape(OWN_FILES)}/.+|\.hoodie/hoodie\.properties)\.[0-9a-f]{{32}}\.partial")
+PARTIAL = re.compile(rf"(?:{re.escape(OWN_FILES)}/.+|{re.escape(PRIMARY)})\.[0-9a-f]{{32}}\.partial")
 """What storage.py writes before it takes a file's place, of files that are of no one instant: the epoch, the mark of copies, the
 table's properties."""
 _LEFT_BEHIND = re.compile(rf"(?:{re.escape(MARKERS)}|{re.escape(HEARTBEATS)})/\.?(?P<instant>\d{{17}})(?:\.crc)?")

@@ -12,11 +12,9 @@ import time
 import zlib
 
 from hudi_ingest.exceptions import TableUnreachable
+from hudi_ingest.hudi.paths import BACKUP, PRIMARY, PRIMARY_CHECKSUM
 from hudi_ingest.hudi.storage import TableStorage
 
-PRIMARY = ".hoodie/hoodie.properties"
-BACKUP = ".hoodie/hoodie.properties.backup"
-_CHECKSUM_OF_PRIMARY = ".hoodie/.hoodie.properties.crc"
 _LOOKS = 3
 _SETTLED_SECONDS = 2.0
 """An update takes milliseconds, so a file that stays damaged for so long is not being written."""
@@ -59,7 +57,7 @@ class PropertiesFile:
         backup = before[1]
         assert backup is not None
         # Hadoop's checksum is of the damaged file, and without one it asks for none.
-        self._storage.delete(_CHECKSUM_OF_PRIMARY)
+        self._storage.delete(PRIMARY_CHECKSUM)
         self._storage.replace(PRIMARY, backup)
         return True
 

@@ -16,6 +16,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from hudi_ingest.exceptions import TableUnreachable
+from hudi_ingest.hudi.paths import HOODIE
 
 _SCHEMES = {"s3a": "s3", "s3n": "s3"}
 _UNKNOWN = datetime.max.replace(tzinfo=timezone.utc)
@@ -144,7 +145,7 @@ class TableStorage:
 
     def data_files(self) -> list[StoredFile]:
         """All files of the table that are not below its .hoodie, in no order."""
-        return self.files_beside("", {".hoodie"})
+        return self.files_beside("", {HOODIE})
 
     def files_beside(self, folder: str, left_out: Container[str]) -> list[StoredFile]:
         """All files below `folder`, in no order, but those in the folders right below it that are `left_out`."""

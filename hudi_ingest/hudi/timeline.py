@@ -17,7 +17,8 @@ from hudi_ingest.exceptions import IngestError, OffsetsLost, TableMismatch, Tabl
 from hudi_ingest.hudi import file_ids
 from hudi_ingest.hudi.file_ids import FileOrigin
 from hudi_ingest.hudi.other_writers import HUDI_STREAMER, last_ingest, other_writer
-from hudi_ingest.hudi.properties_file import PRIMARY, PropertiesFile
+from hudi_ingest.hudi.paths import PRIMARY, TIMELINE
+from hudi_ingest.hudi.properties_file import PropertiesFile
 from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.model.accounting import Accounting
 from hudi_ingest.model.checkpoint import Checkpoint
@@ -380,7 +381,7 @@ class Timeline:
 
     def _names(self) -> tuple[str, ...]:
         try:
-            return self._storage.names(".hoodie/timeline")
+            return self._storage.names(TIMELINE)
         except OSError as error:
             raise self._unreadable("timeline", error) from error
 

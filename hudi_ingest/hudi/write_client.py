@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from hudi_ingest.exceptions import CommitRefused, EngineLost, Fenced, IngestError, TableUnreachable
 from hudi_ingest.faults import reach
 from hudi_ingest.hudi.clock import clock_of, wait_for_clock
-from hudi_ingest.hudi.epoch import EPOCH_PATH, Epoch
+from hudi_ingest.hudi.epoch import Epoch
 from hudi_ingest.hudi.options import (
     ESCAPED_FOLDERS_PROPERTY,
     LOCK_CONNECT_SECONDS,
@@ -27,6 +27,7 @@ from hudi_ingest.hudi.options import (
     table_properties,
     write_options,
 )
+from hudi_ingest.hudi.paths import EPOCH_PATH
 from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.model.plan import ReplacedFile, TransactionKind, TransactionPlan

@@ -17,8 +17,9 @@ from pyspark.sql import SparkSession
 
 from hudi_ingest.exceptions import TableUnreachable, TransactionInFlight
 from hudi_ingest.home.folder import Home
-from hudi_ingest.hudi.orphans import HEARTBEATS, MANIFEST, MARKERS, OWN_FILES, PARTIAL, Orphan, find_orphans
+from hudi_ingest.hudi.orphans import MANIFEST, PARTIAL, Orphan, find_orphans
 from hudi_ingest.hudi.ownership import require_own_table
+from hudi_ingest.hudi.paths import HEARTBEATS, HOODIE, MARKERS, OWN_FILES
 from hudi_ingest.hudi.storage import StoredFile, TableStorage
 from hudi_ingest.hudi.timeline import Timeline, instant_time, is_instant
 from hudi_ingest.hudi.write_client import HudiWriter
@@ -159,7 +160,7 @@ class Sweep:
         try:
             folders = [f"{MARKERS}/{name}" for name in self._storage.names(MARKERS) if is_instant(name)]
             markers = [self._marker_folder(folder) for folder in folders]
-            restored = (f".hoodie/{name}" for name in self._storage.names(".hoodie"))
+            restored = (f"{HOODIE}/{name}" for name in self._storage.names(HOODIE))
             partials = [self._storage.file(path) for path in restored if PARTIAL.fullmatch(path)]
             beside = [*self._storage.files(HEARTBEATS), *self._storage.files(OWN_FILES), *filter(None, partials)]
             return [*self._storage.data_files(), *markers, *beside]

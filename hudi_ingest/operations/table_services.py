@@ -20,6 +20,7 @@ from hudi_ingest.exceptions import TransactionInFlight
 from hudi_ingest.home.folder import Home
 from hudi_ingest.hudi.clustering import Clustering, HudiServices, PendingClustering
 from hudi_ingest.hudi.ownership import require_own_table
+from hudi_ingest.hudi.paths import HOODIE
 from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.operations.connection import connected
@@ -149,7 +150,7 @@ class TableServices:
     def _alone(self) -> Iterator[None]:
         """One run of services of a table at a time: two would cluster the same files."""
         table = self.pipeline.table.base_path
-        with self.ledger.table_lock(f"{table}/.hoodie/services", timeout_seconds=1):
+        with self.ledger.table_lock(f"{table}/{HOODIE}/services", timeout_seconds=1):
             yield
 
 

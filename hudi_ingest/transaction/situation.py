@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
 from hudi_ingest.exceptions import NothingToDo, TableUnreachable
-from hudi_ingest.hudi.base_file import heartbeat_path
+from hudi_ingest.hudi.paths import heartbeat_path
 from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.hudi.take_over import find_take_over
 from hudi_ingest.hudi.timeline import CommittedState, Timeline

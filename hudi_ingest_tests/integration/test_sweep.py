@@ -22,7 +22,7 @@ from dagster import (
 
 from hudi_ingest.exceptions import TableMismatch, TableUnreachable, TransactionInFlight
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
-from hudi_ingest.hudi.base_file import heartbeat_path, marker_path
+from hudi_ingest.hudi.paths import heartbeat_path, marker_path
 from hudi_ingest.hudi.write_client import HudiWriter
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.owner import Owner

@@ -28,10 +28,10 @@ from hudi_ingest.exceptions import (
     WriteIncomplete,
 )
 from hudi_ingest.faults import POINTS, InjectedFault
-from hudi_ingest.hudi.base_file import dead_letters_folder
 from hudi_ingest.hudi.durability import Durability
-from hudi_ingest.hudi.epoch import EPOCH_PATH, Epoch, TableEpoch
+from hudi_ingest.hudi.epoch import Epoch, TableEpoch
 from hudi_ingest.hudi.options import table_properties
+from hudi_ingest.hudi.paths import EPOCH_PATH, dead_letters_folder
 from hudi_ingest.hudi.storage import StoredFile, TableStorage
 from hudi_ingest.hudi.timeline import CommittedInstant, Timeline, instant_time
 from hudi_ingest.ledger import Ledger

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from hudi_ingest.exceptions import KafkaRefused, KafkaUnreachable, TableUnreachable
 from hudi_ingest.faults import reach
-from hudi_ingest.hudi.base_file import DEAD_LETTERS
+from hudi_ingest.hudi.paths import COPIED_LETTERS
 from hudi_ingest.hudi.storage import TableStorage, advice
 from hudi_ingest.kafka.cluster import librdkafka_options
 from hudi_ingest.model.checkpoint import LettersHead
@@ -24,7 +24,6 @@ from hudi_ingest.records.record_rows import DECODING, TRANSFORMING
 from hudi_ingest.transaction.dead_letters.log import DeadLetterLog, LetterEntry
 from hudi_ingest.transaction.dead_letters.reading import DeadLetter, find_letters_of
 
-MARKER = f"{DEAD_LETTERS}/copied"
 CATCH_UP_SECONDS = 20.0
 """After this long the rest is left to the next commit or tick."""
 
@@ -134,7 +133,7 @@ class LetterCopies:
     def _copied(self) -> tuple[str, ...]:
         """The transactions whose letters were copied last, by instant, the newest first."""
         try:
-            return tuple(self._storage.read(MARKER).decode().split())
+            return tuple(self._storage.read(COPIED_LETTERS).decode().split())
         except FileNotFoundError:
             return ()
         except OSError as error:
@@ -142,13 +141,13 @@ class LetterCopies:
 
     def _note(self, copied: Sequence[str]) -> None:
         try:
-            self._storage.replace(MARKER, "\n".join(copied).encode())
+            self._storage.replace(COPIED_LETTERS, "\n".join(copied).encode())
         except OSError as error:
             raise self._unreachable("written", error) from error
 
     def _unreachable(self, done: str, error: OSError) -> TableUnreachable:
         return TableUnreachable(
-            f"{MARKER} of the table at {self._storage.base_path}, which says how far dead letters are copied, cannot be {done}: "
+            f"{COPIED_LETTERS} of the table at {self._storage.base_path}, which says how far dead letters are copied, cannot be {done}: "
             f"{error}. {advice(error)} The next commit or tick tries again."
         )
 

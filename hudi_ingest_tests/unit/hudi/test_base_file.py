@@ -16,15 +16,9 @@ from hypothesis import strategies as st
 
 from hudi_ingest.exceptions import Fenced
 from hudi_ingest.hudi import file_ids
-from hudi_ingest.hudi.base_file import (
-    BaseFileLayout,
-    BaseFileWriter,
-    RowSource,
-    heartbeat_path,
-    marker_path,
-    split_by_partition,
-)
+from hudi_ingest.hudi.base_file import BaseFileLayout, BaseFileWriter, RowSource, split_by_partition
 from hudi_ingest.hudi.epoch import Epoch, TableEpoch
+from hudi_ingest.hudi.paths import heartbeat_path, marker_path
 from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.report import BaseFile

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from hudi_ingest.exceptions import Fenced, TableUnreachable
-from hudi_ingest.hudi.epoch import EPOCH_PATH, Epoch, TableEpoch
+from hudi_ingest.hudi.epoch import Epoch, TableEpoch
+from hudi_ingest.hudi.paths import EPOCH_PATH
 from hudi_ingest.hudi.storage import TableStorage
 
 

@@ -23,7 +23,7 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 from dagster._core.storage.dagster_run import DagsterRun
 
 from hudi_ingest.home.folder import LEDGER_VARIABLE, Home
-from hudi_ingest.hudi.base_file import heartbeat_path
+from hudi_ingest.hudi.paths import heartbeat_path
 from hudi_ingest.ledger import Ledger, Owner
 from hudi_ingest.local.processes import free_port
 from hudi_ingest.model.offsets import Slice, TopicVersion

@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 from hudi_ingest.cli.views import letter_text, letters_text, retry_survey_text, retry_text
 from hudi_ingest.exceptions import BadRecord, TableUnreachable, WriteIncomplete
 from hudi_ingest.hudi import file_ids
-from hudi_ingest.hudi.base_file import DEAD_LETTERS, BaseFileLayout, dead_letters_folder, heartbeat_path
+from hudi_ingest.hudi.base_file import BaseFileLayout
 from hudi_ingest.hudi.epoch import TableEpoch
 from hudi_ingest.hudi.file_ids import FileOrigin
 from hudi_ingest.hudi.orphans import find_orphans
+from hudi_ingest.hudi.paths import DEAD_LETTERS, dead_letters_folder, heartbeat_path
 from hudi_ingest.hudi.storage import StoredFile, TableStorage
 from hudi_ingest.hudi.timeline import Instants
 from hudi_ingest.model.checkpoint import Checkpoint, LettersHead

@@ -21,8 +21,9 @@ from hudi_ingest.exceptions import (
     SchemaOutdated,
     WriteIncomplete,
 )
-from hudi_ingest.hudi.base_file import BaseFileLayout, heartbeat_path
+from hudi_ingest.hudi.base_file import BaseFileLayout
 from hudi_ingest.hudi.epoch import TableEpoch
+from hudi_ingest.hudi.paths import heartbeat_path
 from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import ReplacedFile
