@@ -49,7 +49,7 @@ Exact = Callable[[pa.BinaryArray], tuple[pa.RecordBatch, list[Rejected]]]
 
 @dataclass(frozen=True)
 class Limits:
-    """How much a fast path is given at once, and how often it is tried."""
+    """How much a fast path is given at once, and how many doubts of it are tolerated."""
 
     rows: int = sys.maxsize
     bytes: int = sys.maxsize

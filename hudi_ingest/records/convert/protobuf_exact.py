@@ -88,19 +88,19 @@ class MessageReader:
         for start in range(0, len(values), CHUNK_ROWS):
             chunk = values.slice(start, CHUNK_ROWS).to_pylist()
             try:
-                found = self._read(chunk)
+                by_column = self._read(chunk)
             except Mismatch:
                 # One by one: what becomes of a record does not depend on its neighbours.
-                found = [[] for _ in self._columns]
+                by_column = [[] for _ in self._columns]
                 for index, value in enumerate(chunk, start):
                     try:
                         row = self._read([value])
                     except Mismatch as mismatch:
                         rejected.append(mismatch.rejected(index))
                     else:
-                        for column, cells in zip(found, row, strict=True):
+                        for column, cells in zip(by_column, row, strict=True):
                             column += cells
-            for column, cells in zip(columns, found, strict=True):
+            for column, cells in zip(columns, by_column, strict=True):
                 column += cells
         arrays = [pa.array(column, field.type) for column, field in zip(columns, self._schema, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema), rejected
@@ -123,19 +123,19 @@ def _has_required(message: Descriptor) -> bool:
     seen: set[str] = set()
     waiting = [message]
     while waiting:
-        each = waiting.pop()
-        if each.full_name not in seen:
-            seen.add(each.full_name)
-            if any(field.is_required for field in each.fields):
+        message_type = waiting.pop()
+        if message_type.full_name not in seen:
+            seen.add(message_type.full_name)
+            if any(field.is_required for field in message_type.fields):
                 return True
-            waiting += [field.message_type for field in each.fields if field.message_type is not None]
+            waiting += [field.message_type for field in message_type.fields if field.message_type is not None]
     return False
 
 
 def _field_readers(
     message: Descriptor, fields: Sequence[pa.Field], path: str, timestamps: _Timestamps
 ) -> list[FieldReader]:
-    return [_field_reader(message, each, f"{path}.{each.name}".removeprefix("."), timestamps) for each in fields]
+    return [_field_reader(message, field, f"{path}.{field.name}".removeprefix("."), timestamps) for field in fields]
 
 
 def _field_reader(message: Descriptor, column: pa.Field, path: str, timestamps: _Timestamps) -> FieldReader:
@@ -146,14 +146,14 @@ def _field_reader(message: Descriptor, column: pa.Field, path: str, timestamps: 
     get: FieldReader = attrgetter(name)
     read = _column_reader(field, column.type, path, timestamps)
     if not field.has_presence:
-        return get if read is None else _named(name, lambda found: read(get(found)))
+        return get if read is None else _named(name, lambda record: read(get(record)))
     if column.nullable:
-        return _named(name, lambda found: _converted(read, get(found)) if found.HasField(name) else None)
+        return _named(name, lambda record: _converted(read, get(record)) if record.HasField(name) else None)
 
-    def required(found: Message) -> Any:
-        if not found.HasField(name):
+    def required(record: Message) -> Any:
+        if not record.HasField(name):
             raise Mismatch(f"{_words(column.type)}, not null", "no such field")
-        return _converted(read, get(found))
+        return _converted(read, get(record))
 
     return _named(name, required)
 
@@ -204,8 +204,8 @@ def _list_reader(read: Reader | None) -> Reader:
     def read_list(values: Any) -> list[Any]:
         items: list[Any] = []
         try:
-            for each in values:
-                items.append(read(each))  # one by one: the length is the index of the item that fails
+            for value in values:
+                items.append(read(value))  # one by one: the length is the index of the item that fails
         except Mismatch as mismatch:
             mismatch.under(f"[{len(items)}]")
             raise
@@ -216,16 +216,16 @@ def _list_reader(read: Reader | None) -> Reader:
 
 def _map_reader(read: Reader | None) -> Reader:
     def read_map(entries: Any) -> list[tuple[str, Any]]:
-        found = []
+        pairs = []
         text = ""
         try:
             for key, value in sorted(entries.items()):  # Protobuf's maps have no order; a row has one
                 text = _key_text(key)
-                found.append((text, _converted(read, value)))
+                pairs.append((text, _converted(read, value)))
         except Mismatch as mismatch:
             mismatch.under("[" + shortened(json.dumps(text[:40], ensure_ascii=False), 40) + "]")
             raise
-        return found
+        return pairs
 
     return read_map
 
@@ -243,7 +243,7 @@ def _value_reader(field: FieldDescriptor, type_: pa.DataType, path: str, timesta
     if message is None:
         return _scalar_reader(field, type_, path)
     if pa.types.is_struct(type_):
-        missing = [each.name for each in type_ if each.name not in message.fields_by_name and not each.nullable]
+        missing = [part.name for part in type_ if part.name not in message.fields_by_name and not part.nullable]
         if missing:
             raise ValueError(f"column {path}: {message.full_name} has no {', '.join(missing)}, which is NOT NULL")
         return _struct_reader(message, [*type_], path, timestamps)
@@ -251,7 +251,7 @@ def _value_reader(field: FieldDescriptor, type_: pa.DataType, path: str, timesta
         return timestamps.microseconds
     if message.full_name in WRAPPERS:
         read = _scalar_reader(message.fields_by_name["value"], type_, path)
-        return lambda found: _converted(read, found.value)
+        return lambda wrapper: _converted(read, wrapper.value)
     if message.full_name in JSON_MESSAGES and pa.types.is_string(type_):
         return _json_text
     raise _misfit(field, type_, path, "string" if message.full_name in JSON_MESSAGES else "struct<…>")
@@ -262,7 +262,7 @@ def _struct_reader(message: Descriptor, columns: Sequence[pa.Field], path: str, 
         (column.name, read)
         for column, read in zip(columns, _field_readers(message, columns, path, timestamps), strict=True)
     ]
-    return lambda found: {name: read(found) for name, read in members}
+    return lambda value: {name: read(value) for name, read in members}
 
 
 def _scalar_reader(field: FieldDescriptor, type_: pa.DataType, path: str) -> Reader | None:
@@ -374,8 +374,8 @@ class _Timestamps:
 
 def _json_text(value: Any) -> str:
     try:
-        found = json_format.MessageToDict(value)
-        return str(json.dumps(found, ensure_ascii=False, sort_keys=True, separators=(",", ":")))
+        members = json_format.MessageToDict(value)
+        return str(json.dumps(members, ensure_ascii=False, sort_keys=True, separators=(",", ":")))
     except (ValueError, json_format.Error) as error:
         raise Mismatch("a JSON value", shortened(str(error))) from None
 
