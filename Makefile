@@ -1,4 +1,4 @@
-# `make demo` and `make test` need only Python 3.10.9 to 3.12. PYTHON=… chooses which, ARGS=… passes options on.
+# `make demo` and `make test` need only Python 3.10.9 to 3.13. PYTHON=… chooses which, ARGS=… passes options on.
 PYTHON ?= python3
 ARGS ?=
 # Processes that run tests side by side, each with a broker and a Spark of its own: about 4 GB of memory each.

@@ -24,7 +24,7 @@ setup(
     packages=find_packages(include=["hudi_ingest", "hudi_ingest.*"]),
     package_data={"hudi_ingest": ["py.typed", "**/*.java", "**/*.lock", "**/*.yaml", "**/*.mako"]},
     # Not those whose forkserver takes code from every user of the machine (CVE-2022-42919).
-    python_requires=">=3.10.9,!=3.11.0,<3.13",
+    python_requires=">=3.10.9,!=3.11.0,<3.14",
     install_requires=[
         "alembic>=1.13",
         "confluent-kafka>=2.16",
@@ -42,6 +42,8 @@ setup(
         "pyspark==3.5.7",
         "pyyaml>=6",
         "rich>=13",
+        # pyspark 3.5 imports distutils, which Python has no more from 3.12 on.
+        "setuptools; python_version >= '3.12'",
         # dagster-postgres brings psycopg2, and SQLAlchemy 2.1 takes `postgresql://` of any Dagster storage for psycopg 3.
         "sqlalchemy>=2.0,<2.1",
         "sqlglot>=25",

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-OLDEST, NEWEST = (3, 10, 9), (3, 12)
+OLDEST, NEWEST = (3, 10, 9), (3, 13)
 # Before 3.10.9 and 3.11.1 the server that runs are forked from takes code from every user of the machine (CVE-2022-42919).
 UNSAFE = (3, 11, 0)
 NEEDED_BYTES = 3 << 30
@@ -23,7 +23,7 @@ def main() -> None:
     venv, requirements = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve()
     if not fits(sys.version_info[:3]):
         stop(
-            f"hudi-ingest needs Python 3.10.9 to 3.12, but not 3.11.0, and {sys.executable} is {sys.version.split()[0]}; "
+            f"hudi-ingest needs Python 3.10.9 to 3.13, but not 3.11.0, and {sys.executable} is {sys.version.split()[0]}; "
             "run make with PYTHON=/path/to/another."
         )
     free = shutil.disk_usage(ROOT).free
