@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from importlib import resources
 from types import MappingProxyType
 from typing import Any
@@ -14,7 +14,6 @@ from pyspark.sql import SparkSession
 from hudi_ingest.exceptions import CommitRefused, EngineLost, Fenced, IngestError, TableUnreachable
 from hudi_ingest.faults import reach
 from hudi_ingest.hudi.clock import clock_of, wait_for_clock
-from hudi_ingest.hudi.epoch import Epoch
 from hudi_ingest.hudi.options import (
     ESCAPED_FOLDERS_PROPERTY,
     LOCK_CONNECT_SECONDS,
@@ -28,6 +27,7 @@ from hudi_ingest.hudi.options import (
     write_options,
 )
 from hudi_ingest.hudi.paths import EPOCH_PATH
+from hudi_ingest.hudi.publication import Publication
 from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.model.plan import ReplacedFile, TransactionKind, TransactionPlan
@@ -114,32 +114,18 @@ class HudiWriter:
             reach("instant_begun")
             return instant
 
-    def commit(
-        self,
-        instant: str,
-        files: Iterable[BaseFile],
-        extra_metadata: Mapping[str, str],
-        expected_checkpoint: str | None,
-        epoch: Epoch,
-        schema: TransactionSchema,
-        kind: TransactionKind = TransactionKind.INGEST,
-        replaced: Sequence[ReplacedFile] = (),
-        seen: Collection[str] = (),
-        clean: bool = True,
-    ) -> None:
-        """Publishes the instant with exactly `files`, and in place of the `replaced` ones, atomically; from then on the
-        table's columns are the schema's.
+    def commit(self, publication: Publication) -> None:
+        """Publishes atomically.
 
-        `expected_checkpoint` is the checkpoint's text that the plan started from; the guard inside Hudi's lock compares
-        it, and `epoch`, with the table's, and sees that the replaced files are the table's own still. With `seen`, the table's
-        completed instants, it also refuses when there are others, or a writer is at work. `clean` deletes old replaced files
-        afterwards. Raises Fenced when the instant's heartbeat is gone or expired and CommitRefused when the guard refused:
-        both prove that this call published nothing. TableUnreachable and EngineLost do not: the timeline decides.
+        The guard compares inside Hudi's lock. Raises Fenced when the instant's heartbeat is gone or expired and
+        CommitRefused when the guard refused: both prove that this call published nothing. TableUnreachable and EngineLost
+        do not: the timeline decides.
         """
-        columns = self._schema_json(schema)
+        instant, epoch = publication.instant, publication.epoch
+        columns = self._schema_json(publication.schema)
         with (
             java_errors(f"commit instant {instant} of {self._base_path}", self._lock),
-            self._locking_client(columns, {} if clean else WITHOUT_CLEANING) as client,
+            self._locking_client(columns, {} if publication.clean else WITHOUT_CLEANING) as client,
         ):
             heartbeat = client.getHeartbeatClient()
             if heartbeat.isHeartbeatExpired(instant):
@@ -154,23 +140,23 @@ class HudiWriter:
                 epoch.to_json(),
                 instant,
                 self._pipeline.checkpoint_key,
-                expected_checkpoint or "",
+                publication.expected_checkpoint or "",
                 self._pipeline.transaction_key,
                 epoch.transaction_id,
-                "\n".join(f"{each.partition_path}\t{each.file_id}\t{each.name}" for each in replaced),
-                ",".join(sorted(seen)),
+                "\n".join(f"{each.partition_path}\t{each.file_id}\t{each.name}" for each in publication.replaced),
+                ",".join(sorted(publication.seen)),
             )
-            client.setOperationType(self._operation(kind))
+            client.setOperationType(self._operation(publication.kind))
             # From here on the lease is held by this client's timer, or it could run out during the commit and a waiting
             # cleaner would roll the completed commit back.
             heartbeat.start(instant)
             reach("commit_leased")
             client.commitStats(
                 instant,
-                self._write_stats(files),
-                self._option(self._java_map(extra_metadata)),
-                _action(kind),
-                self._file_ids_by_partition(replaced),
+                self._write_stats(publication.files),
+                self._option(self._java_map(publication.metadata)),
+                _action(publication.kind),
+                self._file_ids_by_partition(publication.replaced),
                 self._option(guard),
             )
             reach("commit_landed")

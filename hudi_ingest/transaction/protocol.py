@@ -37,6 +37,7 @@ from hudi_ingest.hudi.options import (
     take_over_properties,
 )
 from hudi_ingest.hudi.ownership import require_own_table, require_same_folders
+from hudi_ingest.hudi.publication import Publication
 from hudi_ingest.hudi.storage import StoredFile
 from hudi_ingest.hudi.take_over import find_take_over
 from hudi_ingest.hudi.timeline import PIPELINE_PROPERTY, CommittedState, Timeline
@@ -45,8 +46,8 @@ from hudi_ingest.ledger.owner import Owner, is_dead
 from hudi_ingest.ledger.tables import is_over
 from hudi_ingest.model.checkpoint import Checkpoint, LettersHead, next_checkpoint
 from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition
-from hudi_ingest.model.plan import OffsetLoss, ReplacedFile, TransactionKind, TransactionPlan
-from hudi_ingest.model.report import BaseFile, CommitReceipt, SliceReport, mean_record_bytes
+from hudi_ingest.model.plan import OffsetLoss, TransactionPlan
+from hudi_ingest.model.report import CommitReceipt, SliceReport, mean_record_bytes
 from hudi_ingest.model.transaction import OpenInstant, OpenTransaction, TransactionSchema, TransactionState
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.columns import parse_spark_json, spark_json
@@ -78,19 +79,7 @@ class InstantWriter(Protocol):
     def create_table(self, schema: TransactionSchema) -> None: ...
     def update_properties(self, wanted: dict[str, str]) -> None: ...
     def begin(self, plan: TransactionPlan, schema: TransactionSchema) -> str: ...
-    def commit(
-        self,
-        instant: str,
-        files: Iterable[BaseFile],
-        extra_metadata: dict[str, str],
-        expected_checkpoint: str | None,
-        epoch: Epoch,
-        schema: TransactionSchema,
-        kind: TransactionKind = TransactionKind.INGEST,
-        replaced: Sequence[ReplacedFile] = (),
-        seen: Collection[str] = (),
-        clean: bool = True,
-    ) -> None: ...
+    def commit(self, publication: Publication) -> None: ...
     def roll_back(self, instant: str) -> bool: ...
     def roll_back_expired(self) -> None: ...
     def open_instants(self) -> tuple[OpenInstant, ...]: ...
@@ -353,16 +342,18 @@ class TransactionProtocol:
             schema = with_columns_of_others(schema, self.timeline.schema(), plan.transaction_id)
         try:
             self.instants.commit(
-                transaction.instant,
-                [file for report in reports for file in (*report.files, *report.copies)],
-                commit_metadata(self.pipeline, plan, checkpoint, reports),
-                committed.checkpoint_text,
-                Epoch(transaction.epoch, plan.transaction_id),
-                schema,
-                plan.kind,
-                plan.replaces,
-                seen,
-                clean=plan.sequence % COMMITS_A_CLEANING == 0,
+                Publication(
+                    instant=transaction.instant,
+                    files=[file for report in reports for file in (*report.files, *report.copies)],
+                    metadata=commit_metadata(self.pipeline, plan, checkpoint, reports),
+                    expected_checkpoint=committed.checkpoint_text,
+                    epoch=Epoch(transaction.epoch, plan.transaction_id),
+                    schema=schema,
+                    kind=plan.kind,
+                    replaced=plan.replaces,
+                    seen=seen,
+                    clean=plan.sequence % COMMITS_A_CLEANING == 0,
+                )
             )
         except IngestError as error:
             # Whatever the error says, the commit may have landed, also by an earlier call whose caller was killed.

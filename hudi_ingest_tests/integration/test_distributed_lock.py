@@ -17,6 +17,7 @@ from hudi_ingest.exceptions import CommitOutcomeUnknown, TableUnreachable
 from hudi_ingest.home.folder import Home
 from hudi_ingest.hudi.epoch import Epoch
 from hudi_ingest.hudi.options import LOCK_SESSION_SECONDS, lock_place, write_options
+from hudi_ingest.hudi.publication import Publication
 from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.processes import stop, wait_until
@@ -129,8 +130,8 @@ def opened(protocol: TransactionProtocol, plan: TransactionPlan) -> OpenTransact
     return OpenTransaction(plan, instant, protocol.epoch.current().number, now, later, schema, shape)
 
 
-def written(protocol: TransactionProtocol, transaction: OpenTransaction) -> tuple[Any, ...]:
-    """Writes the transaction; the arguments of HudiWriter.commit that would publish it."""
+def written(protocol: TransactionProtocol, transaction: OpenTransaction) -> Publication:
+    """Writes the transaction; what HudiWriter.commit would publish."""
     plan = transaction.plan
     reports = protocol.write_files(transaction, plan.slices, {each.source: 1 for each in plan.slices}, 0)
     committed = protocol.timeline.committed(protocol.pipeline.checkpoint_key, protocol.pipeline.transaction_key)
@@ -138,11 +139,11 @@ def written(protocol: TransactionProtocol, transaction: OpenTransaction) -> tupl
     files = [file for report in reports for file in report.files]
     metadata = commit_metadata(protocol.pipeline, plan, checkpoint, reports)
     epoch = Epoch(transaction.epoch, plan.transaction_id)
-    return (transaction.instant, files, metadata, committed.checkpoint_text, epoch, transaction.schema)
+    return Publication(transaction.instant, files, metadata, committed.checkpoint_text, epoch, transaction.schema)
 
 
 def published_at_once(
-    ground: Ground, pipeline: Pipeline, drivers: tuple[Driver, Driver], commits: list[tuple[Any, ...]], order: str
+    ground: Ground, pipeline: Pipeline, drivers: tuple[Driver, Driver], commits: list[Publication], order: str
 ) -> list[str]:
     """What came of two commits in two JVMs that stood before the lock at the same time."""
     with table_lock(ground.home, pipeline) as lock:

@@ -6,7 +6,6 @@ import itertools
 import json
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -31,6 +30,7 @@ from hudi_ingest.exceptions import (
     WriteIncomplete,
 )
 from hudi_ingest.hudi.epoch import Epoch, TableEpoch
+from hudi_ingest.hudi.publication import Publication
 from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.hudi.write_client import HudiWriter
@@ -39,7 +39,6 @@ from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.verification import verify
 from hudi_ingest.model.offsets import TopicPartition
-from hudi_ingest.model.report import BaseFile
 from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
@@ -258,12 +257,10 @@ def test_p5_what_is_committed_outlives_a_power_cut(
     disk = Disk(tmp_path, monkeypatch)
     commit = HudiWriter.commit
 
-    def commit_what_is_synced(
-        self: HudiWriter, instant: str, files: Sequence[BaseFile], *more: Any, **named: Any
-    ) -> None:
-        lost = [each.path for each in files if not disk.survives(Path(ground.base_path, each.path))]
-        assert files and not lost, "published before it would outlive a power cut"
-        commit(self, instant, files, *more, **named)
+    def commit_what_is_synced(self: HudiWriter, publication: Publication) -> None:
+        lost = [file.path for file in publication.files if not disk.survives(Path(ground.base_path, file.path))]
+        assert publication.files and not lost, "published before it would outlive a power cut"
+        commit(self, publication)
 
     monkeypatch.setattr(HudiWriter, "commit", commit_what_is_synced)
     for start in (0, 50):
@@ -343,7 +340,7 @@ def test_p4_the_guard_in_hudis_lock_refuses_a_second_publisher(ground: Ground, p
     key = {pipeline.checkpoint_key: "{}", pipeline.transaction_key: "{}"}
     epoch = protocol.epoch.current()
     with pytest.raises(CommitRefused, match="committed checkpoint is none"):
-        protocol.instants.commit(opened.instant, files, key, '{"sequence":7}', epoch, opened.schema)
+        protocol.instants.commit(Publication(opened.instant, files, key, '{"sequence":7}', epoch, opened.schema))
     assert observe(pipeline).committed.checkpoint is None
 
 
@@ -362,7 +359,7 @@ def test_p4_a_newer_epoch_fences_op_and_commit_whatever_the_ledger_and_the_heart
     files = [file for report in reports for file in report.files]
     with pytest.raises(CommitRefused, match=r"guard|epoch"):
         epoch = Epoch(opened.epoch, opened.plan.transaction_id)
-        protocol.instants.commit(opened.instant, files, {}, None, epoch, opened.schema)
+        protocol.instants.commit(Publication(opened.instant, files, {}, None, epoch, opened.schema))
     assert observe(pipeline).committed.checkpoint is None
 
 

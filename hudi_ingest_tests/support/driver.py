@@ -8,12 +8,12 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil
 
 from hudi_ingest.exceptions import IngestError
 from hudi_ingest.hudi import write_client as jvm
+from hudi_ingest.hudi.publication import Publication
 from hudi_ingest.local.processes import ProcessRecord, start, wait_until
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import own_session
@@ -35,11 +35,11 @@ class Driver:
         return cls(folder, start("driver", command, log=folder / "driver.log", env=os.environ))
 
     def publish(
-        self, order: str, pipeline: Pipeline, commit: tuple[Any, ...], guard_folder: Path | None = None
+        self, order: str, pipeline: Pipeline, publication: Publication, guard_folder: Path | None = None
     ) -> None:
         """Lets the process call HudiWriter.commit, and returns at once. `guard_folder` has other sources of the guard."""
         path = self.folder / f"{order}.order"
-        path.with_suffix(".partial").write_bytes(pickle.dumps((pipeline, commit, guard_folder)))
+        path.with_suffix(".partial").write_bytes(pickle.dumps((pipeline, publication, guard_folder)))
         path.with_suffix(".partial").rename(path)
 
     def kill(self) -> None:
@@ -65,12 +65,12 @@ def _serve(folder: Path) -> None:
     parent = os.getppid()
     while os.getppid() == parent:
         for path in folder.glob("*.order"):
-            pipeline, commit, guard_folder = pickle.loads(path.read_bytes())
+            pipeline, publication, guard_folder = pickle.loads(path.read_bytes())
             path.unlink()
             if guard_folder is not None:
                 jvm.resources.files = lambda package, folder=guard_folder: folder  # type: ignore
             try:
-                jvm.HudiWriter(session, pipeline).commit(*commit)
+                jvm.HudiWriter(session, pipeline).commit(publication)
                 outcome = "published"
             except IngestError as error:
                 outcome = f"{type(error).__name__}: {error}"

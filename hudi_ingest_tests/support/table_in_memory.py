@@ -8,7 +8,7 @@ the metadata table before it looks whether its instant is still there; every err
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
@@ -32,13 +32,14 @@ from hudi_ingest.hudi.durability import Durability
 from hudi_ingest.hudi.epoch import Epoch, TableEpoch
 from hudi_ingest.hudi.options import table_properties
 from hudi_ingest.hudi.paths import EPOCH_PATH, dead_letters_folder
+from hudi_ingest.hudi.publication import Publication
 from hudi_ingest.hudi.storage import StoredFile, TableStorage
 from hudi_ingest.hudi.timeline import CommittedInstant, Timeline, instant_time
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.tables import ATTEMPTS, METADATA, SLICES, TRANSACTIONS
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition, Watermarks
-from hudi_ingest.model.plan import OffsetLoss, ReplacedFile, TransactionKind, TransactionPlan
+from hudi_ingest.model.plan import OffsetLoss, ReplacedFile, TransactionPlan
 from hudi_ingest.model.report import BaseFile, LetterFile, SliceReport
 from hudi_ingest.model.transaction import OpenInstant, OpenTransaction, TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -248,21 +249,9 @@ class HudiInMemory:
             engine.step("instant_begun", EngineLost, InjectedFault)
             return instant.name
 
-    def commit(
-        self,
-        instant: str,
-        files: Iterable[BaseFile],
-        extra_metadata: dict[str, str],
-        expected_checkpoint: str | None,
-        epoch: Epoch,
-        schema: TransactionSchema,
-        kind: TransactionKind = TransactionKind.INGEST,
-        replaced: Sequence[ReplacedFile] = (),
-        seen: Collection[str] = (),
-        clean: bool = True,
-    ) -> None:
+    def commit(self, publication: Publication) -> None:
         world = self._world
-        gone = [each.path for each in replaced]
+        instant = publication.instant
         with _in_engine(world) as engine:
             engine.step("commit", EngineLost)
             if not world.leased(instant) and "no lease" not in world.flaws:
@@ -272,7 +261,7 @@ class HudiInMemory:
             try:
                 engine.step("commit_leased", EngineLost, InjectedFault)
                 with engine.hudi_lock():
-                    self._publish(engine, instant, list(files), extra_metadata, expected_checkpoint or "", epoch, gone)
+                    self._publish(engine, publication)
                     world.heartbeats.pop(instant, None)
             except (CommitRefused, TableUnreachable):
                 world.heartbeats.pop(instant, None)
@@ -281,22 +270,14 @@ class HudiInMemory:
                 world.beating.discard(instant)
             engine.step("commit_landed", EngineLost, TableUnreachable, InjectedFault)
 
-    def _publish(
-        self,
-        engine: Engine,
-        instant: str,
-        files: Sequence[BaseFile],
-        metadata: dict[str, str],
-        expected: str,
-        epoch: Epoch,
-        replaced: Sequence[str],
-    ) -> None:
-        world = self._world
+    def _publish(self, engine: Engine, publication: Publication) -> None:
+        world, instant, epoch = self._world, publication.instant, publication.epoch
+        replaced = [file.path for file in publication.replaced]
         # What the guard must see, whatever the guard is: written down apart from it.
         fenced = epoch.number < world.newest_epoch
-        self._guard(instant, expected, epoch, replaced)
+        self._guard(instant, publication.expected_checkpoint or "", epoch, replaced)
         engine.step("guard passed", TableUnreachable)
-        listed = {each.path for each in files}
+        listed = {file.path for file in publication.files}
         for path in world.markers.pop(instant, set()) - listed:
             world.files.pop(path, None)
         if instant in world.rolled_back:
@@ -314,7 +295,7 @@ class HudiInMemory:
         if fenced:
             world.wrongs.append(f"P4: {epoch} landed, and epoch {world.newest_epoch} had begun before")
         open_instant.state, open_instant.completed_at = "completed", world.next_moment()
-        open_instant.metadata, open_instant.files = dict(metadata), tuple(sorted(listed))
+        open_instant.metadata, open_instant.files = dict(publication.metadata), tuple(sorted(listed))
         open_instant.replaced = tuple(replaced)
 
     def _guard(self, instant: str, expected: str, epoch: Epoch, replaced: Sequence[str]) -> None:
