@@ -78,8 +78,9 @@ format: $(VENV)/requirements-dev.ready ## format the code
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
-docs: $(VENV)/requirements-dev.ready ## write docs/configuration.md from the models
+docs: $(VENV)/requirements-dev.ready ## write docs/configuration.md from the models, and the picture of the rooms from the imports
 	$(VENV)/bin/python -m hudi_ingest.pipeline.docs
+	$(VENV)/bin/python -m hudi_ingest_tests.support.rooms
 
 lock: ## pin the dependencies anew (needs uv)
 	$(LOCK) setup.py --extra all -o requirements.txt

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import hudi_ingest
+from hudi_ingest_tests.support import rooms
 
 pytestmark = pytest.mark.fast
 
@@ -115,3 +116,18 @@ def test_a_sensor_tick_needs_no_spark() -> None:
     loaded = set(told.stdout.split())
     assert "hudi_ingest" in loaded
     assert not loaded & {"pyspark", "py4j", "dagster"}
+
+
+def test_the_picture_of_the_rooms_is_what_the_imports_say() -> None:
+    assert rooms.picture_in(rooms.PAGE.read_text(encoding="utf-8")) == rooms.picture(), "run `make docs`"
+
+
+def test_the_map_of_the_rooms_names_each_room_and_only_files_that_are_there() -> None:
+    contributing = rooms.PAGE.parent.parent.joinpath("CONTRIBUTING.md").read_text(encoding="utf-8")
+    table = contributing.partition("## How a record flows through the code")[2].partition("## Rules")[0]
+    assert {room for room in rooms.imported_rooms() if f"`{room}" not in table} == set()
+    paths = re.findall(r"`((?:\w+/)+(?:\w+\.py)?)`", table)
+    assert paths
+    assert [
+        path for path in paths if not PACKAGE.joinpath(path).exists() and not PACKAGE.parent.joinpath(path).exists()
+    ] == []
