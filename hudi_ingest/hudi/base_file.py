@@ -18,11 +18,11 @@ from hudi_ingest.exceptions import Fenced
 from hudi_ingest.faults import reach
 from hudi_ingest.hudi import file_ids
 from hudi_ingest.hudi.epoch import Epoch, TableEpoch
-from hudi_ingest.hudi.kafka_columns import TOPIC
 from hudi_ingest.hudi.paths import heartbeat_path, marker_path, partition_metadata_path
 from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.report import BaseFile
+from hudi_ingest.records.kafka_columns import OFFSET, TIMESTAMP, TOPIC
 from hudi_ingest.records.partition_paths import partition_path
 from hudi_ingest.records.record_keys import record_keys
 
@@ -43,7 +43,7 @@ SPARK_VERSION = "3.5.7"
 else it refuses to read them."""
 
 _ONE_VALUE = pa.scalar(0, pa.int32())
-_HIGH_CARDINALITY = frozenset({"_hoodie_commit_seqno", "_hoodie_record_key", "_kafka_offset", "_kafka_timestamp"})
+_HIGH_CARDINALITY = frozenset({"_hoodie_commit_seqno", "_hoodie_record_key", OFFSET, TIMESTAMP})
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,12 +180,12 @@ class BaseFileWriter:
         state.buffered, state.rows, state.size = [], 0, 0
         start = 0
         while start < rows.num_rows:
-            file = state.file or self._open_file(path, self._source, rows["_kafka_offset"][start].as_py(), rows.schema)
+            file = state.file or self._open_file(path, self._source, rows[OFFSET][start].as_py(), rows.schema)
             state.file = file
             part = rows.slice(start, self._layout.rows_per_file - file.rows)
             start += part.num_rows
             file.rows += part.num_rows
-            file.last_offset = part["_kafka_offset"][part.num_rows - 1].as_py()
+            file.last_offset = part[OFFSET][part.num_rows - 1].as_py()
             self._append(path, state, file, self._with_meta_columns(part, self._source, path, file))
 
     def _append(self, path: str, state: _TablePartition, file: _OpenFile, rows: pa.Table) -> None:
@@ -241,7 +241,7 @@ class BaseFileWriter:
     def _with_meta_columns(self, rows: pa.Table, source: RowSource, path: str, file: _OpenFile) -> pa.Table:
         topic, partition = source.source.topic, source.source.partition
         generation = self._layout.generations.get(topic, 0)
-        offsets = rows["_kafka_offset"].cast(pa.string())
+        offsets = rows[OFFSET].cast(pa.string())
         place = pc.binary_join_element_wise(
             f"{topic}-{partition}", offsets, *([f"g{generation}"] if generation else []), "-"
         )
@@ -352,6 +352,6 @@ def split_by_partition(
         together.setdefault(path, []).append(taken)
     return [
         # Null and "" are two values of one folder: their rows go back into offset order.
-        (path, parts[0] if len(parts) == 1 else pa.concat_tables(parts).sort_by("_kafka_offset"))
+        (path, parts[0] if len(parts) == 1 else pa.concat_tables(parts).sort_by(OFFSET))
         for path, parts in together.items()
     ]

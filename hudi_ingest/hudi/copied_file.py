@@ -11,12 +11,13 @@ import pyarrow.compute as pc
 from hudi_ingest.exceptions import WriteIncomplete
 from hudi_ingest.hudi import file_ids
 from hudi_ingest.hudi.base_file import ROW_GROUP_ROWS, BaseFileLayout, RowSource, parquet_writer, require_open_instant
-from hudi_ingest.hudi.kafka_columns import OFFSET, PARTITION, TOPIC, in_slices
+from hudi_ingest.hudi.offsets_in_files import in_slices
 from hudi_ingest.hudi.paths import marker_path
 from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import ReplacedFile
 from hudi_ingest.model.report import BaseFile
+from hudi_ingest.records.kafka_columns import OFFSET, PARTITION, TOPIC
 
 _FILE_NAME = "_hoodie_file_name"
 

@@ -23,6 +23,7 @@ from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.model.accounting import Accounting
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import TopicPartition
+from hudi_ingest.records.kafka_columns import OFFSET, PARTITION, TOPIC
 from hudi_ingest.records.schema.columns import columns_of
 
 PIPELINE_PROPERTY = "hudi_ingest.pipeline"
@@ -271,9 +272,9 @@ class Timeline:
                     rows=footer.num_rows,
                     size_bytes=each.base_file_size,
                     origin=file_ids.decode(each.file_id),
-                    topics=_range(footer, "_kafka_topic"),
-                    partitions=_range(footer, "_kafka_partition"),
-                    offsets=_range(footer, "_kafka_offset"),
+                    topics=_range(footer, TOPIC),
+                    partitions=_range(footer, PARTITION),
+                    offsets=_range(footer, OFFSET),
                 )
             )
         return sorted(found, key=lambda file: file.path)

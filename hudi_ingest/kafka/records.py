@@ -16,8 +16,8 @@ from hudi_ingest.kafka.batch_sizes import BATCH_BYTES, BATCH_ROWS
 from hudi_ingest.kafka.cluster import Trouble, client_logger, librdkafka_options
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.pipeline.source import KafkaSource
+from hudi_ingest.records.kafka_columns import KAFKA_FIELDS
 from hudi_ingest.records.kafka_times import KAFKA_TIME
-from hudi_ingest.records.transform import KAFKA_FIELDS
 
 RECORDS = pa.schema(
     [

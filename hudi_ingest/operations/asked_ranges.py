@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import partial
 
 from hudi_ingest.exceptions import NothingToDo, RangeRefused
-from hudi_ingest.hudi.kafka_columns import read_kafka_columns
+from hudi_ingest.hudi.offsets_in_files import read_kafka_columns
 from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.kafka.cluster import KafkaCluster

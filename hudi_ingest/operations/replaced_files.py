@@ -10,12 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hudi_ingest.exceptions import RangeRefused
-from hudi_ingest.hudi.kafka_columns import OFFSET, PARTITION, in_slices, offsets_by_slice
+from hudi_ingest.hudi.offsets_in_files import in_slices, offsets_by_slice
 from hudi_ingest.hudi.timeline import CommittedInstant, TableFile
 from hudi_ingest.model.offset_ranges import Ranges, difference, intersection, length, ranges
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import ReplacedFile, TransactionKind
 from hudi_ingest.operations.ranges import Left, range_facts, total
+from hudi_ingest.records.kafka_columns import OFFSET, PARTITION
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from hudi_ingest.exceptions import RangeRefused
-from hudi_ingest.hudi.kafka_columns import offsets_in_files, read_kafka_columns
+from hudi_ingest.hudi.offsets_in_files import offsets_in_files, read_kafka_columns
 from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.model.checkpoint import Checkpoint

@@ -22,10 +22,10 @@ from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.kafka.records import Wanted, read_records
 from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition, Watermarks
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.records.kafka_columns import is_kafka
 from hudi_ingest.records.kafka_times import as_datetime
 from hudi_ingest.records.record_rows import Made, Refusal, RowMaker
 from hudi_ingest.records.schema.columns import columns_to_dicts
-from hudi_ingest.records.transform.fields import is_kafka
 from hudi_ingest.transaction.columns import resolve_schema
 from hudi_ingest.transaction.planning import fair_shares
 from hudi_ingest.transaction.situation import observe

@@ -13,6 +13,7 @@ from dagster import (
 )
 
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.records.kafka_columns import OFFSET, PARTITION, TIMESTAMP, TOPIC
 from hudi_ingest.records.schema.columns import ddl_type
 from hudi_ingest.records.schema.ddl import ddl_comments
 
@@ -41,10 +42,10 @@ def column_schema(
 
 
 _KAFKA_COLUMNS = {
-    "_kafka_topic": "Kafka topic of the record",
-    "_kafka_partition": "Kafka partition of the record",
-    "_kafka_offset": "Offset of the record in its partition",
-    "_kafka_timestamp": "When the record was produced, or when the broker got it, as the topic is configured; null where it has none",
+    TOPIC: "Kafka topic of the record",
+    PARTITION: "Kafka partition of the record",
+    OFFSET: "Offset of the record in its partition",
+    TIMESTAMP: "When the record was produced, or when the broker got it, as the topic is configured; null where it has none",
 }
 
 

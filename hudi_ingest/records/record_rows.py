@@ -17,12 +17,12 @@ from hudi_ingest.exceptions import WriteIncomplete
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.records.convert.converter import Converter, Decoded, Rejected
 from hudi_ingest.records.convert.keys import beside, decode_keys
+from hudi_ingest.records.kafka_columns import KAFKA_FIELDS
 from hudi_ingest.records.kafka_times import EXPECTED as TIME_EXPECTED
 from hudi_ingest.records.kafka_times import kafka_times, outside_years, table_times, wrong_time_text
 from hudi_ingest.records.partition_paths import MAX_FOLDER_BYTES, UNSAFE, escape, folder_bytes
 from hudi_ingest.records.record_keys import keyless
 from hudi_ingest.records.table_rows import table_rows
-from hudi_ingest.records.transform import KAFKA_FIELDS
 from hudi_ingest.records.transform.chain import HIDDEN, Chain
 
 Tombstones = Literal["skip", "fail", "row"]

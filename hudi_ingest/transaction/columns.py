@@ -16,11 +16,11 @@ from hudi_ingest.hudi.options import ESCAPED_FOLDERS_PROPERTY, record_key_of
 from hudi_ingest.hudi.timeline import RECORD_PROPERTY, Timeline
 from hudi_ingest.model.transaction import TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline, dotted
+from hudi_ingest.records.kafka_columns import KAFKA_FIELDS, is_kafka
 from hudi_ingest.records.schema.columns import SchemaProblem, ddl, parse_spark_json, spark_json, table_schema
 from hudi_ingest.records.schema.evolution import Evolution, evolve, joined, loosened
 from hudi_ingest.records.schema.inference import infer
 from hudi_ingest.records.schema.registered import RegisteredSchema, SchemaKind
-from hudi_ingest.records.transform import KAFKA_FIELDS
 from hudi_ingest.records.transform.chain import Chain
 from hudi_ingest.transaction.registered_columns import message_of, version_columns
 from hudi_ingest.transaction.topic_sample import first_values
@@ -94,7 +94,7 @@ def _evolution(pipeline: Pipeline, there: pa.Schema, chain: Chain, origin: str) 
     records = table_schema(chain.output, table.kafka_columns).columns
     if table.take_over is not None and not _kafka_names(there):
         # The rows that another system wrote have none, nor will those that it writes when it comes back.
-        records = pa.schema([each.with_nullable(True) if _is_kafka(each.name) else each for each in records])
+        records = pa.schema([each.with_nullable(True) if is_kafka(each.name) else each for each in records])
     else:
         _require_kafka_columns(pipeline, there, records)
         # Older versions made them NOT NULL; of a table that is so a record without a time is a bad one.
@@ -195,11 +195,7 @@ def _required_as(there: pa.Schema, column: pa.Field) -> pa.Field:
 
 
 def _kafka_names(columns: pa.Schema) -> list[str]:
-    return [name for name in columns.names if _is_kafka(name)]
-
-
-def _is_kafka(name: str) -> bool:
-    return name.startswith("_kafka_")
+    return [name for name in columns.names if is_kafka(name)]
 
 
 def _parsed(kept: str) -> pa.Schema:

@@ -14,6 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from hudi_ingest.records.kafka_columns import KAFKA_FIELDS
+
 MAX_DEPTH = 32
 """How deep structs, arrays and maps may nest."""
 MAX_FIELDS = 10_000
@@ -59,6 +61,10 @@ class SchemaProblem(ValueError):
         return (SchemaProblem, (self.problems,))
 
 
+_ROW_COLUMNS = ("topic", "partition", "offset", "timestamp")
+"""Kafka columns that a table can have; its keys and headers are columns only where a transform makes some."""
+
+
 @dataclass(frozen=True, slots=True)
 class TableSchema:
     """What the rows of a pipeline's table look like, without Hudi's own columns."""
@@ -74,11 +80,8 @@ class TableSchema:
 def table_schema(record: pa.Schema, chosen: Collection[str]) -> TableSchema:
     """The columns of a table whose records have `record`'s, with the Kafka columns; `chosen` are the optional ones of
     those ("topic", "timestamp")."""
-    kafka = [pa.field("_kafka_partition", pa.int32(), False), pa.field("_kafka_offset", pa.int64(), False)]
-    if "topic" in chosen:
-        kafka.insert(0, pa.field("_kafka_topic", pa.string(), False))
-    if "timestamp" in chosen:
-        kafka.append(pa.field("_kafka_timestamp", TIMESTAMP))
+    optional = {"topic", "timestamp"} - {*chosen}
+    kafka = [field for name, field in KAFKA_FIELDS.items() if name in _ROW_COLUMNS and name not in optional]
     columns = pa.schema([*record, *kafka])
     return TableSchema(record, columns, spark_json(columns))
 

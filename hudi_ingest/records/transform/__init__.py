@@ -14,20 +14,6 @@ import pyarrow as pa
 
 from hudi_ingest.exceptions.problems import Place
 from hudi_ingest.records.convert.converter import Rejected
-from hudi_ingest.records.schema.columns import TIMESTAMP
-
-KAFKA_PREFIX = "_kafka_"
-KAFKA_FIELDS: Mapping[str, pa.Field] = {
-    "topic": pa.field("_kafka_topic", pa.string(), False),
-    "partition": pa.field("_kafka_partition", pa.int32(), False),
-    "offset": pa.field("_kafka_offset", pa.int64(), False),
-    "timestamp": pa.field("_kafka_timestamp", TIMESTAMP),
-    "key": pa.field("_kafka_key", pa.binary()),
-    "headers": pa.field(
-        "_kafka_headers", pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
-    ),
-}
-"""What Kafka says of a record, as columns beside the record's fields."""
 
 Origins = Mapping[str, frozenset[str]]
 """By column: the paths it is made from, such as `customer` or `customer.city`."""

@@ -11,9 +11,10 @@ import pyarrow as pa
 
 from hudi_ingest.exceptions.problems import quoted
 from hudi_ingest.records.convert.converter import Rejected
-from hudi_ingest.records.transform import KAFKA_FIELDS, Problem, Transform, Transformed, TransformProblems
+from hudi_ingest.records.kafka_columns import KAFKA_FIELDS, is_kafka
+from hudi_ingest.records.transform import Problem, Transform, Transformed, TransformProblems
 from hudi_ingest.records.transform.event_time import EventTimeLimits
-from hudi_ingest.records.transform.fields import is_kafka, unchanged
+from hudi_ingest.records.transform.fields import unchanged
 from hudi_ingest.records.transform.mask import Mask
 
 HIDDEN = "a value that is not shown, because the field is masked"

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from hudi_ingest.exceptions.problems import Place
-from hudi_ingest.records.transform import KAFKA_FIELDS, Origins, Problem, Transformed
+from hudi_ingest.records.kafka_columns import KAFKA_FIELDS, is_kafka
+from hudi_ingest.records.transform import Origins, Problem, Transformed
 from hudi_ingest.records.transform.casts import scalar_of
 from hudi_ingest.records.transform.fields import (
-    is_kafka,
     missing_fields,
     name_problems,
     record_names,

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta, timezone
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hudi_ingest.records import kafka_columns
 from hudi_ingest.records.convert.converter import Rejected
 from hudi_ingest.records.schema.columns import TIMESTAMP, ddl_type
 from hudi_ingest.records.times import FIRST_MICROSECOND, LAST_MICROSECOND
@@ -17,7 +18,6 @@ from hudi_ingest.records.transform.fields import missing_fields, require, unchan
 
 LATE = "late"
 FUTURE = "future"
-_KAFKA_TIMESTAMP = "_kafka_timestamp"
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -50,8 +50,8 @@ class EventTimeLimits:
                 f"{self.field} has type {ddl_type(kind)}; allowed: a timestamp, which the transform `timestamp` makes"
             )
             require([Problem(("field",), text)])
-        if self.by_kafka and _KAFKA_TIMESTAMP not in input.names:
-            require([Problem(("relative_to",), f"the batch has no {_KAFKA_TIMESTAMP}")])
+        if self.by_kafka and kafka_columns.TIMESTAMP not in input.names:
+            require([Problem(("relative_to",), f"the batch has no {kafka_columns.TIMESTAMP}")])
         return input
 
     def origins(self, input: pa.Schema) -> Origins:
@@ -80,7 +80,7 @@ class EventTimeLimits:
     def _outside(self, batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
         times = batch[self.field].cast(pa.int64())
         if self.by_kafka:
-            given = batch[_KAFKA_TIMESTAMP].cast(pa.int64())
+            given = batch[kafka_columns.TIMESTAMP].cast(pa.int64())
             # Producers may write any number. Within these bounds no difference overflows. Without one nothing is late.
             least = pc.max_element_wise(given, FIRST_MICROSECOND, skip_nulls=False)
             reference = pc.min_element_wise(least, LAST_MICROSECOND, skip_nulls=False)
@@ -101,7 +101,7 @@ class EventTimeLimits:
 
     def _reference_text(self, batch: pa.RecordBatch, index: int) -> str:
         if self.by_kafka:
-            return f"the record's Kafka timestamp {shown(batch[_KAFKA_TIMESTAMP][index])}"
+            return f"the record's Kafka timestamp {shown(batch[kafka_columns.TIMESTAMP][index])}"
         return f"the transaction's begin {self._begin().isoformat()}"
 
 

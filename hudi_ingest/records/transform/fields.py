@@ -7,13 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import pyarrow as pa
 
 from hudi_ingest.exceptions.problems import Place, quoted, suggestion
+from hudi_ingest.records.kafka_columns import is_kafka
 from hudi_ingest.records.schema.columns import column_problems
-from hudi_ingest.records.transform import KAFKA_PREFIX, Problem, TransformProblems
-
-
-def is_kafka(name: str) -> bool:
-    """Whether it is a Kafka column and not a field of the record."""
-    return name.startswith(KAFKA_PREFIX)
+from hudi_ingest.records.transform import Problem, TransformProblems
 
 
 def record_names(schema: pa.Schema) -> list[str]:

@@ -34,7 +34,7 @@ from hudi_ingest.exceptions import (
 )
 from hudi_ingest.hudi.base_file import BaseFileLayout
 from hudi_ingest.hudi.epoch import Epoch
-from hudi_ingest.hudi.kafka_columns import offsets_in_files
+from hudi_ingest.hudi.offsets_in_files import offsets_in_files
 from hudi_ingest.hudi.paths import heartbeat_path
 from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.kafka.cluster import KafkaCluster, spark_options, told_by_spark

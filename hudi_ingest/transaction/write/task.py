@@ -16,7 +16,7 @@ from hudi_ingest.exceptions import IngestError, WriteIncomplete, concerning
 from hudi_ingest.faults import reach
 from hudi_ingest.hudi.base_file import BaseFileLayout, BaseFileWriter, RowSource
 from hudi_ingest.hudi.copied_file import copy_other_rows
-from hudi_ingest.hudi.kafka_columns import within
+from hudi_ingest.hudi.offsets_in_files import within
 from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.kafka.batch_sizes import bounded
 from hudi_ingest.model.offset_ranges import Ranges

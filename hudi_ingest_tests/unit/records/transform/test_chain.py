@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from hudi_ingest.exceptions import TransformFailed
 from hudi_ingest.records.convert.converter import Rejected
 from hudi_ingest.records.convert.json import JsonConverter
+from hudi_ingest.records.kafka_columns import KAFKA_FIELDS
 from hudi_ingest.records.schema.ddl import parse_ddl
-from hudi_ingest.records.transform import KAFKA_FIELDS, Transform, TransformProblems
+from hudi_ingest.records.transform import Transform, TransformProblems
 from hudi_ingest.records.transform.cast import Cast
 from hudi_ingest.records.transform.chain import HIDDEN, HIDDEN_RECORD, Chain, ChainProblems, Step
 from hudi_ingest.records.transform.columns import Constant, Drop, InsertKafka, Keep, Rename

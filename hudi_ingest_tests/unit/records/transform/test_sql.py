@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hudi_ingest.records.convert.converter import Rejected
+from hudi_ingest.records.kafka_columns import KAFKA_FIELDS
 from hudi_ingest.records.schema.columns import TIMESTAMP
 from hudi_ingest.records.schema.ddl import parse_ddl
-from hudi_ingest.records.transform import KAFKA_FIELDS, Transformed, TransformProblems, sql_session
+from hudi_ingest.records.transform import Transformed, TransformProblems, sql_session
 from hudi_ingest.records.transform.chain import HIDDEN, Chain, ChainProblems, Step
 from hudi_ingest.records.transform.columns import Drop
 from hudi_ingest.records.transform.mask import Hash, Mask

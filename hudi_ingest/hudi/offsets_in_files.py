@@ -12,8 +12,7 @@ from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.model.offset_ranges import Ranges, union
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import ReplacedFile
-
-TOPIC, PARTITION, OFFSET = "_kafka_topic", "_kafka_partition", "_kafka_offset"
+from hudi_ingest.records.kafka_columns import OFFSET, PARTITION, TOPIC
 
 
 def read_kafka_columns(storage: TableStorage, path: str) -> pa.Table:
