@@ -20,7 +20,7 @@ from hudi_ingest.model.plan import TransactionPlan
 from hudi_ingest.model.report import CommitReceipt
 from hudi_ingest.model.transaction import TransactionSchema
 from hudi_ingest.operations.dead_letter_retry import RetryResult, RetrySurvey
-from hudi_ingest.operations.ranges import Left, as_slices, shown_slices, total
+from hudi_ingest.operations.ranges import RemainingRanges, as_slices, shown_slices, total
 from hudi_ingest.operations.recovery import Recovery, UnknownInstant
 from hudi_ingest.operations.replaced_files import ReplaySurvey
 from hudi_ingest.operations.status import PipelineStatus
@@ -122,7 +122,7 @@ def columns_view(columns: pa.Schema) -> RenderableType:
     return table
 
 
-def ranges_view(title: str, left: Left) -> RenderableType:
+def ranges_view(title: str, left: RemainingRanges) -> RenderableType:
     """What a backfill or a replay reads."""
     table = Table(title=f"{title}: {total(left):,} offsets", title_justify="left")
     table.add_column("partition")

@@ -18,18 +18,18 @@ def bounded(
 ) -> Iterator[pa.RecordBatch]:
     """The same records in the same order, in batches of about `most_bytes` of keys and values and at most `most_rows`; a
     larger record has a batch of its own."""
-    waiting: list[pa.RecordBatch] = []
+    pending: list[pa.RecordBatch] = []
     size = rows = 0
     for batch in batches:
-        for part in _pieces(batch, most_bytes):
-            part_size = _size(part)
-            if waiting and (size + part_size > most_bytes or rows + part.num_rows > most_rows):
-                yield _joined(waiting)
-                waiting, size, rows = [], 0, 0
-            waiting.append(part)
-            size, rows = size + part_size, rows + part.num_rows
-    if waiting:
-        yield _joined(waiting)
+        for piece in _pieces(batch, most_bytes):
+            part_size = _size(piece)
+            if pending and (size + part_size > most_bytes or rows + piece.num_rows > most_rows):
+                yield _joined(pending)
+                pending, size, rows = [], 0, 0
+            pending.append(piece)
+            size, rows = size + part_size, rows + piece.num_rows
+    if pending:
+        yield _joined(pending)
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
@@ -50,10 +50,10 @@ def _pieces(batch: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
     for name in _BYTES:
         if name in batch.schema.names:
             sizes += pc.fill_null(pc.binary_length(batch[name]), 0).to_numpy(zero_copy_only=False)
-    start = taken = 0
+    start = piece_bytes = 0
     for row, size in enumerate(sizes.tolist()):
-        if row > start and taken + size > most_bytes:
+        if row > start and piece_bytes + size > most_bytes:
             yield batch.slice(start, row - start)
-            start, taken = row, 0
-        taken += size
+            start, piece_bytes = row, 0
+        piece_bytes += size
     yield batch.slice(start)

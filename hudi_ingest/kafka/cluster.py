@@ -92,8 +92,8 @@ class KafkaCluster:
         # connects the first time.
         return self._client({"reconnect.backoff.ms": _COORDINATOR_MILLISECONDS})
 
-    def _client(self, more: Mapping[str, Any]) -> AdminClient:
-        options = {**librdkafka_options(self._source), "error_cb": self._trouble.note, **more}
+    def _client(self, extra: Mapping[str, Any]) -> AdminClient:
+        options = {**librdkafka_options(self._source), "error_cb": self._trouble.note, **extra}
         try:
             return AdminClient(options, logger=client_logger)
         except KafkaException as error:
@@ -113,7 +113,10 @@ class KafkaCluster:
         partitions = list(partitions)
         begins = self._list_offsets(partitions, OffsetSpec.earliest())
         ends = self._list_offsets(partitions, OffsetSpec.latest())
-        return {each: Watermarks(begins[each], max(begins[each], ends[each])) for each in partitions}
+        return {
+            partition: Watermarks(begins[partition], max(begins[partition], ends[partition]))
+            for partition in partitions
+        }
 
     def first_offsets(self, watermarks: Mapping[TopicPartition, Watermarks]) -> dict[TopicPartition, int]:
         """Where `starting_offsets` lets partitions begin that were never committed."""
@@ -141,22 +144,24 @@ class KafkaCluster:
             # Asked for a group's offsets where there has never been a group, confluent-kafka ends the process by a segfault.
             return {}
         request = ConsumerGroupTopicPartitions(group)
-        found = self._of_coordinator(
+        answer = self._of_coordinator(
             lambda: self._coordinator.list_consumer_group_offsets([request], request_timeout=self._seconds)[group],
             f"read the offsets of consumer group {group}",
         )
         return {
-            TopicPartition(each.topic, each.partition): each.offset
-            for each in found.topic_partitions
-            if each.offset >= 0
+            TopicPartition(partition.topic, partition.partition): partition.offset
+            for partition in answer.topic_partitions
+            if partition.offset >= 0
         }
 
     def commit_group_offsets(self, group: str, offsets: Offsets) -> None:
         """Sets the group's offsets (the next ones to read), so that tools that watch consumer lag see ours."""
-        wanted = [KafkaTopicPartition(each.topic, each.partition, offset) for each, offset in sorted(offsets.items())]
+        requested = [
+            KafkaTopicPartition(source.topic, source.partition, offset) for source, offset in sorted(offsets.items())
+        ]
         deadline = time.monotonic() + self._seconds
         while True:
-            refused = self._alter_group_offsets(group, wanted)
+            refused = self._alter_group_offsets(group, requested)
             if refused is None:
                 return
             if refused.error.code() not in _COORDINATOR_MOVES or time.monotonic() > deadline:
@@ -166,21 +171,26 @@ class KafkaCluster:
                 )
             time.sleep(_AGAIN_SECONDS)
 
-    def _alter_group_offsets(self, group: str, wanted: list[KafkaTopicPartition]) -> KafkaTopicPartition | None:
+    def _alter_group_offsets(self, group: str, offsets: list[KafkaTopicPartition]) -> KafkaTopicPartition | None:
         """The first offset that was refused, None when all were accepted."""
-        request = ConsumerGroupTopicPartitions(group, wanted)
-        found = self._of_coordinator(
+        request = ConsumerGroupTopicPartitions(group, offsets)
+        answer = self._of_coordinator(
             lambda: self._coordinator.alter_consumer_group_offsets([request], request_timeout=self._seconds)[group],
             f"commit offsets of consumer group {group}",
         )
         # A partition that is stopped because it is gone has no lag to watch.
         return next(
-            (each for each in found.topic_partitions if each.error and each.error.code() not in _NOT_A_TOPIC), None
+            (
+                partition
+                for partition in answer.topic_partitions
+                if partition.error and partition.error.code() not in _NOT_A_TOPIC
+            ),
+            None,
         )
 
     def _topic(self, name: str, answer: Future[Any]) -> Topic:
         try:
-            found = self._wait(answer)
+            description = self._wait(answer)
         except (KafkaException, TimeoutError) as error:
             if isinstance(error, TimeoutError) or error.args[0].code() not in _NOT_A_TOPIC:
                 raise self._failed(f"describe topic {name}", error) from error
@@ -189,18 +199,18 @@ class KafkaCluster:
                 "Create it, or correct source.topics in the pipeline file."
             ) from error
         # A broker without topic ids answers with the id zero.
-        has_id = found.topic_id.get_most_significant_bits() or found.topic_id.get_least_significant_bits()
-        partitions = tuple(sorted(TopicPartition(name, each.id) for each in found.partitions))
-        return Topic(str(found.topic_id) if has_id else "", partitions)
+        has_id = description.topic_id.get_most_significant_bits() or description.topic_id.get_least_significant_bits()
+        partitions = tuple(sorted(TopicPartition(name, partition.id) for partition in description.partitions))
+        return Topic(str(description.topic_id) if has_id else "", partitions)
 
     def _list_offsets(self, partitions: Iterable[TopicPartition], spec: Any) -> dict[TopicPartition, int]:
-        wanted = {KafkaTopicPartition(each.topic, each.partition): spec for each in partitions}
-        if not wanted:
+        requests = {KafkaTopicPartition(partition.topic, partition.partition): spec for partition in partitions}
+        if not requests:
             return {}
         deadline = time.monotonic() + self._seconds
         while True:
             try:
-                return self._offsets_now(wanted)
+                return self._offsets_now(requests)
             except _NoLeaderYet as error:
                 if time.monotonic() > deadline:
                     raise KafkaUnreachable(
@@ -210,28 +220,28 @@ class KafkaCluster:
                     ) from error
             time.sleep(_AGAIN_SECONDS)
 
-    def _offsets_now(self, wanted: Mapping[KafkaTopicPartition, Any]) -> dict[TopicPartition, int]:
+    def _offsets_now(self, requests: Mapping[KafkaTopicPartition, Any]) -> dict[TopicPartition, int]:
         answers = self._admin.list_offsets(
-            dict(wanted), isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._seconds
+            dict(requests), isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._seconds
         )
-        found = {}
-        for asked, answer in answers.items():
-            source = TopicPartition(asked.topic, asked.partition)
+        offsets = {}
+        for partition, answer in answers.items():
+            source = TopicPartition(partition.topic, partition.partition)
             try:
-                found[source] = int(self._wait(answer).offset)
+                offsets[source] = int(self._wait(answer).offset)
             except (KafkaException, TimeoutError) as error:
                 if _is_of(error, _LEADER_MOVES):
                     raise _NoLeaderYet(f"{source}: {_text(error)}") from error
                 raise self._failed(f"read offsets of {source.topic}", error) from error
-        return found
+        return offsets
 
     def offsets_at(self, at: datetime, watermarks: Mapping[TopicPartition, Watermarks]) -> dict[TopicPartition, int]:
         """Each partition's first offset whose record's timestamp is not before `at`; its end when there is none."""
-        found = self._list_offsets(watermarks, OffsetSpec.for_timestamp(int(at.timestamp() * 1000)))
+        offsets = self._list_offsets(watermarks, OffsetSpec.for_timestamp(int(at.timestamp() * 1000)))
         # -1: no record is as new as that, so the partition begins with what comes next.
-        return {each: found[each] if found[each] >= 0 else marks.end for each, marks in watermarks.items()}
+        return {source: offsets[source] if offsets[source] >= 0 else marks.end for source, marks in watermarks.items()}
 
-    def _of_coordinator(self, ask: Callable[[], Future[Any]], doing: str) -> Any:
+    def _of_coordinator(self, ask: Callable[[], Future[Any]], action: str) -> Any:
         """The answer of a group's coordinator, asked again while that is being found."""
         deadline = time.monotonic() + self._seconds
         while True:
@@ -239,7 +249,7 @@ class KafkaCluster:
                 return self._wait(ask())
             except (KafkaException, TimeoutError) as error:
                 if not _is_of(error, _COORDINATOR_MOVES) or time.monotonic() > deadline:
-                    raise self._failed(doing, error) from error
+                    raise self._failed(action, error) from error
             time.sleep(_AGAIN_SECONDS)
 
     def _wait(self, answer: Future[Any]) -> Any:
@@ -251,12 +261,12 @@ class KafkaCluster:
                 raise TimeoutError
             wait([answer], timeout=_LISTEN_SECONDS)
             self._admin.poll(0)
-        found = answer.result()
+        result = answer.result()
         self._trouble.clear()
-        return found
+        return result
 
-    def _failed(self, doing: str, error: Exception) -> KafkaRefused | KafkaUnreachable:
-        return self._trouble.explained(doing, _text(error), self._source)
+    def _failed(self, action: str, error: Exception) -> KafkaRefused | KafkaUnreachable:
+        return self._trouble.explained(action, _text(error), self._source)
 
 
 class Trouble:
@@ -283,19 +293,19 @@ class Trouble:
         if error.code() in _REFUSALS or _ALERT in self.last:
             self.refusal = self.last
 
-    def explained(self, doing: str, told: str, source: KafkaSource) -> KafkaRefused | KafkaUnreachable:
+    def explained(self, action: str, answer: str, source: KafkaSource) -> KafkaRefused | KafkaUnreachable:
         """Why something could not be done, with what the client met on the way: its answer, `told`, says no more than that
         time ran out."""
-        what = f"could not {doing} at Kafka {source.bootstrap_servers}"
+        failure = f"could not {action} at Kafka {source.bootstrap_servers}"
         if self.refusal:
-            return refused(what, self.refusal, source.security)
-        reason = self.last or ("" if self.all_down else told)
+            return refused(failure, self.refusal, source.security)
+        reason = self.last or ("" if self.all_down else answer)
         if self.all_down and (not reason or "Disconnected" in reason):
             reason = "; ".join(filter(None, (reason, _PROTOCOLS_DIFFER)))
-        return KafkaUnreachable(f"{what} within {source.request_timeout_seconds:g} s: {reason}. {_CHECK}")
+        return KafkaUnreachable(f"{failure} within {source.request_timeout_seconds:g} s: {reason}. {_CHECK}")
 
 
-def refused(what: str, reason: str, security: Security | None) -> KafkaRefused:
+def refused(failure: str, reason: str, security: Security | None) -> KafkaRefused:
     """The error of a broker that turned us away, or that we did not trust; `reason` is the Kafka client's text."""
     if security is not None and security.sasl_mechanism is not None and _LOGIN_FAILED.search(reason):
         advice = (
@@ -308,7 +318,7 @@ def refused(what: str, reason: str, security: Security | None) -> KafkaRefused:
             "correct source.security.ca_file, certificate_file and key_file, or the broker's certificate "
             "(`openssl s_client -connect HOST:PORT` shows it)."
         )
-    return KafkaRefused(f"{what}: {reason}. {advice} Nothing was read and nothing is visible.")
+    return KafkaRefused(f"{failure}: {reason}. {advice} Nothing was read and nothing is visible.")
 
 
 _JAVA_REFUSAL = re.compile(r"org\.apache\.kafka\.common\.errors\.S(?:asl|sl)AuthenticationException: .*")
@@ -317,11 +327,11 @@ _JAVA_TIMEOUT = re.compile(r"org\.apache\.kafka\.common\.errors\.TimeoutExceptio
 
 def told_by_spark(text: str, where: str, source: KafkaSource) -> KafkaRefused | KafkaUnreachable | None:
     """The error for Spark's text when it is the broker's doing, else None."""
-    what = f"{where}: could not read from Kafka {source.bootstrap_servers}"
-    if found := _JAVA_REFUSAL.findall(text):
-        return refused(what, found[-1].strip(), source.security)
-    if found := _JAVA_TIMEOUT.findall(text):
-        return KafkaUnreachable(f"{what}: {found[-1].strip()}. {_CHECK} Nothing is visible; the op is tried again.")
+    failure = f"{where}: could not read from Kafka {source.bootstrap_servers}"
+    if errors := _JAVA_REFUSAL.findall(text):
+        return refused(failure, errors[-1].strip(), source.security)
+    if errors := _JAVA_TIMEOUT.findall(text):
+        return KafkaUnreachable(f"{failure}: {errors[-1].strip()}. {_CHECK} Nothing is visible; the op is tried again.")
     return None
 
 
@@ -362,9 +372,9 @@ def spark_options(source: KafkaSource, slices: Iterable[Slice], min_partitions: 
     """Options of Spark's Kafka source for exactly `slices`; with the password in clear, so never to be printed."""
     starts: dict[str, dict[str, int]] = {}
     ends: dict[str, dict[str, int]] = {}
-    for each in slices:
-        starts.setdefault(each.topic, {})[str(each.partition)] = each.start
-        ends.setdefault(each.topic, {})[str(each.partition)] = each.end
+    for slice_ in slices:
+        starts.setdefault(slice_.topic, {})[str(slice_.partition)] = slice_.start
+        ends.setdefault(slice_.topic, {})[str(slice_.partition)] = slice_.end
     options = {
         "kafka.bootstrap.servers": source.bootstrap_servers,
         "assign": json.dumps({topic: sorted(map(int, partitions)) for topic, partitions in starts.items()}),

@@ -40,7 +40,7 @@ _OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ReadRequest:
     """The first records of a range of offsets, `most` of them at most."""
 
     slice: Slice
@@ -50,7 +50,7 @@ class Wanted:
 def read_records(
     source: KafkaSource,
     group: str,
-    wanted: Sequence[Wanted],
+    requests: Sequence[ReadRequest],
     *,
     most_bytes: int | None = None,
     skip_gone: bool = False,
@@ -63,16 +63,16 @@ def read_records(
     the next sign of the broker. Raises KafkaUnreachable, KafkaRefused, and NoSuchOffset when a range begins where the broker
     holds nothing, unless it is to `skip_gone`: then the range begins where the broker's records do.
     """
-    busy = [each for each in wanted if each.slice.count and each.most]
-    found: dict[TopicPartition, list[Message]] = {each.slice.source: [] for each in wanted}
+    busy = [request for request in requests if request.slice.count and request.most]
+    messages: dict[TopicPartition, list[Message]] = {request.slice.source: [] for request in requests}
     if busy:
         trouble = Trouble()
         consumer = _consumer(source, group, trouble, "earliest" if skip_gone else "error")
         try:
-            _read(consumer, source, {each.slice.source: each for each in busy}, found, most_bytes, trouble)
+            _read(consumer, source, {request.slice.source: request for request in busy}, messages, most_bytes, trouble)
         finally:
             consumer.close()
-    return {each: _batch(messages) for each, messages in found.items()}
+    return {partition: _batch(received) for partition, received in messages.items()}
 
 
 def first_times(source: KafkaSource, group: str, ranges: Sequence[Slice]) -> dict[TopicPartition, int]:
@@ -81,22 +81,22 @@ def first_times(source: KafkaSource, group: str, ranges: Sequence[Slice]) -> dic
 
     Raises KafkaUnreachable, KafkaRefused.
     """
-    wanted = {each.source: Wanted(each, 1) for each in ranges if each.count}
-    found: dict[TopicPartition, list[Message]] = {source: [] for source in wanted}
-    if wanted:
+    requests = {slice_.source: ReadRequest(slice_, 1) for slice_ in ranges if slice_.count}
+    messages: dict[TopicPartition, list[Message]] = {source: [] for source in requests}
+    if requests:
         trouble = Trouble()
         consumer = _consumer(
             source, group, trouble, "earliest", {"fetch.message.max.bytes": 1, "queued.min.messages": 1}
         )
         try:
-            _read(consumer, source, wanted, found, None, trouble)
+            _read(consumer, source, requests, messages, None, trouble)
         finally:
             consumer.close()
-    times = {at: messages[0].timestamp()[1] for at, messages in found.items() if messages}
-    return {at: milliseconds for at, milliseconds in times.items() if milliseconds >= 0}
+    times = {partition: received[0].timestamp()[1] for partition, received in messages.items() if received}
+    return {partition: milliseconds for partition, milliseconds in times.items() if milliseconds >= 0}
 
 
-def batches_of(source: KafkaSource, group: str, wanted: Slice) -> Iterator[pa.RecordBatch]:
+def batches_of(source: KafkaSource, group: str, slice_: Slice) -> Iterator[pa.RecordBatch]:
     """All committed records of a range of offsets, in their order, in batches that keys and values of BATCH_BYTES end.
 
     The broker must hold the whole range. Waits as `read_records` does. Raises KafkaUnreachable, KafkaRefused, NoSuchOffset,
@@ -105,10 +105,10 @@ def batches_of(source: KafkaSource, group: str, wanted: Slice) -> Iterator[pa.Re
     trouble = Trouble()
     consumer = _consumer(source, group, trouble, "error")
     try:
-        consumer.assign([KafkaTopicPartition(wanted.topic, wanted.partition, wanted.start)])
+        consumer.assign([KafkaTopicPartition(slice_.topic, slice_.partition, slice_.start)])
         messages: list[Message] = []
         size = 0
-        for message in _messages(consumer, source, wanted, trouble):
+        for message in _messages(consumer, source, slice_, trouble):
             messages.append(message)
             size += len(message.key() or b"") + len(message.value() or b"")
             if size >= BATCH_BYTES or len(messages) == BATCH_ROWS:
@@ -120,72 +120,77 @@ def batches_of(source: KafkaSource, group: str, wanted: Slice) -> Iterator[pa.Re
         consumer.close()
 
 
-def _messages(consumer: Consumer, source: KafkaSource, wanted: Slice, trouble: Trouble) -> Iterator[Message]:
+def _messages(consumer: Consumer, source: KafkaSource, slice_: Slice, trouble: Trouble) -> Iterator[Message]:
     heard = time.monotonic()
     while True:
         polled = consumer.consume(_POLLED_MESSAGES, _POLL_SECONDS)
         if not polled and (trouble.is_final or time.monotonic() - heard > source.request_timeout_seconds):
-            raise trouble.explained(f"read {wanted}", "no answer", source)
+            raise trouble.explained(f"read {slice_}", "no answer", source)
         for message in polled:
             heard = time.monotonic()
             trouble.clear()
             error = message.error()
             if error is not None and error.code() == KafkaError._PARTITION_EOF:
-                if message.offset() < wanted.end:
+                if message.offset() < slice_.end:
                     raise WriteIncomplete(
-                        f"{wanted}: the partition ends at offset {message.offset()}, within the range. Nothing of it is "
+                        f"{slice_}: the partition ends at offset {message.offset()}, within the range. Nothing of it is "
                         "visible; the op is tried again, and the next plan says what is lost."
                     )
                 return
             if error is not None and error.code() in _OUT_OF_RANGE:
-                raise NoSuchOffset(f"{wanted}: the broker does not hold its first offset any more. Nothing is visible.")
+                raise NoSuchOffset(f"{slice_}: the broker does not hold its first offset any more. Nothing is visible.")
             if error is not None:
-                raise trouble.explained(f"read {wanted}", error.str(), source)
-            if message.offset() < wanted.end:
+                raise trouble.explained(f"read {slice_}", error.str(), source)
+            if message.offset() < slice_.end:
                 yield message
-            if message.offset() >= wanted.end - 1:
+            if message.offset() >= slice_.end - 1:
                 return
 
 
 def _read(
     consumer: Consumer,
     source: KafkaSource,
-    left: dict[TopicPartition, Wanted],
-    found: Mapping[TopicPartition, list[Message]],
+    pending: dict[TopicPartition, ReadRequest],
+    messages: Mapping[TopicPartition, list[Message]],
     most_bytes: int | None,
     trouble: Trouble,
 ) -> None:
-    consumer.assign([KafkaTopicPartition(at.topic, at.partition, each.slice.start) for at, each in left.items()])
+    consumer.assign(
+        [
+            KafkaTopicPartition(partition.topic, partition.partition, request.slice.start)
+            for partition, request in pending.items()
+        ]
+    )
     heard = time.monotonic()
     size = 0
-    while left and (most_bytes is None or size < most_bytes):
+    while pending and (most_bytes is None or size < most_bytes):
         message = consumer.poll(_POLL_SECONDS)
         if message is None:
             if trouble.is_final or time.monotonic() - heard > source.request_timeout_seconds:
-                doing = f"read {', '.join(str(each.slice) for each in left.values())}"
-                raise trouble.explained(doing, "no answer", source)
+                action = f"read {', '.join(str(request.slice) for request in pending.values())}"
+                raise trouble.explained(action, "no answer", source)
             continue
         heard = time.monotonic()
         trouble.clear()
-        at = TopicPartition(message.topic(), message.partition())
-        each = left.get(at)
-        if each is None:
+        partition = TopicPartition(message.topic(), message.partition())
+        request = pending.get(partition)
+        if request is None:
             continue  # was fetched before its partition was paused
         error = message.error()
         if error is not None and error.code() in _OUT_OF_RANGE:
             raise NoSuchOffset(
-                f"{at}: the broker does not hold offset {each.slice.start} any more: retention passed it just now, or the topic "
+                f"{partition}: the broker does not hold offset {request.slice.start} any more: retention passed it just now, or the topic "
                 "was made again. Try again without --from, or ask `hudi-ingest status` for the offsets."
             )
         if error is not None and error.code() != KafkaError._PARTITION_EOF:
-            raise trouble.explained(f"read {each.slice}", error.str(), source)
-        inside = error is None and message.offset() < each.slice.end
+            raise trouble.explained(f"read {request.slice}", error.str(), source)
+        inside = error is None and message.offset() < request.slice.end
         if inside:
-            found[at].append(message)
+            messages[partition].append(message)
             size += len(message.key() or b"") + len(message.value() or b"")
-        if not inside or len(found[at]) == each.most or message.offset() == each.slice.end - 1:
-            del left[at]
-            consumer.pause([KafkaTopicPartition(at.topic, at.partition)])
+        if not inside or len(messages[partition]) == request.most or message.offset() == request.slice.end - 1:
+            del pending[partition]
+            consumer.pause([KafkaTopicPartition(partition.topic, partition.partition)])
 
 
 def first_records_in(
@@ -196,44 +201,44 @@ def first_records_in(
 
     What it does not hold any more has none. Raises KafkaRefused when no connection can be made with the source's settings.
     """
-    found: dict[Slice, int | None] = {}
-    left: dict[TopicPartition, list[Slice]] = {}
-    for each in ranges:
-        left.setdefault(each.source, []).append(each)
-    if not left:
-        return found
+    first_offsets: dict[Slice, int | None] = {}
+    pending: dict[TopicPartition, list[Slice]] = {}
+    for slice_ in ranges:
+        pending.setdefault(slice_.source, []).append(slice_)
+    if not pending:
+        return first_offsets
     trouble = Trouble()
     # Of each answer only the first record is of interest.
     consumer = _consumer(source, group, trouble, "earliest", {"fetch.message.max.bytes": _SMALL_FETCH_BYTES})
     try:
-        consumer.assign([_start(each[0]) for each in left.values()])
+        consumer.assign([_start(slices[0]) for slices in pending.values()])
         deadline = time.monotonic() + seconds
-        while left and not trouble.is_final and (wait := deadline - time.monotonic()) > 0:
+        while pending and not trouble.is_final and (wait := deadline - time.monotonic()) > 0:
             message = consumer.poll(min(wait, _POLL_SECONDS))
-            if message is None or (at := TopicPartition(message.topic(), message.partition())) not in left:
+            if message is None or (partition := TopicPartition(message.topic(), message.partition())) not in pending:
                 continue
             error = message.error()
             if error is not None and error.code() != KafkaError._PARTITION_EOF:
                 continue
-            asked = left[at].pop(0)
-            inside = error is None and asked.start <= message.offset() < asked.end
-            found[asked] = message.offset() if inside else None
-            if left[at]:
-                consumer.seek(_start(left[at][0]))
+            slice_ = pending[partition].pop(0)
+            inside = error is None and slice_.start <= message.offset() < slice_.end
+            first_offsets[slice_] = message.offset() if inside else None
+            if pending[partition]:
+                consumer.seek(_start(pending[partition][0]))
             else:
-                del left[at]
-                consumer.pause([_start(asked)])
+                del pending[partition]
+                consumer.pause([_start(slice_)])
     finally:
         consumer.close()
-    return found
+    return first_offsets
 
 
-def _start(each: Slice) -> KafkaTopicPartition:
-    return KafkaTopicPartition(each.topic, each.partition, each.start)
+def _start(slice_: Slice) -> KafkaTopicPartition:
+    return KafkaTopicPartition(slice_.topic, slice_.partition, slice_.start)
 
 
 def _consumer(
-    source: KafkaSource, group: str, trouble: Trouble, where_gone: str, more: Mapping[str, int] | None = None
+    source: KafkaSource, group: str, trouble: Trouble, where_gone: str, extra: Mapping[str, int] | None = None
 ) -> Consumer:
     options = {
         **librdkafka_options(source),
@@ -247,7 +252,7 @@ def _consumer(
         # By default an offset that is not there is an error, and not a reason to read elsewhere.
         "auto.offset.reset": where_gone,
         "error_cb": trouble.note,
-        **(more or {}),
+        **(extra or {}),
     }
     try:
         return Consumer(options, logger=client_logger)
@@ -260,18 +265,18 @@ def _consumer(
 
 def _batch(messages: Sequence[Message]) -> pa.RecordBatch:
     headers = [
-        None if each.headers() is None else [{"key": key, "value": value} for key, value in each.headers()]
-        for each in messages
+        None if message.headers() is None else [{"key": key, "value": value} for key, value in message.headers()]
+        for message in messages
     ]
-    milliseconds = pa.array([each.timestamp()[1] for each in messages], pa.int64())
+    milliseconds = pa.array([message.timestamp()[1] for message in messages], pa.int64())
     return pa.RecordBatch.from_arrays(
         [
-            pa.array([each.topic() for each in messages], pa.string()),
-            pa.array([each.partition() for each in messages], pa.int32()),
-            pa.array([each.offset() for each in messages], pa.int64()),
+            pa.array([message.topic() for message in messages], pa.string()),
+            pa.array([message.partition() for message in messages], pa.int32()),
+            pa.array([message.offset() for message in messages], pa.int64()),
             milliseconds.cast(KAFKA_TIME),
-            pa.array([each.value() for each in messages], pa.binary()),
-            pa.array([each.key() for each in messages], pa.binary()),
+            pa.array([message.value() for message in messages], pa.binary()),
+            pa.array([message.key() for message in messages], pa.binary()),
             pa.array(headers, RECORDS.field("headers").type),
         ],
         schema=RECORDS,

@@ -31,7 +31,7 @@ _GREATEST_ID = 2**31 - 1
 MOST_REFUSED = 100
 """Ids without a usable schema that a task asks for; garbage that begins with a zero byte has as many as it has records."""
 
-_Found = TypeVar("_Found")
+_Answer = TypeVar("_Answer")
 _Reference = tuple[str, str, int]
 """Name, subject and version."""
 
@@ -64,8 +64,8 @@ class RegistryClient:
     def schema(self, schema_id: int) -> RegisteredSchema | None:
         """The schema of an id; None when the registry has none, or one of another kind. Raises UnusableSchema when its
         references lead nowhere."""
-        found = self._ask(f"schema id {schema_id}", lambda: self._client.get_schema(schema_id))
-        return None if found is None else self._registered(found)
+        schema = self._ask(f"schema id {schema_id}", lambda: self._client.get_schema(schema_id))
+        return None if schema is None else self._registered(schema)
 
     def latest(self, subject: str) -> SubjectVersion:
         """The last version of a subject. Raises SchemaMissing."""
@@ -81,40 +81,40 @@ class RegistryClient:
     def versions(self, subject: str) -> tuple[SubjectVersion, ...]:
         """All versions of a subject that are of the kind, ascending; none when there is no such subject."""
         numbers = self._ask(f"the versions of {subject}", lambda: self._client.get_versions(subject))
-        found = []
+        versions = []
         for number in sorted(numbers or ()):
             try:
-                found.append(self.version(subject, number))
+                versions.append(self.version(subject, number))
             except SchemaMissing:
                 continue  # deleted since, or of another kind
-        return tuple(found)
+        return tuple(versions)
 
     def _version(self, subject: str, what: str, ask: Callable[[], Any]) -> SubjectVersion:
-        found = self._ask(what, ask)
-        if found is None:
+        answer = self._ask(what, ask)
+        if answer is None:
             raise SchemaMissing(
                 f"Schema registry {self._config.url} has no subject {subject} with that version ({what}); register the "
                 "schema, correct the topic or `subject` of source.schema_registry, or declare table.schema."
             )
         try:
-            schema = self._registered(found.schema)
+            schema = self._registered(answer.schema)
         except UnusableSchema as problem:
             raise SchemaMissing(
                 f"Schema registry {self._config.url}: {what} cannot be used: {problem}; register a version without that."
             ) from None
         if schema is None:
             raise SchemaMissing(
-                f"Schema registry {self._config.url}: {what} is {found.schema.schema_type or 'AVRO'}, and {self._kind} is "
+                f"Schema registry {self._config.url}: {what} is {answer.schema.schema_type or 'AVRO'}, and {self._kind} is "
                 "needed here; correct source.format or `subject` of source.schema_registry."
             )
-        return SubjectVersion(subject, int(found.version), int(found.schema_id), schema)
+        return SubjectVersion(subject, int(answer.version), int(answer.schema_id), schema)
 
-    def _registered(self, found: Schema) -> RegisteredSchema | None:
-        if (found.schema_type or "AVRO") != self._kind:
+    def _registered(self, schema: Schema) -> RegisteredSchema | None:
+        if (schema.schema_type or "AVRO") != self._kind:
             return None
         # JSON schemas are not evaluated.
-        texts = {} if self._kind == "JSON" else self._references(found)
-        return RegisteredSchema(found.schema_str, tuple(texts.values()), tuple(name for name, _, _ in texts))
+        texts = {} if self._kind == "JSON" else self._references(schema)
+        return RegisteredSchema(schema.schema_str, tuple(texts.values()), tuple(name for name, _, _ in texts))
 
     def _references(self, schema: Schema) -> dict[_Reference, str]:
         """The texts of the schemas that `schema` refers to, each after those that it refers to itself."""
@@ -123,33 +123,35 @@ class RegistryClient:
         above: dict[_Reference | None, tuple[str, Iterator[Any]]] = {None: ("", iter(schema.references or ()))}
         while above:
             key, (text, references) = list(above.items())[-1]
-            each = next(references, None)
-            if each is None:
+            reference = next(references, None)
+            if reference is None:
                 del above[key]
                 if key is not None:
                     texts[key] = text
                 continue
-            wanted = (each.name, each.subject, each.version)
-            if wanted in texts:
+            target = (reference.name, reference.subject, reference.version)
+            if target in texts:
                 continue
-            if wanted in above:
-                raise UnusableSchema(f"its references lead in a circle, to version {each.version} of {each.subject}")
+            if target in above:
+                raise UnusableSchema(
+                    f"its references lead in a circle, to version {reference.version} of {reference.subject}"
+                )
             if len(texts) + len(above) > _MAX_REFERENCES:
                 raise UnusableSchema(f"it refers to over {_MAX_REFERENCES} other schemas")
-            found = self._reference(each)
-            above[wanted] = (found.schema_str, iter(found.references or ()))
+            referenced = self._reference(reference)
+            above[target] = (referenced.schema_str, iter(referenced.references or ()))
         return texts
 
-    def _reference(self, each: Any) -> Any:
-        what = f"version {each.version} of {each.subject}, which a schema refers to"
-        found = self._ask(what, partial(self._client.get_version, each.subject, each.version))
-        if found is None:
+    def _reference(self, reference: Any) -> Any:
+        what = f"version {reference.version} of {reference.subject}, which a schema refers to"
+        answer = self._ask(what, partial(self._client.get_version, reference.subject, reference.version))
+        if answer is None:
             raise SchemaMissing(
                 f"Schema registry {self._config.url} has no {what}; register it again, it is needed to read records."
             )
-        return found.schema
+        return answer.schema
 
-    def _ask(self, what: str, ask: Callable[[], _Found]) -> _Found | None:
+    def _ask(self, what: str, ask: Callable[[], _Answer]) -> _Answer | None:
         """The answer; None when the registry does not have it."""
         where = f"Schema registry {self._config.url}: {what}"
         try:
@@ -213,17 +215,17 @@ def _client_settings(config: SchemaRegistry) -> dict[str, Any]:
 
 
 def _untrusted(error: BaseException | None) -> bool:
-    seen = 0
-    while error is not None and seen < 10:
+    depth = 0
+    while error is not None and depth < 10:
         if isinstance(error, ssl.SSLError) or "CERTIFICATE" in str(error).upper():
             return True
-        error, seen = error.__cause__ or error.__context__, seen + 1
+        error, depth = error.__cause__ or error.__context__, depth + 1
     return False
 
 
 def known_schemas(client: RegistryClient, subjects: Iterable[str]) -> dict[int, RegisteredSchema]:
     """All versions of these subjects, by schema id."""
-    return {each.schema_id: each.schema for subject in subjects for each in client.versions(subject)}
+    return {version.schema_id: version.schema for subject in subjects for version in client.versions(subject)}
 
 
 @dataclass(frozen=True)
@@ -245,9 +247,9 @@ class KnownSchemas:
     def schema(self, schema_id: int) -> RegisteredSchema | None:
         """None when the registry has no such schema of the kind. Raises RegistryUnreachable, RegistryRefused; UnusableSchema
         when no record of the id can be read."""
-        found = self.known.get(schema_id)
-        if found is not None or schema_id > _GREATEST_ID:
-            return found
+        schema = self.known.get(schema_id)
+        if schema is not None or schema_id > _GREATEST_ID:
+            return schema
         with _fetched_lock:
             key = (self.registry.url, self.kind, schema_id)
             if key not in _fetched:
@@ -262,12 +264,12 @@ class KnownSchemas:
             if len(self._refused) >= MOST_REFUSED:
                 raise UnusableSchema(f"schema id {schema_id}, not looked up after {MOST_REFUSED} unknown ones")
             try:
-                found = self._client.schema(schema_id)
+                schema = self._client.schema(schema_id)
             except UnusableSchema as problem:
                 self._refused[schema_id] = str(problem)
             else:
-                if found is not None:
-                    return found
+                if schema is not None:
+                    return schema
                 self._refused[schema_id] = None
         problem_text = self._refused[schema_id]
         if problem_text is not None:

@@ -13,7 +13,7 @@ from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.model.offset_ranges import ranges
 from hudi_ingest.model.offsets import Slice, TopicPartition
-from hudi_ingest.operations.ranges import Known
+from hudi_ingest.operations.ranges import RangeContext
 from hudi_ingest.operations.replaced_files import accounted_slices, first_offsets
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.situation import Situation
@@ -31,11 +31,11 @@ def in_time(pipeline: Pipeline, situation: Situation, start: datetime, end: date
     ends = cluster.offsets_at(end, situation.watermarks)
     checkpoint = situation.committed.checkpoint
     committed = checkpoint.offsets if checkpoint else {}
-    found = {
+    bounds = {
         source: (starts[source], min(ends[source], committed.get(source, ends[source])))
         for source in sorted(situation.watermarks)
     }
-    slices = tuple(Slice(source.topic, source.partition, *pair) for source, pair in found.items() if pair[0] < pair[1])
+    slices = tuple(Slice(source.topic, source.partition, *pair) for source, pair in bounds.items() if pair[0] < pair[1])
     if not slices:
         raise NothingToDo(
             pipeline.name,
@@ -48,8 +48,10 @@ def of_transaction(pipeline: Pipeline, transaction_id: str) -> tuple[Slice, ...]
     """What a committed transaction read. Raises RangeRefused when no active commit is of it, TableUnreachable."""
     timeline = Timeline(pipeline.table.base_path)
     instant = timeline.instant_of(pipeline.transaction_key, transaction_id)
-    commits = [each for each in timeline.commits_of(pipeline.transaction_key) if each.instant == instant]
-    slices = tuple(each.slice for each in accounted_slices(commits, pipeline.transaction_key) if each.slice.count)
+    commits = [commit for commit in timeline.commits_of(pipeline.transaction_key) if commit.instant == instant]
+    slices = tuple(
+        account.slice for account in accounted_slices(commits, pipeline.transaction_key) if account.slice.count
+    )
     if not slices:
         raise RangeRefused(
             f"transaction {transaction_id} of pipeline {pipeline.name}",
@@ -61,17 +63,17 @@ def of_transaction(pipeline: Pipeline, transaction_id: str) -> tuple[Slice, ...]
     return tuple(sorted(slices))
 
 
-def known_state(pipeline: Pipeline, situation: Situation, sources: Iterable[TopicPartition]) -> Known:
+def known_state(pipeline: Pipeline, situation: Situation, sources: Iterable[TopicPartition]) -> RangeContext:
     """What table and broker say of the partitions. Tables of older versions are asked for what they cover: their commits and
     the statistics of their files. Raises TableUnreachable."""
     checkpoint = situation.committed.checkpoint
     covered = dict(checkpoint.covered) if checkpoint else {}
     committed = checkpoint.offsets if checkpoint else {}
-    unsaid = {each for each in sources if each in committed and each not in covered}
-    if unsaid:
+    unknown = {source for source in sources if source in committed and source not in covered}
+    if unknown:
         timeline = Timeline(pipeline.table.base_path)
         accounts = accounted_slices(timeline.commits_of(pipeline.transaction_key), pipeline.transaction_key)
         read = partial(read_kafka_columns, TableStorage(pipeline.table.base_path))
-        least = first_offsets(timeline.files(), accounts, unsaid, read)
-        covered |= {each: ranges([(least.get(each, committed[each]), committed[each])]) for each in unsaid}
-    return Known(pipeline.name, checkpoint, covered, situation.watermarks, situation.topic_ids)
+        least = first_offsets(timeline.files(), accounts, unknown, read)
+        covered |= {source: ranges([(least.get(source, committed[source]), committed[source])]) for source in unknown}
+    return RangeContext(pipeline.name, checkpoint, covered, situation.watermarks, situation.topic_ids)

@@ -106,11 +106,11 @@ def survey_retry(pipeline: Pipeline) -> RetrySurvey:
         maker = row_maker_of(pipeline, schema, datetime.now(timezone.utc))
         for plan, retry in plans:
             for source, batch in by_source(batches_for_retry(storage, retry.files, plan.slices)):
-                made = maker.make(source, batch)
-                rows += made.rows.num_rows
-                left_out += made.filtered + made.skipped
-                bad += len(made.bad)
-                notes += notes_of(source, batch, made.bad[: _SHOWN_REASONS - len(notes)])
+                outcome = maker.make(source, batch)
+                rows += outcome.rows.num_rows
+                left_out += outcome.filtered + outcome.skipped
+                bad += len(outcome.bad)
+                notes += notes_of(source, batch, outcome.bad[: _SHOWN_REASONS - len(notes)])
     return RetrySurvey(
         pipeline.name, len(plans), rows, left_out, bad, withheld_letters(waiting), tuple(map(str, notes))
     )
@@ -132,9 +132,11 @@ def untried(
     those that came after it was asked for, or it would never end while bad records come."""
     newest = filed_at.astimezone(timezone.utc).strftime("%Y%m%d%H%M%S%f")[:17]
     return [
-        found
-        for found in waiting
-        if found.file.path not in passed_over and found.entry.instant not in instants and found.entry.instant <= newest
+        waiting_file
+        for waiting_file in waiting
+        if waiting_file.file.path not in passed_over
+        and waiting_file.entry.instant not in instants
+        and waiting_file.entry.instant <= newest
     ]
 
 
@@ -151,19 +153,23 @@ def plan_letters(
     taken: list[RetriedFile] = []
     ranges: dict[TopicPartition, list[tuple[int, int]]] = {}
     generations = None
-    left = pipeline.transaction.max_records
-    for each in waiting:
-        if each.entry.withheld or (generations is not None and each.entry.generations != generations):
+    remaining = pipeline.transaction.max_records
+    for waiting_file in waiting:
+        if waiting_file.entry.withheld or (generations is not None and waiting_file.entry.generations != generations):
             continue
-        places = places_of(read_letters(storage, each.file.path, ("topic", "partition", "offset"), each.without))
+        places = places_of(
+            read_letters(storage, waiting_file.file.path, ("topic", "partition", "offset"), waiting_file.without)
+        )
         letters = sum(count for count, _, _ in places.values())
         if not letters or _overlap(places, ranges):
             continue
-        if taken and (letters > left or len(taken) >= MOST_FILES):
+        if taken and (letters > remaining or len(taken) >= MOST_FILES):
             break
-        taken.append(RetriedFile(each.file.path, letters, each.without, tuple(sorted(map(str, places)))))
-        generations = each.entry.generations
-        left -= letters
+        taken.append(
+            RetriedFile(waiting_file.file.path, letters, waiting_file.without, tuple(sorted(map(str, places))))
+        )
+        generations = waiting_file.entry.generations
+        remaining -= letters
         for source, (_, first, last) in places.items():
             ranges.setdefault(source, []).append((first, last))
     if not taken or checkpoint is None:
@@ -174,8 +180,8 @@ def plan_letters(
         transaction_id=f"{pipeline.name}-{sequence:06d}-{secrets.token_hex(3)}",
         sequence=sequence,
         slices=tuple(
-            Slice(source.topic, source.partition, min(first for first, _ in found), max(last for _, last in found) + 1)
-            for source, found in sorted(ranges.items())
+            Slice(source.topic, source.partition, min(first for first, _ in spans), max(last for _, last in spans) + 1)
+            for source, spans in sorted(ranges.items())
         ),
         kind=TransactionKind.RETRY,
         retry=Retry(tuple(taken), dict(generations or {})),
@@ -190,21 +196,21 @@ def _waiting(pipeline: Pipeline, storage: TableStorage) -> tuple[Checkpoint | No
 
 def withheld_letters(waiting: Sequence[WaitingFile]) -> int:
     """How many of them have no bytes, so that no retry can take them."""
-    return sum(each.file.letters for each in waiting if each.entry.withheld)
+    return sum(waiting_file.file.letters for waiting_file in waiting if waiting_file.entry.withheld)
 
 
 def _plans(
     pipeline: Pipeline, checkpoint: Checkpoint | None, storage: TableStorage, waiting: Sequence[WaitingFile]
 ) -> Iterator[tuple[TransactionPlan, Retry]]:
     """The transactions of a whole retry, if nobody else commits meanwhile."""
-    left = list(waiting)
+    remaining = list(waiting)
     while True:
-        plan = plan_letters(pipeline, checkpoint, storage, left)
+        plan = plan_letters(pipeline, checkpoint, storage, remaining)
         if plan is None or plan.retry is None:
             return
         yield plan, plan.retry
-        taken = {each.path for each in plan.retry.files}
-        left = [each for each in left if each.file.path not in taken]
+        taken = {file.path for file in plan.retry.files}
+        remaining = [waiting_file for waiting_file in remaining if waiting_file.file.path not in taken]
 
 
 def places_of(letters: pa.Table) -> Places:

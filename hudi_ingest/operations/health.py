@@ -94,10 +94,10 @@ def up_to_date(
 ) -> Finding:
     """`oldest_seconds`: for how long the oldest record has waited, None when that is not known; without it, what waits counts
     as waiting since the last commit. `busy`: what is going on now, for people."""
-    began, done = committed.last_began_at, committed.last_committed_at
-    if began is None or done is None:
+    began_at, committed_at = committed.last_began_at, committed.last_committed_at
+    if began_at is None or committed_at is None:
         return Finding(UP_TO_DATE, True, f"{counted(waiting, 'offset')} waiting for the table's first transaction.")
-    age, limit = (now - done).total_seconds(), late_after(pipeline, (done - began).total_seconds())
+    age, limit = (now - committed_at).total_seconds(), late_after(pipeline, (committed_at - began_at).total_seconds())
     figures: dict[str, int | float | str] = {"seconds since the last commit": round(age, 1)}
     if oldest_seconds is not None:
         figures["lag (seconds)"] = round(oldest_seconds, 1)
@@ -105,7 +105,7 @@ def up_to_date(
         limit += pipeline.transaction.max_wait_seconds
     if age < -CLOCK_SECONDS:
         text = (
-            f"The last commit was at {done:%Y-%m-%d %H:%M:%S} UTC, and now it is only {now:%Y-%m-%d %H:%M:%S}: a clock was "
+            f"The last commit was at {committed_at:%Y-%m-%d %H:%M:%S} UTC, and now it is only {now:%Y-%m-%d %H:%M:%S}: a clock was "
             f"{-age:,.0f} s ahead, or is behind now. Set the clocks of the engine's machine and of Dagster's. A transaction that "
             "cannot begin before that time says so, and what to do."
         )
@@ -119,10 +119,10 @@ def up_to_date(
         text = f"{counted(waiting, 'offset')} waiting, the oldest for {oldest_seconds:,.0f} s; the limit is {limit:,.0f} s."
         return Finding(UP_TO_DATE, True, text, figures)
     oldest = "" if oldest_seconds is None else f", the oldest for {oldest_seconds:,.0f} s"
-    doing = busy or f"The ticks of {pipeline.name}_coordinator say why no run is launched"
+    activity = busy or f"The ticks of {pipeline.name}_coordinator say why no run is launched"
     text = (
-        f"{counted(waiting, 'offset')} waiting{oldest}, and the last commit was {age:,.0f} s ago, at {done:%Y-%m-%d %H:%M:%S} "
-        f"UTC; the limit is {limit:,.0f} s (asset.late_after_seconds). {doing[0].upper()}{doing[1:]}. See why "
+        f"{counted(waiting, 'offset')} waiting{oldest}, and the last commit was {age:,.0f} s ago, at {committed_at:%Y-%m-%d %H:%M:%S} "
+        f"UTC; the limit is {limit:,.0f} s (asset.late_after_seconds). {activity[0].upper()}{activity[1:]}. See why "
         f"the newest runs of {pipeline.name}_transaction failed or hang."
     )
     return Finding(UP_TO_DATE, False, text, figures)
@@ -144,28 +144,32 @@ def runs_succeed(pipeline: Pipeline, failed: int, newest_run: str = "", error: s
 
 def accounting_holds(pipeline: Pipeline, checkpoint: Checkpoint | None, commits: Sequence[CommittedInstant]) -> Finding:
     """`commits`: the pipeline's own on the active timeline. Promises 1 and 2, as the table itself tells them."""
-    found = sorted((commit.accounting(pipeline.transaction_key) for commit in commits), key=lambda own: own.sequence)
+    accountings = sorted(
+        (commit.accounting(pipeline.transaction_key) for commit in commits), key=lambda accounting: accounting.sequence
+    )
     published = {commit.accounting(pipeline.transaction_key).transaction_id: commit.rows for commit in commits}
-    offsets = sum(account.slice.count for accounting in found for account in accounting.slices)
+    offsets = sum(account.slice.count for accounting in accountings for account in accounting.slices)
     # Of the checkpoint, which counts from the beginning: sums over the active timeline fall whenever it is archived.
     figures: dict[str, int | float | str] = {
         "transactions": checkpoint.sequence if checkpoint else 0,
         "offsets": _read_offsets(checkpoint),
         "transaction": checkpoint.transaction_id if checkpoint else "",
     }
-    wrong = [*_unaccounted(found, published), *_untiled(found, checkpoint)]
-    if not wrong:
-        older = "; older ones are archived, and were checked before" if found and found[0].sequence > 1 else ""
-        numbers = f"{found[0].sequence:,} to {found[-1].sequence:,} " if found else ""
+    errors = [*_unaccounted(accountings, published), *_untiled(accountings, checkpoint)]
+    if not errors:
+        older = (
+            "; older ones are archived, and were checked before" if accountings and accountings[0].sequence > 1 else ""
+        )
+        numbers = f"{accountings[0].sequence:,} to {accountings[-1].sequence:,} " if accountings else ""
         text = (
             f"Transactions {numbers}are on the active timeline. They account for each of their {offsets:,} offsets, and their "
             f"ranges tile{older}."
-            if found
+            if accountings
             else "There is no transaction on the active timeline."
         )
         return Finding(ACCOUNTING_HOLDS, True, text, figures)
     text = (
-        f"{'; '.join(wrong[:5])}{f'; and {len(wrong) - 5} more' if wrong[5:] else ''}. Turn {pipeline.name}_coordinator off, "
+        f"{'; '.join(errors[:5])}{f'; and {len(errors) - 5} more' if errors[5:] else ''}. Turn {pipeline.name}_coordinator off, "
         "find out who changed the table's timeline, and restore the table to a savepoint from before; the next transaction "
         "goes on from the checkpoint that it has then."
     )
@@ -176,7 +180,7 @@ def files_large_enough(
     pipeline: Pipeline, checkpoint: Checkpoint | None, commits: Sequence[CommittedInstant]
 ) -> Finding:
     """`commits`: the pipeline's own on the active timeline; the newest counts."""
-    last = max(commits, key=lambda each: each.instant, default=None)
+    last = max(commits, key=lambda commit: commit.instant, default=None)
     sizes = last.files if last else {}
     small = small_files(sizes, pipeline.table.target_file_bytes)
     figures: dict[str, int | float | str] = {

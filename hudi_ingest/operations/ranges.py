@@ -19,12 +19,12 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.planning import Limits, backlog_limit, fair_shares, find_losses, loss_text
 
 _SHOWN_SLICES = 8
-Left = Mapping[TopicPartition, Ranges]
+RemainingRanges = Mapping[TopicPartition, Ranges]
 """What is still to be read of each partition."""
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class RangeContext:
     """What table and broker say when a range is judged. `covered` is of every partition that is asked for."""
 
     pipeline: str
@@ -34,69 +34,69 @@ class Known:
     topic_ids: Mapping[str, str]
 
 
-def to_backfill(known: Known, asked: Sequence[Slice], *, skip_covered: bool) -> Left:
+def to_backfill(context: RangeContext, requested: Sequence[Slice], *, skip_covered: bool) -> RemainingRanges:
     """What of the asked ranges is not in the table yet. Raises RangeRefused, KafkaUnreachable."""
     problems = []
-    left: dict[TopicPartition, Ranges] = {}
-    for each in asked:
-        found = _unsafe(known, each, TransactionKind.BACKFILL)
-        if found:
-            problems.append(found)
+    remaining: dict[TopicPartition, Ranges] = {}
+    for slice_ in requested:
+        problem = _unsafe(context, slice_, TransactionKind.BACKFILL)
+        if problem:
+            problems.append(problem)
             continue
-        whole = ranges([(each.start, each.end)])
-        covered = intersection(whole, known.covered.get(each.source, ()))
-        rest = difference(whole, covered)
+        whole_range = ranges([(slice_.start, slice_.end)])
+        covered = intersection(whole_range, context.covered.get(slice_.source, ()))
+        missing = difference(whole_range, covered)
         if covered and not skip_covered:
             problems.append(
-                f"{_shown(each.source, covered)} is in the table already. To write it anew: "
-                f"{_commands('replay', known.pipeline, each.source, covered)}. To add only what is missing"
-                + (f", {_shown(each.source, rest)}, " if rest else ", which is nothing here, ")
+                f"{_shown(slice_.source, covered)} is in the table already. To write it anew: "
+                f"{_commands('replay', context.pipeline, slice_.source, covered)}. To add only what is missing"
+                + (f", {_shown(slice_.source, missing)}, " if missing else ", which is nothing here, ")
                 + "give --skip-covered."
             )
-        begin = known.watermarks[each.source].begin
-        gone = intersection(rest, ranges([(0, begin)]))
-        if gone:
+        begin = context.watermarks[slice_.source].begin
+        expired = intersection(missing, ranges([(0, begin)]))
+        if expired:
             problems.append(
-                f"{_shown(each.source, gone)} is gone from Kafka by retention: its first offset is {begin}. "
-                + (f"What is left: --start {begin}." if rest[-1][1] > begin else "Nothing of the range is left.")
+                f"{_shown(slice_.source, expired)} is gone from Kafka by retention: its first offset is {begin}. "
+                + (f"What is left: --start {begin}." if missing[-1][1] > begin else "Nothing of the range is left.")
             )
-        left[each.source] = union(left.get(each.source, ()), rest)
-    _refuse(known, TransactionKind.BACKFILL, problems)
-    return left
+        remaining[slice_.source] = union(remaining.get(slice_.source, ()), missing)
+    _refuse(context, TransactionKind.BACKFILL, problems)
+    return remaining
 
 
-def to_replay(known: Known, asked: Sequence[Slice]) -> Left:
+def to_replay(context: RangeContext, requested: Sequence[Slice]) -> RemainingRanges:
     """The asked ranges, if all of them are in the table and in Kafka. Raises RangeRefused, KafkaUnreachable."""
     problems = []
-    left: dict[TopicPartition, Ranges] = {}
-    for each in asked:
-        found = _unsafe(known, each, TransactionKind.REPLAY)
-        if found:
-            problems.append(found)
+    remaining: dict[TopicPartition, Ranges] = {}
+    for slice_ in requested:
+        problem = _unsafe(context, slice_, TransactionKind.REPLAY)
+        if problem:
+            problems.append(problem)
             continue
-        whole = ranges([(each.start, each.end)])
-        missing = difference(whole, known.covered.get(each.source, ()))
+        whole_range = ranges([(slice_.start, slice_.end)])
+        missing = difference(whole_range, context.covered.get(slice_.source, ()))
         if missing:
             problems.append(
-                f"{_shown(each.source, missing)} was never read into the table, so there is nothing to write anew. To add "
-                f"it: {_commands('backfill', known.pipeline, each.source, missing)}."
+                f"{_shown(slice_.source, missing)} was never read into the table, so there is nothing to write anew. To add "
+                f"it: {_commands('backfill', context.pipeline, slice_.source, missing)}."
             )
-        begin = known.watermarks[each.source].begin
-        gone = intersection(whole, ranges([(0, begin)]))
-        if gone:
+        begin = context.watermarks[slice_.source].begin
+        expired = intersection(whole_range, ranges([(0, begin)]))
+        if expired:
             problems.append(
-                f"{_shown(each.source, gone)} is gone from Kafka by retention (its first offset is {begin}), so its rows "
+                f"{_shown(slice_.source, expired)} is gone from Kafka by retention (its first offset is {begin}), so its rows "
                 "cannot be made again, and stay as they are. "
-                + (f"What is left: --start {begin}." if each.end > begin else "Nothing of the range is left.")
+                + (f"What is left: --start {begin}." if slice_.end > begin else "Nothing of the range is left.")
             )
-        left[each.source] = union(left.get(each.source, ()), whole)
-    _refuse(known, TransactionKind.REPLAY, problems)
-    return left
+        remaining[slice_.source] = union(remaining.get(slice_.source, ()), whole_range)
+    _refuse(context, TransactionKind.REPLAY, problems)
+    return remaining
 
 
-def next_ranges(left: Left, most: int) -> tuple[Slice, ...]:
+def next_ranges(remaining: RemainingRanges, most: int) -> tuple[Slice, ...]:
     """What the next transaction of at most `most` offsets reads: of each partition from its first range. Empty at the end."""
-    first = {source: found[0] for source, found in left.items() if found}
+    first = {source: partition_ranges[0] for source, partition_ranges in remaining.items() if partition_ranges}
     shares = fair_shares({source: end - start for source, (start, end) in first.items()}, most)
     return tuple(
         Slice(source.topic, source.partition, start, start + shares[source])
@@ -105,24 +105,24 @@ def next_ranges(left: Left, most: int) -> tuple[Slice, ...]:
     )
 
 
-def most_offsets(pipeline: Pipeline, known: Known) -> int:
+def most_offsets(pipeline: Pipeline, context: RangeContext) -> int:
     """How many offsets a transaction may take."""
     settings = pipeline.transaction
     limits = Limits(settings.interval_seconds, settings.min_records, settings.max_records, settings.max_bytes)
-    return backlog_limit(limits, known.checkpoint.record_bytes if known.checkpoint else 0)
+    return backlog_limit(limits, context.checkpoint.record_bytes if context.checkpoint else 0)
 
 
-def as_slices(left: Left) -> tuple[Slice, ...]:
+def as_slices(remaining: RemainingRanges) -> tuple[Slice, ...]:
     return tuple(
         Slice(source.topic, source.partition, start, end)
-        for source, found in sorted(left.items())
-        for start, end in found
+        for source, partition_ranges in sorted(remaining.items())
+        for start, end in partition_ranges
     )
 
 
-def range_facts(left: Left) -> list[dict[str, Any]]:
+def range_facts(remaining: RemainingRanges) -> list[dict[str, Any]]:
     """A row for each range, for people's scripts."""
-    return [asdict(each) for each in as_slices(left)]
+    return [asdict(slice_) for slice_ in as_slices(remaining)]
 
 
 def shown_slices(slices: Sequence[Slice]) -> str:
@@ -132,18 +132,18 @@ def shown_slices(slices: Sequence[Slice]) -> str:
     )
 
 
-def without(asked: Slice, done: Iterable[Slice]) -> tuple[Slice, ...]:
+def without(requested: Slice, done: Iterable[Slice]) -> tuple[Slice, ...]:
     """What is left of a range when the slices are done."""
-    ended = ranges((each.start, each.end) for each in done if each.source == asked.source)
-    return as_slices({asked.source: difference(ranges([(asked.start, asked.end)]), ended)})
+    done_ranges = ranges((slice_.start, slice_.end) for slice_ in done if slice_.source == requested.source)
+    return as_slices({requested.source: difference(ranges([(requested.start, requested.end)]), done_ranges)})
 
 
-def total(left: Left) -> int:
-    return sum(map(length, left.values()))
+def total(remaining: RemainingRanges) -> int:
+    return sum(map(length, remaining.values()))
 
 
 def range_transaction(
-    known: Known,
+    context: RangeContext,
     kind: TransactionKind,
     slices: tuple[Slice, ...],
     *,
@@ -152,68 +152,73 @@ def range_transaction(
     respect_deletes: bool = False,
 ) -> TransactionPlan:
     """A transaction of these slices, the next of the table. `suffix` makes its id unique."""
-    checkpoint = known.checkpoint
+    checkpoint = context.checkpoint
     assert checkpoint is not None, "a range is refused before there is a checkpoint"
     sequence = checkpoint.sequence + 1
     unknown = TopicVersion("")
     return TransactionPlan(
-        pipeline=known.pipeline,
-        transaction_id=f"{known.pipeline}-{sequence:06d}-{kind.value}-{suffix}",
+        pipeline=context.pipeline,
+        transaction_id=f"{context.pipeline}-{sequence:06d}-{kind.value}-{suffix}",
         sequence=sequence,
         slices=slices,
-        topics={topic: checkpoint.topics.get(topic, unknown) for topic in sorted({each.topic for each in slices})},
+        topics={topic: checkpoint.topics.get(topic, unknown) for topic in sorted({slice_.topic for slice_ in slices})},
         kind=kind,
-        covered={each.source: known.covered[each.source] for each in slices if each.source not in checkpoint.covered},
+        covered={
+            slice_.source: context.covered[slice_.source]
+            for slice_ in slices
+            if slice_.source not in checkpoint.covered
+        },
         replaces=replaces,
         respect_deletes=respect_deletes,
     )
 
 
-def _unsafe(known: Known, asked: Slice, kind: TransactionKind) -> str:
+def _unsafe(context: RangeContext, requested: Slice, kind: TransactionKind) -> str:
     """Why offsets of the partition mean nothing now, or the range is not ours; "" when all is well."""
-    source, checkpoint = asked.source, known.checkpoint
+    source, checkpoint = requested.source, context.checkpoint
     committed = checkpoint.offsets.get(source) if checkpoint else None
     if committed is None or checkpoint is None:
         return (
             f"{source} has no committed offset, so nobody knows yet where its live transactions begin. Run `hudi-ingest run "
-            f"{known.pipeline}` once, and then this again."
-            if source in known.watermarks
+            f"{context.pipeline}` once, and then this again."
+            if source in context.watermarks
             else f"{source} is no partition of the pipeline's topics."
         )
-    losses = [each for each in find_losses(checkpoint, known.watermarks, known.topic_ids) if each.source == source]
-    if source not in known.watermarks or any(each.reason is not LossReason.RETENTION for each in losses):
-        what = "; ".join(map(loss_text, losses)) or f"{source} is not on the broker"
-        return f"{what}. Its offsets count other records now; see `hudi-ingest status {known.pipeline}`."
+    losses = [loss for loss in find_losses(checkpoint, context.watermarks, context.topic_ids) if loss.source == source]
+    if source not in context.watermarks or any(loss.reason is not LossReason.RETENTION for loss in losses):
+        reasons = "; ".join(map(loss_text, losses)) or f"{source} is not on the broker"
+        return f"{reasons}. Its offsets count other records now; see `hudi-ingest status {context.pipeline}`."
     if kind is TransactionKind.REPLAY and checkpoint.topics.get(source.topic, TopicVersion("")).generation:
         return (
             f"topic {source.topic} was made again while the table had rows of the old one, so two records may have one "
             "offset, and which rows are to be replaced cannot be told. Read the topic into a new table instead."
         )
-    taken = checkpoint.taken_over.get(source, 0)
-    if asked.start < taken:
+    taken_over = checkpoint.taken_over.get(source, 0)
+    if requested.start < taken_over:
         return (
-            f"{asked} begins before offset {taken}, where this pipeline took the table over. What is before it is in the "
+            f"{requested} begins before offset {taken_over}, where this pipeline took the table over. What is before it is in the "
             "table in rows of another system, which do not say which records they are: a backfill would add them a second "
             "time, and a replay could not take them out. "
-            + (f"Give --start {taken}." if asked.end > taken else "Read them into a new table instead.")
+            + (f"Give --start {taken_over}." if requested.end > taken_over else "Read them into a new table instead.")
         )
-    if asked.end > committed:
-        return f"{asked} ends behind the committed offset {committed}, from which on live transactions read. " + (
-            f"Give --end {committed}." if asked.start < committed else "There is nothing to do."
+    if requested.end > committed:
+        return f"{requested} ends behind the committed offset {committed}, from which on live transactions read. " + (
+            f"Give --end {committed}." if requested.start < committed else "There is nothing to do."
         )
     return ""
 
 
-def _refuse(known: Known, kind: TransactionKind, problems: Sequence[str]) -> None:
+def _refuse(context: RangeContext, kind: TransactionKind, problems: Sequence[str]) -> None:
     if problems:
-        raise RangeRefused(f"the {kind.value} of pipeline {known.pipeline} is refused, nothing was written", problems)
+        raise RangeRefused(f"the {kind.value} of pipeline {context.pipeline} is refused, nothing was written", problems)
 
 
-def _shown(source: TopicPartition, found: Ranges) -> str:
-    return f"{source} " + ", ".join(f"[{start},{end})" for start, end in found)
+def _shown(source: TopicPartition, offset_ranges: Ranges) -> str:
+    return f"{source} " + ", ".join(f"[{start},{end})" for start, end in offset_ranges)
 
 
-def _commands(command: str, pipeline: str, source: TopicPartition, found: Ranges) -> str:
+def _commands(command: str, pipeline: str, source: TopicPartition, offset_ranges: Ranges) -> str:
     return " and ".join(
-        f"`hudi-ingest {command} {pipeline} --partition {source} --start {start} --end {end}`" for start, end in found
+        f"`hudi-ingest {command} {pipeline} --partition {source} --start {start} --end {end}`"
+        for start, end in offset_ranges
     )

@@ -60,7 +60,7 @@ class Recovery:
             "group": self.group,
             "moved": {str(source): list(offsets) for source, offsets in sorted(self.moved.items())},
             "open_transaction": self.open_transaction,
-            "unknown": [{**asdict(each), "expires_at": each.expires_at.isoformat()} for each in self.unknown],
+            "unknown": [{**asdict(instant), "expires_at": instant.expires_at.isoformat()} for instant in self.unknown],
         }
 
 
@@ -92,7 +92,7 @@ def recover(protocol: TransactionProtocol, *, roll_back: bool) -> Recovery:
         instants = protocol.instants.open_instants()
         unknown = unknown_instants(instants, row, timeout)
         if roll_back:
-            unknown = tuple(replace(each, rolled_back=protocol.end_instant(each.opened)) for each in unknown)
+            unknown = tuple(replace(instant, rolled_back=protocol.end_instant(instant.opened)) for instant in unknown)
     return Recovery(
         pipeline=pipeline.name,
         table=table,
@@ -131,9 +131,9 @@ def unknown_instants(
 ) -> tuple[UnknownInstant, ...]:
     """The open instants, without that of the transaction which the ledger has as open: its owner decides about it."""
     return tuple(
-        UnknownInstant(each.instant, each.transaction_id, instant_time(each.instant) + timeout, each.leased)
-        for each in instants
-        if open_row is None or each.transaction_id != open_row.transaction_id
+        UnknownInstant(opened.instant, opened.transaction_id, instant_time(opened.instant) + timeout, opened.leased)
+        for opened in instants
+        if open_row is None or opened.transaction_id != open_row.transaction_id
     )
 
 

@@ -15,7 +15,7 @@ from hudi_ingest.hudi.timeline import CommittedInstant, TableFile
 from hudi_ingest.model.offset_ranges import Ranges, difference, intersection, length, ranges
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import ReplacedFile, TransactionKind
-from hudi_ingest.operations.ranges import Left, range_facts, total
+from hudi_ingest.operations.ranges import RemainingRanges, range_facts, total
 from hudi_ingest.records.kafka_columns import OFFSET, PARTITION
 
 
@@ -29,7 +29,7 @@ class AccountedSlice:
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class MissingRows:
     """Offsets of a range that have no row in the table now. `deleted` of them had one, as the commits say; of `unknown`
     more nobody can tell: archived commits, or only a part of what a commit read is in the range."""
 
@@ -43,15 +43,15 @@ class ReplaySurvey:
     than once."""
 
     pipeline: str
-    left: Left
+    left: RemainingRanges
     replaces: tuple[ReplacedFile, ...]
-    missing: Missing
+    missing: MissingRows
     transactions: int
 
     @property
     def rewritten(self) -> tuple[ReplacedFile, ...]:
         """Files whose other rows are copied."""
-        return tuple(each for each in self.replaces if each.kept)
+        return tuple(file for file in self.replaces if file.kept)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -59,7 +59,7 @@ class ReplaySurvey:
             "ranges": range_facts(self.left),
             "offsets": total(self.left),
             "transactions": self.transactions,
-            "files": [asdict(each) for each in self.replaces],
+            "files": [asdict(file) for file in self.replaces],
             "deleted": self.missing.deleted,
             "unknown": self.missing.unknown,
         }
@@ -70,13 +70,13 @@ def files_to_replace(
 ) -> tuple[ReplacedFile, ...]:
     """The live files with rows of the slices. `read` gives the Kafka columns of a file; it is asked only where the file's
     statistics leave it open. Raises RangeRefused, which names `where`."""
-    found, problems = [], []
+    replaced, problems = [], []
     for file in files:
         if not _may_hold(file, slices):
             continue
         owner = _whole_in(file, slices)
         if owner is not None:
-            found.append(ReplacedFile(file.path, file.rows, 0, file.size_bytes, owner.topic, owner.partition))
+            replaced.append(ReplacedFile(file.path, file.rows, 0, file.size_bytes, owner.topic, owner.partition))
             continue
         columns = read(file.path)
         if not {PARTITION, OFFSET} <= set(columns.column_names):
@@ -89,18 +89,20 @@ def files_to_replace(
         rows = pc.sum(mask).as_py() or 0
         if not rows:
             continue
-        kept = columns.filter(pc.invert(mask))
-        if kept.num_rows and not kept[OFFSET].is_valid().combine_chunks().true_count:
+        other_rows = columns.filter(pc.invert(mask))
+        if other_rows.num_rows and not other_rows[OFFSET].is_valid().combine_chunks().true_count:
             problems.append(
-                f"file {file.path} holds {rows} rows of the range beside {kept.num_rows} of another writer without Kafka "
+                f"file {file.path} holds {rows} rows of the range beside {other_rows.num_rows} of another writer without Kafka "
                 "columns; a clustering that puts them together with others helps"
             )
             continue
-        owner = next(each for each in sorted(slices) if offsets_by_slice(columns, [each]))
-        found.append(ReplacedFile(file.path, rows, kept.num_rows, file.size_bytes, owner.topic, owner.partition))
+        owner = next(slice_ for slice_ in sorted(slices) if offsets_by_slice(columns, [slice_]))
+        replaced.append(
+            ReplacedFile(file.path, rows, other_rows.num_rows, file.size_bytes, owner.topic, owner.partition)
+        )
     if problems:
         raise RangeRefused(where, problems)
-    return tuple(sorted(found))
+    return tuple(sorted(replaced))
 
 
 def first_offsets(
@@ -114,13 +116,15 @@ def first_offsets(
     For tables whose checkpoints do not say what they cover. What lies between there and the committed offset counts as
     covered: to be wrong about it would write rows twice.
     """
-    wanted = set(sources)
+    partitions = set(sources)
     least: dict[TopicPartition, int] = {}
-    for each in accounts:
-        if each.slice.source in wanted:
-            least[each.slice.source] = min(each.slice.start, least.get(each.slice.source, each.slice.start))
+    for account in accounts:
+        if account.slice.source in partitions:
+            least[account.slice.source] = min(account.slice.start, least.get(account.slice.source, account.slice.start))
     for file in files:
-        unread = [Slice(each.topic, each.partition, 0, least.get(each, 2**63 - 1)) for each in sorted(wanted)]
+        unread = [
+            Slice(source.topic, source.partition, 0, least.get(source, 2**63 - 1)) for source in sorted(partitions)
+        ]
         if not _may_hold(file, unread):
             continue
         for source, offsets in offsets_by_slice(read(file.path), unread).items():
@@ -142,41 +146,45 @@ def accounted_slices(commits: Iterable[CommittedInstant], transaction_key: str) 
 
 def missing_rows(
     slices: Sequence[Slice], present: Mapping[TopicPartition, Ranges], accounts: Sequence[AccountedSlice]
-) -> Missing:
+) -> MissingRows:
     """How many offsets of the slices have no row. `accounts` are the newest first: what a replay read counts, not what was
     read there before."""
     deleted = unknown = 0
-    for each in slices:
-        here = present.get(each.source, ())
-        left = ranges([(each.start, each.end)])
+    for slice_ in slices:
+        present_ranges = present.get(slice_.source, ())
+        unexplained = ranges([(slice_.start, slice_.end)])
         for account in accounts:
             read = account.slice
-            if read.source != each.source:
+            if read.source != slice_.source:
                 continue
-            told = intersection(left, ranges([(read.start, read.end)]))
-            left = difference(left, told)
-            gone = length(difference(told, here))
-            if account.rows == read.count or length(told) == read.count:
+            explained = intersection(unexplained, ranges([(read.start, read.end)]))
+            unexplained = difference(unexplained, explained)
+            without_row = length(difference(explained, present_ranges))
+            if account.rows == read.count or length(explained) == read.count:
                 # Of offsets that all had rows, and of all that a commit read, it is known how many had one.
-                deleted += gone if account.rows == read.count else max(0, account.rows - length(told) + gone)
+                deleted += (
+                    without_row
+                    if account.rows == read.count
+                    else max(0, account.rows - length(explained) + without_row)
+                )
             else:
-                unknown += gone
-        unknown += length(difference(left, here))
-    return Missing(deleted, unknown)
+                unknown += without_row
+        unknown += length(difference(unexplained, present_ranges))
+    return MissingRows(deleted, unknown)
 
 
 def _may_hold(file: TableFile, slices: Iterable[Slice]) -> bool:
     return any(
-        _meets(file.topics, each.topic, each.topic)
-        and _meets(file.partitions, each.partition, each.partition)
-        and _meets(file.offsets, each.start, each.end - 1)
-        for each in slices
+        _meets(file.topics, slice_.topic, slice_.topic)
+        and _meets(file.partitions, slice_.partition, slice_.partition)
+        and _meets(file.offsets, slice_.start, slice_.end - 1)
+        for slice_ in slices
     )
 
 
-def _meets(found: tuple[Any, Any] | None, least: Any, greatest: Any) -> bool:
+def _meets(bounds: tuple[Any, Any] | None, least: Any, greatest: Any) -> bool:
     """Whether the values may touch `least` to `greatest`; a file without statistics may hold anything."""
-    return found is None or bool(found[0] <= greatest and least <= found[1])
+    return bounds is None or bool(bounds[0] <= greatest and least <= bounds[1])
 
 
 def _whole_in(file: TableFile, slices: Sequence[Slice]) -> Slice | None:
@@ -189,7 +197,11 @@ def _whole_in(file: TableFile, slices: Sequence[Slice]) -> Slice | None:
     low, high = file.offsets
     holders = [
         next(
-            (s for s in slices if s.source == TopicPartition(topics[0], number) and s.start <= low and high < s.end),
+            (
+                slice_
+                for slice_ in slices
+                if slice_.source == TopicPartition(topics[0], number) and slice_.start <= low and high < slice_.end
+            ),
             None,
         )
         for number in range(file.partitions[0], file.partitions[1] + 1)

@@ -19,20 +19,20 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.situation import Situation
 
 
-def survey_replay(pipeline: Pipeline, situation: Situation, asked: Sequence[Slice]) -> ReplaySurvey:
+def survey_replay(pipeline: Pipeline, situation: Situation, requested: Sequence[Slice]) -> ReplaySurvey:
     """What a replay of the asked ranges would cost, and what it would bring back. Reads no records and changes nothing.
 
     Raises RangeRefused, KafkaUnreachable, TableUnreachable, OSError.
     """
-    known = known_state(pipeline, situation, {each.source for each in asked})
-    left = to_replay(known, asked)
-    slices = as_slices(left)
-    files = files_of(pipeline, known.checkpoint, slices)
+    context = known_state(pipeline, situation, {slice_.source for slice_ in requested})
+    remaining = to_replay(context, requested)
+    slices = as_slices(remaining)
+    files = files_of(pipeline, context.checkpoint, slices)
     timeline = Timeline(pipeline.table.base_path)
     accounts = accounted_slices(timeline.commits_of(pipeline.transaction_key), pipeline.transaction_key)
     present = offsets_in_files(TableStorage(pipeline.table.base_path), files, slices)
-    transactions = -(-total(left) // most_offsets(pipeline, known))
-    return ReplaySurvey(pipeline.name, left, files, missing_rows(slices, present, accounts), transactions)
+    transactions = -(-total(remaining) // most_offsets(pipeline, context))
+    return ReplaySurvey(pipeline.name, remaining, files, missing_rows(slices, present, accounts), transactions)
 
 
 def files_of(pipeline: Pipeline, checkpoint: Checkpoint | None, slices: Sequence[Slice]) -> tuple[ReplacedFile, ...]:

@@ -18,8 +18,8 @@ from hudi_ingest.model.plan import TransactionKind, TransactionPlan
 from hudi_ingest.operations.asked_ranges import known_state
 from hudi_ingest.operations.dead_letter_retry import plan_retry
 from hudi_ingest.operations.ranges import (
-    Known,
-    Left,
+    RangeContext,
+    RemainingRanges,
     most_offsets,
     next_ranges,
     range_transaction,
@@ -55,10 +55,12 @@ def new_request(
     )
 
 
-def what_is_missing(pipeline: Pipeline, situation: Situation, asked: Sequence[Slice], *, skip_covered: bool) -> Left:
+def what_is_missing(
+    pipeline: Pipeline, situation: Situation, requested: Sequence[Slice], *, skip_covered: bool
+) -> RemainingRanges:
     """What a backfill of the asked ranges would add. Raises RangeRefused, KafkaUnreachable, TableUnreachable."""
-    known = known_state(pipeline, situation, {piece.source for piece in asked})
-    return to_backfill(known, asked, skip_covered=skip_covered)
+    context = known_state(pipeline, situation, {piece.source for piece in requested})
+    return to_backfill(context, requested, skip_covered=skip_covered)
 
 
 def settled_progress(pipeline: Pipeline, ledger: Ledger, request_id: str) -> RequestProgress:
@@ -98,9 +100,9 @@ def next_transaction(
         instants = {commit.instant for commit in progress.commits}
         plan = plan_retry(pipeline, request.passed_over, instants, request.filed_at)
         return replace(plan, request=request.request_id) if plan else None
-    known, left = _remaining(pipeline, situation, request, progress)
-    slices = next_ranges(left, most_offsets(pipeline, known))
-    return _range_transaction(known, request, slices) if slices else None
+    context, remaining = _remaining(pipeline, situation, request, progress)
+    slices = next_ranges(remaining, most_offsets(pipeline, context))
+    return _range_transaction(context, request, slices) if slices else None
 
 
 def completed(
@@ -132,17 +134,19 @@ def ending_reason(request: Request, progress: RequestProgress) -> str | None:
 
 def _remaining(
     pipeline: Pipeline, situation: Situation, request: Request, progress: RequestProgress
-) -> tuple[Known, Left]:
-    known = known_state(pipeline, situation, {piece.source for piece in request.ranges})
+) -> tuple[RangeContext, RemainingRanges]:
+    context = known_state(pipeline, situation, {piece.source for piece in request.ranges})
     if request.kind is TransactionKind.BACKFILL:
         # What its own transactions have added is in the table now.
-        return known, to_backfill(known, request.ranges, skip_covered=request.skip_covered or bool(progress.commits))
-    rest = [piece for asked in request.ranges for piece in without(asked, progress.done)]
-    return known, to_replay(known, rest)
+        return context, to_backfill(
+            context, request.ranges, skip_covered=request.skip_covered or bool(progress.commits)
+        )
+    remaining = [piece for requested in request.ranges for piece in without(requested, progress.done)]
+    return context, to_replay(context, remaining)
 
 
-def _range_transaction(known: Known, request: Request, slices: tuple[Slice, ...]) -> TransactionPlan:
+def _range_transaction(context: RangeContext, request: Request, slices: tuple[Slice, ...]) -> TransactionPlan:
     plan = range_transaction(
-        known, request.kind, slices, suffix=secrets.token_hex(3), respect_deletes=request.respect_deletes
+        context, request.kind, slices, suffix=secrets.token_hex(3), respect_deletes=request.respect_deletes
     )
     return replace(plan, request=request.request_id)

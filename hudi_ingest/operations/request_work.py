@@ -83,12 +83,12 @@ def follow(
 
     Raises RangeRefused when it failed or was cancelled, LedgerUnreachable, and what `alone` raises.
     """
-    shown = 0
+    yielded = 0
     while True:
         standing = ledger.request(request.request_id)
         commits = ledger.progress(request.request_id).commits
-        yield from commits[shown:]
-        shown = len(commits)
+        yield from commits[yielded:]
+        yielded = len(commits)
         if standing is None or standing.state is not RequestState.ACTIVE:
             _require_done(pipeline, standing, commits)
             return
@@ -100,7 +100,7 @@ def follow(
 
 def commit_text(commit: RequestedCommit, commits: Sequence[RequestedCommit]) -> str:
     """What a commit added, and how far its request is after these `commits`."""
-    offsets = sum(piece.count for done in commits for piece in done.slices)
+    offsets = sum(piece.count for other_commit in commits for piece in other_commit.slices)
     rows = "rows" if commit.rows is None else f"{commit.rows:,} rows"
     return (
         f"{commit.transaction_id}: {rows} of {shown_slices(commit.slices)} are in the table; {offsets:,} offsets done in "
@@ -181,11 +181,11 @@ def _planned(pipeline: Pipeline, ledger: Ledger, request_id: str) -> Transaction
 def _require_done(pipeline: Pipeline, request: Request | None, commits: tuple[RequestedCommit, ...]) -> None:
     if request is not None and request.state is RequestState.DONE:
         return
-    what = f"the ledger does not know it any more; it {'was' if commits else 'may have been'} wiped"
+    state = f"the ledger does not know it any more; it {'was' if commits else 'may have been'} wiped"
     if request is not None:
-        what = f"it is {request.state.value}" + (f": {request.reason}" if request.reason else "")
+        state = f"it is {request.state.value}" + (f": {request.reason}" if request.reason else "")
     stays = f"{len(commits)} transactions were committed before, and stay" if commits else "nothing was written"
-    raise RangeRefused(f"request of pipeline {pipeline.name}", [what, stays])
+    raise RangeRefused(f"request of pipeline {pipeline.name}", [state, stays])
 
 
 def retry_result(pipeline: Pipeline, ledger: Ledger, request_id: str) -> RetryResult:
@@ -203,7 +203,7 @@ def retry_result(pipeline: Pipeline, ledger: Ledger, request_id: str) -> RetryRe
     return RetryResult(
         pipeline=pipeline.name,
         tried=sum(report.rows + report.skipped + report.filtered + report.rejected for report in flat)
-        + sum(found.file.letters for found in waiting if found.file.path in passed_over),
+        + sum(waiting_file.file.letters for waiting_file in waiting if waiting_file.file.path in passed_over),
         rows=sum(report.rows for report in flat),
         filtered=sum(report.filtered for report in flat),
         waiting=_letters_that_wait(pipeline),

@@ -19,7 +19,7 @@ import pyarrow as pa
 from hudi_ingest.exceptions import NoSuchOffset
 from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.kafka.cluster import KafkaCluster
-from hudi_ingest.kafka.records import Wanted, read_records
+from hudi_ingest.kafka.records import ReadRequest, read_records
 from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition, Watermarks
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.kafka_columns import is_kafka
@@ -64,7 +64,7 @@ class SampledRecord:
         return f"{self.source}:{self.offset}"
 
     def to_dict(self) -> dict[str, Any]:
-        found: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "topic": self.source.topic,
             "partition": self.source.partition,
             "offset": self.offset,
@@ -74,15 +74,15 @@ class SampledRecord:
             "outcome": self.outcome.value,
         }
         if self.row is not None:
-            found["row"] = {name: _as_json(value) for name, value in self.row.items()}
+            fields["row"] = {name: _as_json(value) for name, value in self.row.items()}
         if self.refusal is not None:
-            found |= {
+            fields |= {
                 "stage": self.refusal.stage,
                 "field": self.refusal.field,
                 "expected": self.refusal.expected,
                 "found": self.refusal.found,
             }
-        return found
+        return fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,18 +97,18 @@ class Sample:
     records: tuple[SampledRecord, ...]
 
     def count(self, outcome: Outcome) -> int:
-        return sum(each.outcome is outcome for each in self.records)
+        return sum(record.outcome is outcome for record in self.records)
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "pipeline": self.pipeline,
             "columns": columns_to_dicts(self.columns),
             "partitions": [
-                {"topic": each.topic, "partition": each.partition, "start": each.start, "end": each.end}
-                for each in self.looked_at
+                {"topic": slice_.topic, "partition": slice_.partition, "start": slice_.start, "end": slice_.end}
+                for slice_ in self.looked_at
             ],
-            "counts": {each.value: self.count(each) for each in Outcome},
-            "records": [each.to_dict() for each in self.records],
+            "counts": {outcome.value: self.count(outcome) for outcome in Outcome},
+            "records": [record.to_dict() for record in self.records],
         }
 
 
@@ -127,23 +127,25 @@ def take_sample(pipeline: Pipeline, starts: Offsets | None, most: int) -> Sample
         starts, watermarks = situation.starts, situation.watermarks
     schema = resolve_schema(pipeline, Timeline(pipeline.table.base_path))
     maker = row_maker_of(pipeline, schema, datetime.now(timezone.utc))
-    slices = [Slice(at.topic, at.partition, start, watermarks[at].end) for at, start in sorted(starts.items())]
-    shares = fair_shares({each.source: each.count for each in slices}, most)
-    wanted = [Wanted(each, shares[each.source]) for each in slices]
-    found = read_records(pipeline.source, pipeline.group_id, wanted)
+    slices = [
+        Slice(source.topic, source.partition, start, watermarks[source].end) for source, start in sorted(starts.items())
+    ]
+    shares = fair_shares({slice_.source: slice_.count for slice_ in slices}, most)
+    requests = [ReadRequest(slice_, shares[slice_.source]) for slice_ in slices]
+    batches = read_records(pipeline.source, pipeline.group_id, requests)
     return Sample(
         pipeline.name,
-        pa.schema([each for each in maker.columns if not is_kafka(each.name)]),
+        pa.schema([column for column in maker.columns if not is_kafka(column.name)]),
         tuple(slices),
-        tuple(record for at in sorted(found) for record in sampled(maker, at, found[at])),
+        tuple(record for source in sorted(batches) for record in sampled(maker, source, batches[source])),
     )
 
 
 def sampled(maker: RowMaker, source: TopicPartition, batch: pa.RecordBatch) -> Iterator[SampledRecord]:
     """What becomes of each record of `batch`, which is as kafka_records has them."""
-    made = maker.make(source, batch)
-    rows = _rows_by_place(made)
-    bad = {each.index: each for each in made.bad}
+    outcome_rows = maker.make(source, batch)
+    rows = _rows_by_place(outcome_rows)
+    bad = {refusal.index: refusal for refusal in outcome_rows.bad}
     values = batch["value"]
     for place, (offset, time) in enumerate(
         zip(batch["offset"].to_pylist(), batch["timestamp"].cast(pa.int64()).to_pylist(), strict=True)
@@ -157,10 +159,10 @@ def sampled(maker: RowMaker, source: TopicPartition, batch: pa.RecordBatch) -> I
         yield SampledRecord(source, offset, time, is_tombstone, outcome, rows.get(place), bad.get(place))
 
 
-def _rows_by_place(made: Made) -> dict[int, Mapping[str, Any]]:
-    names = [name for name in made.rows.schema.names if not is_kafka(name)]
-    rows = made.rows.select(names).to_pylist()
-    places = range(len(rows)) if made.kept is None else made.kept.to_pylist()
+def _rows_by_place(batch_outcome: Made) -> dict[int, Mapping[str, Any]]:
+    names = [name for name in batch_outcome.rows.schema.names if not is_kafka(name)]
+    rows = batch_outcome.rows.select(names).to_pylist()
+    places = range(len(rows)) if batch_outcome.kept is None else batch_outcome.kept.to_pylist()
     return dict(zip(places, rows, strict=True))
 
 
@@ -168,21 +170,21 @@ def _watermarks(pipeline: Pipeline, starts: Offsets) -> dict[TopicPartition, Wat
     """What the broker holds of the partitions. Raises NoSuchOffset unless it holds each start, or that is the next offset."""
     cluster = KafkaCluster(pipeline.source)
     topics = cluster.topics()
-    for at in starts:
-        if at.topic not in topics:
+    for source in starts:
+        if source.topic not in topics:
             raise NoSuchOffset(
-                f"{at.topic} is no topic of pipeline {pipeline.name}; choose one of {', '.join(sorted(topics))}."
+                f"{source.topic} is no topic of pipeline {pipeline.name}; choose one of {', '.join(sorted(topics))}."
             )
-        if at not in topics[at.topic].partitions:
-            numbers = ", ".join(str(each.partition) for each in topics[at.topic].partitions)
-            raise NoSuchOffset(f"topic {at.topic} has no partition {at.partition}; choose one of {numbers}.")
+        if source not in topics[source.topic].partitions:
+            numbers = ", ".join(str(partition.partition) for partition in topics[source.topic].partitions)
+            raise NoSuchOffset(f"topic {source.topic} has no partition {source.partition}; choose one of {numbers}.")
     watermarks = cluster.watermarks(starts)
-    for at, start in starts.items():
-        marks = watermarks[at]
+    for source, start in starts.items():
+        marks = watermarks[source]
         if not marks.begin <= start <= marks.end:
-            held = f"offsets {marks.begin} to {marks.end - 1}" if marks.begin < marks.end else "no records"
+            available = f"offsets {marks.begin} to {marks.end - 1}" if marks.begin < marks.end else "no records"
             raise NoSuchOffset(
-                f"{at}: there is no offset {start}. The broker has {held} of it, and its next offset is {marks.end}; choose "
+                f"{source}: there is no offset {start}. The broker has {available} of it, and its next offset is {marks.end}; choose "
                 f"from {marks.begin} on."
             )
     return watermarks
@@ -199,10 +201,10 @@ def _as_json(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, dict):
-        return {name: _as_json(each) for name, each in value.items()}
+        return {name: _as_json(item) for name, item in value.items()}
     if isinstance(value, list):
         # pyarrow hands out maps as lists of pairs.
-        if value and all(isinstance(each, tuple) for each in value):
-            return {key: _as_json(each) for key, each in value}
-        return [_as_json(each) for each in value]
+        if value and all(isinstance(item, tuple) for item in value):
+            return {key: _as_json(item) for key, item in value}
+        return [_as_json(item) for item in value]
     return value

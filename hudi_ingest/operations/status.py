@@ -55,7 +55,7 @@ class PipelineStatus:
 
     @property
     def lag(self) -> int:
-        return sum(each.lag for each in self.partitions)
+        return sum(partition.lag for partition in self.partitions)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -68,18 +68,18 @@ class PipelineStatus:
             "dead_letters": self.dead_letters,
             "partitions": [
                 {
-                    "topic": each.topic,
-                    "partition": each.partition,
-                    "committed": each.committed,
-                    "end": each.end,
-                    "lag": each.lag,
-                    "covered": None if each.covered is None else [list(pair) for pair in each.covered],
+                    "topic": partition.topic,
+                    "partition": partition.partition,
+                    "committed": partition.committed,
+                    "end": partition.end,
+                    "lag": partition.lag,
+                    "covered": None if partition.covered is None else [list(pair) for pair in partition.covered],
                 }
-                for each in self.partitions
+                for partition in self.partitions
             ],
-            "stopped": [{**each.to_dict(), "text": stop_text(self.pipeline, [each])} for each in self.stopped],
+            "stopped": [{**loss.to_dict(), "text": stop_text(self.pipeline, [loss])} for loss in self.stopped],
             "transactions": [
-                {**transaction_dict(each), "dead": each.transaction_id in self.dead} for each in self.transactions
+                {**transaction_dict(row), "dead": row.transaction_id in self.dead} for row in self.transactions
             ],
         }
 
@@ -97,7 +97,7 @@ def transaction_dict(row: TransactionRow) -> dict[str, Any]:
         "bytes": row.size_bytes,
         "owner": str(row.owner),
         "reason": row.reason,
-        "resets": [each.to_dict() for each in row.resets],
+        "resets": [loss.to_dict() for loss in row.resets],
     }
 
 
@@ -122,7 +122,7 @@ def pipeline_status(
                 lag=lag.get(source, 0),
                 covered=checkpoint.covered.get(source) if checkpoint else None,
             )
-            for source in sorted(situation.watermarks.keys() | {each.source for each in stopped})
+            for source in sorted(situation.watermarks.keys() | {loss.source for loss in stopped})
         ),
         transactions=rows,
         stopped=stopped,
@@ -142,11 +142,11 @@ def with_figures(pipeline: Pipeline, rows: Sequence[TransactionRow]) -> tuple[Tr
     if not any(row.state is TransactionState.COMMITTED and row.rows is None for row in rows):
         return tuple(rows)
     commits = {
-        found.instant: found for found in Timeline(pipeline.table.base_path).commits_of(pipeline.transaction_key)
+        commit.instant: commit for commit in Timeline(pipeline.table.base_path).commits_of(pipeline.transaction_key)
     }
     return tuple(
-        replace(row, rows=found.rows, files=len(found.files), size_bytes=found.size_bytes)
-        if row.rows is None and row.instant is not None and (found := commits.get(row.instant))
+        replace(row, rows=commit.rows, files=len(commit.files), size_bytes=commit.size_bytes)
+        if row.rows is None and row.instant is not None and (commit := commits.get(row.instant))
         else row
         for row in rows
     )

@@ -48,21 +48,21 @@ class SweepResult:
 
     @property
     def size_bytes(self) -> int:
-        return sum(each.file.size_bytes for each in self.orphans)
+        return sum(orphan.file.size_bytes for orphan in self.orphans)
 
     def rows(self) -> list[dict[str, Any]]:
         """A row of facts for each orphan."""
         return [
             {
-                "path": each.file.path,
-                "bytes": each.file.size_bytes,
-                "age_hours": round((self.at - each.file.modified).total_seconds() / 3600, 1),
-                "instant": each.instant,
-                "kafka_partition": each.origin.partition if each.origin else None,
-                "first_offset": each.origin.first_offset if each.origin else None,
-                "why": each.reason,
+                "path": orphan.file.path,
+                "bytes": orphan.file.size_bytes,
+                "age_hours": round((self.at - orphan.file.modified).total_seconds() / 3600, 1),
+                "instant": orphan.instant,
+                "kafka_partition": orphan.origin.partition if orphan.origin else None,
+                "first_offset": orphan.origin.first_offset if orphan.origin else None,
+                "why": orphan.reason,
             }
-            for each in self.orphans
+            for orphan in self.orphans
         ]
 
     def to_dict(self) -> dict[str, Any]:
@@ -110,20 +110,24 @@ class Sweep:
         table = self.pipeline.table.base_path
         now = datetime.now(timezone.utc)
         older_than = now - age
-        found: list[Orphan] = []
+        orphans: list[Orphan] = []
         if self.timeline.exists():
             require_own_table(self.pipeline, self.timeline.properties())
             report(f"listing the storage of {table}")
             stored = self._stored()
             report(f"{len(stored)} files are stored; asking the table which of them it lists")
-            found = self._orphans(stored, older_than)
-        if delete and found:
+            orphans = self._orphans(stored, older_than)
+        if delete and orphans:
             with self.ledger.table_lock(table):
                 # Time has passed, so all is read again, and only what is an unchanged orphan both times goes.
-                known = set(found)
-                found = [each for each in self._orphans(self._stored_now(found), older_than) if each in known]
-                self._delete(found, report)
-        return SweepResult(self.pipeline.name, table, now, age, tuple(found), delete)
+                orphans_before = set(orphans)
+                orphans = [
+                    orphan
+                    for orphan in self._orphans(self._stored_now(orphans), older_than)
+                    if orphan in orphans_before
+                ]
+                self._delete(orphans, report)
+        return SweepResult(self.pipeline.name, table, now, age, tuple(orphans), delete)
 
     @cached_property
     def _storage(self) -> TableStorage:
@@ -143,17 +147,17 @@ class Sweep:
         listed = self.listed_files() | published
         committed = self.timeline.committed(self.pipeline.checkpoint_key, self.pipeline.transaction_key).checkpoint
         listed |= self._listed_letters(stored, committed)
-        topics = {*self.pipeline.source.topics, *(each.topic for each in (committed.offsets if committed else ()))}
-        found = find_orphans(stored, instants, listed, topics=sorted(topics), older_than=older_than)
-        return sorted(found, key=lambda each: each.file.path)
+        topics = {*self.pipeline.source.topics, *(source.topic for source in (committed.offsets if committed else ()))}
+        orphans = find_orphans(stored, instants, listed, topics=sorted(topics), older_than=older_than)
+        return sorted(orphans, key=lambda orphan: orphan.file.path)
 
     def _listed_letters(self, stored: list[StoredFile], committed: Checkpoint | None) -> frozenset[str]:
         """Files of dead letters that the list names, and all manifests of its transactions: a rollback by another writer
         makes an older one the list's end."""
         entries = DeadLetterLog(self._storage).entries(committed.letters if committed else None)
-        instants = {each.instant for each in entries}
-        found = ((each.path, MANIFEST.fullmatch(each.path)) for each in stored)
-        manifests = (path for path, match in found if match is not None and match["instant"] in instants)
+        instants = {entry.instant for entry in entries}
+        matches = ((file.path, MANIFEST.fullmatch(file.path)) for file in stored)
+        manifests = (path for path, match in matches if match is not None and match["instant"] in instants)
         return frozenset((*listed_paths(entries), *manifests))
 
     def _stored(self) -> list[StoredFile]:
@@ -170,26 +174,26 @@ class Sweep:
     def _stored_now(self, orphans: list[Orphan]) -> list[StoredFile]:
         """The orphans' files as they are now, without those that are gone."""
         try:
-            again = [
+            current = [
                 self._marker_folder(path) if path.startswith(f"{MARKERS}/") else self._storage.file(path)
-                for path in (each.file.path for each in orphans)
+                for path in (orphan.file.path for orphan in orphans)
             ]
         except OSError as error:
             raise self._unreadable(error) from error
-        return [each for each in again if each is not None]
+        return [file for file in current if file is not None]
 
     def _marker_folder(self, folder: str) -> StoredFile:
         """A folder of markers as one thing: as new as its newest file, or as its instant when it is empty."""
         files = self._storage.files(folder)
-        newest = max((each.modified for each in files), default=None)
+        newest = max((file.modified for file in files), default=None)
         began = instant_time(folder.rpartition("/")[2])
-        return StoredFile(folder, sum(each.size_bytes for each in files), newest or began)
+        return StoredFile(folder, sum(file.size_bytes for file in files), newest or began)
 
     def _delete(self, orphans: list[Orphan], report: Callable[[str], None]) -> None:
-        for number, each in enumerate(orphans):
+        for number, orphan in enumerate(orphans):
             if number % _PROGRESS_FILES == 0:
                 report(f"deleting {number + 1} to {min(number + _PROGRESS_FILES, len(orphans))} of {len(orphans)}")
-            path = each.file.path
+            path = orphan.file.path
             try:
                 if path.startswith(f"{MARKERS}/"):
                     self._storage.delete_folder(path)

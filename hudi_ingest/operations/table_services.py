@@ -54,16 +54,16 @@ class ServicesResult:
 
     @property
     def replaced(self) -> int:
-        return sum(each.replaced for each in self.clusterings)
+        return sum(clustering.replaced for clustering in self.clusterings)
 
     @property
     def written(self) -> int:
-        return sum(each.written for each in self.clusterings)
+        return sum(clustering.written for clustering in self.clusterings)
 
     @property
     def size_bytes(self) -> int:
         """Of the files written."""
-        return sum(each.size_bytes for each in self.clusterings)
+        return sum(clustering.size_bytes for clustering in self.clusterings)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -96,26 +96,26 @@ class TableServices:
         return ServicesResult(self.pipeline.name, table, clusterings, cleaned)
 
     def _cluster(self, report: Callable[[str], None]) -> tuple[Clustering, ...]:
-        done = []
-        for left in self.client.pending_clusterings():
-            if left.leased:
+        clusterings = []
+        for pending in self.client.pending_clusterings():
+            if pending.leased:
                 raise TransactionInFlight(
-                    f"table {self.pipeline.table.base_path}: clustering {left.instant} is at work in a Spark driver, or that "
+                    f"table {self.pipeline.table.base_path}: clustering {pending.instant} is at work in a Spark driver, or that "
                     f"driver died within the last {self.pipeline.transaction.timeout_seconds} s. Nothing was changed. Try "
                     "again later; if it stays so, restart the engine."
                 )
-            report(f"clustering {left.instant} was left unfinished; doing it again")
+            report(f"clustering {pending.instant} was left unfinished; doing it again")
             with self._beside_transactions():
-                done.append(self.client.cluster(left.instant))
+                clusterings.append(self.client.cluster(pending.instant))
         while (piece := self._cluster_a_piece(report)) is not None:
-            done.append(piece)
+            clusterings.append(piece)
             # All that was small has been merged, unless the plan was full: what is small now came meanwhile, and to merge it
             # would rewrite what was merged just now. Files that stay small although they are merged would be merged for ever.
             if piece.written < self._pieces or piece.written >= piece.replaced:
                 break
-        if not done:
+        if not clusterings:
             report("no small files to cluster")
-        return tuple(done)
+        return tuple(clusterings)
 
     @property
     def _pieces(self) -> int:

@@ -54,27 +54,27 @@ def require_current(plan: TransactionPlan, checkpoint: Checkpoint | None) -> Non
     """Raises PlanOutdated unless the plan is the next of the table and, if it moves offsets, starts exactly where the table's
     checkpoint ends, or at an explicit reset."""
     sequence = checkpoint.sequence if checkpoint else 0
-    moved = [*_jumps(plan, checkpoint)]
-    if plan.sequence != sequence + 1 or moved:
+    jumps = [*_jumps(plan, checkpoint)]
+    if plan.sequence != sequence + 1 or jumps:
         raise PlanOutdated(
             f"plan {plan.transaction_id} is not current any more: it is number {plan.sequence}, and the table's last "
-            f"committed transaction is number {sequence}{'; ' + '; '.join(moved) if moved else ''}. Nothing was written. "
+            f"committed transaction is number {sequence}{'; ' + '; '.join(jumps) if jumps else ''}. Nothing was written. "
             "Plan again; the sensor does so by itself."
         )
 
 
 def require_lost(plan: TransactionPlan, losses: Sequence[OffsetLoss]) -> None:
     """Raises PlanOutdated unless the broker has lost exactly what each reset gives up. `losses`: what it has lost now."""
-    now = {each.source: each for each in losses}
-    wrong = [
-        f"planned: {loss_text(each)}; now: "
-        + (loss_text(now[each.source]) if each.source in now else "nothing is lost")
-        for each in plan.resets
-        if now.get(each.source) != each
+    lost_now = {loss.source: loss for loss in losses}
+    differences = [
+        f"planned: {loss_text(loss)}; now: "
+        + (loss_text(lost_now[loss.source]) if loss.source in lost_now else "nothing is lost")
+        for loss in plan.resets
+        if lost_now.get(loss.source) != loss
     ]
-    if wrong:
+    if differences:
         raise PlanOutdated(
-            f"plan {plan.transaction_id} gives up offsets, and the broker was asked again: {'; '.join(wrong)}. Nothing was "
+            f"plan {plan.transaction_id} gives up offsets, and the broker was asked again: {'; '.join(differences)}. Nothing was "
             "written. Plan again; the sensor does so by itself."
         )
 
@@ -87,7 +87,7 @@ def _jumps(plan: TransactionPlan, checkpoint: Checkpoint | None) -> Iterator[str
         if checkpoint is not None:
             yield "it takes the table over, which has a checkpoint"
         committed = plan.take_over.offsets
-        for source in sorted(committed.keys() - {each.source for each in plan.slices}):
+        for source in sorted(committed.keys() - {slice_.source for slice_ in plan.slices}):
             yield f"{source} is taken over and has no slice"
     if not plan.kind.moves_offsets:
         for topic, version in sorted(plan.topics.items()):
@@ -95,30 +95,30 @@ def _jumps(plan: TransactionPlan, checkpoint: Checkpoint | None) -> Iterator[str
                 yield f"topic {topic} is {version}, committed is {versions[topic]}"
         yield from _misfits(plan, checkpoint)
         return
-    starts = {each.source: each.start for each in plan.slices}
-    reset = {each.source for each in plan.resets}
-    for each in plan.resets:
-        if (each.committed, each.restart) != (committed.get(each.source), starts.get(each.source)):
+    starts = {slice_.source: slice_.start for slice_ in plan.slices}
+    reset = {loss.source for loss in plan.resets}
+    for loss in plan.resets:
+        if (loss.committed, loss.restart) != (committed.get(loss.source), starts.get(loss.source)):
             yield (
-                f"{each.source} is reset from {each.committed} to {each.restart}, committed is "
-                f"{committed.get(each.source)} and its slice starts at {starts.get(each.source)}"
+                f"{loss.source} is reset from {loss.committed} to {loss.restart}, committed is "
+                f"{committed.get(loss.source)} and its slice starts at {starts.get(loss.source)}"
             )
     for source, start in starts.items():
         if source not in reset and committed.get(source, start) != start:
             yield f"{source} starts at {start}, committed is {committed[source]}"
         if is_stopped(source, plan.stopped):
             yield f"{source} is stopped and has a slice"
-    for topic in sorted({each.topic for each in plan.slices} | plan.topics.keys()):
-        known, found = versions.get(topic, TopicVersion("")), plan.topics.get(topic)
-        again = {each.source for each in plan.resets if each.topic == topic and each.repeats}
-        if found is None:
+    for topic in sorted({slice_.topic for slice_ in plan.slices} | plan.topics.keys()):
+        known, planned = versions.get(topic, TopicVersion("")), plan.topics.get(topic)
+        reset_sources = {loss.source for loss in plan.resets if loss.topic == topic and loss.repeats}
+        if planned is None:
             yield f"it does not say which topic {topic} is"
-        elif known.topic_id not in ("", found.topic_id) and again != {
-            each for each in committed if each.topic == topic
+        elif known.topic_id not in ("", planned.topic_id) and reset_sources != {
+            partition for partition in committed if partition.topic == topic
         }:
-            yield f"topic {topic} has id {found.topic_id}, committed is {known.topic_id}, and not all of it is reset"
-        elif found.generation != known.generation + bool(again):
-            yield f"topic {topic} has generation {found.generation}, committed is {known.generation}"
+            yield f"topic {topic} has id {planned.topic_id}, committed is {known.topic_id}, and not all of it is reset"
+        elif planned.generation != known.generation + bool(reset_sources):
+            yield f"topic {topic} has generation {planned.generation}, committed is {known.generation}"
 
 
 def _misfits(plan: TransactionPlan, checkpoint: Checkpoint | None) -> Iterator[str]:
@@ -127,13 +127,13 @@ def _misfits(plan: TransactionPlan, checkpoint: Checkpoint | None) -> Iterator[s
         return
     committed = checkpoint.offsets if checkpoint else {}
     covered = {**plan.covered, **(checkpoint.covered if checkpoint else {})}
-    for each in plan.slices:
-        whole = ranges([(each.start, each.end)])
-        inside = intersection(covered.get(each.source, ()), whole)
-        if each.end > committed.get(each.source, 0):
-            yield f"{each} is not before the committed offset {committed.get(each.source)}"
+    for slice_ in plan.slices:
+        whole = ranges([(slice_.start, slice_.end)])
+        inside = intersection(covered.get(slice_.source, ()), whole)
+        if slice_.end > committed.get(slice_.source, 0):
+            yield f"{slice_} is not before the committed offset {committed.get(slice_.source)}"
         elif inside != (whole if plan.kind is TransactionKind.REPLAY else ()):
-            yield f"{each} is a {plan.kind.value}, and of it {inside} is in the table"
+            yield f"{slice_} is a {plan.kind.value}, and of it {inside} is in the table"
 
 
 def require_time(transaction: OpenTransaction) -> None:
@@ -149,11 +149,11 @@ def require_time(transaction: OpenTransaction) -> None:
 def require_complete(plan: TransactionPlan, reports: Sequence[SliceReport]) -> None:
     """Raises WriteIncomplete unless each planned slice has exactly one report, which accounts for each of its offsets, and whose
     files hold exactly the rows that it reports."""
-    planned, reported = sorted(plan.slices), sorted(each.slice for each in reports)
+    planned, reported = sorted(plan.slices), sorted(report.slice for report in reports)
     if planned != reported:
-        missing = [str(each) for each in planned if each not in reported]
-        foreign = [str(each) for each in reported if each not in planned] or [
-            str(each) for each in set(reported) if reported.count(each) > 1
+        missing = [str(slice_) for slice_ in planned if slice_ not in reported]
+        foreign = [str(slice_) for slice_ in reported if slice_ not in planned] or [
+            str(slice_) for slice_ in set(reported) if reported.count(slice_) > 1
         ]
         raise WriteIncomplete(
             f"transaction {plan.transaction_id} cannot be committed: not reported {missing or 'none'}, reported but not "
@@ -172,14 +172,14 @@ def require_complete(plan: TransactionPlan, reports: Sequence[SliceReport]) -> N
                 f"{report.slice}: {report.rows} rows are reported, and its files hold {in_files}. Nothing was published; run "
                 "the op again."
             )
-    wanted = sorted((each.source, each.kept) for each in plan.replaces if each.kept)
-    copied = sorted((each.slice.source, file.rows) for each in reports for file in each.copies)
-    if wanted != copied:
+    expected = sorted((file.source, file.kept) for file in plan.replaces if file.kept)
+    copied = sorted((report.slice.source, file.rows) for report in reports for file in report.copies)
+    if expected != copied:
         raise WriteIncomplete(
-            f"transaction {plan.transaction_id}: the files that it replaces hold other ranges' rows {wanted}, and copied were "
+            f"transaction {plan.transaction_id}: the files that it replaces hold other ranges' rows {expected}, and copied were "
             f"{copied}. Nothing was published; run the ops again."
         )
-    ids = [file.file_id for each in reports for file in (*each.files, *each.copies)]
+    ids = [file.file_id for report in reports for file in (*report.files, *report.copies)]
     if len(set(ids)) < len(ids):
         # One id in one commit twice would be one file group, of which readers see one file.
         raise WriteIncomplete(
@@ -201,24 +201,25 @@ def require_sums(
                 f"they are, and would make them {after.offsets}. Nothing was published."
             )
         return
-    starts: dict[TopicPartition, int | None] = {each.source: each.start for each in plan.slices}
+    starts: dict[TopicPartition, int | None] = {slice_.source: slice_.start for slice_ in plan.slices}
     starts |= committed
-    starts |= {each.source: each.restart for each in plan.resets}
+    starts |= {loss.source: loss.restart for loss in plan.resets}
     counts = {
-        each.slice.source: each.rows + each.skipped + each.filtered + each.rejected + each.gaps for each in reports
+        report.slice.source: report.rows + report.skipped + report.filtered + report.rejected + report.gaps
+        for report in reports
     }
-    wrong = [
+    mismatches = [
         f"{source}: from {committed.get(source)} (start {start}) by {counts.get(source, 0)} to {after.offsets.get(source)}"
         for source, start in sorted(starts.items())
         if after.offsets.get(source) != (None if start is None else start + counts.get(source, 0))
     ]
-    wrong += [f"{source}: appears without a slice" for source in sorted(after.offsets.keys() - starts.keys())]
-    wrong += [
-        f"{each.source}: {each.lost} offsets are given up between {each.committed} and {each.restart}"
-        for each in plan.resets
-        if each.lost is not None and (each.restart is None or each.committed + each.lost != each.restart)
+    mismatches += [f"{source}: appears without a slice" for source in sorted(after.offsets.keys() - starts.keys())]
+    mismatches += [
+        f"{loss.source}: {loss.lost} offsets are given up between {loss.committed} and {loss.restart}"
+        for loss in plan.resets
+        if loss.lost is not None and (loss.restart is None or loss.committed + loss.lost != loss.restart)
     ]
-    if wrong:
+    if mismatches:
         raise WriteIncomplete(
-            f"transaction {plan.transaction_id}: the offsets do not add up: {'; '.join(wrong)}. Nothing was published."
+            f"transaction {plan.transaction_id}: the offsets do not add up: {'; '.join(mismatches)}. Nothing was published."
         )

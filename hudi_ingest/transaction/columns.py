@@ -51,32 +51,32 @@ def resolve_schema(pipeline: Pipeline, timeline: Timeline) -> TransactionSchema:
     """
     exists = timeline.exists()
     properties = timeline.properties() if exists else {}
-    kept = properties.get(RECORD_PROPERTY, "")
-    found = _found(pipeline, _parsed(kept) if kept else None)
+    stored = properties.get(RECORD_PROPERTY, "")
+    source = _record_columns(pipeline, _parsed(stored) if stored else None)
     try:
-        chain = pipeline.with_record(found.record).chain
+        chain = pipeline.with_record(source.record).chain
     except ProblemsFromTop as error:
         lines = "\n".join(f"  - {dotted(place)}: {text}" for place, text in error.problems)
         raise SchemaRefused(
-            f"pipeline {pipeline.name} does not fit the columns of its records, which are {found.origin}:\n{lines}\nThe "
-            f"columns are: {ddl(found.record)}. Correct the pipeline file, or declare table.schema."
+            f"pipeline {pipeline.name} does not fit the columns of its records, which are {source.origin}:\n{lines}\nThe "
+            f"columns are: {ddl(source.record)}. Correct the pipeline file, or declare table.schema."
         ) from None
     # A table without any instant was left by a begin that died; nobody has written to it.
-    there = timeline.schema() if exists and not timeline.is_empty() else None
-    if there is None:
+    existing = timeline.schema() if exists and not timeline.is_empty() else None
+    if existing is None:
         columns, changes = _first_columns(pipeline, chain.output), tuple[str, ...]()
     else:
-        evolution = _evolution(pipeline, there, chain, found.origin)
+        evolution = _evolution(pipeline, existing, chain, source.origin)
         columns, changes = evolution.schema, evolution.changes
     return TransactionSchema(
-        origin=found.origin,
-        record=spark_json(found.record),
+        origin=source.origin,
+        record=spark_json(source.record),
         columns=spark_json(columns),
         declared=pipeline.table.declares_schema,
-        avro=tuple((each.text, *each.references) for each in found.avro),
-        schema_ids=found.schema_ids,
+        avro=tuple((schema.text, *schema.references) for schema in source.avro),
+        schema_ids=source.schema_ids,
         changes=changes,
-        warnings=found.warnings,
+        warnings=source.warnings,
         record_key=record_key_of(properties),
         escaped_folders=not exists or properties.get(ESCAPED_FOLDERS_PROPERTY, "false") == "true",
     )
@@ -88,30 +88,32 @@ def _first_columns(pipeline: Pipeline, output: pa.Schema) -> pa.Schema:
     return table_schema(output if table.declares_schema else loosened(output), table.kafka_columns).columns
 
 
-def _evolution(pipeline: Pipeline, there: pa.Schema, chain: Chain, origin: str) -> Evolution:
+def _evolution(pipeline: Pipeline, existing: pa.Schema, chain: Chain, origin: str) -> Evolution:
     """What becomes of the columns of the table that is there. Raises SchemaRefused."""
     table = pipeline.table
     records = table_schema(chain.output, table.kafka_columns).columns
-    if table.take_over is not None and not _kafka_names(there):
+    if table.take_over is not None and not _kafka_names(existing):
         # The rows that another system wrote have none, nor will those that it writes when it comes back.
-        records = pa.schema([each.with_nullable(True) if is_kafka(each.name) else each for each in records])
+        records = pa.schema([column.with_nullable(True) if is_kafka(column.name) else column for column in records])
     else:
-        _require_kafka_columns(pipeline, there, records)
+        _require_kafka_columns(pipeline, existing, records)
         # Older versions made them NOT NULL; of a table that is so a record without a time is a bad one.
         of_time = {KAFKA_FIELDS["timestamp"].name, *chain.times_of_kafka}
-        records = pa.schema([_required_as(there, each) if each.name in of_time else each for each in records])
-    evolution = evolve(there, records, partition_by=table.partition_columns, loose=not table.declares_schema)
+        records = pa.schema(
+            [_required_as(existing, column) if column.name in of_time else column for column in records]
+        )
+    evolution = evolve(existing, records, partition_by=table.partition_columns, loose=not table.declares_schema)
     if evolution.refusals:
         raise SchemaRefused(
             f"the table at {table.base_path} cannot take over the columns of pipeline {pipeline.name}, which are {origin}:\n"
-            + "\n".join(f"  - {each}" for each in evolution.refusals)
+            + "\n".join(f"  - {refusal}" for refusal in evolution.refusals)
             + "\nNothing was written. A table takes over columns that may be null, and wider numbers."
         )
     return evolution
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _RecordColumns:
     record: pa.Schema
     origin: str
     avro: tuple[RegisteredSchema, ...] = ()
@@ -119,14 +121,14 @@ class _Found:
     warnings: tuple[str, ...] = ()
 
 
-def _found(pipeline: Pipeline, kept: pa.Schema | None) -> _Found:
+def _record_columns(pipeline: Pipeline, stored: pa.Schema | None) -> _RecordColumns:
     """`kept`: what the pipeline's last transaction decoded records to, where nobody has declared it."""
     if pipeline.table.declares_schema:
-        return _Found(pipeline.table.record, source_text(pipeline))
+        return _RecordColumns(pipeline.table.record, source_text(pipeline))
     if pipeline.table.schema_ is None:
-        return _registered(pipeline, kept)
-    if kept is not None:
-        return _Found(kept, "inferred when the table was made")
+        return _registered(pipeline, stored)
+    if stored is not None:
+        return _RecordColumns(stored, "inferred when the table was made")
     return _inferred(pipeline)
 
 
@@ -136,7 +138,7 @@ def _subjects(pipeline: Pipeline) -> list[str]:
     return [*dict.fromkeys(registry.subject_of(topic) for topic in pipeline.source.topics)]
 
 
-def _registered(pipeline: Pipeline, kept: pa.Schema | None) -> _Found:
+def _registered(pipeline: Pipeline, stored: pa.Schema | None) -> _RecordColumns:
     registry = pipeline.source.schema_registry
     assert registry is not None, "checked with the pipeline file"
     # Imported here, because its libraries are an extra.
@@ -144,63 +146,67 @@ def _registered(pipeline: Pipeline, kept: pa.Schema | None) -> _Found:
 
     kind, subjects = _KINDS[pipeline.source.format], _subjects(pipeline)
     client = RegistryClient(registry, kind)
-    versions = [client.versions(each) or (client.latest(each),) for each in subjects]
-    latest = [each[-1] for each in versions]
-    origin = ", ".join(f"version {each.version} of {each.subject} (schema id {each.schema_id})" for each in latest)
+    versions = [client.versions(subject) or (client.latest(subject),) for subject in subjects]
+    latest = [subject_versions[-1] for subject_versions in versions]
+    origin = ", ".join(
+        f"version {version.version} of {version.subject} (schema id {version.schema_id})" for version in latest
+    )
     message = None
     if kind == "PROTOBUF":
         message = message_of(registry, pipeline.source.protobuf.message, latest, subjects, "source")
-    together = joined([version_columns(registry, each, kind, message) for each in latest])
-    if together.refusals:
+    union = joined([version_columns(registry, newest, kind, message) for newest in latest])
+    if union.refusals:
         raise SchemaRefused(
             f"pipeline {pipeline.name}: one table cannot have the columns of {origin}:\n"
-            + "\n".join(f"  - {each}" for each in together.refusals)
+            + "\n".join(f"  - {refusal}" for refusal in union.refusals)
         )
-    record = together.schema
+    record = union.schema
     if kind != "AVRO":
         # Records of other versions may lack what the newest requires; Avro's have defaults for that.
         record = loosened(record)
-    if kept is not None:
+    if stored is not None:
         # What the newest version has no more is still read from records of older ones. Where the two do not go together the
         # newest wins here, and the table has the last word.
-        record = joined([record, kept]).schema
-    ids = tuple(sorted({each.schema_id for found in versions for each in found}))
-    return _Found(record, origin, tuple(each.schema for each in latest) if kind == "AVRO" else (), ids)
+        record = joined([record, stored]).schema
+    ids = tuple(sorted({version.schema_id for subject_versions in versions for version in subject_versions}))
+    return _RecordColumns(record, origin, tuple(version.schema for version in latest) if kind == "AVRO" else (), ids)
 
 
-def _inferred(pipeline: Pipeline) -> _Found:
+def _inferred(pipeline: Pipeline) -> _RecordColumns:
     sample = first_values(pipeline, SAMPLE_RECORDS)
-    found = infer(sample)
-    if found.problems:
-        problems = "\n".join(f"  - {each}" for each in found.problems)
-        seen = f"\nWhat was found: {ddl(found.schema)}" if len(found.schema) else ""
+    inferred = infer(sample)
+    if inferred.problems:
+        problems = "\n".join(f"  - {problem}" for problem in inferred.problems)
+        partial_columns = f"\nWhat was found: {ddl(inferred.schema)}" if len(inferred.schema) else ""
         raise SchemaRefused(
             f"pipeline {pipeline.name}: no columns can be inferred from the first {len(sample):,} records of "
-            f"{', '.join(pipeline.source.topics)}:\n{problems}\nWrite the columns as table.schema, in Spark DDL.{seen}"
+            f"{', '.join(pipeline.source.topics)}:\n{problems}\nWrite the columns as table.schema, in Spark DDL.{partial_columns}"
         )
-    return _Found(found.schema, f"inferred from the first {len(sample):,} records", warnings=tuple(found.warnings))
+    return _RecordColumns(
+        inferred.schema, f"inferred from the first {len(sample):,} records", warnings=tuple(inferred.warnings)
+    )
 
 
-def _require_kafka_columns(pipeline: Pipeline, there: pa.Schema, wanted: pa.Schema) -> None:
-    found, expected = _kafka_names(there), _kafka_names(wanted)
-    if set(found) != set(expected):
+def _require_kafka_columns(pipeline: Pipeline, existing: pa.Schema, columns: pa.Schema) -> None:
+    present, expected = _kafka_names(existing), _kafka_names(columns)
+    if set(present) != set(expected):
         raise SchemaRefused(
-            f"the table at {pipeline.table.base_path} has the columns {', '.join(found) or 'none'}, pipeline {pipeline.name} would give "
+            f"the table at {pipeline.table.base_path} has the columns {', '.join(present) or 'none'}, pipeline {pipeline.name} would give "
             f"every row {', '.join(expected)}. Make table.kafka_columns as it was, or choose another table.base_path."
         )
 
 
-def _required_as(there: pa.Schema, column: pa.Field) -> pa.Field:
-    return column.with_nullable(there.field(column.name).nullable) if column.name in there.names else column
+def _required_as(existing: pa.Schema, column: pa.Field) -> pa.Field:
+    return column.with_nullable(existing.field(column.name).nullable) if column.name in existing.names else column
 
 
 def _kafka_names(columns: pa.Schema) -> list[str]:
     return [name for name in columns.names if is_kafka(name)]
 
 
-def _parsed(kept: str) -> pa.Schema:
+def _parsed(text: str) -> pa.Schema:
     try:
-        return parse_spark_json(kept)
+        return parse_spark_json(text)
     except SchemaProblem as problem:
         raise SchemaRefused(
             f"property {RECORD_PROPERTY} in the table's hoodie.properties {problem}. Upgrade hudi-ingest if a newer version "

@@ -20,24 +20,24 @@ LOOK_UP_SECONDS = 3.0
 """A record that is there comes with the broker's first answer; what is silent for longer is a long row of aborted records."""
 
 
-def longest_gaps(slices: Iterable[Slice], found: Sequence[TaskReport]) -> tuple[Slice, ...]:
+def longest_gaps(slices: Iterable[Slice], tasks: Sequence[TaskReport]) -> tuple[Slice, ...]:
     """Of each slice the longest ranges that none of its tasks' reports has a record in."""
     return tuple(
-        Slice(each.topic, each.partition, start, end)
-        for each in slices
+        Slice(slice_.topic, slice_.partition, start, end)
+        for slice_ in slices
         for start, end in longest(
-            _gaps(each, [t for t in found if (t.topic, t.partition) == (each.topic, each.partition)])
+            _gaps(slice_, [task for task in tasks if (task.topic, task.partition) == (slice_.topic, slice_.partition)])
         )
     )
 
 
-def _gaps(whole: Slice, tasks: Iterable[TaskReport]) -> Iterable[tuple[int, int]]:
-    expected = whole.start
-    for task in sorted(tasks, key=lambda each: each.first_offset):
+def _gaps(slice_: Slice, tasks: Iterable[TaskReport]) -> Iterable[tuple[int, int]]:
+    expected = slice_.start
+    for task in sorted(tasks, key=lambda report: report.first_offset):
         yield (expected, task.first_offset)
         yield from task.gaps
         expected = task.last_offset + 1
-    yield (expected, whole.end)
+    yield (expected, slice_.end)
 
 
 def require_true_gaps(pipeline: Pipeline, gaps: Sequence[Slice]) -> None:
@@ -45,12 +45,12 @@ def require_true_gaps(pipeline: Pipeline, gaps: Sequence[Slice]) -> None:
 
     A broker that does not answer in time proves nothing: what was read stands. Raises KafkaRefused.
     """
-    told = first_records_in(pipeline.source, pipeline.group_id, gaps, LOOK_UP_SECONDS)
-    if len(told) < len(gaps):
+    answers = first_records_in(pipeline.source, pipeline.group_id, gaps, LOOK_UP_SECONDS)
+    if len(answers) < len(gaps):
         _logger.info(
-            "%s: the broker did not tell in time of %s of %s gaps", pipeline.name, len(gaps) - len(told), len(gaps)
+            "%s: the broker did not tell in time of %s of %s gaps", pipeline.name, len(gaps) - len(answers), len(gaps)
         )
-    records = sorted((gap, offset) for gap, offset in told.items() if offset is not None)
+    records = sorted((gap, offset) for gap, offset in answers.items() if offset is not None)
     if records:
         shown = "; ".join(f"{gap} without {offset}" for gap, offset in records[:5])
         raise WriteIncomplete(

@@ -56,14 +56,14 @@ def find_losses(
     """
     if checkpoint is None:
         return ()
-    topics = {each.topic for each in watermarks}
+    topics = {source.topic for source in watermarks}
     committed = {source: offset for source, offset in checkpoint.offsets.items() if source.topic in topics}
     recreated = set()
     for source, offset in sorted(committed.items()):
-        known = checkpoint.topics.get(source.topic, TopicVersion(""))
+        version = checkpoint.topics.get(source.topic, TopicVersion(""))
         found_id = topic_ids.get(source.topic, "")
-        if known.topic_id and found_id:
-            if known.topic_id != found_id:
+        if version.topic_id and found_id:
+            if version.topic_id != found_id:
                 recreated.add(source.topic)
             elif source not in watermarks:
                 raise KafkaUnreachable(
@@ -92,15 +92,15 @@ def require_held(take_over: TakeOver, watermarks: Mapping[TopicPartition, Waterm
 
     No partition may be left out: nobody would know afterwards where it had to begin.
     """
-    ended = Checkpoint(0, "", take_over.offsets)
-    losses = find_losses(ended, watermarks, {})
-    gone = [each.source for each in losses if each.source not in watermarks]
+    checkpoint = Checkpoint(0, "", take_over.offsets)
+    losses = find_losses(checkpoint, watermarks, {})
+    missing = [loss.source for loss in losses if loss.source not in watermarks]
     if losses:
         lines = "\n".join(
-            f"  - {each.source} has no such partition on the broker"
-            if each.source in gone
-            else f"  - {_take_over_loss(each)}"
-            for each in losses
+            f"  - {loss.source} has no such partition on the broker"
+            if loss.source in missing
+            else f"  - {_take_over_loss(loss)}"
+            for loss in losses
         )
         raise OffsetsLost(
             f"pipeline {pipeline} cannot take over the table that {take_over.writer} wrote up to instant {take_over.instant}: the "
@@ -130,23 +130,23 @@ def loss_text(loss: OffsetLoss) -> str:
             f"{loss.source}: the next offset to read is {loss.committed}, and the broker's end is before it: the broker lost "
             "records that it had handed out, or was restored from an older copy"
         )
-    gone = "" if loss.restart is not None else ", and the new topic has no such partition"
+    without_partition = "" if loss.restart is not None else ", and the new topic has no such partition"
     return (
-        f"{loss.source}: the topic was deleted and made again after offset {loss.committed} was committed{gone}; how many "
+        f"{loss.source}: the topic was deleted and made again after offset {loss.committed} was committed{without_partition}; how many "
         "records of the old topic were not ingested cannot be known"
     )
 
 
 def stop_text(pipeline: str, stopped: Sequence[OffsetLoss]) -> str:
     """What happened to each stopped partition, and the command that accepts it; a line for each."""
-    return "\n".join(f"  - {loss_text(each)}. {_remedy(pipeline, each)}" for each in stopped)
+    return "\n".join(f"  - {loss_text(loss)}. {_remedy(pipeline, loss)}" for loss in stopped)
 
 
 def reset_text(resets: Sequence[OffsetLoss]) -> str:
     """What each reset gives up and where it goes on; a line for each."""
     return "\n".join(
-        f"  - {loss_text(each)}; given up: " + ("not read on" if each.restart is None else f"goes on at {each.restart}")
-        for each in resets
+        f"  - {loss_text(loss)}; given up: " + ("not read on" if loss.restart is None else f"goes on at {loss.restart}")
+        for loss in resets
     )
 
 
@@ -157,7 +157,7 @@ def losses_text(pipeline: str, stopped: Sequence[OffsetLoss], resets: Sequence[O
 
 
 def sources_text(losses: Iterable[OffsetLoss]) -> str:
-    return " ".join(str(each.source) for each in losses)
+    return " ".join(str(loss.source) for loss in losses)
 
 
 def _remedy(pipeline: str, loss: OffsetLoss) -> str:
@@ -175,8 +175,8 @@ def _remedy(pipeline: str, loss: OffsetLoss) -> str:
 def is_stopped(source: TopicPartition, stopped: Iterable[OffsetLoss]) -> bool:
     """Whether the partition may not be read; a topic that was made again is stopped whole, new partitions included."""
     return any(
-        each.source == source or (each.topic == source.topic and each.reason is LossReason.RECREATED)
-        for each in stopped
+        loss.source == source or (loss.topic == source.topic and loss.reason is LossReason.RECREATED)
+        for loss in stopped
     )
 
 
@@ -194,7 +194,7 @@ def slice_starts(
     }
     committed = checkpoint.offsets if checkpoint else {}
     starts.update({source: committed[source] for source in starts.keys() & committed.keys()})
-    starts.update({each.source: each.restart for each in losses if each.restart is not None})
+    starts.update({loss.source: loss.restart for loss in losses if loss.restart is not None})
     return starts
 
 
@@ -228,18 +228,18 @@ def plan_transaction(
     Raises OffsetsLost when a partition is stopped and there is nothing to do for the others now, and KafkaUnreachable.
     """
     losses = find_losses(checkpoint, watermarks, topic_ids)
-    resets = tuple(each for each in losses if accepts(each))
-    stopped = tuple(each for each in losses if not accepts(each))
+    resets = tuple(loss for loss in losses if accepts(loss))
+    stopped = tuple(loss for loss in losses if not accepts(loss))
     readable = {source: marks for source, marks in watermarks.items() if not is_stopped(source, stopped)}
     starts = slice_starts(checkpoint, readable, first, resets)
-    waiting = lag(starts, readable)
+    backlog = lag(starts, readable)
     most = backlog_limit(limits, checkpoint.record_bytes if checkpoint else 0)
     # A first start at a topic's end must be committed, or each tick would find a later end and never read anything; a
     # take-over must be, so that the table is this pipeline's from then on. An accepted loss must be too, or nobody would see it before the next record.
     has_to_commit = bool(resets or take_over) or (
-        checkpoint is None and any(starts[each] > marks.begin for each, marks in readable.items())
+        checkpoint is None and any(starts[source] > marks.begin for source, marks in readable.items())
     )
-    wait = _reason_to_wait(waiting.total, most, len(readable), has_to_commit, limits, now, last_began_at)
+    wait = _reason_to_wait(backlog.total, most, len(readable), has_to_commit, limits, now, last_began_at)
     if wait and stopped:
         others = f"\nThe other partitions go on; now: {wait}." if readable else ""
         raise OffsetsLost(
@@ -248,7 +248,7 @@ def plan_transaction(
         )
     if wait:
         return Skip(wait)
-    shares = fair_shares(waiting.by_partition, most)
+    shares = fair_shares(backlog.by_partition, most)
     sequence = checkpoint.sequence + 1 if checkpoint else 1
     return TransactionPlan(
         pipeline=pipeline,
@@ -259,7 +259,8 @@ def plan_transaction(
             for source in sorted(readable)
         ),
         topics={
-            topic: _version(topic, checkpoint, topic_ids, resets) for topic in sorted({each.topic for each in readable})
+            topic: _version(topic, checkpoint, topic_ids, resets)
+            for topic in sorted({source.topic for source in readable})
         },
         resets=resets,
         stopped=stopped,
@@ -270,9 +271,9 @@ def plan_transaction(
 def _version(
     topic: str, checkpoint: Checkpoint | None, topic_ids: Mapping[str, str], resets: Iterable[OffsetLoss]
 ) -> TopicVersion:
-    known = checkpoint.topics.get(topic, TopicVersion("")) if checkpoint else TopicVersion("")
-    repeats = any(each.topic == topic and each.repeats for each in resets)
-    return TopicVersion(topic_ids.get(topic) or known.topic_id, known.generation + repeats)
+    version = checkpoint.topics.get(topic, TopicVersion("")) if checkpoint else TopicVersion("")
+    repeats = any(loss.topic == topic and loss.repeats for loss in resets)
+    return TopicVersion(topic_ids.get(topic) or version.topic_id, version.generation + repeats)
 
 
 def _reason_to_wait(
@@ -298,11 +299,11 @@ def _reason_to_wait(
                 f"(interval_seconds {limits.interval_seconds:g}) or at {most:,} records"
             )
     if last_began_at is not None and waiting < min(limits.min_records, most) and not has_to_commit:
-        left = limits.max_wait_seconds - (now - last_began_at).total_seconds()
-        if left > 0:
+        remaining = limits.max_wait_seconds - (now - last_began_at).total_seconds()
+        if remaining > 0:
             return (
                 f"{waiting:,} records wait, fewer than min_records {limits.min_records:,}; a transaction takes them in "
-                f"{left:.0f} s at the latest (max_wait_seconds {limits.max_wait_seconds:g})"
+                f"{remaining:.0f} s at the latest (max_wait_seconds {limits.max_wait_seconds:g})"
             )
     return ""
 
@@ -321,12 +322,12 @@ def fair_shares(waiting: Mapping[TopicPartition, int], most: int) -> dict[TopicP
     partition cannot starve a quiet one.
     """
     shares = {}
-    left = min(most, sum(waiting.values()))
+    remaining = min(most, sum(waiting.values()))
     by_size = sorted(waiting, key=lambda source: (waiting[source], source))
     for position, source in enumerate(by_size):
-        part = -(-left // (len(by_size) - position))
-        shares[source] = min(waiting[source], part)
-        left -= shares[source]
+        even_share = -(-remaining // (len(by_size) - position))
+        shares[source] = min(waiting[source], even_share)
+        remaining -= shares[source]
     return shares
 
 
@@ -336,11 +337,11 @@ def group_slices(slices: Sequence[Slice], most: int) -> tuple[tuple[Slice, ...],
     Longest first onto the lightest group (Graham's LPT rule); groups and the slices in them come out in order.
     """
     if len(slices) <= most:
-        return tuple((each,) for each in slices)
+        return tuple((slice_,) for slice_ in slices)
     groups: list[list[Slice]] = [[] for _ in range(most)]
     weights = [(0, 0)] * most
-    for each in sorted(slices, key=lambda found: (-found.count, found)):
+    for slice_ in sorted(slices, key=lambda slice_: (-slice_.count, slice_)):
         lightest = min(range(most), key=lambda index: weights[index])
-        groups[lightest].append(each)
-        weights[lightest] = (weights[lightest][0] + each.count, weights[lightest][1] + 1)
+        groups[lightest].append(slice_)
+        weights[lightest] = (weights[lightest][0] + slice_.count, weights[lightest][1] + 1)
     return tuple(sorted(tuple(sorted(group)) for group in groups))

@@ -77,7 +77,7 @@ class InstantWriter(Protocol):
     """What the protocol asks of Hudi's write client; see hudi/write_client.py."""
 
     def create_table(self, schema: TransactionSchema) -> None: ...
-    def update_properties(self, wanted: dict[str, str]) -> None: ...
+    def update_properties(self, properties: dict[str, str]) -> None: ...
     def begin(self, plan: TransactionPlan, schema: TransactionSchema) -> str: ...
     def commit(self, publication: Publication) -> None: ...
     def roll_back(self, instant: str) -> bool: ...
@@ -148,8 +148,8 @@ class TransactionProtocol:
                 self._require_take_over(plan)
             schema = self._prepare_table(committed, plan.take_over is not None)
             plan = replace(self._with_unused_id(plan), schema_changes=schema.changes)
-            began = datetime.now(timezone.utc)
-            deadline = began + timedelta(seconds=self.pipeline.transaction.timeout_seconds)
+            began_at = datetime.now(timezone.utc)
+            deadline = began_at + timedelta(seconds=self.pipeline.transaction.timeout_seconds)
             above = self.epoch.current().number
             number = self.ledger.begin(plan, table=table, owner=owner, deadline=deadline, above=above)
             try:
@@ -168,7 +168,7 @@ class TransactionProtocol:
                 self._roll_back(plan.transaction_id, f"begin failed: {type(error).__name__}: {error}")
                 raise
         seconds = round(time.monotonic() - started, 3)
-        return OpenTransaction(plan, instant, number, began, deadline, schema, shape_of(self.pipeline), seconds)
+        return OpenTransaction(plan, instant, number, began_at, deadline, schema, shape_of(self.pipeline), seconds)
 
     def write(self, transaction: OpenTransaction, slices: Sequence[Slice]) -> tuple[SliceReport, ...]:
         """Writes some of the plan's slices and reports on each. Raises what `write.write_slices` raises."""
@@ -176,7 +176,7 @@ class TransactionProtocol:
         require_time(transaction)
         require_same_shape(transaction, self.pipeline)
         self._require_epoch(transaction)
-        attempts = {each.source: self.ledger.start_attempt(transaction_id, each.source) for each in slices}
+        attempts = {slice_.source: self.ledger.start_attempt(transaction_id, slice_.source) for slice_ in slices}
         reach("attempt_started")
         checkpoint = self._committed().checkpoint
         record_bytes = checkpoint.record_bytes if checkpoint else 0
@@ -217,7 +217,7 @@ class TransactionProtocol:
                 self._require_epoch(transaction)
                 require_current(plan, committed.checkpoint)
                 # What completes after this look the guard finds, and what completed before it the look has judged.
-                seen = [each.instant for each in self.timeline.completed()] if plan.take_over is not None else []
+                seen = [commit.instant for commit in self.timeline.completed()] if plan.take_over is not None else []
                 if plan.take_over is not None:
                     self._require_take_over(plan, transaction.instant)
                 before = self._look()
@@ -233,7 +233,7 @@ class TransactionProtocol:
             unsynced = self._sync_commit(before)
         phases = {
             "begin": transaction.begin_seconds,
-            "write": max((each.seconds for each in reports), default=0.0),
+            "write": max((report.seconds for report in reports), default=0.0),
             "commit": time.monotonic() - started,
         }
         total = (datetime.now(timezone.utc) - transaction.began_at).total_seconds()
@@ -257,22 +257,22 @@ class TransactionProtocol:
         except IngestError as error:
             _logger.warning("%s is not rolled back yet, the next begin does it: %s", transaction_id, error)
 
-    def end_instant(self, found: OpenInstant) -> bool:
+    def end_instant(self, opened: OpenInstant) -> bool:
         """Rolls an open instant back, under the table's lock. False: its commit landed meanwhile, and stands.
 
         Raises TableUnreachable, EngineLost, LedgerUnreachable.
         """
         # The epoch first: whoever still works for the transaction is fenced before its files go.
-        self.epoch.retire(found.transaction_id)
+        self.epoch.retire(opened.transaction_id)
         with self._kept():
-            rolled_back = self.instants.roll_back(found.instant)
+            rolled_back = self.instants.roll_back(opened.instant)
         if not rolled_back:
-            self.ledger.mark_committed_as_found(found.transaction_id, found.instant)
+            self.ledger.mark_committed_as_found(opened.transaction_id, opened.instant)
             return False
         try:
-            self.letters.forget(found.instant)
+            self.letters.forget(opened.instant)
         except OSError as error:
-            _logger.warning("dead letters of %s, which count no more, are left to the sweep: %s", found.instant, error)
+            _logger.warning("dead letters of %s, which count no more, are left to the sweep: %s", opened.instant, error)
         return rolled_back
 
     def _table_lock(self) -> AbstractContextManager[None]:
@@ -298,8 +298,8 @@ class TransactionProtocol:
 
     def _sync_files(self, reports: Iterable[SliceReport]) -> None:
         """Files outlive a power cut from here on, so that whatever is reported may be committed. Raises TableUnreachable."""
-        files = [file.path for each in reports for file in (*each.files, *each.copies)]
-        letters = [file.path for each in reports for file in each.letters]
+        files = [file.path for report in reports for file in (*report.files, *report.copies)]
+        letters = [file.path for report in reports for file in report.letters]
         try:
             self.durability.sync_files([*files, *letters])
         except OSError as error:
@@ -434,12 +434,12 @@ class TransactionProtocol:
                 )
         if not self.timeline.exists():
             return
-        for each in self.instants.open_instants():
-            if self.ledger.transaction(each.transaction_id) is not None:
-                self.end_instant(each)
-            elif each.leased:
+        for opened in self.instants.open_instants():
+            if self.ledger.transaction(opened.transaction_id) is not None:
+                self.end_instant(opened)
+            elif opened.leased:
                 raise TransactionInFlight(
-                    f"table {table}: instant {each.instant} of transaction {each.transaction_id} is open, and this ledger "
+                    f"table {table}: instant {opened.instant} of transaction {opened.transaction_id} is open, and this ledger "
                     "does not know it (it is another ledger's, or this one was wiped). It is rolled back when its lease "
                     f"has run out, {self.pipeline.transaction.timeout_seconds} s after it began; if it is still here then, "
                     f"end it by `hudi-ingest recover {self.pipeline.name} --roll-back`."
@@ -453,7 +453,9 @@ class TransactionProtocol:
         """
         if not self.timeline.exists():
             return
-        if any(each.leased for each in self.instants.open_instants() if each.transaction_id == row.transaction_id):
+        if any(
+            opened.leased for opened in self.instants.open_instants() if opened.transaction_id == row.transaction_id
+        ):
             raise TransactionInFlight(
                 f"table {row.table}: transaction {row.transaction_id} of {row.owner} is past its deadline "
                 f"{row.deadline:%H:%M:%S} UTC, and its instant's heartbeat still beats, so its commit may be at work. It is "
@@ -467,12 +469,12 @@ class TransactionProtocol:
         removes it.
         """
         try:
-            found = self.instants.open_instants() if self.timeline.exists() else ()
+            open_instants = self.instants.open_instants() if self.timeline.exists() else ()
             self.epoch.retire(transaction_id)
             reach("abort_retired")
-            for each in found:
-                if each.transaction_id == transaction_id:
-                    self.end_instant(each)
+            for opened in open_instants:
+                if opened.transaction_id == transaction_id:
+                    self.end_instant(opened)
             # A commit whose caller was killed may have landed since anybody looked.
             instant = self.timeline.instant_of(self.pipeline.transaction_key, transaction_id)
             if instant is not None:
@@ -506,18 +508,18 @@ class TransactionProtocol:
         """Raises TransactionInFlight while anybody may still add rows, but for the instant `own`; TableMismatch when the table
         is another system's, and PlanOutdated when the plan does not begin where that ended."""
         # Before the commits are read: who begins after this has completed after it, which the guard finds.
-        pending = [each for each in self.timeline.pending_writes() if not own or not each.startswith(own)]
-        found = find_take_over(self.pipeline, self.timeline)
-        if found is not None and pending:
+        pending = [instant for instant in self.timeline.pending_writes() if not own or not instant.startswith(own)]
+        take_over = find_take_over(self.pipeline, self.timeline)
+        if take_over is not None and pending:
             raise TransactionInFlight(
                 f"table {self.pipeline.table.base_path} is still being written: {', '.join(pending[:5])} open. Stop "
-                f"{found.writer}, and let what it has begun end; what a killed one left open, its next start rolls back. Then the "
+                f"{take_over.writer}, and let what it has begun end; what a killed one left open, its next start rolls back. Then the "
                 "table is taken over."
             )
-        if found != plan.take_over:
+        if take_over != plan.take_over:
             raise PlanOutdated(
                 f"plan {plan.transaction_id} is not current any more: planned was '{plan.take_over or 'a new table'}', and now "
-                f"it is '{found or 'nothing to be taken over'}'. Nothing was written. Plan again; the sensor does so by itself."
+                f"it is '{take_over or 'nothing to be taken over'}'. Nothing was written. Plan again; the sensor does so by itself."
             )
 
     def _prepare_table(self, committed: CommittedState, taking_over: bool) -> TransactionSchema:
@@ -538,25 +540,27 @@ class TransactionProtocol:
         else:
             require_own_table(self.pipeline, properties)
         schema = self.resolve_schema()
-        wanted = {**table_properties(self.pipeline), **record_properties(schema)}
+        target = {**table_properties(self.pipeline), **record_properties(schema)}
         # Before any file has the new columns, so that no writer makes statistics of them.
         if taking_over:
-            wanted |= take_over_properties(properties, self.timeline.schema(), self.timeline.statistics_columns())
+            target |= take_over_properties(properties, self.timeline.schema(), self.timeline.statistics_columns())
         else:
-            wanted |= statistics_properties(properties, schema)
-        if any(properties.get(key) != value for key, value in wanted.items()):
+            target |= statistics_properties(properties, schema)
+        if any(properties.get(key) != value for key, value in target.items()):
             with self._kept():
-                self.instants.update_properties(wanted)
+                self.instants.update_properties(target)
         return schema
 
 
-def with_columns_of_others(schema: TransactionSchema, there: pa.Schema, transaction_id: str) -> TransactionSchema:
+def with_columns_of_others(
+    schema: TransactionSchema, table_columns: pa.Schema, transaction_id: str
+) -> TransactionSchema:
     """What to publish as the table's columns, where another writer may have changed those, now `there`, since the begin.
 
     The newest commit's columns are the table's, so ours must not take away what another has added. Raises CommitRefused when
     the two do not go together.
     """
-    evolution = evolve(there, parse_spark_json(schema.columns), loose=True)
+    evolution = evolve(table_columns, parse_spark_json(schema.columns), loose=True)
     if evolution.refusals:
         raise CommitRefused(
             f"transaction {transaction_id}: another writer has changed the table's columns since it began: "
@@ -571,8 +575,8 @@ def _tell(tell: Callable[[], object], failure: str) -> str:
         tell()
     except Exception as error:
         # Broad, because the commit has landed: raising would report it as failed, and its retries would fail alike.
-        named = str(error) if isinstance(error, IngestError) else f"{type(error).__name__}: {error}"
-        warning = f"the commit is durable, but {failure}: {named}"
+        description = str(error) if isinstance(error, IngestError) else f"{type(error).__name__}: {error}"
+        warning = f"the commit is durable, but {failure}: {description}"
         _logger.warning(warning, exc_info=not isinstance(error, IngestError))
         return warning
     return ""

@@ -31,21 +31,21 @@ def columns_of(schema: RegisteredSchema, kind: SchemaKind, message: str | None) 
     from hudi_ingest.records.convert import protobuf_schema
     from hudi_ingest.records.convert.compiled_schemas import compiled
 
-    found = protobuf_schema.record_schema(protobuf_schema.ProtobufSchema(compiled(schema)).message(message))
-    if problems := column_problems(found):
+    columns = protobuf_schema.record_schema(protobuf_schema.ProtobufSchema(compiled(schema)).message(message))
+    if problems := column_problems(columns):
         raise SchemaProblem(problems)
-    return found
+    return columns
 
 
 def version_columns(
-    config: SchemaRegistry, found: SubjectVersion, kind: SchemaKind, message: str | None = None
+    config: SchemaRegistry, version: SubjectVersion, kind: SchemaKind, message: str | None = None
 ) -> pa.Schema:
     """The columns of records of this version. Raises SchemaMissing when a table cannot have them."""
     try:
-        return columns_of(found.schema, kind, message)
+        return columns_of(version.schema, kind, message)
     except ValueError as problem:
         raise SchemaMissing(
-            f"Schema registry {config.url}: a table cannot have the columns of version {found.version} of {found.subject}: "
+            f"Schema registry {config.url}: a table cannot have the columns of version {version.version} of {version.subject}: "
             f"{problem}; declare table.schema with the columns to take."
         ) from None
 
@@ -69,21 +69,21 @@ def message_of(
 
     if declared is not None:
         return declared
-    where = f"Schema registry {config.url}: {place}.protobuf.message is not there, and"
+    prefix = f"Schema registry {config.url}: {place}.protobuf.message is not there, and"
     names: set[str | None] = set()
-    for each in newest:
+    for version in newest:
         try:
-            names.add(first_message(compiled(each.schema)))
+            names.add(first_message(compiled(version.schema)))
         except ValueError as problem:
             raise SchemaMissing(
-                f"{where} version {each.version} of {each.subject} cannot be compiled: {problem}; give the full name of the "
+                f"{prefix} version {version.version} of {version.subject} cannot be compiled: {problem}; give the full name of the "
                 "message type, and declare table.schema."
             ) from None
     message = next(iter(names)) if len(names) == 1 else None
     if message is not None:
         return message
-    shown = ", ".join(sorted(each or "no message" for each in names)) or "no Protobuf schema"
+    first_messages = ", ".join(sorted(name or "no message" for name in names)) or "no Protobuf schema"
     raise SchemaMissing(
-        f"{where} the newest schemas of {', '.join(subjects) or 'the keys'} begin with {shown}; give the full name of the "
+        f"{prefix} the newest schemas of {', '.join(subjects) or 'the keys'} begin with {first_messages}; give the full name of the "
         "message type, or register the schema."
     )

@@ -74,16 +74,18 @@ def observe(pipeline: Pipeline) -> Situation:
     take_over = find_take_over(pipeline, timeline) if committed.checkpoint is None else None
     cluster = KafkaCluster(pipeline.source)
     topics = cluster.topics()
-    watermarks = cluster.watermarks(each for found in topics.values() for each in found.partitions)
+    watermarks = cluster.watermarks(partition for topic in topics.values() for partition in topic.partitions)
     if take_over is not None:
         require_held(take_over, watermarks, pipeline.name)
     known = committed.checkpoint.offsets if committed.checkpoint else take_over.offsets if take_over else {}
     new = {source: marks for source, marks in watermarks.items() if source not in known}
     # "latest" places only the partitions of a first start; one that appears later is new data from its first offset.
-    first = {s: m.begin for s, m in new.items()} if known else (cluster.first_offsets(new) if new else {})
+    first = (
+        {source: marks.begin for source, marks in new.items()} if known else (cluster.first_offsets(new) if new else {})
+    )
     if take_over is not None:
         first = {**first, **take_over.offsets}
-    topic_ids = {topic: found.topic_id for topic, found in topics.items()}
+    topic_ids = {topic: described.topic_id for topic, described in topics.items()}
     return Situation(committed, watermarks, first, topic_ids, take_over)
 
 
@@ -94,8 +96,8 @@ def losses_now(source: KafkaSource, checkpoint: Checkpoint | None) -> tuple[Offs
     """
     cluster = KafkaCluster(source)
     topics = cluster.topics()
-    watermarks = cluster.watermarks(each for found in topics.values() for each in found.partitions)
-    return find_losses(checkpoint, watermarks, {topic: found.topic_id for topic, found in topics.items()})
+    watermarks = cluster.watermarks(partition for topic in topics.values() for partition in topic.partitions)
+    return find_losses(checkpoint, watermarks, {topic: described.topic_id for topic, described in topics.items()})
 
 
 def oldest_waiting_seconds(pipeline: Pipeline, situation: Situation, now: datetime) -> float | None:
@@ -107,9 +109,11 @@ def oldest_waiting_seconds(pipeline: Pipeline, situation: Situation, now: dateti
     waiting = {source: count for source, count in situation.lag.by_partition.items() if count}
     if not waiting:
         return 0.0
-    most = sorted(waiting, key=lambda source: -waiting[source])[:ASKED_PARTITIONS]
+    sources = sorted(waiting, key=lambda source: -waiting[source])[:ASKED_PARTITIONS]
     starts = situation.starts
-    ranges = [Slice(each.topic, each.partition, starts[each], situation.watermarks[each].end) for each in most]
+    ranges = [
+        Slice(source.topic, source.partition, starts[source], situation.watermarks[source].end) for source in sources
+    ]
     times = first_times(pipeline.source, pipeline.group_id, ranges).values()
     oldest = now.timestamp() - min(times) / 1000 if times else None
     return oldest if oldest is not None and oldest >= 0 else None
@@ -117,7 +121,7 @@ def oldest_waiting_seconds(pipeline: Pipeline, situation: Situation, now: dateti
 
 def stopped_partitions(pipeline: Pipeline, situation: Situation) -> tuple[OffsetLoss, ...]:
     """Losses that wait for a person. Raises KafkaUnreachable."""
-    return tuple(each for each in situation.losses if not _is_skipped(pipeline, situation, each))
+    return tuple(loss for loss in situation.losses if not _is_skipped(pipeline, situation, loss))
 
 
 def _is_skipped(pipeline: Pipeline, situation: Situation, loss: OffsetLoss) -> bool:
@@ -129,8 +133,8 @@ def _is_skipped(pipeline: Pipeline, situation: Situation, loss: OffsetLoss) -> b
     if pipeline.source.on_data_loss != "skip_to_earliest":
         return False
     checkpoint = situation.committed.checkpoint
-    known = checkpoint.topics.get(loss.topic) if checkpoint else None
-    ids = known is not None and known.topic_id and situation.topic_ids.get(loss.topic)
+    version = checkpoint.topics.get(loss.topic) if checkpoint else None
+    ids = version is not None and version.topic_id and situation.topic_ids.get(loss.topic)
     return loss.reason is not LossReason.RECREATED or bool(ids)
 
 
@@ -175,12 +179,12 @@ def keep_group_told(pipeline: Pipeline, situation: Situation) -> bool:
     if checkpoint is None:
         return False
     # A partition that the broker does not have has no lag to watch.
-    wanted = {source: offset for source, offset in checkpoint.offsets.items() if source in situation.watermarks}
+    committed = {source: offset for source, offset in checkpoint.offsets.items() if source in situation.watermarks}
     cluster = KafkaCluster(pipeline.source)
-    told = cluster.group_offsets(pipeline.group_id)
-    differs = any(told.get(source) != offset for source, offset in wanted.items())
+    group_offsets = cluster.group_offsets(pipeline.group_id)
+    differs = any(group_offsets.get(source) != offset for source, offset in committed.items())
     if differs:
-        cluster.commit_group_offsets(pipeline.group_id, wanted)
+        cluster.commit_group_offsets(pipeline.group_id, committed)
     return differs
 
 
@@ -230,10 +234,10 @@ def plan_now(pipeline: Pipeline) -> TransactionPlan:
 
     Raises NothingToDo, OffsetsLost, KafkaUnreachable, KafkaRefused, TopicMissing, TableUnreachable.
     """
-    found = plan_next(pipeline, observe(pipeline), at_once=True)
-    if isinstance(found, Skip):
-        raise NothingToDo(pipeline.name, found.reason)
-    return found
+    plan = plan_next(pipeline, observe(pipeline), at_once=True)
+    if isinstance(plan, Skip):
+        raise NothingToDo(pipeline.name, plan.reason)
+    return plan
 
 
 def plan_accepting(
@@ -247,17 +251,17 @@ def plan_accepting(
     situation = observe(pipeline)
     losses = situation.losses
     # Offsets of a topic that was made again mean nothing one by one.
-    single = {each.source for each in losses if each.reason is not LossReason.RECREATED}
-    wrong = [str(each) for each in partitions if each not in single]
-    wrong += [topic for topic in topics if topic not in {each.topic for each in losses}]
-    if wrong:
-        verb = "is" if len(wrong) == 1 else "are"
+    acceptable = {loss.source for loss in losses if loss.reason is not LossReason.RECREATED}
+    not_stopped = [str(partition) for partition in partitions if partition not in acceptable]
+    not_stopped += [topic for topic in topics if topic not in {loss.topic for loss in losses}]
+    if not_stopped:
+        verb = "is" if len(not_stopped) == 1 else "are"
         stopped = f"; stopped are:\n{stop_text(pipeline.name, losses)}" if losses else ""
         raise NothingToDo(
-            pipeline.name, f"{', '.join(wrong)} {verb} not stopped, so there is no loss to accept{stopped}"
+            pipeline.name, f"{', '.join(not_stopped)} {verb} not stopped, so there is no loss to accept{stopped}"
         )
-    found = plan_next(
+    plan = plan_next(
         pipeline, situation, at_once=True, accepts=lambda loss: loss.source in partitions or loss.topic in topics
     )
-    assert isinstance(found, TransactionPlan), "an accepted loss is always committed"
-    return found
+    assert isinstance(plan, TransactionPlan), "an accepted loss is always committed"
+    return plan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hudi_ingest.kafka.cluster import KafkaCluster
-from hudi_ingest.kafka.records import Wanted, read_records
+from hudi_ingest.kafka.records import ReadRequest, read_records
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.planning import fair_shares
@@ -18,16 +18,16 @@ def first_values(pipeline: Pipeline, count: int) -> list[tuple[str, bytes]]:
     Raises KafkaUnreachable, KafkaRefused, TopicMissing.
     """
     cluster = KafkaCluster(pipeline.source)
-    partitions = sorted(each for topic in cluster.topics().values() for each in topic.partitions)
+    partitions = sorted(partition for topic in cluster.topics().values() for partition in topic.partitions)
     marks = cluster.watermarks(partitions)
-    held = [Slice(each.topic, each.partition, marks[each].begin, marks[each].end) for each in partitions]
-    shares = fair_shares({each.source: each.count for each in held}, count)
-    wanted = [Wanted(each, shares[each.source]) for each in held]
+    slices = [Slice(source.topic, source.partition, marks[source].begin, marks[source].end) for source in partitions]
+    shares = fair_shares({slice_.source: slice_.count for slice_ in slices}, count)
+    requests = [ReadRequest(slice_, shares[slice_.source]) for slice_ in slices]
     # Retention may go on between the two questions; then the first records are those that are left.
-    found = read_records(pipeline.source, pipeline.group_id, wanted, most_bytes=SAMPLE_BYTES, skip_gone=True)
+    batches = read_records(pipeline.source, pipeline.group_id, requests, most_bytes=SAMPLE_BYTES, skip_gone=True)
     return [
         (f"{source}:{offset}", value)
-        for source, batch in found.items()
+        for source, batch in batches.items()
         for offset, value in zip(batch["offset"].to_pylist(), batch["value"].to_pylist(), strict=True)
         if value is not None
     ]

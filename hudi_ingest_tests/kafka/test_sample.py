@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from hudi_ingest.exceptions import NoSuchOffset, WriteIncomplete
 from hudi_ingest.kafka.cluster import KafkaCluster
-from hudi_ingest.kafka.records import Wanted, batches_of, read_records
+from hudi_ingest.kafka.records import ReadRequest, batches_of, read_records
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.operations.sample import Outcome, take_sample
 from hudi_ingest.pipeline.source import KafkaSource
@@ -143,7 +143,7 @@ def test_k7_records_are_read_up_to_a_number_of_bytes_and_from_where_they_are(gro
     source = make_pipeline(ground).source
     for partition in (0, 1):
         ground.send(partition, [bytes(100)] * 5)
-    wanted = [Wanted(Slice(topic, partition, 0, 5), 4) for partition in (0, 1)]
+    wanted = [ReadRequest(Slice(topic, partition, 0, 5), 4) for partition in (0, 1)]
 
     def counts(**how: object) -> list[int]:
         found = read_records(source, f"{topic}.test", wanted, **how)  # type: ignore[arg-type]

@@ -93,12 +93,14 @@ class LetterCopies:
         for letter in find_letters_of(self._storage, entry):
             self._send(producer, topic, letter, failed)
             count += 1
-        left = producer.flush(self._seconds)
-        if left or failed:
-            why = failed[0] if failed else f"{left} of {count} were not acknowledged within {self._seconds:g} s"
+        unacknowledged = producer.flush(self._seconds)
+        if unacknowledged or failed:
+            reason = (
+                failed[0] if failed else f"{unacknowledged} of {count} were not acknowledged within {self._seconds:g} s"
+            )
             raise KafkaUnreachable(
                 f"dead letters of {entry.transaction_id} could not be copied to topic {topic} at "
-                f"{self._pipeline.source.bootstrap_servers}: {why}. The letters are in the table; the next commit or tick "
+                f"{self._pipeline.source.bootstrap_servers}: {reason}. The letters are in the table; the next commit or tick "
                 "copies them. Check that the topic is there and that this user may write to it."
             )
         return count
@@ -157,7 +159,7 @@ def behind(entries: Sequence[LetterEntry], copied: Sequence[str]) -> Sequence[Le
 
     Their order is the list's: a clock that was set back gives later transactions lower instants.
     """
-    instants = [each.instant for each in entries]
+    instants = [entry.instant for entry in entries]
     # Another writer may have rolled back the newest of them; then the one before says how far the copies go.
     newest = max((number for number, instant in enumerate(instants) if instant in copied), default=-1)
     return entries[newest + 1 :]
@@ -165,7 +167,7 @@ def behind(entries: Sequence[LetterEntry], copied: Sequence[str]) -> Sequence[Le
 
 def connect_headers(pipeline: str, letter: DeadLetter) -> Iterator[tuple[str, bytes]]:
     """What Kafka Connect's DeadLetterQueueReporter says of a record, as far as there is such a thing here."""
-    said = {
+    context = {
         "topic": letter.topic,
         "partition": str(letter.partition),
         "offset": str(letter.offset),
@@ -176,5 +178,5 @@ def connect_headers(pipeline: str, letter: DeadLetter) -> Iterator[tuple[str, by
         "exception.class.name": _EXCEPTION,
         "exception.message": letter.reason,
     }
-    for name, text in said.items():
+    for name, text in context.items():
         yield f"{_CONTEXT}{name}", text.encode()

@@ -105,8 +105,8 @@ class LetterWriter:
         self._buffered.append(letters_of(batch, refusals, self._layout))
         self._letters += len(refusals)
         if (
-            sum(each.num_rows for each in self._buffered) >= ROW_GROUP_LETTERS
-            or sum(each.nbytes for each in self._buffered) >= BUFFERED_BYTES
+            sum(buffered.num_rows for buffered in self._buffered) >= ROW_GROUP_LETTERS
+            or sum(buffered.nbytes for buffered in self._buffered) >= BUFFERED_BYTES
         ):
             self._flush()
 
@@ -149,15 +149,16 @@ class LetterWriter:
 
 def letters_of(batch: pa.RecordBatch, refusals: Sequence[Refusal], layout: LetterLayout) -> pa.RecordBatch:
     """The dead letters of a batch, of schema LETTERS."""
-    taken = _with_kafka_times(batch.take(pa.array([each.index for each in refusals], pa.int64())))
+    refused = _with_kafka_times(batch.take(pa.array([refusal.index for refusal in refusals], pa.int64())))
     count = len(refusals)
     withheld = ("key", "value", "headers") if layout.withhold else ()
     record = [
-        pa.nulls(count, each.type) if each.name in withheld else taken[each.name].cast(each.type) for each in _RECORD
+        pa.nulls(count, column.type) if column.name in withheld else refused[column.name].cast(column.type)
+        for column in _RECORD
     ]
-    told = [pa.array([getattr(each, name) for each in refusals], pa.string()) for name in _TOLD]
+    reasons = [pa.array([getattr(refusal, name) for refusal in refusals], pa.string()) for name in _TOLD]
     common = [pa.repeat(text, count) for text in (layout.pipeline, layout.transaction_id, layout.shape)]
-    return pa.RecordBatch.from_arrays([*record, *told, *common], schema=LETTERS)
+    return pa.RecordBatch.from_arrays([*record, *reasons, *common], schema=LETTERS)
 
 
 def _with_kafka_times(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -187,8 +188,8 @@ def letter_batches(
     """
     try:
         for batch in storage.parquet_batches(path, columns, READ_LETTERS):
-            for each in without:
-                batch = batch.filter(pc.invert(_within(batch, each)))
+            for slice_ in without:
+                batch = batch.filter(pc.invert(_within(batch, slice_)))
             if batch.num_rows:
                 yield _with_kafka_times(batch)
     except (OSError, pa.ArrowException) as error:
@@ -212,11 +213,11 @@ def batches_for_retry(
     """The records of files' dead letters, as far as they are in `slices`: columns topic, partition, offset, timestamp, key,
     value and headers. Raises TableUnreachable."""
     for file in files:
-        for batch in letter_batches(storage, file.path, [each.name for each in _RECORD], file.without):
-            mine = pa.repeat(False, batch.num_rows)
-            for each in slices:
-                mine = pc.or_(mine, _within(batch, each))
-            yield batch.filter(mine)
+        for batch in letter_batches(storage, file.path, [column.name for column in _RECORD], file.without):
+            selected = pa.repeat(False, batch.num_rows)
+            for slice_ in slices:
+                selected = pc.or_(selected, _within(batch, slice_))
+            yield batch.filter(selected)
 
 
 def _within(letters: pa.RecordBatch, range_: Slice) -> pa.BooleanArray:

@@ -48,19 +48,19 @@ class LetterEntry:
 
     @property
     def letters(self) -> int:
-        return sum(each.letters for each in self.files)
+        return sum(file.letters for file in self.files)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, found: Mapping[str, Any]) -> LetterEntry:
+    def from_dict(cls, content: Mapping[str, Any]) -> LetterEntry:
         return cls(
             **{
-                **found,
-                "files": tuple(LetterFile(**each) for each in found["files"]),
-                "taken": tuple(found["taken"]),
-                "replaced": tuple(Slice(**each) for each in found["replaced"]),
+                **content,
+                "files": tuple(LetterFile(**file) for file in content["files"]),
+                "taken": tuple(content["taken"]),
+                "replaced": tuple(Slice(**slice_) for slice_ in content["replaced"]),
             }
         )
 
@@ -82,8 +82,10 @@ def waiting_files(entries: Iterable[LetterEntry]) -> tuple[WaitingFile, ...]:
         for path in entry.taken:
             waiting.pop(path, None)
         if entry.replaced:
-            for path, each in waiting.items():
-                waiting[path] = replace(each, without=(*each.without, *_replaced(entry, each.entry)))
+            for path, waiting_file in waiting.items():
+                waiting[path] = replace(
+                    waiting_file, without=(*waiting_file.without, *_replaced(entry, waiting_file.entry))
+                )
         for file in entry.files:
             waiting[file.path] = WaitingFile(file, entry, ())
     return tuple(waiting.values())
@@ -91,9 +93,9 @@ def waiting_files(entries: Iterable[LetterEntry]) -> tuple[WaitingFile, ...]:
 
 def _replaced(entry: LetterEntry, earlier: LetterEntry) -> Iterator[Slice]:
     """The ranges of `entry` whose offsets count as those of the earlier one do."""
-    for each in entry.replaced:
-        if entry.generations.get(each.topic, 0) == earlier.generations.get(each.topic, 0):
-            yield each
+    for slice_ in entry.replaced:
+        if entry.generations.get(slice_.topic, 0) == earlier.generations.get(slice_.topic, 0):
+            yield slice_
 
 
 class DeadLetterLog:
@@ -136,8 +138,8 @@ class DeadLetterLog:
         files = tuple(file for report in reports for file in report.letters)
         # Only what was ingested before can have letters, and nothing has when there is no list.
         # One that respects deletes writes nothing where no row is, so letters that wait go on to wait.
-        whole = plan.kind is TransactionKind.REPLAY and not plan.respect_deletes
-        replaced = plan.slices if whole and head else ()
+        rewrites_all = plan.kind is TransactionKind.REPLAY and not plan.respect_deletes
+        replaced = plan.slices if rewrites_all and head else ()
         retry = plan.retry
         if not files and not replaced and retry is None:
             return head
@@ -148,13 +150,13 @@ class DeadLetterLog:
             files=files,
             withheld=withheld,
             generations=dict(retry.generations) if retry else generations_of(plan),
-            taken=tuple(each.path for each in retry.files) if retry else (),
+            taken=tuple(file.path for file in retry.files) if retry else (),
             replaced=replaced,
         )
         if retry is not None:
             require_all_taken(plan, reports)
-        gone = retry.letters if retry else self._count_replaced(head, entry)
-        waiting = (head.waiting if head else 0) - gone + entry.letters
+        resolved = retry.letters if retry else self._count_replaced(head, entry)
+        waiting = (head.waiting if head else 0) - resolved + entry.letters
         return LettersHead(self._append(entry, head), waiting)
 
     def forget(self, instant: str) -> None:
@@ -172,7 +174,7 @@ class DeadLetterLog:
                 previous = head.manifest
         if head is not None and len(page) >= PAGE:
             previous, page = head.manifest, []
-        content = {"version": 1, "previous": previous, "entries": [each.to_dict() for each in [*page, entry]]}
+        content = {"version": 1, "previous": previous, "entries": [listed.to_dict() for listed in [*page, entry]]}
         text = json.dumps(content, separators=(",", ":"), sort_keys=True).encode()
         path = f"{dead_letters_folder(entry.instant)}/{hashlib.sha256(text).hexdigest()[:16]}.json"
         try:
@@ -186,10 +188,10 @@ class DeadLetterLog:
     def _page(self, path: str) -> tuple[str, list[LetterEntry]]:
         """The manifest before this one, and this one's entries. Raises FileNotFoundError, TableUnreachable."""
         try:
-            found = json.loads(self._storage.read(path))
-            if found["version"] != 1:
-                raise ValueError(f"version {found['version']!r} is not known, upgrade hudi-ingest")
-            return str(found["previous"]), [LetterEntry.from_dict(each) for each in found["entries"]]
+            manifest = json.loads(self._storage.read(path))
+            if manifest["version"] != 1:
+                raise ValueError(f"version {manifest['version']!r} is not known, upgrade hudi-ingest")
+            return str(manifest["previous"]), [LetterEntry.from_dict(content) for content in manifest["entries"]]
         except FileNotFoundError:
             raise
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -197,14 +199,15 @@ class DeadLetterLog:
 
     def _count_replaced(self, head: LettersHead | None, entry: LetterEntry) -> int:
         """How many waiting letters are in ranges that the entry has replaced."""
-        found = 0
-        for each in self.waiting(head) if entry.replaced else ():
-            ranges = [*_replaced(entry, each.entry)]
-            there = read_letters(self._storage, each.file.path, _PLACE, each.without)
-            found += (
-                there.num_rows - read_letters(self._storage, each.file.path, _PLACE, (*each.without, *ranges)).num_rows
+        replaced_letters = 0
+        for waiting_file in self.waiting(head) if entry.replaced else ():
+            ranges = [*_replaced(entry, waiting_file.entry)]
+            letters = read_letters(self._storage, waiting_file.file.path, _PLACE, waiting_file.without)
+            replaced_letters += (
+                letters.num_rows
+                - read_letters(self._storage, waiting_file.file.path, _PLACE, (*waiting_file.without, *ranges)).num_rows
             )
-        return found
+        return replaced_letters
 
     def _unreachable(self, done: str, path: str, error: Exception) -> TableUnreachable:
         return TableUnreachable(
@@ -217,14 +220,14 @@ _PLACE = ("topic", "partition", "offset")
 
 
 def generations_of(plan: TransactionPlan) -> dict[str, int]:
-    return {topic: each.generation for topic, each in plan.topics.items() if each.generation}
+    return {topic: version.generation for topic, version in plan.topics.items() if version.generation}
 
 
 def require_all_taken(plan: TransactionPlan, reports: Sequence[SliceReport]) -> None:
     """Raises WriteIncomplete unless each letter that the retry takes became a row, was left out on purpose, or is a letter
     again."""
     assert plan.retry is not None
-    counted = sum(each.rows + each.skipped + each.filtered + each.rejected for each in reports)
+    counted = sum(report.rows + report.skipped + report.filtered + report.rejected for report in reports)
     if counted != plan.retry.letters:
         raise WriteIncomplete(
             f"transaction {plan.transaction_id} takes {plan.retry.letters} dead letters, and {counted} are accounted for. "
@@ -235,4 +238,4 @@ def require_all_taken(plan: TransactionPlan, reports: Sequence[SliceReport]) -> 
 def listed_paths(entries: Iterable[LetterEntry]) -> Iterator[str]:
     """The files that the list names, also those whose letters count no more."""
     for entry in entries:
-        yield from (each.path for each in entry.files)
+        yield from (file.path for file in entry.files)

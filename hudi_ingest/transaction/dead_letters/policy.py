@@ -30,7 +30,7 @@ def withholds_bytes(pipeline: Pipeline, kind: TransactionKind) -> bool:
     held before: to take it away would lose the records."""
     if kind is TransactionKind.RETRY:
         return False
-    return any(each.kind == "mask" for each in pipeline.transforms) and not pipeline.dead_letters.keep_masked
+    return any(transform.kind == "mask" for transform in pipeline.transforms) and not pipeline.dead_letters.keep_masked
 
 
 def require_few_bad(
@@ -38,28 +38,28 @@ def require_few_bad(
 ) -> None:
     """Raises BadRecord when `count` bad records are more than the pipeline allows. `records`: of the whole transaction, bad
     ones included; None while that is not known. `notes` are the first bad records."""
-    most = most_bad_records(pipeline, kind)
+    limit = most_bad_records(pipeline, kind)
     number = "1 record cannot become a row" if count == 1 else f"{count} records cannot become rows"
-    if most is not None and count > most:
+    if limit is not None and count > limit:
         if pipeline.on_bad_record == "fail":
             raise _refusal(pipeline, f"{number}, and on_bad_record is fail", count, notes)
-        raise _refusal(pipeline, f"{number}, and max_bad_records is {most}", count, notes)
+        raise _refusal(pipeline, f"{number}, and max_bad_records is {limit}", count, notes)
     ratio = None if kind is TransactionKind.RETRY else pipeline.max_bad_ratio
     if ratio is not None and records and count / records > ratio:
-        said = (
+        ratio_text = (
             f"{count} of {records} records ({count / records:.2%}) cannot become rows, and max_bad_ratio is {ratio:g}"
         )
-        raise _refusal(pipeline, said, count, notes)
+        raise _refusal(pipeline, ratio_text, count, notes)
 
 
 def require_bad_accounted(pipeline: Pipeline, kind: TransactionKind, reports: Sequence[SliceReport]) -> None:
     """Raises BadRecord when there are too many bad records in all, WriteIncomplete unless each of them is a dead letter
     where they are kept."""
-    rejected = sum(each.rejected for each in reports)
-    records = sum(each.rows + each.filtered + each.rejected for each in reports)
-    notes = [note for each in sorted(reports, key=lambda each: each.slice) for note in each.bad_records]
+    rejected = sum(report.rejected for report in reports)
+    records = sum(report.rows + report.filtered + report.rejected for report in reports)
+    notes = [note for report in sorted(reports, key=lambda report: report.slice) for note in report.bad_records]
     require_few_bad(pipeline, kind, rejected, notes, records)
-    kept = sum(file.letters for each in reports for file in each.letters)
+    kept = sum(file.letters for report in reports for file in report.letters)
     expected = rejected if keeps_letters(pipeline, kind) else 0
     if kept != expected:
         raise WriteIncomplete(

@@ -93,23 +93,23 @@ def find_letters_of(storage: TableStorage, entry: LetterEntry) -> Iterator[DeadL
 
 def count_letters(storage: TableStorage, waiting: Sequence[WaitingFile]) -> list[LetterCount]:
     """By commit, partition and what is wrong, in this order. Raises TableUnreachable."""
-    found: dict[tuple[Any, ...], LetterCount] = {}
-    for each in waiting:
-        letters = read_letters(storage, each.file.path, [*_GROUP, "offset"], each.without)
+    counts: dict[tuple[Any, ...], LetterCount] = {}
+    for waiting_file in waiting:
+        letters = read_letters(storage, waiting_file.file.path, [*_GROUP, "offset"], waiting_file.without)
         groups = letters.group_by([*_GROUP]).aggregate([("offset", "count"), ("offset", "min"), ("offset", "max")])
         for row in groups.to_pylist():
-            key = (each.entry.instant, *(row[name] for name in _GROUP))
-            known = found.get(key)
-            found[key] = LetterCount(
-                instant=each.entry.instant,
-                transaction_id=each.entry.transaction_id,
+            key = (waiting_file.entry.instant, *(row[name] for name in _GROUP))
+            previous = counts.get(key)
+            counts[key] = LetterCount(
+                instant=waiting_file.entry.instant,
+                transaction_id=waiting_file.entry.transaction_id,
                 **{name: row[name] for name in _GROUP},
-                letters=row["offset_count"] + (known.letters if known else 0),
-                first_offset=min(row["offset_min"], known.first_offset if known else row["offset_min"]),
-                last_offset=max(row["offset_max"], known.last_offset if known else row["offset_max"]),
-                withheld=each.entry.withheld,
+                letters=row["offset_count"] + (previous.letters if previous else 0),
+                first_offset=min(row["offset_min"], previous.first_offset if previous else row["offset_min"]),
+                last_offset=max(row["offset_max"], previous.last_offset if previous else row["offset_max"]),
+                withheld=waiting_file.entry.withheld,
             )
-    return [found[key] for key in sorted(found)]
+    return [counts[key] for key in sorted(counts)]
 
 
 def find_letters(
@@ -122,15 +122,15 @@ def find_letters(
 ) -> Iterator[DeadLetter]:
     """Those of a Kafka partition, at an offset, and with a text in what is wrong with them, as far as these are given; in the
     order of their commits. Raises TableUnreachable."""
-    for each in waiting:
-        for batch in letter_batches(storage, each.file.path, None, each.without):
+    for waiting_file in waiting:
+        for batch in letter_batches(storage, waiting_file.file.path, None, waiting_file.without):
             place = batch.schema.get_field_index("timestamp")
             # Python's datetime cannot hold every time that a producer may set.
             batch = batch.set_column(place, "timestamp", batch["timestamp"].cast(pa.int64()))
             for row in batch.to_pylist():
                 letter = DeadLetter(
-                    instant=each.entry.instant,
-                    withheld=each.entry.withheld,
+                    instant=waiting_file.entry.instant,
+                    withheld=waiting_file.entry.withheld,
                     headers=tuple((header["key"], header["value"]) for header in row.pop("headers") or ()),
                     **{name: row[name] for name in DeadLetter.__dataclass_fields__ if name in row},
                 )
@@ -151,10 +151,12 @@ def preview(content: bytes | None) -> str | None:
     except UnicodeDecodeError as error:
         # A character may have been cut in two at the end.
         if error.start < 4 * PREVIEW_CHARACTERS - 3:
-            shown = content[: PREVIEW_CHARACTERS // 2].hex()
-            return f"0x{shown}{'…' if 2 * len(content) > PREVIEW_CHARACTERS else ''}"
+            digits = content[: PREVIEW_CHARACTERS // 2].hex()
+            return f"0x{digits}{'…' if 2 * len(content) > PREVIEW_CHARACTERS else ''}"
         text = content[: error.start].decode()
-    printable = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+    printable = "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+    )
     cut = len(printable) > PREVIEW_CHARACTERS or len(text.encode()) < len(content)
     return f"{printable[:PREVIEW_CHARACTERS]}…" if cut else printable
 

@@ -24,22 +24,24 @@ class Consumption:
     ranges: tuple[Slice, ...]
 
 
-def run_consumption(task: WriteTask, what: Consumption, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def run_consumption(
+    task: WriteTask, consumption: Consumption, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """Runs in a Spark Python worker like `run_task`, on the ranges whose numbers are the batches' `id`."""
-    mine = [what.ranges[number] for batch in batches for number in batch["id"].to_pylist()]
-    yield from outcomes(task, _consumed(what, mine))
+    ranges = [consumption.ranges[number] for batch in batches for number in batch["id"].to_pylist()]
+    yield from outcomes(task, _consumed(consumption, ranges))
 
 
-def _consumed(what: Consumption, ranges: Sequence[Slice]) -> Iterator[pa.RecordBatch]:
+def _consumed(consumption: Consumption, ranges: Sequence[Slice]) -> Iterator[pa.RecordBatch]:
     for slice_ in ranges:
         with concerning(slice_.topic, slice_.partition, slice_.start):
-            yield from batches_of(what.source, what.group, slice_)
+            yield from batches_of(consumption.source, consumption.group, slice_)
 
 
 def pieces(slices: Sequence[Slice], most_rows: int) -> tuple[Slice, ...]:
     """The slices in ranges of at most `most_rows` offsets."""
     return tuple(
-        Slice(each.topic, each.partition, start, min(start + most_rows, each.end))
-        for each in slices
-        for start in range(each.start, each.end, most_rows)
+        Slice(slice_.topic, slice_.partition, start, min(start + most_rows, slice_.end))
+        for slice_ in slices
+        for start in range(slice_.start, slice_.end, most_rows)
     )

@@ -116,9 +116,9 @@ def write_slices(
     """
     began = time.monotonic()
     plan = transaction.plan
-    busy = [each for each in slices if each.count]
+    busy = [slice_ for slice_ in slices if slice_.count]
     storage = TableStorage(pipeline.table.base_path)
-    found: list[TaskReport] = []
+    task_reports: list[TaskReport] = []
     layout = BaseFileLayout(
         instant=transaction.instant,
         epoch=Epoch(transaction.epoch, plan.transaction_id),
@@ -143,30 +143,30 @@ def write_slices(
             replaced=replaced,
             only_replaced=plan.respect_deletes,
         )
-        found = _run(spark, pipeline, transaction, busy, task, record_bytes)
+        task_reports = _run(spark, pipeline, transaction, busy, task, record_bytes)
         if plan.retry is None:
-            require_same_topics(pipeline, plan, {each.topic for each in busy})
-            require_true_gaps(pipeline, longest_gaps(busy, found))
-        require_all_replaced(plan.transaction_id, replaced, found)
-    notes = [note for each in sorted(found, key=_by_offset) for note in each.bad_records]
-    require_few_bad(pipeline, plan.kind, sum(each.rejected for each in found), notes)
+            require_same_topics(pipeline, plan, {slice_.topic for slice_ in busy})
+            require_true_gaps(pipeline, longest_gaps(busy, task_reports))
+        require_all_replaced(plan.transaction_id, replaced, task_reports)
+    notes = [note for report in sorted(task_reports, key=_by_offset) for note in report.bad_records]
+    require_few_bad(pipeline, plan.kind, sum(report.rejected for report in task_reports), notes)
     copies: list[tuple[TopicPartition, BaseFile]] = []
-    sources = {each.source for each in slices}
-    shared = [each for each in plan.replaces if each.kept and each.source in sources]
+    sources = {slice_.source for slice_ in slices}
+    shared = [file for file in plan.replaces if file.kept and file.source in sources]
     if shared:
         copying = CopyTask(storage, layout, plan.slices, dict(attempts))
         with _job(spark, pipeline, transaction, slices, storage):
             files = spark.sparkContext.parallelize(shared, len(shared))
             copied = files.mapPartitions(partial(run_copies, copying)).collect()
-            require_none(each for each in copied if isinstance(each, bytes))
-            copies = [each for each in copied if not isinstance(each, bytes)]
+            require_none(outcome for outcome in copied if isinstance(outcome, bytes))
+            copies = [outcome for outcome in copied if not isinstance(outcome, bytes)]
     seconds = time.monotonic() - began
     return tuple(
         replace(
-            slice_report(each, attempts[each.source], found, seconds),
-            copies=tuple(file for source, file in copies if source == each.source),
+            slice_report(slice_, attempts[slice_.source], task_reports, seconds),
+            copies=tuple(file for source, file in copies if source == slice_.source),
         )
-        for each in slices
+        for slice_ in slices
     )
 
 
@@ -181,57 +181,60 @@ def _letter_layout(pipeline: Pipeline, transaction: OpenTransaction) -> LetterLa
 def require_same_topics(pipeline: Pipeline, plan: TransactionPlan, topics: Iterable[str]) -> None:
     """Raises OffsetsLost when a topic was made again since the plan: an id that is there before and after the reading was
     there all the time, because ids never come again."""
-    now = KafkaCluster(pipeline.source).topics()
+    current = KafkaCluster(pipeline.source).topics()
     for topic in sorted(topics):
-        planned, found = plan.topics[topic].topic_id, now[topic].topic_id
-        if planned and found and planned != found:
+        planned_id, current_id = plan.topics[topic].topic_id, current[topic].topic_id
+        if planned_id and current_id and planned_id != current_id:
             raise OffsetsLost(
-                f"topic {topic} was deleted and made again while transaction {plan.transaction_id} read it (id {planned}, now "
-                f"{found}), so what was read is of either. Nothing of it is visible; the next plan says what is lost."
+                f"topic {topic} was deleted and made again while transaction {plan.transaction_id} read it (id {planned_id}, now "
+                f"{current_id}), so what was read is of either. Nothing of it is visible; the next plan says what is lost."
             )
 
 
 def require_all_replaced(
-    transaction_id: str, replaced: Mapping[TopicPartition, Ranges], found: Iterable[TaskReport]
+    transaction_id: str, replaced: Mapping[TopicPartition, Ranges], task_reports: Iterable[TaskReport]
 ) -> None:
     """Raises RangeRefused when Kafka did not hand out each record whose row a replay takes out of the table: compaction may
     have removed some since, and their rows would be lost."""
-    again: Counter[TopicPartition] = Counter()
-    for each in found:
-        again[TopicPartition(each.topic, each.partition)] += each.replaced
+    read_again: Counter[TopicPartition] = Counter()
+    for report in task_reports:
+        read_again[TopicPartition(report.topic, report.partition)] += report.replaced
     problems = [
-        f"{source}: {length(offsets) - again[source]} of {length(offsets)} records that have a row in the table are not in Kafka any "
+        f"{source}: {length(offsets) - read_again[source]} of {length(offsets)} records that have a row in the table are not in Kafka any "
         "more (compacted away, most likely), and their rows would be lost. Replay a range whose records are all there"
         for source, offsets in sorted(replaced.items())
-        if again[source] != length(offsets)
+        if read_again[source] != length(offsets)
     ]
     if problems:
         raise RangeRefused(f"replay {transaction_id} is refused, nothing of it is visible", problems)
 
 
-def slice_report(each: Slice, attempt: int, found: Sequence[TaskReport], seconds: float) -> SliceReport:
+def slice_report(slice_: Slice, attempt: int, task_reports: Sequence[TaskReport], seconds: float) -> SliceReport:
     """The slice's report out of its tasks' reports. Raises WriteIncomplete when they overlap or leave the range."""
-    tasks = sorted((t for t in found if (t.topic, t.partition) == (each.topic, each.partition)), key=_by_offset)
-    expected = each.start
+    tasks = sorted(
+        (task for task in task_reports if (task.topic, task.partition) == (slice_.topic, slice_.partition)),
+        key=_by_offset,
+    )
+    expected = slice_.start
     for task in tasks:
-        if task.first_offset < expected or task.last_offset >= each.end:
+        if task.first_offset < expected or task.last_offset >= slice_.end:
             raise WriteIncomplete(
-                f"{each}: a task read offsets {task.first_offset} to {task.last_offset}, outside what was left of the range "
+                f"{slice_}: a task read offsets {task.first_offset} to {task.last_offset}, outside what was left of the range "
                 f"from {expected}. Nothing is visible; the op is tried again."
             )
         expected = task.last_offset + 1
     rows, skipped, filtered, rejected = (
-        sum(getattr(t, name) for t in tasks) for name in ("rows", "skipped", "filtered", "rejected")
+        sum(getattr(task, name) for task in tasks) for name in ("rows", "skipped", "filtered", "rejected")
     )
     return SliceReport(
-        slice=each,
+        slice=slice_,
         attempt=attempt,
         files=tuple(file for task in tasks for file in task.files),
         rows=rows,
         skipped=skipped,
         filtered=filtered,
-        gaps=each.count - rows - skipped - filtered - rejected,
-        value_bytes=sum(t.value_bytes for t in tasks),
+        gaps=slice_.count - rows - skipped - filtered - rejected,
+        value_bytes=sum(task.value_bytes for task in tasks),
         seconds=round(seconds, 3),
         rejected=rejected,
         letters=tuple(file for task in tasks for file in task.letters),
@@ -263,9 +266,9 @@ def _run(
         ) -> list[TaskReport]:
             with workers_of(session, version_of(import_paths(_formats(pipeline), task.maker.chain))):
                 outcomes = rows.mapInArrow(work, OUTCOMES)
-            done = outcomes.collect()
-            require_none(row.error for row in done if row.error is not None)
-            return [TaskReport.from_json(row.report) for row in done]
+            result = outcomes.collect()
+            require_none(row.error for row in result if row.error is not None)
+            return [TaskReport.from_json(row.report) for row in result]
 
         retry = transaction.plan.retry
         if retry is not None:
@@ -274,11 +277,13 @@ def _run(
             numbers = session.range(0, len(files), 1, len(files))
             return reports(numbers, partial(run_retry, task, files, slices))
         # A dead letter has the whole record; else its key and headers are read only where they are used.
-        also = task.maker.chain.kafka | ({"key", "headers"} if task.letters else frozenset())
-        also |= {"key"} if pipeline.source.key else frozenset()
-        if max(task.attempts[each.source] for each in slices) < TRIES_BY_SPARK:
+        extra_columns = task.maker.chain.kafka | ({"key", "headers"} if task.letters else frozenset())
+        extra_columns |= {"key"} if pipeline.source.key else frozenset()
+        if max(task.attempts[slice_.source] for slice_ in slices) < TRIES_BY_SPARK:
             try:
-                return reports(read_slices(session, pipeline.source, slices, most_rows, also), partial(run_task, task))
+                return reports(
+                    read_slices(session, pipeline.source, slices, most_rows, extra_columns), partial(run_task, task)
+                )
             except TimesShifted as error:
                 reason = str(error)
             except (Py4JError, PySparkException) as error:
@@ -312,8 +317,8 @@ def _job(
     """Spark jobs inside belong to the slices' op, end at the transaction's deadline, and fail with errors of ours."""
     name = f"{transaction.plan.transaction_id}: {slices[0]}" + (f" and {len(slices) - 1} more" if slices[1:] else "")
     group = f"{transaction.plan.transaction_id}/{slices[0].source}"
-    left = (transaction.deadline - datetime.now(timezone.utc)).total_seconds()
-    with job_group(spark, group, name, left) as expired:
+    remaining = (transaction.deadline - datetime.now(timezone.utc)).total_seconds()
+    with job_group(spark, group, name, remaining) as expired:
         try:
             yield
         except IngestError as error:
@@ -324,10 +329,10 @@ def _job(
             raise
         except Exception as error:
             # Broad, because a dying driver breaks pyspark anywhere, its own error handling included.
-            gone = not answers(spark) or _SHUT_DOWN in _text(error)
-            if not gone and not isinstance(error, (Py4JError, PySparkException)):
+            driver_gone = not answers(spark) or _SHUT_DOWN in _text(error)
+            if not driver_gone and not isinstance(error, (Py4JError, PySparkException)):
                 raise
-            raise _explained(error, expired.is_set(), gone, pipeline, transaction, slices, storage) from error
+            raise _explained(error, expired.is_set(), driver_gone, pipeline, transaction, slices, storage) from error
 
 
 def rows_per_task(rows_per_file: int, count: int, parallelism: int, record_bytes: int) -> int:
@@ -340,17 +345,17 @@ def rows_per_task(rows_per_file: int, count: int, parallelism: int, record_bytes
 
 def cut(slices: Sequence[Slice], most_rows: int) -> tuple[tuple[Slice, ...], tuple[Slice, ...]]:
     """The slices that several Spark tasks may read, and those that are short enough for tasks to read several of them."""
-    long = tuple(each for each in slices if each.count > most_rows)
-    return long, tuple(each for each in slices if each.count <= most_rows)
+    long = tuple(slice_ for slice_ in slices if slice_.count > most_rows)
+    return long, tuple(slice_ for slice_ in slices if slice_.count <= most_rows)
 
 
 def tasks_for_long(slices: Iterable[Slice], most_rows: int) -> int:
     """The nearest number: a slice that is a little too long for one task would else make twice the files."""
-    return max(1, (2 * sum(each.count for each in slices) + most_rows) // (2 * most_rows))
+    return max(1, (2 * sum(slice_.count for slice_ in slices) + most_rows) // (2 * most_rows))
 
 
 def tasks_for_short(slices: Iterable[Slice], most_rows: int) -> int:
-    return -(-sum(each.count for each in slices) // most_rows)
+    return -(-sum(slice_.count for slice_ in slices) // most_rows)
 
 
 def read_slices(
@@ -358,7 +363,7 @@ def read_slices(
     source: KafkaSource,
     slices: Sequence[Slice],
     most_rows: int,
-    also: Collection[str] = (),
+    extra_columns: Collection[str] = (),
 ) -> DataFrame:
     """The slices' records, in tasks of about `most_rows`. Each task writes files of its own, so fewer tasks make larger ones.
 
@@ -367,27 +372,31 @@ def read_slices(
     long, short = cut(slices, most_rows)
     parts = []
     if long:
-        parts.append(_read(session, source, long, tasks_for_long(long, most_rows), also))
+        parts.append(_read(session, source, long, tasks_for_long(long, most_rows), extra_columns))
     if short:
         # Narrow: a task reads its slices one after another, each in the order of its offsets.
-        parts.append(_read(session, source, short, 1, also).coalesce(tasks_for_short(short, most_rows)))
+        parts.append(_read(session, source, short, 1, extra_columns).coalesce(tasks_for_short(short, most_rows)))
     return reduce(DataFrame.union, parts)
 
 
 def _read(
-    session: SparkSession, source: KafkaSource, slices: Sequence[Slice], min_partitions: int, also: Collection[str]
+    session: SparkSession,
+    source: KafkaSource,
+    slices: Sequence[Slice],
+    min_partitions: int,
+    extra_columns: Collection[str],
 ) -> DataFrame:
-    reader = session.read.format("kafka").option("includeHeaders", str("headers" in also).lower())
+    reader = session.read.format("kafka").option("includeHeaders", str("headers" in extra_columns).lower())
     for key, value in spark_options(source, slices, min_partitions).items():
         reader = reader.option(key, value)
-    more = [name for name in ("key", "headers") if name in also]
-    return reader.load().select("topic", "partition", "offset", "timestamp", "value", *more)
+    selected = [name for name in ("key", "headers") if name in extra_columns]
+    return reader.load().select("topic", "partition", "offset", "timestamp", "value", *selected)
 
 
 def _explained(
     error: Exception,
     expired: bool,
-    gone: bool,
+    driver_gone: bool,
     pipeline: Pipeline,
     transaction: OpenTransaction,
     slices: Sequence[Slice],
@@ -400,7 +409,7 @@ def _explained(
             "cancelled and the instant will be rolled back. The next transaction reads the same offsets. Raise "
             "transaction.timeout_seconds or lower transaction.max_records."
         )
-    if gone:
+    if driver_gone:
         return EngineLost(
             f"{where}: the Spark driver went away while the op ran ({type(error).__name__}). Nothing of this attempt is "
             "visible; it is tried again. If the engine stays away, start it with `hudi-ingest up` or `hudi-ingest engine`."
@@ -408,9 +417,9 @@ def _explained(
     fenced = _fenced(transaction, slices, storage)
     if fenced is not None:
         return fenced
-    told = told_by_spark(_text(error), where, pipeline.source)
-    if told is not None:
-        return told
+    kafka_error = told_by_spark(_text(error), where, pipeline.source)
+    if kafka_error is not None:
+        return kafka_error
     return WriteIncomplete(f"{where}: the Spark job failed: {root_cause(_text(error))}. {_INVISIBLE}")
 
 

@@ -39,9 +39,9 @@ def packed(error: IngestError) -> bytes:
 def require_none(errors: Iterable[bytes]) -> None:
     """Raises the foremost of the tasks' errors: a terminal one before others, then that of the lowest topic, partition and
     offset."""
-    found: list[tuple[IngestError, str]] = [pickle.loads(each) for each in errors]
-    if found:
-        error, worker_traceback = min(found, key=lambda each: _rank(each[0]))
+    unpacked: list[tuple[IngestError, str]] = [pickle.loads(packed_error) for packed_error in errors]
+    if unpacked:
+        error, worker_traceback = min(unpacked, key=lambda failure: _rank(failure[0]))
         raise error from WorkerTraceback(worker_traceback)
 
 

@@ -56,13 +56,13 @@ def converter_of(pipeline: Pipeline, schema: TransactionSchema | None = None) ->
     Raises ConfigError when the format cannot give a column or a file cannot be read, RegistryUnreachable,
     RegistryRefused, SchemaMissing. Its `decode` raises SchemaOutdated too.
     """
-    return _made(pipeline, _values(pipeline, schema))
+    return _converter(pipeline, _values(pipeline, schema))
 
 
 def key_converter_of(pipeline: Pipeline) -> Converter | None:
     """The converter of the pipeline's keys to rows of `source.key.schema`; None when keys are not read. As `converter_of`."""
     keys = _keys(pipeline)
-    return None if keys is None else _made(pipeline, keys)
+    return None if keys is None else _converter(pipeline, keys)
 
 
 def format_problems(pipeline: Pipeline) -> tuple[str, ...]:
@@ -73,14 +73,14 @@ def format_problems(pipeline: Pipeline) -> tuple[str, ...]:
     for part in (values, _keys(pipeline)):
         if part is not None and not needs_registry(part.declared):
             try:
-                _made(pipeline, part)
+                _converter(pipeline, part)
             except ConfigError as error:
                 problems += error.problems
     return tuple(problems)
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _RecordPart:
     """The values or the keys of records."""
 
     place: str
@@ -94,24 +94,26 @@ class _Part:
     """Where nobody has declared `schema`: what a transaction found it to be."""
 
 
-def _values(pipeline: Pipeline, schema: TransactionSchema | None = None) -> _Part:
+def _values(pipeline: Pipeline, schema: TransactionSchema | None = None) -> _RecordPart:
     source, table = pipeline.source, pipeline.table
     registry = source.schema_registry
     subjects = [registry.subject_of(topic) for topic in source.topics] if registry else []
-    found = None if schema is None or schema.declared else schema
-    return _Part("source", source, table.record, table.schema_file, [*dict.fromkeys(subjects)], registry, found)
+    resolved = None if schema is None or schema.declared else schema
+    return _RecordPart(
+        "source", source, table.record, table.schema_file, [*dict.fromkeys(subjects)], registry, resolved
+    )
 
 
-def _keys(pipeline: Pipeline) -> _Part | None:
+def _keys(pipeline: Pipeline) -> _RecordPart | None:
     key, registry = pipeline.source.key, pipeline.source.schema_registry
     if key is None:
         return None
-    found = [registry.key_subject_of(topic) for topic in pipeline.source.topics] if registry else []
-    subjects = [each for each in dict.fromkeys(found) if each is not None]
-    return _Part("source.key", key, key.columns, None, subjects, registry)
+    key_subjects = [registry.key_subject_of(topic) for topic in pipeline.source.topics] if registry else []
+    subjects = [subject for subject in dict.fromkeys(key_subjects) if subject is not None]
+    return _RecordPart("source.key", key, key.columns, None, subjects, registry)
 
 
-def _made(pipeline: Pipeline, part: _Part) -> Converter:
+def _converter(pipeline: Pipeline, part: _RecordPart) -> Converter:
     try:
         return converter_for(part.declared.format, part.schema, _options(part))
     except ValueError as error:
@@ -121,7 +123,7 @@ def _made(pipeline: Pipeline, part: _Part) -> Converter:
     raise ConfigError(f"pipeline {pipeline.name}", [f"{part.place}.format {part.declared.format}: {problem}"])
 
 
-def _options(part: _Part) -> Mapping[str, Any]:
+def _options(part: _RecordPart) -> Mapping[str, Any]:
     declared = part.declared
     if declared.format == "csv":
         return vars(declared.csv.options())
@@ -142,45 +144,45 @@ def _options(part: _Part) -> Mapping[str, Any]:
     }
 
 
-def _defaults(part: _Part) -> Mapping[str, Any]:
+def _defaults(part: _RecordPart) -> Mapping[str, Any]:
     from hudi_ingest.records.schema.avro import field_defaults
 
     if part.schema_file is not None:
         return field_defaults(RegisteredSchema(_text(part.schema_file)))
-    found: dict[str, Any] = {}
+    defaults: dict[str, Any] = {}
     for text, *references in part.found.avro if part.found else ():
-        found = {**field_defaults(RegisteredSchema(text, tuple(references))), **found}
-    return found
+        defaults = {**field_defaults(RegisteredSchema(text, tuple(references))), **defaults}
+    return defaults
 
 
-def _writers(part: _Part) -> Writers:
+def _writers(part: _RecordPart) -> Writers:
     from hudi_ingest.records.convert.avro import ConfluentWireFormat, OneSchema, SingleObjectEncoding
 
     avro = part.declared.avro
     if avro.wire_format == "confluent":
         return ConfluentWireFormat(_known(part, "AVRO"))
-    files = [RegisteredSchema(_text(each)) for each in avro.schema_files]
+    files = [RegisteredSchema(_text(path)) for path in avro.schema_files]
     if avro.wire_format == "datum":
         return OneSchema(files[0])
-    return SingleObjectEncoding.of(*(each.text for each in files))
+    return SingleObjectEncoding.of(*(file.text for file in files))
 
 
-def _known(part: _Part, kind: SchemaKind) -> SchemaLookup:
+def _known(part: _RecordPart, kind: SchemaKind) -> SchemaLookup:
     from hudi_ingest.kafka.registry import KnownSchemas, RegistryClient, known_schemas
 
     assert part.registry is not None, "checked with the pipeline file"
-    found = known_schemas(RegistryClient(part.registry, kind), part.subjects)
-    return _guarded(part, KnownSchemas(part.registry, found, kind))
+    schemas = known_schemas(RegistryClient(part.registry, kind), part.subjects)
+    return _guarded(part, KnownSchemas(part.registry, schemas, kind))
 
 
-def _guarded(part: _Part, known: KnownSchemas, message: str | None = None) -> SchemaLookup:
+def _guarded(part: _RecordPart, known: KnownSchemas, message: str | None = None) -> SchemaLookup:
     if part.found is None:
         return known
     resolved = frozenset(part.found.schema_ids)
-    return NoneNewer(known, resolved, part.schema, ", ".join(part.subjects), known.kind, message)
+    return NewerSchemaGuard(known, resolved, part.schema, ", ".join(part.subjects), known.kind, message)
 
 
-def _registered_messages(part: _Part) -> Any:
+def _registered_messages(part: _RecordPart) -> Any:
     from hudi_ingest.kafka.registry import KnownSchemas, RegistryClient
     from hudi_ingest.records.convert.compiled_schemas import CompiledSchemas, compiled
     from hudi_ingest.records.convert.protobuf import RegisteredMessages, require_columns
@@ -188,20 +190,20 @@ def _registered_messages(part: _Part) -> Any:
     declared, registry = part.declared.protobuf, part.registry
     assert registry is not None, "checked with the pipeline file"
     client = RegistryClient(registry, "PROTOBUF")
-    newest_first = [each for subject in part.subjects for each in reversed(client.versions(subject))]
-    known = KnownSchemas(registry, {each.schema_id: each.schema for each in newest_first}, "PROTOBUF")
+    newest_first = [version for subject in part.subjects for version in reversed(client.versions(subject))]
+    known = KnownSchemas(registry, {version.schema_id: version.schema for version in newest_first}, "PROTOBUF")
     if part.found is not None:
         # The columns are those of the message type that was the first one then.
-        newest_first = [each for each in newest_first if each.schema_id in part.found.schema_ids]
-    newest = {each.subject: each for each in reversed(newest_first)}
+        newest_first = [version for version in newest_first if version.schema_id in part.found.schema_ids]
+    newest = {version.subject: version for version in reversed(newest_first)}
     message = message_of(registry, declared.message, [*newest.values()], part.subjects, part.place)
     if newest_first and part.found is None:
-        require_columns(part.schema, message, (compiled(each.schema) for each in newest_first))
+        require_columns(part.schema, message, (compiled(version.schema) for version in newest_first))
     return RegisteredMessages(CompiledSchemas(_guarded(part, known, message)), message, declared.truncate_nanoseconds)
 
 
 @dataclass(frozen=True)
-class NoneNewer:
+class NewerSchemaGuard:
     """The schemas of a transaction whose columns are the registry's: one that was registered since, and has more than
     those columns, ends the transaction, because its records would lose what the columns do not have. Picklable."""
 
@@ -216,18 +218,18 @@ class NoneNewer:
 
     def schema(self, schema_id: int) -> RegisteredSchema | None:
         """Raises SchemaOutdated, and what the registry's client raises."""
-        found = self.schemas.schema(schema_id)
-        if found is None or schema_id in self.resolved:
-            return found
+        schema = self.schemas.schema(schema_id)
+        if schema is None or schema_id in self.resolved:
+            return schema
         try:
-            if self.message is not None and not has_message(found, self.message):
-                return found
-            more = additions(self.record, columns_of(found, self.kind, self.message))
+            if self.message is not None and not has_message(schema, self.message):
+                return schema
+            added = additions(self.record, columns_of(schema, self.kind, self.message))
         except ValueError as problem:
-            more = (f"a table cannot have its columns: {problem}",)
-        if more:
-            raise SchemaOutdated(schema_id=schema_id, subjects=self.subjects, changes=more)
-        return found
+            added = (f"a table cannot have its columns: {problem}",)
+        if added:
+            raise SchemaOutdated(schema_id=schema_id, subjects=self.subjects, changes=added)
+        return schema
 
 
 def _text(path: Path) -> str:

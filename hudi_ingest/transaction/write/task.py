@@ -94,12 +94,12 @@ class TaskReport:
 
     @classmethod
     def from_json(cls, text: str) -> TaskReport:
-        found = json.loads(text)
-        found["files"] = tuple(BaseFile(**each) for each in found["files"])
-        found["bad_records"] = tuple(BadRecordNote(**each) for each in found["bad_records"])
-        found["letters"] = tuple(LetterFile(**each) for each in found["letters"])
-        found["gaps"] = tuple((start, end) for start, end in found["gaps"])
-        return cls(**found)
+        fields = json.loads(text)
+        fields["files"] = tuple(BaseFile(**file) for file in fields["files"])
+        fields["bad_records"] = tuple(BadRecordNote(**note) for note in fields["bad_records"])
+        fields["letters"] = tuple(LetterFile(**file) for file in fields["letters"])
+        fields["gaps"] = tuple((start, end) for start, end in fields["gaps"])
+        return cls(**fields)
 
 
 def run_task(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -130,8 +130,8 @@ def run_retry(
 ) -> Iterator[pa.RecordBatch]:
     """Runs in a Spark Python worker like `run_task`, on the dead letters of the files whose numbers are the batches' `id`,
     as far as they are in `slices`."""
-    mine = [files[number] for batch in batches for number in batch["id"].to_pylist()]
-    yield from outcomes(task, batches_for_retry(task.storage, mine, slices))
+    task_files = [files[number] for batch in batches for number in batch["id"].to_pylist()]
+    yield from outcomes(task, batches_for_retry(task.storage, task_files, slices))
 
 
 @dataclass(slots=True)
@@ -156,11 +156,11 @@ def run_copies(task: CopyTask, files: Iterator[ReplacedFile]) -> Iterator[tuple[
     context = TaskContext.get()
     attempt = context.attemptNumber() if context else 0
     try:
-        for each in files:
-            token = f"{each.partition}-{task.attempts[each.source]}-{attempt}"
-            with concerning(each.topic, each.partition):
-                copy = copy_other_rows(task.storage, task.layout, RowSource(each.source, token), each, task.slices)
-            yield each.source, copy
+        for file in files:
+            token = f"{file.partition}-{task.attempts[file.source]}-{attempt}"
+            with concerning(file.topic, file.partition):
+                copy = copy_other_rows(task.storage, task.layout, RowSource(file.source, token), file, task.slices)
+            yield file.source, copy
     except IngestError as error:
         yield packed(error)
 
@@ -169,14 +169,14 @@ def _write_records(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> list[T
     # Spark retries failed tasks silently, and an op is retried too: both numbers keep attempts' files apart.
     context = TaskContext.get()
     spark_attempt = (context.attemptNumber() if context else 0) + _ATTEMPTS_OF_A_JOB * task.job
-    seen: dict[TopicPartition, _Progress] = {}
+    progress_of: dict[TopicPartition, _Progress] = {}
     refused = False
     with BaseFileWriter(task.storage, task.layout) as writer, _letter_writer(task) as letters:
         for source, batch in by_source(bounded(batches)):
             with concerning(source.topic, source.partition, batch["offset"][0].as_py()):
-                _note_offsets(seen, source, batch)
+                _note_offsets(progress_of, source, batch)
                 _require_same_calendar(batch)
-                progress = seen[source]
+                progress = progress_of[source]
                 if task.replaced or task.only_replaced:
                     had_rows = within(batch["offset"], task.replaced.get(source, ()))
                     progress.replaced += had_rows.true_count
@@ -184,23 +184,25 @@ def _write_records(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> list[T
                         progress.filtered += batch.num_rows - had_rows.true_count
                         batch = batch.filter(had_rows)
                 progress.value_bytes += batch["value"].nbytes
-                made = task.maker.make(source, batch)
-                progress.skipped += made.skipped
-                progress.filtered += made.filtered
-                progress.rejected += len(made.bad)
+                outcome = task.maker.make(source, batch)
+                progress.skipped += outcome.skipped
+                progress.filtered += outcome.filtered
+                progress.rejected += len(outcome.bad)
                 progress.bad_records += notes_of(
-                    source, batch, made.bad[: NAMED_BAD_RECORDS - len(progress.bad_records)]
+                    source, batch, outcome.bad[: NAMED_BAD_RECORDS - len(progress.bad_records)]
                 )
                 if task.most_bad is not None:
-                    refused = sum(each.rejected for each in seen.values()) > task.most_bad
+                    refused = (
+                        sum(partition_progress.rejected for partition_progress in progress_of.values()) > task.most_bad
+                    )
                 if refused:
                     continue
                 origin = RowSource(source, f"{source.partition}-{task.attempts[source]}-{spark_attempt}")
-                if made.rows.num_rows:
-                    progress.rows += made.rows.num_rows
-                    writer.write(origin, made.rows)
-                if made.bad and letters is not None:
-                    letters.write(origin, batch, made.bad)
+                if outcome.rows.num_rows:
+                    progress.rows += outcome.rows.num_rows
+                    writer.write(origin, outcome.rows)
+                if outcome.bad and letters is not None:
+                    letters.write(origin, batch, outcome.bad)
         if refused:
             # The transaction will be refused, so none of this task's files may stay.
             writer.discard()
@@ -215,20 +217,22 @@ def _write_records(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> list[T
             TaskReport(
                 source.topic,
                 source.partition,
-                each.first_offset,
-                each.last_offset,
-                each.rows,
-                each.skipped,
-                each.filtered,
-                each.rejected,
-                each.value_bytes,
+                progress.first_offset,
+                progress.last_offset,
+                progress.rows,
+                progress.skipped,
+                progress.filtered,
+                progress.rejected,
+                progress.value_bytes,
                 tuple(writer.files.get(source, ())),
-                tuple(each.bad_records),
-                tuple(file for of, file in (letters.files.items() if letters else ()) if of == source),
-                each.replaced,
-                each.gaps,
+                tuple(progress.bad_records),
+                tuple(
+                    file for first_source, file in (letters.files.items() if letters else ()) if first_source == source
+                ),
+                progress.replaced,
+                progress.gaps,
             )
-            for source, each in seen.items()
+            for source, progress in progress_of.items()
         ]
 
 
@@ -254,23 +258,23 @@ def by_source(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[TopicPartitio
             batch = batch.slice(batch.num_rows if end < 0 else end)
 
 
-def _note_offsets(seen: dict[TopicPartition, _Progress], source: TopicPartition, batch: pa.RecordBatch) -> None:
+def _note_offsets(progress_of: dict[TopicPartition, _Progress], source: TopicPartition, batch: pa.RecordBatch) -> None:
     """Raises WriteIncomplete when the batch does not continue what was seen of its partition."""
     offsets = batch["offset"]
     first, last = offsets[0].as_py(), offsets[batch.num_rows - 1].as_py()
-    known = seen.get(source)
-    before = known.last_offset if known else first - 1
+    progress = progress_of.get(source)
+    before = progress.last_offset if progress else first - 1
     steps = pc.subtract(offsets[1:], offsets[:-1])
     if first <= before or (len(steps) and pc.min(steps).as_py() < 1):
         raise WriteIncomplete(
             f"{source}: Spark handed out offsets out of order after {before}. Nothing of it is visible."
         )
-    if known:
-        known.last_offset = last
+    if progress:
+        progress.last_offset = last
     else:
-        known = seen[source] = _Progress(first, last)
+        progress = progress_of[source] = _Progress(first, last)
     if first > before + 1 or (len(steps) and pc.max(steps).as_py() > 1):
-        known.gaps = longest((*known.gaps, (before + 1, first), *_gaps(offsets, steps)))
+        progress.gaps = longest((*progress.gaps, (before + 1, first), *_gaps(offsets, steps)))
 
 
 def _gaps(offsets: pa.Array, steps: pa.Array) -> Ranges:
@@ -283,9 +287,7 @@ def _gaps(offsets: pa.Array, steps: pa.Array) -> Ranges:
 
 def longest(gaps: Iterable[tuple[int, int]]) -> Ranges:
     """LONGEST_GAPS at most, the longest first; empty ones are left out."""
-    return tuple(
-        sorted((each for each in gaps if each[0] < each[1]), key=lambda each: each[0] - each[1])[:LONGEST_GAPS]
-    )
+    return tuple(sorted((gap for gap in gaps if gap[0] < gap[1]), key=lambda gap: gap[0] - gap[1])[:LONGEST_GAPS])
 
 
 def notes_of(source: TopicPartition, batch: pa.RecordBatch, bad: Sequence[Refusal]) -> list[BadRecordNote]:
@@ -293,7 +295,12 @@ def notes_of(source: TopicPartition, batch: pa.RecordBatch, bad: Sequence[Refusa
     offsets = batch["offset"]
     return [
         BadRecordNote(
-            source.topic, source.partition, offsets[each.index].as_py(), each.field, each.expected, each.found
+            source.topic,
+            source.partition,
+            offsets[refusal.index].as_py(),
+            refusal.field,
+            refusal.expected,
+            refusal.found,
         )
-        for each in bad
+        for refusal in bad
     ]

@@ -26,8 +26,8 @@ _environment = threading.Lock()
 
 def import_paths(formats: Iterable[str], chain: Chain) -> tuple[str, ...]:
     """`package.module:name` of each converter and function that is not part of this package."""
-    brought = {each.name: each.value for each in entry_points(group=ENTRY_POINTS)}
-    converters = {each if ":" in each else brought.get(each, "") for each in formats}
+    registered = {entry_point.name: entry_point.value for entry_point in entry_points(group=ENTRY_POINTS)}
+    converters = {name if ":" in name else registered.get(name, "") for name in formats}
     functions = {step.transform.path for step in chain.steps if isinstance(step.transform, PythonFunction)}
     return tuple(sorted((converters | functions) - {""}))
 
@@ -36,7 +36,7 @@ def version_of(paths: Iterable[str]) -> str:
     """Another text when a file of the modules, or of the packages that they are in, is another one or was changed; "" where
     there is none. Other packages that they import do not count."""
     files = sorted({file for path in paths for file in _files(path.partition(":")[0].partition(".")[0])})
-    facts = [f"{file} {found.st_mtime_ns} {found.st_size}" for file in files for found in [file.stat()]]
+    facts = [f"{file} {status.st_mtime_ns} {status.st_size}" for file in files for status in [file.stat()]]
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16] if facts else ""
 
 

@@ -14,7 +14,7 @@ from hudi_ingest.cli.app import app
 from hudi_ingest.cli.views import replay_text
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.plan import ReplacedFile
-from hudi_ingest.operations.replaced_files import Missing, ReplaySurvey
+from hudi_ingest.operations.replaced_files import MissingRows, ReplaySurvey
 from hudi_ingest_tests.support.pipeline_files import document
 
 WRONG = {
@@ -64,7 +64,7 @@ def test_a_plan_says_what_it_costs_and_what_it_brings_back() -> None:
         ReplacedFile("d/a_t_1.parquet", 10, 0, 2_000_000, "orders", 0),
         ReplacedFile("d/b_t_1.parquet", 5, 7, 1_000_000, "orders", 0),
     )
-    survey = ReplaySurvey("orders", {TopicPartition("orders", 0): ((5, 25),)}, files, Missing(3, 2), 4)
+    survey = ReplaySurvey("orders", {TopicPartition("orders", 0): ((5, 25),)}, files, MissingRows(3, 2), 4)
     assert replay_text(survey).splitlines() == [
         "transactions: 4",
         "files replaced whole: 1, 2.0 MB, 10 rows",

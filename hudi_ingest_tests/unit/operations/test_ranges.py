@@ -14,7 +14,7 @@ from hudi_ingest.model.offset_ranges import Ranges, difference, intersection, ra
 from hudi_ingest.model.offsets import Slice, TopicPartition, TopicVersion, Watermarks
 from hudi_ingest.model.plan import LossReason, OffsetLoss, TakeOver, TransactionKind, TransactionPlan
 from hudi_ingest.model.report import SliceReport
-from hudi_ingest.operations.ranges import Known, next_ranges, range_transaction, to_backfill, to_replay, without
+from hudi_ingest.operations.ranges import RangeContext, next_ranges, range_transaction, to_backfill, to_replay, without
 from hudi_ingest.transaction.checks import renumbered, require_current, require_sums
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -27,7 +27,7 @@ CHECKPOINT = Checkpoint(
     "4",
     covered={P0: ((40, 60), (70, 100)), P1: ((10, 50),)},
 )
-KNOWN = Known(
+KNOWN = RangeContext(
     "orders", CHECKPOINT, CHECKPOINT.covered, {P0: Watermarks(0, 120), P1: Watermarks(20, 50)}, {"orders": "id"}
 )
 
@@ -36,7 +36,7 @@ def asked(start: int, end: int, source: TopicPartition = P0) -> list[Slice]:
     return [Slice(source.topic, source.partition, start, end)]
 
 
-def refusal(known: Known, wanted: list[Slice], kind: str = "backfill") -> str:
+def refusal(known: RangeContext, wanted: list[Slice], kind: str = "backfill") -> str:
     with pytest.raises(RangeRefused, match="nothing was written") as raised:
         if kind == "backfill":
             to_backfill(known, wanted, skip_covered=False)
@@ -104,7 +104,7 @@ def test_p1_p2_a_backfill_reads_each_missing_offset_once_and_never_moves_the_liv
     want = [*asked(wanted[0], wanted[1]), *asked(wanted[0], wanted[1], P1)]
     seen: list[Slice] = []
     for turn in range(400):
-        known = Known("orders", checkpoint, checkpoint.covered, marks, {"orders": "id"})
+        known = RangeContext("orders", checkpoint, checkpoint.covered, marks, {"orders": "id"})
         slices = next_ranges(to_backfill(known, want, skip_covered=True), most)
         if not slices:
             break

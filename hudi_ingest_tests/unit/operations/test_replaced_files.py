@@ -22,7 +22,13 @@ from hudi_ingest.hudi.timeline import TableFile
 from hudi_ingest.model.offset_ranges import ranges
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import ReplacedFile
-from hudi_ingest.operations.replaced_files import AccountedSlice, Missing, files_to_replace, first_offsets, missing_rows
+from hudi_ingest.operations.replaced_files import (
+    AccountedSlice,
+    MissingRows,
+    files_to_replace,
+    first_offsets,
+    missing_rows,
+)
 
 INSTANT = "20261121120000000"
 Places = Sequence[tuple[str, int, int] | None]
@@ -108,12 +114,12 @@ def test_deleted_rows_are_told_from_offsets_that_never_had_one() -> None:
     (wanted,) = [Slice("orders", 0, 0, 100)]
     here = {wanted.source: ranges([(0, 50), (60, 90)])}
     full = AccountedSlice(3, Slice("orders", 0, 0, 80), 80)
-    assert missing_rows([wanted], here, [full]) == Missing(deleted=10, unknown=10)
+    assert missing_rows([wanted], here, [full]) == MissingRows(deleted=10, unknown=10)
     # A commit that is whole in the range: 5 of its offsets had no row, so 5 of the missing ones were deleted.
     part = AccountedSlice(4, Slice("orders", 0, 80, 100), 15)
-    assert missing_rows([wanted], here, [part, full]) == Missing(deleted=15, unknown=0)
+    assert missing_rows([wanted], here, [part, full]) == MissingRows(deleted=15, unknown=0)
     beyond = AccountedSlice(4, Slice("orders", 0, 80, 120), 30)
-    assert missing_rows([wanted], here, [beyond, full]) == Missing(deleted=10, unknown=10)
+    assert missing_rows([wanted], here, [beyond, full]) == MissingRows(deleted=10, unknown=10)
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import RetriedFile, Retry, TransactionKind, TransactionPlan
 from hudi_ingest.model.report import SliceReport
 from hudi_ingest.model.transaction import OpenTransaction
-from hudi_ingest.operations.ranges import Known, next_ranges, range_transaction, to_backfill, to_replay
+from hudi_ingest.operations.ranges import RangeContext, next_ranges, range_transaction, to_backfill, to_replay
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction import checks
@@ -342,7 +342,7 @@ class ProtocolModel(RuleBasedStateMachine):
         source = sorted(checkpoint.offsets)[which % len(checkpoint.offsets)]
         start = which % (checkpoint.offsets[source] + 1)
         asked = Slice(source.topic, source.partition, start, min(start + more, checkpoint.offsets[source]))
-        known = Known("orders", checkpoint, checkpoint.covered, watermarks(self.world), {})
+        known = RangeContext("orders", checkpoint, checkpoint.covered, watermarks(self.world), {})
         try:
             if kind is TransactionKind.BACKFILL:
                 left = to_backfill(known, [asked], skip_covered=True)

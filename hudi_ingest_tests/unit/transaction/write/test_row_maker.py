@@ -11,7 +11,7 @@ import pytest
 from hudi_ingest.exceptions import SchemaOutdated
 from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.records.schema.registered import RegisteredSchema, SchemaKind
-from hudi_ingest.transaction.write.row_maker import NoneNewer
+from hudi_ingest.transaction.write.row_maker import NewerSchemaGuard
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ UNION = '{"name": "u", "type": ["int", "string"]}'
 def test_d2_a_newer_schema_ends_the_transaction_when_it_has_more(fields: str, problem: str | None) -> None:
     registry = Registered({1: f"{ID}, {UNION}", 2: fields})
     lookup = pickle.loads(
-        pickle.dumps(NoneNewer(registry, frozenset([1]), parse_ddl("id string, n long"), "orders-value"))
+        pickle.dumps(NewerSchemaGuard(registry, frozenset([1]), parse_ddl("id string, n long"), "orders-value"))
     )
     assert lookup.schema(1) == registry.schema(1), "what the transaction knew is the converter's matter"
     assert lookup.schema(3) is None
@@ -92,7 +92,7 @@ def test_d2_a_newer_schema_of_another_kind_ends_the_transaction_too(
 ) -> None:
     registry = Texts({1: "what the transaction knew", 2: text})
     message = "shop.Order" if kind == "PROTOBUF" else None
-    guarded = NoneNewer(registry, frozenset([1]), parse_ddl("id string, n long"), "orders-value", kind, message)
+    guarded = NewerSchemaGuard(registry, frozenset([1]), parse_ddl("id string, n long"), "orders-value", kind, message)
     lookup = pickle.loads(pickle.dumps(guarded))
     assert lookup.schema(1) == registry.schema(1)
     assert lookup.schema(3) is None
