@@ -1,4 +1,4 @@
-"""The command line: its commands, and what the terminal shows.
+"""The command line: commands, and what they print.
 
 Imports every room; nothing imports it. Public: `main`, the `hudi-ingest` command.
 """

@@ -1,4 +1,4 @@
-"""The command line. Exit code 0: done, 1: failed, 2: wrong use."""
+"""The command line. Exit codes: 0 success, 1 failure, 2 usage error."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Kafka topics into Apache Hudi tables, exactly once, coordinated by Dagster.",
+    help="Ingest Kafka topics into Apache Hudi tables, exactly once, coordinated by Dagster.",
 )
-letters = typer.Typer(no_args_is_help=True, help="See bad records that were kept, and try them again.")
+letters = typer.Typer(no_args_is_help=True, help="List, show and retry dead letters: bad records that were kept.")
 app.add_typer(letters, name="dead-letters")
-requests = typer.Typer(no_args_is_help=True, help="See and cancel backfills, replays and retries of dead letters.")
+requests = typer.Typer(no_args_is_help=True, help="List and cancel backfills, replays and dead-letter retries.")
 app.add_typer(requests, name="requests")
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(requested: bool) -> None:
+    if requested:
         from importlib.metadata import version
 
         say(version("hudi-ingest"))
@@ -34,4 +34,4 @@ def top_level(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Kafka topics into Apache Hudi tables, exactly once, coordinated by Dagster."""
+    """Ingest Kafka topics into Apache Hudi tables, exactly once, coordinated by Dagster."""

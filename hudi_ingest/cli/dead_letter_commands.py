@@ -1,4 +1,4 @@
-"""dead-letters: list, show and retry records that could not become rows."""
+"""`dead-letters`: list, show and retry records that could not become rows."""
 
 from __future__ import annotations
 
@@ -18,48 +18,48 @@ from hudi_ingest.cli.request_commands import retry_letters
 
 
 @letters.command("list")
-def list_letters(pipeline: PipelineName, as_json: AsJson = False) -> None:
-    """Count the dead letters that wait, by commit, partition and what is wrong."""
+def list_letters(name: PipelineName, as_json: AsJson = False) -> None:
+    """Count pending dead letters by commit, partition and error."""
     from hudi_ingest.cli.views import letters_text
     from hudi_ingest.transaction.dead_letters.reading import count_letters
 
-    storage, waiting = _waiting_letters(pipeline)
-    found = count_letters(storage, waiting)
+    storage, pending = _pending_letters(name)
+    counts = count_letters(storage, pending)
     if as_json:
-        print_json([asdict(each) for each in found])
+        print_json([asdict(count) for count in counts])
     else:
-        say(letters_text(found))
+        say(letters_text(counts))
 
 
 @letters.command("show")
 def show_letters(
-    pipeline: PipelineName,
-    partition: Annotated[str, typer.Option(metavar="TOPIC:PARTITION", help="Only those of this partition.")] = "",
-    offset: Annotated[int | None, typer.Option(min=0, help="Only the one at this offset.")] = None,
-    error: Annotated[str, typer.Option(metavar="TEXT", help="Only those with this text in what is wrong.")] = "",
-    limit: Annotated[int, typer.Option(min=1, help="Not more than this many.")] = 20,
+    name: PipelineName,
+    partition: Annotated[str, typer.Option(metavar="TOPIC:PARTITION", help="Only letters from this partition.")] = "",
+    offset: Annotated[int | None, typer.Option(min=0, help="Only the letter at this offset.")] = None,
+    error: Annotated[str, typer.Option(metavar="TEXT", help="Only letters whose error contains this text.")] = "",
+    limit: Annotated[int, typer.Option(min=1, help="Show at most this many.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Show dead letters that wait: where each is from, what is wrong with it, and its bytes."""
+    """Show pending dead letters: where each came from, what is wrong with it, and its bytes."""
     from hudi_ingest.cli.views import letter_text
     from hudi_ingest.transaction.dead_letters.reading import find_letters
 
-    storage, waiting = _waiting_letters(pipeline)
+    storage, pending = _pending_letters(name)
     source = topic_partition(partition) if partition else None
-    found = itertools.islice(find_letters(storage, waiting, source=source, offset=offset, text=error), limit)
+    matches = itertools.islice(find_letters(storage, pending, source=source, offset=offset, text=error), limit)
     if as_json:
-        print_json([each.to_dict() for each in found])
+        print_json([letter.to_dict() for letter in matches])
     else:
-        say("\n".join(letter_text(each) for each in found) or "no dead letter matches")
+        say("\n".join(letter_text(letter) for letter in matches) or "no dead letters match")
 
 
 @letters.command("retry")
-def retry(pipeline: PipelineName, wait: Wait = True, dry_run: DryRun = False, as_json: AsJson = False) -> None:
-    """Try all dead letters again, after a fix: those that can become rows now are put into the table, once."""
-    retry_letters(named_pipeline(pipeline), wait, dry_run, as_json)
+def retry(name: PipelineName, wait: Wait = True, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+    """Retry all dead letters after a fix. Those that can become rows now are added to the table, once."""
+    retry_letters(named_pipeline(name), wait, dry_run, as_json)
 
 
-def _waiting_letters(name: str) -> tuple[TableStorage, tuple[WaitingFile, ...]]:
+def _pending_letters(name: str) -> tuple[TableStorage, tuple[WaitingFile, ...]]:
     from hudi_ingest.hudi.storage import TableStorage
     from hudi_ingest.hudi.timeline import Timeline
     from hudi_ingest.transaction.dead_letters.log import DeadLetterLog

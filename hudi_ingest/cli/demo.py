@@ -1,4 +1,4 @@
-"""The demo: the embedded stack with a producer of orders and the coordinator turned on."""
+"""The demo: the embedded stack, a producer of sample orders, and the coordinator turned on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hudi_ingest.cli.views import status_view
 from hudi_ingest.exceptions import EnvironmentProblem, IngestError, KafkaUnreachable, TableUnreachable
 from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger
-from hudi_ingest.local import dagster_api as webserver
+from hudi_ingest.local import dagster_api
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.local.orders import PARTITIONS, TOPIC, OrderProducer
 from hudi_ingest.local.stack import Report, Stack, StackSettings, bring_down, bring_up
@@ -29,12 +29,12 @@ RECORDS_ONCE = 200_000
 PER_SECOND = 2_000
 ONCE_SECONDS = 900
 _REFRESH_SECONDS = 2.0
-_TELL_SECONDS = 10.0
+_REPORT_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class OnceResult:
-    """What `demo --once` saw."""
+    """The outcome of `demo --once`."""
 
     verification: Verification
     commits: int
@@ -42,7 +42,7 @@ class OnceResult:
 
 
 def run_demo(home: Home, settings: StackSettings, console: Console, report: Report) -> None:
-    """Runs until Ctrl-C, with a live view; stops all it started. Raises EnvironmentProblem."""
+    """Run with a live view until Ctrl-C, then stop everything it started. Raises EnvironmentProblem."""
     _refuse_running(home)
     stopping = threading.Event()
     try:
@@ -56,7 +56,7 @@ def run_demo(home: Home, settings: StackSettings, console: Console, report: Repo
                 live.update(_view(pipeline, ledger, stack, producer), refresh=True)
                 time.sleep(_REFRESH_SECONDS)
     except KeyboardInterrupt:
-        report("Ctrl-C: stopping all of it")
+        report("Ctrl-C: stopping everything")
     finally:
         stopping.set()
         bring_down(home, report)
@@ -64,9 +64,9 @@ def run_demo(home: Home, settings: StackSettings, console: Console, report: Repo
 
 
 def run_once(home: Home, settings: StackSettings, report: Report) -> OnceResult:
-    """Ingests RECORDS_ONCE new orders by sensor-launched runs into an empty home, reads them back and stops all.
+    """Ingest RECORDS_ONCE new orders into an empty home by sensor-launched runs, read them back and stop everything.
 
-    Raises EnvironmentProblem, also when they are not committed in ONCE_SECONDS.
+    Raises EnvironmentProblem, also if they are not all committed within ONCE_SECONDS.
     """
     bring_down(home, report)
     shutil.rmtree(home.root, ignore_errors=True)
@@ -75,7 +75,7 @@ def run_once(home: Home, settings: StackSettings, report: Report) -> OnceResult:
         stack, pipeline = _begin(home, settings, report)
         producer = OrderProducer(stack.bootstrap_servers, seed=1)
         producer.produce(RECORDS_ONCE)
-        report(f"{producer.count:,} orders are produced; runs launched by the sensor commit them")
+        report(f"{producer.count:,} orders produced; waiting for sensor-launched runs to commit them")
         commits = _await_all_committed(pipeline, home, began, report)
         report("reading the table back with hudi-rs")
         return OnceResult(verify(pipeline.table.base_path, producer.acknowledged), commits, time.monotonic() - began)
@@ -88,27 +88,27 @@ def _begin(home: Home, settings: StackSettings, report: Report) -> tuple[Stack, 
     create_topic(stack.bootstrap_servers, TOPIC, PARTITIONS)
     pipeline = find_pipeline(home.pipelines, TOPIC, stack.environment)
     name = f"{pipeline.name}_coordinator"
-    webserver.start_sensor(stack.url, name)
-    report(f"the sensor {name} is on; the Dagster UI is at {stack.url}")
+    dagster_api.start_sensor(stack.url, name)
+    report(f"sensor {name} is on; the Dagster UI is at {stack.url}")
     return stack, pipeline
 
 
 def _await_all_committed(pipeline: Pipeline, home: Home, began: float, report: Report) -> int:
     ledger = Ledger.open(home.ledger_url)
-    told, told_at = -1, began
+    reported, reported_at = -1, began
     try:
         while True:
             status = _status(pipeline, ledger)
             if isinstance(status, PipelineStatus):
-                committed = sum(each.committed or 0 for each in status.partitions)
-                if committed != told or time.monotonic() - told_at > _TELL_SECONDS:
-                    told, told_at = committed, time.monotonic()
-                    report(f"{told_at - began:.0f} s: {committed:,} of {RECORDS_ONCE:,} committed")
+                committed = sum(partition.committed or 0 for partition in status.partitions)
+                if committed != reported or time.monotonic() - reported_at > _REPORT_SECONDS:
+                    reported, reported_at = committed, time.monotonic()
+                    report(f"{reported_at - began:.0f} s: {committed:,} of {RECORDS_ONCE:,} committed")
                 if committed == RECORDS_ONCE:
                     return status.sequence
             if time.monotonic() - began > ONCE_SECONDS:
                 raise EnvironmentProblem(
-                    f"not all records were committed in {ONCE_SECONDS} s; see the runs' errors in {home.logs} and {home.dagster}."
+                    f"not all records were committed within {ONCE_SECONDS} s. Look for the runs' errors in {home.logs} and {home.dagster}."
                 )
             time.sleep(_REFRESH_SECONDS)
     finally:
@@ -125,12 +125,14 @@ def _status(pipeline: Pipeline, ledger: Ledger) -> PipelineStatus | IngestError:
 def _view(pipeline: Pipeline, ledger: Ledger, stack: Stack, producer: OrderProducer) -> RenderableType:
     status = _status(pipeline, ledger)
     body = status_view(status) if isinstance(status, PipelineStatus) else Text(str(status), style="yellow")
-    foot = Text(f"{producer.count:,} orders produced in this session   Dagster UI {stack.url}   Ctrl-C stops all of it")
+    foot = Text(
+        f"{producer.count:,} orders produced in this session   Dagster UI {stack.url}   Ctrl-C stops everything"
+    )
     return Group(body, foot)
 
 
 def _refuse_running(home: Home) -> None:
     if Stack.read(home) is not None:
         raise EnvironmentProblem(
-            f"a stack already runs in {home.root} (or was left there); stop it with `hudi-ingest down` first."
+            f"a stack is already running in {home.root}, or was left behind there. Stop it first with `hudi-ingest down`."
         )

@@ -1,4 +1,4 @@
-"""validate, plan, sample, run, accept-loss, status: live ingestion."""
+"""Live ingestion: validate, plan, sample, run, accept-loss, status."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from hudi_ingest.cli.printing import (
 
 @app.command()
 def validate(files: Annotated[list[Path], typer.Argument(metavar="FILE…")], as_json: AsJson = False) -> None:
-    """Check pipeline files and name every problem at once."""
+    """Check pipeline files and report every problem at once."""
     from hudi_ingest.pipeline.file import load_pipeline
     from hudi_ingest.transaction.columns import source_text
     from hudi_ingest.transaction.write.row_maker import format_problems
@@ -46,9 +46,9 @@ def validate(files: Annotated[list[Path], typer.Argument(metavar="FILE…")], as
     for file in files:
         try:
             pipeline = load_pipeline(file)
-            found = format_problems(pipeline)
-            if found:
-                raise ConfigError(str(file), found)
+            unsupported = format_problems(pipeline)
+            if unsupported:
+                raise ConfigError(str(file), unsupported)
             columns[str(file)] = source_text(pipeline)
             problems[str(file)] = []
         except ConfigError as error:
@@ -58,34 +58,34 @@ def validate(files: Annotated[list[Path], typer.Argument(metavar="FILE…")], as
     if as_json:
         print_json(problems)
     else:
-        for name in (name for name, found in problems.items() if not found):
-            say(f"{name}: ok; columns {columns[name]}")
+        for name, source in columns.items():
+            say(f"{name}: ok; columns {source}")
     if any(problems.values()):
         raise typer.Exit(1)
 
 
 @app.command()
-def plan(pipeline: PipelineName, as_json: AsJson = False) -> None:
-    """Show what the next transaction would read, and what becomes of the table's columns. Changes nothing."""
+def plan(name: PipelineName, as_json: AsJson = False) -> None:
+    """Show what the next transaction would read, and the table's columns after it. Changes nothing."""
     from hudi_ingest.cli.views import schema_facts
     from hudi_ingest.hudi.timeline import Timeline
     from hudi_ingest.transaction.columns import resolve_schema
     from hudi_ingest.transaction.situation import plan_now
 
-    found = named_pipeline(pipeline)
-    timeline = Timeline(found.table.base_path)
+    pipeline = named_pipeline(name)
+    timeline = Timeline(pipeline.table.base_path)
     try:
-        planned = plan_now(found)
+        planned = plan_now(pipeline)
     except NothingToDo as error:
-        # Where nobody has declared them, columns may be found only once there are records.
-        known = resolve_schema(found, timeline) if found.table.declares_schema or timeline.exists() else None
+        # Undeclared columns may be unknown until there are records.
+        schema = resolve_schema(pipeline, timeline) if pipeline.table.declares_schema or timeline.exists() else None
         if as_json:
-            print_json({"skip": error.reason, **(schema_facts(known) if known else {})})
+            print_json({"skip": error.reason, **(schema_facts(schema) if schema else {})})
             return
         print_nothing_to_do(error, as_json)
-        show_schema(known)
+        show_schema(schema)
         return
-    schema = resolve_schema(found, timeline)
+    schema = resolve_schema(pipeline, timeline)
     planned = replace(planned, schema_changes=schema.changes)
     if as_json:
         print_json({**planned.to_dict(), **schema_facts(schema)})
@@ -96,39 +96,39 @@ def plan(pipeline: PipelineName, as_json: AsJson = False) -> None:
 
 @app.command()
 def sample(
-    pipeline: PipelineName,
+    name: PipelineName,
     from_: Annotated[
         list[str] | None,
         typer.Option(
             "--from",
             metavar="TOPIC:PARTITION:OFFSET",
-            help="Where to begin; may be repeated. Without it, where the next transaction begins.",
+            help="Where to start; repeatable. Default: where the next transaction starts.",
         ),
     ] = None,
-    most: Annotated[int, typer.Option("-n", min=1, max=10_000, help="How many records at most, in all.")] = 20,
+    limit: Annotated[int, typer.Option("-n", min=1, max=10_000, help="Maximum number of records, in total.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a few records would become, and which are bad and why. Starts no Spark, writes nothing."""
+    """Preview a few records: their rows, or why they are bad. Starts no Spark and writes nothing."""
     from hudi_ingest.cli.sample_view import sample_view
     from hudi_ingest.operations.sample import take_sample
 
-    starts = dict(partition_offset(each) for each in from_ or ())
+    starts = dict(partition_offset(start) for start in from_ or ())
     if len(starts) < len(from_ or ()):
-        raise typer.BadParameter("--from names a partition twice; name each once")
-    found = take_sample(named_pipeline(pipeline), starts or None, most)
+        raise typer.BadParameter("--from names a partition twice; name each partition once")
+    taken = take_sample(named_pipeline(name), starts or None, limit)
     if as_json:
-        print_json(found.to_dict())
+        print_json(taken.to_dict())
     else:
-        out.print(sample_view(found))
+        out.print(sample_view(taken))
 
 
 @app.command()
-def run(pipeline: PipelineName, as_json: AsJson = False) -> None:
-    """Run one transaction now, in this process; uses the engine when one runs."""
+def run(name: PipelineName, as_json: AsJson = False) -> None:
+    """Run one transaction now, in this process. Uses the engine if one is running."""
     from hudi_ingest.transaction.run import run_transaction
 
     try:
-        receipt = run_transaction(named_pipeline(pipeline), report=progress)
+        receipt = run_transaction(named_pipeline(name), report=progress)
     except NothingToDo as error:
         print_nothing_to_do(error, as_json)
         return
@@ -137,41 +137,39 @@ def run(pipeline: PipelineName, as_json: AsJson = False) -> None:
 
 @app.command("accept-loss")
 def accept_loss(
-    pipeline: PipelineName,
+    name: PipelineName,
     partition: Annotated[
-        list[str] | None, typer.Option(metavar="TOPIC:PARTITION", help="A stopped partition; may be repeated.")
+        list[str] | None, typer.Option(metavar="TOPIC:PARTITION", help="A stopped partition; repeatable.")
     ] = None,
-    topic: Annotated[
-        list[str] | None, typer.Option(help="A topic that was deleted and made again; may be repeated.")
-    ] = None,
+    topic: Annotated[list[str] | None, typer.Option(help="A topic that was deleted and recreated; repeatable.")] = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Give up what stopped partitions have lost, and go on at the broker's first offsets, in one transaction."""
+    """Give up the offsets that stopped partitions have lost, and resume at the broker's first offsets, in one transaction."""
     from hudi_ingest.transaction.run import run_transaction, when_table_is_free
     from hudi_ingest.transaction.situation import plan_accepting
 
-    found = named_pipeline(pipeline)
-    sources = [topic_partition(each) for each in partition or ()]
+    pipeline = named_pipeline(name)
+    sources = [topic_partition(text) for text in partition or ()]
     if not sources and not topic:
         raise typer.BadParameter("name at least one --partition TOPIC:PARTITION or --topic TOPIC")
     if dry_run:
-        print_plan(plan_accepting(found, sources, topic or ()), as_json)
+        print_plan(plan_accepting(pipeline, sources, topic or ()), as_json)
         return
 
     def accept() -> CommitReceipt:
-        return run_transaction(found, plan=plan_accepting(found, sources, topic or ()), report=progress)
+        return run_transaction(pipeline, plan=plan_accepting(pipeline, sources, topic or ()), report=progress)
 
-    # The partitions that go on have transactions of their own, which soon end.
-    print_receipt(when_table_is_free(accept, found.transaction.timeout_seconds, progress), as_json)
+    # Partitions that are not stopped have transactions of their own, which end soon.
+    print_receipt(when_table_is_free(accept, pipeline.transaction.timeout_seconds, progress), as_json)
 
 
 @app.command()
 def status(
-    pipeline: Annotated[str, typer.Argument(metavar="[PIPELINE]", help="All pipelines when left out.")] = "",
+    name: Annotated[str, typer.Argument(metavar="[PIPELINE]", help="Default: all pipelines.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show committed offsets, lag and the last transactions. Exits with 1 while a partition is stopped."""
+    """Show committed offsets, lag and recent transactions. Exits with 1 while a partition is stopped."""
     from hudi_ingest.cli.views import status_view
     from hudi_ingest.ledger import Ledger
     from hudi_ingest.operations.status import pipeline_status
@@ -179,26 +177,27 @@ def status(
     from hudi_ingest.transaction.situation import observe
 
     home = Home.from_environment()
-    found = [named_pipeline(pipeline)] if pipeline else list(load_pipelines(home.pipelines))
+    pipelines = [named_pipeline(name)] if name else list(load_pipelines(home.pipelines))
     ledger = Ledger.open(home.ledger_url)
     statuses: list[PipelineStatus] = []
-    failed: dict[str, str] = {}
+    errors: dict[str, str] = {}
     try:
-        for each in found:
+        for pipeline in pipelines:
             try:
-                statuses.append(pipeline_status(each, observe(each), ledger))
+                statuses.append(pipeline_status(pipeline, observe(pipeline), ledger))
             except IngestError as error:
-                # One pipeline's trouble must not hide the others' state.
-                failed[each.name] = str(error)
+                # One pipeline's error must not hide the state of the others.
+                errors[pipeline.name] = str(error)
     finally:
         ledger.dispose()
     if as_json:
-        print_json([*(each.to_dict() for each in statuses), *({"pipeline": n, "error": e} for n, e in failed.items())])
+        facts = [state.to_dict() for state in statuses]
+        print_json([*facts, *({"pipeline": failed, "error": error} for failed, error in errors.items())])
     else:
-        for shown in statuses:
-            out.print(status_view(shown))
-            say_losses(shown.pipeline, shown.stopped)
-        for name, text in failed.items():
-            err.print(f"error: {name}: {text}", style="red", markup=False)
-    if failed or any(each.stopped for each in statuses):
+        for state in statuses:
+            out.print(status_view(state))
+            say_losses(state.pipeline, state.stopped)
+        for failed, error_text in errors.items():
+            err.print(f"error: {failed}: {error_text}", style="red", markup=False)
+    if errors or any(state.stopped for state in statuses):
         raise typer.Exit(1)

@@ -18,10 +18,10 @@ _COMMANDS = (stack_commands, ingestion_commands, request_commands, table_command
 
 
 def main() -> None:
-    """The entry point: errors of ours end in one message and exit code 1."""
-    # A shell that starts us in the background lets us ignore Ctrl-C, and all that we start would inherit that.
+    """Run the command. Our own errors end in one message and exit code 1."""
+    # A shell that starts us in the background makes us ignore Ctrl-C, and every process we start would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    # Others' loggers, py4j's above all, print tracebacks of errors that are caught and explained here.
+    # Third-party loggers, py4j's above all, print tracebacks of errors that are caught and explained here.
     logging.basicConfig(level=logging.CRITICAL, format="%(levelname)s: %(message)s")
     logging.getLogger("hudi_ingest").setLevel(logging.WARNING)
     try:

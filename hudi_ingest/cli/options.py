@@ -1,4 +1,4 @@
-"""Options that several commands have, and what their texts mean."""
+"""Options that several commands share, and the parsing of their values."""
 
 from __future__ import annotations
 
@@ -15,29 +15,32 @@ if TYPE_CHECKING:
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-PipelineName = Annotated[str, typer.Argument(metavar="PIPELINE", help="A pipeline's name, or the path of its file.")]
-KAFKA_PORT = typer.Option(min=1, max=65535, help="The broker's port on 127.0.0.1.")
-UI_PORT = typer.Option(min=1, max=65535, help="The Dagster UI's port on 127.0.0.1.")
+PipelineName = Annotated[str, typer.Argument(metavar="PIPELINE", help="Name of a pipeline, or path of its file.")]
+KAFKA_PORT = typer.Option(min=1, max=65535, help="Kafka broker port on 127.0.0.1.")
+UI_PORT = typer.Option(min=1, max=65535, help="Dagster UI port on 127.0.0.1.")
 MASTER = typer.Option(help="Spark master of the engine.")
-MEMORY = typer.Option(help="Memory of the engine's driver.")
+MEMORY = typer.Option(help="Driver memory of the engine.")
 KafkaPort = Annotated[int, KAFKA_PORT]
 UiPort = Annotated[int, UI_PORT]
 Master = Annotated[str, MASTER]
 Memory = Annotated[str, MEMORY]
 
 RangePartition = Annotated[
-    str | None, typer.Option("--partition", metavar="TOPIC:PARTITION", help="With --start and --end.")
+    str | None,
+    typer.Option("--partition", metavar="TOPIC:PARTITION", help="Kafka partition; requires --start and --end."),
 ]
-RangeStart = Annotated[int | None, typer.Option(min=0, help="The first offset.")]
-RangeEnd = Annotated[int | None, typer.Option(min=0, help="The end offset, exclusive.")]
+RangeStart = Annotated[int | None, typer.Option(min=0, help="First offset.")]
+RangeEnd = Annotated[int | None, typer.Option(min=0, help="End offset, exclusive.")]
 FromTime = Annotated[
     str | None,
-    typer.Option(metavar="TIME", help="Of all partitions, from this Kafka timestamp, as 2026-01-31T00:00:00Z."),
+    typer.Option(metavar="TIME", help="From this Kafka timestamp in all partitions, e.g. 2026-01-31T00:00:00Z."),
 ]
-ToTime = Annotated[str | None, typer.Option(metavar="TIME", help="Up to, but not including, this Kafka timestamp.")]
+ToTime = Annotated[str | None, typer.Option(metavar="TIME", help="Up to this Kafka timestamp, exclusive.")]
 Wait = Annotated[
     bool,
-    typer.Option("--wait/--no-wait", help="Show its commits until it is done, or leave it to the coordinator at once."),
+    typer.Option(
+        "--wait/--no-wait", help="Wait and show each commit until it is done, or leave it to the coordinator."
+    ),
 ]
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing.")]
@@ -62,5 +65,5 @@ def partition_offset(text: str) -> tuple[TopicPartition, int]:
     source, _, number = text.rpartition(":")
     topic, _, partition = source.rpartition(":")
     if not topic or not partition.isdecimal() or not number.isdecimal():
-        raise typer.BadParameter(f"--from wants TOPIC:PARTITION:OFFSET, like orders:3:1200; found {text!r}")
+        raise typer.BadParameter(f"--from expects TOPIC:PARTITION:OFFSET, e.g. orders:3:1200; found {text!r}")
     return TopicPartition(topic, int(partition)), int(number)

@@ -1,4 +1,4 @@
-"""What commands print: facts to standard output, progress and errors to standard error."""
+"""Printing: results to standard output, progress and errors to standard error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hudi_ingest.model.report import CommitReceipt
 from hudi_ingest.model.transaction import TransactionSchema
 
 PIPED_WIDTH = 140
-"""Columns for tables that go into a file or a pipe."""
+"""Width of tables that go into a file or a pipe."""
 out = Console(width=None if sys.stdout.isatty() else PIPED_WIDTH)
 err = Console(stderr=True, soft_wrap=True, highlight=False)
 
@@ -46,16 +46,16 @@ def print_nothing_to_do(error: NothingToDo, as_json: bool) -> None:
         say(f"nothing to do: {error.reason}")
 
 
-def print_plan(planned: TransactionPlan, as_json: bool) -> None:
+def print_plan(plan: TransactionPlan, as_json: bool) -> None:
     from hudi_ingest.cli.views import plan_view
 
     if as_json:
-        print_json(planned.to_dict())
+        print_json(plan.to_dict())
     else:
-        out.print(plan_view(planned))
-        if planned.take_over is not None:
-            say(f"{planned.take_over}")
-        say_losses(planned.pipeline, planned.stopped, planned.resets)
+        out.print(plan_view(plan))
+        if plan.take_over is not None:
+            say(f"{plan.take_over}")
+        say_losses(plan.pipeline, plan.stopped, plan.resets)
 
 
 def print_receipt(receipt: CommitReceipt, as_json: bool) -> None:
@@ -80,15 +80,15 @@ def _receipt_facts(receipt: CommitReceipt) -> dict[str, Any]:
         "files": receipt.files,
         "bytes": receipt.size_bytes,
         "seconds": dict(receipt.seconds),
-        "slices": [each.to_dict() for each in receipt.reports],
-        "resets": [each.to_dict() for each in receipt.plan.resets],
-        "stopped": [each.to_dict() for each in receipt.plan.stopped],
-        "replaced": [each.path for each in receipt.plan.replaces],
+        "slices": [report.to_dict() for report in receipt.reports],
+        "resets": [loss.to_dict() for loss in receipt.plan.resets],
+        "stopped": [loss.to_dict() for loss in receipt.plan.stopped],
+        "replaced": [file.path for file in receipt.plan.replaces],
     }
 
 
 def say_losses(pipeline: str, stopped: Sequence[OffsetLoss], resets: Sequence[OffsetLoss] = ()) -> None:
-    # Not wrapped: the commands in it are there to be copied.
+    # Not wrapped, so that its commands can be copied.
     from hudi_ingest.transaction.planning import losses_text
 
     for title, text in losses_text(pipeline, stopped, resets).items():

@@ -1,4 +1,4 @@
-"""backfill, replay, requests: what people ask for beside live ingestion."""
+"""backfill, replay, requests: what users request beside live ingestion."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 @app.command()
 def backfill(
-    pipeline: PipelineName,
+    name: PipelineName,
     partition: RangePartition = None,
     start: RangeStart = None,
     end: RangeEnd = None,
@@ -52,137 +52,148 @@ def backfill(
     to_time: ToTime = None,
     skip_covered: Annotated[
         bool,
-        typer.Option("--skip-covered", help="Leave out what is in the table; so a backfill that broke off goes on."),
+        typer.Option(
+            "--skip-covered",
+            help="Skip offsets that are already in the table, e.g. to resume a backfill that broke off.",
+        ),
     ] = False,
     wait: Wait = True,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Add offsets that are not in the table, such as history; live transactions go on, turn by turn."""
+    """Add offsets that are not in the table, such as history. Takes turns with live transactions."""
     from hudi_ingest.cli.views import ranges_view
     from hudi_ingest.operations.ranges import range_facts
     from hudi_ingest.operations.request_planning import new_request, what_is_missing
 
-    found = named_pipeline(pipeline)
+    pipeline = named_pipeline(name)
     try:
-        asked, situation = _asked(found, partition, start, end, from_time, to_time)
-        request = new_request(found, TransactionKind.BACKFILL, asked, skip_covered=skip_covered)
-        standing = _standing(request)
-        if standing is not None and not dry_run:
-            fulfil(found, standing, wait, as_json)
+        slices, situation = _selected(pipeline, partition, start, end, from_time, to_time)
+        request = new_request(pipeline, TransactionKind.BACKFILL, slices, skip_covered=skip_covered)
+        active = _active_twin(request)
+        if active is not None and not dry_run:
+            follow_request(pipeline, active, wait, as_json)
             return
-        missing = what_is_missing(found, situation, asked, skip_covered=skip_covered)
+        missing = what_is_missing(pipeline, situation, slices, skip_covered=skip_covered)
     except NothingToDo as error:
         print_nothing_to_do(error, as_json)
         return
     if not any(missing.values()):
-        print_nothing_to_do(NothingToDo(found.name, "all of it is in the table"), as_json)
+        print_nothing_to_do(NothingToDo(pipeline.name, "all of these offsets are already in the table"), as_json)
     elif dry_run and as_json:
-        print_json({"pipeline": found.name, "ranges": range_facts(missing)})
+        print_json({"pipeline": pipeline.name, "ranges": range_facts(missing)})
     elif dry_run:
-        out.print(ranges_view(f"backfill of {found.name}", missing))
+        out.print(ranges_view(f"backfill of {pipeline.name}", missing))
     else:
-        fulfil(found, filed(request), wait, as_json)
+        follow_request(pipeline, file_new(request), wait, as_json)
 
 
 @app.command()
 def replay(
-    pipeline: PipelineName,
+    name: PipelineName,
     partition: RangePartition = None,
     start: RangeStart = None,
     end: RangeEnd = None,
     from_time: FromTime = None,
     to_time: ToTime = None,
-    transaction: Annotated[str | None, typer.Option(metavar="ID", help="All that this transaction read.")] = None,
+    transaction: Annotated[
+        str | None, typer.Option(metavar="ID", help="Everything that this transaction read.")
+    ] = None,
     dead_letters: Annotated[
-        bool, typer.Option("--dead-letters", help="All bad records that were kept, as `dead-letters retry` does.")
+        bool, typer.Option("--dead-letters", help="All dead letters, same as `dead-letters retry`.")
     ] = False,
     respect_deletes: Annotated[
-        bool, typer.Option("--respect-deletes", help="Write only offsets that have a row in the table still.")
+        bool, typer.Option("--respect-deletes", help="Write only offsets that still have a row in the table.")
     ] = False,
     wait: Wait = True,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write offsets anew that are in the table, in place of their rows: after a wrong converter, transform or mask."""
+    """Rewrite offsets that are in the table, replacing their rows: after a wrong converter, transform or mask."""
     from hudi_ingest.cli.views import ranges_view, replay_text
     from hudi_ingest.operations.replay import survey_replay
     from hudi_ingest.operations.request_planning import new_request
 
-    found = named_pipeline(pipeline)
+    pipeline = named_pipeline(name)
     if dead_letters:
         if respect_deletes or any(
-            each is not None for each in (partition, start, end, from_time, to_time, transaction)
+            option is not None for option in (partition, start, end, from_time, to_time, transaction)
         ):
             raise typer.BadParameter(
-                "--dead-letters takes all that wait, and goes with --wait, --dry-run and --json only"
+                "--dead-letters takes all pending dead letters; it combines with --wait, --dry-run and --json only"
             )
-        retry_letters(found, wait, dry_run, as_json)
+        retry_letters(pipeline, wait, dry_run, as_json)
         return
     try:
-        asked, situation = _asked(found, partition, start, end, from_time, to_time, transaction)
+        slices, situation = _selected(pipeline, partition, start, end, from_time, to_time, transaction)
     except NothingToDo as error:
         print_nothing_to_do(error, as_json)
         return
-    survey = survey_replay(found, situation, asked)
+    survey = survey_replay(pipeline, situation, slices)
     if not dry_run:
-        request = new_request(found, TransactionKind.REPLAY, asked, respect_deletes=respect_deletes)
-        fulfil(found, filed(request), wait, as_json)
+        request = new_request(pipeline, TransactionKind.REPLAY, slices, respect_deletes=respect_deletes)
+        follow_request(pipeline, file_new(request), wait, as_json)
     elif as_json:
         print_json(survey.to_dict())
     else:
-        out.print(ranges_view(f"replay of {found.name}", survey.left))
+        out.print(ranges_view(f"replay of {pipeline.name}", survey.left))
         say(replay_text(survey))
 
 
 @requests.command("list")
 def list_requests(
-    pipeline: Annotated[str, typer.Argument(metavar="[PIPELINE]", help="All pipelines when left out.")] = "",
-    most: Annotated[int, typer.Option("-n", min=1, max=10_000, help="How many at most, the newest first.")] = 20,
+    pipeline: Annotated[str, typer.Argument(metavar="[PIPELINE]", help="Default: all pipelines.")] = "",
+    limit: Annotated[int, typer.Option("-n", min=1, max=10_000, help="Maximum number of requests, newest first.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Show requests and how far they are."""
+    """Show requests and their progress."""
     from hudi_ingest.cli.views import request_facts, requests_view
     from hudi_ingest.ledger import Ledger
 
     name = named_pipeline(pipeline).name if pipeline else None
     ledger = Ledger.open(Home.from_environment().ledger_url)
     try:
-        shown = [(request, ledger.progress(request.request_id)) for request in ledger.newest_requests(name, most)]
+        listed = [(request, ledger.progress(request.request_id)) for request in ledger.newest_requests(name, limit)]
     finally:
         ledger.dispose()
     if as_json:
-        print_json([request_facts(request, progress) for request, progress in shown])
-    elif shown:
-        out.print(requests_view(shown))
+        print_json([request_facts(request, request_progress) for request, request_progress in listed])
+    elif listed:
+        out.print(requests_view(listed))
     else:
         say("no requests")
 
 
 @requests.command()
 def cancel(
-    request: Annotated[str, typer.Argument(metavar="REQUEST", help="Its id, as `requests list` shows it.")],
+    request_id: Annotated[str, typer.Argument(metavar="REQUEST", help="The request's id, from `requests list`.")],
     as_json: AsJson = False,
 ) -> None:
-    """Begin no further transaction of a request. One that runs is let end; what is committed stays."""
+    """Cancel a request. A running transaction still finishes; what is committed stays."""
     from hudi_ingest.ledger import Ledger, RequestState
 
     ledger = Ledger.open(Home.from_environment().ledger_url)
     try:
-        known = ledger.request(request)
-        if known is None:
-            raise typer.BadParameter(f"the ledger knows no request {request}; `hudi-ingest requests list` shows all")
-        cancelled = ledger.end_request(request, RequestState.CANCELLED, "cancelled from the command line")
+        request = ledger.request(request_id)
+        if request is None:
+            raise typer.BadParameter(
+                f"the ledger has no request {request_id}; list them with `hudi-ingest requests list`"
+            )
+        cancelled = ledger.end_request(request_id, RequestState.CANCELLED, "cancelled from the command line")
     finally:
         ledger.dispose()
     if as_json:
-        print_json({"request": request, "cancelled": cancelled})
+        print_json({"request": request_id, "cancelled": cancelled})
     else:
-        say(f"{request} is cancelled" if cancelled else f"{request} has ended before: it is {known.state.value}")
+        say(
+            f"{request_id} is cancelled"
+            if cancelled
+            else f"{request_id} had already ended: it is {request.state.value}"
+        )
 
 
-def _standing(request: Request) -> Request | None:
-    """An active request that asks for the same: what broke off before goes on."""
+def _active_twin(request: Request) -> Request | None:
+    """Return an active request for the same work, so that it resumes what broke off."""
     from hudi_ingest.ledger import Ledger
 
     ledger = Ledger.open(Home.from_environment().ledger_url)
@@ -192,14 +203,14 @@ def _standing(request: Request) -> Request | None:
         ledger.dispose()
 
 
-def filed(request: Request) -> Request:
+def file_new(request: Request) -> Request:
     from hudi_ingest.operations.request_work import file_request
 
     return file_request(request, Home.from_environment())
 
 
-def fulfil(pipeline: Pipeline, request: Request, wait: bool, as_json: bool) -> None:
-    """Shows what becomes of a filed request, or only its id."""
+def follow_request(pipeline: Pipeline, request: Request, wait: bool, as_json: bool) -> None:
+    """Show the commits of a filed request until it is done; without `wait`, only its id."""
     from hudi_ingest.cli.views import retry_text
     from hudi_ingest.ledger import Ledger
     from hudi_ingest.operations.request_work import commit_text, fulfil, retry_result
@@ -209,9 +220,9 @@ def fulfil(pipeline: Pipeline, request: Request, wait: bool, as_json: bool) -> N
         if as_json:
             print_json({"request": request.request_id, "state": request.state.value})
         else:
-            say(f"{request.request_id} is filed. `hudi-ingest requests list {pipeline.name}` shows how far it is.")
+            say(f"{request.request_id} is filed. `hudi-ingest requests list {pipeline.name}` shows its progress.")
         return
-    progress(f"{request.request_id} is filed; `hudi-ingest requests cancel {request.request_id}` ends it")
+    progress(f"{request.request_id} is filed; cancel it with `hudi-ingest requests cancel {request.request_id}`")
     commits: list[RequestedCommit] = []
     for commit in fulfil(pipeline, request, home=home, report=progress):
         commits.append(commit)
@@ -231,7 +242,7 @@ def fulfil(pipeline: Pipeline, request: Request, wait: bool, as_json: bool) -> N
         say(retry_text(retry))
 
 
-def _asked(
+def _selected(
     pipeline: Pipeline,
     partition: str | None,
     start: int | None,
@@ -240,15 +251,16 @@ def _asked(
     to_time: str | None,
     transaction: str | None = None,
 ) -> tuple[tuple[Slice, ...], Situation]:
-    """What the options ask for, and what table and broker said. Raises BadParameter unless it is asked in one way."""
+    """Return the slices the options select, and the state of table and broker. Raises BadParameter unless the options select in
+    exactly one way."""
     from hudi_ingest.operations.asked_ranges import in_time, of_transaction
     from hudi_ingest.transaction.situation import observe
 
     by_offsets, by_time = (partition, start, end), (from_time, to_time)
-    ways = [any(each is not None for each in way) for way in (by_offsets, by_time, (transaction,))]
+    ways = [any(option is not None for option in way) for way in (by_offsets, by_time, (transaction,))]
     if sum(ways) != 1:
         raise typer.BadParameter(
-            "give either --partition, --start and --end, or --from-time and --to-time, or (replay) --transaction or "
+            "give one of: --partition, --start and --end; --from-time and --to-time; (replay only) --transaction or "
             "--dead-letters"
         )
     if ways[0] and (partition is None or start is None or end is None):
@@ -272,12 +284,14 @@ def _asked(
 
 def _time(option: str, text: str) -> datetime:
     try:
-        found = datetime.fromisoformat(text.replace("Z", "+00:00"))
+        time = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError:
-        found = None
-    if found is None or found.tzinfo is None:
-        raise typer.BadParameter(f"{option} wants ISO 8601 with a zone, like 2026-01-31T00:00:00Z; found {text!r}")
-    return found
+        time = None
+    if time is None or time.tzinfo is None:
+        raise typer.BadParameter(
+            f"{option} expects ISO 8601 with a time zone, e.g. 2026-01-31T00:00:00Z; found {text!r}"
+        )
+    return time
 
 
 def retry_letters(pipeline: Pipeline, wait: bool, dry_run: bool, as_json: bool) -> None:
@@ -286,7 +300,7 @@ def retry_letters(pipeline: Pipeline, wait: bool, dry_run: bool, as_json: bool) 
     from hudi_ingest.operations.request_planning import new_request
 
     if not dry_run:
-        fulfil(pipeline, filed(new_request(pipeline, TransactionKind.RETRY)), wait, as_json)
+        follow_request(pipeline, file_new(new_request(pipeline, TransactionKind.RETRY)), wait, as_json)
         return
     survey = survey_retry(pipeline)
     if as_json:

@@ -1,4 +1,4 @@
-"""What the terminal shows of a sample."""
+"""How a sample looks in the terminal."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from hudi_ingest.operations.sample import Outcome, Sample, SampledRecord
 from hudi_ingest.records.convert.mismatch import printable
 
 _MOST_COLUMNS = 8
-"""A table of more columns would have cells too narrow to read; then a row is one cell."""
+"""A wider table would have cells too narrow to read, so each row becomes one cell."""
 
 
 def sample_view(sample: Sample) -> RenderableType:
-    """Each record with the row that it becomes, then the bad ones with the reason why."""
+    """Render each record with its row, then the bad records with the reason."""
     if not sample.records:
         ranges = ", ".join(map(str, sample.looked_at))
-        return Text(f"no records in {ranges}; name others by --from TOPIC:PARTITION:OFFSET")
-    counts = ", ".join(f"{sample.count(each)} {each.value}" for each in Outcome)
+        return Text(f"no records in {ranges}; choose other offsets with --from TOPIC:PARTITION:OFFSET")
+    counts = ", ".join(f"{sample.count(outcome)} {outcome.value}" for outcome in Outcome)
     names = sample.columns.names
     narrow = len(names) <= _MOST_COLUMNS
-    # Not the table's title, which would be wrapped to a narrow table's width.
+    # Not the table's title, because rich would wrap it to the width of a narrow table.
     title = Text(f"{sample.pipeline}: {len(sample.records)} records: {counts}")
     table = Table()
     for name in ("record", "outcome", *(names if narrow else ["row"])):
         table.add_column(name, overflow="fold", no_wrap=name == "record")
-    for each in sample.records:
-        cells = [] if each.row is None else [f"{_value_text(value)}" for value in each.row.values()]
+    for record in sample.records:
+        cells = [] if record.row is None else [f"{_value_text(value)}" for value in record.row.values()]
         if cells and not narrow:
             cells = [", ".join(f"{name}: {cell}" for name, cell in zip(names, cells, strict=True))]
-        table.add_row(each.place, _outcome_text(each), *map(Text, cells), style=_STYLES[each.outcome])
-    bad = [each for each in sample.records if each.refusal is not None]
+        table.add_row(record.place, _outcome_text(record), *map(Text, cells), style=_STYLES[record.outcome])
+    bad = [record for record in sample.records if record.refusal is not None]
     return Group(title, table, *([_bad_records_view(bad)] if bad else []))
 
 
@@ -46,9 +46,11 @@ def _bad_records_view(records: Sequence[SampledRecord]) -> RenderableType:
     table = Table(title="bad records", title_justify="left")
     for name in ("record", "field", "expected", "found"):
         table.add_column(name, overflow="fold", no_wrap=name == "record")
-    for each in records:
-        if each.refusal is not None:
-            table.add_row(each.place, *map(Text, (each.refusal.field, each.refusal.expected, each.refusal.found)))
+    for record in records:
+        if record.refusal is not None:
+            table.add_row(
+                record.place, *map(Text, (record.refusal.field, record.refusal.expected, record.refusal.found))
+            )
     return table
 
 

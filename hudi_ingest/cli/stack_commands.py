@@ -1,4 +1,4 @@
-"""demo, up, down, engine: the stack on this machine."""
+"""demo, up, down, engine: the embedded stack on this machine."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from hudi_ingest.local.stack import StackSettings, bring_down, bring_up, remembe
 
 @app.command()
 def demo(
-    once: Annotated[bool, typer.Option("--once", help="Ingest 200,000 orders, check them, stop.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Ingest 200,000 orders, verify them and stop.")] = False,
     kafka_port: KafkaPort = DEFAULTS.kafka_port,
     ui_port: UiPort = DEFAULTS.ui_port,
     as_json: AsJson = False,
 ) -> None:
-    """Start Kafka, Spark and Dagster here, produce sample orders, and ingest them. Ctrl-C stops all of it."""
+    """Start Kafka, Spark and Dagster on this machine, produce sample orders and ingest them. Ctrl-C stops everything."""
     from hudi_ingest.cli.demo import run_demo, run_once
 
     home = Home.from_environment()
@@ -40,18 +40,18 @@ def demo(
     if not once:
         run_demo(home, settings, out, progress)
         return
-    # A home of its own, made empty first: the count of records is fixed, so the topic and the table must be new.
+    # Uses its own home, emptied first: the record count is fixed, so the topic and the table must be new.
     root = home.root / "demo-once"
     result = run_once(replace(home, root=root, ledger_url=f"sqlite:///{root / 'ledger.db'}"), settings, progress)
-    found = result.verification
+    verification = result.verification
     if as_json:
-        print_json({**asdict(found), "commits": result.commits, "seconds": round(result.seconds, 1)})
+        print_json({**asdict(verification), "commits": result.commits, "seconds": round(result.seconds, 1)})
     else:
         say(
-            f"{'exactly once' if found.exact else 'NOT exactly once'}: {found.rows:,} rows in {result.commits} commits, "
-            f"{found.lost} lost, {found.duplicate} duplicate, {found.foreign} foreign; {result.seconds:.0f} s in all"
+            f"{'exactly once' if verification.exact else 'NOT exactly once'}: {verification.rows:,} rows in {result.commits} commits, "
+            f"{verification.lost} lost, {verification.duplicate} duplicate, {verification.foreign} foreign; {result.seconds:.0f} s in all"
         )
-    if not found.exact:
+    if not verification.exact:
         raise typer.Exit(1)
 
 
@@ -63,17 +63,17 @@ def up(
     memory: Annotated[str | None, MEMORY] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Start what does not run of the embedded stack: Kafka, the Spark engine, Dagster. What runs is left alone.
+    """Start the parts of the embedded stack that are not running: Kafka, the Spark engine, Dagster.
 
-    An option that is left out is as it was before, and at first 19092, 3000, local[*] and 2g. Of a part that runs it cannot
-    be changed: use `down` first.
+    Parts that are running are left alone, and their options cannot change: use `down` first. An option that you leave out
+    keeps its last value; the defaults are 19092, 3000, local[*] and 2g.
     """
     from hudi_ingest.pipeline.file import broken_files
 
     home = Home.from_environment()
-    asked = {"kafka_port": kafka_port, "ui_port": ui_port, "master": master, "driver_memory": memory}
-    given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
-    stack = bring_up(home, replace(remembered_settings(home), **given), progress)
+    options = {"kafka_port": kafka_port, "ui_port": ui_port, "master": master, "driver_memory": memory}
+    changes: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    stack = bring_up(home, replace(remembered_settings(home), **changes), progress)
     broken = broken_files(home.pipelines)
     if as_json:
         facts = {"bootstrap_servers": stack.bootstrap_servers, "url": stack.url}
@@ -86,14 +86,14 @@ def up(
 
 @app.command()
 def down() -> None:
-    """Stop the embedded stack; topics, tables and history stay in its home."""
+    """Stop the embedded stack. Topics, tables and history stay in its home."""
     home = Home.from_environment()
     say("stopped" if bring_down(home, progress) else f"nothing runs in {home.root}")
 
 
 @app.command()
 def engine(master: Master = DEFAULTS.master, memory: Memory = DEFAULTS.driver_memory) -> None:
-    """Run the Spark engine in the foreground; ops of this machine attach to it."""
+    """Run the Spark engine in the foreground. Ops on this machine attach to it."""
     from hudi_ingest.spark.engine import run_engine
 
     run_engine(Home.from_environment(), master=master, driver_memory=memory, report=progress)

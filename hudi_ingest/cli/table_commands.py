@@ -1,4 +1,4 @@
-"""recover, files, sweep, services: care of a table."""
+"""recover, files, sweep, services: table maintenance."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from hudi_ingest.home.folder import Home
 
 @app.command()
 def recover(
-    pipeline: PipelineName,
+    name: PipelineName,
     roll_back: Annotated[
-        bool, typer.Option("--roll-back", help="Also end open instants that this ledger does not know.")
+        bool, typer.Option("--roll-back", help="Also roll back open instants that this ledger does not know.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Bring a lost ledger and consumer group back to what the table says. Ingestion goes on without it, too."""
+    """Restore a lost ledger and consumer group from the table. Ingestion does not depend on it."""
     from hudi_ingest.cli.views import recovery_text
     from hudi_ingest.ledger import Ledger
     from hudi_ingest.operations.recovery import recover
     from hudi_ingest.spark.session import current_session
     from hudi_ingest.transaction.run import protocol_for
 
-    home, found = Home.from_environment(), named_pipeline(pipeline)
+    home, pipeline = Home.from_environment(), named_pipeline(name)
     ledger = Ledger.open(home.ledger_url)
     try:
         progress("connecting to Spark")
-        recovery = recover(protocol_for(found, ledger, current_session(home)), roll_back=roll_back)
+        recovery = recover(protocol_for(pipeline, ledger, current_session(home)), roll_back=roll_back)
     finally:
         ledger.dispose()
     if as_json:
@@ -42,42 +42,42 @@ def recover(
 
 
 @app.command()
-def files(pipeline: PipelineName, as_json: AsJson = False) -> None:
-    """List the table's live files with the Kafka partition and offsets that each came from."""
+def files(name: PipelineName, as_json: AsJson = False) -> None:
+    """List the table's live files, with the Kafka partition and offsets of each."""
     from hudi_ingest.cli.views import files_text
     from hudi_ingest.hudi.timeline import Timeline
 
-    found = Timeline(named_pipeline(pipeline).table.base_path).files()
+    live_files = Timeline(named_pipeline(name).table.base_path).files()
     if as_json:
-        print_json([asdict(each) for each in found])
+        print_json([asdict(file) for file in live_files])
     else:
-        say(files_text(found))
+        say(files_text(live_files))
 
 
 @app.command()
 def sweep(
-    pipeline: PipelineName,
+    name: PipelineName,
     older_than: Annotated[
         float | None,
         typer.Option(
-            metavar="HOURS", help="Leave younger files alone; by default 6, and twice timeout_seconds or more."
+            metavar="HOURS", help="Leave younger files alone. Default: 6, but at least twice timeout_seconds."
         ),
     ] = None,
     delete: Annotated[
-        bool, typer.Option("--delete", help="Delete what is found; without it nothing is changed.")
+        bool, typer.Option("--delete", help="Delete the files found. Without it, nothing changes.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Find files in the table's folder that no transaction needs: what ops that died at the wrong moment left."""
+    """Find files in the table's folder that no transaction needs, left behind by ops that died."""
     from hudi_ingest.cli.views import sweep_text
     from hudi_ingest.operations.sweep import run_sweep, safe_age
 
-    found = named_pipeline(pipeline)
+    pipeline = named_pipeline(name)
     try:
-        age = safe_age(found, older_than)
+        age = safe_age(pipeline, older_than)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--older-than") from error
-    result = run_sweep(found, age, delete=delete, report=progress)
+    result = run_sweep(pipeline, age, delete=delete, report=progress)
     if as_json:
         print_json(result.to_dict())
     else:
@@ -86,19 +86,20 @@ def sweep(
 
 @app.command()
 def services(
-    pipeline: PipelineName,
+    name: PipelineName,
     cluster: Annotated[bool, typer.Option("--cluster/--no-cluster", help="Merge small files into large ones.")] = True,
     clean: Annotated[
-        bool, typer.Option("--clean/--no-clean", help="Delete files that were replaced table.retain_commits ago.")
+        bool,
+        typer.Option("--clean/--no-clean", help="Delete files that were replaced table.retain_commits commits ago."),
     ] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Run the table's services, clustering and cleaning, now; transactions may go on meanwhile."""
+    """Run the table services, clustering and cleaning, now. Transactions may run at the same time."""
     from hudi_ingest.cli.views import services_text
     from hudi_ingest.operations.table_services import run_services
 
-    done = run_services(named_pipeline(pipeline), cluster=cluster, clean=clean, report=progress)
+    result = run_services(named_pipeline(name), cluster=cluster, clean=clean, report=progress)
     if as_json:
-        print_json(done.to_dict())
+        print_json(result.to_dict())
     else:
-        say(services_text(done))
+        say(services_text(result))

@@ -18,15 +18,15 @@ from hudi_ingest.operations.replaced_files import MissingRows, ReplaySurvey
 from hudi_ingest_tests.support.pipeline_files import document
 
 WRONG = {
-    "": "give either",
+    "": "give one of",
     "--partition orders:0": "go together",
     "--partition orders:0 --start 5": "go together",
     "--partition orders --start 5 --end 9": "expected TOPIC:PARTITION, like orders:3; found 'orders'",
     "--partition orders:0 --start 9 --end 9": "--start 9 is not before --end 9",
     "--from-time 2026-01-31T00:00:00Z": "go together",
-    "--from-time 2026-01-31 --to-time 2026-02-01": "wants ISO 8601 with a zone",
+    "--from-time 2026-01-31 --to-time 2026-02-01": "expects ISO 8601 with a time zone",
     "--from-time 2026-01-31T00:00:00Z --to-time 2026-01-31T01:00:00+01:00": "is not before",
-    "--partition orders:0 --start 5 --end 9 --from-time 2026-01-31T00:00:00Z": "give either",
+    "--partition orders:0 --start 5 --end 9 --from-time 2026-01-31T00:00:00Z": "give one of",
 }
 
 
@@ -54,9 +54,9 @@ def test_dead_letters_are_replayed_all_together_and_not_beside_ranges(tmp_path: 
     command = ["replay", str(path), "--dead-letters", "--dry-run"]
     told = CliRunner(env={"COLUMNS": "300", "TERM": "dumb"}).invoke(app, [*command, *other.split()])
     assert told.exit_code == 2, told.output
-    assert "--dead-letters takes all that wait" in told.output
+    assert "--dead-letters takes all pending dead letters" in told.output
     alone = CliRunner().invoke(app, command)
-    assert (alone.exit_code, alone.output) == (0, "no dead letters wait\n")
+    assert (alone.exit_code, alone.output) == (0, "no pending dead letters\n")
 
 
 def test_a_plan_says_what_it_costs_and_what_it_brings_back() -> None:
@@ -70,8 +70,7 @@ def test_a_plan_says_what_it_costs_and_what_it_brings_back() -> None:
         "files replaced whole: 1, 2.0 MB, 10 rows",
         "files rewritten, because they hold other ranges' rows too: 1, 1.0 MB, 5 rows replaced, 7 rows copied",
         "rows deleted since they were ingested: 3, which come back unless --respect-deletes is given",
-        "offsets without a row, of which nobody can tell whether they had one: 2 (their commits are archived, or only partly in "
-        "the range)",
+        "offsets without a row that may or may not have had one: 2 (their commits are archived, or only partly in the range)",
     ]
     assert survey.to_dict()["ranges"] == [{"topic": "orders", "partition": 0, "start": 5, "end": 25}]
 

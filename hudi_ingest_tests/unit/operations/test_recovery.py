@@ -51,7 +51,7 @@ def test_what_recover_says_is_what_it_found_and_did() -> None:
     text = recovery_text(recovery)
     assert "restored 1: t1" in text
     assert "orders:0 none → 20" in text
-    assert "rolled back by the first begin after 14:05:05 UTC, or now by --roll-back" in text
+    assert "the first begin after 14:05:05 UTC rolls it back, or --roll-back does so now" in text
     assert json.loads(json.dumps(recovery.to_dict()))["unknown"][0]["expires_at"] == "2026-11-21T14:05:05.123000+00:00"
 
 

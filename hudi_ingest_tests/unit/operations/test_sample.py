@@ -92,7 +92,7 @@ def test_people_see_rows_marks_and_reasons_and_nothing_that_is_masked() -> None:
     assert "4711" not in everything
     assert "a value that is not shown" in text
     empty = Sample("orders", RECORD, (Slice("orders", 0, 5, 5),), ())
-    assert shown(sample_view(empty)).startswith("no records in orders:0[5,5); name others by --from")
+    assert shown(sample_view(empty)).startswith("no records in orders:0[5,5); choose other offsets with --from")
 
 
 def test_a_wide_row_is_one_cell() -> None:

@@ -55,8 +55,8 @@ def test_the_ages_of_the_last_commit_and_of_the_oldest_waiting_record_are_shown(
         age_text(found, NOW)
         == "last commit 90 s ago, at 2026-11-22 02:58:30 UTC; the oldest waiting record is 75 s old"
     )
-    assert age_text(replace(found, partitions=()), NOW).endswith("UTC; no records wait")
-    assert age_text(status(), NOW).startswith("nothing is committed yet; how old")
+    assert age_text(replace(found, partitions=()), NOW).endswith("UTC; no records are waiting")
+    assert age_text(status(), NOW).startswith("nothing committed yet; the age")
     assert [duration_text(each) for each in (-3, 599, 600, 10_800, 259_200)] == [
         "0 s",
         "599 s",

@@ -602,8 +602,8 @@ def test_k7_the_terminal_shows_letters_and_what_a_retry_came_to(storage: TableSt
     waiting = waiting_files([LetterEntry("1", "t-1", "ingest", (file,), withheld=True)])
     text = letters_text(count_letters(storage, waiting))
     assert "orders:3  11-12    2" in text
-    assert "dead letters that wait: 2, 2 of them without their bytes" in text
-    assert letters_text([]) == "no dead letters wait"
+    assert "pending dead letters: 2, 2 of them without their bytes" in text
+    assert letters_text([]) == "no pending dead letters"
     (one, _) = find_letters(storage, waiting)
     assert "not kept, because the pipeline masks fields" in letter_text(one)
     assert letter_text(replace(one, withheld=False)).splitlines() == [
@@ -612,15 +612,17 @@ def test_k7_the_terminal_shows_letters_and_what_a_retry_came_to(storage: TableSt
         "  value  {",
     ]
     told = retry_text(RetryResult("orders", 3, 0, 0, 5, 2, (), ("why",)))
-    assert told.startswith("dead letters tried: 3, became rows: 0, in 0 commits; 5 wait\n  - why\n2 cannot be tried")
-    assert retry_text(RetryResult("orders", 0, 0, 0, 0, 0, (), ())) == "no dead letters wait"
+    assert told.startswith(
+        "dead letters retried: 3, became rows: 0, in 0 commits; 5 still pending\n  - why\n2 cannot be retried"
+    )
+    assert retry_text(RetryResult("orders", 0, 0, 0, 0, 0, (), ())) == "no pending dead letters"
     told = retry_survey_text(RetrySurvey("orders", 2, 4, 1, 3, 2, ("why",)))
     assert told.splitlines()[:2] == [
-        "dead letters that would be tried: 8, in 2 transactions; 4 would become rows, 1 would be left out, 3 would stay",
+        "dead letters to retry: 8, in 2 transactions; 4 would become rows, 1 would be left out, 3 would stay",
         "  - why",
     ]
-    assert "2 cannot be tried" in told
-    assert retry_survey_text(RetrySurvey("orders", 0, 0, 0, 0, 0, ())) == "no dead letters wait"
+    assert "2 cannot be retried" in told
+    assert retry_survey_text(RetrySurvey("orders", 0, 0, 0, 0, 0, ())) == "no pending dead letters"
 
 
 def test_r9_letters_that_no_list_names_are_orphans_once_their_instant_has_ended() -> None:
