@@ -1,7 +1,7 @@
-"""The accounting that a commit carries in its metadata: what became of every offset of its transaction.
+"""The accounting in a commit's metadata: what became of every offset of its transaction.
 
-This module alone knows the JSON, also that of older versions, which had no kinds, losses or counts of bad records.
-`CommitGuard.java` reads one key of it, `transaction`.
+Only this module knows the JSON, including that of older versions, which had no kinds, losses or counts of bad records.
+`CommitGuard.java` reads one of its keys, `transaction`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class SliceAccount:
     rejected: int = 0
     gaps: int = 0
     attempt: int = 0
-    """Of the op that wrote it; 0 where an older version did not say."""
+    """The attempt of the op that wrote it; 0 where an older version did not record it."""
 
     @property
     def counted(self) -> int:
@@ -68,7 +68,7 @@ class Accounting:
     kind: TransactionKind
     slices: tuple[SliceAccount, ...]
     resets: tuple[OffsetLoss, ...] = ()
-    """Losses that it accepted."""
+    """Losses that the transaction accepted."""
     respect_deletes: bool = False
     schema_changes: tuple[str, ...] = ()
     take_over: TakeOver | None = None
@@ -124,7 +124,7 @@ class Accounting:
 
     @classmethod
     def from_json(cls, text: str) -> Accounting:
-        """Of any version. Raises ValueError, KeyError and TypeError for what is no accounting."""
+        """Parse the JSON of any version. Raises ValueError, KeyError or TypeError for anything else."""
         accounting: dict[str, Any] = json.loads(text)
         take_over = accounting.get("take_over")
         return cls(

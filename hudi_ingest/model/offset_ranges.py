@@ -1,6 +1,6 @@
-"""Sets of offsets of one Kafka partition, kept as ranges: pure arithmetic.
+"""Sets of offsets of one Kafka partition, as ranges. Pure arithmetic.
 
-`Ranges` are half-open `(start, end)` pairs, none of them empty, in order, with at least one offset between two.
+`Ranges` are half-open `(start, end)` pairs: none is empty, they are in order, and at least one offset lies between two.
 """
 
 from __future__ import annotations
@@ -11,48 +11,48 @@ Ranges = tuple[tuple[int, int], ...]
 
 
 def ranges(pairs: Iterable[tuple[int, int]]) -> Ranges:
-    """The offsets that are in any of the pairs."""
-    found: list[tuple[int, int]] = []
-    for start, end in sorted(each for each in pairs if each[0] < each[1]):
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], end))
+    """The offsets in any of the pairs."""
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted(pair for pair in pairs if pair[0] < pair[1]):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
         else:
-            found.append((start, end))
-    return tuple(found)
+            merged.append((start, end))
+    return tuple(merged)
 
 
-def union(one: Ranges, other: Iterable[tuple[int, int]]) -> Ranges:
-    return ranges([*one, *other])
+def union(first: Ranges, second: Iterable[tuple[int, int]]) -> Ranges:
+    return ranges([*first, *second])
 
 
-def intersection(one: Ranges, other: Ranges) -> Ranges:
-    return ranges((max(a, c), min(b, d)) for a, b in one for c, d in other)
+def intersection(first: Ranges, second: Ranges) -> Ranges:
+    return ranges((max(a, c), min(b, d)) for a, b in first for c, d in second)
 
 
-def difference(one: Ranges, other: Ranges) -> Ranges:
-    """What is in `one` and not in `other`."""
-    found = []
-    for start, end in one:
-        for gone_start, gone_end in other:
+def difference(first: Ranges, second: Ranges) -> Ranges:
+    """The offsets in `first` that are not in `second`."""
+    remaining = []
+    for start, end in first:
+        for gone_start, gone_end in second:
             if gone_start < end and start < gone_end:
-                found.append((start, gone_start))
+                remaining.append((start, gone_start))
                 start = gone_end
-        found.append((start, end))
-    return ranges(found)
+        remaining.append((start, end))
+    return ranges(remaining)
 
 
-def length(one: Ranges) -> int:
-    """How many offsets they hold."""
-    return sum(end - start for start, end in one)
+def length(pairs: Ranges) -> int:
+    """The number of offsets in the ranges."""
+    return sum(end - start for start, end in pairs)
 
 
-def to_bounds(found: Ranges, end: int) -> list[int]:
-    """`found` as start, end, start, end…; a last end that is `end` is left out, so one range up to there is one number."""
-    bounds = [bound for pair in found for bound in pair]
+def to_bounds(pairs: Ranges, end: int) -> list[int]:
+    """Flatten to start, end, start, end…; omits a last end that equals `end`, so one range up to there is one number."""
+    bounds = [bound for pair in pairs for bound in pair]
     return bounds[:-1] if bounds and bounds[-1] == end else bounds
 
 
 def from_bounds(bounds: list[int], end: int) -> Ranges:
-    """Undoes `to_bounds`."""
-    whole = [*bounds, end] if len(bounds) % 2 else bounds
-    return tuple(zip(whole[::2], whole[1::2], strict=True))
+    """Undo `to_bounds`."""
+    complete = [*bounds, end] if len(bounds) % 2 else bounds
+    return tuple(zip(complete[::2], complete[1::2], strict=True))

@@ -18,7 +18,7 @@ class TopicPartition:
 
     @classmethod
     def parse(cls, text: str) -> TopicPartition:
-        """Of its text form. Raises ValueError."""
+        """Parse the text form. Raises ValueError."""
         topic, _, number = text.rpartition(":")
         if not topic or not number.isdecimal():
             raise ValueError(f"expected TOPIC:PARTITION, like orders:3; found {text!r}")
@@ -30,7 +30,7 @@ Offsets = Mapping[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True)
 class Watermarks:
-    """What a broker holds of one partition now: first offset still there, and the end that a reader may read to."""
+    """What a broker has of one partition now: the first offset that still exists, and the end that a reader may read to."""
 
     begin: int
     end: int
@@ -55,7 +55,7 @@ class Slice:
 
     @property
     def count(self) -> int:
-        """How many offsets the range holds, broker gaps included."""
+        """The number of offsets in the range, including gaps in Kafka."""
         return self.end - self.start
 
     def __str__(self) -> str:
@@ -64,10 +64,10 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class TopicVersion:
-    """Which topic of a name the offsets count in.
+    """Which topic of this name the offsets belong to.
 
-    `topic_id` is the broker's, "" where it has none. `generation` grows by 1 whenever an accepted loss lets offsets of the
-    topic come again; it keeps their record keys apart.
+    `topic_id` is the broker's, "" if it has none. `generation` grows by 1 whenever an accepted loss lets the topic's
+    offsets be reused; it keeps their record keys apart.
     """
 
     topic_id: str

@@ -15,27 +15,27 @@ class LossReason(str, Enum):
     """Why a committed offset cannot be honoured."""
 
     RETENTION = "retention"
-    """The broker deleted records behind it that were not ingested."""
+    """The broker deleted records after it that were not ingested."""
     RECREATED = "recreated"
-    """The topic is another one than the committed offset counts in."""
+    """The committed offset belongs to another topic of the same name."""
     TRUNCATED = "truncated"
-    """The topic is the same, and its end is before the committed offset."""
+    """The topic is the same, but it ends before the committed offset."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class OffsetLoss:
-    """A committed offset that the broker cannot honour, and where reading would go on if the loss were accepted.
+    """A committed offset that the broker no longer has, and where reading would resume if the loss were accepted.
 
-    Not accepted it stops its partition; accepted it is a reset, the only jump that successive commits may make.
+    Until it is accepted, it stops its partition. Accepted, it is a reset: the only jump allowed between commits.
     """
 
     topic: str
     partition: int
     committed: int
     restart: int | None
-    """The broker's first offset; None when it has no such partition any more, which then leaves the checkpoint."""
+    """The broker's first offset; None when the partition no longer exists, which then leaves the checkpoint."""
     lost: int | None
-    """How many offsets are given up; None when nobody can know."""
+    """How many offsets are lost; None when that is unknowable."""
     reason: LossReason
 
     @property
@@ -44,25 +44,25 @@ class OffsetLoss:
 
     @property
     def repeats(self) -> bool:
-        """Whether offsets from `restart` on were committed before, with other records or the same ones."""
+        """Whether offsets from `restart` on were committed before, for the same or for other records."""
         return self.reason is not LossReason.RETENTION
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "reason": self.reason.value}
 
     @classmethod
-    def from_dict(cls, found: Mapping[str, Any]) -> OffsetLoss:
-        return cls(**{**found, "reason": LossReason(found["reason"])})
+    def from_dict(cls, loss: Mapping[str, Any]) -> OffsetLoss:
+        return cls(**{**loss, "reason": LossReason(loss["reason"])})
 
 
 @dataclass(frozen=True, slots=True)
 class TakeOver:
-    """Where another system's ingestion into a table ended, and a pipeline's begins."""
+    """Where another system's ingestion into a table ended and this pipeline's begins."""
 
     writer: str
-    """In words."""
+    """The other system, as text."""
     instant: str
-    """Of its last commit."""
+    """The instant of its last commit."""
     offsets: Offsets
     """The next offset of each Kafka partition."""
 
@@ -78,20 +78,20 @@ class TakeOver:
         return {"writer": self.writer, "instant": self.instant, "offsets": offsets}
 
     @classmethod
-    def from_dict(cls, found: Mapping[str, Any]) -> TakeOver:
-        offsets = {TopicPartition.parse(source): int(offset) for source, offset in found["offsets"].items()}
-        return cls(str(found["writer"]), str(found["instant"]), offsets)
+    def from_dict(cls, take_over: Mapping[str, Any]) -> TakeOver:
+        offsets = {TopicPartition.parse(source): int(offset) for source, offset in take_over["offsets"].items()}
+        return cls(str(take_over["writer"]), str(take_over["instant"]), offsets)
 
 
 class TransactionKind(str, Enum):
     """What a transaction is for. Only `ingest` moves the committed offsets."""
 
     INGEST = "ingest"
-    """Goes on where the table's offsets end."""
+    """Continues where the table's offsets end."""
     BACKFILL = "backfill"
-    """Adds ranges of offsets that are not in the table."""
+    """Adds offset ranges that are not in the table."""
     REPLAY = "replay"
-    """Writes ranges anew that are in the table, in place of their rows."""
+    """Rewrites ranges that are in the table, and replaces their rows."""
     RETRY = "retry"
     """Adds dead letters that can become rows now."""
 
@@ -102,10 +102,10 @@ class TransactionKind(str, Enum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class ReplacedFile:
-    """A live base file whose rows a replay takes out of the table: all of them, or `rows` of a range while `kept` others are
-    copied to a new file.
+    """A live base file whose rows a replay removes from the table: all of them, or the `rows` of a range, while the `kept`
+    others are copied to a new file.
 
-    `path` is relative to the table. The write of the slice of `topic` and `partition` makes the copy.
+    `path` is relative to the table. The op that writes the slice of `topic` and `partition` makes the copy.
     """
 
     path: str
@@ -134,56 +134,56 @@ class ReplacedFile:
 
 @dataclass(frozen=True, slots=True)
 class TransactionPlan:
-    """A fixed set of slices that is published by one commit, or not at all."""
+    """A fixed set of slices, published by one commit or not at all."""
 
     pipeline: str
     transaction_id: str
     sequence: int
     slices: tuple[Slice, ...]
     topics: Mapping[str, TopicVersion] = field(default_factory=dict)
-    """Which topics the slices' offsets count in."""
+    """Which topics the slices' offsets belong to."""
     resets: tuple[OffsetLoss, ...] = ()
-    """Accepted losses: these partitions' slices start at `restart` and not at their committed offsets."""
+    """Accepted losses: these partitions' slices start at `restart` instead of their committed offsets."""
     stopped: tuple[OffsetLoss, ...] = ()
-    """Losses that nobody has accepted: these partitions have no slice."""
+    """Losses not accepted: these partitions have no slice."""
     kind: TransactionKind = TransactionKind.INGEST
     retry: Retry | None = None
-    """What a `retry` takes; its slices are from the first to the last offset of these dead letters, in each partition."""
+    """The dead letters of a `retry`; its slices span from their first to their last offset in each partition."""
     covered: Mapping[TopicPartition, Ranges] = field(default_factory=dict)
-    """What the table holds of partitions whose checkpoint does not say it, found out when the plan was made."""
+    """What the table holds of partitions whose checkpoint lacks it, determined when the plan was made."""
     replaces: tuple[ReplacedFile, ...] = ()
     """The files that hold rows of a replay's slices."""
     respect_deletes: bool = False
-    """A replay writes only offsets that have a row in the table."""
+    """Whether a replay writes only offsets that have a row in the table."""
     schema_changes: tuple[str, ...] = ()
-    """What the transaction changes in the columns of a table that is there; a line for each. Found at its begin."""
+    """What the transaction changes in the columns of an existing table, one line each. Determined at its begin."""
     take_over: TakeOver | None = None
-    """Of the first transaction on a table that another system wrote: where its slices begin."""
+    """Where the slices of the first transaction on a table written by another system begin."""
     request: str = ""
-    """Id of the request that asked for it; "" of a live transaction."""
+    """Id of the request that it works on; "" for a live transaction."""
 
     @property
     def count(self) -> int:
-        return sum(each.count for each in self.slices)
+        return sum(slice_.count for slice_ in self.slices)
 
     @property
     def busy(self) -> tuple[Slice, ...]:
         """The slices that have offsets to read."""
-        return tuple(piece for piece in self.slices if piece.count)
+        return tuple(slice_ for slice_ in self.slices if slice_.count)
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "pipeline": self.pipeline,
             "transaction_id": self.transaction_id,
             "sequence": self.sequence,
-            "slices": [asdict(each) for each in self.slices],
+            "slices": [asdict(slice_) for slice_ in self.slices],
             "topics": {topic: asdict(version) for topic, version in self.topics.items()},
-            "resets": [each.to_dict() for each in self.resets],
-            "stopped": [each.to_dict() for each in self.stopped],
+            "resets": [loss.to_dict() for loss in self.resets],
+            "stopped": [loss.to_dict() for loss in self.stopped],
             "kind": self.kind.value,
             **({"retry": asdict(self.retry)} if self.retry else {}),
-            **({"covered": [[str(source), found] for source, found in self.covered.items()]} if self.covered else {}),
-            **({"replaces": [asdict(each) for each in self.replaces]} if self.replaces else {}),
+            **({"covered": [[str(source), ranges] for source, ranges in self.covered.items()]} if self.covered else {}),
+            **({"replaces": [asdict(file) for file in self.replaces]} if self.replaces else {}),
             **({"respect_deletes": True} if self.respect_deletes else {}),
             "schema_changes": list(self.schema_changes),
             **({"take_over": self.take_over.to_dict()} if self.take_over else {}),
@@ -191,33 +191,33 @@ class TransactionPlan:
         }
 
     @classmethod
-    def from_dict(cls, found: Mapping[str, Any]) -> TransactionPlan:
+    def from_dict(cls, plan: Mapping[str, Any]) -> TransactionPlan:
         return cls(
-            pipeline=str(found["pipeline"]),
-            transaction_id=str(found["transaction_id"]),
-            sequence=int(found["sequence"]),
-            slices=tuple(Slice(**each) for each in found["slices"]),
-            topics={topic: TopicVersion(**version) for topic, version in found["topics"].items()},
-            resets=tuple(OffsetLoss.from_dict(each) for each in found["resets"]),
-            stopped=tuple(OffsetLoss.from_dict(each) for each in found["stopped"]),
-            # Plans of older versions name none.
-            kind=TransactionKind(found.get("kind", TransactionKind.INGEST.value)),
-            retry=Retry.from_dict(found["retry"]) if "retry" in found else None,
+            pipeline=str(plan["pipeline"]),
+            transaction_id=str(plan["transaction_id"]),
+            sequence=int(plan["sequence"]),
+            slices=tuple(Slice(**slice_) for slice_ in plan["slices"]),
+            topics={topic: TopicVersion(**version) for topic, version in plan["topics"].items()},
+            resets=tuple(OffsetLoss.from_dict(loss) for loss in plan["resets"]),
+            stopped=tuple(OffsetLoss.from_dict(loss) for loss in plan["stopped"]),
+            # Plans of older versions have no kind.
+            kind=TransactionKind(plan.get("kind", TransactionKind.INGEST.value)),
+            retry=Retry.from_dict(plan["retry"]) if "retry" in plan else None,
             covered={
                 TopicPartition.parse(source): tuple((start, end) for start, end in pairs)
-                for source, pairs in found.get("covered", ())
+                for source, pairs in plan.get("covered", ())
             },
-            replaces=tuple(ReplacedFile(**each) for each in found.get("replaces", ())),
-            respect_deletes=bool(found.get("respect_deletes", False)),
-            schema_changes=tuple(found.get("schema_changes", ())),
-            take_over=TakeOver.from_dict(found["take_over"]) if found.get("take_over") else None,
-            request=str(found.get("request", "")),
+            replaces=tuple(ReplacedFile(**file) for file in plan.get("replaces", ())),
+            respect_deletes=bool(plan.get("respect_deletes", False)),
+            schema_changes=tuple(plan.get("schema_changes", ())),
+            take_over=TakeOver.from_dict(plan["take_over"]) if plan.get("take_over") else None,
+            request=str(plan.get("request", "")),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class RetriedFile:
-    """A file of dead letters that a transaction takes: all its letters, but those `without` has since replaced."""
+    """A file of dead letters that a transaction takes: all its letters, except those in `without`, replaced since."""
 
     path: str
     letters: int
@@ -226,31 +226,31 @@ class RetriedFile:
     """The Kafka partitions of its letters, as `topic:partition`."""
 
     def concerns(self, slices: Iterable[Slice]) -> bool:
-        """Whether it has letters of these slices' partitions."""
-        return any(str(piece.source) in self.sources for piece in slices)
+        """Whether the file has letters of these slices' partitions."""
+        return any(str(slice_.source) in self.sources for slice_ in slices)
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """The dead letters that a transaction takes, all of topics of one generation each."""
+    """The dead letters that a transaction takes; those of one topic are all of one generation."""
 
     files: tuple[RetriedFile, ...]
     generations: Mapping[str, int] = field(default_factory=dict)
-    """Of each topic that was made again; see TopicVersion."""
+    """The generation of each topic that was recreated; see TopicVersion."""
 
     @property
     def letters(self) -> int:
-        return sum(each.letters for each in self.files)
+        return sum(file.letters for file in self.files)
 
     @classmethod
-    def from_dict(cls, found: Mapping[str, Any]) -> Retry:
+    def from_dict(cls, retry: Mapping[str, Any]) -> Retry:
         files = (
             RetriedFile(
-                each["path"],
-                each["letters"],
-                tuple(Slice(**without) for without in each["without"]),
-                tuple(each["sources"]),
+                file["path"],
+                file["letters"],
+                tuple(Slice(**without) for without in file["without"]),
+                tuple(file["sources"]),
             )
-            for each in found["files"]
+            for file in retry["files"]
         )
-        return cls(tuple(files), dict(found["generations"]))
+        return cls(tuple(files), dict(retry["generations"]))

@@ -1,4 +1,4 @@
-"""What the ops of a transaction wrote, and what came of its commit."""
+"""What the ops of a transaction wrote, and the result of its commit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hudi_ingest.model.plan import TransactionPlan
 
 @dataclass(frozen=True, slots=True)
 class BaseFile:
-    """One Hudi base file that a slice wrote. `path` is relative to the table, `partition_path` is "" when not partitioned."""
+    """One Hudi base file of a slice. `path` is relative to the table; `partition_path` is "" in an unpartitioned table."""
 
     partition_path: str
     file_id: str
@@ -35,13 +35,13 @@ class LetterFile:
 
 @dataclass(frozen=True, slots=True)
 class BadRecordNote:
-    """Where a bad record is and what is wrong with it, without any value that is masked."""
+    """Where a bad record is and what is wrong with it, without masked values."""
 
     topic: str
     partition: int
     offset: int
     field: str
-    """"" when the record as a whole is wrong."""
+    """"" when the whole record is bad."""
     expected: str
     found: str
 
@@ -65,20 +65,20 @@ class SliceReport:
     skipped: int = 0
     """Tombstones: records with no value."""
     filtered: int = 0
-    """Records that a transform left out on purpose."""
+    """Records that a transform dropped on purpose."""
     gaps: int = 0
-    """Offsets the broker does not hand out: compacted away, transaction markers, aborted records. In a retry, offsets of
-    the range that are of no dead letter it takes."""
+    """Offsets that the broker does not deliver: compacted away, transaction markers, aborted records. In a retry, offsets of
+    the range without a dead letter that it takes."""
     value_bytes: int = 0
     seconds: float = 0.0
     rejected: int = 0
     """Bad records: those that cannot become rows."""
     letters: tuple[LetterFile, ...] = ()
-    """Where they are kept, unless they are skipped; slices may share files."""
+    """The files with the bad records, unless they are skipped; slices may share files."""
     bad_records: tuple[BadRecordNote, ...] = ()
-    """The first of them."""
+    """The first bad records."""
     copies: tuple[BaseFile, ...] = ()
-    """Files of a replay with rows of other ranges, copied from files that it replaces; their rows are not among `rows`."""
+    """Files of a replay with rows of other ranges, copied from files that it replaces; `rows` does not count them."""
 
     @property
     def accounted(self) -> bool:
@@ -87,22 +87,22 @@ class SliceReport:
 
     @property
     def size_bytes(self) -> int:
-        return sum(each.size_bytes for each in self.files)
+        return sum(file.size_bytes for file in self.files)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, found: Mapping[str, Any]) -> SliceReport:
+    def from_dict(cls, report: Mapping[str, Any]) -> SliceReport:
         return cls(
             **{
-                **found,
-                "slice": Slice(**found["slice"]),
-                "files": tuple(BaseFile(**each) for each in found["files"]),
+                **report,
+                "slice": Slice(**report["slice"]),
+                "files": tuple(BaseFile(**file) for file in report["files"]),
                 # Reports of older versions have none.
-                "letters": tuple(LetterFile(**each) for each in found.get("letters", ())),
-                "bad_records": tuple(BadRecordNote(**each) for each in found.get("bad_records", ())),
-                "copies": tuple(BaseFile(**each) for each in found.get("copies", ())),
+                "letters": tuple(LetterFile(**file) for file in report.get("letters", ())),
+                "bad_records": tuple(BadRecordNote(**note) for note in report.get("bad_records", ())),
+                "copies": tuple(BaseFile(**file) for file in report.get("copies", ())),
             }
         )
 
@@ -118,24 +118,24 @@ class CommitReceipt:
     seconds: Mapping[str, float] = field(default_factory=dict)
     """Wall seconds per phase: begin, write (the slowest slice), commit, between them, and in total."""
     warnings: tuple[str, ...] = ()
-    """What went wrong after the commit was durable; each line says what to do."""
+    """What went wrong after the commit was durable, one line each, with what to do."""
 
     @property
     def rows(self) -> int:
-        return sum(each.rows for each in self.reports)
+        return sum(report.rows for report in self.reports)
 
     @property
     def rejected(self) -> int:
-        return sum(each.rejected for each in self.reports)
+        return sum(report.rejected for report in self.reports)
 
     @property
     def bad_records(self) -> tuple[BadRecordNote, ...]:
-        """The first of each slice."""
-        return tuple(note for each in self.reports for note in each.bad_records)
+        """The first bad records of each slice."""
+        return tuple(note for report in self.reports for note in report.bad_records)
 
     @property
     def base_files(self) -> tuple[BaseFile, ...]:
-        return tuple(file for each in self.reports for file in each.files)
+        return tuple(file for report in self.reports for file in report.files)
 
     @property
     def files(self) -> int:
@@ -143,7 +143,7 @@ class CommitReceipt:
 
     @property
     def size_bytes(self) -> int:
-        return sum(each.size_bytes for each in self.reports)
+        return sum(report.size_bytes for report in self.reports)
 
 
 def mean_record_bytes(reports: Iterable[SliceReport]) -> int:

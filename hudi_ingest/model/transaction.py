@@ -1,4 +1,4 @@
-"""A transaction that has begun, and the states that one can have."""
+"""A transaction that has begun, and the states of transactions."""
 
 from __future__ import annotations
 
@@ -13,36 +13,37 @@ from hudi_ingest.model.plan import TransactionPlan
 
 @dataclass(frozen=True, slots=True)
 class TransactionSchema:
-    """The columns that one transaction reads and writes: found once, at its begin, and the same for all its ops."""
+    """The columns that one transaction reads and writes: determined once, at its begin, and the same for all its ops."""
 
     origin: str
-    """Where `record` is from, in words."""
+    """Where `record` comes from, as text."""
     record: str
-    """What records are decoded to, as the JSON of a Spark StructType."""
+    """The columns that records are decoded to, as the JSON of a Spark StructType."""
     columns: str
-    """The table's columns when the transaction is published, Kafka columns included; likewise."""
+    """The table's columns once the transaction is published, including the Kafka columns; also as JSON."""
     declared: bool = True
-    """Whether the pipeline file has the columns. If not, the table keeps `record` for the next transaction."""
+    """Whether the pipeline file declares the columns. If not, the table keeps `record` for the next transaction."""
     avro: tuple[tuple[str, ...], ...] = ()
-    """The registry's schemas that `record` is made of, the texts that they refer to behind each."""
+    """The registry's schemas that `record` is made of, each followed by the texts that it refers to."""
     schema_ids: tuple[int, ...] = ()
     """Every schema that the topics' subjects had in the registry."""
     changes: tuple[str, ...] = ()
-    """What becomes of the columns of a table that is there; a line for each."""
+    """What changes in the columns of an existing table, one line each."""
     warnings: tuple[str, ...] = ()
-    """What is a guess; a line for each."""
+    """What is guessed, one line each."""
     record_key: tuple[str, ...] = ()
-    """The columns that make the rows' keys in a table that another system made; none where topic, partition and offset do."""
+    """The columns of the record key in a table that another system created; empty where the key is topic, partition and
+    offset."""
     escaped_folders: bool = True
-    """Whether unsafe signs of a value are escaped in its folder's name; if not, such a value has no folder."""
+    """Whether unsafe characters of a value are escaped in its folder's name; if not, such a value has no folder."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, found: Mapping[str, Any]) -> TransactionSchema:
-        tuples = {name: tuple(found.get(name, ())) for name in ("schema_ids", "changes", "warnings", "record_key")}
-        return cls(**{**found, **tuples, "avro": tuple(tuple(each) for each in found["avro"])})
+    def from_dict(cls, schema: Mapping[str, Any]) -> TransactionSchema:
+        tuples = {name: tuple(schema.get(name, ())) for name in ("schema_ids", "changes", "warnings", "record_key")}
+        return cls(**{**schema, **tuples, "avro": tuple(tuple(texts) for texts in schema["avro"])})
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class OpenTransaction:
     plan: TransactionPlan
     instant: str
     epoch: int
-    """The table's epoch that this transaction may write in, and no other."""
+    """The table's epoch, in which only this transaction may write."""
     began_at: datetime
     deadline: datetime
     schema: TransactionSchema
@@ -73,22 +74,22 @@ class OpenTransaction:
         }
 
     @classmethod
-    def from_dict(cls, found: Mapping[str, Any]) -> OpenTransaction:
+    def from_dict(cls, transaction: Mapping[str, Any]) -> OpenTransaction:
         return cls(
-            plan=TransactionPlan.from_dict(found["plan"]),
-            instant=str(found["instant"]),
-            epoch=int(found["epoch"]),
-            began_at=datetime.fromisoformat(found["began_at"]),
-            deadline=datetime.fromisoformat(found["deadline"]),
-            schema=TransactionSchema.from_dict(found["schema"]),
-            shape=str(found["shape"]),
-            begin_seconds=float(found["begin_seconds"]),
+            plan=TransactionPlan.from_dict(transaction["plan"]),
+            instant=str(transaction["instant"]),
+            epoch=int(transaction["epoch"]),
+            began_at=datetime.fromisoformat(transaction["began_at"]),
+            deadline=datetime.fromisoformat(transaction["deadline"]),
+            schema=TransactionSchema.from_dict(transaction["schema"]),
+            shape=str(transaction["shape"]),
+            begin_seconds=float(transaction["begin_seconds"]),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class OpenInstant:
-    """An instant of a pipeline that is neither completed nor rolled back; `leased` while its heartbeat has not expired."""
+    """A pipeline's instant that is neither completed nor rolled back; `leased` until its heartbeat expires."""
 
     instant: str
     transaction_id: str
@@ -97,7 +98,7 @@ class OpenInstant:
 
 @dataclass(frozen=True, slots=True)
 class CommittedTransaction:
-    """A committed transaction as the table tells it, without its attempts."""
+    """A committed transaction as the table records it, without its attempts."""
 
     plan: TransactionPlan
     instant: str

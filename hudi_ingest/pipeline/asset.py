@@ -1,4 +1,4 @@
-"""What a pipeline file says about its table as an asset in Dagster: whose it is, and when it needs somebody."""
+"""What a pipeline file says about its table as a Dagster asset: who owns it, and when it needs attention."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import Field, StringConstraints, field_validator
 from hudi_ingest.exceptions.problems import Place, PlacedProblems, describe, quoted
 from hudi_ingest.pipeline.model import Model, Seconds, Whole
 
-# What Dagster takes for owners, tags and groups.
+# What Dagster accepts as owners, tags and groups.
 _OWNER = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}|team:\S+")
 _TAG_KEY = re.compile(r"([A-Za-z0-9_.-]{1,63}/)?[A-Za-z0-9_.-]{1,63}")
 _TAG_VALUE = re.compile(r"[A-Za-z0-9_.-]{0,63}")
@@ -20,7 +20,7 @@ _GROUP = re.compile(r"[A-Za-z0-9_]+(/[A-Za-z0-9_]+)*")
 
 
 class AssetSettings(Model):
-    """How Dagster shows the table, and when its checks fail. Nothing of it changes what is written."""
+    """How Dagster shows the table, and when its checks fail. None of these settings changes what is written."""
 
     description: Annotated[str, StringConstraints(min_length=1)] | None = Field(
         default=None, json_schema_extra={"default": "the table's path and its topics"}
@@ -30,7 +30,7 @@ class AssetSettings(Model):
     owners: tuple[str, ...] = Field(
         default=(), json_schema_extra={"allowed": "a list of mail addresses and of teams like team:orders"}
     )
-    """Who looks after the table."""
+    """Who is responsible for the table."""
 
     tags: Mapping[str, str] = Field(
         default_factory=dict, json_schema_extra={"allowed": "a mapping of text to text", "default": "none"}
@@ -45,7 +45,7 @@ class AssetSettings(Model):
     max_lag: Annotated[Whole, Field(ge=1)] | None = Field(
         default=None, json_schema_extra={"default": "the records of two transactions, 2 × transaction.max_records"}
     )
-    """The check `lag_below_limit` fails while more offsets than this wait."""
+    """The check `lag_below_limit` fails while more offsets than this are waiting."""
 
     late_after_seconds: Annotated[Seconds, Field(ge=1)] | None = Field(
         default=None,
@@ -53,30 +53,30 @@ class AssetSettings(Model):
             "default": "60 + 2 × transaction.interval_seconds, and twice what the last transaction took"
         },
     )
-    """The check `up_to_date` fails while the oldest waiting record is older than this, by its Kafka timestamp, and nothing was
-    committed for as long."""
+    """The check `up_to_date` fails while the oldest waiting record is older than this, by its Kafka timestamp, and nothing
+    has been committed for that long."""
 
     fresh_within_seconds: Annotated[Seconds, Field(ge=60)] | None = None
-    """Dagster's freshness policy: the asset is overdue when it was not materialized for this long, for whatever reason, a
-    sensor that somebody turned off included. For topics that always have new records: an idle one makes the asset overdue,
-    too."""
+    """Dagster's freshness policy: the asset is overdue when it has not been materialized for this long, for whatever
+    reason, including a sensor that is turned off. For topics that always have new records: an idle topic makes the asset
+    overdue, too."""
 
     backfill_from: date = Field(
         default_factory=lambda: (datetime.now(timezone.utc).date().replace(day=1) - timedelta(days=1)).replace(day=1),
         json_schema_extra={"allowed": "a day like 2026-01-31", "default": "the first day of the last month"},
     )
-    """The first day whose hours the job `<name>_backfill_hours` offers, in UTC. Older history is for `<name>_backfill`."""
+    """The first day whose hours the job `<name>_backfill_hours` offers, in UTC. Use `<name>_backfill` for older history."""
 
     @field_validator("owners")
     @classmethod
     def _owners(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        wrong: list[tuple[Place, str]] = [
-            ((index,), f"not an owner; found {quoted(each)}; allowed: a mail address, or team: and a name")
-            for index, each in enumerate(value)
-            if not _OWNER.fullmatch(each)
+        problems: list[tuple[Place, str]] = [
+            ((index,), f"not an owner; found {quoted(owner)}; allowed: a mail address, or team: and a name")
+            for index, owner in enumerate(value)
+            if not _OWNER.fullmatch(owner)
         ]
-        if wrong:
-            raise PlacedProblems(wrong)
+        if problems:
+            raise PlacedProblems(problems)
         return value
 
     @field_validator("tags", mode="before")
@@ -84,16 +84,16 @@ class AssetSettings(Model):
     def _tags(cls, value: object) -> object:
         if not isinstance(value, Mapping):
             raise ValueError(f"must be a mapping of text to text; found {describe(value)}")
-        wrong: list[tuple[Place, str]] = []
+        problems: list[tuple[Place, str]] = []
         for key, text in value.items():
             if not _TAG_KEY.fullmatch(str(key)):
-                may_be = "letters, digits, `_`, `-` and `.`, at most 63, with a namespace and a `/` before them or not"
-                wrong.append(((str(key),), f"not a tag's name; allowed: {may_be}"))
+                allowed = "up to 63 letters, digits, `_`, `-` and `.`, optionally after a namespace and a `/`"
+                problems.append(((str(key),), f"not a tag's name; allowed: {allowed}"))
             elif not isinstance(text, str) or not _TAG_VALUE.fullmatch(text):
-                may_be = "letters, digits, `_`, `-` and `.`, at most 63, in quotes if they look like a number"
-                wrong.append(((str(key),), f"not a tag's value; found {describe(text)}; allowed: {may_be}"))
-        if wrong:
-            raise PlacedProblems(wrong)
+                allowed = "up to 63 letters, digits, `_`, `-` and `.`, in quotes if they look like a number"
+                problems.append(((str(key),), f"not a tag's value; found {describe(text)}; allowed: {allowed}"))
+        if problems:
+            raise PlacedProblems(problems)
         return dict(value)
 
     @field_validator("group")

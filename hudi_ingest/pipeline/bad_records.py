@@ -9,9 +9,9 @@ class DeadLetters(Model):
     """What dead letters hold, with `on_bad_record: dead_letter`, and where else they go."""
 
     keep_masked: bool = False
-    """Whether dead letters hold records' bytes (value, key and headers) also where the pipeline masks fields. Without it such
-    a pipeline's dead letters say where the record is and what is wrong with it, and cannot be retried."""
+    """Whether dead letters hold the records' bytes (value, key and headers) even if the pipeline masks fields. Without it,
+    such a pipeline's dead letters say only where the record is and what is wrong with it, and cannot be retried."""
 
     topic: Topic | None = None
-    """A topic of the source's cluster that gets a copy of each dead letter, with Kafka Connect's `__connect.errors.…` headers,
-    after its commit and at least once. Without it there are no copies."""
+    """A topic of the source's cluster that gets a copy of each dead letter after its commit, at least once, with Kafka
+    Connect's `__connect.errors.…` headers. Without it there are no copies."""

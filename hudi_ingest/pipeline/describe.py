@@ -1,4 +1,4 @@
-"""The models of pipeline files in words: keys, allowed values, defaults."""
+"""Describes the models of pipeline files as text: keys, allowed values, defaults."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from hudi_ingest.pipeline.model import Model as _Model
 
 
 def keys(model: type[BaseModel]) -> dict[str, FieldInfo]:
-    """A model's fields by the keys that a file has for them."""
+    """A model's fields by their keys in a pipeline file."""
     return {info.alias or name: info for name, info in model.model_fields.items()}
 
 
 def nested_model(info: FieldInfo) -> type[BaseModel] | None:
-    """The model whose keys are below this field."""
-    found = [each for each in _parts(info.annotation) if isinstance(each, type) and issubclass(each, _Model)]
-    return found[0] if found and "allowed" not in _extra(info) else None
+    """The model whose keys nest below this field; None when it has none."""
+    models = [part for part in _parts(info.annotation) if isinstance(part, type) and issubclass(part, _Model)]
+    return models[0] if models and "allowed" not in _extra(info) else None
 
 
 def allowed(info: FieldInfo) -> str:
-    """What a field's value may be, in words."""
+    """A field's allowed values, as text."""
     stated = _extra(info).get("allowed")
     return str(stated) if stated else type_in_words(info.annotation, info.metadata)
 
 
 def default(info: FieldInfo) -> str | None:
-    """A field's default as a file would say it; None when the field is required."""
+    """A field's default as a file would spell it; None when the field is required."""
     if info.is_required():
         return None
     stated = _extra(info).get("default")
@@ -50,12 +50,12 @@ def default(info: FieldInfo) -> str | None:
 
 def is_secret(info: FieldInfo) -> bool:
     """Whether no message may show the field's value."""
-    return any(each is SecretStr for each in _parts(info.annotation))
+    return any(part is SecretStr for part in _parts(info.annotation))
 
 
 def has_secrets(model: type[BaseModel]) -> bool:
-    """Whether a secret stands among the model's own fields."""
-    return any(is_secret(each) for each in model.model_fields.values())
+    """Whether one of the model's own fields is a secret."""
+    return any(is_secret(info) for info in model.model_fields.values())
 
 
 def _extra(info: FieldInfo) -> dict[str, Any]:
@@ -63,20 +63,24 @@ def _extra(info: FieldInfo) -> dict[str, Any]:
 
 
 def _parts(annotation: Any) -> Iterator[Any]:
-    """The annotation, and all that it is made of."""
+    """Yield the annotation and everything nested in it."""
     yield annotation
-    for each in get_args(annotation):
-        yield from _parts(each)
+    for argument in get_args(annotation):
+        yield from _parts(argument)
 
 
 def type_in_words(annotation: Any, metadata: Iterable[Any] = ()) -> str:
-    """What a value of this type may be."""
+    """The allowed values of a type, as text."""
     inner = get_args(annotation)
     if get_origin(annotation) is Annotated:
-        extra = [each for given in inner[1:] for each in (given.metadata if isinstance(given, FieldInfo) else [given])]
+        extra = [
+            constraint
+            for entry in inner[1:]
+            for constraint in (entry.metadata if isinstance(entry, FieldInfo) else [entry])
+        ]
         return type_in_words(inner[0], [*metadata, *extra])
     if NoneType in inner:
-        return type_in_words(next(each for each in inner if each is not NoneType), metadata)
+        return type_in_words(next(argument for argument in inner if argument is not NoneType), metadata)
     if get_origin(annotation) is Literal:
         return " or ".join([", ".join(inner[:-1])] * (len(inner) > 1) + [inner[-1]])
     if get_origin(annotation) is tuple:
@@ -91,9 +95,9 @@ def type_in_words(annotation: Any, metadata: Iterable[Any] = ()) -> str:
         SecretStr: "text",
         Path: "a path",
     }[annotation]
-    for each in metadata:
-        if isinstance(each, annotated_types.Ge):
-            words += f" of at least {each.ge}"
-        elif isinstance(each, annotated_types.Gt):
-            words += f" above {each.gt}"
+    for constraint in metadata:
+        if isinstance(constraint, annotated_types.Ge):
+            words += f" of at least {constraint.ge}"
+        elif isinstance(constraint, annotated_types.Gt):
+            words += f" above {constraint.gt}"
     return words

@@ -83,14 +83,14 @@ _TYPES = f"""\
 {AVRO_TYPES}.
 A field that is not a union with null is required. Defaults, aliases and docs are ignored.
 
-Refused, because the table could not hold them as declared: `tinyint`, `smallint` (Hudi has only `int`), `char(n)`, maps
+Refused, because the table could not hold them as declared: `tinyint`, `smallint` (Hudi only has `int`), `char(n)`, maps
 with keys other than text, unions of more than null and one type, names with anything but letters, digits and `_`, names
 that differ in case only, and names that begin with `_hoodie_` or `_kafka_`.
 """
 
 
 def render() -> str:
-    """The whole page."""
+    """Render the whole page."""
     return "\n".join([_INTRODUCTION, *_sections(Pipeline, ""), _TYPES])
 
 

@@ -1,4 +1,4 @@
-"""Libraries that only some pipelines need: setup.py's extras, and what tells that one is not installed."""
+"""Libraries that only some pipelines need: setup.py's extras, and the check that they are installed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 MODULES: Mapping[str, tuple[str, ...]] = {
     "avro": ("fastavro", "datafusion"),
-    # Dagster brings google.protobuf in any case; google.type is of the types that schemas import without bringing them.
+    # Dagster installs google.protobuf anyway; google.type has types that schemas import without providing them.
     "protobuf": ("grpc_tools", "ptars", "google.type"),
     # What confluent-kafka's client imports.
     "registry": ("httpx2", "authlib", "attrs", "cachetools", "certifi"),
@@ -17,7 +17,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {
 
 
 def require(extra: str) -> None:
-    """Raises ValueError when one of the extra's modules is not installed here. Imports none of them."""
+    """Check that the extra is installed, without importing its modules. Raises ValueError when one is missing."""
     missing = [module for module in MODULES[extra] if find_spec(module) is None]
     if missing:
         raise ValueError(

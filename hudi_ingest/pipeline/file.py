@@ -1,7 +1,7 @@
-"""Reads pipeline files, and reports every problem of a file at once, each with its place.
+"""Reads pipeline files, and reports all problems of a file at once, each with its place.
 
-Values may come from the environment by `${NAME}` or `${NAME:-default}`, and from a file by `${file:PATH}`. No message shows a secret: neither a password
-nor what stands where a password may have been meant.
+Values may come from the environment (`${NAME}`, `${NAME:-default}`) or from a file (`${file:PATH}`). No message shows a
+secret: neither a password, nor any value in a place where a password may have been intended.
 """
 
 from __future__ import annotations
@@ -35,11 +35,12 @@ from hudi_ingest.records.schema.columns import SchemaProblem
 
 
 def load_pipeline(path: Path, environment: Mapping[str, str] | None = None) -> Pipeline:
-    """The pipeline of one file. Raises ConfigError with all problems of the file.
+    """Load the pipeline of one file. Raises ConfigError with all problems of the file.
 
-    Without an `environment` values come from this process's, and from what a running embedded stack of its home sets.
+    Without an `environment`, values come from this process's environment and from the variables that a running embedded
+    stack of its home sets.
     """
-    loaded = _load(path, _given_or_own(environment))
+    loaded = _load(path, _environment(environment))
     if loaded.pipeline is None:
         raise ConfigError(str(path), loaded.problems)
     return loaded.pipeline
@@ -48,13 +49,13 @@ def load_pipeline(path: Path, environment: Mapping[str, str] | None = None) -> P
 def pipeline_from(
     settings: Mapping[str, Any], folder: Path, where: str, environment: Mapping[str, str] | None = None
 ) -> Pipeline:
-    """The pipeline of settings that stand in another file, `where`, whose paths are relative to `folder`.
+    """Load a pipeline from settings inside another file, `where`, whose paths are relative to `folder`.
 
-    They mean what they mean in a pipeline file. Raises ConfigError with all problems.
+    The settings mean the same as in a pipeline file. Raises ConfigError with all problems.
     """
     document = _Document()
-    _parse(yaml.safe_dump(dict(settings)), folder, _given_or_own(environment), document)
-    document.lines.clear()  # they are of no file
+    _parse(yaml.safe_dump(dict(settings)), folder, _environment(environment), document)
+    document.lines.clear()  # line numbers of the dump above mean nothing to the user
     loaded = _load_document(document, Path(where), folder)
     if loaded.pipeline is None:
         raise ConfigError(where, loaded.problems)
@@ -62,18 +63,18 @@ def pipeline_from(
 
 
 def load_pipelines(folder: Path, environment: Mapping[str, str] | None = None) -> tuple[Pipeline, ...]:
-    """The pipelines of all *.yaml and *.yml files of the folder, by file name. Raises ConfigError with all problems."""
-    loaded = _load_folder(folder, _given_or_own(environment))
-    problems = [f"{each.path.name}: {problem}" for each in loaded for problem in each.problems]
+    """Load all *.yaml and *.yml files of the folder, ordered by file name. Raises ConfigError with all problems."""
+    loaded = _load_folder(folder, _environment(environment))
+    problems = [f"{file.path.name}: {problem}" for file in loaded for problem in file.problems]
     problems += [problem for _, problem in _conflicts(loaded)]
     if problems:
         raise ConfigError(str(folder), problems)
-    return tuple(each.pipeline for each in loaded if each.pipeline is not None)
+    return tuple(file.pipeline for file in loaded if file.pipeline is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class BrokenFile:
-    """A pipeline file that cannot be loaded. `name`: the pipeline's, where the file says it; no problem shows a secret."""
+    """A pipeline file that cannot be loaded. `name` is the pipeline's, if the file has one. No problem shows a secret."""
 
     path: Path
     name: str | None
@@ -81,28 +82,28 @@ class BrokenFile:
 
     @property
     def in_one_line(self) -> str:
-        first, *others = self.problems
-        more = f" (and {len(others)} more: `hudi-ingest validate {self.path}`)" if others else ""
-        return f"not loaded: {self.path}: {' '.join(first.split())}{more}"
+        first, *more_problems = self.problems
+        note = f" (and {len(more_problems)} more: `hudi-ingest validate {self.path}`)" if more_problems else ""
+        return f"not loaded: {self.path}: {' '.join(first.split())}{note}"
 
 
 def load_each(
     folder: Path, environment: Mapping[str, str] | None = None
 ) -> tuple[tuple[Pipeline, ...], tuple[BrokenFile, ...]]:
-    """As `load_pipelines`, but a wrong file does not keep the others from being loaded. Of files that cannot live together none
-    is: which of them is meant, nobody can tell. Raises ConfigError when the folder cannot be read."""
-    loaded = _load_folder(folder, _given_or_own(environment))
-    problems = {each.path: list(each.problems) for each in loaded}
+    """Like `load_pipelines`, but loads the good files even if others are broken. Files that conflict with each other are
+    all broken, because there is no telling which one is right. Raises ConfigError when the folder cannot be read."""
+    loaded = _load_folder(folder, _environment(environment))
+    problems = {file.path: list(file.problems) for file in loaded}
     for paths, text in _conflicts(loaded):
         for path in paths:
             problems[path].append(text)
-    right = tuple(each.pipeline for each in loaded if each.pipeline is not None and not problems[each.path])
-    broken = (BrokenFile(each.path, each.name, tuple(problems[each.path])) for each in loaded if problems[each.path])
-    return right, tuple(broken)
+    pipelines = tuple(file.pipeline for file in loaded if file.pipeline is not None and not problems[file.path])
+    broken = (BrokenFile(file.path, file.name, tuple(problems[file.path])) for file in loaded if problems[file.path])
+    return pipelines, tuple(broken)
 
 
 def broken_files(folder: Path) -> tuple[BrokenFile, ...]:
-    """What `load_each` cannot load; a folder that cannot be read is one of these."""
+    """The files that `load_each` cannot load; an unreadable folder counts as one."""
     try:
         return load_each(folder)[1]
     except ConfigError as error:
@@ -110,47 +111,47 @@ def broken_files(folder: Path) -> tuple[BrokenFile, ...]:
 
 
 def folder_version(folder: Path) -> tuple[tuple[str, int, int], ...]:
-    """Name, time of change in ns and size in bytes of each pipeline file: another value when one was changed, came or went,
-    () also when the folder cannot be read."""
+    """Name, modification time in ns and size in bytes of each pipeline file, so that the value differs once a file was
+    changed, added or removed. () also when the folder cannot be read."""
     try:
-        found = [(file.name, file.stat()) for file in _files(folder)]
+        statuses = [(file.name, file.stat()) for file in _files(folder)]
     except OSError:
         return ()
-    return tuple((name, status.st_mtime_ns, status.st_size) for name, status in found)
+    return tuple((name, status.st_mtime_ns, status.st_size) for name, status in statuses)
 
 
 def find_pipeline(folder: Path, name_or_path: str, environment: Mapping[str, str] | None = None) -> Pipeline:
-    """The pipeline of a file, when a path is given (with a slash, or ending in .yaml or .yml), or of the folder by name.
+    """Load a pipeline by path (with a slash, or ending in .yaml or .yml), or by name from the folder.
 
-    Other files of the folder may be wrong, as long as they do not claim the same name or table. Raises ConfigError.
+    Other files of the folder may be broken, as long as they do not claim the same name or table. Raises ConfigError.
     """
     if "/" in name_or_path or name_or_path.endswith((".yaml", ".yml")):
         return load_pipeline(Path(name_or_path), environment)
-    loaded = _load_folder(folder, _given_or_own(environment))
-    named = [each for each in loaded if each.name == name_or_path]
-    for each in named:
-        if each.pipeline is None:
-            raise ConfigError(str(each.path), each.problems)
-    conflicts = [text for paths, text in _conflicts(loaded) if any(each.path in paths for each in named)]
+    loaded = _load_folder(folder, _environment(environment))
+    matching = [file for file in loaded if file.name == name_or_path]
+    for file in matching:
+        if file.pipeline is None:
+            raise ConfigError(str(file.path), file.problems)
+    conflicts = [text for paths, text in _conflicts(loaded) if any(file.path in paths for file in matching)]
     if conflicts:
         raise ConfigError(str(folder), conflicts)
-    for each in named:
-        if each.pipeline is not None:
-            return each.pipeline
-    known = [each.name for each in loaded if each.name is not None]
+    for file in matching:
+        if file.pipeline is not None:
+            return file.pipeline
+    known = [file.name for file in loaded if file.name is not None]
     shown = ", ".join(known) or "none; put a pipeline file there"
     problem = f"no pipeline is called {quoted(name_or_path)}; known: {shown}{suggestion(name_or_path, known)}"
-    nameless = [f"{each.path.name}: {text}" for each in loaded if each.name is None for text in each.problems]
+    nameless = [f"{file.path.name}: {text}" for file in loaded if file.name is None for text in file.problems]
     raise ConfigError(str(folder), [problem, *nameless])
 
 
-def _given_or_own(environment: Mapping[str, str] | None) -> Mapping[str, str]:
+def _environment(environment: Mapping[str, str] | None) -> Mapping[str, str]:
     return pipeline_environment(Home.from_environment()) if environment is None else environment
 
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """What became of one file: a pipeline, or problems. A file with problems may still say its name."""
+    """The result of loading one file: a pipeline, or problems. A file with problems may still have a name."""
 
     path: Path
     name: str | None
@@ -162,13 +163,13 @@ def _load_folder(folder: Path, environment: Mapping[str, str]) -> list[_Loaded]:
     try:
         paths = _files(folder)
     except OSError as error:
-        why = f"the folder of pipeline files cannot be read: {error.strerror or error}"
+        why = f"the pipelines folder cannot be read: {error.strerror or error}"
         raise ConfigError(str(folder), [f"{why}; create it, or set HUDI_INGEST_PIPELINES to another one"]) from None
-    return [_load(each, environment) for each in paths]
+    return [_load(path, environment) for path in paths]
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(each for each in folder.iterdir() if each.suffix in (".yaml", ".yml") and each.is_file())
+    return sorted(path for path in folder.iterdir() if path.suffix in (".yaml", ".yml") and path.is_file())
 
 
 def _load(path: Path, environment: Mapping[str, str]) -> _Loaded:
@@ -176,8 +177,8 @@ def _load(path: Path, environment: Mapping[str, str]) -> _Loaded:
 
 
 def _load_document(document: _Document, path: Path, folder: Path) -> _Loaded:
-    given = document.data.get("name")
-    name = given if isinstance(given, str) else None
+    raw_name = document.data.get("name")
+    name = raw_name if isinstance(raw_name, str) else None
     problems = document.problems
     if document.data:
         source = document.data.get("source")
@@ -192,8 +193,8 @@ def _load_document(document: _Document, path: Path, folder: Path) -> _Loaded:
                 return _Loaded(path, name, pipeline)
             errors = []
         if errors:
-            errors += _hidden_errors(document, [each["loc"] for each in errors], context)
-        problems += [line for each in errors for line in _sentences(each, document)]
+            errors += _hidden_errors(document, [details["loc"] for details in errors], context)
+        problems += [line for details in errors for line in _sentences(details, document)]
     return _Loaded(path, name, None, tuple(problems))
 
 
@@ -204,43 +205,46 @@ _STAND_INS: Mapping[str, Mapping[str, Any]] = {
 
 
 def _hidden_errors(document: _Document, places: Iterable[Place], context: Mapping[str, Any]) -> list[ErrorDetails]:
-    """What is wrong with the transforms besides: they are judged with what the table and the source say, and pydantic gives
-    a part that is wrong anywhere to nobody. So they are judged again, without the keys that are wrong."""
+    """Problems of the transforms that other problems hide.
+
+    Transforms are validated against the table and the source, and pydantic passes on no part that has an error anywhere.
+    So validate them again without the wrong keys.
+    """
     wrong = {place[:2] for place in [*places, *document.broken]}
     data: dict[str, Any] = {"name": "name", "transforms": document.data.get("transforms") or []}
     for part, needed in _STAND_INS.items():
-        given = document.data.get(part)
-        right = (
-            {key: value for key, value in given.items() if (part, key) not in wrong}
-            if isinstance(given, Mapping)
+        settings = document.data.get(part)
+        usable = (
+            {key: value for key, value in settings.items() if (part, key) not in wrong}
+            if isinstance(settings, Mapping)
             else {}
         )
-        data[part] = {**needed, **right}
+        data[part] = {**needed, **usable}
     if any(place[:1] == ("transforms",) for place in wrong):
         return []
     try:
         Pipeline.model_validate(data, context=context)
     except ValidationError as error:
-        return [each for each in error.errors(include_url=False) if each["loc"] == ("transforms",)]
+        return [details for details in error.errors(include_url=False) if details["loc"] == ("transforms",)]
     return []
 
 
 def _conflicts(loaded: Iterable[_Loaded]) -> Iterator[tuple[tuple[Path, Path], str]]:
-    """Pairs of files whose pipelines cannot live together, and why."""
-    good = [(each.path, each.pipeline) for each in loaded if each.pipeline is not None]
-    for index, (path, pipeline) in enumerate(good):
-        for other_path, other in good[:index]:
-            files = f"{other_path.name} and {path.name}"
-            if pipeline.name == other.name:
-                yield (other_path, path), f"{files}: both have the name {pipeline.name}; rename one"
-            mine, its = (f"{each.table.base_path}/" for each in (pipeline, other))
-            if mine == its:
+    """Yield pairs of files whose pipelines cannot coexist, and why."""
+    valid = [(file.path, file.pipeline) for file in loaded if file.pipeline is not None]
+    for index, (path, pipeline) in enumerate(valid):
+        for earlier_path, earlier in valid[:index]:
+            files = f"{earlier_path.name} and {path.name}"
+            if pipeline.name == earlier.name:
+                yield (earlier_path, path), f"{files}: both have the name {pipeline.name}; rename one"
+            base, earlier_base = (f"{candidate.table.base_path}/" for candidate in (pipeline, earlier))
+            if base == earlier_base:
                 text = f"{files}: both have the table.base_path {pipeline.table.base_path}; a table has one pipeline"
-                yield (other_path, path), text
-            elif mine.startswith(its) or its.startswith(mine):
-                inner, outer = (pipeline, other) if mine.startswith(its) else (other, pipeline)
+                yield (earlier_path, path), text
+            elif base.startswith(earlier_base) or earlier_base.startswith(base):
+                inner, outer = (pipeline, earlier) if base.startswith(earlier_base) else (earlier, pipeline)
                 yield (
-                    (other_path, path),
+                    (earlier_path, path),
                     f"{files}: table.base_path {inner.table.base_path} is inside the table "
                     f"{outer.table.base_path}; choose a folder beside it",
                 )
@@ -255,20 +259,20 @@ _INT, _FLOAT, _BOOL, _NULL, _STR = (f"{_TAG}{kind}" for kind in ("int", "float",
 
 @dataclass(slots=True)
 class _Document:
-    """A YAML file as plain values, and what is needed to speak about them."""
+    """A YAML file as plain values, with what messages need to refer to them."""
 
     data: dict[str, Any] = field(default_factory=dict)
     """Empty when the file cannot be read at all; `problems` says why."""
     problems: list[str] = field(default_factory=list)
     broken: set[Place] = field(default_factory=set)
-    """Values that are no more than a stand-in, because their problem is already noted."""
+    """Values that are only stand-ins, because their problem is already noted."""
     written: dict[Place, str] = field(default_factory=dict)
-    """What the file says where YAML reads something other than text."""
+    """The file's own spelling, where YAML reads something other than text."""
     lines: dict[Place, int] = field(default_factory=dict)
     """Line of each key."""
 
     def is_broken(self, place: Place) -> bool:
-        return any(place[: len(each)] == each for each in self.broken)
+        return any(place[: len(broken_place)] == broken_place for broken_place in self.broken)
 
 
 class _TooDeep(Exception):
@@ -302,7 +306,7 @@ def _read(path: Path, environment: Mapping[str, str]) -> _Document:
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
-        document.problems.append("the file is not there; check the path, or list the folder")
+        document.problems.append("file not found; check the path, or list the folder")
     except OSError as error:
         document.problems.append(f"the file cannot be read: {error.strerror or error}")
     except UnicodeDecodeError as error:
@@ -321,7 +325,7 @@ def _parse(text: str, folder: Path, environment: Mapping[str, str], document: _D
         return
     except _TooDeep as error:
         document.problems.append(
-            f"{error}: nested deeper than {_MOST_LEVELS} levels; no setting is, so look for brackets"
+            f"{error}: nested deeper than {_MOST_LEVELS} levels, which no setting is; look for unclosed brackets"
         )
         return
     except yaml.MarkedYAMLError as error:
@@ -337,7 +341,7 @@ def _parse(text: str, folder: Path, environment: Mapping[str, str], document: _D
 
 
 def _syntax_problem(text: str, error: yaml.MarkedYAMLError) -> str:
-    """PyYAML's message without its excerpt of the file and without quoted words: either may be a secret."""
+    """PyYAML's message without its excerpt of the file and without quoted words; either may contain a secret."""
     mark = error.problem_mark
     assert mark is not None, "PyYAML marks every problem of the text"
     words = re.sub(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""", _harmless, str(error.problem))
@@ -351,12 +355,12 @@ def _syntax_problem(text: str, error: yaml.MarkedYAMLError) -> str:
 
 
 def _harmless(quoted: re.Match[str]) -> str:
-    """A single sign, or one of PyYAML's own words like '<scalar>'."""
+    """Keep a single character or one of PyYAML's own words like '<scalar>'; mask anything else."""
     return quoted[0] if re.fullmatch(r"\\?.|<[a-z ]+>", quoted[0][1:-1]) else "****"
 
 
 class _Builder:
-    """Turns YAML nodes into plain values, with the environment's values put in, and notes what is wrong."""
+    """Turns YAML nodes into plain values with the environment's values filled in, and notes problems."""
 
     _CONSTRUCT: Mapping[str, Any] = {
         _INT: yaml.constructor.SafeConstructor.construct_yaml_int,
@@ -379,31 +383,31 @@ class _Builder:
         if isinstance(node, yaml.MappingNode) and node.tag == f"{_TAG}map":
             return self._mapping(node, place)
         if isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":
-            return [self.value(each, (*place, index)) for index, each in enumerate(node.value)]
+            return [self.value(item, (*place, index)) for index, item in enumerate(node.value)]
         if isinstance(node, yaml.ScalarNode) and node.tag == _STR:
             return self._substituted(str(node.value), place)
         if isinstance(node, yaml.ScalarNode) and node.tag in self._CONSTRUCT:
             return self._constructed(node, place)
-        return self._note(place, "YAML tags (!…) are not supported; remove it")
+        return self._note(place, "YAML tags (!…) are not supported; remove the tag")
 
     def _mapping(self, node: yaml.MappingNode, place: Place) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        mapping: dict[str, Any] = {}
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
             if not isinstance(key_node, yaml.ScalarNode):
                 where = f"{_shown(place)}: " if place else ""
                 self._document.problems.append(f"{where}line {line}: a key must be plain text")
                 continue
-            key = str(key_node.value)  # whatever YAML would read: keys are text, the number of a Kafka partition too
+            key = str(key_node.value)  # keys are always text, even the number of a Kafka partition
             inner = (*place, key)
-            if key in found:
+            if key in mapping:
                 first = self._document.lines[inner]
-                text = f"{_shown(inner)}: the key is there twice, in line {first} and in line {line}; keep one"
+                text = f"{_shown(inner)}: duplicate key, in line {first} and in line {line}; keep one"
                 self._document.problems.append(text)
                 continue
             self._document.lines[inner] = line
-            found[key] = self.value(value_node, inner)
-        return found
+            mapping[key] = self.value(value_node, inner)
+        return mapping
 
     def _constructed(self, node: yaml.ScalarNode, place: Place) -> Any:
         self._document.written[place] = str(node.value)
@@ -413,15 +417,15 @@ class _Builder:
             return self._note(place, "not a value that YAML can read; put it in quotes")
 
     def _substituted(self, text: str, place: Place) -> str:
-        def replace(found: re.Match[str]) -> str:
-            if found[0] == "$${":
+        def replace(match: re.Match[str]) -> str:
+            if match[0] == "$${":
                 return "${"
-            name, default = found["name"], found["default"]
-            if found["file"] is not None:
-                return self._content(found["file"], place)
+            name, default = match["name"], match["default"]
+            if match["file"] is not None:
+                return self._content(match["file"], place)
             if name is None:
                 known = "${NAME}, ${NAME:-default} or ${file:PATH}"
-                self._note(place, f"`${{` begins no {known}; complete it, or write $${{ for a plain ${{")
+                self._note(place, f"`${{` does not start {known}; complete it, or write $${{ for a literal ${{")
                 return ""
             value = self._environment.get(name)
             if default is not None:
@@ -439,7 +443,7 @@ class _Builder:
     def _content(self, name: str, place: Place) -> str:
         path = self._folder / name
         try:
-            # Editors and `echo` end a file with a newline that is no part of the value.
+            # Editors and `echo` end a file with a newline that is not part of the value.
             return path.read_bytes().decode().removesuffix("\n").removesuffix("\r")
         except (OSError, ValueError) as error:
             why = "is not UTF-8 text" if isinstance(error, ValueError) else getattr(error, "strerror", None) or error
@@ -453,7 +457,7 @@ class _Builder:
 
 # ---- From pydantic's errors to sentences
 
-_WHAT = {
+_PROBLEMS = {
     "missing": "missing",
     "literal_error": "not one of the allowed values",
     "string_type": "must be text",
@@ -477,7 +481,7 @@ _WHAT = {
 
 
 def _sentences(error: ErrorDetails, document: _Document) -> Iterator[str]:
-    """One line for each problem in a pydantic error."""
+    """Yield one line for each problem in a pydantic error."""
     place: Place = error["loc"]
     if document.is_broken(place):
         return
@@ -499,12 +503,12 @@ def _sentences(error: ErrorDetails, document: _Document) -> Iterator[str]:
         close = suggestion(str(place[-1]), known)
         yield f"{_shown(place)}: unknown key{line}; allowed: {', '.join(known)}{close}"
     else:
-        what = _WHAT.get(error["type"], "not allowed" if _is_secret(place) else error["msg"])
-        parts = [what]
+        problem = _PROBLEMS.get(error["type"], "not allowed" if _is_secret(place) else error["msg"])
+        parts = [problem]
         if error["type"] != "missing":
             parts.append(f"found {_found(error, place, document)}")
-        if may_be := _allowed_at(place):
-            parts.append(f"allowed: {may_be}")
+        if allowed_values := _allowed_at(place):
+            parts.append(f"allowed: {allowed_values}")
         yield f"{_shown(place)}: {'; '.join(parts)}"
 
 
@@ -513,7 +517,7 @@ def _found(error: ErrorDetails, place: Place, document: _Document) -> str:
     if _is_secret(place):
         return "****" if value is not None else "nothing"
     if error["type"] == "model_type":
-        return kind_of(value)  # a login may stand there
+        return kind_of(value)  # the value may contain a login
     shown = describe(value)
     if isinstance(value, bool):
         hint = "; put it in quotes" if error["type"] in ("string_type", "path_type", "literal_error") else ""
@@ -524,7 +528,7 @@ def _found(error: ErrorDetails, place: Place, document: _Document) -> str:
 
 
 def _shown(place: Place) -> str:
-    """The dotted path, with list indexes. A key that may be a misplaced secret is shown as ****."""
+    """The dotted path with list indexes. A key that may be a misplaced secret is shown as ****."""
     text = "".join(
         f"[{part}]" if isinstance(part, int) else ".****" if hidden else f".{part}" for part, _, hidden in _walk(place)
     )
@@ -536,7 +540,7 @@ def _is_secret(place: Place) -> bool:
 
 
 def _walk(place: Place) -> Iterator[tuple[str | int, FieldInfo | None, bool]]:
-    """Each step of a place with its field, and whether it is an unknown key (or below one) beside a secret."""
+    """Yield each step of a place with its field, and whether it is an unknown key (or below one) next to a secret."""
     model: type[BaseModel] | None = Pipeline
     info: FieldInfo | None = None
     hidden = False

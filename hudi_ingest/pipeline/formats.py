@@ -1,4 +1,4 @@
-"""What a pipeline file says of formats that need more than a name: how CSV is written, where Protobuf's types are."""
+"""Settings of formats that need more than a name: how CSV is written, where Protobuf's types are."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ _Name = Annotated[str, StringConstraints(min_length=1)]
 
 
 class CsvValues(Model):
-    """How the values of CSV records are written: one record a value, without a header line."""
+    """How the values of CSV records are written: one record per value, without a header line."""
 
     delimiter: str = ","
     """Between fields: one character."""
 
     quote: str | None = '"'
-    """Around fields: one character; null when quotes are text."""
+    """Around fields: one character; null when quotes have no meaning."""
 
     escape: str | None = None
-    """Before a character that is text; null when there is none."""
+    """Before a character to be taken literally; null when there is none."""
 
     null: str = ""
-    """What an unquoted field that is null holds."""
+    """The content of an unquoted field that means null."""
 
     columns: tuple[_Name, ...] | None = Field(default=None, json_schema_extra={"allowed": "a list of names"})
-    """Names of a record's fields in their order; those that the schema does not have are read over. Without it, the
-    fields are the schema's columns in their order."""
+    """Names of a record's fields, in order; names that the schema does not have are ignored. Without it, the fields are
+    the schema's columns in their order."""
 
     optional_fields: Annotated[Whole, Field(ge=0)] = 0
-    """How many fields at the end a record may lack; they are null then. For columns that producers began to write later."""
+    """How many fields a record may lack at its end; they become null. For columns that producers added later."""
 
     @model_validator(mode="after")
     def _fit_together(self) -> CsvValues:
@@ -41,23 +41,23 @@ class CsvValues(Model):
         return self
 
     def options(self) -> CsvOptions:
-        """Raises ValueError when the characters do not go together."""
+        """The options for reading CSV. Raises ValueError when the characters conflict."""
         return CsvOptions(self.delimiter, self.quote, self.escape, self.null, self.columns, self.optional_fields)
 
 
 class ProtobufValues(Model):
-    """Which type Protobuf messages have. With `descriptor_file` they are plain messages of one type; without it they have
+    """The type of Protobuf messages. With `descriptor_file` they are plain messages of one type; without it they are in
     Confluent's wire format, and their schemas are in `source.schema_registry`."""
 
     descriptor_file: Path | None = None
     """File of a FileDescriptorSet (`protoc --include_imports --descriptor_set_out=FILE`), relative to the pipeline file."""
 
     message: _Name | None = Field(default=None, validate_default=True)
-    """Full name of the message type, like `shop.Order`; messages of other types are bad records. Needed with
-    `descriptor_file`. Without both, it is the first type of the topics' schemas, which serializers write by default."""
+    """Full name of the message type, like `shop.Order`; messages of other types are bad records. Required with
+    `descriptor_file`. Without either, it is the first type of the topics' schemas, which serializers write by default."""
 
     truncate_nanoseconds: bool = False
-    """Cut timestamps to whole microseconds, instead of refusing those that are finer."""
+    """Truncate timestamps to whole microseconds instead of refusing finer ones."""
 
     @field_validator("descriptor_file")
     @classmethod

@@ -1,4 +1,4 @@
-"""What all models of pipeline files share: their base, and the types of their values."""
+"""What all models of pipeline files share: their base class and the types of their values."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ Seconds = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_no_boole
 
 def _legal_topic(value: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", value) or value in (".", ".."):
-        may_be = "1 to 249 of the characters a-z, A-Z, 0-9, `.`, `_` and `-`, and not `.` or `..`"
-        raise ValueError(f"not a legal topic name; found {quoted(value)}; allowed: {may_be}")
+        allowed = "1 to 249 of the characters a-z, A-Z, 0-9, `.`, `_` and `-`, and not `.` or `..`"
+        raise ValueError(f"not a valid topic name; found {quoted(value)}; allowed: {allowed}")
     return value
 
 
@@ -48,17 +48,18 @@ class Model(BaseModel):
 
 
 def beside_the_file(path: Path, info: ValidationInfo) -> Path:
-    """The absolute path of one that is relative to the pipeline file."""
+    """Resolve a path relative to the pipeline file."""
     folder = (info.context or {}).get("folder", Path())
     return Path(os.path.abspath(folder / path))
 
 
 def broker_addresses(value: str, server: str) -> str:
-    addresses = [each.strip() for each in value.split(",")]
-    for each in addresses:
-        found = re.fullmatch(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})", each)
-        if found is None or not 1 <= int(found[2]) <= 65535:
-            shown = "****" if "@" in value else quoted(each)  # a login may stand before the @
+    """`host:port` addresses separated by commas, without spaces. `server` names their kind in the ValueError raised."""
+    addresses = [address.strip() for address in value.split(",")]
+    for address in addresses:
+        host_and_port = re.fullmatch(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})", address)
+        if host_and_port is None or not 1 <= int(host_and_port[2]) <= 65535:
+            shown = "****" if "@" in value else quoted(address)  # there may be a login before the @
             raise ValueError(
                 f"not a {server}'s address; found {shown}; allowed: host:port with a port from 1 to 65535, several "
                 "separated by commas"
@@ -67,6 +68,7 @@ def broker_addresses(value: str, server: str) -> str:
 
 
 def read_text(path: Path) -> str:
+    """The text of a UTF-8 file. Raises ValueError."""
     try:
         return path.read_bytes().decode("utf-8-sig")
     except OSError as error:

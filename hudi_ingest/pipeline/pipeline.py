@@ -1,7 +1,4 @@
-"""What a pipeline may be: the models that pipeline files are checked with, and the same models in words for people.
-
-file.py reads the files.
-"""
+"""The model of a pipeline, which pipeline files are validated with; file.py reads the files."""
 
 from __future__ import annotations
 
@@ -51,11 +48,11 @@ class Pipeline(_Model):
             json_schema_extra={"allowed": "a letter, then up to 62 letters, digits and _"},
         ),
     ]
-    """What the pipeline is called in Dagster, on the command line and in the table's commits. Renaming it means another
-    pipeline, which must not write to the old one's table."""
+    """The pipeline's name in Dagster, on the command line and in the table's commits. A renamed pipeline is another
+    pipeline, and must not write to the old one's table."""
 
     enabled: bool = False
-    """Whether the pipeline's sensor runs as soon as Dagster has loaded it. What somebody turns on or off in the UI wins."""
+    """Whether the pipeline's sensor runs as soon as Dagster has loaded it. The switch in the UI takes precedence."""
 
     source: KafkaSource
     """What to read."""
@@ -66,33 +63,33 @@ class Pipeline(_Model):
     transforms: tuple[TransformStep, ...] = Field(
         default=(), validate_default=True, json_schema_extra={"default": "[]"}
     )
-    """What happens to every record, in this order, between `table.schema`, which says what records hold, and the table."""
+    """What happens to every record, in this order, between `table.schema`, which describes the records, and the table."""
 
     transaction: Transaction = Transaction()
-    """How much is published at a time, and how long it may take."""
+    """How much one transaction publishes, and how long it may take."""
 
     asset: AssetSettings = AssetSettings()
     """How Dagster shows the table, and when its checks fail."""
 
     on_bad_record: Literal["fail", "skip", "dead_letter"] = "fail"
-    """What happens when a record cannot become a row. `fail`: the transaction fails and names the record, and nothing of it
-    is published. `skip`: the record is counted and left out. `dead_letter`: it is kept as a dead letter, which the same
-    commit publishes; see docs/dead-letters.md."""
+    """What happens when a record cannot become a row. `fail`: the transaction fails with an error that names the record,
+    and publishes nothing. `skip`: the record is counted and left out. `dead_letter`: it is kept as a dead letter, which
+    the same commit publishes; see docs/dead-letters.md."""
 
     max_bad_records: Annotated[Whole, Field(ge=0)] | None = 100_000
-    """A transaction with more bad records than this is refused as with `fail`; null: there is no such limit."""
+    """A transaction with more bad records than this fails as with `fail`; null: no limit."""
 
     max_bad_ratio: Ratio | None = Field(default=None, json_schema_extra={"allowed": "a number from 0 to 1"})
-    """A transaction is refused as with `fail` when more than this share of its records are bad, like 0.01; without it, only
+    """A transaction fails as with `fail` when more than this share of its records, like 0.01, is bad; without it, only
     `max_bad_records` limits. Tombstones do not count as records here."""
 
     dead_letters: DeadLetters = DeadLetters()
     """What dead letters hold, and where else they go."""
 
     on_tombstone: Literal["skip", "fail", "row"] = "skip"
-    """What happens to a record without a value. `skip` counts it and goes on. `fail` makes it a bad record, and goes with
-    `on_bad_record: fail` only. `row` takes it through the transforms as a record whose fields are all null, so none of them
-    may be NOT NULL; `insert_kafka` gives it its key."""
+    """What happens to a record without a value. `skip` counts it and continues. `fail` makes it a bad record, and requires
+    `on_bad_record: fail`. `row` passes it through the transforms as a record whose fields are all null, so none of them
+    may be NOT NULL; `insert_kafka` adds its key."""
 
     @field_validator("table")
     @classmethod
@@ -101,10 +98,10 @@ class Pipeline(_Model):
         if source is None or value.declares_schema:
             return value
         if value.schema_ == INFER and source.format != "json":
-            text = f"`infer` looks at JSON records only, and source.format is {source.format}; write the columns"
+            text = f"`infer` works with JSON records only, and source.format is {source.format}; declare the columns"
             raise PlacedProblems([(("schema",), text)])
         if value.schema_ is None and not needs_registry(source):
-            text = "neither it nor `schema` is there; add `schema` (Spark DDL) or `schema_file` (.avsc)"
+            text = "neither it nor `schema` is set; add `schema` (Spark DDL) or `schema_file` (.avsc)"
             more = "; JSON records can have `schema: infer`" if source.format == "json" else ""
             raise PlacedProblems([(("schema_file",), text + more)])
         return value
@@ -114,14 +111,14 @@ class Pipeline(_Model):
     def _one_topic_is_taken_over(cls, value: Table, info: ValidationInfo) -> Table:
         source: KafkaSource | None = info.data.get("source")
         if source is not None and isinstance(value.take_over, str) and len(source.topics) > 1:
-            text = f"{value.take_over} reads one topic into a table, and source.topics has {len(source.topics)}; begin with that one"
+            text = f"{value.take_over} reads one topic into a table, and source.topics has {len(source.topics)}; list only that one"
             raise PlacedProblems([(("take_over",), text)])
         return value
 
     @field_validator("transforms")
     @classmethod
     def _transforms(cls, value: tuple[TransformStep, ...], info: ValidationInfo) -> tuple[TransformStep, ...]:
-        # A table or a source that is there and wrong is not in info.data; it has its own problem.
+        # A table or a source that failed validation is not in info.data; it has its own problem.
         if {"table", "source"} <= info.data.keys() and info.data["table"].declares_schema:
             _chain(info.data["table"], info.data["source"].key, value)
         return value
@@ -135,10 +132,10 @@ class Pipeline(_Model):
                 "nothing to keep; set it to skip or row"
             )
         if value == "row" and "table" in info.data and info.data["table"].declares_schema:
-            required = [each.name for each in info.data["table"].record if not each.nullable]
+            required = [column.name for column in info.data["table"].record if not column.nullable]
             if required:
                 raise ValueError(
-                    f"row makes every field of such a record null, and {', '.join(required)} may not be: remove their NOT "
+                    f"row makes every field of such a record null, but {', '.join(required)} must not be null: remove their NOT "
                     "NULL, or set it to skip or fail"
                 )
         return value
@@ -148,41 +145,41 @@ class Pipeline(_Model):
     def _dead_letters(cls, value: DeadLetters, info: ValidationInfo) -> DeadLetters:
         source = info.data.get("source")
         if source is not None and value.topic is not None and value.topic in source.topics:
-            text = f"found {quoted(value.topic)}, which source.topics has: dead letters would come back; name another topic"
+            text = f"found {quoted(value.topic)}, which is one of source.topics, so dead letters would be ingested again; name another topic"
             raise PlacedProblems([(("topic",), text)])
         return value
 
-    _made_chain: Chain | None = PrivateAttr()
+    _built_chain: Chain | None = PrivateAttr()
 
     def model_post_init(self, context: object, /) -> None:
         declared = self.table.declares_schema
-        self._made_chain = _chain(self.table, self.source.key, self.transforms) if declared else None
+        self._built_chain = _chain(self.table, self.source.key, self.transforms) if declared else None
 
     def with_record(self, record: pa.Schema) -> Pipeline:
-        """The pipeline for values with these columns, which a transaction has found. Raises ProblemsFromTop when a
-        transform or `table.partition_by` does not fit them."""
+        """The pipeline for values with these columns, which a transaction determined at its begin. Raises ProblemsFromTop
+        when a transform or `table.partition_by` does not fit them."""
         table = self.table.with_record(record)
-        found = self.model_copy(update={"table": table})
-        found._made_chain = _chain(table, self.source.key, self.transforms)
-        return found
+        pipeline = self.model_copy(update={"table": table})
+        pipeline._built_chain = _chain(table, self.source.key, self.transforms)
+        return pipeline
 
     @property
     def chain(self) -> Chain:
-        """What turns decoded records into the table's rows, columns for time partitions included. Of a table whose columns
-        are not declared, only after `with_record`."""
-        assert self._made_chain is not None, "not declared, and not found yet"
-        return self._made_chain
+        """What turns decoded records into the table's rows, including columns for time partitions. If the table's columns
+        are not declared, available only after `with_record`."""
+        assert self._built_chain is not None, "not declared, and not determined yet: call with_record"
+        return self._built_chain
 
     @property
     def table_schema(self) -> TableSchema:
-        """What records are decoded to, and the table's columns: what the chain makes of it, then the Kafka columns."""
+        """The columns that records are decoded to, and the table's: the chain's output, then the Kafka columns."""
         after = table_schema(self.chain.output, self.table.kafka_columns)
         return replace(after, record=self.chain.record)
 
     @property
     def rows_digest(self) -> str:
-        """Differs when records would become other rows, or rows of other partitions: by the format, the transforms, salts
-        included, the partitions or the limits."""
+        """A digest that differs when records would become other rows, or rows of other partitions: of the format, the
+        transforms (including salts), the partitions and the limits."""
         source = self.source
         parts = [source.format, source.avro, source.protobuf, source.csv, source.key]
         parts += [self.transforms, self.table.partition_by, self.table.partition_zone, self.table.event_time]
@@ -193,17 +190,17 @@ class Pipeline(_Model):
 
     @property
     def max_lag(self) -> int:
-        """Offsets that may wait before the lag is a matter for somebody."""
+        """How many offsets may wait before the lag needs attention."""
         return self.asset.max_lag or 2 * self.transaction.max_records
 
     @property
     def checkpoint_key(self) -> str:
-        """Of the commit metadata: the offsets that are in the table."""
+        """The key in the commit metadata that holds the offsets in the table."""
         return f"hudi_ingest.checkpoint.{self.name}"
 
     @property
     def transaction_key(self) -> str:
-        """Of the commit metadata: which transaction made the commit."""
+        """The key in the commit metadata that holds the id of the commit's transaction."""
         return f"hudi_ingest.transaction.{self.name}"
 
     @property
@@ -217,29 +214,31 @@ def _hidden_or_text(value: object) -> str:
 
 
 def _record_with_key(table: Table, key: RecordKey | None) -> pa.Schema:
-    """Raises ProblemsFromTop when the key's columns cannot stand beside the value's."""
+    """The columns of values and keys. Raises ProblemsFromTop when they conflict."""
     if key is None:
         return table.record
     record = pa.schema([*table.record, *key.columns])
     problems = column_problems(record)
     if problems:
-        raise ProblemsFromTop([(("source", "key", "schema"), f"beside table.schema, {each}") for each in problems])
+        raise ProblemsFromTop(
+            [(("source", "key", "schema"), f"together with table.schema, {problem}") for problem in problems]
+        )
     return record
 
 
 def _chain(table: Table, key: RecordKey | None, transforms: Sequence[TransformStep]) -> Chain:
-    """Raises ProblemsFromTop when a step does not fit, or a partition column is not there at the end."""
+    """Build the chain. Raises ProblemsFromTop when a step does not fit, or a partition column is missing at the end."""
     record = _record_with_key(table, key)
     placed: list[tuple[Place, Transform]] = [
-        (("transforms", index, each.kind), each.transform()) for index, each in enumerate(transforms)
+        (("transforms", index, transform.kind), transform.transform()) for index, transform in enumerate(transforms)
     ]
     times = table.time_partitions
-    placed += [(("table", "partition_by", index), each) for index, each in times.items()]
+    placed += [(("table", "partition_by", index), partition) for index, partition in times.items()]
     limits = table.event_time
     if limits is not None:
-        route = [each.column for each in times.values() if each.source == limits.field]
+        route = [partition.column for partition in times.values() if partition.source == limits.field]
         if limits.action == "route" and not route:
-            text = f"`route` needs a time of {limits.field} in table.partition_by, like day({limits.field})"
+            text = f"`route` needs a time expression of {limits.field} in table.partition_by, like day({limits.field})"
             raise ProblemsFromTop([(("table", "event_time", "action"), text)])
         transform = EventTimeLimits(
             limits.field,
@@ -253,14 +252,17 @@ def _chain(table: Table, key: RecordKey | None, transforms: Sequence[TransformSt
         chain = Chain.of(record, [Step(dotted(place), transform) for place, transform in placed])
     except ChainProblems as error:
         above = placed[error.step][0]
-        raise ProblemsFromTop([((*above, *each.place), each.text) for each in error.problems]) from None
+        raise ProblemsFromTop([((*above, *problem.place), problem.text) for problem in error.problems]) from None
     problems: list[tuple[Place, str]] = []
     columns = chain.output
     for index, name in enumerate(table.partition_columns):
         place = ("table", "partition_by", index)
         if name in table.partition_columns[:index]:
             problems.append(
-                (place, f"makes the column {name} a second time; name it, like other={table.partition_by[index]}")
+                (
+                    place,
+                    f"adds the column {name} a second time; give it another name, like other={table.partition_by[index]}",
+                )
             )
         elif problem := partition_problem(name, columns, bool(transforms)):
             problems.append((place, problem))
@@ -270,7 +272,7 @@ def _chain(table: Table, key: RecordKey | None, transforms: Sequence[TransformSt
 
 
 def dotted(place: Place) -> str:
-    """A place as messages show it, such as `transforms[1].cast`."""
+    """A place as messages show it, like `transforms[1].cast`."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).lstrip(".")
 
 

@@ -1,4 +1,4 @@
-"""What a pipeline file says of the bytes of records: which formats there are, what they need, and the records' keys."""
+"""What a pipeline file says about the bytes of records: the formats, what they need, and the records' keys."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FORMATS = "json, json_schema, avro, protobuf, csv, string, bytes, or package.mod
 
 
 class DeclaredFormat(Protocol):
-    """How bytes of records are written: the values' declaration is `source` itself, the keys' is `source.key`."""
+    """How the bytes of records are written. `source` itself declares the values, `source.key` the keys."""
 
     @property
     def format(self) -> str: ...
@@ -32,7 +32,8 @@ class DeclaredFormat(Protocol):
 
 
 def known_format(value: str) -> str:
-    """Raises ValueError when a `format` is neither a name that is known nor an import path, or its libraries are missing."""
+    """Check a `format`. Raises ValueError when it is neither a known name nor an import path, or its libraries are
+    missing."""
     known = known_formats()
     if ":" not in value and value not in known:
         raise ValueError(
@@ -56,7 +57,7 @@ def needs_registry(declared: DeclaredFormat) -> bool:
 
 
 def registry_is_missing(declared: DeclaredFormat) -> str:
-    """What to say of a pipeline without `schema_registry` whose format needs it."""
+    """The problem of a pipeline without `schema_registry` whose format needs one."""
     instead = {
         "avro": ", or set avro.wire_format",
         "protobuf": "; for plain messages, set protobuf.descriptor_file and protobuf.message instead",
@@ -65,20 +66,20 @@ def registry_is_missing(declared: DeclaredFormat) -> str:
 
 
 class RecordKey(Model):
-    """Columns out of the records' keys; they stand behind those of `table.schema`, and transforms see them as fields."""
+    """Columns from the records' keys. They follow those of `table.schema`, and transforms see them as fields."""
 
     format: str = Field(default="string", json_schema_extra={"allowed": FORMATS})
-    """What a key is, as `source.format` says it of a value."""
+    """The format of a key; see `source.format`."""
 
     schema_: str = Field(alias="schema", json_schema_extra={"allowed": "Spark DDL, like `order_id string NOT NULL`"})
-    """The columns that a key becomes, in Spark DDL; with format string or bytes it is one. They are null when a record has
-    no key, and such a record is a bad one when one of them is NOT NULL."""
+    """The columns that a key becomes, in Spark DDL; a single one with format string or bytes. They are null when a record
+    has no key, so if one of them is NOT NULL, such a record is bad."""
 
     avro: AvroValues = AvroValues()
     """How keys name their Avro schemas. Only with `format: avro`."""
 
     protobuf: ProtobufValues = ProtobufValues()
-    """Which type keys have as Protobuf messages. Only with `format: protobuf`."""
+    """The Protobuf message type of keys. Only with `format: protobuf`."""
 
     csv: CsvValues = CsvValues()
     """How CSV keys are written. Only with `format: csv`."""

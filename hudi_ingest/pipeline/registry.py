@@ -1,4 +1,4 @@
-"""What a pipeline file says about a schema registry, and about how records name their schemas."""
+"""What a pipeline file says about a schema registry, and how records name their schemas."""
 
 from __future__ import annotations
 
@@ -22,54 +22,56 @@ class SchemaRegistry(Model):
     """A schema registry with Confluent's API (Confluent's own, Karapace, Redpanda, Apicurio's /apis/ccompat/v7)."""
 
     url: str = Field(json_schema_extra={"allowed": "http://host:port or https://…, or several separated by commas"})
-    """Where the registry answers. Of several, the next is asked when one does not answer."""
+    """The registry's address. If there are several, the next is tried when one does not answer."""
 
     username: Annotated[str, StringConstraints(min_length=1)] | None = None
     """The login for basic authentication."""
 
     password: Annotated[SecretStr, Field(min_length=1)] | None = Field(default=None, validate_default=True)
-    """The login's password, best given as `${NAME}` or `${file:PATH}`; no log and no message shows it. Needed with
+    """The login's password, best provided as `${NAME}` or `${file:PATH}`; never shown in logs or messages. Required with
     `username`, refused without."""
 
     token: Annotated[SecretStr, Field(min_length=1)] | None = None
-    """A bearer token, best given as `${NAME}` or `${file:PATH}`; refused with `username`."""
+    """A bearer token, best provided as `${NAME}` or `${file:PATH}`; refused with `username`."""
 
     logical_cluster: Annotated[str, StringConstraints(min_length=1)] | None = None
-    """The registry's logical cluster, which Confluent Cloud wants with a bearer token."""
+    """The registry's logical cluster, which Confluent Cloud requires with a bearer token."""
 
     ca_file: Path | None = None
-    """PEM file of the certificate authorities to trust, instead of the usual ones; relative to the pipeline file.
+    """PEM file of the certificate authorities to trust instead of the default ones; relative to the pipeline file.
     Spark's workers must find it at the same path."""
 
     certificate_file: Path | None = None
-    """PEM file of the certificate that this client shows; relative to the pipeline file."""
+    """PEM file of the client certificate; relative to the pipeline file."""
 
     key_file: Path | None = Field(default=None, validate_default=True)
-    """PEM file of that certificate's private key; relative to the pipeline file. Needed with `certificate_file`, refused
+    """PEM file of that certificate's private key; relative to the pipeline file. Required with `certificate_file`, refused
     without."""
 
     timeout_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(_no_boolean)] = 10.0
-    """How long to wait for one answer."""
+    """How long to wait for a single answer."""
 
     subject: Literal["topic", "record", "topic_record"] = "topic"
-    """How producers name the subjects of values: `<topic>-value`, `<record>` or `<topic>-<record>`. Of keys, only
-    `<topic>-key` is looked up beforehand; whatever the strategy, the schema of an id that is not known is asked for."""
+    """How producers name the subjects of values: `<topic>-value`, `<record>` or `<topic>-<record>`. For keys, only
+    `<topic>-key` is looked up in advance. With every strategy, schemas of unknown ids are fetched by id."""
 
     record: Annotated[str, StringConstraints(min_length=1)] | None = Field(default=None, validate_default=True)
     """Full name of the record type in the topics, like `shop.Order`: an Avro record, a Protobuf message or a JSON schema's
-    title. Needed with subject record or topic_record."""
+    title. Required with subject record or topic_record."""
 
     @field_validator("url")
     @classmethod
     def _urls(cls, value: str) -> str:
-        urls = [each.strip().rstrip("/") for each in value.split(",")]
-        for each in urls:
-            parts = urlsplit(each)
+        urls = [url.strip().rstrip("/") for url in value.split(",")]
+        for url in urls:
+            parts = urlsplit(url)
             if "@" in parts.netloc:
-                raise ValueError("must not hold a login; remove what is before the @, and write username and password")
+                raise ValueError(
+                    "must not contain a login; remove everything before the @, and set username and password"
+                )
             if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
                 raise ValueError(
-                    f"not a registry's address; found {each[:60]!r}; allowed: http://host:port or https://…"
+                    f"not a registry's address; found {url[:60]!r}; allowed: http://host:port or https://…"
                 )
         return ",".join(urls)
 
@@ -84,7 +86,7 @@ class SchemaRegistry(Model):
     @classmethod
     def _alone(cls, value: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
         if value is not None and info.data.get("username") is not None:
-            raise ValueError("`username` is there too; keep one of the two ways to log in")
+            raise ValueError("`username` is set too; keep one of the two ways to log in")
         return value
 
     @field_validator("ca_file", "certificate_file", "key_file")
@@ -109,7 +111,7 @@ class SchemaRegistry(Model):
         return value
 
     def key_subject_of(self, topic: str) -> str | None:
-        """The subject of the keys in a topic; None when it is named by a record that the pipeline does not name."""
+        """The subject of the keys in a topic; None when it is named after a record that the pipeline does not name."""
         return f"{topic}-key" if self.subject == "topic" else None
 
     def subject_of(self, topic: str) -> str:
@@ -120,11 +122,11 @@ class SchemaRegistry(Model):
 
 
 class AvroValues(Model):
-    """How the values of Avro records name the schema that they were written with."""
+    """How Avro records name the schema that they were written with."""
 
     wire_format: Literal["confluent", "datum", "single_object"] = "confluent"
-    """`confluent`: a zero byte and a schema id of `source.schema_registry`. `datum`: nothing, all are written with the
-    one schema file. `single_object`: the bytes C3 01 and the fingerprint of one of the schema files."""
+    """`confluent`: by a zero byte and a schema id of `source.schema_registry`. `datum`: not at all, as all are written with
+    the one schema file. `single_object`: by the bytes C3 01 and the fingerprint of one of the schema files."""
 
     schema_files: tuple[Path, ...] = Field(
         default=(), validate_default=True, json_schema_extra={"allowed": "a list of paths of .avsc files"}
@@ -142,4 +144,4 @@ class AvroValues(Model):
             raise ValueError(f"found {len(value)} files; wire_format datum needs one, the schema of all records")
         if wire_format == "single_object" and not value:
             raise ValueError("found no file; wire_format single_object needs the schemas that records are written with")
-        return tuple(beside_the_file(each, info) for each in value)
+        return tuple(beside_the_file(path, info) for path in value)

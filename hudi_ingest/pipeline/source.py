@@ -42,33 +42,33 @@ class Security(_Model):
     """How to log in to the brokers. Without it the connection is plain text and anonymous."""
 
     protocol: Literal["SSL", "SASL_SSL", "SASL_PLAINTEXT"]
-    """Whether the connection is encrypted (SSL) and whether it needs a login (SASL)."""
+    """Whether the connection is encrypted (SSL) and needs a login (SASL)."""
 
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = Field(
         default=None, validate_default=True
     )
-    """How the password is proved. Needed with a SASL protocol, refused without."""
+    """How the password is verified. Required with a SASL protocol, refused without."""
 
     username: Annotated[str, StringConstraints(min_length=1)] | None = Field(default=None, validate_default=True)
-    """The login. Needed with a SASL protocol, refused without."""
+    """The login. Required with a SASL protocol, refused without."""
 
     password: Annotated[SecretStr, Field(min_length=1)] | None = Field(default=None, validate_default=True)
-    """The login's password, best given as `${NAME}` or `${file:PATH}`; no log and no message shows it. Needed with a
+    """The login's password, best provided as `${NAME}` or `${file:PATH}`; never shown in logs or messages. Required with a
     SASL protocol, refused without."""
 
     ca_file: Path | None = None
-    """PEM file of the certificate authorities to trust, instead of the system's; relative to the pipeline file.
+    """PEM file of the certificate authorities to trust instead of the system's; relative to the pipeline file.
     Spark's workers must find it at the same path."""
 
     certificate_file: Path | None = None
-    """PEM file of the certificate that this client shows to brokers that ask for one; relative to the pipeline file."""
+    """PEM file of the client certificate, for brokers that ask for one; relative to the pipeline file."""
 
     key_file: Path | None = Field(default=None, validate_default=True)
     """PEM file of that certificate's private key, as PKCS #8 and not encrypted (`BEGIN PRIVATE KEY`); relative to the
-    pipeline file. Needed with `certificate_file`, refused without."""
+    pipeline file. Required with `certificate_file`, refused without."""
 
     def client_certificate(self) -> tuple[str, str] | None:
-        """The client's certificate and its key, as PEM texts; None when it has none. Raises ValueError for a file that
+        """The client's certificate and its key as PEM text; None when there is none. Raises ValueError for a file that
         cannot be read."""
         if self.certificate_file is None or self.key_file is None:
             return None
@@ -95,13 +95,13 @@ class Security(_Model):
     @classmethod
     def _key_fits_certificate(cls, value: Path | None, info: ValidationInfo) -> Path | None:
         if (value is None) != (info.data.get("certificate_file") is None) and "certificate_file" in info.data:
-            other = "key_file" if value is None else "certificate_file"
-            raise ValueError(f"{other} is missing; a client's certificate needs certificate_file and key_file")
+            missing = "key_file" if value is None else "certificate_file"
+            raise ValueError(f"{missing} is missing; a client's certificate needs certificate_file and key_file")
         return value
 
 
 class StartingTimestamp(_Model):
-    """Start at the first record whose timestamp is not before this time."""
+    """Start at the first record whose timestamp is at or after this time."""
 
     timestamp: AwareDatetime
 
@@ -113,15 +113,15 @@ class KafkaSource(_Model):
     """What to read."""
 
     bootstrap_servers: str = Field(json_schema_extra={"allowed": "host:port, or several separated by commas"})
-    """Brokers to ask first; they name the others."""
+    """Brokers to contact first; they name the others."""
 
     topics: tuple[Topic, ...] = Field(json_schema_extra={"allowed": "a list of Kafka topic names"})
-    """Topics to read, all into the same table. A topic that is added later is read from its first offset."""
+    """Topics to read, all into the same table. A topic added later is read from its first offset."""
 
     format: str = Field(default="json", json_schema_extra={"allowed": FORMATS})
     """What a record's value is: one JSON object, Avro record, Protobuf message or CSV line whose fields are the table's
-    columns; or a text or bytes for a table of one column. `json_schema` is JSON behind Confluent's wire format. Other
-    packages may bring formats (entry points `hudi_ingest.converters`), and the import path of a converter does as well."""
+    columns; or text or bytes for a table with one column. `json_schema` is JSON in Confluent's wire format. Other
+    packages may provide formats (entry points `hudi_ingest.converters`); the import path of a converter also works."""
 
     schema_registry: SchemaRegistry | None = None
     """Where the schemas of Avro, JSON Schema and Protobuf records are, unless `avro` or `protobuf` names files."""
@@ -130,13 +130,13 @@ class KafkaSource(_Model):
     """How Avro records name their schemas. Only with `format: avro`."""
 
     protobuf: ProtobufValues = ProtobufValues()
-    """Which type Protobuf messages have. Only with `format: protobuf`."""
+    """The type of Protobuf messages. Only with `format: protobuf`."""
 
     csv: CsvValues = CsvValues()
     """How CSV records are written. Only with `format: csv`."""
 
     key: RecordKey | None = None
-    """Columns out of the records' keys; without it, keys are not read."""
+    """Columns from the records' keys; without it, keys are not read."""
 
     starting_offsets: StartingOffsets = Field(
         default="earliest",
@@ -144,26 +144,26 @@ class KafkaSource(_Model):
             "allowed": "earliest, latest, {timestamp: 2026-01-31T00:00:00Z} or {topic: {partition: offset}}"
         },
     )
-    """Where the pipeline's first transaction begins; after it the table's own offsets count. A partition that the map
-    does not name, and one that appears later, begins at earliest."""
+    """Where the pipeline's first transaction starts; after it, the table's own offsets count. Partitions that the map does
+    not name, and partitions added later, start at earliest."""
 
     on_data_loss: Literal["fail", "skip_to_earliest"] = "fail"
-    """What happens to a partition whose committed offset the broker does not hold any more (retention passed it, the
-    topic was made again, its end is before it). `fail` stops that partition, or that topic, until somebody accepts the
-    loss with `hudi-ingest accept-loss`; the others go on. `skip_to_earliest` goes on at the broker's first offset, and
-    each such jump is in the plan and in the commit."""
+    """What happens to a partition whose committed offset the broker no longer has (retention passed it, the topic was
+    recreated, or its end is before it). `fail` stops that partition, or that topic, until the loss is accepted with
+    `hudi-ingest accept-loss`; the others continue. `skip_to_earliest` resumes at the broker's first offset, and records
+    each such jump in the plan and in the commit."""
 
     group_id: Annotated[str, StringConstraints(min_length=1)] | None = Field(
         default=None, json_schema_extra={"default": "hudi-ingest.<name>"}
     )
-    """Consumer group that gets the committed offsets, so that tools which watch lag see them. It never decides what
-    is read."""
+    """Consumer group that gets the committed offsets, so that lag monitoring tools see them. It never decides what is
+    read."""
 
     security: Security | None = None
     """How to log in to the brokers; without it, plain text and anonymous."""
 
     request_timeout_seconds: Annotated[Seconds, Field(gt=0)] = 8.0
-    """How long to wait for one answer of a broker."""
+    """How long to wait for a single answer from a broker."""
 
     @field_validator("bootstrap_servers")
     @classmethod
@@ -176,9 +176,9 @@ class KafkaSource(_Model):
         if not value:
             raise ValueError("found an empty list; allowed: at least one topic")
         problems: list[tuple[Place, str]] = []
-        for index, each in enumerate(value):
-            if each in value[:index]:
-                problems.append(((index,), f"found {quoted(each)} twice in the list; remove one"))
+        for index, topic in enumerate(value):
+            if topic in value[:index]:
+                problems.append(((index,), f"found {quoted(topic)} twice in the list; remove one"))
         if problems:
             raise PlacedProblems(problems)
         return value
@@ -210,7 +210,7 @@ class KafkaSource(_Model):
             return value  # type: ignore[return-value]
         if isinstance(value, Mapping) and not isinstance(value.get("timestamp", {}), Mapping):
             if len(value) > 1:
-                raise ValueError("`timestamp` stands alone; remove the other keys")
+                raise ValueError("`timestamp` must be the only key; remove the others")
             return StartingTimestamp(timestamp=_starting_time(value["timestamp"]))
         if isinstance(value, Mapping):
             return _starting_map(value, info.data.get("topics"))
@@ -221,15 +221,15 @@ _TIME = TypeAdapter(datetime)
 
 
 def _starting_time(value: object) -> datetime:
-    # pydantic alone would read a number as seconds since 1970, or as milliseconds.
-    written = isinstance(value, datetime) or (isinstance(value, str) and re.match(r"\d{4}-\d", value))
+    # Left alone, pydantic would read a number as seconds or milliseconds since 1970.
+    is_text = isinstance(value, datetime) or (isinstance(value, str) and re.match(r"\d{4}-\d", value))
     try:
-        found = _TIME.validate_python(value) if written else None
+        time = _TIME.validate_python(value) if is_text else None
     except ValidationError:
-        found = None
-    if found is not None and found.tzinfo is not None:
-        return found
-    if found is None:
+        time = None
+    if time is not None and time.tzinfo is not None:
+        return time
+    if time is None:
         problem = f"not a time; found {describe(value)}; allowed: ISO 8601 with a zone, like 2026-01-31T00:00:00Z"
     else:
         problem = f"a time without a zone; found {quoted(str(value))}; end it with Z or an offset like +02:00"
@@ -252,15 +252,17 @@ def _starting_map(value: Mapping[Any, Any], topics: tuple[str, ...] | None) -> d
             for partition, offset in partitions.items():
                 number, start = _natural(partition), _natural(offset)
                 if number is None or number >= 2**31:
-                    found = describe(partition)
+                    shown = describe(partition)
                     problems.append(
-                        ((topic, str(partition)), f"a partition is a whole number from 0 on; found {found}")
+                        ((topic, str(partition)), f"a partition must be a whole number of at least 0; found {shown}")
                     )
                 elif start is None or start >= 2**63:
-                    found = describe(offset)
-                    problems.append(((topic, str(partition)), f"an offset is a whole number from 0 on; found {found}"))
+                    shown = describe(offset)
+                    problems.append(
+                        ((topic, str(partition)), f"an offset must be a whole number of at least 0; found {shown}")
+                    )
                 elif number in starts[topic]:
-                    problems.append(((topic, str(partition)), f"partition {number} is there twice; remove one"))
+                    problems.append(((topic, str(partition)), f"partition {number} is listed twice; remove one"))
                 else:
                     starts[topic][number] = start
     if not value:

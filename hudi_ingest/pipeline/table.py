@@ -1,4 +1,4 @@
-"""`table` of a pipeline file: where the Hudi table is, its columns and partitions."""
+"""`table` of a pipeline file: the Hudi table's location, columns and partitions."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from hudi_ingest.records.transform.time_partition import TimePartition, is_expre
 
 PARTITION_TYPES = "string, boolean, int, long or date"
 INFER = "infer"
-"""A `table.schema` that asks for the columns of a sample of the records."""
+"""A `table.schema` that takes the columns from a sample of the records."""
 
 
 class Lock(_Model):
-    """A table lock that is one lock for writers in several JVMs. Without it the lock is inside each JVM."""
+    """A table lock shared by writers in several JVMs. Without it, each JVM has a lock of its own."""
 
     zookeeper: str = Field(json_schema_extra={"allowed": "host:port, or several separated by commas"})
-    """Servers of the ZooKeeper ensemble that keeps the lock."""
+    """Servers of the ZooKeeper ensemble that holds the lock."""
 
     path: str = Field(
         default="/hudi-ingest/locks", json_schema_extra={"allowed": "an absolute ZooKeeper path, like /hudi/locks"}
     )
-    """Below this node each table has a lock node of its own, whose name is a digest of `table.base_path`."""
+    """The parent node. Each table has a lock node below it, named by a digest of `table.base_path`."""
 
     @field_validator("zookeeper")
     @classmethod
@@ -67,30 +67,30 @@ class SparkCheckpoint(_Model):
 
 
 class EventTime(_Model):
-    """Limits of a record's own time."""
+    """Limits for a record's own time."""
 
     field: Annotated[str, StringConstraints(min_length=1)]
-    """A timestamp, as it is after the transforms. Null is within the limits."""
+    """A timestamp field, as it is after the transforms. Null is within the limits."""
 
     late_after_seconds: Annotated[Seconds, Field(ge=0, le=1e10)] | None = None
-    """A record is late when its time is more than this before `relative_to`; without it, none is."""
+    """A record is late when its time is more than this before `relative_to`; without it, no record is."""
 
     future_after_seconds: Annotated[Seconds, Field(ge=0, le=1e10)] | None = Field(default=None, validate_default=True)
-    """A record is ahead when its time is more than this after `relative_to`; without it, none is."""
+    """A record is ahead when its time is more than this after `relative_to`; without it, no record is."""
 
     relative_to: Literal["kafka_timestamp", "transaction"] = "kafka_timestamp"
-    """`kafka_timestamp` is when the record was produced, or when the broker got it, as the topic is configured;
-    `transaction` is when the transaction began, whatever attempt writes the record."""
+    """`kafka_timestamp` is when the record was produced or when the broker received it, depending on the topic's
+    configuration; `transaction` is when the transaction began, whichever attempt writes the record."""
 
     action: Literal["reject", "route"] = "reject"
-    """`reject` makes it a bad record. `route` puts it into partition `late` or `future`, in place of each time in
-    `table.partition_by` that is made of `field`."""
+    """`reject` makes it a bad record. `route` puts it into partition `late` or `future` instead of each time in
+    `table.partition_by` that is derived from `field`."""
 
     @field_validator("future_after_seconds")
     @classmethod
     def _a_limit(cls, value: float | None, info: ValidationInfo) -> float | None:
         if value is None and info.data.get("late_after_seconds", 0) is None:
-            raise ValueError("neither it nor `late_after_seconds` is there; add one, or remove event_time")
+            raise ValueError("neither it nor `late_after_seconds` is set; add one, or remove event_time")
         return value
 
 
@@ -98,7 +98,8 @@ class Table(_Model):
     """What to write to."""
 
     base_path: str = Field(json_schema_extra={"allowed": "an absolute path, or file:///…"})
-    """Folder of the Hudi table, on a local or mounted file system. It is created by the first transaction, and no other pipeline may write there."""
+    """Folder of the Hudi table, on a local or mounted file system. The first transaction creates it, and no other pipeline
+    may write there."""
 
     schema_: str | None = Field(
         default=None,
@@ -106,7 +107,7 @@ class Table(_Model):
         json_schema_extra={"allowed": "Spark DDL, like `id string NOT NULL, ts long`; or infer"},
     )
     """The table's columns, in Spark DDL; see the types below. `infer` takes them from a sample of JSON records when the
-    table is made. Without it and `schema_file`, they are those of `source.schema_registry`."""
+    table is created. Without it and `schema_file`, they come from `source.schema_registry`."""
 
     schema_file: Path | None = Field(
         default=None, validate_default=True, json_schema_extra={"allowed": "path of an .avsc file"}
@@ -116,52 +117,53 @@ class Table(_Model):
     partition_by: tuple[str, ...] = Field(
         default=(), json_schema_extra={"allowed": "a list of columns, and of times like day(ts) or dt=day(ts)"}
     )
-    """Columns whose values split the table into folders. Their type is string, boolean, int, long or date. year(…),
-    month(…), day(…) and hour(…) of a timestamp make a column of text: `day(ts)` makes `ts_day`, `dt=day(ts)` makes `dt`."""
+    """Columns whose values split the table into folders, of type string, boolean, int, long or date. year(…), month(…),
+    day(…) and hour(…) of a timestamp add a text column: `day(ts)` adds `ts_day`, `dt=day(ts)` adds `dt`."""
 
     partition_zone: str = Field(
         default="UTC", json_schema_extra={"allowed": "a zone's name like Europe/Berlin, or +02:00"}
     )
-    """Whose clocks say when the years, months, days and hours of `partition_by` begin. Changed later, it moves new rows
-    to other partitions than old ones of the same time."""
+    """The time zone that decides when the years, months, days and hours of `partition_by` begin. If it changes later, new
+    rows go to other partitions than old rows of the same time."""
 
     hive_style: bool = True
-    """Whether folders are called `dt=2026-01-31`; if not, `2026-01-31`, and then no value may begin with `.` or `_`. It
-    cannot be changed once the table is there."""
+    """Whether folders are named `dt=2026-01-31`; if not, `2026-01-31`, and then no value may begin with `.` or `_`. It
+    cannot be changed once the table exists."""
 
     event_time: EventTime | None = None
     """Which records are too old, or too far ahead; without it, none are."""
 
     kafka_columns: tuple[Literal["topic", "timestamp"], ...] = ("topic", "timestamp")
-    """Which of `_kafka_topic` and `_kafka_timestamp` every row carries; `_kafka_partition` and `_kafka_offset` are
-    always there. The timestamp of a record that has none is null."""
+    """Which of `_kafka_topic` and `_kafka_timestamp` every row has; `_kafka_partition` and `_kafka_offset` are always
+    present. The timestamp of a record without one is null."""
 
     target_file_bytes: Annotated[Whole, Field(ge=1024 * 1024)] = 128 * 1024 * 1024
-    """A base file is closed at about this size, if `rows_per_file` does not close it first. The default is 128 MiB."""
+    """A base file is closed at about this size, unless `rows_per_file` closes it first. The default is 128 MiB."""
 
     rows_per_file: Annotated[Whole, Field(ge=1000)] = 2_000_000
-    """A base file is closed at this many rows, if `target_file_bytes` does not close it first. A longer range of one
-    Kafka partition is split over several Spark tasks."""
+    """A base file is closed at this many rows, unless `target_file_bytes` closes it first. A longer range of one Kafka
+    partition is split over several Spark tasks."""
 
     small_files_a_day: Annotated[Whole, Field(ge=1)] = 10_000
-    """A commit warns when others like it would make more files below a quarter of `target_file_bytes` in a day."""
+    """A commit warns when commits like it would write more files than this per day below a quarter of
+    `target_file_bytes`."""
 
     compression: Literal["zstd", "snappy", "gzip"] = "zstd"
     """Compression of the base files."""
 
     column_statistics: bool = False
-    """Whether the metadata table keeps the least and greatest value of each file's columns, by which readers skip whole
-    files. It doubles the time of a commit, the more so the more files its table partitions have. A table that has them
-    keeps them."""
+    """Whether the metadata table keeps the minimum and maximum of each file's columns, which let readers skip whole files.
+    It doubles the time of a commit, or more the more files its table partitions have. A table that has them keeps
+    them."""
 
     retain_commits: Annotated[Whole, Field(ge=1, le=500)] = 10
-    """Files that others replaced, by clustering or an update, are deleted after this many further commits, or up to ten
-    more: a query that takes longer than so many commits may miss them. The more, the longer each tick reads the timeline."""
+    """Files replaced by clustering or an update are deleted after this many further commits, or up to ten more: a query
+    that takes longer than that many commits may miss them. The more, the longer each tick reads the timeline."""
 
     fsync: bool = True
-    """On a local or mounted file system, files are flushed to the disk before the commit that names them, and Hudi's own files
-    after each step, so that a commit outlives a power cut: see docs/guarantees.md. Off, the operating system writes them when
-    it likes, as for any other Hudi writer: commits are some tens of milliseconds faster."""
+    """On a local or mounted file system, files are flushed to disk before the commit that names them, and Hudi's own files
+    after each step, so that a commit survives a power failure; see docs/guarantees.md. If off, the operating system
+    decides when to write them, as for any other Hudi writer; commits are some tens of milliseconds faster."""
 
     take_over: Literal["hudi_streamer", "kafka_connect"] | SparkCheckpoint | None = Field(
         default=None,
@@ -169,12 +171,13 @@ class Table(_Model):
             "allowed": "hudi_streamer, kafka_connect, or {spark_checkpoint: checkpointLocation of the query}"
         },
     )
-    """Which system wrote the table before this pipeline: its first transaction goes on where that ended, or is refused; see
-    docs/take-over.md. After it, the setting has no effect. Without it, a table that another system wrote is refused."""
+    """Which system wrote the table before this pipeline. The first transaction continues where that system ended, or is
+    refused; see docs/take-over.md. After it, the setting has no effect. Without it, a table written by another system is
+    refused."""
 
     lock: Lock | None = None
-    """Where Hudi's table lock is kept; without it, inside each JVM. It is written into the table's own properties, so
-    that other Spark writers take the same lock. Change it only while nobody writes to the table."""
+    """Where Hudi's table lock is held; without it, inside each JVM. It is written into the table's own properties, so that
+    other Spark writers take the same lock. Change it only while nothing writes to the table."""
 
     @field_validator("base_path")
     @classmethod
@@ -191,11 +194,11 @@ class Table(_Model):
     @field_validator("schema_file")
     @classmethod
     def _schema_file(cls, value: Path | None, info: ValidationInfo) -> Path | None:
-        # A `schema` that is there and wrong is not in info.data; it has its own problem.
+        # A `schema` that failed validation is not in info.data; it has its own problem.
         if value is None:
             return None
         if info.data.get("schema_", "wrong") is not None:
-            raise ValueError("`schema` is there too; keep one of the two")
+            raise ValueError("`schema` is set too; keep one of the two")
         if value.suffix != ".avsc":
             raise ValueError(f"not an Avro schema file; found {quoted(str(value))}; allowed: a path that ends in .avsc")
         path = _beside_the_file(value, info)
@@ -205,21 +208,21 @@ class Table(_Model):
     @field_validator("partition_by")
     @classmethod
     def _partition_by(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        # Transforms may make or remove columns, so then only the pipeline can judge. Without them the table's other
-        # problems need not hide this one.
+        # Transforms may add or remove columns, so with them only the pipeline can judge. Without them, judge here, so that
+        # the table's other problems do not hide this one.
         record = None
         if (info.context or {}).get("transformed") is False and {"schema_", "schema_file"} <= info.data.keys():
             record = _declared(info.data["schema_"], info.data["schema_file"])
         problems: list[tuple[Place, str]] = []
-        for index, each in enumerate(value):
-            if each in value[:index]:
-                problems.append(((index,), f"found {quoted(each)} twice in the list; remove one"))
-            elif is_expression(each):
+        for index, entry in enumerate(value):
+            if entry in value[:index]:
+                problems.append(((index,), f"found {quoted(entry)} twice in the list; remove one"))
+            elif is_expression(entry):
                 try:
-                    parse_time_partition(each, "UTC")
+                    parse_time_partition(entry, "UTC")
                 except ValueError as error:
-                    problems.append(((index,), f"{error}; found {quoted(each)}"))
-            elif record is not None and (problem := partition_problem(each, record, False)):
+                    problems.append(((index,), f"{error}; found {quoted(entry)}"))
+            elif record is not None and (problem := partition_problem(entry, record, False)):
                 problems.append(((index,), problem))
         if problems:
             raise PlacedProblems(problems)
@@ -256,25 +259,25 @@ class Table(_Model):
     _record_schema: pa.Schema | None = PrivateAttr()
 
     def model_post_init(self, context: object, /) -> None:
-        # Once: a schema file that changes later must not change a pipeline that is loaded.
+        # Only once: a schema file that changes later must not change a loaded pipeline.
         self._record_schema = _declared(self.schema_, self.schema_file)
 
     @property
     def declares_schema(self) -> bool:
-        """Whether the columns are in the pipeline file, or in a file that it names."""
+        """Whether the pipeline file, or a file that it names, declares the columns."""
         return self.schema_file is not None or self.schema_ not in (None, INFER)
 
     @property
     def record(self) -> pa.Schema:
-        """What records are decoded to: as declared, or as a transaction has found it (`Pipeline.with_record`)."""
-        assert self._record_schema is not None, "not declared, and not found yet"
+        """The columns that records are decoded to: declared, or determined by a transaction (`Pipeline.with_record`)."""
+        assert self._record_schema is not None, "not declared, and not determined yet: call with_record"
         return self._record_schema
 
     def with_record(self, record: pa.Schema) -> Table:
         """The table for records with these columns."""
-        found = self.model_copy()
-        found._record_schema = record
-        return found
+        table = self.model_copy()
+        table._record_schema = record
+        return table
 
     @property
     def table_schema(self) -> TableSchema:
@@ -283,18 +286,18 @@ class Table(_Model):
 
     @property
     def time_partitions(self) -> dict[int, TimePartition]:
-        """By place in `partition_by`: the entries that are time expressions."""
+        """The entries of `partition_by` that are time expressions, by index."""
         return {
-            index: parse_time_partition(each, self.partition_zone)
-            for index, each in enumerate(self.partition_by)
-            if is_expression(each)
+            index: parse_time_partition(entry, self.partition_zone)
+            for index, entry in enumerate(self.partition_by)
+            if is_expression(entry)
         }
 
     @property
     def partition_columns(self) -> tuple[str, ...]:
         """The columns that split the table into folders."""
         times = self.time_partitions
-        return tuple(times[index].column if index in times else each for index, each in enumerate(self.partition_by))
+        return tuple(times[index].column if index in times else entry for index, entry in enumerate(self.partition_by))
 
 
 def _declared(ddl: str | None, schema_file: Path | None) -> pa.Schema | None:
@@ -303,38 +306,38 @@ def _declared(ddl: str | None, schema_file: Path | None) -> pa.Schema | None:
     return None if ddl is None or ddl == INFER else parse_ddl(ddl)
 
 
-def _partitions(kind: pa.DataType) -> bool:
+def _can_partition(kind: pa.DataType) -> bool:
     return kind in (pa.string(), pa.bool_(), pa.int32(), pa.int64(), pa.date32())
 
 
 def _normal_path(value: str) -> str:
-    may_be = "an absolute path like /data/orders or file:///data/orders"
+    expected = "an absolute path like /data/orders or file:///data/orders"
     scheme, separator, rest = value.partition("://")
     if not separator:
         path = value
         if not path.startswith("/"):
-            raise ValueError(f"not an absolute path; found {quoted(value)}; allowed: {may_be}")
+            raise ValueError(f"not an absolute path; found {quoted(value)}; allowed: {expected}")
     else:
         path = rest
-        # Without what stands behind the scheme: a login may be in it.
+        # Show only the scheme: the rest may contain a login.
         if scheme.lower() != "file":
             store = f"{scheme}://" if re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]{0,20}", scheme) else "a store's address"
             raise ValueError(
-                f"found {store}, and tables must be on a local or mounted file system: object stores and HDFS are not "
-                f"supported yet; allowed: {may_be}, which may be a mounted bucket"
+                f"found {store}, but tables must be on a local or mounted file system: object stores and HDFS are not "
+                f"supported yet; allowed: {expected}, which may be a mounted bucket"
             )
         if not path.startswith("/"):
-            raise ValueError(f"a file: path has three slashes; allowed: {may_be}")
+            raise ValueError(f"a file: path begins with three slashes; allowed: {expected}")
     if re.search(r"[*?{}\[\]\x00-\x1f\x7f]", value):
-        found = quoted(value)
+        path_shown = quoted(value)
         raise ValueError(
-            f"holds a sign that readers take for a pattern; found {found}; allowed: a path without * ? {{ }} [ ]"
+            f"contains a character that readers treat as a pattern; found {path_shown}; allowed: a path without * ? {{ }} [ ]"
         )
     if {".", ".."} & set(path.split("/")):
-        raise ValueError(f"holds a . or .. folder; found {quoted(value)}; write the path without")
+        raise ValueError(f"contains a . or .. folder; found {quoted(value)}; write the path without it")
     path = posixpath.normpath("/" + path.strip("/"))
     if path == "/":
-        raise ValueError(f"names no folder; found {quoted(value)}; allowed: {may_be}")
+        raise ValueError(f"names no folder; found {quoted(value)}; allowed: {expected}")
     return path
 
 
@@ -342,8 +345,8 @@ def partition_problem(name: str, columns: pa.Schema, transformed: bool) -> str:
     """Why the table cannot be partitioned by the column; empty when it can."""
     if name not in columns.names:
         known = ", ".join(columns.names)
-        where = "that the transforms give" if transformed else "of the schema"
+        where = "from the transforms" if transformed else "of the schema"
         return f"found {quoted(name)}; allowed: a column {where} ({known}){suggestion(name, columns.names)}"
-    if not _partitions(columns.field(name).type):
+    if not _can_partition(columns.field(name).type):
         return f"column {name} has type {columns.field(name).type}; allowed: {PARTITION_TYPES}"
     return ""

@@ -14,27 +14,27 @@ from hudi_ingest.pipeline.model import Model as _Model
 from hudi_ingest.pipeline.model import Seconds, Whole
 
 TICK_SECONDS = 5
-"""How often a pipeline's sensor looks."""
+"""How often a pipeline's sensor ticks."""
 
 
 class Transaction(_Model):
-    """How much is published at a time, and how long it may take."""
+    """How much one transaction publishes, and how long it may take."""
 
     interval_seconds: Annotated[Seconds, Field(ge=TICK_SECONDS)] = Field(
         default=60.0,
-        json_schema_extra={"allowed": f"a number of at least {TICK_SECONDS}: the sensor looks every {TICK_SECONDS} s"},
+        json_schema_extra={"allowed": f"a number of at least {TICK_SECONDS}: the sensor ticks every {TICK_SECONDS} s"},
     )
     """A transaction begins at most this often, unless `max_records` are waiting."""
 
     min_records: Annotated[Whole, Field(ge=1)] = 1
-    """Fewer waiting records than this begin no transaction until `max_wait_seconds` have passed."""
+    """With fewer waiting records than this, no transaction begins until `max_wait_seconds` have passed."""
 
     max_wait_seconds: Annotated[Seconds, Field(ge=0)] = 600.0
-    """Records that `min_records` holds back are written once the table's last transaction began this long ago, and at the
-    earliest when `interval_seconds` allows. The first transaction takes whatever is there."""
+    """Records that `min_records` holds back are written once the table's last transaction began this long ago, but no
+    sooner than `interval_seconds` allows. The first transaction takes whatever there is."""
 
     max_records: Annotated[Whole, Field(ge=1)] = Field(default=5_000_000, validate_default=True)
-    """A transaction takes at most this many records; the rest waits for the next one."""
+    """A transaction takes at most this many records; the rest wait for the next one."""
 
     max_bytes: Annotated[Whole, Field(ge=1)] | None = None
     """A transaction takes at most about this many bytes of records, estimated from the mean record size of the last
@@ -47,26 +47,26 @@ class Transaction(_Model):
     """A transaction writes with at most this many Dagster ops; with more Kafka partitions, an op takes several."""
 
     fan_out_from: Annotated[Whole, Field(ge=0)] = 100_000
-    """From this many records on, a transaction's ops run side by side, each in a process of its own. The ops of a smaller one
-    run one after another in the run's process, which saves seconds. 0 makes the ops of every transaction run side by side."""
+    """From this many records on, a transaction's ops run in parallel, each in its own process. The ops of a smaller
+    transaction run one after another in the run's process, which saves seconds. With 0, ops always run in parallel."""
 
     single_op: bool = False
-    """Whether one op writes all Kafka partitions of a transaction below `fan_out_from` records, which saves a part of a second
-    for each partition. It gives up what an op for each partition brings: a failed op is then tried again with all partitions, and the run
-    does not show which of them took how long."""
+    """Whether a single op writes all Kafka partitions of a transaction below `fan_out_from` records, which saves a fraction
+    of a second per partition. The price: a failed op is retried with all partitions, and the run does not show how long
+    each partition took."""
 
     retries: Annotated[Whole, Field(ge=0)] = 2
-    """How often a failed write op is tried again."""
+    """How often a failed write op is retried."""
 
     retry_delay_seconds: Annotated[Seconds, Field(ge=0)] = 5.0
-    """How long to wait before a write op is tried again."""
+    """How long to wait before a write op is retried."""
 
     def fans_out(self, count: int) -> bool:
-        """Whether a transaction of `count` records has ops side by side, in processes of their own."""
+        """Whether the ops of a transaction of `count` records run in parallel, each in its own process."""
         return count >= self.fan_out_from
 
     def write_ops(self, count: int) -> int:
-        """With at most how many ops a transaction of `count` records writes."""
+        """The maximum number of ops that write a transaction of `count` records."""
         return 1 if self.single_op and not self.fans_out(count) else self.max_tasks
 
     @field_validator("max_records")

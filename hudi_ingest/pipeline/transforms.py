@@ -1,4 +1,4 @@
-"""What `transforms` of a pipeline file may be: one model for each kind, and what each becomes."""
+"""`transforms` of a pipeline file: one model for each kind of step, and the transform that it becomes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Plain = str | int | float | bool
 
 
 def legal_zone(value: str) -> str:
-    """The zone, when times can be read in it. Raises ValueError."""
+    """Check that times can be read in the zone, and return it. Raises ValueError."""
     problem = zone_problem(value)
     if problem:
         raise ValueError(f"{problem}; found {quoted(value)}")
@@ -46,12 +46,12 @@ def legal_zone(value: str) -> str:
 
 
 def _type_of(text: str) -> pa.DataType:
-    """Raises ValueError when it is not one type of Spark DDL."""
+    """Parse one type of Spark DDL. Raises ValueError."""
     try:
         schema = parse_ddl(f"a {text}")
     except SchemaProblem as error:
-        told = error.problems[0].removeprefix("column a: ")
-        raise ValueError(f"found {quoted(text)}, not a column type like long or decimal(10,2): {told}") from None
+        reason = error.problems[0].removeprefix("column a: ")
+        raise ValueError(f"found {quoted(text)}, not a column type like long or decimal(10,2): {reason}") from None
     if len(schema) != 1 or not schema.field(0).nullable:
         raise ValueError(f"found {quoted(text)}; allowed: one column type, like long or decimal(10,2)")
     return schema.field(0).type
@@ -64,19 +64,19 @@ def _plain(value: object) -> Plain:
 
 
 class MaskStep(Model):
-    """Hides what fields say. Their values are then in no message and in no dead letter either, whatever happens to the
-    record, and wherever in the list this stands."""
+    """Hides the values of fields. They appear in no message and no dead letter either, whatever happens to the record, and
+    wherever in the list this step is."""
 
     fields: Names = Field(json_schema_extra={"allowed": "a list of fields"})
-    """Which fields."""
+    """The fields to hide."""
 
     method: Literal["hash", "redact", "keep_last"]
     """`hash` writes the SHA-256 of the value as 64 hex digits, so equal values stay equal. `redact` writes nothing, or
     `constant`. `keep_last` writes four stars and the last `characters`."""
 
     salt: Annotated[SecretStr, Field(min_length=1)] | None = Field(default=None, validate_default=True)
-    """A secret text that is hashed before the value, so that nobody can try out values; best given as `${NAME}` or
-    `${file:PATH}`. Only with `hash`."""
+    """A secret text that is hashed before the value, so that nobody can guess values by hashing candidates; best provided
+    as `${NAME}` or `${file:PATH}`. Only with `hash`."""
 
     constant: str | int | float | bool | None = Field(
         default=None, validate_default=True, json_schema_extra={"allowed": "a value of the field's type"}
@@ -84,7 +84,7 @@ class MaskStep(Model):
     """What `redact` writes instead of every value, null included. Without it, null."""
 
     characters: Annotated[Whole, Field(ge=1)] | None = Field(default=None, validate_default=True)
-    """How many characters `keep_last` keeps; a text that is not longer is hidden wholly."""
+    """How many characters `keep_last` keeps; a text that is not longer is hidden entirely."""
 
     @field_validator("constant", mode="before")
     @classmethod
@@ -103,7 +103,7 @@ class MaskStep(Model):
         return value
 
     def transform(self) -> Transform:
-        """What the step becomes."""
+        """Build the step's transform."""
         masking: Masking
         if self.method == "hash":
             masking = Hash(self.salt.get_secret_value() if self.salt else "")
@@ -116,7 +116,7 @@ class MaskStep(Model):
 
 
 class InsertKafkaStep(Model):
-    """Adds columns with what Kafka says of a record, under these names."""
+    """Adds columns with Kafka's metadata of a record, under these names."""
 
     topic: Name | None = None
     """Column for the topic, a string."""
@@ -138,41 +138,41 @@ class InsertKafkaStep(Model):
         return self
 
     def transform(self) -> InsertKafka:
-        """What the step becomes."""
+        """Build the step's transform."""
         return InsertKafka({kind: name for kind, name in self.model_dump().items() if name is not None})
 
 
 class FlattenStep(Model):
-    """Puts the parts of structs, and of structs in them, into columns of their own."""
+    """Turns the members of structs, including nested structs, into columns of their own."""
 
     fields: Names = Field(json_schema_extra={"allowed": "a list of fields that are structs"})
-    """Which structs."""
+    """The structs to flatten."""
 
     separator: str = "_"
-    """Stands between the names: `customer` with the part `city` becomes `customer_city`."""
+    """Joins the names: member `city` of `customer` becomes `customer_city`."""
 
     def transform(self) -> Transform:
-        """What the step becomes."""
+        """Build the step's transform."""
         return Flatten(self.fields, self.separator)
 
 
 class FilterStep(Model):
     """Keeps the records for which one comparison is true. The others are counted as filtered, and their offsets are
-    committed. As in SQL, no comparison with null is true, `!=` and `not_in` included; only is_null is true of it."""
+    committed. As in SQL, no comparison with null is true, not even `!=` and `not_in`; only is_null matches it."""
 
     field: Name
     """A field, or a Kafka column like `_kafka_timestamp`."""
 
     op: Literal["==", "!=", "<", "<=", ">", ">=", "in", "not_in", "is_null", "is_not_null"]
-    """The comparison. Texts are ordered by their bytes."""
+    """The comparison. Text is ordered by its bytes."""
 
     value: Plain | tuple[Plain, ...] | None = Field(
         default=None,
         validate_default=True,
         json_schema_extra={"allowed": "a value of the field's type, or a list of such"},
     )
-    """What to compare with: a list for `in` and `not_in`, nothing for `is_null` and `is_not_null`. Dates and timestamps
-    are texts, like 2026-01-31 and 2026-01-31T00:00:00Z."""
+    """What to compare with: a list for `in` and `not_in`, nothing for `is_null` and `is_not_null`. Write dates and
+    timestamps as text, like 2026-01-31 and 2026-01-31T00:00:00Z."""
 
     @field_validator("value", mode="before")
     @classmethod
@@ -184,25 +184,25 @@ class FilterStep(Model):
         elif op in ("in", "not_in"):
             if not isinstance(value, (list, tuple)) or not value:
                 raise ValueError(f"found {describe(value)}; allowed: a list of at least one value, because op is {op}")
-            return tuple(_plain(each) for each in value)
+            return tuple(_plain(item) for item in value)
         elif op is not None:
             if value is None:
-                raise ValueError(f"missing; {op} needs a value to compare with, and null is found by is_null")
+                raise ValueError(f"missing; {op} needs a value to compare with; use is_null to match null")
             return _plain(value)
         return value
 
     def transform(self) -> Transform:
-        """What the step becomes."""
+        """Build the step's transform."""
         if self.value is None:
             return Filter(self.field, self.op)
         return Filter(self.field, self.op, self.value if isinstance(self.value, tuple) else (self.value,))
 
 
 class TimestampStep(Model):
-    """Gives fields the type timestamp. A value that is no time in the declared format is a bad record."""
+    """Converts fields to type timestamp. A value that is not a time in the declared format makes a bad record."""
 
     fields: Names = Field(json_schema_extra={"allowed": "a list of fields"})
-    """Which fields: int or long for the epochs, string for the other formats."""
+    """The fields to convert: int or long for the epochs, string for the other formats."""
 
     format: str = Field(
         json_schema_extra={"allowed": f"{', '.join(EPOCHS)}, {ISO8601}, or a pattern of {DIRECTIVES}"},
@@ -211,11 +211,11 @@ class TimestampStep(Model):
     +02:00. iso8601 is a date, alone or with a time of day, of at most 6 digits of a second."""
 
     zone: str = Field(default="UTC", json_schema_extra={"allowed": "a zone's name like Europe/Berlin, or +02:00"})
-    """Which clocks show a time that is written without an offset."""
+    """The time zone of times written without an offset."""
 
     ambiguous: Literal["reject", "earlier", "later"] = "reject"
-    """Which of the two times is meant when clocks are put back and show an hour twice; `reject` makes it a bad record. A
-    time that clocks skip is always one."""
+    """Which of the two times is meant when clocks are set back and an hour occurs twice; `reject` makes it a bad record. A
+    time that clocks skip always makes a bad record."""
 
     @field_validator("format")
     @classmethod
@@ -234,11 +234,11 @@ class TimestampStep(Model):
     @classmethod
     def _zone(cls, value: str, info: ValidationInfo) -> str:
         if info.data.get("format") in EPOCHS and value != "UTC":
-            raise ValueError("an epoch counts in UTC, whatever clocks show; remove it")
+            raise ValueError("an epoch is always in UTC; remove the zone")
         return legal_zone(value)
 
     def transform(self) -> Transform:
-        """What the step becomes."""
+        """Build the step's transform."""
         return ToTimestamp(self.fields, self.format, self.zone, self.ambiguous)
 
 
@@ -252,7 +252,7 @@ class ConstantStep(Model):
     """Its type; arrays, maps and structs have no constants."""
 
     value: Plain = Field(json_schema_extra={"allowed": "a value of the type"})
-    """Its value. Dates and timestamps are texts, like 2026-01-31 and 2026-01-31T00:00:00Z."""
+    """Its value. Write dates and timestamps as text, like 2026-01-31 and 2026-01-31T00:00:00Z."""
 
     @field_validator("type")
     @classmethod
@@ -272,19 +272,20 @@ class ConstantStep(Model):
         return plain
 
     def transform(self) -> Transform:
-        """What the step becomes."""
+        """Build the step's transform."""
         return Constant.of(self.column, self.value, _type_of(self.type))
 
 
 class PythonStep(Model):
-    """Calls a function of yours with pyarrow record batches of all fields. It gives as many rows, in the same order; where it
-    raises, the record is a bad one. It must judge each row for itself, because it may be called with fewer rows, and again."""
+    """Calls a function of yours with pyarrow record batches of all fields. It must return as many rows, in the same order;
+    records for which it raises are bad. It must treat each row independently, because it may be called again with fewer
+    rows."""
 
     function: str = Field(json_schema_extra={"allowed": "package.module:function"})
-    """Where it is. Spark's workers import it, so its package must be installed there."""
+    """The function's import path. Spark's workers import it, so its package must be installed there."""
 
     schema_: str = Field(alias="schema", json_schema_extra={"allowed": "Spark DDL, like `id string NOT NULL, ts long`"})
-    """All columns that it gives; others are gone."""
+    """All columns that it returns; the others are dropped."""
 
     @field_validator("function")
     @classmethod
@@ -300,51 +301,51 @@ class PythonStep(Model):
         return value
 
     def transform(self) -> Transform:
-        """What the step becomes."""
+        """Build the step's transform."""
         return PythonFunction(self.function, parse_ddl(self.schema_))
 
 
 class TransformStep(Model):
-    """What happens to every record, in the order of the list; each entry has exactly one of these keys. docs/transforms.md has
-    an example of each."""
+    """What happens to every record, in the order of the list; each entry has exactly one of these keys. docs/transforms.md
+    has an example of each."""
 
     drop: Names | None = Field(default=None, json_schema_extra={"allowed": "a list of fields"})
-    """Fields to leave out."""
+    """Fields to drop."""
 
     keep: Names | None = Field(default=None, json_schema_extra={"allowed": "a list of fields"})
-    """Fields to keep; the others are left out."""
+    """Fields to keep; the others are dropped."""
 
     rename: Annotated[dict[Name, Name], Field(min_length=1)] | None = Field(
         default=None, json_schema_extra={"allowed": "{field: new name}"}
     )
-    """Fields to give other names."""
+    """Fields to rename."""
 
     cast: Annotated[dict[Name, str], Field(min_length=1)] | None = Field(
         default=None, json_schema_extra={"allowed": "{field: type}, like {amount: 'decimal(10,2)'}"}
     )
-    """Fields to give other types. A value that the new type cannot hold exactly is a bad record."""
+    """Fields to convert to other types. A value that the new type cannot hold exactly makes a bad record."""
 
     mask: MaskStep | None = None
     """Fields to hide."""
 
     insert_kafka: InsertKafkaStep | None = None
-    """Columns to add with what Kafka says of a record."""
+    """Columns to add with Kafka's metadata of a record."""
 
     flatten: FlattenStep | None = None
-    """Structs to take apart."""
+    """Structs to flatten."""
 
     filter: FilterStep | None = None
-    """Which records stay."""
+    """Which records to keep."""
 
     timestamp: TimestampStep | None = None
-    """Fields to read as points in time."""
+    """Fields to convert to timestamps."""
 
     constant: ConstantStep | None = None
-    """A column to add with one value."""
+    """A column to add with a constant value."""
 
     sql: Name | None = Field(default=None, json_schema_extra={"allowed": SHAPE})
-    """Columns to compute and a condition, in DuckDB's SQL. A record makes one row or, where the condition is not true, none,
-    which counts as filtered; one of which something cannot be computed is a bad record."""
+    """Columns to compute and a condition, in DuckDB's SQL. A record becomes one row, or none if the condition is not true,
+    which counts as filtered. A record for which an expression cannot be computed is bad."""
 
     python: PythonStep | None = None
     """A function of your own to call."""
@@ -372,14 +373,14 @@ class TransformStep(Model):
     @model_validator(mode="before")
     @classmethod
     def _one_key(cls, value: Any) -> Any:
-        # Unknown keys are told of by name elsewhere.
+        # Unknown keys get a problem of their own elsewhere.
         known = [key for key in value if key in cls.model_fields] if isinstance(value, Mapping) else []
         if len(known) > 1:
-            raise ValueError(f"found the keys {', '.join(known)} in one entry; begin each with a `-` of its own")
+            raise ValueError(f"found the keys {', '.join(known)} in one entry; start each with its own `-`")
         if isinstance(value, Mapping) and not value:
             raise ValueError(f"found no key; allowed: one of {', '.join(cls.model_fields)}")
         if known and value[known[0]] is None:
-            raise PlacedProblems([((known[0],), "found nothing; say what to transform")])
+            raise PlacedProblems([((known[0],), "found nothing; add what to transform")])
         return value
 
     @property
@@ -388,7 +389,7 @@ class TransformStep(Model):
         return next(iter(self.model_fields_set))
 
     def transform(self) -> Transform:
-        """What the entry becomes."""
+        """Build the entry's transform."""
         if self.drop is not None:
             return Drop(self.drop)
         if self.keep is not None:
@@ -399,6 +400,6 @@ class TransformStep(Model):
             return Cast({name: _type_of(text) for name, text in self.cast.items()})
         if self.sql is not None:
             return Sql(self.sql)
-        given = getattr(self, self.kind)
-        made: Transform = given.transform()
-        return made
+        step = getattr(self, self.kind)
+        transform: Transform = step.transform()
+        return transform

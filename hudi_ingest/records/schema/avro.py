@@ -55,10 +55,10 @@ class AvroType:
     @property
     def inner(self) -> tuple[AvroType, bool]:
         """The one type that is there when it is not null, and whether it may be null; of other unions, the union."""
-        others = [each for each in self.parts if each.kind != "null"]
-        if self.kind != "union" or len(others) != 1:
+        values = [part for part in self.parts if part.kind != "null"]
+        if self.kind != "union" or len(values) != 1:
             return self, False
-        return others[0], len(self.parts) > 1
+        return values[0], len(self.parts) > 1
 
     def __str__(self) -> str:
         if self.kind == "union":
@@ -72,8 +72,8 @@ def parse_writer(schema: RegisteredSchema) -> AvroType:
     try:
         for text in schema.references:
             parse_schema(_loads(text), named)
-        found = parse_schema(_loads(schema.text), named)
-        return _Tree(named).type(found, (), 0)
+        schema_json = parse_schema(_loads(schema.text), named)
+        return _Tree(named).type(schema_json, (), 0)
     except json.JSONDecodeError as error:
         # A registry gives a schema of one primitive type as its bare name too.
         if schema.text in _PRIMITIVES:
@@ -99,52 +99,54 @@ def record_schema(schema: RegisteredSchema) -> pa.Schema:
     return parse_avsc(json.dumps(_self_contained(parse_schema(_loads(schema.text), named), named, set())))
 
 
-def _self_contained(found: Any, named: Mapping[str, Any], declared: set[str]) -> Any:
+def _self_contained(schema: Any, named: Mapping[str, Any], declared: set[str]) -> Any:
     """The schema with the first use of every name replaced by its declaration."""
-    if isinstance(found, str) and found in named and found not in declared:
-        found = named[found]
-    if isinstance(found, list):
-        return [_self_contained(each, named, declared) for each in found]
-    if not isinstance(found, dict):
-        return found
-    if found["type"] in ("record", "enum", "fixed"):
-        declared.add(found["name"])
-    whole = {key: value for key, value in found.items() if not key.startswith("__")}
-    if (whole["type"], whole.get("logicalType")) not in _LOGICAL_COLUMNS:
-        whole.pop("logicalType", None)
-    for key in whole.keys() & {"items", "values"}:
-        whole[key] = _self_contained(whole[key], named, declared)
-    if "fields" in whole:
-        whole["fields"] = [{**each, "type": _self_contained(each["type"], named, declared)} for each in whole["fields"]]
-    return whole
+    if isinstance(schema, str) and schema in named and schema not in declared:
+        schema = named[schema]
+    if isinstance(schema, list):
+        return [_self_contained(branch, named, declared) for branch in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema["type"] in ("record", "enum", "fixed"):
+        declared.add(schema["name"])
+    resolved = {key: value for key, value in schema.items() if not key.startswith("__")}
+    if (resolved["type"], resolved.get("logicalType")) not in _LOGICAL_COLUMNS:
+        resolved.pop("logicalType", None)
+    for key in resolved.keys() & {"items", "values"}:
+        resolved[key] = _self_contained(resolved[key], named, declared)
+    if "fields" in resolved:
+        resolved["fields"] = [
+            {**field, "type": _self_contained(field["type"], named, declared)} for field in resolved["fields"]
+        ]
+    return resolved
 
 
 def field_defaults(schema: RegisteredSchema) -> dict[str, Any]:
     """The defaults in a record schema, as `pyarrow.scalar` takes them, by the field's path (`customer.zip`,
     `lines[].price`). Raises WriterSchemaProblem."""
-    found: dict[str, Any] = {}
+    defaults: dict[str, Any] = {}
     named: dict[str, Any] = {}
     parse_writer(schema)
     for text in schema.references:
         parse_schema(json.loads(text), named)
-    _add_defaults(parse_schema(json.loads(schema.text), named), "", named, found)
-    return found
+    _add_defaults(parse_schema(json.loads(schema.text), named), "", named, defaults)
+    return defaults
 
 
-def _add_defaults(found: Any, path: str, named: Mapping[str, Any], defaults: dict[str, Any]) -> None:
-    if isinstance(found, str):
-        found = named.get(found)
-    if isinstance(found, list):
-        for each in found:
-            _add_defaults(each, path, named, defaults)
-    elif isinstance(found, dict) and found["type"] == "record":
-        for each in found["fields"]:
-            inner = f"{path}.{each['name']}".removeprefix(".")
-            if "default" in each:
-                defaults[inner] = _default(_Tree(named).type(each["type"], (), 0), each["default"])
-            _add_defaults(each["type"], inner, named, defaults)
-    elif isinstance(found, dict):
-        _add_defaults(found.get("items", found.get("values")), f"{path}[]", named, defaults)
+def _add_defaults(schema: Any, path: str, named: Mapping[str, Any], defaults: dict[str, Any]) -> None:
+    if isinstance(schema, str):
+        schema = named.get(schema)
+    if isinstance(schema, list):
+        for branch in schema:
+            _add_defaults(branch, path, named, defaults)
+    elif isinstance(schema, dict) and schema["type"] == "record":
+        for field in schema["fields"]:
+            inner = f"{path}.{field['name']}".removeprefix(".")
+            if "default" in field:
+                defaults[inner] = _default(_Tree(named).type(field["type"], (), 0), field["default"])
+            _add_defaults(field["type"], inner, named, defaults)
+    elif isinstance(schema, dict):
+        _add_defaults(schema.get("items", schema.get("values")), f"{path}[]", named, defaults)
 
 
 def _default(type_: AvroType, value: Any) -> Any:
@@ -165,15 +167,15 @@ def _default(type_: AvroType, value: Any) -> Any:
             if name in value
         }
     if type_.kind == "array":
-        return [_default(type_.parts[0], each) for each in value]
+        return [_default(type_.parts[0], item) for item in value]
     if type_.kind == "map":
-        return [(key, _default(type_.parts[0], each)) for key, each in value.items()]
+        return [(key, _default(type_.parts[0], item)) for key, item in value.items()]
     return value
 
 
 def _loads(text: str) -> Any:
     """A schema's JSON without defaults: a writer's have no use here, and fastavro refuses some that are in use."""
-    return json.loads(text, object_pairs_hook=lambda pairs: {key: each for key, each in pairs if key != "default"})
+    return json.loads(text, object_pairs_hook=lambda pairs: {key: value for key, value in pairs if key != "default"})
 
 
 def crc_64(text: str) -> bytes:
@@ -190,41 +192,41 @@ class _Tree:
         self._named = named
         self._types = 0
 
-    def type(self, found: Any, within: tuple[str, ...], depth: int) -> AvroType:
+    def type(self, schema: Any, within: tuple[str, ...], depth: int) -> AvroType:
         """`within`: the records around it, by name."""
         self._types += 1
         if self._types > MAX_FIELDS or depth > MAX_DEPTH:
             raise WriterSchemaProblem(
                 f"its schema has more than {MAX_FIELDS} types or is nested deeper than {MAX_DEPTH} levels"
             )
-        if isinstance(found, list):
-            if any(isinstance(each, list) for each in found):
+        if isinstance(schema, list):
+            if any(isinstance(branch, list) for branch in schema):
                 raise WriterSchemaProblem("its schema has a union inside a union")
-            return AvroType("union", parts=tuple(self.type(each, within, depth) for each in found))
-        if isinstance(found, str):
-            if found in _PRIMITIVES:
-                return AvroType(found)
-            if found in within:
-                raise WriterSchemaProblem(f"its schema's record {found} contains itself")
-            return self.type(self._named[found], within, depth)
-        kind, logical = found["type"], found.get("logicalType")
+            return AvroType("union", parts=tuple(self.type(branch, within, depth) for branch in schema))
+        if isinstance(schema, str):
+            if schema in _PRIMITIVES:
+                return AvroType(schema)
+            if schema in within:
+                raise WriterSchemaProblem(f"its schema's record {schema} contains itself")
+            return self.type(self._named[schema], within, depth)
+        kind, logical = schema["type"], schema.get("logicalType")
         logical = logical if isinstance(logical, str) else None
         if kind in ("record", "error"):
-            within = (*within, found["name"])
-            names = tuple(each["name"] for each in found["fields"])
-            parts = tuple(self.type(each["type"], within, depth + 1) for each in found["fields"])
+            within = (*within, schema["name"])
+            names = tuple(field["name"] for field in schema["fields"])
+            parts = tuple(self.type(field["type"], within, depth + 1) for field in schema["fields"])
             return AvroType("record", names=names, parts=parts)
         if kind == "array":
-            item = self.type(found["items"], within, depth + 1)
+            item = self.type(schema["items"], within, depth + 1)
             if _may_be_no_bytes(item):
                 # A few bytes could claim any number of such items.
                 raise WriterSchemaProblem("its schema has an array whose items take no bytes")
             return AvroType("array", parts=(item,))
         if kind == "map":
-            return AvroType("map", parts=(self.type(found["values"], within, depth + 1),))
+            return AvroType("map", parts=(self.type(schema["values"], within, depth + 1),))
         if kind == "enum":
-            return AvroType("enum", names=tuple(found["symbols"]))
-        size, scale = found.get("size", 0), found.get("scale", 0)
+            return AvroType("enum", names=tuple(schema["symbols"]))
+        size, scale = schema.get("size", 0), schema.get("scale", 0)
         if type(size) is not int or size < 0 or type(scale) is not int or scale < 0:
             raise WriterSchemaProblem("its schema has a size or scale that is not a whole number from 0 on")
         if kind in ("bytes", "fixed") and logical == "decimal":
@@ -238,7 +240,7 @@ class _Tree:
 
 def _may_be_no_bytes(type_: AvroType) -> bool:
     if type_.kind == "record":
-        return all(_may_be_no_bytes(each) for each in type_.parts)
+        return all(_may_be_no_bytes(part) for part in type_.parts)
     return type_.kind == "null" or (type_.kind == "fixed" and type_.size == 0)
 
 
@@ -250,14 +252,14 @@ def wire_schema(type_: AvroType) -> Any:
 def _wire(type_: AvroType, numbers: Iterator[int]) -> Any:
     if type_.kind == "record":
         name = f"r{next(numbers)}"
-        fields = [{"name": f"f{i}", "type": _wire(each, numbers)} for i, each in enumerate(type_.parts)]
+        fields = [{"name": f"f{i}", "type": _wire(part, numbers)} for i, part in enumerate(type_.parts)]
         return {"type": "record", "name": name, "fields": fields}
     if type_.kind == "union":
         # A record of one field is written as the field. It keeps branches apart that are written alike.
         many = type_.inner[0] is type_
         return [
-            _wire(AvroType("record", names=("of",), parts=(each,)) if many and each.kind != "null" else each, numbers)
-            for each in type_.parts
+            _wire(AvroType("record", names=("of",), parts=(part,)) if many and part.kind != "null" else part, numbers)
+            for part in type_.parts
         ]
     if type_.kind == "array":
         return {"type": "array", "items": _wire(type_.parts[0], numbers)}

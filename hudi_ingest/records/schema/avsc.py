@@ -30,17 +30,17 @@ AVRO_TYPES = (
 def parse_avsc(text: str) -> pa.Schema:
     """The fields of an Avro record schema. Raises SchemaProblem. Docs, defaults and aliases are read over."""
     try:
-        found = json.loads(text)
+        record = json.loads(text)
     except json.JSONDecodeError as error:
         raise SchemaProblem([f"is not JSON at line {error.lineno}, column {error.colno}: {error.msg}"]) from None
     except (RecursionError, ValueError):
         raise SchemaProblem(
             ["is no JSON that can be read: too deeply nested, or a number of too many digits"]
         ) from None
-    if not isinstance(found, dict) or found.get("type") != "record":
+    if not isinstance(record, dict) or record.get("type") != "record":
         raise SchemaProblem(['is not an Avro record; the file must hold {"type": "record", "name": …, "fields": […]}'])
     parser = _AvroParser()
-    return checked_columns(parser.fields(found), parser.problems)
+    return checked_columns(parser.fields(record), parser.problems)
 
 
 _AVRO_SIMPLE: Mapping[str, pa.DataType] = {
@@ -68,47 +68,47 @@ class _AvroParser:
 
     def fields(self, record: Mapping[str, Any]) -> list[pa.Field]:
         """Of the outermost record."""
-        found = self._type(record, "", "", 0)
-        return [*found] if pa.types.is_struct(found) else []
+        columns = self._type(record, "", "", 0)
+        return [*columns] if pa.types.is_struct(columns) else []
 
-    def _refuse(self, path: str, what: str) -> pa.DataType:
-        self.problems.append(f"column {path}: {what}" if path else what)
+    def _refuse(self, path: str, problem: str) -> pa.DataType:
+        self.problems.append(f"column {path}: {problem}" if path else problem)
         return UNREADABLE
 
-    def _type(self, found: object, path: str, namespace: str, depth: int) -> pa.DataType:
+    def _type(self, schema: object, path: str, namespace: str, depth: int) -> pa.DataType:
         if depth > MAX_DEPTH:
             return self._refuse(path, f"nested deeper than {MAX_DEPTH} levels")
-        if isinstance(found, str):
-            return self._by_name(found, path, namespace)
-        if not isinstance(found, dict):
+        if isinstance(schema, str):
+            return self._by_name(schema, path, namespace)
+        if not isinstance(schema, dict):
             return self._refuse(path, f"no Avro type; allowed: {AVRO_TYPES}")
-        kind = found.get("type")
-        logical = found.get("logicalType")
+        kind = schema.get("type")
+        logical = schema.get("logicalType")
         if isinstance(kind, (dict, list)) and logical is None:
             return self._refuse(path, "a type inside a type; write the inner one alone")
         if logical is not None:
-            return self._logical(found, kind, logical, path, namespace)
+            return self._logical(schema, kind, logical, path, namespace)
         if kind in ("record", "enum", "fixed"):
-            return self._declare(found, path, namespace, depth)
+            return self._declare(schema, path, namespace, depth)
         if kind == "array":
-            return list_of(*self._nullable(found.get("items"), f"{path}.element", namespace, depth + 1))
+            return list_of(*self._nullable(schema.get("items"), f"{path}.element", namespace, depth + 1))
         if kind == "map":
-            return map_of(*self._nullable(found.get("values"), f"{path}.value", namespace, depth + 1))
+            return map_of(*self._nullable(schema.get("values"), f"{path}.value", namespace, depth + 1))
         if isinstance(kind, str):
             return self._by_name(kind, path, namespace)
         return self._refuse(path, f"no Avro type; allowed: {AVRO_TYPES}")
 
-    def _nullable(self, found: object, path: str, namespace: str, depth: int) -> tuple[pa.DataType, bool]:
-        if not isinstance(found, list):
-            return self._type(found, path, namespace, depth), False
-        others = [each for each in found if each != "null"]
-        if len(others) != 1 or len(found) > 2:
-            shown = ", ".join(_avro_name(each) for each in found)
+    def _nullable(self, schema: object, path: str, namespace: str, depth: int) -> tuple[pa.DataType, bool]:
+        if not isinstance(schema, list):
+            return self._type(schema, path, namespace, depth), False
+        types = [branch for branch in schema if branch != "null"]
+        if len(types) != 1 or len(schema) > 2:
+            shown = ", ".join(_avro_name(branch) for branch in schema)
             refused = self._refuse(path, f"found a union of [{shown}]; allowed: null and one other type")
             return refused, True
-        if isinstance(others[0], list):
+        if isinstance(types[0], list):
             return self._refuse(path, "a union inside a union; allowed: null and one other type"), True
-        return self._type(others[0], path, namespace, depth), len(found) == 2
+        return self._type(types[0], path, namespace, depth), len(schema) == 2
 
     def _by_name(self, name: str, path: str, namespace: str) -> pa.DataType:
         if name in _AVRO_SIMPLE:
@@ -117,12 +117,12 @@ class _AvroParser:
             if full in self._named:
                 kind = self._named[full]
                 return self._refuse(path, f"record {name} contains itself") if kind is None else kind
-        return self._refuse(path, f"found type {name!r}, which is not known here; allowed: {AVRO_TYPES}")
+        return self._refuse(path, f"found type {name!r}, which is unknown; allowed: {AVRO_TYPES}")
 
     def _declare(
-        self, found: Mapping[str, Any], path: str, namespace: str, depth: int, fixed: pa.DataType = BINARY
+        self, schema: Mapping[str, Any], path: str, namespace: str, depth: int, fixed: pa.DataType = BINARY
     ) -> pa.DataType:
-        kind, name, inner = found["type"], found.get("name"), found.get("namespace", namespace)
+        kind, name, inner = schema["type"], schema.get("name"), schema.get("namespace", namespace)
         if not isinstance(name, str) or not isinstance(inner, str) or not name:
             return self._refuse(path, f"a {kind} needs a name")
         if "." in name:
@@ -136,55 +136,55 @@ class _AvroParser:
             self._named[full] = fixed
         else:
             self._named[full] = None
-            self._named[full] = self._record(found, path, inner, depth)
+            self._named[full] = self._record(schema, path, inner, depth)
         return self._named[full]
 
-    def _record(self, found: Mapping[str, Any], path: str, namespace: str, depth: int) -> pa.DataType:
-        given = found.get("fields")
-        if not isinstance(given, list) or not given:
+    def _record(self, schema: Mapping[str, Any], path: str, namespace: str, depth: int) -> pa.DataType:
+        declared = schema.get("fields")
+        if not isinstance(declared, list) or not declared:
             return self._refuse(path, "a record needs `fields`, a list of at least one")
         fields: list[pa.Field] = []
-        for index, each in enumerate(given):
-            if not isinstance(each, dict) or not isinstance(each.get("name"), str) or "type" not in each:
+        for index, field in enumerate(declared):
+            if not isinstance(field, dict) or not isinstance(field.get("name"), str) or "type" not in field:
                 self._refuse(path, f"fields[{index}] needs a name and a type")
                 continue
             self._fields += 1
             if self._fields > MAX_FIELDS:
                 raise SchemaProblem([f"has more than {MAX_FIELDS} columns; allowed: {MAX_FIELDS}, nested ones counted"])
-            inner = f"{path}.{each['name']}" if path else each["name"]
-            fields.append(pa.field(each["name"], *self._nullable(each["type"], inner, namespace, depth + 1)))
+            inner = f"{path}.{field['name']}" if path else field["name"]
+            fields.append(pa.field(field["name"], *self._nullable(field["type"], inner, namespace, depth + 1)))
         return pa.struct(fields)
 
     def _logical(
-        self, found: Mapping[str, Any], kind: object, logical: object, path: str, namespace: str
+        self, schema: Mapping[str, Any], kind: object, logical: object, path: str, namespace: str
     ) -> pa.DataType:
         known = _AVRO_LOGICAL.get((str(kind), str(logical)))
         if known is not None:
             return known
         if logical == "decimal" and kind in ("bytes", "fixed"):
-            return self._decimal(found, path, namespace)
+            return self._decimal(schema, path, namespace)
         return self._refuse(
             path,
             f"found logicalType {str(logical)[:60]} on {_avro_name(kind)}; allowed: decimal on bytes or fixed, date on "
             "int, timestamp-millis and timestamp-micros on long; remove the logicalType to read the plain type",
         )
 
-    def _decimal(self, found: Mapping[str, Any], path: str, namespace: str) -> pa.DataType:
-        precision, scale = found.get("precision"), found.get("scale", 0)
+    def _decimal(self, schema: Mapping[str, Any], path: str, namespace: str) -> pa.DataType:
+        precision, scale = schema.get("precision"), schema.get("scale", 0)
         kind = decimal_type(precision, scale) if type(precision) is int and type(scale) is int else None
         if kind is None:
             return self._refuse(
                 path, "decimal needs a whole `precision` from 1 to 38 and a whole `scale` from 0 to the precision"
             )
-        if found["type"] == "fixed":
-            size = found.get("size")
+        if schema["type"] == "fixed":
+            size = schema.get("size")
             if type(size) is not int or size < 1 or 10**kind.precision > 2 ** (8 * min(size, 32) - 1):
                 return self._refuse(path, f"a fixed of size {size!r} cannot hold decimal precision {kind.precision}")
-            return self._declare(found, path, namespace, 0, fixed=kind)
+            return self._declare(schema, path, namespace, 0, fixed=kind)
         return kind
 
 
-def _avro_name(found: object) -> str:
-    if isinstance(found, dict):
-        return str(found.get("name") or found.get("type"))[:60]
-    return "a union" if isinstance(found, list) else str(found)[:60]
+def _avro_name(schema: object) -> str:
+    if isinstance(schema, dict):
+        return str(schema.get("name") or schema.get("type"))[:60]
+    return "a union" if isinstance(schema, list) else str(schema)[:60]

@@ -96,23 +96,23 @@ def column_problems(columns: pa.Schema) -> tuple[str, ...]:
     return tuple(_name_problems([*columns], "", top=True))
 
 
-def columns_of(found: pa.Schema) -> pa.Schema:
+def columns_of(columns: pa.Schema) -> pa.Schema:
     """A table's columns without Hudi's own, in this module's types, however their reader has spelled them."""
-    return pa.schema([_own_field(each) for each in found if not each.name.startswith("_hoodie_")])
+    return pa.schema([_own_field(column) for column in columns if not column.name.startswith("_hoodie_")])
 
 
-def _own_field(found: pa.Field) -> pa.Field:
-    return pa.field(found.name, _own_type(found.type), found.nullable)
+def _own_field(field: pa.Field) -> pa.Field:
+    return pa.field(field.name, _own_type(field.type), field.nullable)
 
 
-def _own_type(found: pa.DataType) -> pa.DataType:
-    if pa.types.is_struct(found):
-        return pa.struct([_own_field(each) for each in found])
-    if _is_list(found):
-        return list_of(_own_type(found.value_type), found.value_field.nullable)
-    if pa.types.is_map(found):
-        return map_of(_own_type(found.item_type), found.item_field.nullable)
-    return _plain(found)
+def _own_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([_own_field(field) for field in kind])
+    if _is_list(kind):
+        return list_of(_own_type(kind.value_type), kind.value_field.nullable)
+    if pa.types.is_map(kind):
+        return map_of(_own_type(kind.item_type), kind.item_field.nullable)
+    return _plain(kind)
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -139,7 +139,7 @@ def ddl_type(kind: pa.DataType) -> str:
     if pa.types.is_map(kind):
         return f"map<{ddl_type(kind.key_type)},{ddl_type(kind.item_type)}>"
     if pa.types.is_struct(kind):
-        return "struct<" + ",".join(_ddl_field(each) for each in kind) + ">"
+        return "struct<" + ",".join(_ddl_field(field) for field in kind) + ">"
     for name, simple in SIMPLE_DDL_TYPES.items():
         if simple == _plain(kind):
             return name
@@ -148,12 +148,14 @@ def ddl_type(kind: pa.DataType) -> str:
 
 def columns_to_dicts(schema: pa.Schema) -> list[dict[str, Any]]:
     """Name, Spark DDL type and nullability of each column, for JSON."""
-    return [{"name": each.name, "type": ddl_type(each.type), "nullable": each.nullable} for each in schema]
+    return [{"name": column.name, "type": ddl_type(column.type), "nullable": column.nullable} for column in schema]
 
 
 def ddl(schema: pa.Schema) -> str:
     """The columns as Spark DDL, as a pipeline file has them."""
-    return ", ".join(f"{each.name} {ddl_type(each.type)}" + ("" if each.nullable else " NOT NULL") for each in schema)
+    return ", ".join(
+        f"{column.name} {ddl_type(column.type)}" + ("" if column.nullable else " NOT NULL") for column in schema
+    )
 
 
 def _ddl_field(field: pa.Field) -> str:
@@ -164,8 +166,8 @@ def _spark_struct(fields: Any) -> dict[str, Any]:
     return {
         "type": "struct",
         "fields": [
-            {"name": each.name, "type": _spark_type(each.type), "nullable": each.nullable, "metadata": {}}
-            for each in fields
+            {"name": field.name, "type": _spark_type(field.type), "nullable": field.nullable, "metadata": {}}
+            for field in fields
         ],
     }
 
@@ -209,56 +211,56 @@ _OF_SPARK: Mapping[str, pa.DataType] = {name: kind for kind, name in _SPARK_NAME
 def parse_spark_json(text: str) -> pa.Schema:
     """The columns that `spark_json` wrote. Raises SchemaProblem for another text."""
     try:
-        return pa.schema([_of_spark_field(each) for each in json.loads(text)["fields"]])
+        return pa.schema([_of_spark_field(field) for field in json.loads(text)["fields"]])
     except (ValueError, KeyError, TypeError) as error:
         raise SchemaProblem([f"is not the JSON of columns: {type(error).__name__}: {error}"]) from None
 
 
-def _of_spark_field(found: Mapping[str, Any]) -> pa.Field:
-    return pa.field(found["name"], _of_spark_type(found["type"]), found["nullable"])
+def _of_spark_field(field: Mapping[str, Any]) -> pa.Field:
+    return pa.field(field["name"], _of_spark_type(field["type"]), field["nullable"])
 
 
-def _of_spark_type(found: str | Mapping[str, Any]) -> pa.DataType:
-    if isinstance(found, str):
-        numbers = re.fullmatch(r"decimal\((\d+),(\d+)\)", found)
-        return pa.decimal128(int(numbers[1]), int(numbers[2])) if numbers else _OF_SPARK[found]
-    if found["type"] == "array":
-        return list_of(_of_spark_type(found["elementType"]), found["containsNull"])
-    if found["type"] == "map":
-        return map_of(_of_spark_type(found["valueType"]), found["valueContainsNull"])
-    return pa.struct([_of_spark_field(each) for each in found["fields"]])
+def _of_spark_type(kind: str | Mapping[str, Any]) -> pa.DataType:
+    if isinstance(kind, str):
+        numbers = re.fullmatch(r"decimal\((\d+),(\d+)\)", kind)
+        return pa.decimal128(int(numbers[1]), int(numbers[2])) if numbers else _OF_SPARK[kind]
+    if kind["type"] == "array":
+        return list_of(_of_spark_type(kind["elementType"]), kind["containsNull"])
+    if kind["type"] == "map":
+        return map_of(_of_spark_type(kind["valueType"]), kind["valueContainsNull"])
+    return pa.struct([_of_spark_field(field) for field in kind["fields"]])
 
 
 def checked_columns(fields: Sequence[pa.Field], problems: Sequence[str]) -> pa.Schema:
     """The schema, when no problem was found and Hudi can hold these columns."""
-    found = [*problems]
+    problems_found = [*problems]
     if fields:
-        found += _name_problems(fields, "", top=True)
+        problems_found += _name_problems(fields, "", top=True)
     elif not problems:
-        found.append("has no columns; write at least one, like `id string`")
-    if found:
-        raise SchemaProblem(found)
+        problems_found.append("has no columns; write at least one, like `id string`")
+    if problems_found:
+        raise SchemaProblem(problems_found)
     return pa.schema(fields)
 
 
 def _name_problems(fields: Sequence[pa.Field], parent: str, *, top: bool = False) -> Iterator[str]:
     seen: dict[str, str] = {}
-    for each in fields:
-        path = f"{parent}{each.name}"
-        if not _NAME.fullmatch(each.name):
+    for field in fields:
+        path = f"{parent}{field.name}"
+        if not _NAME.fullmatch(field.name):
             yield (
                 f"column {path}: Hudi cannot store this name; allowed: letters a-z and A-Z, digits and _, "
                 "not beginning with a digit"
             )
-        if top and each.name.lower().startswith(_RESERVED):
+        if top and field.name.lower().startswith(_RESERVED):
             yield f"column {path}: names beginning with {' or '.join(_RESERVED)} belong to Hudi and hudi-ingest; rename it"
-        first = seen.get(each.name.lower())
-        seen.setdefault(each.name.lower(), each.name)
+        first = seen.get(field.name.lower())
+        seen.setdefault(field.name.lower(), field.name)
         if first is not None:
-            other = "is there twice" if first == each.name else f"differs from {first} in case only"
-            yield f"column {path}: {other}; Spark does not tell such names apart, so rename or remove one"
-        yield from _type_name_problems(each.type, path)
-    if fields and all(re.fullmatch(r"member\d+", each.name) and each.nullable for each in fields):
+            difference = "is declared twice" if first == field.name else f"differs from {first} in case only"
+            yield f"column {path}: {difference}; Spark does not tell such names apart, so rename or remove one"
+        yield from _type_name_problems(field.type, path)
+    if fields and all(re.fullmatch(r"member\d+", field.name) and field.nullable for field in fields):
         where = f"column {parent.rstrip('.')}" if parent else "the schema"
         yield f"{where}: Hudi takes a struct of only nullable columns member0, member1… for a union; rename one of them"
 

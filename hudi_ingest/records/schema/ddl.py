@@ -80,27 +80,29 @@ class _DdlParser:
     def _tokenize(self) -> list[_Token]:
         try:
             # The parenthesis keeps sqlglot from taking a first column named `show` or `fetch` for a command.
-            found = Spark().tokenize("(" + self._text + "\n")[1:]
+            sqlglot_tokens = Spark().tokenize("(" + self._text + "\n")[1:]
         except SqlglotError:
             problem = (
                 "is not Spark DDL: a quote, backtick or comment is not closed; write columns like `id string, ts long`"
             )
             raise SchemaProblem([problem]) from None
         tokens: list[_Token] = []
-        for each in found:
+        for sqlglot_token in sqlglot_tokens:
             kind = "other"
-            parts = [each.text]
-            if each.token_type == TokenType.IDENTIFIER:
+            parts = [sqlglot_token.text]
+            if sqlglot_token.token_type == TokenType.IDENTIFIER:
                 kind = "quoted"
-            elif each.token_type in (TokenType.STRING, TokenType.RAW_STRING):
+            elif sqlglot_token.token_type in (TokenType.STRING, TokenType.RAW_STRING):
                 kind = "string"
-            elif set(each.text) <= set("<>=:"):
-                parts = list(each.text)  # `>=` and `<>` are two signs here
+            elif set(sqlglot_token.text) <= set("<>=:"):
+                parts = list(sqlglot_token.text)  # `>=` and `<>` are two signs here
             else:
-                parts = self._text[each.start - 1 : each.end].split()  # sqlglot joins some keywords, like GROUP BY
+                parts = self._text[
+                    sqlglot_token.start - 1 : sqlglot_token.end
+                ].split()  # sqlglot joins some keywords, like GROUP BY
             for part in parts:
                 is_word = kind == "other" and _WORD.fullmatch(part)
-                tokens.append(_Token(part, each.start - 1, "word" if is_word else kind))
+                tokens.append(_Token(part, sqlglot_token.start - 1, "word" if is_word else kind))
         return tokens
 
     def _columns(self, parent: str, *, end: str | None, depth: int) -> list[pa.Field]:
@@ -190,10 +192,10 @@ class _DdlParser:
     def _refuse_type(self, path: str, token: _Token) -> pa.DataType:
         """Notes the problem and goes on behind the type."""
         depth = 0
-        while (found := self._peek()) is not None and found.kind != "string":
-            if depth == 0 and (found.text in (",", ">", ")") or found.text.lower() in ("not", "comment")):
+        while (skipped := self._peek()) is not None and skipped.kind != "string":
+            if depth == 0 and (skipped.text in (",", ">", ")") or skipped.text.lower() in ("not", "comment")):
                 break
-            depth += (found.text in ("<", "(")) - (found.text in (">", ")"))
+            depth += (skipped.text in ("<", "(")) - (skipped.text in (">", ")"))
             self._next += 1
         name = token.text.lower()
         if name in ("byte", "tinyint", "short", "smallint"):
@@ -252,12 +254,12 @@ class _DdlParser:
         self._next += seen
         return seen
 
-    def _expected(self, what: str) -> NoReturn:
+    def _expected(self, expected: str) -> NoReturn:
         token = self._peek()
         if token is None:
-            found, at = "the end", len(self._text)
+            seen, at = "the end", len(self._text)
         else:
-            found, at = f"`{token.text[:40]}`", token.at
+            seen, at = f"`{token.text[:40]}`", token.at
         line = self._text.count("\n", 0, at) + 1
         column = at - (self._text.rfind("\n", 0, at) + 1) + 1
-        raise SchemaProblem([f"is not Spark DDL at line {line}, character {column}: expected {what}; found {found}"])
+        raise SchemaProblem([f"is not Spark DDL at line {line}, character {column}: expected {expected}; found {seen}"])

@@ -61,13 +61,13 @@ def evolve(
 
     `partition_by`: columns whose type must stay. `loose`: what is new may be null in the table whatever the records say.
     """
-    found = _Findings(loose)
-    fields = _fields(list(table), list(records), "", found)
+    findings = _Findings(loose)
+    fields = _fields(list(table), list(records), "", findings)
     evolved = pa.schema(fields)
     for name in (name for name in partition_by if name in table.names):
         old, new = table.field(name).type, evolved.field(name).type
         if old != new:
-            found.refusals.append(
+            findings.refusals.append(
                 Refusal(
                     name,
                     ddl_type(new),
@@ -75,18 +75,18 @@ def evolve(
                     _keep(old),
                 )
             )
-    return Evolution(evolved, tuple(found.changes), tuple(found.refusals))
+    return Evolution(evolved, tuple(findings.changes), tuple(findings.refusals))
 
 
 def loosened(schema: pa.Schema) -> pa.Schema:
     """The columns, all of which may be null, as may what is inside of them."""
-    return pa.schema([_loose_field(each) for each in schema])
+    return pa.schema([_loose_field(column) for column in schema])
 
 
 def additions(known: pa.Schema, records: pa.Schema) -> tuple[str, ...]:
     """What `records` have that rows of the columns `known` would lose or could not hold; a line each."""
-    found = evolve(loosened(known), loosened(records))
-    return (*found.changes, *map(str, found.refusals))
+    evolution = evolve(loosened(known), loosened(records))
+    return (*evolution.changes, *map(str, evolution.refusals))
 
 
 def joined(schemas: Sequence[pa.Schema]) -> Evolution:
@@ -94,58 +94,62 @@ def joined(schemas: Sequence[pa.Schema]) -> Evolution:
 
     Where types do not go together, the first schema's is taken, and there is a refusal.
     """
-    found = _Findings(loose=True)
-    return Evolution(reduce(lambda one, other: _joined(one, other, found), schemas), (), tuple(found.refusals))
+    findings = _Findings(loose=True)
+    return Evolution(
+        reduce(lambda first, second: _joined(first, second, findings), schemas), (), tuple(findings.refusals)
+    )
 
 
-def _joined(one: pa.Schema, other: pa.Schema, found: _Findings) -> pa.Schema:
-    return pa.schema(_join(list(one), list(other), "", found))
+def _joined(first: pa.Schema, second: pa.Schema, findings: _Findings) -> pa.Schema:
+    return pa.schema(_join(list(first), list(second), "", findings))
 
 
-def _join(one: Sequence[pa.Field], other: Sequence[pa.Field], parent: str, found: _Findings) -> list[pa.Field]:
-    others = {each.name: each for each in other}
-    names = {each.name for each in one}
-    both = [_join_field(each, others.get(each.name), f"{parent}{each.name}", found) for each in one]
-    return [*both, *(each.with_nullable(True) for each in other if each.name not in names)]
+def _join(first: Sequence[pa.Field], second: Sequence[pa.Field], parent: str, findings: _Findings) -> list[pa.Field]:
+    second_fields = {column.name: column for column in second}
+    names = {column.name for column in first}
+    shared = [
+        _join_field(column, second_fields.get(column.name), f"{parent}{column.name}", findings) for column in first
+    ]
+    return [*shared, *(column.with_nullable(True) for column in second if column.name not in names)]
 
 
-def _join_field(one: pa.Field, other: pa.Field | None, path: str, found: _Findings) -> pa.Field:
-    if other is None:
-        return one.with_nullable(True)
-    return pa.field(one.name, _join_type(one.type, other.type, path, found), one.nullable or other.nullable)
+def _join_field(first: pa.Field, second: pa.Field | None, path: str, findings: _Findings) -> pa.Field:
+    if second is None:
+        return first.with_nullable(True)
+    return pa.field(first.name, _join_type(first.type, second.type, path, findings), first.nullable or second.nullable)
 
 
-def _join_type(one: pa.DataType, other: pa.DataType, path: str, found: _Findings) -> pa.DataType:
-    if pa.types.is_struct(one) and pa.types.is_struct(other):
-        return pa.struct(_join(list(one), list(other), f"{path}.", found))
-    if pa.types.is_list(one) and pa.types.is_list(other):
-        return pa.list_(_join_field(one.value_field, other.value_field, f"{path}.element", found))
-    if pa.types.is_map(one) and pa.types.is_map(other):
-        return pa.map_(one.key_type, _join_field(one.item_field, other.item_field, f"{path}.value", found))
-    if one in _WIDENING and other in _WIDENING:
-        return max(one, other, key=_WIDENING.index)
-    if one == other or _holds_decimal(one, other):
-        return one
-    if not _holds_decimal(other, one):
-        expected = f"{ddl_type(one)}, as in the schema before"
-        choices = ("make them one type", "give one another name", "write to a table of its own")
-        found.refusals.append(Refusal(path, ddl_type(other), expected, choices))
-        return one
-    return other
+def _join_type(first: pa.DataType, second: pa.DataType, path: str, findings: _Findings) -> pa.DataType:
+    if pa.types.is_struct(first) and pa.types.is_struct(second):
+        return pa.struct(_join(list(first), list(second), f"{path}.", findings))
+    if pa.types.is_list(first) and pa.types.is_list(second):
+        return pa.list_(_join_field(first.value_field, second.value_field, f"{path}.element", findings))
+    if pa.types.is_map(first) and pa.types.is_map(second):
+        return pa.map_(first.key_type, _join_field(first.item_field, second.item_field, f"{path}.value", findings))
+    if first in _WIDENING and second in _WIDENING:
+        return max(first, second, key=_WIDENING.index)
+    if first == second or _holds_decimal(first, second):
+        return first
+    if not _holds_decimal(second, first):
+        expected = f"{ddl_type(first)}, as in the schema before"
+        choices = ("make them one type", "rename one of them", "write to a table of its own")
+        findings.refusals.append(Refusal(path, ddl_type(second), expected, choices))
+        return first
+    return second
 
 
-def _loose_field(found: pa.Field) -> pa.Field:
-    return pa.field(found.name, _loose_type(found.type), True)
+def _loose_field(column: pa.Field) -> pa.Field:
+    return pa.field(column.name, _loose_type(column.type), True)
 
 
-def _loose_type(found: pa.DataType) -> pa.DataType:
-    if pa.types.is_struct(found):
-        return pa.struct([_loose_field(each) for each in found])
-    if pa.types.is_list(found):
-        return pa.list_(_loose_field(found.value_field))
-    if pa.types.is_map(found):
-        return pa.map_(found.key_type, _loose_field(found.item_field))
-    return found
+def _loose_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([_loose_field(column) for column in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(_loose_field(kind.value_field))
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, _loose_field(kind.item_field))
+    return kind
 
 
 def _fields(table: Sequence[pa.Field], records: Sequence[pa.Field], parent: str, findings: _Findings) -> list[pa.Field]:
@@ -155,19 +159,19 @@ def _fields(table: Sequence[pa.Field], records: Sequence[pa.Field], parent: str,
 def _known_fields(
     table: Sequence[pa.Field], records: Sequence[pa.Field], parent: str, findings: _Findings
 ) -> Iterator[pa.Field]:
-    found = {each.name: each for each in records}
-    for each in table:
-        path = f"{parent}{each.name}"
-        if each.name in found:
-            yield _field(each, found[each.name], path, findings)
+    records_by_name = {column.name: column for column in records}
+    for column in table:
+        path = f"{parent}{column.name}"
+        if column.name in records_by_name:
+            yield _field(column, records_by_name[column.name], path, findings)
             continue
-        yield each
-        if not each.nullable:
+        yield column
+        if not column.nullable:
             findings.refusals.append(
                 Refusal(
                     path,
                     "records without it",
-                    f"{ddl_type(each.type)} NOT NULL, as in the table",
+                    f"{ddl_type(column.type)} NOT NULL, as in the table",
                     ("let producers write it", "give it a default in the schema", "write to a new table"),
                 )
             )
@@ -176,27 +180,27 @@ def _known_fields(
 def _new_fields(
     table: Sequence[pa.Field], records: Sequence[pa.Field], parent: str, findings: _Findings
 ) -> Iterator[pa.Field]:
-    there = {each.name for each in table}
-    known = {each.name.lower(): each.name for each in table}
-    for each in (each for each in records if each.name not in there):
-        path = f"{parent}{each.name}"
-        other = known.get(each.name.lower())
-        if other is not None:
+    existing = {column.name for column in table}
+    spellings = {column.name.lower(): column.name for column in table}
+    for column in (column for column in records if column.name not in existing):
+        path = f"{parent}{column.name}"
+        spelling = spellings.get(column.name.lower())
+        if spelling is not None:
             findings.refusals.append(
-                Refusal(path, each.name, f"{other}, the table's spelling", ("rename it", "write to a new table"))
+                Refusal(path, column.name, f"{spelling}, the table's spelling", ("rename it", "write to a new table"))
             )
-        elif not each.nullable and not findings.loose:
+        elif not column.nullable and not findings.loose:
             findings.refusals.append(
                 Refusal(
                     path,
-                    f"a new column {ddl_type(each.type)} NOT NULL",
+                    f"a new column {ddl_type(column.type)} NOT NULL",
                     "one that may be null, as the rows that are there have no value",
                     ("make it nullable", "write to a new table"),
                 )
             )
         else:
-            known[each.name.lower()] = each.name
-            added = _loose_field(each) if findings.loose else each
+            spellings[column.name.lower()] = column.name
+            added = _loose_field(column) if findings.loose else column
             findings.changes.append(f"column {path} {ddl_type(added.type)} is added")
             yield added
 
@@ -243,7 +247,7 @@ def _holds_decimal(table: pa.DataType, record: pa.DataType) -> bool:
 
 def _choices(table: pa.DataType) -> tuple[str, ...]:
     if table in _WIDENING[:-1]:
-        wider = ", ".join(ddl_type(each) for each in _WIDENING[_WIDENING.index(table) + 1 :])
+        wider = ", ".join(ddl_type(kind) for kind in _WIDENING[_WIDENING.index(table) + 1 :])
         return (f"write {ddl_type(table)} or a wider number ({wider})", *_keep(table)[1:])
     return _keep(table)
 

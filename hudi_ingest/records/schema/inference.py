@@ -55,11 +55,11 @@ def infer(sample: Iterable[tuple[str, bytes]]) -> Inferred:
     records = 0
     for place, value in sample:
         records += 1
-        found = _record(value)
-        if found is None:
+        record = _record(value)
+        if record is None:
             unread += 1
         else:
-            _note_object(seen, found, place, 0)
+            _note_object(seen, record, place, 0)
     findings = _Findings()
     if unread == records:
         which = f"none of {records} records is a JSON object" if records else "there is no record with a value"
@@ -77,14 +77,14 @@ def infer(sample: Iterable[tuple[str, bytes]]) -> Inferred:
 
 def _record(value: bytes) -> dict[str, Any] | None:
     try:
-        found = json.loads(value)
+        record = json.loads(value)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return record if isinstance(record, dict) else None
 
 
-def _note_object(seen: _Seen, found: dict[str, Any], place: str, depth: int) -> None:
-    for name, value in found.items():
+def _note_object(seen: _Seen, fields: dict[str, Any], place: str, depth: int) -> None:
+    for name, value in fields.items():
         _note(seen.fields.setdefault(name, _Seen()), value, place, depth + 1)
 
 
@@ -99,8 +99,8 @@ def _note(seen: _Seen, value: object, place: str, depth: int) -> None:
     elif kind == "array":
         assert isinstance(value, list)
         seen.items = seen.items or _Seen()
-        for each in value:
-            _note(seen.items, each, place, depth + 1)
+        for item in value:
+            _note(seen.items, item, place, depth + 1)
 
 
 def _kind(value: object) -> str:
@@ -112,8 +112,8 @@ def _kind(value: object) -> str:
 
 
 def _fields(seen: _Seen, parent: str, findings: _Findings) -> Iterator[pa.Field]:
-    for name, each in seen.fields.items():
-        yield pa.field(name, _type(each, f"{parent}{name}", findings))
+    for name, field_seen in seen.fields.items():
+        yield pa.field(name, _type(field_seen, f"{parent}{name}", findings))
 
 
 _NUMBERS = {"whole number", "whole number beyond long", "number"}
@@ -148,12 +148,12 @@ def _struct(seen: _Seen, path: str, findings: _Findings) -> pa.DataType:
 
 
 def _told(seen: _Seen) -> str:
-    told: Sequence[str] = [f"{kind} in {place}" for kind, place in seen.places.items()]
-    return f"found {' and '.join(told)}"
+    kinds: Sequence[str] = [f"{kind} in {place}" for kind, place in seen.places.items()]
+    return f"found {' and '.join(kinds)}"
 
 
 def _count(fields: Iterable[pa.Field]) -> int:
-    return sum(1 + _count_within(each.type) for each in fields)
+    return sum(1 + _count_within(column.type) for column in fields)
 
 
 def _count_within(kind: pa.DataType) -> int:

@@ -53,15 +53,15 @@ def record_schema(schema: RegisteredSchema) -> pa.Schema:
         raise SchemaProblem([f"is no JSON that can be read: {error}"]) from None
     columns = _Columns(document)
     try:
-        found = columns.type(document, "", (), 0)
+        columns_type = columns.type(document, "", (), 0)
     except RecursionError:
         raise SchemaProblem(["is nested too deeply, or its references lead through too many others"]) from None
     problems = columns.problems
-    if not problems and not pa.types.is_struct(found):
+    if not problems and not pa.types.is_struct(columns_type):
         problems.append("is not the schema of an object with properties")
     if problems:
         raise SchemaProblem(problems)
-    fields = pa.schema([*found])
+    fields = pa.schema([*columns_type])
     if names := column_problems(fields):
         raise SchemaProblem(names)
     return fields
@@ -73,52 +73,60 @@ class _Columns:
         self._document = document
         self._types = 0
 
-    def type(self, found: Any, path: str, within: tuple[str, ...], depth: int) -> pa.DataType:
+    def type(self, schema: Any, path: str, within: tuple[str, ...], depth: int) -> pa.DataType:
         """`within`: the references that led here."""
         self._types += 1
         if self._types > MAX_FIELDS:
             raise SchemaProblem([f"has more than {MAX_FIELDS} columns; allowed: {MAX_FIELDS}, nested ones counted"])
         if depth > MAX_DEPTH:
             return self._refuse(path, f"nested deeper than {MAX_DEPTH} levels")
-        if not isinstance(found, dict):
+        if not isinstance(schema, dict):
             return self._refuse(path, "any value may be there, and a column has one type")
-        kinds = _kinds(found)
-        decisive = ["$ref"] if "$ref" in found else [each for each in _ALTERNATIVES if each in found]
-        if not kinds and len(decisive) == 1 and found.keys() & _SHAPING == {*decisive}:
+        kinds = _kinds(schema)
+        decisive = ["$ref"] if "$ref" in schema else [keyword for keyword in _ALTERNATIVES if keyword in schema]
+        if not kinds and len(decisive) == 1 and schema.keys() & _SHAPING == {*decisive}:
             if decisive == ["$ref"]:
-                return self._referred(found["$ref"], path, within, depth)
-            return self._only_alternative(found[decisive[0]], decisive[0], path, within, depth)
-        beside = [keyword for keyword, each in _subschemas(found) if not _only_limits(each)]
-        beside += [each for each in ("$ref", "$dynamicRef", "$recursiveRef", "patternProperties") if found.get(each)]
+                return self._referred(schema["$ref"], path, within, depth)
+            return self._only_alternative(schema[decisive[0]], decisive[0], path, within, depth)
+        beside = [keyword for keyword, subschema in _subschemas(schema) if not _only_limits(subschema)]
+        beside += [
+            keyword for keyword in ("$ref", "$dynamicRef", "$recursiveRef", "patternProperties") if schema.get(keyword)
+        ]
         if beside:
             return self._refuse(path, f"found {beside[0]}, which may bring values that the columns would not have")
         if len(kinds) != 1:
             shown = f"values of type {', '.join(kinds)}" if kinds else "no type"
             return self._refuse(path, f"found {shown}; a column has one type besides null")
-        return self._of_kind(kinds[0], found, path, within, depth)
+        return self._of_kind(kinds[0], schema, path, within, depth)
 
     def _of_kind(
-        self, kind: str, found: Mapping[str, Any], path: str, within: tuple[str, ...], depth: int
+        self, kind: str, schema: Mapping[str, Any], path: str, within: tuple[str, ...], depth: int
     ) -> pa.DataType:
         if kind == "string":
-            return _TEXTS.get(str(found.get("format")), pa.string())
+            return _TEXTS.get(str(schema.get("format")), pa.string())
         if kind == "array":
-            items = found.get("items")
-            if not isinstance(items, dict) or "prefixItems" in found:
+            items = schema.get("items")
+            if not isinstance(items, dict) or "prefixItems" in schema:
                 return self._refuse(path, "an array whose items are not of one type")
             return pa.list_(pa.field("element", self.type(items, f"{path}.element", within, depth + 1)))
         if kind == "object":
-            return self._object(found, path, within, depth)
+            return self._object(schema, path, within, depth)
         if kind not in _PLAIN:
             return self._refuse(path, f"found type {kind[:60]!r}, which is none of JSON Schema")
         return _PLAIN[kind]
 
-    def _object(self, found: Mapping[str, Any], path: str, within: tuple[str, ...], depth: int) -> pa.DataType:
-        properties = found.get("properties")
-        others = [found[each] for each in ("additionalProperties", "unevaluatedProperties") if _is_typed(found, each)]
-        if others and not properties:
-            return pa.map_(pa.string(), pa.field("value", self.type(others[0], f"{path}.value", within, depth + 1)))
-        if others:
+    def _object(self, schema: Mapping[str, Any], path: str, within: tuple[str, ...], depth: int) -> pa.DataType:
+        properties = schema.get("properties")
+        value_schemas = [
+            schema[keyword]
+            for keyword in ("additionalProperties", "unevaluatedProperties")
+            if _is_typed(schema, keyword)
+        ]
+        if value_schemas and not properties:
+            return pa.map_(
+                pa.string(), pa.field("value", self.type(value_schemas[0], f"{path}.value", within, depth + 1))
+            )
+        if value_schemas:
             return self._refuse(
                 path, "found additionalProperties of a type beside properties; a column is one of the two"
             )
@@ -126,18 +134,20 @@ class _Columns:
             return self._refuse(path, "an object without properties")
         return pa.struct(
             [
-                pa.field(name, self.type(each, f"{path}.{name}".removeprefix("."), within, depth + 1))
-                for name, each in properties.items()
+                pa.field(name, self.type(property_schema, f"{path}.{name}".removeprefix("."), within, depth + 1))
+                for name, property_schema in properties.items()
             ]
         )
 
     def _only_alternative(
-        self, found: Any, keyword: str, path: str, within: tuple[str, ...], depth: int
+        self, schemas: Any, keyword: str, path: str, within: tuple[str, ...], depth: int
     ) -> pa.DataType:
-        others = [each for each in found if not _is_null(each)] if isinstance(found, list) else []
-        if len(others) != 1:
-            return self._refuse(path, f"found {keyword} of {len(others)} schemas; a column has one type besides null")
-        return self.type(others[0], path, within, depth)
+        alternatives = [schema for schema in schemas if not _is_null(schema)] if isinstance(schemas, list) else []
+        if len(alternatives) != 1:
+            return self._refuse(
+                path, f"found {keyword} of {len(alternatives)} schemas; a column has one type besides null"
+            )
+        return self.type(alternatives[0], path, within, depth)
 
     def _referred(self, target: Any, path: str, within: tuple[str, ...], depth: int) -> pa.DataType:
         shown = repr(str(target)[:60])
@@ -145,53 +155,53 @@ class _Columns:
             return self._refuse(path, f"the schema at $ref {shown} holds itself, and columns cannot")
         if not isinstance(target, str) or not target.startswith("#/"):
             return self._refuse(path, f"found $ref {shown}, which leads out of the schema; allowed: #/…")
-        found = self._document
+        schema = self._document
         for part in target[2:].split("/"):
             name = unquote(part).replace("~1", "/").replace("~0", "~")
-            if not isinstance(found, dict) or name not in found:
+            if not isinstance(schema, dict) or name not in schema:
                 return self._refuse(path, f"found $ref {shown}, which leads nowhere")
-            found = found[name]
-        return self.type(found, path, (*within, target), depth)
+            schema = schema[name]
+        return self.type(schema, path, (*within, target), depth)
 
-    def _refuse(self, path: str, what: str) -> pa.DataType:
-        self.problems.append(f"column {path}: {what}" if path else f"the schema itself: {what}")
+    def _refuse(self, path: str, problem: str) -> pa.DataType:
+        self.problems.append(f"column {path}: {problem}" if path else f"the schema itself: {problem}")
         return _REFUSED
 
 
-def _kinds(found: Mapping[str, Any]) -> list[str]:
+def _kinds(schema: Mapping[str, Any]) -> list[str]:
     """The types that values may have, null left out; none when the schema does not say."""
-    given = found.get("type")
-    if given is None:
-        if _is_typed(found, "properties") or _is_typed(found, "additionalProperties"):
+    types = schema.get("type")
+    if types is None:
+        if _is_typed(schema, "properties") or _is_typed(schema, "additionalProperties"):
             return ["object"]
-        if "items" in found:
+        if "items" in schema:
             return ["array"]
-        values = found.get("enum", [found["const"]] if "const" in found else None)
-        texts = [each for each in values if each is not None] if isinstance(values, list) else []
-        return ["string"] if texts and all(isinstance(each, str) for each in texts) else []
-    kinds = [str(each) for each in (given if isinstance(given, list) else [given]) if each != "null"]
+        values = schema.get("enum", [schema["const"]] if "const" in schema else None)
+        texts = [value for value in values if value is not None] if isinstance(values, list) else []
+        return ["string"] if texts and all(isinstance(value, str) for value in texts) else []
+    kinds = [str(name) for name in (types if isinstance(types, list) else [types]) if name != "null"]
     return ["number"] if sorted(kinds) == ["integer", "number"] else kinds
 
 
-def _is_typed(found: Mapping[str, Any], keyword: str) -> bool:
-    return isinstance(found.get(keyword), dict) and bool(found[keyword])
+def _is_typed(schema: Mapping[str, Any], keyword: str) -> bool:
+    return isinstance(schema.get(keyword), dict) and bool(schema[keyword])
 
 
-def _is_null(found: Any) -> bool:
-    return isinstance(found, dict) and (found.get("type") in ("null", ["null"]) or found.get("const", 0) is None)
+def _is_null(schema: Any) -> bool:
+    return isinstance(schema, dict) and (schema.get("type") in ("null", ["null"]) or schema.get("const", 0) is None)
 
 
-def _subschemas(found: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _subschemas(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """The schemas that a value may have to fit besides, each with its keyword."""
     for keyword in (*_ALTERNATIVES, *_CONDITIONAL):
-        below = found.get(keyword)
+        below = schema.get(keyword)
         if keyword.startswith("depend") and isinstance(below, dict):
-            yield from ((keyword, each) for each in below.values())
+            yield from ((keyword, subschema) for subschema in below.values())
         elif isinstance(below, list):
-            yield from ((keyword, each) for each in below)
+            yield from ((keyword, subschema) for subschema in below)
         elif below is not None:
             yield keyword, below
 
 
-def _only_limits(found: Any) -> bool:
-    return not isinstance(found, dict) or not found.keys() & _SHAPING
+def _only_limits(schema: Any) -> bool:
+    return not isinstance(schema, dict) or not schema.keys() & _SHAPING

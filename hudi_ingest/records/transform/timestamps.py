@@ -99,7 +99,7 @@ def zone_problem(zone: str) -> str:
         # By Arrow, because it is Arrow's database of zones that rows are converted with.
         pc.assume_timezone(pa.array([0], _LOCAL), zone)
     except pa.ArrowInvalid:
-        return "not a zone that is known here; allowed: a name like UTC, Europe/Berlin or America/New_York, or +02:00"
+        return "unknown time zone; allowed: a name like UTC, Europe/Berlin or America/New_York, or +02:00"
     return ""
 
 
@@ -117,7 +117,7 @@ def pattern_regex(pattern: str) -> str:
             seen.append(directive)
     twice = sorted({each for each in seen if seen.count(each) > 1 and each != "%"})
     if twice:
-        raise ValueError(f"%{twice[0]} is there twice; keep one")
+        raise ValueError(f"%{twice[0]} appears twice; keep one")
     if "Y" not in seen or "d" not in seen or ("m" in seen) == ("b" in seen):
         raise ValueError("not a whole date; a pattern needs %Y, %d, and one of %m and %b")
     return "".join(parts)

@@ -55,7 +55,7 @@ def test_up_names_each_pipeline_file_that_is_broken_in_one_line(home: Home, monk
     as_json = json.loads(CliRunner().invoke(app, ["up", "--json"], env=variables).stdout)
     assert list(as_json["broken_files"]) == [str(broken)]
     missing = CliRunner().invoke(app, ["up"], env={**variables, PIPELINES_VARIABLE: str(home.root / "gone")})
-    assert f"not loaded: {home.root / 'gone'}: the folder of pipeline files cannot be read" in missing.stdout
+    assert f"not loaded: {home.root / 'gone'}: the pipelines folder cannot be read" in missing.stdout
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"settings": {"color": 1}, "environment": {}, "processes": []}'])

@@ -154,7 +154,7 @@ def test_security_cross_checks(write: Write) -> None:
 def test_names_are_plain_words(write: Write, text: str) -> None:
     """A name is part of file names, of keys in the commit's metadata and of Dagster's names."""
     assert problem(write, name=text).startswith("name: not allowed; found ")
-    assert "source.topics[0]: not a legal topic name" in problem(write, source__topics=[text])
+    assert "source.topics[0]: not a valid topic name" in problem(write, source__topics=[text])
     assert "table.partition_by[0]: found" in problem(write, table__partition_by=[text])
 
 
@@ -186,7 +186,7 @@ def test_bootstrap_servers_that_are_refused(write: Write, given_: str) -> None:
 def test_topics_that_are_refused(write: Write) -> None:
     found = problems(write, source__topics=["a b", ".", "..", "", "x" * 250, "ö"])
     assert [each.split(":")[0] for each in found] == [f"source.topics[{index}]" for index in range(6)]
-    assert "source.topics[0]: not a legal topic name; found 'a b'; allowed: 1 to 249 of" in found[0]
+    assert "source.topics[0]: not a valid topic name; found 'a b'; allowed: 1 to 249 of" in found[0]
     assert problem(write, source__topics=["a", "b", "a"]) == "source.topics[2]: found 'a' twice in the list; remove one"
 
 
@@ -234,17 +234,23 @@ def test_a_topic_called_timestamp_may_have_offsets(write: Write) -> None:
         ({"orders": 5}, "source.starting_offsets.orders: found 5; allowed: {partition: offset}, like {0: 120}"),
         ({"orders": {}}, "source.starting_offsets.orders: found a mapping; allowed"),
         ({7: {0: 1}}, "source.starting_offsets.7: not a topic of source.topics"),
-        ({"orders": {"x": 1}}, "source.starting_offsets.orders.x: a partition is a whole number from 0 on; found 'x'"),
-        ({"orders": {-1: 1}}, "source.starting_offsets.orders.-1: a partition is a whole number"),
-        ({"orders": {2**31: 1}}, "a partition is a whole number"),
-        ({"orders": {0: -1}}, "source.starting_offsets.orders.0: an offset is a whole number from 0 on; found -1"),
+        (
+            {"orders": {"x": 1}},
+            "source.starting_offsets.orders.x: a partition must be a whole number of at least 0; found 'x'",
+        ),
+        ({"orders": {-1: 1}}, "source.starting_offsets.orders.-1: a partition must be a whole number"),
+        ({"orders": {2**31: 1}}, "a partition must be a whole number"),
+        (
+            {"orders": {0: -1}},
+            "source.starting_offsets.orders.0: an offset must be a whole number of at least 0; found -1",
+        ),
         (
             {"orders": {0: True}},
-            "source.starting_offsets.orders.0: an offset is a whole number from 0 on; found the boolean",
+            "source.starting_offsets.orders.0: an offset must be a whole number of at least 0; found the boolean",
         ),
-        ({"orders": {0: 2**63}}, "an offset is a whole number"),
-        ({"orders": {0: 1, "0": 2}}, "source.starting_offsets.orders.0: the key is there twice"),
-        ({"orders": {0: 1, "00": 2}}, "source.starting_offsets.orders.00: partition 0 is there twice"),
+        ({"orders": {0: 2**63}}, "an offset must be a whole number"),
+        ({"orders": {0: 1, "0": 2}}, "source.starting_offsets.orders.0: duplicate key"),
+        ({"orders": {0: 1, "00": 2}}, "source.starting_offsets.orders.00: partition 0 is listed twice"),
         (
             {"timestamp": "2026-01-31T10:00:00"},
             "source.starting_offsets.timestamp: a time without a zone; found '2026-01-31T",
@@ -256,7 +262,7 @@ def test_a_topic_called_timestamp_may_have_offsets(write: Write) -> None:
         ({"timestamp": "2026-02-31T10:00:00Z"}, "source.starting_offsets.timestamp: not a time"),
         ({"timestamp": 1700000000}, "source.starting_offsets.timestamp: not a time; found 1700000000"),
         ({"timestamp": "1700000000"}, "source.starting_offsets.timestamp: not a time; found '1700000000'"),
-        ({"timestamp": "2026-01-31T10:00:00Z", "orders": {0: 1}}, "`timestamp` stands alone"),
+        ({"timestamp": "2026-01-31T10:00:00Z", "orders": {0: 1}}, "`timestamp` must be the only key"),
     ],
 )
 def test_starting_offsets_that_are_refused(write: Write, given_: object, expected: str) -> None:
@@ -291,16 +297,16 @@ def test_base_path(write: Write, given_: str, expected: str) -> None:
         ("", "not an absolute path"),
         ("~/orders", "not an absolute path"),
         ("file:/data", "not an absolute path"),
-        ("file://data/orders", "has three slashes"),
+        ("file://data/orders", "begins with three slashes"),
         *[
-            (f"{scheme}://c@a.example/x", f"found {scheme}://, and tables must be on a local or mounted file system")
+            (f"{scheme}://c@a.example/x", f"found {scheme}://, but tables must be on a local or mounted file system")
             for scheme in ("s3a", "s3", "gs", "abfss", "abfs", "hdfs", "viewfs")
         ],
-        ("key@x://y", "found a store's address, and tables must be on a local or mounted file system"),
+        ("key@x://y", "found a store's address, but tables must be on a local or mounted file system"),
         ("/", "names no folder"),
         ("file:///", "names no folder"),
-        ("/data/../orders", "holds a . or .. folder"),
-        ("/data/{a,b}", "take for a pattern; found '/data/{a,b}'; allowed: a path without * ? { } [ ]"),
+        ("/data/../orders", "contains a . or .. folder"),
+        ("/data/{a,b}", "treat as a pattern; found '/data/{a,b}'; allowed: a path without * ? { } [ ]"),
     ],
 )
 def test_base_path_that_is_refused(write: Write, given_: str, expected: str) -> None:
@@ -338,10 +344,8 @@ def load_pipeline_with_schema(write: Write, schema_file: Path) -> Pipeline:
 
 def test_schema_file_problems(write: Write) -> None:
     neither = problem(write, table__schema=None)
-    assert neither.startswith("table.schema_file: neither it nor `schema` is there; add `schema` (Spark DDL)")
-    assert (
-        problem(write, table__schema_file="a.avsc") == "table.schema_file: `schema` is there too; keep one of the two"
-    )
+    assert neither.startswith("table.schema_file: neither it nor `schema` is set; add `schema` (Spark DDL)")
+    assert problem(write, table__schema_file="a.avsc") == "table.schema_file: `schema` is set too; keep one of the two"
     only = {"table__schema": None}
     gone = problem(write, **only, table__schema_file="gone.avsc")
     assert gone.startswith("table.schema_file: cannot be read: No such file or directory; found path /")
@@ -410,12 +414,12 @@ def test_columns_that_a_transaction_finds(write: Write, changes: dict[str, Any])
 
 def test_columns_that_cannot_be_found(write: Write) -> None:
     assert problem(write, table__schema="infer", **AVRO) == (
-        "table.schema: `infer` looks at JSON records only, and source.format is avro; write the columns"
+        "table.schema: `infer` works with JSON records only, and source.format is avro; declare the columns"
     )
     files: dict[str, Any] = {"source__avro": {"wire_format": "datum", "schema_files": ["orders.avsc"]}}
     write(AVSC, "orders.avsc")
     descriptors: dict[str, Any] = {"source__protobuf": {"descriptor_file": "orders.pb", "message": "shop.Order"}}
     for changes in ({"source__format": "avro", **files}, {"source__format": "protobuf", **descriptors}):
         assert problem(write, table__schema=None, **changes) == (
-            "table.schema_file: neither it nor `schema` is there; add `schema` (Spark DDL) or `schema_file` (.avsc)"
+            "table.schema_file: neither it nor `schema` is set; add `schema` (Spark DDL) or `schema_file` (.avsc)"
         )

@@ -51,8 +51,11 @@ def test_a_keys_columns_stand_behind_the_values(write: Write) -> None:
 @pytest.mark.parametrize(
     ("key", "told"),
     [
-        ({"schema": "ID string"}, "source.key.schema: beside table.schema, column ID: differs from id in case only"),
-        ({"schema": "id string"}, "source.key.schema: beside table.schema, column id: is there twice"),
+        (
+            {"schema": "ID string"},
+            "source.key.schema: together with table.schema, column ID: differs from id in case only",
+        ),
+        ({"schema": "id string"}, "source.key.schema: together with table.schema, column id: is declared twice"),
         ({"schema": "a strin"}, "source.key.schema: "),
         ({}, "source.key.schema: "),
         ({"schema": "a string", "format": "strng"}, "source.key.format: found 'strng'; allowed: json, "),

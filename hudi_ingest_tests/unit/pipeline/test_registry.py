@@ -36,7 +36,7 @@ def test_several_addresses_and_files_beside_the_pipeline_file() -> None:
     ("keys", "problem"),
     [
         ({"url": "registry:8081"}, "not a registry's address"),
-        ({"url": "http://me:secret@registry"}, "must not hold a login"),
+        ({"url": "http://me:secret@registry"}, "must not contain a login"),
         ({"username": "u"}, "one of them is missing"),
         ({"password": "secret"}, "one of them is missing"),
         ({"username": "u", "password": "secret", "token": "secret"}, "keep one of the two"),

@@ -40,9 +40,12 @@ def changes(transforms: str | list[Any], **table: Any) -> dict[str, Any]:
             "transforms[1].cast.amount: no field is called 'amount' after transforms[0].drop; use it before that, or let",
         ),
         ("- dropp: [id]", "transforms[0].dropp: unknown key in line"),
-        ("- {drop: [id], keep: [ts]}", "transforms[0]: found the keys drop, keep in one entry; begin each with a `-`"),
+        (
+            "- {drop: [id], keep: [ts]}",
+            "transforms[0]: found the keys drop, keep in one entry; start each with its own `-`",
+        ),
         ("- drop", "transforms[0]: must be a mapping of keys; found text; allowed: a mapping with the keys drop, keep"),
-        ("- drop:", "transforms[0].drop: found nothing; say what to transform"),
+        ("- drop:", "transforms[0].drop: found nothing; add what to transform"),
         ("- drop: []", "transforms[0].drop: must not be empty"),
         ("- {}", "transforms[0]: found no key; allowed: one of drop, keep"),
         ("drop: [id]", "transforms: must be a list"),
@@ -82,7 +85,7 @@ def changes(transforms: str | list[Any], **table: Any) -> dict[str, Any]:
             "- cast: {ts: date}",
             "which cannot be cast to date; allowed: int, float, double, boolean, string, decimal(p,s)",
         ),
-        ("- rename: {id: user}", "transforms[0].rename.id: column user: is there twice"),
+        ("- rename: {id: user}", "transforms[0].rename.id: column user: is declared twice"),
         ("- rename: {id: 1a}", "transforms[0].rename.id: column 1a: Hudi cannot store this name"),
         ("- rename: {id: _kafka_x}", "transforms[0].rename.id: names beginning with _kafka_ belong to hudi-ingest"),
         (
@@ -109,14 +112,14 @@ def changes(transforms: str | list[Any], **table: Any) -> dict[str, Any]:
         ("- timestamp: {fields: [user], format: iso}", "timestamp.format: found 'iso'; allowed: epoch_seconds"),
         (
             "- timestamp: {fields: [user], format: iso8601, zone: Europe/Berlim}",
-            "timestamp.zone: not a zone that is known here; allowed: a name like UTC",
+            "timestamp.zone: unknown time zone; allowed: a name like UTC",
         ),
-        ("- timestamp: {fields: [ts], format: epoch_millis, zone: Europe/Berlin}", "an epoch counts in UTC"),
+        ("- timestamp: {fields: [ts], format: epoch_millis, zone: Europe/Berlin}", "an epoch is always in UTC"),
         ("- flatten: {fields: [id]}", "flatten.fields[0]: id has type string; only a struct can be flattened"),
         ("- constant: {column: x, type: int, value: a}", "constant.value: not a value of type int; found 'a'"),
-        ("- constant: {column: id, value: a}", "constant.column: column id: is there twice"),
+        ("- constant: {column: id, value: a}", "constant.column: column id: is declared twice"),
         ("- insert_kafka: {}", "insert_kafka: found no column; allowed: at least one of topic, partition"),
-        ("- insert_kafka: {topic: id}", "insert_kafka.topic: column id: is there twice"),
+        ("- insert_kafka: {topic: id}", "insert_kafka.topic: column id: is declared twice"),
         ("- sql: SELECT sum(ts) AS x FROM records", "transforms[0].sql: sum() is not allowed: it sees other records"),
         (
             "- sql: SELECT amuont FROM records",
@@ -228,12 +231,12 @@ def test_k4_a_digest_tells_pipelines_apart_that_make_other_rows(write: Write) ->
         (["day(ts"], "table.partition_by[0]: not a column and not a time expression"),
         (["day(amount)"], "table.partition_by[0]: amount has type double; day() takes a timestamp or date"),
         (["day(tss)"], "table.partition_by[0]: no field is called 'tss' here; allowed: id, ts, amount"),
-        (["id=day(ts)"], "table.partition_by[0]: column id: is there twice"),
+        (["id=day(ts)"], "table.partition_by[0]: column id: is declared twice"),
         (
             ["user"],
-            "table.partition_by[0]: found 'user'; allowed: a column that the transforms give (id, ts, amount, c)",
+            "table.partition_by[0]: found 'user'; allowed: a column from the transforms (id, ts, amount, c)",
         ),
-        (["ts_day", "day(ts)"], "table.partition_by[1]: makes the column ts_day a second time; name it"),
+        (["ts_day", "day(ts)"], "table.partition_by[1]: adds the column ts_day a second time; give it another name"),
     ],
 )
 def test_k5_wrong_partitions(write: Write, partition_by: list[str], expected: str) -> None:
@@ -250,11 +253,11 @@ def test_k5_limits(write: Write) -> None:
     found = load(write, **changes([MILLIS], partition_by=["day(ts)", "id"], event_time=limits))
     assert found.chain.steps[-1].transform == EventTimeLimits("ts", timedelta(hours=1), None, True, route=("ts_day",))
     told = problem(write, **changes([MILLIS], partition_by=["id"], event_time=limits))
-    assert told == "table.event_time.action: `route` needs a time of ts in table.partition_by, like day(ts)"
+    assert told == "table.event_time.action: `route` needs a time expression of ts in table.partition_by, like day(ts)"
     told = problem(write, **changes([MILLIS], event_time={"field": "tss", "late_after_seconds": 1}))
     assert told.startswith("table.event_time.field: no field is called 'tss' here")
     told = problem(write, **changes([MILLIS], event_time={"field": "ts"}))
-    assert told.startswith("table.event_time.future_after_seconds: neither it nor `late_after_seconds` is there")
+    assert told.startswith("table.event_time.future_after_seconds: neither it nor `late_after_seconds` is set")
     assert problem(write, **changes([], event_time={"field": "ts", "late_after_seconds": 1})).startswith(
         "table.event_time.field: ts has type long; allowed: a timestamp"
     )
@@ -267,7 +270,7 @@ def test_tombstones_as_rows_need_columns_that_may_be_null(write: Write) -> None:
     schema = "id string NOT NULL, ts long, dt string NOT NULL"
     told = problem(write, table__schema=schema, on_tombstone="row")
     assert told == (
-        "on_tombstone: row makes every field of such a record null, and id, dt may not be: remove their NOT NULL, or set it "
+        "on_tombstone: row makes every field of such a record null, but id, dt must not be null: remove their NOT NULL, or set it "
         "to skip or fail"
     )
     told = problem(write, on_bad_record="skip", on_tombstone="fail")

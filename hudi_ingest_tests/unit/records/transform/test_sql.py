@@ -256,7 +256,7 @@ def test_d3_what_several_fields_make_is_told_without_their_values() -> None:
         ),
         ("SELECT INTERVAL 1 DAY AS x FROM records", "column x has DuckDB's type INTERVAL, which no table has; cast it"),
         ("SELECT n::hugeint AS x FROM records", "column x has DuckDB's type HUGEINT, which no table has; cast it"),
-        ("SELECT n AS id, id FROM records", "column id: is there twice"),
+        ("SELECT n AS id, id FROM records", "column id: is declared twice"),
         ("SELECT n AS _kafka_offset FROM records", "names beginning with _kafka_ belong to hudi-ingest"),
         ("SELECT _kafka_offset FROM records", "nothing would be left; select at least one field"),
     ],

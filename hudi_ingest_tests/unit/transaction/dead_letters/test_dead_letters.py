@@ -499,8 +499,8 @@ def test_p1_a_bad_record_that_is_in_no_file_refuses_the_commit(write: Write) -> 
         ({"max_bad_records": -1}, "max_bad_records: "),
         ({"max_bad_ratio": 1.5}, "max_bad_ratio: "),
         ({"max_bad_ratio": True}, "max_bad_ratio: "),
-        ({"dead_letters__topic": "a b"}, "dead_letters.topic: not a legal topic name"),
-        ({"dead_letters__topic": "orders"}, "dead_letters.topic: found 'orders', which source.topics has"),
+        ({"dead_letters__topic": "a b"}, "dead_letters.topic: not a valid topic name"),
+        ({"dead_letters__topic": "orders"}, "dead_letters.topic: found 'orders', which is one of source.topics"),
         ({"dead_letters__keep": True}, "dead_letters.keep: "),
     ],
 )
