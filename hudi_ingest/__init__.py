@@ -33,7 +33,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> object:
-    # Each is imported by those only who use it: Spark is not for a sensor's tick, and Dagster's processes start with little.
+    # Imports on first use: a sensor tick must not load Spark, and Dagster's processes should start fast.
     if name in _MODULES:
         return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

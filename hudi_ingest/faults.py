@@ -1,7 +1,8 @@
-"""Named points at each durable step, where a test makes the process that arrives there fail, die or stop.
+"""Named points at each durable step, where a test can make the process fail, die or stop.
 
-They do nothing unless HUDI_INGEST_FAULTS names a folder. There a file `<point>.armed`, whose text is an action, is the order
-for the first process that arrives; it becomes `<point>.reached` with that process's pid, before the action happens.
+They do nothing unless HUDI_INGEST_FAULTS names a folder. A file `<point>.armed` there, whose text is an action, applies to
+the first process that reaches the point. Before the action happens the file becomes `<point>.reached` and holds that
+process's pid.
 """
 
 from __future__ import annotations
@@ -14,62 +15,62 @@ from pathlib import Path
 VARIABLE = "HUDI_INGEST_FAULTS"
 
 POINTS = {
-    "tick_planned": "the sensor has planned a transaction, and its run is not requested yet",
-    "begin_cleared": "begin holds the table's lock and has cleared what a dead transaction left",
-    "ledger_opened": "the ledger has the transaction, the table knows nothing of it",
-    "epoch_advanced": "every older transaction is fenced, and there is no instant yet",
+    "tick_planned": "the sensor has planned a transaction, but not yet requested its run",
+    "begin_cleared": "begin holds the table lock and has cleaned up after a dead transaction",
+    "ledger_opened": "the ledger has the transaction, the table does not",
+    "epoch_advanced": "every older transaction is fenced, and the new one has no instant yet",
     "instant_requested": "the timeline has the requested instant and its heartbeat, without the plan",
     "instant_inflight": "the timeline has the inflight instant with the plan",
-    "instant_begun": "Hudi's begin is over, and the ledger does not know the instant",
-    "instant_recorded": "begin has done all, and the orchestrator does not know it",
-    "attempt_started": "the ledger has handed out an attempt's number, and nothing is read",
-    "marker_written": "a base file's marker is there, the file is not",
+    "instant_begun": "Hudi has begun the instant, the ledger does not have it",
+    "instant_recorded": "begin is complete, but the orchestrator does not know",
+    "attempt_started": "the ledger has assigned the attempt's number, and nothing has been read",
+    "marker_written": "a base file's marker exists, the file does not",
     "file_opened": "a base file is open and empty",
     "rows_written": "a base file has some of its rows",
-    "file_ready": "all rows of a base file are handed over, it is not closed",
-    "file_closed": "a base file is complete, and nobody was told",
-    "letters_closed": "a task's file of dead letters is complete, and nobody was told",
-    "task_done": "a range's files are complete, and its report has not left the worker",
-    "slices_written": "an op's files are complete, and the ledger has no report",
-    "attempt_reported": "the ledger has an op's report, and the orchestrator has not",
-    "commit_locked": "commit holds the table's lock and has checked nothing yet",
-    "commit_checked": "every check outside Hudi's lock is passed",
-    "letters_listed": "the manifest of the dead letters is written, and no commit names it",
-    "commit_leased": "the heartbeat beats again, commitStats is called next",
-    "commit_landed": "commitStats has returned, and nobody else knows",
+    "file_ready": "all rows of a base file are written, but it is not closed",
+    "file_closed": "a base file is complete, but not reported",
+    "letters_closed": "a task's dead-letter file is complete, but not reported",
+    "task_done": "a range's files are complete, but its report has not left the worker",
+    "slices_written": "an op's files are complete, but the ledger has no report",
+    "attempt_reported": "the ledger has an op's report, the orchestrator does not",
+    "commit_locked": "commit holds the table lock and has checked nothing yet",
+    "commit_checked": "every check outside Hudi's lock has passed",
+    "letters_listed": "the dead-letter manifest is written, but no commit names it",
+    "commit_leased": "the heartbeat is running again, and commitStats is about to be called",
+    "commit_landed": "commitStats has returned, and nothing else knows",
     "group_told": "the consumer group has the offsets, the ledger does not",
     "ledger_told": "the ledger has the commit, and the orchestrator does not",
-    "letters_copied": "the broker has acknowledged copies of dead letters, and the marker does not say so",
-    "abort_retired": "an abort has fenced its transaction, and rolled nothing back",
-    "abort_rolled_back": "an abort has rolled the instant back, and the ledger has it open",
+    "letters_copied": "the broker has acknowledged dead-letter copies, but the marker does not say so",
+    "abort_retired": "an abort has fenced its transaction, but rolled nothing back",
+    "abort_rolled_back": "an abort has rolled the instant back, but the ledger still has it open",
 }
-"""Every point, and how things stand there."""
+"""Every point, with the state of things when a process reaches it."""
 
 
 class InjectedFault(Exception):
-    """The error of the action `raise`: one that no module expects."""
+    """The error of the action `raise`: no module expects it."""
 
 
 def reach(point: str) -> None:
-    """Carries out the order for this point, if there is one.
+    """Carry out the action armed for this point, if any.
 
-    Actions: `raise` (InjectedFault), `full` (the OSError of a full disk), `kill` (SIGKILL), `stop` (SIGSTOP; SIGCONT lets
-    the process go on). Raises KeyError for a point that is not in POINTS.
+    Actions: `raise` (InjectedFault), `full` (the OSError of a full disk), `kill` (SIGKILL), `stop` (SIGSTOP; SIGCONT
+    resumes the process). Raises KeyError for a point that is not in POINTS.
     """
     folder = os.environ.get(VARIABLE)
     if folder is None:
         return
     POINTS[point]
-    order = Path(folder, f"{point}.armed")
-    taken = order.with_suffix(f".taken-{os.getpid()}")
+    armed = Path(folder, f"{point}.armed")
+    claimed = armed.with_suffix(f".taken-{os.getpid()}")
     try:
-        # Of several processes that arrive at once, one can rename it.
-        order.rename(taken)
+        # If several processes arrive at once, only one of them can rename it.
+        armed.rename(claimed)
     except FileNotFoundError:
         return
-    action = taken.read_text().strip()
-    taken.write_text(str(os.getpid()))
-    taken.rename(order.with_suffix(".reached"))
+    action = claimed.read_text().strip()
+    claimed.write_text(str(os.getpid()))
+    claimed.rename(armed.with_suffix(".reached"))
     if action == "raise":
         raise InjectedFault(f"injected at {point}: {POINTS[point]}")
     if action == "full":

@@ -1,7 +1,7 @@
 """Every error a user can meet. Each message says what happened, where, why, and what to do next.
 
-Two mix-ins decide what an orchestrator does: `Transient` errors are worth another attempt of the same
-step, `Terminal` ones are not (another attempt would meet the same fact again).
+Two base classes tell the orchestrator what to do: it retries a step after a `Transient` error, but not after a
+`Terminal` one, because another attempt would fail the same way.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any, Protocol
 
 
 class IngestError(Exception):
-    """Base of all errors raised on purpose by hudi_ingest. Keeps its class, its attributes and its text when it is pickled.
+    """Base of all errors that hudi_ingest raises on purpose. Pickling keeps the class, the attributes and the text.
 
-    `topic`, `partition` and `offset` say where in Kafka, as far as that is known: `offset` is the record's, or the first of
-    the records that were being worked on.
+    `topic`, `partition` and `offset` say where in Kafka, as far as that is known. `offset` is the record's, or the first
+    one of the records being processed.
     """
 
     topic: str | None = None
@@ -25,7 +25,7 @@ class IngestError(Exception):
     _outcome = ""
 
     def locate(self, operation: str, outcome: str = "") -> None:
-        """Puts the operation that met the error before its sentence, and what that means for it after."""
+        """Put the failed operation before the message, and the outcome for that operation after it."""
         self._operation, self._outcome = operation, outcome
 
     def __str__(self) -> str:
@@ -37,7 +37,7 @@ class IngestError(Exception):
 
 
 def _restored(kind: type[IngestError], args: tuple[object, ...], attributes: dict[str, object]) -> IngestError:
-    # Without __init__, which takes facts and not the sentence that was made of them.
+    # Skips __init__, which takes facts, not the message built from them.
     error = kind.__new__(kind, *args)
     error.__dict__.update(attributes)
     return error
@@ -45,7 +45,7 @@ def _restored(kind: type[IngestError], args: tuple[object, ...], attributes: dic
 
 @contextmanager
 def concerning(topic: str, partition: int, offset: int | None = None) -> Iterator[None]:
-    """Errors raised inside get this place in Kafka, unless they have one."""
+    """Add this place in Kafka to errors raised inside, unless they already have one."""
     try:
         yield
     except IngestError as error:
@@ -59,11 +59,11 @@ class Transient(IngestError):
 
 
 class Terminal(IngestError):
-    """Another attempt of the same step cannot succeed; a person or a new transaction must act."""
+    """Another attempt of the same step cannot succeed; it takes a person or a new transaction."""
 
 
 class ConfigError(Terminal):
-    """A pipeline file is wrong. Carries all problems at once, one line each."""
+    """A pipeline file is invalid. Lists all problems at once, one per line."""
 
     def __init__(self, where: str, problems: Sequence[str]) -> None:
         self.where = where
@@ -78,41 +78,41 @@ class KafkaUnreachable(Transient):
 
 
 class KafkaRefused(Terminal):
-    """A broker refused the login or the certificate, or its own certificate is not one to trust."""
+    """A broker refused the login or the client certificate, or its own certificate is not trusted."""
 
 
 class TopicMissing(Terminal):
-    """The broker answered, and the topic is not there."""
+    """The broker answered, but the topic does not exist."""
 
 
 class OffsetsLost(Terminal):
-    """Records between the committed offset and the broker's first offset are gone, or the topic is another one."""
+    """Records between the committed offset and the broker's first offset are gone, or the topic was recreated."""
 
 
 class NoSuchOffset(Terminal):
-    """The pipeline has no such topic, the topic no such partition, or the broker does not hold the offset."""
+    """The pipeline has no such topic, the topic has no such partition, or the broker does not have the offset."""
 
 
 class RegistryUnreachable(Transient):
-    """The schema registry did not answer in time, or could not answer just now."""
+    """The schema registry did not answer in time, or is temporarily unable to."""
 
 
 class RegistryRefused(Terminal):
-    """The schema registry refused the login or the certificate, or its own certificate is not one to trust."""
+    """The schema registry refused the login or the client certificate, or its own certificate is not trusted."""
 
 
 class SchemaMissing(Terminal):
-    """The schema registry answered, and has no such subject, or none whose schema a table can have."""
+    """The schema registry answered, but has no such subject, or no schema that a table can have."""
 
 
 class SchemaRefused(Terminal):
-    """The columns of the records are not there to be had, or the table cannot take them over."""
+    """The records' columns cannot be determined, or the table cannot adopt them."""
 
 
 class SchemaOutdated(Terminal):
-    """A record has a newer schema than its transaction. The next transaction reads it again, with the new schema.
+    """A record has a newer schema than its transaction. The next transaction reads it again with the new schema.
 
-    `subjects`: where the registry was asked for schemas when the transaction began; `changes`: what the columns lack.
+    `subjects`: the subjects looked up when the transaction began; `changes`: what the columns lack.
     """
 
     def __init__(self, *, schema_id: int, subjects: str, changes: Sequence[str]) -> None:
@@ -120,31 +120,31 @@ class SchemaOutdated(Terminal):
         self.subjects = subjects
         self.changes = tuple(changes)
         super().__init__(
-            f"a record was written with schema id {schema_id}, which the registry had not under {subjects} when the "
-            f"transaction began, and its columns are not all there: {'; '.join(changes)}. Nothing is visible; the next "
-            "transaction takes the new schema and reads the same offsets. If it says the same, the id is of another "
-            "subject: correct `subject` of source.schema_registry, or declare table.schema."
+            f"a record was written with schema id {schema_id}, which was not registered under {subjects} when the "
+            f"transaction began, and the transaction's columns do not fit it: {'; '.join(changes)}. Nothing is visible; the "
+            "next transaction reads the same offsets with the new schema. If it fails the same way, the id belongs to "
+            "another subject: correct `subject` in source.schema_registry, or declare table.schema."
         )
 
 
 class TableMismatch(Terminal):
-    """The table path holds a table that this pipeline must not write to."""
+    """The table at this path is not one that this pipeline may write to."""
 
 
 class TableUnreachable(Transient):
-    """The table's storage could not be read or written just now."""
+    """The table's storage is temporarily unreadable or unwritable."""
 
 
 class ClockBehind(Transient):
-    """The Spark driver's clock is behind the newest instant of the table, or behind one that it gave itself."""
+    """The Spark driver's clock is behind the newest instant of the table, or behind one that the driver itself created."""
 
 
 class LedgerUnreachable(Transient):
-    """The ledger's database could not be read or written just now."""
+    """The ledger's database is temporarily unreadable or unwritable."""
 
 
 class RefusedRecord(Protocol):
-    """A record that cannot become a row. Its text has all of this."""
+    """A record that cannot become a row. Its text contains all of these fields."""
 
     @property
     def topic(self) -> str: ...
@@ -163,8 +163,8 @@ class RefusedRecord(Protocol):
 class BadRecord(Terminal):
     """Records that cannot become rows, under `on_bad_record: fail` or beyond the pipeline's limits.
 
-    `records`: the first of them, `count` in all; `topic`, `partition`, `offset`, `field`, `expected` and `found` are those of
-    the very first.
+    `records`: the first few of `count`; `topic`, `partition`, `offset`, `field`, `expected` and `found` describe the
+    very first one.
     """
 
     field: str | None = None
@@ -183,7 +183,7 @@ class BadRecord(Terminal):
             self.topic, self.partition, self.offset = first.topic, first.partition, first.offset
             self.field, self.expected, self.found = first.field, first.expected, first.found
         super().__init__(
-            f"pipeline {pipeline}: {limit}, so the transaction is refused and nothing of it is visible:\n"
+            f"pipeline {pipeline}: {limit}, so the transaction is refused and none of it is visible:\n"
             + "\n".join(f"  - {record}" for record in self.records)
             + ("" if count <= len(self.records) else f"\n  - and {count - len(self.records)} more")
             + "\nCorrect the producer and the records, or change table.schema, transforms or table.partition_by to fit them"
@@ -192,7 +192,7 @@ class BadRecord(Terminal):
 
 
 class TransformFailed(Terminal):
-    """A user's own function is not there, or does not give what the pipeline file declares."""
+    """A user-defined function is missing, or does not return what the pipeline file declares."""
 
 
 class WriteIncomplete(Transient):
@@ -212,11 +212,11 @@ class TransactionInFlight(Transient):
 
 
 class PlanOutdated(Terminal):
-    """The plan does not start at the table's committed offsets any more."""
+    """The plan no longer starts at the table's committed offsets."""
 
 
 class RangeRefused(Terminal):
-    """A range of offsets cannot be backfilled or replayed as it was asked for. Carries all problems at once, one line each."""
+    """A range of offsets cannot be backfilled or replayed as requested. Lists all problems at once, one per line."""
 
     def __init__(self, where: str, problems: Sequence[str]) -> None:
         self.where = where
@@ -226,19 +226,19 @@ class RangeRefused(Terminal):
 
 
 class Fenced(Terminal):
-    """This transaction was superseded: its instant is no longer open."""
+    """This transaction was superseded: its instant is no longer open, or its epoch is over."""
 
 
 class CommitRefused(Terminal):
-    """The commit is proved not to have landed."""
+    """The commit provably did not land."""
 
 
 class CommitOutcomeUnknown(Transient):
-    """The commit may or may not have landed, and the timeline could not be read to find out."""
+    """The commit may or may not have landed, and the timeline could not be read to find out which."""
 
 
 class NothingToDo(IngestError):
-    """There is nothing to ingest now; `reason` says why."""
+    """There is nothing to ingest right now; `reason` says why."""
 
     def __init__(self, pipeline: str, reason: str) -> None:
         super().__init__(f"pipeline {pipeline}: {reason}.")

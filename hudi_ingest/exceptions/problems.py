@@ -1,4 +1,4 @@
-"""Problems that have a place in a file, and values and numbers in the words of messages."""
+"""Problems with their place in a file, and how messages show values and numbers."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import difflib
 from collections.abc import Iterable, Mapping
 
 Place = tuple[str | int, ...]
-"""Where a value is in the file: mapping keys and list indexes from the top."""
+"""Path of a value in the file: mapping keys and list indexes from the top."""
 
 
 class PlacedProblems(ValueError):
-    """Problems of one value, each with its place below the value."""
+    """Problems of one value, each with its path below that value."""
 
     def __init__(self, problems: Iterable[tuple[Place, str]]) -> None:
         self.problems = tuple(problems)
@@ -18,16 +18,16 @@ class PlacedProblems(ValueError):
 
 
 class ProblemsFromTop(PlacedProblems):
-    """Problems whose places begin at the top of the file, because several of its values together are wrong."""
+    """Problems whose paths start at the top of the file, because several values are wrong in combination."""
 
 
 def quoted(value: str) -> str:
-    """A text as messages show it: in quotes, and not too long."""
+    """Quote a text for a message, truncated to 60 characters."""
     return repr(value if len(value) <= 60 else value[:57] + "…")
 
 
 def describe(value: object) -> str:
-    """A value as messages show it."""
+    """Render a value for a message."""
     if isinstance(value, str):
         return quoted(value)
     if isinstance(value, bool):
@@ -36,7 +36,7 @@ def describe(value: object) -> str:
 
 
 def kind_of(value: object) -> str:
-    """What kind of value it is, without the value: it may be a secret."""
+    """Name the kind of value without showing it: it may be a secret."""
     if value is None:
         return "nothing"
     for kind, name in ((bool, "a boolean"), (str, "text"), (Mapping, "a mapping"), ((int, float), "a number")):
@@ -45,12 +45,12 @@ def kind_of(value: object) -> str:
     return "a list"
 
 
-def suggestion(found: str, known: Iterable[str]) -> str:
-    """The end of a message: the known name that was probably meant, or nothing."""
-    close = difflib.get_close_matches(found.lower(), [*known], n=1)
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """End a message with the known name that was probably meant, or with nothing."""
+    close = difflib.get_close_matches(name.lower(), [*known], n=1)
     return f"; did you mean {close[0]}?" if close else ""
 
 
 def counted(count: int, noun: str) -> str:
-    """`1 file`, `2 files`, `1,200 files`."""
+    """Count a noun: `1 file`, `2 files`, `1,200 files`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

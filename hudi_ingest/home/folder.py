@@ -1,4 +1,4 @@
-"""Where hudi-ingest keeps its own state on this machine, and the environment variables that move it."""
+"""Where hudi-ingest keeps its own state on this machine, and the environment variables that change it."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class Home:
         )
 
     def make(self) -> None:
-        """Makes the home, for this user alone; one of this user's that others may look into is closed to them.
+        """Create the home, private to this user; if it exists and is this user's, close it to others.
 
-        It holds records, error texts with values of them, and the way into the engine.
+        It holds records, error messages that quote their values, and access to the engine.
         """
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         facts = self.root.stat()
-        # A folder with the sticky bit, such as /tmp, is everybody's.
+        # A folder with the sticky bit, such as /tmp, is shared on purpose.
         if facts.st_uid == os.geteuid() and facts.st_mode & 0o077 and not facts.st_mode & stat.S_ISVTX:
             self.root.chmod(stat.S_IMODE(facts.st_mode) & ~0o077)
 
@@ -73,8 +73,7 @@ class Home:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Puts a file of that text in place, which nobody but this user may ever read: at once or not at all, also when the disk is
-    full or the machine stops."""
+    """Write a file that only this user can ever read, atomically, even if the disk fills up or the machine stops."""
     partial = path.with_suffix(".partial")
     partial.unlink(missing_ok=True)
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

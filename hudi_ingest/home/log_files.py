@@ -1,7 +1,7 @@
-"""Keeps the logs of long-lived processes from growing for ever.
+"""Keep the logs of long-lived processes from growing forever.
 
-The processes write to their logs by an open file in append mode, so a log cannot be moved away from under them: it is copied and
-cut back to nothing. Lines that come between the two are lost.
+The processes hold their logs open in append mode, so a log cannot be moved away from under them. It is copied, then
+truncated; lines written in between are lost.
 """
 
 from __future__ import annotations
@@ -13,17 +13,19 @@ from pathlib import Path
 from hudi_ingest.home.folder import Home
 
 MOST_BYTES = 16 << 20
-"""Of a log before it is cut back; as much of it is kept beside it."""
+"""Size at which a log is cut back; this much of it is kept in a file beside it."""
 
 
 def stack_logs(home: Home) -> tuple[Path, ...]:
-    """Logs of the embedded stack's processes."""
+    """List the logs of the embedded stack's processes."""
     return (*sorted(home.logs.glob("*.log")), home.kafka / "broker.log")
 
 
 def cut_back(logs: Iterable[Path], most_bytes: int = MOST_BYTES) -> None:
-    """Moves what is in each log of more than `most_bytes` to a file beside it, `NAME.1`, of which only the newest `most_bytes`
-    are kept. Raises OSError; logs that are not there are fine."""
+    """Move the newest `most_bytes` of each larger log to a file beside it, `NAME.1`, and empty the log.
+
+    Missing logs are ignored. Raises OSError.
+    """
     for log in logs:
         try:
             size = log.stat().st_size

@@ -1,4 +1,4 @@
-"""Variables that the embedded stack of a home sets for pipeline files, as its file in the home remembers them."""
+"""Variables that a home's embedded stack sets for pipeline files, read from the stack file in the home."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ TABLES_VARIABLE = "HUDI_INGEST_TABLES"
 
 
 def pipeline_environment(home: Home, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """`environment` with its home, and below it what the stack sets while any process of it runs."""
+    """Complete `environment` with its home and, while the stack runs, the stack's variables; `environment` takes precedence."""
     return {HOME_VARIABLE: str(home.root), **_running_stacks(home), **environment}
 
 
 def missing_because(name: str, environment: Mapping[str, str]) -> str | None:
-    """Why the stack of the environment's home does not set this variable; None when that home never had a stack."""
+    """Explain why the stack of the environment's home does not set this variable; None if that home never had a stack."""
     if name not in (BOOTSTRAP_VARIABLE, TABLES_VARIABLE) or not environment.get(HOME_VARIABLE):
         return None
     home = Home.from_environment(environment)
     if not (home.stack_file.exists() or home.kafka.exists()):
         return None
-    return f"the stack in {home.root} is down; start it by `hudi-ingest up`"
+    return f"the stack in {home.root} is down; start it with `hudi-ingest up`"
 
 
 def _running_stacks(home: Home) -> dict[str, str]:
-    """Empty also when the file is damaged or of another version: then only `up` and `down` must say so."""
+    """Also empty when the file is damaged or of another version: only `up` and `down` need to report that."""
     try:
         stack: Any = json.loads(home.stack_file.read_text())
-        pids = [(int(each["pid"]), float(each["started"])) for each in stack["processes"]]
+        starts = [(int(process["pid"]), float(process["started"])) for process in stack["processes"]]
         variables = {str(name): str(value) for name, value in stack["environment"].items()}
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return {}
-    return variables if any(running_process(*each) for each in pids) else {}
+    return variables if any(running_process(pid, started) for pid, started in starts) else {}

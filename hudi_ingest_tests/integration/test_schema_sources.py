@@ -171,7 +171,7 @@ def test_d2_a_version_that_is_newer_than_its_transaction_loses_no_column(
     good, bad = handed_on.plan.slices
     assert protocol.write(handed_on, [good])[0].rows == 1, "what was registered since changes nothing for old records"
     with pytest.raises(
-        SchemaOutdated, match=r"schema id \d+, .* column later string is added.*next transaction takes"
+        SchemaOutdated, match=r"schema id \d+, .* column later string is added.*next transaction reads"
     ) as raised:
         protocol.write(handed_on, [bad])
     error = raised.value

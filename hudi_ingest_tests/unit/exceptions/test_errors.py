@@ -101,7 +101,7 @@ def test_bad_records_are_named_by_the_first_of_them() -> None:
     assert (error.topic, error.partition, error.offset) == ("orders", 3, 17)
     assert (error.field, error.expected, error.found) == ("n", "int", "x")
     assert str(error) == (
-        "pipeline p: 3 bad, so the transaction is refused and nothing of it is visible:\n"
+        "pipeline p: 3 bad, so the transaction is refused and none of it is visible:\n"
         "  - orders:3:17 field n: expected int, found x\n"
         "  - orders:3:18 field n: expected int, found x\n"
         "  - and 1 more\n"

@@ -68,12 +68,12 @@ def test_every_command_says_that_the_stack_is_down(home: Home, command: tuple[st
     more = ("--transaction", "x") if command[0] == "replay" else ()
     found = answer(home, *command, *more)
     assert found.returncode == 1
-    assert f"because the stack in {home.root} is down; start it by `hudi-ingest up`" in found.stderr
+    assert f"because the stack in {home.root} is down; start it with `hudi-ingest up`" in found.stderr
 
 
 def test_a_killed_stack_is_down_too(home: Home) -> None:
     write_stack(home, 1)
-    assert "is down; start it by `hudi-ingest up`" in problems(home)
+    assert "is down; start it with `hudi-ingest up`" in problems(home)
 
 
 @pytest.mark.parametrize(

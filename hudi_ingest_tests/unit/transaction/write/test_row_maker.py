@@ -51,7 +51,7 @@ def test_d2_a_newer_schema_ends_the_transaction_when_it_has_more(fields: str, pr
     if problem is None:
         assert lookup.schema(2) == registry.schema(2)
         return
-    with pytest.raises(SchemaOutdated, match=r"schema id 2, which the registry had not under orders-value") as raised:
+    with pytest.raises(SchemaOutdated, match=r"schema id 2, which was not registered under orders-value") as raised:
         lookup.schema(2)
     assert (raised.value.schema_id, raised.value.subjects) == (2, "orders-value")
     assert problem in str(raised.value)
