@@ -1,4 +1,4 @@
-"""The SQL record of transactions, slices, attempts and requests; never the truth, which is the Hudi table.
+"""The SQL record of transactions, slices, attempts and requests. The source of truth is the Hudi table, not the ledger.
 
 Imports `model`, `home` and `exceptions`. Public: what is listed here.
 """

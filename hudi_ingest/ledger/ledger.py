@@ -1,11 +1,11 @@
 """The ledger: the SQL record of transactions, slices and attempts.
 
-The Hudi table is the truth. A ledger may be wiped at any time and never overrules the table: what it does not know is
-not an error after a commit, and what the table says replaces what it says. It fences only early: a transaction that is
-not open here gets no new attempts.
+The Hudi table is the source of truth. A ledger may be wiped at any time and never overrules the table: a committed
+transaction that it does not know is not an error, and what the table says replaces what the ledger says. Its fencing is
+only an early check: a transaction that is not open here gets no new attempts.
 
-Connections are opened for each call and closed after it, so a ledger may be used by threads and across forks, and a
-hundred waiting ops do not hold a hundred connections of a PostgreSQL server.
+Each call opens and closes its own connection, so threads and forked processes may share a ledger, and a hundred waiting
+ops do not hold a hundred connections to a PostgreSQL server.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from hudi_ingest.model.transaction import CommittedTransaction, TransactionState
 _MIGRATION_WAIT_SECONDS = 120.0
 _BEGIN_TRIES = 20
 _TEXT_LIMIT = 20_000
-"""Characters kept of an error or a reason."""
+"""Maximum length of a stored error or reason, in characters."""
 # PostgreSQL's error codes.
 _UNDEFINED_TABLE = "42P01"
 _INSUFFICIENT_PRIVILEGE = "42501"
@@ -50,7 +50,7 @@ _INVALID_SCHEMA_NAME = "3F000"
 
 
 class LedgerReader:
-    """Reads the ledger. Safe to share between threads.
+    """Read access to the ledger. Safe to share between threads.
 
     Every method raises LedgerUnreachable, and EnvironmentProblem when the file is not a database.
     """
@@ -63,7 +63,7 @@ class LedgerReader:
         return f"<{type(self).__name__} {shown_url(self._engine.url)}>"
 
     def open_transaction(self, table: str) -> TransactionRow | None:
-        """The open transaction of the Hudi table at base path `table`."""
+        """Return the open transaction of the Hudi table at base path `table`, None if there is none."""
         with self._reading() as connection:
             return _open_transaction(connection, _base_path(table))
 
@@ -72,9 +72,9 @@ class LedgerReader:
             return _transaction(connection, transaction_id)
 
     def history(self, pipeline: str, limit: int = 10) -> tuple[TransactionRow, ...]:
-        """The pipeline's transactions of all states, newest first. Raises ValueError unless `limit` is positive."""
+        """Return the pipeline's transactions of all states, newest first. Raises ValueError unless `limit` is positive."""
         if limit < 1:
-            raise ValueError(f"a history has at least 1 transaction, asked for {limit}")
+            raise ValueError(f"the limit of a history must be at least 1, found {limit}")
         statement = (
             sa.select(TRANSACTIONS)
             .where(TRANSACTIONS.c.pipeline == pipeline)
@@ -85,7 +85,7 @@ class LedgerReader:
             return tuple(TransactionRow.from_mapping(row) for row in connection.execute(statement).mappings())
 
     def slices(self, transaction_id: str) -> tuple[SliceRow, ...]:
-        """The planned slices, by topic and partition; none when the transaction is not known."""
+        """Return the planned slices by topic and partition; empty for an unknown transaction."""
         statement = (
             sa.select(SLICES)
             .where(SLICES.c.transaction_id == transaction_id)
@@ -95,7 +95,7 @@ class LedgerReader:
             return tuple(SliceRow.from_mapping(row) for row in connection.execute(statement).mappings())
 
     def attempts(self, transaction_id: str) -> tuple[AttemptRow, ...]:
-        """All attempts, by topic, partition and number; none when the transaction is not known."""
+        """Return all attempts by topic, partition and number; empty for an unknown transaction."""
         statement = (
             sa.select(ATTEMPTS)
             .where(ATTEMPTS.c.transaction_id == transaction_id)
@@ -109,17 +109,17 @@ class LedgerReader:
             return requests.find(connection, request_id)
 
     def standing_request(self, request: Request) -> Request | None:
-        """The active request that asks for the same, which `file_request` would give back; None when there is none."""
+        """Return the active request that asks for the same, which `file_request` would return; None if there is none."""
         with self._reading() as connection:
             return requests.standing(connection, _of_base_path(request))
 
     def active_requests(self, pipeline: str) -> tuple[Request, ...]:
-        """The pipeline's requests that have not ended, oldest first."""
+        """Return the pipeline's active requests, oldest first."""
         with self._reading() as connection:
             return requests.active(connection, pipeline)
 
     def newest_requests(self, pipeline: str | None = None, limit: int = 20) -> tuple[Request, ...]:
-        """Requests of all states, newest first; of all pipelines when none is named."""
+        """Return requests of all states, newest first; of all pipelines with None."""
         with self._reading() as connection:
             return requests.newest(connection, pipeline, limit)
 
@@ -128,17 +128,17 @@ class LedgerReader:
             return requests.progress(connection, request_id)
 
     def last_request_tried(self, table: str) -> int | None:
-        """The sequence of the last transaction of the Hudi table at base path `table` that was a request's."""
+        """Return the sequence of the last transaction made for a request, in the Hudi table at base path `table`."""
         with self._reading() as connection:
             return requests.last_tried(connection, _base_path(table))
 
     def coordinator_ticked_at(self, pipeline: str) -> datetime | None:
-        """When the pipeline's coordinator ticked last, to TICK_NOTED_SECONDS; None when it never has."""
+        """Return when the pipeline's coordinator last ticked, accurate to TICK_NOTED_SECONDS; None if it never has."""
         with self._reading() as connection:
             return requests.ticked(connection, pipeline)
 
     def dispose(self) -> None:
-        """Lets go of the database. A held table lock is not affected."""
+        """Close all connections. A held table lock is not affected."""
         self._engine.dispose()
 
     @contextlib.contextmanager
@@ -157,31 +157,31 @@ class LedgerReader:
             raise translated from error
 
     def _translate(self, error: DBAPIError) -> Exception:
-        """The error as its reader should see it; a programming error stays what it is."""
+        """Translate a database error into ours; return a programming error as it is."""
         code = getattr(error.orig, "pgcode", None)
-        said = f"{self._where}: {str(error.orig).strip()}"
+        message = f"{self._where}: {str(error.orig).strip()}"
         if isinstance(error, (OperationalError, InterfaceError)) or code == _UNDEFINED_TABLE:
             return LedgerUnreachable(
-                f"{said}. The Hudi table is not affected. Try again; when it stays, see that the database runs, has space, "
-                "and is the one that HUDI_INGEST_LEDGER_URL should name. A ledger that was wiped is made anew when it is "
-                "opened again."
+                f"{message}. The Hudi table is not affected. Try again; if the error persists, check that the database is "
+                "running, has free space, and is the one that HUDI_INGEST_LEDGER_URL should name. A wiped ledger is "
+                "recreated when it is opened again."
             )
         if code in (_INSUFFICIENT_PRIVILEGE, _INVALID_SCHEMA_NAME):
             return EnvironmentProblem(
-                f"{said}. The ledger's user needs a schema in its search_path, and USAGE and CREATE on it: run "
+                f"{message}. The ledger's user needs a schema in its search_path, with USAGE and CREATE on it: run "
                 "`CREATE SCHEMA hudi_ingest AUTHORIZATION <user>` and add ?options=-csearch_path%3Dhudi_ingest to "
                 "HUDI_INGEST_LEDGER_URL."
             )
         if type(error) is DatabaseError:
             return EnvironmentProblem(
-                f"{said}. The file is damaged or not a ledger. Move it aside: the Hudi tables are the truth, and a new "
-                "ledger is made when it is opened again."
+                f"{message}. The file is damaged or not a ledger. Move it aside: the Hudi tables are the source of truth, and "
+                "a new ledger is created when it is opened again."
             )
         return error
 
 
 class Ledger(LedgerReader):
-    """Reads and writes the ledger. Each method is one database transaction."""
+    """Read and write access to the ledger. Each method is one database transaction."""
 
     def __init__(self, engine: sa.Engine) -> None:
         super().__init__(engine)
@@ -189,9 +189,9 @@ class Ledger(LedgerReader):
 
     @classmethod
     def open(cls, url: str) -> Ledger:
-        """Opens `sqlite:///<path>` or `postgresql+psycopg2://…`, and makes or migrates its tables.
+        """Open `sqlite:///<path>` or `postgresql+psycopg2://…`, and create or migrate its tables.
 
-        Any number of processes may do so at once. Raises ConfigError (the URL), EnvironmentProblem (a newer hudi-ingest
+        Any number of processes may do so at once. Raises ConfigError (bad URL), EnvironmentProblem (a newer hudi-ingest
         used this ledger; no write-ahead log on that file system; no driver) or LedgerUnreachable.
         """
         ledger = cls(open_engine(url))
@@ -203,32 +203,32 @@ class Ledger(LedgerReader):
         return ledger
 
     def begin(self, plan: TransactionPlan, *, table: str, owner: Owner, deadline: datetime, above: int = 0) -> int:
-        """Records the plan as the table's open transaction and returns its epoch.
+        """Record the plan as the table's open transaction and return its epoch.
 
-        Epochs of a table grow with each begin; `above` is the epoch that the table itself has, which a ledger that was
-        wiped does not know. `deadline` is timezone-aware.
+        A table's epochs grow with each begin; `above` is the epoch stored in the table itself, which a wiped ledger does
+        not know. `deadline` is timezone-aware.
         Raises TransactionInFlight when the table has an open transaction, Fenced when the transaction id was used
         before, ValueError when a partition is planned twice or the deadline has no time zone.
         """
-        sources = [each.source for each in plan.slices]
+        sources = [planned.source for planned in plan.slices]
         if len(set(sources)) < len(sources):
-            twice = sorted({str(each) for each in sources if sources.count(each) > 1})
-            raise ValueError(f"plan {plan.transaction_id} has more than one slice of {', '.join(twice)}")
+            repeated = sorted({str(source) for source in sources if sources.count(source) > 1})
+            raise ValueError(f"plan {plan.transaction_id} has more than one slice of {', '.join(repeated)}")
         if deadline.utcoffset() is None:
             raise ValueError(f"the deadline of {plan.transaction_id} needs a time zone, found {deadline!r}")
         base_path = _base_path(table)
-        for left in reversed(range(_BEGIN_TRIES)):
+        for retries in reversed(range(_BEGIN_TRIES)):
             try:
                 with self._writing() as connection:
                     return _insert(connection, plan, base_path, owner, deadline, above)
             except IntegrityError:
-                # PostgreSQL: another begin came between the look and the insert. The next look sees it.
-                if not left:
+                # PostgreSQL: another begin came between our check and our insert. The next check sees it.
+                if not retries:
                     raise
         raise AssertionError("unreachable")
 
     def record_instant(self, transaction_id: str, instant: str) -> None:
-        """Keeps the Hudi instant of an open transaction. Again with the same instant: nothing happens.
+        """Record the Hudi instant of an open transaction. Idempotent.
 
         Raises Fenced when the transaction is not open, or has another instant.
         """
@@ -236,15 +236,15 @@ class Ledger(LedgerReader):
             row = _require_open(connection, transaction_id, f"instant {instant} cannot be recorded")
             if row.instant not in (None, instant):
                 raise Fenced(
-                    f"transaction {transaction_id} has instant {row.instant} and cannot get {instant} too: two begins ran "
-                    "for it. Abort it; the next transaction reads the same offsets."
+                    f"transaction {transaction_id} already has instant {row.instant}, so {instant} cannot be recorded: two "
+                    "begins ran for it. Abort it; the next transaction reads the same offsets."
                 )
             _update(connection, transaction_id, {"instant": instant})
 
     def start_attempt(self, transaction_id: str, source: TopicPartition) -> int:
-        """The number of a new attempt at a slice: 0, 1, 2…, never the same twice.
+        """Start an attempt at a slice and return its number: 0, 1, 2…, never the same twice.
 
-        Raises Fenced when the transaction is not open any more or not known (the ledger was wiped), ValueError when
+        Raises Fenced when the transaction is no longer open or is unknown (the ledger was wiped), ValueError when
         `source` is not in its plan.
         """
         with self._writing() as connection:
@@ -258,7 +258,7 @@ class Ledger(LedgerReader):
             ).first()
             if planned is None:
                 raise ValueError(f"transaction {transaction_id} has no slice of {source} in its plan")
-            # The transaction's row is locked, so no other attempt gets its number between the look and the insert.
+            # The transaction's row is locked, so no other attempt can take this number before the insert.
             attempt: int = connection.execute(
                 sa.select(sa.func.coalesce(sa.func.max(ATTEMPTS.c.attempt) + 1, 0)).where(*_of(transaction_id, source))
             ).scalar_one()
@@ -275,67 +275,67 @@ class Ledger(LedgerReader):
         return attempt
 
     def finish_attempt(self, transaction_id: str, attempt: int, report: SliceReport) -> None:
-        """Records that the attempt is done. Again with an equal report: nothing happens.
+        """Record that the attempt is done. Idempotent for an equal report.
 
-        Raises Fenced when the transaction is not open any more, or the attempt is not known, has failed, or is done
-        with another report: what it wrote must not be published.
+        Raises Fenced when the transaction is no longer open, or the attempt is unknown, has failed, or is done with
+        another report: what it wrote must not be published.
         """
         source = report.slice.source
-        what = f"attempt {attempt} at {source} of transaction {transaction_id}"
+        name = f"attempt {attempt} at {source} of transaction {transaction_id}"
         with self._writing() as connection:
             row = _transaction(connection, transaction_id, lock=True)
-            found = connection.execute(
+            rows = connection.execute(
                 sa.select(ATTEMPTS).where(*_of(transaction_id, source), ATTEMPTS.c.attempt == attempt)
             ).mappings()
-            known = next((AttemptRow.from_mapping(each) for each in found), None)
-            if known is not None and known.report == report:
+            recorded = next(map(AttemptRow.from_mapping, rows), None)
+            if recorded is not None and recorded.report == report:
                 return
             if row is None or row.state is not TransactionState.OPEN:
-                raise Fenced(_not_open(row, transaction_id, f"attempt {attempt} at {source} is not counted"))
-            if known is None:
-                raise Fenced(f"{what} was never started here. Start one and write the slice again.")
-            if known.state is not AttemptState.RUNNING:
+                raise Fenced(_not_open(row, transaction_id, f"attempt {attempt} at {source} does not count"))
+            if recorded is None:
+                raise Fenced(f"{name} was never started in this ledger. Start one and write the slice again.")
+            if recorded.state is not AttemptState.RUNNING:
                 raise Fenced(
-                    f"{what} is recorded as {known.state.value} ({known.error or 'with another report'}) and cannot be done "
-                    "now. Its files are not published; start another attempt."
+                    f"{name} is already recorded as {recorded.state.value} ({recorded.error or 'with another report'}), so it "
+                    "cannot be recorded as done. Its files are not published; start another attempt."
                 )
             _end_attempts(connection, transaction_id, source, attempt, {"state": "done", "report": report.to_dict()})
 
     def fail_attempt(self, transaction_id: str, source: TopicPartition, attempt: int, error: str) -> None:
-        """Records why a running attempt failed. Never raises Fenced, so it does not hide the failure it is told of:
-        an attempt that has ended, or is not known, stays as it is."""
+        """Record why a running attempt failed. Leaves an unknown or ended attempt unchanged, and never raises Fenced, which
+        would hide the reported failure."""
         with self._writing() as connection:
             _transaction(connection, transaction_id, lock=True)
             _end_attempts(connection, transaction_id, source, attempt, {"state": "failed", "error": _storable(error)})
 
     def mark_committed(self, receipt: CommitReceipt) -> bool:
-        """Records a commit that is in the table. Also over an abort: the table is the truth. Idempotent.
+        """Record a commit that is in the table, even over an abort: the table is the source of truth. Idempotent.
 
-        Returns False when this ledger does not know the transaction (it was wiped); then nothing is recorded. Raises
-        Fenced when the transaction is recorded as committed by another instant.
+        Returns False, and records nothing, when this ledger does not know the transaction (it was wiped). Raises Fenced
+        when the transaction is recorded as committed by another instant.
         """
         figures = {"rows": receipt.rows, "files": receipt.files, "size_bytes": receipt.size_bytes}
         return self._commit(receipt.plan.transaction_id, receipt.instant, figures, receipt.reports)
 
     def mark_committed_as_found(self, transaction_id: str, instant: str) -> bool:
-        """Like `mark_committed`, for a commit that was found in the table's timeline and whose receipt is lost.
+        """Record a commit that was found in the table's timeline and whose receipt is lost; see `mark_committed`.
 
-        Rows, files and size stay None until `mark_committed` brings them.
+        Rows, files and size stay None until `mark_committed` sets them.
         """
         return self._commit(transaction_id, instant, {}, ())
 
     def restore_committed(self, found: CommittedTransaction, *, table: str, owner: Owner, deadline: datetime) -> bool:
-        """Makes the ledger say of a committed transaction what the table says; False when it says so already.
+        """Make the ledger agree with the table about a committed transaction; False when it already does.
 
-        The caller holds the table's lock. A transaction that this ledger does not know becomes `owner`'s. Raises Fenced
+        The caller holds the table's lock. A transaction unknown to this ledger becomes `owner`'s. Raises Fenced
         when the transaction is recorded as committed by another instant.
         """
         plan = found.plan
         figures = {"rows": found.rows, "files": found.files, "size_bytes": found.size_bytes}
         row = self.transaction(plan.transaction_id)
         if row is not None:
-            known = row.state is TransactionState.COMMITTED and row.instant == found.instant and row.rows is not None
-            return not known and self._commit(plan.transaction_id, found.instant, figures, ())
+            recorded = row.state is TransactionState.COMMITTED and row.instant == found.instant and row.rows is not None
+            return not recorded and self._commit(plan.transaction_id, found.instant, figures, ())
         values = {
             "state": TransactionState.COMMITTED.value,
             "instant": found.instant,
@@ -348,7 +348,7 @@ class Ledger(LedgerReader):
         return True
 
     def mark_aborted(self, transaction_id: str, reason: str) -> bool:
-        """Records that an open transaction was rolled back. On an aborted one nothing happens: its first reason stays.
+        """Record that an open transaction was rolled back. An aborted one keeps its first reason.
 
         Returns False when this ledger does not know the transaction. Raises Fenced when it is committed: that is final.
         """
@@ -359,8 +359,8 @@ class Ledger(LedgerReader):
             if row.state is TransactionState.COMMITTED:
                 raise Fenced(
                     f"transaction {transaction_id} of table {row.table} was committed by instant {row.instant} at "
-                    f"{_shown_time(row.ended_at)} and cannot be aborted ({reason}). Its rows are in the table; to take "
-                    "them out, replay the offsets."
+                    f"{_shown_time(row.ended_at)} and cannot be aborted ({reason}). Its rows are in the table; to "
+                    "replace them, replay the offsets."
                 )
             if row.state is TransactionState.OPEN:
                 _update(
@@ -372,28 +372,28 @@ class Ledger(LedgerReader):
         return True
 
     def file_request(self, request: Request) -> Request:
-        """Keeps a request, and gives back the one that stands: where an active one asks for the same, that one."""
+        """File a request and return it, or return the active request that already asks for the same."""
         with self._writing() as connection:
             return requests.file(connection, _of_base_path(request))
 
     def end_request(self, request_id: str, state: RequestState, reason: str | None = None) -> bool:
-        """Ends an active request. False: it had ended before, and stays as it is."""
-        kept = _storable(reason) if reason is not None else None
+        """End an active request. Returns False, and changes nothing, if it had already ended."""
+        stored = _storable(reason) if reason is not None else None
         with self._writing() as connection:
-            return requests.change(connection, request_id, state=state.value, ended_at=_now(), reason=kept)
+            return requests.change(connection, request_id, state=state.value, ended_at=_now(), reason=stored)
 
     def work_on_request(self, request_id: str, worker: Owner | None) -> bool:
-        """Says which process works an active request off itself; None leaves it to the coordinator."""
+        """Record which process runs an active request; None leaves it to the coordinator."""
         with self._writing() as connection:
             return requests.change(connection, request_id, worker=str(worker) if worker else None)
 
     def pass_over(self, request_id: str, paths: Iterable[str]) -> None:
-        """Keeps that none of the dead letters in these files can become a row now."""
+        """Record that no dead letter in these files can become a row now."""
         with self._writing() as connection:
             requests.pass_over(connection, request_id, paths)
 
     def note_tick(self, pipeline: str, now: datetime) -> None:
-        """Notes that the pipeline's coordinator is at work, unless a tick of the last TICK_NOTED_SECONDS is noted."""
+        """Note that the pipeline's coordinator ticks, unless it noted a tick in the last TICK_NOTED_SECONDS."""
         with self._reading() as connection:
             noted = requests.is_noted(connection, pipeline, now)
         if noted:
@@ -405,10 +405,11 @@ class Ledger(LedgerReader):
     def table_lock(
         self, table: str, timeout_seconds: float = 60, stale_seconds: float | None = None, unfenced: bool = False
     ) -> Iterator[None]:
-        """Keeps all other processes and threads out of this table's begin, commit, recover and abort.
+        """Keep all other processes and threads out of this table's begin, commit, recover and abort.
 
-        Released when the holder dies, and taken away from one that has held it for longer than `stale_seconds`, unless that is
-        `unfenced`: see locks.py for what that asks of it. Not reentrant. Raises TransactionInFlight when it is not free in time.
+        The lock is released when its holder dies, and taken from one that has held it for longer than `stale_seconds`,
+        unless that holder is `unfenced`; locks.py says what a holder must ensure. Not reentrant. Raises TransactionInFlight
+        when the lock is not free in time.
         """
         with self._translated():
             held = locks.acquire(self._engine, f"table {_base_path(table)}", timeout_seconds, stale_seconds, unfenced)
@@ -434,8 +435,8 @@ class Ledger(LedgerReader):
                 if row.instant != instant:
                     raise Fenced(
                         f"transaction {transaction_id} of table {row.table} is recorded as committed by instant "
-                        f"{row.instant} and now reported as committed by {instant}. Look at both in the table's timeline: "
-                        "if both are completed, its rows are there twice."
+                        f"{row.instant} and now reported as committed by {instant}. Check both in the table's timeline: "
+                        "if both are completed, its rows are in the table twice."
                     )
             else:
                 values |= {
@@ -447,7 +448,7 @@ class Ledger(LedgerReader):
             if values:
                 _update(connection, transaction_id, values)
             for report in reports:
-                # The commit published this attempt, so it was done, even if the ledger was not told.
+                # The commit published this attempt, so it was done, even if the ledger never recorded that.
                 done = {"state": "done", "report": report.to_dict()}
                 _end_attempts(connection, transaction_id, report.slice.source, report.attempt, done)
             _fail_running(connection, transaction_id, "the transaction was committed without this attempt")
@@ -455,7 +456,7 @@ class Ledger(LedgerReader):
 
     def _migrate(self) -> None:
         with self._translated():
-            # SQLite's change to a write-ahead log needs the file to itself, so there even the look is under the lock.
+            # Switching SQLite to a write-ahead log needs exclusive access, so there even the check needs the lock.
             if self._engine.dialect.name != "sqlite" and self._revision() == migrations.HEAD:
                 return
             try:
@@ -476,7 +477,7 @@ class Ledger(LedgerReader):
             return migrations.revision(connection)
 
     def _use_write_ahead_log(self) -> None:
-        # Outside of any transaction: SQLite does not change the journal within one.
+        # Outside any transaction: SQLite cannot change the journal mode within one.
         with contextlib.closing(self._engine.raw_connection()) as connection:
             try:
                 cursor = connection.cursor()
@@ -484,13 +485,13 @@ class Ledger(LedgerReader):
                 (mode,) = cursor.fetchone() or ("unknown",)
             except sqlite3.OperationalError as error:
                 raise LedgerUnreachable(
-                    f"{self._where}: {error}. Try again; see that the file can be written."
+                    f"{self._where}: {error}. Try again; check that the file is writable."
                 ) from error
             except sqlite3.DatabaseError as error:
                 raise DatabaseError(None, None, error) from error
         if mode != "wal":
             raise EnvironmentProblem(
-                f"{self._where}: its file system allows SQLite no write-ahead log (journal mode {mode}). Put the ledger "
+                f"{self._where}: its file system does not support SQLite's write-ahead log (journal mode {mode}). Put the ledger "
                 "on a local disk, or use PostgreSQL."
             )
 
@@ -498,18 +499,18 @@ class Ledger(LedgerReader):
 def _insert(
     connection: sa.Connection, plan: TransactionPlan, base_path: str, owner: Owner, deadline: datetime, above: int
 ) -> int:
-    in_the_way = _open_transaction(connection, base_path)
-    if in_the_way is not None:
+    blocking = _open_transaction(connection, base_path)
+    if blocking is not None:
         raise TransactionInFlight(
-            f"table {base_path}: transaction {plan.transaction_id} cannot begin, transaction {in_the_way.transaction_id} of "
-            f"pipeline {in_the_way.pipeline} is open, owned by {in_the_way.owner}, since "
-            f"{_shown_time(in_the_way.began_at)} until {_shown_time(in_the_way.deadline)} at the longest. One transaction "
-            "of a table runs at a time: wait for it, or end its owner, and the next begin recovers."
+            f"table {base_path}: transaction {plan.transaction_id} cannot begin, transaction {blocking.transaction_id} of "
+            f"pipeline {blocking.pipeline} is open, owned by {blocking.owner}, since "
+            f"{_shown_time(blocking.began_at)} until {_shown_time(blocking.deadline)} at the latest. Only one transaction "
+            "per table runs at a time: wait for it, or end its owner, and the next begin recovers."
         )
     used = _transaction(connection, plan.transaction_id)
     if used is not None:
         raise Fenced(
-            f"transaction id {plan.transaction_id} was used before: it is {used.state.value} on table {used.table} since "
+            f"transaction id {plan.transaction_id} was used before: it has been {used.state.value} on table {used.table} since "
             f"{_shown_time(used.ended_at or used.began_at)}. Plan a new transaction; it reads what is not committed."
         )
     values = {"state": TransactionState.OPEN.value, "began_at": _now()}
@@ -538,7 +539,7 @@ def _add(
             epoch=epoch,
             owner=str(owner),
             deadline=deadline,
-            resets=[each.to_dict() for each in plan.resets] or None,
+            resets=[reset.to_dict() for reset in plan.resets] or None,
             request_id=plan.request or None,
             **values,
         )
@@ -549,12 +550,12 @@ def _add(
             [
                 {
                     "transaction_id": plan.transaction_id,
-                    "topic": each.topic,
-                    "partition": each.partition,
-                    "start_offset": each.start,
-                    "end_offset": each.end,
+                    "topic": planned.topic,
+                    "partition": planned.partition,
+                    "start_offset": planned.start,
+                    "end_offset": planned.end,
                 }
-                for each in plan.slices
+                for planned in plan.slices
             ],
         )
     return epoch
@@ -564,20 +565,20 @@ def _open_transaction(connection: sa.Connection, base_path: str) -> TransactionR
     statement = sa.select(TRANSACTIONS).where(
         TRANSACTIONS.c.base_path == base_path, TRANSACTIONS.c.state == TransactionState.OPEN.value
     )
-    found = connection.execute(statement).mappings().one_or_none()
-    return None if found is None else TransactionRow.from_mapping(found)
+    row = connection.execute(statement).mappings().one_or_none()
+    return None if row is None else TransactionRow.from_mapping(row)
 
 
 def _transaction(connection: sa.Connection, transaction_id: str, *, lock: bool = False) -> TransactionRow | None:
-    """`lock` keeps all other writers of this transaction out until the end of the database transaction.
+    """Read a transaction; `lock` keeps its other writers out until the end of the database transaction.
 
     SQLite has no row locks and needs none: its writers exclude one another from BEGIN IMMEDIATE on.
     """
     statement = sa.select(TRANSACTIONS).where(TRANSACTIONS.c.transaction_id == transaction_id)
     if lock:
         statement = statement.with_for_update(key_share=True)
-    found = connection.execute(statement).mappings().one_or_none()
-    return None if found is None else TransactionRow.from_mapping(found)
+    row = connection.execute(statement).mappings().one_or_none()
+    return None if row is None else TransactionRow.from_mapping(row)
 
 
 def _require_open(connection: sa.Connection, transaction_id: str, consequence: str) -> TransactionRow:
@@ -589,12 +590,12 @@ def _require_open(connection: sa.Connection, transaction_id: str, consequence: s
 
 def _not_open(row: TransactionRow | None, transaction_id: str, consequence: str) -> str:
     if row is None:
-        found = "is not known to this ledger (was it wiped, or is this another one?)"
+        state = "is unknown to this ledger (was it wiped, or is this a different one?)"
     else:
-        found = f"of table {row.table} is {row.state.value} since {_shown_time(row.ended_at)}"
-        found += f" ({row.reason})" if row.reason else ""
+        state = f"of table {row.table} has been {row.state.value} since {_shown_time(row.ended_at)}"
+        state += f" ({row.reason})" if row.reason else ""
     return (
-        f"transaction {transaction_id} {found}, so {consequence}. Stop this run; the next transaction reads what is not "
+        f"transaction {transaction_id} {state}, so {consequence}. Stop this run; the next transaction reads what is not "
         "committed."
     )
 
@@ -614,7 +615,7 @@ def _of(transaction_id: str, source: TopicPartition) -> tuple[sa.ColumnElement[b
 def _end_attempts(
     connection: sa.Connection, transaction_id: str, source: TopicPartition, attempt: int, values: Mapping[str, Any]
 ) -> None:
-    """Ends one attempt if it is running."""
+    """End one attempt if it is running."""
     connection.execute(
         ATTEMPTS.update()
         .where(
@@ -639,14 +640,14 @@ def _of_base_path(request: Request) -> Request:
 
 
 def _base_path(table: str) -> str:
-    """One spelling of a table: `/data/orders` and `/data/orders/` are the same."""
+    """Normalize a base path: `/data/orders` and `/data/orders/` are the same table."""
     return table.rstrip("/") or table
 
 
 def _storable(text: str) -> str:
-    """Text that both backends take: no NUL (PostgreSQL), no lone surrogates, no endless stack traces."""
-    kept = text if len(text) <= _TEXT_LIMIT else f"{text[:_TEXT_LIMIT]}… ({len(text)} characters)"
-    return kept.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")
+    """Make text storable in both backends: no NUL (PostgreSQL), no lone surrogates, no endless stack traces."""
+    limited = text if len(text) <= _TEXT_LIMIT else f"{text[:_TEXT_LIMIT]}… ({len(text)} characters)"
+    return limited.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")
 
 
 def _shown_time(moment: datetime | None) -> str:

@@ -1,18 +1,18 @@
-"""One lock a Hudi table, held across processes, and let go by the kernel or the server when its holder dies.
+"""One lock per Hudi table, held across processes, and released by the kernel or the server when its holder dies.
 
-SQLite ledgers: `flock` on `<database>.locks/<sha256 of the table>`, so the lock holds on one machine, as the ledger does.
-PostgreSQL ledgers: a session's advisory lock on a connection of its own. A pooler in transaction mode (pgbouncer) breaks
+SQLite ledgers: `flock` on `<database>.locks/<sha256 of the table>`, so the lock covers one machine, as the ledger does.
+PostgreSQL ledgers: a session's advisory lock on its own connection. A pooler in transaction mode (pgbouncer) breaks
 session locks: give the ledger a direct connection or a pooler in session mode.
 
-A holder that does not die but hangs (a stopped process, a lost machine behind an open connection) is got rid of after
-`stale_seconds`: the lock is taken away from it. What it does when it wakes up must therefore be safe without the lock; for a
-table's transactions the epoch and the guard inside Hudi's lock see to that. One that nothing fences says so, and keeps the
-lock for as long as it lives.
+A holder that hangs without dying (a stopped process, a lost machine behind an open connection) loses its lock after
+`stale_seconds`. Whatever it does when it wakes up must therefore be safe without the lock: for a table's transactions, the
+epoch and the guard inside Hudi's lock ensure that. A holder that nothing fences says so, and keeps the lock for as long as
+it lives.
 
-For how long it is held is told by the machine's monotonic clock, or by the server's, so that setting this machine's clock
+The holding time is measured by the machine's monotonic clock, or by the server's clock, so setting this machine's clock
 takes no lock from a living holder.
 
-Not reentrant: a thread that asks again for a lock it holds waits for itself until the timeout.
+Not reentrant: a thread that requests a lock it already holds waits for itself until the timeout.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LOG = logging.getLogger(__name__)
 _FIRST_WAIT_SECONDS = 0.005
 _LONGEST_WAIT_SECONDS = 0.1
 _UNFENCED = "unfenced"
-"""Said by a holder from whom the lock may not be taken away."""
+"""Marks a holder whose lock may not be taken away."""
 _HOLDERS = """
     FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
     WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
@@ -50,26 +50,26 @@ class HeldLock(Protocol):
     """A lock that this thread holds."""
 
     def release(self) -> None:
-        """Gives the lock up. Never raises: what was done under the lock is done; a lock lost meanwhile is logged."""
+        """Release the lock. Never raises, because the work under the lock is done; logs a lock lost meanwhile."""
 
 
 class _Lock(HeldLock, Protocol):
     def try_acquire(self) -> bool: ...
 
     def holder(self) -> str:
-        """Who holds it, for an error's text."""
+        """Describe the holder for an error message."""
 
     def take_away(self, stale_seconds: float) -> str | None:
-        """Takes the lock away from whoever has held it for longer than that, and says who it was; None: nobody has."""
+        """Take the lock from a process that has held it for longer than that, and name it; None if there is none."""
 
 
 def acquire(
     engine: sa.Engine, name: str, timeout_seconds: float, stale_seconds: float | None = None, unfenced: bool = False
 ) -> HeldLock:
-    """Waits at most `timeout_seconds` (0: one try) for the lock called `name`. Nobody takes it away from an `unfenced` holder.
+    """Wait at most `timeout_seconds` (0: one try) for the lock called `name`. An `unfenced` holder never loses it to others.
 
-    One that another has held for longer than `stale_seconds` is taken away from it; None: never. Raises
-    TransactionInFlight when another holds it all that time. Polls instead of blocking in the driver, so that signals
+    Takes the lock from a holder that has had it for longer than `stale_seconds` (None: never). Raises
+    TransactionInFlight when it is held for all that time. Polls instead of blocking in the driver, so that signals
     (Dagster's termination, Ctrl-C) reach the waiting thread.
     """
     lock: _Lock
@@ -85,17 +85,19 @@ def acquire(
         wait = _FIRST_WAIT_SECONDS
         while not (acquired := lock.try_acquire()):
             if stale_seconds is not None and (hung := lock.take_away(stale_seconds)) is not None:
-                _LOG.warning("%s: its lock is taken away from %s, who held it for %g s", name, hung, stale_seconds)
-                # The next try comes soon; it may still fail, when another is quicker or a server is slow to let go.
+                _LOG.warning(
+                    "%s: taking its lock from %s, which has held it for more than %g s", name, hung, stale_seconds
+                )
+                # Retry soon; it may still fail if another process is faster or the server is slow to release.
                 wait = _FIRST_WAIT_SECONDS
-            left = deadline - time.monotonic()
-            if left <= 0:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
                 raise TransactionInFlight(
                     f"{name}: its lock was not free within {timeout_seconds:g} s, held by {lock.holder()}. "
-                    "Begin, commit, recover and abort of one table take turns. Try again; when the holder hangs, "
-                    "end it: its lock is then released at once."
+                    "Begin, commit, recover and abort of one table take turns. Try again; if the holder hangs, kill it: "
+                    "that releases its lock at once."
                 )
-            time.sleep(min(wait, left))
+            time.sleep(min(wait, remaining))
             wait = min(wait * 2, _LONGEST_WAIT_SECONDS)
     finally:
         if not acquired:
@@ -104,7 +106,7 @@ def acquire(
 
 
 class _FileLock:
-    """The file is deleted only when the lock is taken away; whoever has the deleted one open then opens the new one."""
+    """A lock on a file, which is deleted only to take the lock away; processes that have the deleted file open reopen it."""
 
     def __init__(self, folder: Path, name: str, unfenced: bool) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -115,12 +117,12 @@ class _FileLock:
 
     @staticmethod
     def _open(path: Path) -> IO[str]:
-        # An open file description of its own, so that flock is exclusive between threads of one process too.
+        # A separate open file description, so that flock also excludes other threads of this process.
         return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
 
     def try_acquire(self) -> bool:
-        with self._one_at_a_time() as mine:
-            if not mine:
+        with self._one_at_a_time() as my_turn:
+            if not my_turn:
                 return False
             if not self._is_in_place():
                 self._file.close()
@@ -145,8 +147,8 @@ class _FileLock:
         return f"{lines[0] if lines else 'unknown'} (lock file {self._path})"
 
     def take_away(self, stale_seconds: float) -> str | None:
-        with self._one_at_a_time() as mine:
-            if not mine:
+        with self._one_at_a_time() as my_turn:
+            if not my_turn:
                 return None
             since = self._held_from()
             if since is None or time.monotonic() - since <= stale_seconds or not self._is_held():
@@ -156,8 +158,10 @@ class _FileLock:
             return hung
 
     def _held_from(self) -> float | None:
-        """By the monotonic clock; None when the lock may not be taken away. It does not outlive the machine's start, and neither
-        does that clock."""
+        """Return the monotonic time of the acquisition, None when the lock may not be taken away.
+
+        Locks do not survive a reboot, and neither does that clock.
+        """
         try:
             return float(self._path.read_text().splitlines()[2])
         except (FileNotFoundError, IndexError, ValueError):
@@ -165,24 +169,26 @@ class _FileLock:
 
     @contextmanager
     def _one_at_a_time(self) -> Iterator[bool]:
-        """Whether this one may look and take now. Two at once, and one could take away the file that the other has locked
-        just now and not yet written its time into."""
-        with self._open(self._path.with_suffix(".taking")) as taking:
+        """Yield whether this process may inspect and take the lock now.
+
+        If two did so at once, one could take away a file that the other has just locked and not yet stamped with its time.
+        """
+        with self._open(self._path.with_suffix(".taking")) as gate:
             try:
-                fcntl.flock(taking, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(gate, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 yield False
                 return
             try:
                 yield True
             finally:
-                # Closing alone would leave it with a child that was forked meanwhile.
-                fcntl.flock(taking, fcntl.LOCK_UN)
+                # Closing alone would leave it locked by a child forked meanwhile.
+                fcntl.flock(gate, fcntl.LOCK_UN)
 
     def _is_held(self) -> bool:
-        with self._open(self._path) as found:
+        with self._open(self._path) as file:
             try:
-                fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 return True
             return False
@@ -194,11 +200,11 @@ class _FileLock:
             return False
 
     def release(self) -> None:
-        # Closing alone would leave the lock with a forked child that inherited the descriptor, so unlock first.
+        # Unlock first: closing alone would leave the lock with a forked child that inherited the descriptor.
         try:
             fcntl.flock(self._file, fcntl.LOCK_UN)
         except OSError as error:
-            _LOG.warning("%s: unlocking %s failed (%s); closing the file frees it", self._name, self._path, error)
+            _LOG.warning("%s: unlocking %s failed (%s); closing the file releases it", self._name, self._path, error)
         finally:
             self._file.close()
 
@@ -207,14 +213,13 @@ class _AdvisoryLock:
     def __init__(self, engine: sa.Engine, name: str, unfenced: bool) -> None:
         self._name = name
         self._key = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big", signed=True)
-        # Autocommit: a session that waits idle inside a transaction would be ended by the server's time limits.
+        # Autocommit: the server's timeouts would end a session that is idle in a transaction.
         self._connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
         try:
-            # The server keeps 63 bytes: the number first, for host names may be long.
+            # The server keeps only 63 bytes, so the pid comes before the host name, which may be long.
             kind = f"{_UNFENCED} process" if unfenced else "process"
-            name_of_holder = f"hudi-ingest {kind} {os.getpid()} on {socket.gethostname()}"[:63]
-            named = sa.select(sa.func.set_config("application_name", name_of_holder, False))
-            self._connection.execute(named)
+            holder = f"hudi-ingest {kind} {os.getpid()} on {socket.gethostname()}"[:63]
+            self._connection.execute(sa.select(sa.func.set_config("application_name", holder, False)))
         except BaseException:
             self._connection.close()
             raise
@@ -223,15 +228,15 @@ class _AdvisoryLock:
         return self._connection.execute(sa.select(sa.func.pg_try_advisory_lock(self._key))).scalar_one() is True
 
     def holder(self) -> str:
-        found = self._connection.execute(
+        backend = self._connection.execute(
             sa.text(f"SELECT a.application_name, a.client_addr, a.pid {_HOLDERS}"), self._halves()
         ).first()
-        if found is None:
+        if backend is None:
             return "unknown (it was released just now)"
-        return f"{found[0] or 'unnamed'} from {found[1] or 'the server itself'} (backend {found[2]})"
+        return f"{backend[0] or 'unnamed'} from {backend[1] or 'the server itself'} (backend {backend[2]})"
 
     def take_away(self, stale_seconds: float) -> str | None:
-        # The holder's connection does nothing else, so it changed its state last when it took the lock.
+        # The holder's connection does nothing else, so its last state change was when it took the lock.
         try:
             ended = self._connection.execute(
                 sa.text(
@@ -242,12 +247,16 @@ class _AdvisoryLock:
                 {**self._halves(), "stale": stale_seconds, "kept": f"hudi-ingest {_UNFENCED} %"},
             ).first()
         except sa.exc.ProgrammingError as error:
-            _LOG.warning("%s: its holder is of another database role and cannot be ended (%s)", self._name, error.orig)
+            _LOG.warning(
+                "%s: its holder uses another database role, so its session cannot be terminated (%s)",
+                self._name,
+                error.orig,
+            )
             return None
         return str(ended[0]) if ended is not None and ended[1] else None
 
     def _halves(self) -> dict[str, int]:
-        # A lock of one 64-bit key shows as its two halves, with objsubid 1.
+        # pg_locks shows a 64-bit key as its two halves, with objsubid 1.
         return {"high": (self._key >> 32) & 0xFFFFFFFF, "low": self._key & 0xFFFFFFFF}
 
     def release(self) -> None:
@@ -255,7 +264,9 @@ class _AdvisoryLock:
             self._connection.execute(sa.select(sa.func.pg_advisory_unlock_all()))
         except sa.exc.SQLAlchemyError as error:
             _LOG.warning(
-                "%s: the lock's connection broke while it was held, others may have taken it (%s)", self._name, error
+                "%s: the connection broke while it held the lock; another process may have taken it (%s)",
+                self._name,
+                error,
             )
             self._connection.invalidate()
         finally:

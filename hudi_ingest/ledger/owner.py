@@ -1,7 +1,7 @@
-"""Who runs a transaction, and whether he is proved to be dead.
+"""Who runs a transaction, and whether that owner is provably dead.
 
-A wrong "dead" makes a living transaction be rolled back; a wrong "alive" only makes others wait for its deadline.
-So everything that is not proved counts as alive.
+A wrong "dead" rolls back a living transaction; a wrong "alive" only makes others wait for its deadline. So an owner counts
+as alive unless proved dead.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from hudi_ingest.home.process_identity import running_process, same_start, start
 class Owner:
     """A Dagster run or an operating system process. Its text form is `<kind>:<ident>`.
 
-    `ident` is the run id, or `<host>:<pid>:<start>`, where host is `<host name>/<pid namespace>` (two containers of
-    one host name do not see each other's processes) and start is seconds from the machine's boot to the process's
-    start: unlike the wall clock time of the start it stays the same when the clock is set.
+    `ident` is the run id, or `<host>:<pid>:<start>`, where host is `<host name>/<pid namespace>` (two containers with
+    the same host name do not see each other's processes) and start is the number of seconds from boot to the process's
+    start: unlike the wall-clock start time, it does not change when the clock is set.
     """
 
     kind: Literal["dagster", "process"]
@@ -49,13 +49,13 @@ class Owner:
 
     @classmethod
     def parse(cls, text: str) -> Owner:
-        """The inverse of `str(owner)`. Raises ValueError when the text is not an owner."""
+        """Parse `str(owner)`. Raises ValueError when the text is not an owner."""
         kind, _, ident = text.partition(":")
         return cls(cast("Literal['dagster', 'process']", kind), ident)
 
 
 def living_process(owner: Owner) -> psutil.Process | None:
-    """The process of this host that `owner` is, or None: it has ended, runs on another host, or is no process."""
+    """Return `owner`'s process on this host, None if it has ended, runs on another host, or is a Dagster run."""
     if owner.kind != "process":
         return None
     host, pid, started = _process_parts(owner.ident)
@@ -68,10 +68,10 @@ def living_process(owner: Owner) -> psutil.Process | None:
 
 
 def is_dead(owner: Owner, run_is_finished: Callable[[str], bool | None]) -> bool:
-    """True only when `owner` is proved not to run any more.
+    """Whether `owner` provably no longer runs.
 
-    `run_is_finished` takes a Dagster run id and returns None when it does not know that run. A process of another
-    host or container cannot be looked at, so it counts as alive; its transaction's deadline ends it.
+    `run_is_finished` takes a Dagster run id and returns None when it does not know that run. A process on another
+    host or in another container cannot be inspected, so it counts as alive until its transaction's deadline.
     """
     if owner.kind == "dagster":
         return run_is_finished(owner.ident) is True
@@ -84,7 +84,7 @@ def is_dead(owner: Owner, run_is_finished: Callable[[str], bool | None]) -> bool
             return True
         return not same_start(started_since_boot(pid), started)
     except psutil.NoSuchProcess:
-        # Under `hidepid` another user's process has no /proc entry and yet lives, so ask the kernel by signal 0 too.
+        # With `hidepid`, another user's living process has no /proc entry, so also ask the kernel with signal 0.
         return not psutil.pid_exists(pid)
     except psutil.AccessDenied:
         return False

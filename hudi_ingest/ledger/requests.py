@@ -1,7 +1,7 @@
-"""Requests: backfills, replays and retries of dead letters that people have asked for, and the SQL that keeps them.
+"""Requests (backfills, replays and retries of dead letters that users have filed) and the SQL that stores them.
 
-A request says what is wanted. What has been done of it, its transactions say, which name it: so a crash between a commit and a
-note about it cannot make the two differ. Functions here run inside the ledger's database transactions.
+A request says what to do. Its progress is derived from the transactions that name it, so a crash between a commit and a
+note about it cannot make the two disagree. Functions here run inside the ledger's database transactions.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from hudi_ingest.model.plan import TransactionKind
 from hudi_ingest.model.transaction import TransactionState
 
 TICK_NOTED_SECONDS = 30
-"""Ticks are noted no more often, because each note is a write."""
+"""Ticks are noted no more often than this, because each note is a write."""
 
 
 class RequestState(str, Enum):
     """States of a request. All but `active` are final."""
 
     ACTIVE = "active"
-    """Waits for its turn, or one of its transactions runs."""
+    """Waiting for its turn, or running one of its transactions."""
     DONE = "done"
     FAILED = "failed"
     CANCELLED = "cancelled"
@@ -44,33 +44,33 @@ class Request:
     kind: TransactionKind
     filed_at: datetime
     ranges: tuple[Slice, ...] = ()
-    """None of a retry."""
+    """Empty for a retry."""
     skip_covered: bool = False
-    """Of a backfill: leaves out what the table has; else that refuses the request."""
+    """Backfill: skip ranges that the table covers; without it such ranges refuse the request."""
     respect_deletes: bool = False
-    """Of a replay: writes only offsets that have a row in the table."""
+    """Replay: write only offsets that have a row in the table."""
     state: RequestState = RequestState.ACTIVE
     worker: Owner | None = None
-    """The process that works it off without the coordinator."""
+    """The process that runs it without the coordinator."""
     ended_at: datetime | None = None
     reason: str | None = None
-    """Why it failed or was cancelled, or what is left of it; None while it is active."""
+    """Why it failed or was cancelled, or what remains of it; None while it is active."""
     passed_over: tuple[str, ...] = ()
-    """Files of dead letters none of whose letters can become a row."""
+    """Dead-letter files in which no letter can become a row."""
 
     @property
     def asks(self) -> tuple[Any, ...]:
-        """What is wanted, whenever and by whomever."""
+        """What the request asks for, regardless of when and by whom."""
         return (self.pipeline, self.table, self.kind, self.ranges, self.skip_covered, self.respect_deletes)
 
     @property
     def has_worker(self) -> bool:
-        """Whether a process works it off itself, and is not proved to be dead."""
+        """Whether a process that is not provably dead runs it."""
         return self.worker is not None and not is_dead(self.worker, lambda run: None)
 
     @classmethod
-    def from_mapping(cls, found: sa.RowMapping) -> Request:
-        values: dict[str, Any] = dict(found)
+    def from_mapping(cls, row: sa.RowMapping) -> Request:
+        values: dict[str, Any] = dict(row)
         values["table"] = values.pop("base_path")
         values["kind"] = TransactionKind(values["kind"])
         values["state"] = RequestState(values["state"])
@@ -82,26 +82,26 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class RequestedCommit:
-    """A committed transaction of a request."""
+    """One committed transaction of a request."""
 
     transaction_id: str
     instant: str
     rows: int | None
-    """None where the commit was found in the timeline, and its receipt is lost."""
+    """None if the commit was found in the timeline and its receipt is lost."""
     files: int | None
     slices: tuple[Slice, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RequestProgress:
-    """What the transactions of a request have come to."""
+    """What the transactions of a request have achieved so far."""
 
     commits: tuple[RequestedCommit, ...] = ()
     """Oldest first."""
     failures: int = 0
-    """How many of its transactions were rolled back since the last commit, or since it was filed."""
+    """Number of its transactions rolled back since its last commit, or since it was filed."""
     reason: str = ""
-    """Why the last of them was."""
+    """Why the last of them was rolled back."""
 
     @property
     def done(self) -> tuple[Slice, ...]:
@@ -113,10 +113,10 @@ class RequestProgress:
 
 
 def file(connection: sa.Connection, request: Request) -> Request:
-    """Keeps the request, and gives back the one that stands: an active one that asks for the same, if there is one."""
-    known = standing(connection, request)
-    if known is not None:
-        return known
+    """File the request and return it, or return the active request that already asks for the same."""
+    filed = standing(connection, request)
+    if filed is not None:
+        return filed
     connection.execute(
         REQUESTS.insert().values(
             request_id=request.request_id,
@@ -135,8 +135,8 @@ def file(connection: sa.Connection, request: Request) -> Request:
 
 
 def standing(connection: sa.Connection, request: Request) -> Request | None:
-    """The active request that asks for the same; None when there is none."""
-    return next((known for known in active(connection, request.pipeline) if known.asks == request.asks), None)
+    """Return the active request that asks for the same, None if there is none."""
+    return next((filed for filed in active(connection, request.pipeline) if filed.asks == request.asks), None)
 
 
 def find(connection: sa.Connection, request_id: str) -> Request | None:
@@ -145,7 +145,7 @@ def find(connection: sa.Connection, request_id: str) -> Request | None:
 
 
 def active(connection: sa.Connection, pipeline: str) -> tuple[Request, ...]:
-    """The oldest first."""
+    """Return the pipeline's active requests, oldest first."""
     statement = (
         sa.select(REQUESTS)
         .where(REQUESTS.c.pipeline == pipeline, REQUESTS.c.state == RequestState.ACTIVE.value)
@@ -155,7 +155,7 @@ def active(connection: sa.Connection, pipeline: str) -> tuple[Request, ...]:
 
 
 def newest(connection: sa.Connection, pipeline: str | None, limit: int) -> tuple[Request, ...]:
-    """The newest first, of all pipelines when none is named."""
+    """Return requests of one pipeline or, with None, of all, newest first."""
     statement = sa.select(REQUESTS).order_by(REQUESTS.c.filed_at.desc(), REQUESTS.c.request_id).limit(limit)
     if pipeline is not None:
         statement = statement.where(REQUESTS.c.pipeline == pipeline)
@@ -163,7 +163,7 @@ def newest(connection: sa.Connection, pipeline: str | None, limit: int) -> tuple
 
 
 def change(connection: sa.Connection, request_id: str, **values: Any) -> bool:
-    """Changes an active request. False: it has ended, and nothing happens."""
+    """Change an active request. Returns False, and changes nothing, if it has ended."""
     changed = connection.execute(
         REQUESTS.update()
         .where(REQUESTS.c.request_id == request_id, REQUESTS.c.state == RequestState.ACTIVE.value)
@@ -173,9 +173,9 @@ def change(connection: sa.Connection, request_id: str, **values: Any) -> bool:
 
 
 def pass_over(connection: sa.Connection, request_id: str, paths: Iterable[str]) -> None:
-    known = find(connection, request_id)
-    if known is not None:
-        change(connection, request_id, passed_over=sorted({*known.passed_over, *paths}))
+    request = find(connection, request_id)
+    if request is not None:
+        change(connection, request_id, passed_over=sorted({*request.passed_over, *paths}))
 
 
 def progress(connection: sa.Connection, request_id: str) -> RequestProgress:
@@ -202,13 +202,13 @@ def progress(connection: sa.Connection, request_id: str) -> RequestProgress:
 
 
 def last_tried(connection: sa.Connection, base_path: str) -> int | None:
-    """The sequence of the table's last transaction that was a request's; None while there was none."""
-    found: int | None = connection.execute(
+    """Return the sequence of the table's last transaction made for a request, None if there was none."""
+    sequence: int | None = connection.execute(
         sa.select(sa.func.max(TRANSACTIONS.c.sequence)).where(
             TRANSACTIONS.c.base_path == base_path, TRANSACTIONS.c.request_id.is_not(None)
         )
     ).scalar_one()
-    return found
+    return sequence
 
 
 def ticked(connection: sa.Connection, pipeline: str) -> datetime | None:
@@ -218,7 +218,7 @@ def ticked(connection: sa.Connection, pipeline: str) -> datetime | None:
 
 
 def is_noted(connection: sa.Connection, pipeline: str, now: datetime) -> bool:
-    """Whether a tick was noted so lately that this one need not be. A note from the future is none: the clock was set back."""
+    """Whether a tick was noted recently enough to skip this one. Ignores a note from the future: the clock was set back."""
     last = ticked(connection, pipeline)
     return last is not None and timedelta(0) <= now - last < timedelta(seconds=TICK_NOTED_SECONDS)
 

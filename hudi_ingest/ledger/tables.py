@@ -1,4 +1,4 @@
-"""The ledger's SQL tables, and the frozen rows that are read from them.
+"""The ledger's SQL tables and the frozen rows read from them.
 
 Valid on SQLite and PostgreSQL. Every name starts with `ingest_`, so a ledger may share a database with others (Dagster's
 storage has an `alembic_version` of its own). A change here needs a new file in `migrations/versions`.
@@ -21,7 +21,7 @@ from hudi_ingest.model.report import SliceReport
 from hudi_ingest.model.transaction import TransactionState
 
 REVISION_TABLE = "ingest_ledger_revision"
-"""Where alembic keeps the ledger's revision."""
+"""The table in which Alembic keeps the ledger's revision."""
 
 
 class AttemptState(str, Enum):
@@ -33,7 +33,7 @@ class AttemptState(str, Enum):
 
 
 class UtcTime(sa.types.TypeDecorator[datetime]):
-    """Timezone-aware UTC in and out; SQLite, which has no time zones, keeps the UTC wall time."""
+    """Timezone-aware UTC in and out; SQLite has no time zones and stores the UTC wall time."""
 
     impl = sa.DateTime(timezone=True)
     cache_ok = True
@@ -42,7 +42,7 @@ class UtcTime(sa.types.TypeDecorator[datetime]):
         if value is None:
             return None
         if value.utcoffset() is None:
-            raise ValueError(f"the ledger takes timezone-aware times only, found {value!r}")
+            raise ValueError(f"the ledger accepts only timezone-aware times, found {value!r}")
         utc = value.astimezone(timezone.utc)
         return utc.replace(tzinfo=None) if dialect.name == "sqlite" else utc
 
@@ -166,9 +166,9 @@ COORDINATORS = sa.Table(
 
 @dataclass(frozen=True, slots=True)
 class TransactionRow:
-    """What the ledger says of one transaction. `table` is the Hudi table's base path, without a slash at its end.
+    """A transaction as the ledger knows it. `table` is the Hudi table's base path, without a trailing slash.
 
-    `rows`, `files` and `size_bytes` are None unless `mark_committed` brought them, `reason` is None unless it is aborted,
+    `rows`, `files` and `size_bytes` are None until `mark_committed` sets them, `reason` is None unless it is aborted,
     `ended_at` is None while it is open.
     """
 
@@ -191,12 +191,12 @@ class TransactionRow:
     request_id: str | None = None
 
     @classmethod
-    def from_mapping(cls, found: sa.RowMapping) -> TransactionRow:
-        values: dict[str, Any] = dict(found)
+    def from_mapping(cls, row: sa.RowMapping) -> TransactionRow:
+        values: dict[str, Any] = dict(row)
         values["table"] = values.pop("base_path")
         values["state"] = TransactionState(values["state"])
         values["owner"] = Owner.parse(values["owner"])
-        values["resets"] = tuple(OffsetLoss.from_dict(each) for each in values["resets"] or ())
+        values["resets"] = tuple(OffsetLoss.from_dict(reset) for reset in values["resets"] or ())
         return cls(**values)
 
 
@@ -211,13 +211,13 @@ class SliceRow:
     end: int
 
     @classmethod
-    def from_mapping(cls, found: sa.RowMapping) -> SliceRow:
+    def from_mapping(cls, row: sa.RowMapping) -> SliceRow:
         return cls(
-            transaction_id=found["transaction_id"],
-            topic=found["topic"],
-            partition=found["partition"],
-            start=found["start_offset"],
-            end=found["end_offset"],
+            transaction_id=row["transaction_id"],
+            topic=row["topic"],
+            partition=row["partition"],
+            start=row["start_offset"],
+            end=row["end_offset"],
         )
 
     @property
@@ -240,8 +240,8 @@ class AttemptRow:
     error: str | None
 
     @classmethod
-    def from_mapping(cls, found: sa.RowMapping) -> AttemptRow:
-        values: dict[str, Any] = dict(found)
+    def from_mapping(cls, row: sa.RowMapping) -> AttemptRow:
+        values: dict[str, Any] = dict(row)
         values["state"] = AttemptState(values["state"])
         if values["report"] is not None:
             values["report"] = SliceReport.from_dict(values["report"])
@@ -253,5 +253,5 @@ class AttemptRow:
 
 
 def is_over(row: TransactionRow, run_is_finished: Callable[[str], bool | None]) -> bool:
-    """Whether an open transaction of the ledger can make no more progress: its owner is gone or its time is up."""
+    """Whether an open transaction can make no more progress: its owner is dead or its deadline has passed."""
     return is_dead(row.owner, run_is_finished) or datetime.now(timezone.utc) > row.deadline

@@ -161,7 +161,7 @@ def test_p4_p5_everything_but_the_table_is_lost_in_mid_transaction(ground: Groun
     protocol.write(opened, [first])
     wipe(ground, pipeline)
     protocol = ground.protocol(pipeline)
-    with pytest.raises(Fenced, match="not known to this ledger"):
+    with pytest.raises(Fenced, match="unknown to this ledger"):
         protocol.write(opened, [second])
     with pytest.raises(TransactionInFlight, match=f"{opened.instant}.*this ledger does not know it"):
         ground.run(pipeline)

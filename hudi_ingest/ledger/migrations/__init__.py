@@ -1,6 +1,6 @@
-"""Brings a ledger's tables to the revision that this hudi-ingest knows.
+"""Migrate a ledger's tables to the newest revision that this hudi-ingest knows.
 
-A new revision: write `versions/<number>_<what>.py` and set `HEAD` to its number; a test compares the two.
+To add a revision, write `versions/<number>_<what>.py` and set `HEAD` to its number; a test compares the two.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ HEAD = "0003"
 
 
 def config(connection: sa.Connection | None = None) -> Config:
-    """Alembic's settings, without a file; commands that touch a database need `connection`."""
-    # Alembic takes a while to import, and most processes find their ledger up to date.
+    """Build Alembic's settings without a file; commands that use a database need `connection`."""
+    # Imported here because Alembic is slow to import, and most processes find their ledger up to date.
     from alembic.config import Config
 
-    made = Config()
-    # Config reads its values with %-interpolation.
-    made.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
-    made.set_main_option("path_separator", "os")
-    made.attributes["connection"] = connection
-    return made
+    settings = Config()
+    # Config interpolates % in its values.
+    settings.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
+    settings.set_main_option("path_separator", "os")
+    settings.attributes["connection"] = connection
+    return settings
 
 
 def revision(connection: sa.Connection) -> str | None:
-    """The ledger's revision; None when it has no tables yet."""
+    """Return the ledger's revision, None when it has no tables yet."""
     if not sa.inspect(connection).has_table(REVISION_TABLE):
         return None
     table = sa.table(REVISION_TABLE, sa.column("version_num", sa.Text))
@@ -42,20 +42,20 @@ def revision(connection: sa.Connection) -> str | None:
 
 
 def upgrade(connection: sa.Connection, where: str) -> None:
-    """Migrates inside the caller's transaction; the caller keeps other processes out.
+    """Migrate inside the caller's transaction; the caller keeps other processes out.
 
-    `where` names the ledger in errors. Raises EnvironmentProblem when the ledger's revision is not known here: a newer
-    hudi-ingest migrated it.
+    `where` names the ledger in errors. Raises EnvironmentProblem when this version does not know the ledger's revision,
+    because a newer hudi-ingest migrated it.
     """
     from alembic import command
     from alembic.script import ScriptDirectory
 
     settings = config(connection)
-    found = revision(connection)
-    known = {each.revision for each in ScriptDirectory.from_config(settings).walk_revisions()}
-    if found is not None and found not in known:
+    current = revision(connection)
+    known = {script.revision for script in ScriptDirectory.from_config(settings).walk_revisions()}
+    if current is not None and current not in known:
         raise EnvironmentProblem(
-            f"{where}: the ledger has revision {found}, and this hudi-ingest knows revisions up to {HEAD} only: a newer "
-            "hudi-ingest has used this ledger. Upgrade hudi-ingest here, or point this installation to another ledger."
+            f"{where}: the ledger is at revision {current}, but this hudi-ingest only knows revisions up to {HEAD}: a "
+            "newer hudi-ingest has used this ledger. Upgrade hudi-ingest here, or point this installation at another ledger."
         )
     command.upgrade(settings, "head")

@@ -1,6 +1,6 @@
-"""Alembic's entry: run only by `hudi_ingest.ledger.migrations`, on the connection that it passes.
+"""Alembic's entry point, run only by `hudi_ingest.ledger.migrations`, on the connection that it passes.
 
-The caller's transaction spans all migrations, on SQLite too, so a crash leaves the revision as it was.
+The caller's transaction spans all migrations, also on SQLite, so a crash leaves the revision unchanged.
 """
 
 from __future__ import annotations
