@@ -592,7 +592,7 @@ def _not_open(row: TransactionRow | None, transaction_id: str, consequence: str)
     if row is None:
         state = "is unknown to this ledger (was it wiped, or is this a different one?)"
     else:
-        state = f"of table {row.table} has been {row.state.value} since {_shown_time(row.ended_at)}"
+        state = f"of table {row.table} was {row.state.value} at {_shown_time(row.ended_at)}"
         state += f" ({row.reason})" if row.reason else ""
     return (
         f"transaction {transaction_id} {state}, so {consequence}. Stop this run; the next transaction reads what is not "

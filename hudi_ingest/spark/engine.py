@@ -19,14 +19,14 @@ from hudi_ingest.home.process_identity import started_since_boot
 from hudi_ingest.spark.session import EngineConnection, answers, own_session
 
 HANG_SECONDS = 60.0
-"""A JVM that does not answer for so long is killed."""
+"""A JVM that does not answer for this long is killed."""
 _WATCH_SECONDS = 1.0
 
 
 def run_engine(home: Home, *, master: str, driver_memory: str, report: Callable[[str], None]) -> None:
-    """Starts the driver, publishes how to reach it in `home.engine_file`, and serves until SIGTERM or SIGINT.
+    """Start the driver, publish its connection in `home.engine_file`, and serve until SIGTERM or SIGINT.
 
-    Raises EnvironmentProblem when another engine serves this home, EngineLost when the JVM ends by itself.
+    Raises EnvironmentProblem when another engine already serves this home, EngineLost when the JVM dies or hangs.
     """
     running = EngineConnection.read(home.engine_file)
     if running is not None:
@@ -54,11 +54,11 @@ def run_engine(home: Home, *, master: str, driver_memory: str, report: Callable[
     try:
         connection.write(home.engine_file)
         report(f"engine ready: Spark {session.version} on {master}, pid {connection.pid}")
-        with ThreadPoolExecutor(1, thread_name_prefix="watch") as asking:
+        with ThreadPoolExecutor(1, thread_name_prefix="watch") as executor:
             while not stopping.wait(_WATCH_SECONDS):
-                _require_alive(session, gateway.proc, asking)
+                _require_alive(session, gateway.proc, executor)
     finally:
-        # By then another engine may have taken over.
+        # Another engine may have taken over by now.
         if EngineConnection.read(home.engine_file) == connection:
             home.engine_file.unlink(missing_ok=True)
         if gateway.proc.poll() is None:
@@ -66,22 +66,22 @@ def run_engine(home: Home, *, master: str, driver_memory: str, report: Callable[
     report("engine stopped")
 
 
-def _require_alive(session: SparkSession, jvm: Popen[bytes], asking: ThreadPoolExecutor) -> None:
-    """Raises EngineLost when the JVM has ended, and when it hangs, after it was killed."""
+def _require_alive(session: SparkSession, jvm: Popen[bytes], executor: ThreadPoolExecutor) -> None:
+    """Raises EngineLost when the JVM has ended, or hung and was killed."""
     if jvm.poll() is not None:
         raise EngineLost(
-            f"the engine's JVM ended by itself with code {jvm.returncode}; its log is above. Start the engine again, with "
-            "more --memory if it ran out of it."
+            f"the engine's JVM exited unexpectedly with code {jvm.returncode}; its log is above. Start the engine again, "
+            "with a larger --memory if it ran out of memory."
         )
     try:
-        stopped = not asking.submit(answers, session).result(HANG_SECONDS)
+        stopped = not executor.submit(answers, session).result(HANG_SECONDS)
     except TimeoutError:
-        # Dead for sure: what it had begun must not go on after other drivers have taken over.
+        # Kill it for certain: nothing it began may continue after other drivers take over.
         jvm.kill()
         jvm.wait()
         raise EngineLost(
             f"the engine's JVM (pid {jvm.pid}) did not answer for {HANG_SECONDS:g} s and was killed; its log is above. Start "
-            "the engine again, with more --memory if it was busy collecting garbage."
+            "the engine again, with a larger --memory if it was busy collecting garbage."
         ) from None
     if stopped:
         raise EngineLost("the engine's Spark context has stopped; its log is above. Start the engine again.")

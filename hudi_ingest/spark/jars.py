@@ -1,4 +1,4 @@
-"""Fetch the pinned jars of Spark and Kafka from Maven Central into a cache folder, with the Ivy inside PySpark.
+"""Fetch the pinned jars of Spark and Kafka from Maven Central into a cache folder, with the Ivy bundled in PySpark.
 
 `jars.lock` names every jar, with its sha256 and size; nothing else is ever fetched. To pin other versions, edit
 `ROOTS` and run `python -m hudi_ingest.spark.jars --lock`, which resolves them again and rewrites the lock.
@@ -44,14 +44,14 @@ _HOST_ERROR = re.compile(r"(?P<reason>Host \S+ not found)")
 
 @dataclass(frozen=True)
 class Roots:
-    """What a set of jars is made from: `org:module:version` each, with or without all that they depend on."""
+    """The modules that a set of jars consists of (`org:module:version`), with or without their dependencies."""
 
     modules: tuple[str, ...]
     transitive: bool
 
 
 ROOTS: Mapping[str, Roots] = {
-    # What these need besides is already among the jars of PySpark.
+    # PySpark already includes their other dependencies.
     "spark": Roots(
         (
             "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0",
@@ -88,34 +88,34 @@ class Jar:
 
     @property
     def line(self) -> str:
-        """The jar's line of jars.lock."""
+        """The jar's line in jars.lock."""
         return f"{self.jar_set} {self.coordinates} {self.sha256} {self.size_bytes}"
 
 
 def parse_lock(text: str) -> tuple[Jar, ...]:
-    """The jars of a lock text, one a line, in its order; empty lines and lines that begin with # say nothing.
+    """Parse a lock text with one jar per line, in order; empty lines and lines that begin with # are ignored.
 
-    Raises ValueError with the line's number when a line has another shape.
+    Raises ValueError with the line number when a line has another format.
     """
     jars = []
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.startswith("#"):
             continue
-        found = re.fullmatch(r"(\w+) ([^\s:]+):([^\s:]+):([^\s:]+) ([0-9a-f]{64}) (\d+)", line.strip())
-        if found is None:
+        match = re.fullmatch(r"(\w+) ([^\s:]+):([^\s:]+):([^\s:]+) ([0-9a-f]{64}) (\d+)", line.strip())
+        if match is None:
             raise ValueError(f"jars.lock line {number} is not `set org:module:version sha256 size`: {line!r}")
-        jar_set, organisation, module, version, sha256, size = found.groups()
+        jar_set, organisation, module, version, sha256, size = match.groups()
         jars.append(Jar(jar_set, organisation, module, version, sha256, int(size)))
     return tuple(jars)
 
 
 def lock_text() -> str:
-    """The text of the lock that this package carries."""
+    """Read the lock bundled with this package."""
     return importlib.resources.files("hudi_ingest.spark").joinpath("jars.lock").read_text(encoding="utf-8")
 
 
 def cache_root(environment: Mapping[str, str]) -> Path:
-    """The folder that all sets of jars are kept in; it need not exist."""
+    """Return the folder of all jar sets; it need not exist."""
     if environment.get("HUDI_INGEST_JARS"):
         return Path(environment["HUDI_INGEST_JARS"]).expanduser().absolute()
     cache = environment.get("XDG_CACHE_HOME") or "~/.cache"
@@ -123,13 +123,13 @@ def cache_root(environment: Mapping[str, str]) -> Path:
 
 
 def set_folder(root: Path, jars: Sequence[Jar]) -> Path:
-    """The folder of one set, below `root`: its name changes whenever any jar of the set does."""
+    """Return the folder of one set below `root`; its name changes whenever any jar of the set does."""
     digest = hashlib.sha256("\n".join(jar.line for jar in jars).encode()).hexdigest()
     return root / f"{jars[0].jar_set}-{digest[:12]}"
 
 
 def is_complete(folder: Path, jars: Iterable[Jar]) -> bool:
-    """Whether the set was fetched and verified to its end, and each jar is still there in its full size."""
+    """Whether the set was completely fetched and verified, and every jar still exists with its full size."""
     try:
         return (folder / ".complete").is_file() and all(
             (folder / jar.file_name).stat().st_size == jar.size_bytes for jar in jars
@@ -139,7 +139,7 @@ def is_complete(folder: Path, jars: Iterable[Jar]) -> bool:
 
 
 def ivy_xml(modules: Iterable[str], *, transitive: bool) -> str:
-    """An Ivy module that depends on each `org:module:version`, and on what these depend on only if `transitive`."""
+    """Write an Ivy module that depends on each `org:module:version`, with their dependencies if `transitive`."""
     target = "default" if transitive else "master"
     flag = "true" if transitive else "false"
     lines = []
@@ -161,56 +161,56 @@ def ivy_xml(modules: Iterable[str], *, transitive: bool) -> str:
 
 
 def first_failure(log: str) -> tuple[str | None, str]:
-    """The first artifact that an Ivy log says was not fetched, as `org:module:version` or None, and the reason."""
-    found = _UNRESOLVED.search(log) or _FAILED.search(log)
+    """Return the first artifact that an Ivy log reports as not fetched (`org:module:version` or None) and the reason."""
+    failure = _UNRESOLVED.search(log) or _FAILED.search(log)
     network = _ACCESS_ERROR.search(log) or _HOST_ERROR.search(log)
     lines = [line.strip() for line in log.splitlines() if line.strip()]
-    reason = network["reason"] if network else found["reason"] if found else lines[-1] if lines else "no output"
-    coordinates = f"{found['org']}:{found['module']}:{found['version']}" if found else None
+    reason = network["reason"] if network else failure["reason"] if failure else lines[-1] if lines else "no output"
+    coordinates = f"{failure['org']}:{failure['module']}:{failure['version']}" if failure else None
     return coordinates, reason.strip()
 
 
 def advice(reason: str) -> str:
-    """What to check when Ivy gave up for `reason`."""
+    """Suggest what to check when Ivy gave up for `reason`."""
     if "certification path" in reason:
         return (
-            "Java does not trust the certificate it was shown, so if a proxy here signs its own, name a trust store that "
-            "has it with JAVA_TOOL_OPTIONS='-Djavax.net.ssl.trustStore=FILE'"
+            "Java does not trust the server's certificate; if a proxy here uses its own, set a trust store that contains "
+            "it with JAVA_TOOL_OPTIONS='-Djavax.net.ssl.trustStore=FILE'"
         )
     return (
-        "check that this machine reaches Maven Central, behind a proxy with "
+        "check that this machine can reach Maven Central; behind a proxy, set "
         "JAVA_TOOL_OPTIONS='-Dhttps.proxyHost=HOST -Dhttps.proxyPort=PORT'"
     )
 
 
 def progress_text(jars: Sequence[Jar], described: int, sizes: Mapping[Jar, int]) -> str:
-    """One line for a person. `described`: jars whose description was read; `sizes`: bytes on disk of each jar begun."""
+    """Format one line of progress. `described`: number of Ivy descriptors read; `sizes`: bytes on disk of each jar begun."""
     done = sum(1 for jar, size in sizes.items() if size >= jar.size_bytes)
     total = sum(jar.size_bytes for jar in jars)
     text = f"fetching {jars[0].jar_set} jars from Maven Central: "
     if not sizes:
-        return text + f"{described} of {len(jars)} descriptions read, then {_megabytes(total)} to fetch"
+        return text + f"read {described} of {len(jars)} module descriptors, then {_megabytes(total)} to fetch"
     return text + f"{done} of {len(jars)} ({_megabytes(sum(sizes.values()))} of {_megabytes(total)})"
 
 
 def spark_jars(report: Callable[[str], None]) -> tuple[Path, ...]:
-    """The jars that Spark needs for Hudi, Kafka and Avro, from the cache, fetched into it when missing.
+    """Return the jars that Spark needs for Hudi, Kafka and Avro, and fetch them into the cache if missing.
 
-    `report` gets a line for a person about once a second while jars are fetched, and is not called otherwise.
-    Raises EnvironmentProblem when they cannot be had.
+    `report` gets a line of progress about once a second while jars are fetched, and is not called otherwise.
+    Raises EnvironmentProblem when they cannot be fetched.
     """
     return _cached("spark", report)
 
 
 def kafka_jars(report: Callable[[str], None]) -> tuple[Path, ...]:
-    """The jars of a Kafka broker; otherwise as `spark_jars`."""
+    """Return the jars of a Kafka broker; see `spark_jars`."""
     return _cached("kafka", report)
 
 
 def write_lock(path: Path, report: Callable[[str], None]) -> None:
-    """Resolve ROOTS from Maven Central with an empty cache and write `path`, jars.lock, from what came.
+    """Resolve ROOTS from Maven Central with an empty cache and write the result to `path`, jars.lock.
 
-    Raises EnvironmentProblem when something cannot be fetched; `path` is then as before.
+    Raises EnvironmentProblem, and leaves `path` unchanged, when something cannot be fetched.
     """
     jars: list[Jar] = []
     with tempfile.TemporaryDirectory(prefix="hudi-ingest-lock-") as name:
@@ -220,7 +220,7 @@ def write_lock(path: Path, report: Callable[[str], None]) -> None:
 
             def measure(retrieved: Path = retrieved) -> str:
                 count = sum(1 for _ in (scratch / "ivy").rglob("*.jar"))
-                return f"resolving the {retrieved.name} jars: {count} jars fetched for the lock so far"
+                return f"resolving the {retrieved.name} jars: {count} fetched for the lock so far"
 
             log = path.with_name(f"{path.name}.ivy.log")
             pattern = f"{retrieved}/[organisation]/[module]/[revision]/[artifact]-[revision](-[classifier]).[ext]"
@@ -238,7 +238,7 @@ def _measured(jar_set: str, file: Path) -> Jar:
     organisation, module, version = file.parts[-4:-1]
     jar = Jar(jar_set, organisation, module, version, _sha256(file), file.stat().st_size)
     if jar.file_name != file.name:
-        raise ValueError(f"{file.name} of {jar.coordinates} is not named by its module and version")
+        raise ValueError(f"{file.name} of {jar.coordinates} is not named after its module and version")
     return jar
 
 
@@ -252,17 +252,17 @@ def _cached(jar_set: str, report: Callable[[str], None]) -> tuple[Path, ...]:
             with _only_fetcher(root / "fetch.lock", report) as lock:
                 if not is_complete(folder, jars):
                     _fetch(root, folder, jars, report, lock)
-    except OSError as problem:
+    except OSError as error:
         raise EnvironmentProblem(
-            f"The {jar_set} jars could not be put into {root} ({problem}); make that folder writable, "
+            f"cannot store the {jar_set} jars in {root} ({error}); make that folder writable, "
             "or set HUDI_INGEST_JARS to a folder that is."
-        ) from problem
+        ) from error
     return tuple(folder / jar.file_name for jar in jars)
 
 
 @contextlib.contextmanager
 def _only_fetcher(path: Path, report: Callable[[str], None]) -> Iterator[int]:
-    """Hold the cache's lock; gives its descriptor. Waits for whoever else holds it."""
+    """Hold the cache's lock and yield its descriptor. Waits for another process that holds it."""
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         began = reported = time.monotonic()
@@ -274,8 +274,8 @@ def _only_fetcher(path: Path, report: Callable[[str], None]) -> Iterator[int]:
                 now = time.monotonic()
                 if now - began > LOCK_LIMIT_SECONDS:
                     raise EnvironmentProblem(
-                        f"Another process has held {path} for {LOCK_LIMIT_SECONDS / 60:.0f} minutes, so the jars could "
-                        f"not be fetched into {path.parent}; end that process (`fuser {path}` tells which it is), "
+                        f"another process has held {path} for {LOCK_LIMIT_SECONDS / 60:.0f} minutes, so the jars could "
+                        f"not be fetched into {path.parent}; end that process (`fuser {path}` shows its pid), "
                         "then run this again."
                     ) from None
                 if now - reported > REPORT_SECONDS:
@@ -315,7 +315,7 @@ def _fetch(root: Path, folder: Path, jars: Sequence[Jar], report: Callable[[str]
         os.replace(partial / jar.file_name, folder / jar.file_name)
     (folder / ".complete").touch()
     shutil.rmtree(partial, ignore_errors=True)
-    # Only holders of the lock use Ivy's cache, and every jar in it is now in its place or belongs to an older lock.
+    # Only holders of the lock use Ivy's cache, and every jar in it is now in place or belongs to an older lock.
     shutil.rmtree(ivy, ignore_errors=True)
 
 
@@ -330,7 +330,7 @@ def _run_ivy(
 ) -> str | None:
     """Resolve `xml` and copy the jars to `pattern`, with Ivy's cache in `root`/ivy and its output in `log`.
 
-    None when Ivy says that all went well, else why it did not.
+    Returns None when Ivy reports success, otherwise the reason for the failure.
     """
     java, ivy_jar = find_java(), _ivy_jar()
     module = root / "ivy.xml"
@@ -338,7 +338,7 @@ def _run_ivy(
     home = root / "ivy"
     command = [str(java), f"-Divy.home={home}", f"-Divy.cache.dir={home}", "-jar", str(ivy_jar)]
     command += ["-ivy", str(module), "-retrieve", pattern, "-types", "jar", "bundle"]
-    # The child inherits the lock: should this process be killed, no other fetcher begins while Ivy still runs.
+    # The child inherits the lock, so if this process is killed, no other fetcher starts while Ivy still runs.
     inherited = () if lock is None else (lock,)
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -356,7 +356,7 @@ def _run_ivy(
 def _watch_ivy(
     process: subprocess.Popen[bytes], log: Path, measure: Callable[[], str], report: Callable[[str], None]
 ) -> str | None:
-    began = moved = time.monotonic()
+    began = progressed = time.monotonic()
     reported = float("-inf")
     seen: tuple[int, str] | None = None
     while (code := process.poll()) is None:
@@ -367,11 +367,11 @@ def _watch_ivy(
             reported = now
             state = (log.stat().st_size, text)
             if state != seen:
-                seen, moved = state, now
+                seen, progressed = state, now
         if now - began > IVY_LIMIT_SECONDS:
-            return f"not all was there after {IVY_LIMIT_SECONDS / 60:.0f} minutes"
-        if now - moved > IVY_STALL_SECONDS:
-            return f"nothing came for {IVY_STALL_SECONDS:.0f} seconds"
+            return f"it was incomplete after {IVY_LIMIT_SECONDS / 60:.0f} minutes"
+        if now - progressed > IVY_STALL_SECONDS:
+            return f"no progress for {IVY_STALL_SECONDS:.0f} seconds"
         time.sleep(POLL_SECONDS)
     if code == 0:
         report(measure())
@@ -381,43 +381,43 @@ def _watch_ivy(
 
 def _raise_not_fetched(coordinates: str, reason: str, root: Path, log: Path) -> NoReturn:
     raise EnvironmentProblem(
-        f"{coordinates} could not be fetched from Maven Central into {root} ({reason}); {advice(reason)}, then run this "
-        f"again (what Ivy said is in {log})."
+        f"cannot fetch {coordinates} from Maven Central into {root} ({reason}); {advice(reason)}, then run this "
+        f"again (Ivy's output is in {log})."
     )
 
 
 def _verify(file: Path, jar: Jar, ivy: Path) -> None:
-    found, size = _sha256(file), file.stat().st_size
-    if (found, size) == (jar.sha256, jar.size_bytes):
+    sha256, size = _sha256(file), file.stat().st_size
+    if (sha256, size) == (jar.sha256, jar.size_bytes):
         return
     file.unlink()
     shutil.rmtree(ivy / jar.organisation / jar.module, ignore_errors=True)
     raise EnvironmentProblem(
-        f"{jar.coordinates} came from Maven Central as another file than the pinned one: expected sha256 {jar.sha256} "
-        f"and {jar.size_bytes} bytes, found {found} and {size} bytes, and {file} was deleted; run this again, and if "
-        "it comes back, ask whoever runs the proxy or mirror between this machine and Maven Central."
+        f"{jar.coordinates} from Maven Central is not the pinned file: expected sha256 {jar.sha256} "
+        f"and {jar.size_bytes} bytes, found {sha256} and {size} bytes, and {file} was deleted; run this again, and if "
+        "it happens again, ask the owner of the proxy or mirror between this machine and Maven Central."
     )
 
 
 def _require_space(root: Path, jars: Iterable[Jar]) -> None:
-    """Twice the size of the jars, because Ivy's copy and the retrieved one exist side by side."""
+    """Require twice the size of the jars, because Ivy's copy and the retrieved one exist side by side."""
     needed = 2 * sum(jar.size_bytes for jar in jars) + DISK_MARGIN_BYTES
     free = shutil.disk_usage(root).free
     if free < needed:
         raise EnvironmentProblem(
-            f"The disk of {root} has {_megabytes(free)} free and fetching the jars needs {_megabytes(needed)}; free "
-            "some space there, or set HUDI_INGEST_JARS to a folder on another disk."
+            f"the disk of {root} has {_megabytes(free)} free, but fetching the jars needs {_megabytes(needed)}; free "
+            "up some space, or set HUDI_INGEST_JARS to a folder on another disk."
         )
 
 
 def _ivy_jar() -> Path:
     package = importlib.util.find_spec("pyspark")
     for folder in (package.submodule_search_locations if package else None) or ():
-        found = sorted(Path(folder, "jars").glob("ivy-*.jar"))
-        if found:
-            return found[-1]
+        ivy_jars = sorted(Path(folder, "jars").glob("ivy-*.jar"))
+        if ivy_jars:
+            return ivy_jars[-1]
     raise EnvironmentProblem(
-        f"The Ivy jar that PySpark carries was not found for {sys.executable}, and without it no jars can be fetched; "
+        f"PySpark's Ivy jar was not found for {sys.executable}, and without it no jars can be fetched; "
         "run `pip install --force-reinstall pyspark==3.5.7` in that environment."
     )
 
@@ -427,7 +427,7 @@ def _description(ivy: Path, jar: Jar) -> Path:
 
 
 def _fetched_bytes(ivy: Path, jar: Jar) -> int:
-    """Bytes of the jar in Ivy's cache, which names its folder by the packaging and a file under way by `.part`."""
+    """Return the jar's bytes in Ivy's cache, which names folders by packaging and incomplete files `.part`."""
     for kind in ("jars", "bundles"):
         for suffix in ("", ".part"):
             with contextlib.suppress(FileNotFoundError):

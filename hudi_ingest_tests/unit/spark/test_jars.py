@@ -147,7 +147,7 @@ def test_the_advice_fits_the_reason() -> None:
 def test_progress_counts_descriptions_first_and_then_jars() -> None:
     one, two = jars.Jar("kafka", "a", "a", "1", "", 3_000_000), jars.Jar("kafka", "b", "b", "1", "", 5_000_000)
     start = "fetching kafka jars from Maven Central: "
-    assert jars.progress_text((one, two), 1, {}) == f"{start}1 of 2 descriptions read, then 8 MB to fetch"
+    assert jars.progress_text((one, two), 1, {}) == f"{start}read 1 of 2 module descriptors, then 8 MB to fetch"
     assert jars.progress_text((one, two), 2, {one: 3_000_000, two: 2_000_000}) == f"{start}1 of 2 (5 MB of 8 MB)"
 
 
@@ -223,7 +223,7 @@ def test_an_artifact_that_is_not_there_is_named_and_the_log_kept(
         jars.kafka_jars(silent)
     message = str(caught.value)
     log = machine.root / "ivy-kafka.log"
-    assert "org.b:two_2.13:2.0 could not be fetched" in message and "(not found)" in message
+    assert "cannot fetch org.b:two_2.13:2.0" in message and "(not found)" in message
     assert "JAVA_TOOL_OPTIONS" in message and str(log) in message
     assert "org.b#two_2.13" in log.read_text()
 
@@ -233,7 +233,7 @@ def test_an_ivy_that_hangs_is_ended(machine: Machine, monkeypatch: pytest.Monkey
     monkeypatch.setenv("FAKE_IVY", "hang")
     monkeypatch.setattr(jars, "REPORT_SECONDS", 0.05)
     monkeypatch.setattr(jars, limit, 0.5)
-    with pytest.raises(EnvironmentProblem, match=r"org\.a:one:1\.0 could not be fetched"):
+    with pytest.raises(EnvironmentProblem, match=r"cannot fetch org\.a:one:1\.0"):
         jars.kafka_jars(silent)
 
 
@@ -273,7 +273,7 @@ def test_an_ivy_that_outlives_its_caller_keeps_others_out(machine: Machine, monk
 
 def test_a_full_disk_is_told_before_anything_is_fetched(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(100_000_000, 90_000_000, 10_000_000))
-    with pytest.raises(EnvironmentProblem, match="has 10 MB free and fetching the jars needs 64 MB"):
+    with pytest.raises(EnvironmentProblem, match="has 10 MB free, but fetching the jars needs 64 MB"):
         jars.kafka_jars(silent)
     assert machine.runs() == 0
 
