@@ -58,7 +58,7 @@ def test_an_engine_killed_while_an_op_runs_fails_it_clearly_and_the_retry_works(
 def test_a_jvm_that_hangs_is_not_waited_for_and_is_killed(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hudi_ingest.spark.session._ANSWER_SECONDS", 2.0)
     code = (
-        "import hudi_ingest.spark.engine as engine; from hudi_ingest.home import Home; engine.HANG_SECONDS = 5.0;"
+        "import hudi_ingest.spark.engine as engine; from hudi_ingest.home.folder import Home; engine.HANG_SECONDS = 5.0;"
         "engine.run_engine(Home.from_environment(), master='local[1]', driver_memory='1g', report=print)"
     )
     with running_engine(ground.home, (sys.executable, "-c", code)) as engine:

@@ -168,9 +168,9 @@ import sys
 from pathlib import Path
 from typing import Any
 from hudi_ingest import load_pipeline, run_transaction
-from hudi_ingest.home import Home
+from hudi_ingest.home.folder import Home
 from hudi_ingest.hudi.write_client import HudiWriter
-from hudi_ingest.spark import current_session
+from hudi_ingest.spark.session import current_session
 
 pipeline = load_pipeline(Path(sys.argv[1]))
 spark = current_session(Home.from_environment())

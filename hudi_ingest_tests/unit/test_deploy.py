@@ -185,7 +185,8 @@ def test_the_webserver_refuses_other_pages(compose: dict[str, Any]) -> None:
         ((3, 11, 0), False),
         ((3, 11, 1), True),
         ((3, 12, 0), True),
-        ((3, 13, 0), False),
+        ((3, 13, 0), True),
+        ((3, 14, 0), False),
     ],
 )
 def test_pythons_whose_forkserver_takes_code_from_everybody_are_refused(
