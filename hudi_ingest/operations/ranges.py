@@ -190,8 +190,8 @@ def _unsafe(context: RangeContext, requested: Slice, kind: TransactionKind) -> s
         return f"{reasons}. Its offsets count other records now; see `hudi-ingest status {context.pipeline}`."
     if kind is TransactionKind.REPLAY and checkpoint.topics.get(source.topic, TopicVersion("")).generation:
         return (
-            f"topic {source.topic} was made again while the table had rows of the old one, so two records may have one "
-            "offset, and which rows are to be replaced cannot be told. Read the topic into a new table instead."
+            f"topic {source.topic} was recreated while the table had rows of the old one, so two records may share an "
+            "offset, and nothing tells which rows to replace. Read the topic into a new table instead."
         )
     taken_over = checkpoint.taken_over.get(source, 0)
     if requested.start < taken_over:

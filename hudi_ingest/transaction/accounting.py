@@ -1,4 +1,4 @@
-"""What a commit carries in its metadata."""
+"""The metadata of a commit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def commit_metadata(
     }
     if len(pipeline.source.topics) == 1:
         topic = pipeline.source.topics[0]
-        # The pipeline may have had other topics before.
+        # The pipeline may have read other topics before.
         offsets = {source.partition: offset for source, offset in checkpoint.offsets.items() if source.topic == topic}
         metadata[STREAMER_KEY] = streamer_text(topic, offsets)
     return metadata

@@ -1,4 +1,4 @@
-"""What must hold before a transaction begins and before it commits; each raises and says why."""
+"""Checks before a transaction begins and before it commits; each raises and says why."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from hudi_ingest.transaction.planning import is_stopped, loss_text
 
 
 def shape_of(pipeline: Pipeline) -> str:
-    """A digest of what decides how records become files; ops of one transaction must agree on it."""
+    """A digest of the settings that decide how records become files; all ops of a transaction must agree on it."""
     table = pipeline.table
     columns = pipeline.table_schema.spark_json if table.declares_schema else (table.schema_, table.kafka_columns)
     bad = (pipeline.on_bad_record, pipeline.dead_letters.keep_masked)
@@ -33,38 +33,38 @@ def shape_of(pipeline: Pipeline) -> str:
 
 
 def require_same_shape(transaction: OpenTransaction, pipeline: Pipeline) -> None:
-    """Raises Fenced when the pipeline file was changed since the transaction began: its files would not fit together."""
+    """Raises Fenced if the pipeline file has changed since the transaction began: its files would not fit together."""
     if transaction.shape != shape_of(pipeline):
         raise Fenced(
             f"transaction {transaction.plan.transaction_id}: the file of pipeline {pipeline.name} was changed while it ran "
-            "(table.base_path, schema, partition_by, source.format or on_bad_record). It is rolled back; the next transaction uses the "
-            "new file."
+            "(table.base_path, schema, partition_by, source.format or on_bad_record). It is rolled back; the next transaction "
+            "uses the new file."
         )
 
 
 def renumbered(plan: TransactionPlan, checkpoint: Checkpoint | None) -> TransactionPlan:
-    """The plan as the table's next one, where others that moved no offsets came between: a live run that was planned before a
-    backfill's commit still goes on exactly where the offsets end."""
+    """The plan with the table's next number if only commits that moved no offsets came between: a live run planned before
+    a backfill's commit still continues exactly where the offsets end."""
     if not plan.kind.moves_offsets or checkpoint is None or plan.sequence > checkpoint.sequence:
         return plan
     return plan if any(_jumps(plan, checkpoint)) else replace(plan, sequence=checkpoint.sequence + 1)
 
 
 def require_current(plan: TransactionPlan, checkpoint: Checkpoint | None) -> None:
-    """Raises PlanOutdated unless the plan is the next of the table and, if it moves offsets, starts exactly where the table's
+    """Raises PlanOutdated unless the plan is the table's next and, if it moves offsets, starts exactly where the table's
     checkpoint ends, or at an explicit reset."""
     sequence = checkpoint.sequence if checkpoint else 0
     jumps = [*_jumps(plan, checkpoint)]
     if plan.sequence != sequence + 1 or jumps:
         raise PlanOutdated(
-            f"plan {plan.transaction_id} is not current any more: it is number {plan.sequence}, and the table's last "
+            f"plan {plan.transaction_id} is no longer current: it is number {plan.sequence}, and the table's last "
             f"committed transaction is number {sequence}{'; ' + '; '.join(jumps) if jumps else ''}. Nothing was written. "
-            "Plan again; the sensor does so by itself."
+            "Plan again; the sensor does so automatically."
         )
 
 
 def require_lost(plan: TransactionPlan, losses: Sequence[OffsetLoss]) -> None:
-    """Raises PlanOutdated unless the broker has lost exactly what each reset gives up. `losses`: what it has lost now."""
+    """Raises PlanOutdated unless each reset gives up exactly what the broker has lost. `losses`: what it has lost now."""
     lost_now = {loss.source: loss for loss in losses}
     differences = [
         f"planned: {loss_text(loss)}; now: "
@@ -74,25 +74,25 @@ def require_lost(plan: TransactionPlan, losses: Sequence[OffsetLoss]) -> None:
     ]
     if differences:
         raise PlanOutdated(
-            f"plan {plan.transaction_id} gives up offsets, and the broker was asked again: {'; '.join(differences)}. Nothing was "
-            "written. Plan again; the sensor does so by itself."
+            f"plan {plan.transaction_id} gives up offsets, but the broker's losses have changed: {'; '.join(differences)}. "
+            "Nothing was written. Plan again; the sensor does so automatically."
         )
 
 
 def _jumps(plan: TransactionPlan, checkpoint: Checkpoint | None) -> Iterator[str]:
-    """Where the plan does not follow from the checkpoint."""
+    """Every way in which the plan does not continue the checkpoint."""
     committed = checkpoint.offsets if checkpoint else {}
     versions = checkpoint.topics if checkpoint else {}
     if plan.take_over is not None:
         if checkpoint is not None:
-            yield "it takes the table over, which has a checkpoint"
+            yield "it takes over a table that already has a checkpoint"
         committed = plan.take_over.offsets
         for source in sorted(committed.keys() - {slice_.source for slice_ in plan.slices}):
-            yield f"{source} is taken over and has no slice"
+            yield f"{source} is taken over but has no slice"
     if not plan.kind.moves_offsets:
         for topic, version in sorted(plan.topics.items()):
             if versions.get(topic, version) != version:
-                yield f"topic {topic} is {version}, committed is {versions[topic]}"
+                yield f"topic {topic} is {version}, but {versions[topic]} is committed"
         yield from _misfits(plan, checkpoint)
         return
     starts = {slice_.source: slice_.start for slice_ in plan.slices}
@@ -100,29 +100,29 @@ def _jumps(plan: TransactionPlan, checkpoint: Checkpoint | None) -> Iterator[str
     for loss in plan.resets:
         if (loss.committed, loss.restart) != (committed.get(loss.source), starts.get(loss.source)):
             yield (
-                f"{loss.source} is reset from {loss.committed} to {loss.restart}, committed is "
-                f"{committed.get(loss.source)} and its slice starts at {starts.get(loss.source)}"
+                f"{loss.source} is reset from {loss.committed} to {loss.restart}, but {committed.get(loss.source)} is "
+                f"committed and its slice starts at {starts.get(loss.source)}"
             )
     for source, start in starts.items():
         if source not in reset and committed.get(source, start) != start:
-            yield f"{source} starts at {start}, committed is {committed[source]}"
+            yield f"{source} starts at {start}, but {committed[source]} is committed"
         if is_stopped(source, plan.stopped):
-            yield f"{source} is stopped and has a slice"
+            yield f"{source} is stopped but has a slice"
     for topic in sorted({slice_.topic for slice_ in plan.slices} | plan.topics.keys()):
         known, planned = versions.get(topic, TopicVersion("")), plan.topics.get(topic)
         reset_sources = {loss.source for loss in plan.resets if loss.topic == topic and loss.repeats}
         if planned is None:
-            yield f"it does not say which topic {topic} is"
+            yield f"it has no id for topic {topic}"
         elif known.topic_id not in ("", planned.topic_id) and reset_sources != {
             partition for partition in committed if partition.topic == topic
         }:
-            yield f"topic {topic} has id {planned.topic_id}, committed is {known.topic_id}, and not all of it is reset"
+            yield f"topic {topic} has id {planned.topic_id}, but {known.topic_id} is committed and not all of it is reset"
         elif planned.generation != known.generation + bool(reset_sources):
-            yield f"topic {topic} has generation {planned.generation}, committed is {known.generation}"
+            yield f"topic {topic} has generation {planned.generation}, but {known.generation} is committed"
 
 
 def _misfits(plan: TransactionPlan, checkpoint: Checkpoint | None) -> Iterator[str]:
-    """Slices of a backfill that are in the table, and of a replay that are not."""
+    """Backfill slices that are already in the table, and replay slices that are not."""
     if plan.kind not in (TransactionKind.BACKFILL, TransactionKind.REPLAY):
         return
     committed = checkpoint.offsets if checkpoint else {}
@@ -133,22 +133,22 @@ def _misfits(plan: TransactionPlan, checkpoint: Checkpoint | None) -> Iterator[s
         if slice_.end > committed.get(slice_.source, 0):
             yield f"{slice_} is not before the committed offset {committed.get(slice_.source)}"
         elif inside != (whole if plan.kind is TransactionKind.REPLAY else ()):
-            yield f"{slice_} is a {plan.kind.value}, and of it {inside} is in the table"
+            yield f"{slice_} is a {plan.kind.value}, but the table has {inside} of it"
 
 
 def require_time(transaction: OpenTransaction) -> None:
-    """Raises DeadlineExceeded when the transaction's timeout has passed."""
+    """Raises DeadlineExceeded if the transaction's timeout has passed."""
     if datetime.now(timezone.utc) > transaction.deadline:
         raise DeadlineExceeded(
             f"transaction {transaction.plan.transaction_id} began at {transaction.began_at:%H:%M:%S} UTC and is past its "
-            "timeout_seconds. It is rolled back, nothing of it is visible, and the next transaction reads the same "
+            "timeout_seconds. It is rolled back, none of it is visible, and the next transaction reads the same "
             "offsets. Raise transaction.timeout_seconds or lower transaction.max_records."
         )
 
 
 def require_complete(plan: TransactionPlan, reports: Sequence[SliceReport]) -> None:
-    """Raises WriteIncomplete unless each planned slice has exactly one report, which accounts for each of its offsets, and whose
-    files hold exactly the rows that it reports."""
+    """Raises WriteIncomplete unless each planned slice has exactly one report that accounts for all its offsets, and whose
+    files hold exactly the reported rows."""
     planned, reported = sorted(plan.slices), sorted(report.slice for report in reports)
     if planned != reported:
         missing = [str(slice_) for slice_ in planned if slice_ not in reported]
@@ -169,19 +169,19 @@ def require_complete(plan: TransactionPlan, reports: Sequence[SliceReport]) -> N
         in_files = sum(file.rows for file in report.files)
         if report.rows != in_files:
             raise WriteIncomplete(
-                f"{report.slice}: {report.rows} rows are reported, and its files hold {in_files}. Nothing was published; run "
+                f"{report.slice}: {report.rows} rows are reported, but its files hold {in_files}. Nothing was published; run "
                 "the op again."
             )
     expected = sorted((file.source, file.kept) for file in plan.replaces if file.kept)
     copied = sorted((report.slice.source, file.rows) for report in reports for file in report.copies)
     if expected != copied:
         raise WriteIncomplete(
-            f"transaction {plan.transaction_id}: the files that it replaces hold other ranges' rows {expected}, and copied were "
-            f"{copied}. Nothing was published; run the ops again."
+            f"transaction {plan.transaction_id}: the files it replaces hold rows of other ranges: {expected}; but these were "
+            f"copied: {copied}. Nothing was published; run the ops again."
         )
     ids = [file.file_id for report in reports for file in (*report.files, *report.copies)]
     if len(set(ids)) < len(ids):
-        # One id in one commit twice would be one file group, of which readers see one file.
+        # Two files with one id in a commit would be one file group, and readers would see only one of them.
         raise WriteIncomplete(
             f"transaction {plan.transaction_id}: two of its files have the id {next(i for i in ids if ids.count(i) > 1)}: rows of "
             "the same topic, partition and offset are in the table more than once. Nothing was published."
@@ -191,14 +191,14 @@ def require_complete(plan: TransactionPlan, reports: Sequence[SliceReport]) -> N
 def require_sums(
     before: Checkpoint | None, after: Checkpoint, plan: TransactionPlan, reports: Sequence[SliceReport]
 ) -> None:
-    """Raises WriteIncomplete unless each partition's next offset is its last one, or its reset, plus what is accounted; and
-    what it was where the plan moves no offsets."""
+    """Raises WriteIncomplete unless each partition's next offset is the previous one, or its reset, plus the accounted
+    offsets; a plan that moves no offsets must leave it unchanged."""
     committed = before.offsets if before else {}
     if not plan.kind.moves_offsets:
         if after.offsets != committed:
             raise WriteIncomplete(
-                f"transaction {plan.transaction_id} is a {plan.kind.value} and must leave the committed offsets {committed} as "
-                f"they are, and would make them {after.offsets}. Nothing was published."
+                f"transaction {plan.transaction_id} is a {plan.kind.value} and must not change the committed offsets "
+                f"{committed}, but would set them to {after.offsets}. Nothing was published."
             )
         return
     starts: dict[TopicPartition, int | None] = {slice_.source: slice_.start for slice_ in plan.slices}

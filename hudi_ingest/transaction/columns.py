@@ -1,6 +1,6 @@
-"""What a transaction reads and writes as columns: where they come from, and what they make of the table.
+"""The columns a transaction reads and writes: where they come from, and how they change the table.
 
-Asked once, at the transaction's begin, or by who wants to see what it would find. Nothing is changed here.
+Resolved once, when the transaction begins, or to preview it. Nothing is changed here.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from hudi_ingest.transaction.registered_columns import message_of, version_colum
 from hudi_ingest.transaction.topic_sample import first_values
 
 SAMPLE_RECORDS = 10_000
-"""How many records the columns are inferred from."""
+"""Number of records from which columns are inferred."""
 _KINDS: Mapping[str, SchemaKind] = {"avro": "AVRO", "json_schema": "JSON", "protobuf": "PROTOBUF"}
-"""By format: what a registry calls its schemas."""
+"""The registry's name for the schemas of each format."""
 
 
 def source_text(pipeline: Pipeline) -> str:
-    """Where the columns of the pipeline's records are from, in words."""
+    """Where the columns of the pipeline's records come from, as text."""
     table, registry = pipeline.table, pipeline.source.schema_registry
     if table.schema_file is not None:
         return f"declared in {table.schema_file}"
@@ -46,7 +46,7 @@ def source_text(pipeline: Pipeline) -> str:
 def resolve_schema(pipeline: Pipeline, timeline: Timeline) -> TransactionSchema:
     """The columns of the pipeline's next transaction.
 
-    Raises SchemaRefused when they cannot be a table's, or the table that is there cannot take them over; SchemaMissing,
+    Raises SchemaRefused if no table can have them, or the existing table cannot evolve to them; SchemaMissing,
     RegistryUnreachable, RegistryRefused, KafkaUnreachable, KafkaRefused, TopicMissing, TableUnreachable.
     """
     exists = timeline.exists()
@@ -61,7 +61,7 @@ def resolve_schema(pipeline: Pipeline, timeline: Timeline) -> TransactionSchema:
             f"pipeline {pipeline.name} does not fit the columns of its records, which are {source.origin}:\n{lines}\nThe "
             f"columns are: {ddl(source.record)}. Correct the pipeline file, or declare table.schema."
         ) from None
-    # A table without any instant was left by a begin that died; nobody has written to it.
+    # A table without any instant was left by a begin that died; nothing has been written to it.
     existing = timeline.schema() if exists and not timeline.is_empty() else None
     if existing is None:
         columns, changes = _first_columns(pipeline, chain.output), tuple[str, ...]()
@@ -83,21 +83,21 @@ def resolve_schema(pipeline: Pipeline, timeline: Timeline) -> TransactionSchema:
 
 
 def _first_columns(pipeline: Pipeline, output: pa.Schema) -> pa.Schema:
-    """The columns that a table is made with. Where nobody has declared them, all may be null: required fields come and go."""
+    """The columns of a new table. All are nullable unless they are declared: required fields come and go."""
     table = pipeline.table
     return table_schema(output if table.declares_schema else loosened(output), table.kafka_columns).columns
 
 
 def _evolution(pipeline: Pipeline, existing: pa.Schema, chain: Chain, origin: str) -> Evolution:
-    """What becomes of the columns of the table that is there. Raises SchemaRefused."""
+    """How the existing table's columns change. Raises SchemaRefused."""
     table = pipeline.table
     records = table_schema(chain.output, table.kafka_columns).columns
     if table.take_over is not None and not _kafka_names(existing):
-        # The rows that another system wrote have none, nor will those that it writes when it comes back.
+        # Rows that another system wrote have none, and neither will rows that it writes if it returns.
         records = pa.schema([column.with_nullable(True) if is_kafka(column.name) else column for column in records])
     else:
         _require_kafka_columns(pipeline, existing, records)
-        # Older versions made them NOT NULL; of a table that is so a record without a time is a bad one.
+        # Older versions made them NOT NULL; for such a table, a record without a time is a bad record.
         of_time = {KAFKA_FIELDS["timestamp"].name, *chain.times_of_kafka}
         records = pa.schema(
             [_required_as(existing, column) if column.name in of_time else column for column in records]
@@ -105,9 +105,9 @@ def _evolution(pipeline: Pipeline, existing: pa.Schema, chain: Chain, origin: st
     evolution = evolve(existing, records, partition_by=table.partition_columns, loose=not table.declares_schema)
     if evolution.refusals:
         raise SchemaRefused(
-            f"the table at {table.base_path} cannot take over the columns of pipeline {pipeline.name}, which are {origin}:\n"
+            f"the table at {table.base_path} cannot adopt the columns of pipeline {pipeline.name}, which are {origin}:\n"
             + "\n".join(f"  - {refusal}" for refusal in evolution.refusals)
-            + "\nNothing was written. A table takes over columns that may be null, and wider numbers."
+            + "\nNothing was written. A table can adopt new nullable columns and wider numbers."
         )
     return evolution
 
@@ -122,7 +122,7 @@ class _RecordColumns:
 
 
 def _record_columns(pipeline: Pipeline, stored: pa.Schema | None) -> _RecordColumns:
-    """`kept`: what the pipeline's last transaction decoded records to, where nobody has declared it."""
+    """`stored`: the columns to which the pipeline's last transaction decoded records, if they are not declared."""
     if pipeline.table.declares_schema:
         return _RecordColumns(pipeline.table.record, source_text(pipeline))
     if pipeline.table.schema_ is None:
@@ -162,11 +162,11 @@ def _registered(pipeline: Pipeline, stored: pa.Schema | None) -> _RecordColumns:
         )
     record = union.schema
     if kind != "AVRO":
-        # Records of other versions may lack what the newest requires; Avro's have defaults for that.
+        # Records of other versions may lack fields that the newest requires; Avro has defaults for that.
         record = loosened(record)
     if stored is not None:
-        # What the newest version has no more is still read from records of older ones. Where the two do not go together the
-        # newest wins here, and the table has the last word.
+        # Columns dropped in the newest version are still read from older records. Where the two conflict, the newest wins
+        # here, and the table has the last word.
         record = joined([record, stored]).schema
     ids = tuple(sorted({version.schema_id for subject_versions in versions for version in subject_versions}))
     return _RecordColumns(record, origin, tuple(version.schema for version in latest) if kind == "AVRO" else (), ids)
@@ -191,8 +191,8 @@ def _require_kafka_columns(pipeline: Pipeline, existing: pa.Schema, columns: pa.
     present, expected = _kafka_names(existing), _kafka_names(columns)
     if set(present) != set(expected):
         raise SchemaRefused(
-            f"the table at {pipeline.table.base_path} has the columns {', '.join(present) or 'none'}, pipeline {pipeline.name} would give "
-            f"every row {', '.join(expected)}. Make table.kafka_columns as it was, or choose another table.base_path."
+            f"the table at {pipeline.table.base_path} has the columns {', '.join(present) or 'none'}, but pipeline {pipeline.name} "
+            f"would give every row {', '.join(expected)}. Restore table.kafka_columns, or choose another table.base_path."
         )
 
 
@@ -210,5 +210,5 @@ def _parsed(text: str) -> pa.Schema:
     except SchemaProblem as problem:
         raise SchemaRefused(
             f"property {RECORD_PROPERTY} in the table's hoodie.properties {problem}. Upgrade hudi-ingest if a newer version "
-            "wrote it, or remove the property: the columns are then found anew."
+            "wrote it, or remove the property: the columns are then determined again."
         ) from None

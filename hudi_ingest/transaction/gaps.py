@@ -1,7 +1,7 @@
-"""Whether the broker, too, has nothing where a slice has gaps.
+"""Checks that the gaps of a slice are gaps on the broker too.
 
-A gap is what is left of a range when all records that Spark handed out are counted, so a loss on the way from the broker
-would look like one. The longest ones are therefore looked up again, by another client.
+A gap is whatever remains of a range after counting the records Spark delivered, so a loss on the way from the broker would
+look like one. The longest gaps are therefore looked up again, by another client.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from hudi_ingest.transaction.write.task import TaskReport, longest
 
 _logger = logging.getLogger(__name__)
 LOOK_UP_SECONDS = 3.0
-"""A record that is there comes with the broker's first answer; what is silent for longer is a long row of aborted records."""
+"""An existing record comes with the broker's first answer; a longer silence is a long run of aborted records."""
 
 
 def longest_gaps(slices: Iterable[Slice], tasks: Sequence[TaskReport]) -> tuple[Slice, ...]:
-    """Of each slice the longest ranges that none of its tasks' reports has a record in."""
+    """The longest ranges of each slice in which none of its tasks reported a record."""
     return tuple(
         Slice(slice_.topic, slice_.partition, start, end)
         for slice_ in slices
@@ -41,19 +41,22 @@ def _gaps(slice_: Slice, tasks: Iterable[TaskReport]) -> Iterable[tuple[int, int
 
 
 def require_true_gaps(pipeline: Pipeline, gaps: Sequence[Slice]) -> None:
-    """Raises WriteIncomplete when the broker hands out a committed record in one of the gaps.
+    """Raises WriteIncomplete if the broker returns a committed record in one of the gaps.
 
-    A broker that does not answer in time proves nothing: what was read stands. Raises KafkaRefused.
+    A broker that does not answer in time proves nothing, so what was read stands. Raises KafkaRefused.
     """
     answers = first_records_in(pipeline.source, pipeline.group_id, gaps, LOOK_UP_SECONDS)
     if len(answers) < len(gaps):
         _logger.info(
-            "%s: the broker did not tell in time of %s of %s gaps", pipeline.name, len(gaps) - len(answers), len(gaps)
+            "%s: the broker did not answer in time for %s of %s gaps",
+            pipeline.name,
+            len(gaps) - len(answers),
+            len(gaps),
         )
     records = sorted((gap, offset) for gap, offset in answers.items() if offset is not None)
     if records:
         shown = "; ".join(f"{gap} without {offset}" for gap, offset in records[:5])
         raise WriteIncomplete(
-            f"Spark did not hand out records that the broker has: {shown}. They would have counted as gaps. Nothing is visible; "
-            "the op is tried again. If it stays so, see the engine's log for its Kafka consumer's warnings."
+            f"Spark did not deliver records that the broker has: {shown}. They would have counted as gaps. Nothing is visible; "
+            "the op is retried. If this persists, look for the Kafka consumer's warnings in the engine's log."
         )

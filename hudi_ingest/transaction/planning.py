@@ -13,7 +13,7 @@ from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition, TopicVersi
 from hudi_ingest.model.plan import LossReason, OffsetLoss, TakeOver, TransactionPlan
 
 FIRST_GUESS_RECORD_BYTES = 1000
-"""Mean record size that `max_bytes` reckons with before any transaction has measured one."""
+"""Mean record size assumed for `max_bytes` until a transaction has measured one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +30,14 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """There is no transaction to begin now, and why."""
+    """Why no transaction begins now."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """What waits: offsets between the committed ones and the broker's ends, per partition and in sum."""
+    """Offsets between the committed ones and the broker's ends, per partition and in total."""
 
     by_partition: Mapping[TopicPartition, int]
 
@@ -49,10 +49,10 @@ class Lag:
 def find_losses(
     checkpoint: Checkpoint | None, watermarks: Mapping[TopicPartition, Watermarks], topic_ids: Mapping[str, str]
 ) -> tuple[OffsetLoss, ...]:
-    """The committed offsets that the broker cannot honour; of a topic that was made again, all of them.
+    """The committed offsets that the broker cannot honour; all of them for a recreated topic.
 
-    Reading on from any of them would be a silent loss or a silent repetition. Topics that the broker was not asked for
-    are not looked at. Raises KafkaUnreachable when the broker's view of a topic is behind.
+    Resuming from any of them would silently lose or repeat records. Topics without watermarks are ignored. Raises
+    KafkaUnreachable when the broker's metadata of a topic is stale.
     """
     if checkpoint is None:
         return ()
@@ -67,11 +67,11 @@ def find_losses(
                 recreated.add(source.topic)
             elif source not in watermarks:
                 raise KafkaUnreachable(
-                    f"{source}: the broker does not list this partition of the same topic (id {found_id}), and Kafka never "
-                    "takes a partition away: its metadata is behind. Nothing was written; ask again."
+                    f"{source}: the broker does not list this partition, although the topic is the same (id {found_id}) and "
+                    "Kafka never removes partitions: its metadata is stale. Nothing was written; try again."
                 )
         elif source not in watermarks or offset > watermarks[source].end:
-            # Without both ids this is all there is to tell a new topic by, so the other partitions count as its too.
+            # Without both ids this is the only sign of a new topic, so its other partitions count as new too.
             recreated.add(source.topic)
     losses = []
     for source, offset in sorted(committed.items()):
@@ -88,9 +88,9 @@ def find_losses(
 
 
 def require_held(take_over: TakeOver, watermarks: Mapping[TopicPartition, Watermarks], pipeline: str) -> None:
-    """Raises OffsetsLost unless the broker holds what comes next for each partition of a table that is to be taken over.
+    """Raises OffsetsLost unless the broker holds the next offset of every partition of a table to be taken over.
 
-    No partition may be left out: nobody would know afterwards where it had to begin.
+    No partition may be left out: afterwards nothing would say where it has to start.
     """
     checkpoint = Checkpoint(0, "", take_over.offsets)
     losses = find_losses(checkpoint, watermarks, {})
@@ -104,8 +104,8 @@ def require_held(take_over: TakeOver, watermarks: Mapping[TopicPartition, Waterm
         )
         raise OffsetsLost(
             f"pipeline {pipeline} cannot take over the table that {take_over.writer} wrote up to instant {take_over.instant}: the "
-            f"broker does not hold what comes next.\n{lines}\nNothing was written. Correct source.bootstrap_servers if it is "
-            f"another broker. Else let {take_over.writer} commit once more: how it passes over what is lost, its own settings say."
+            f"broker no longer has the next offsets.\n{lines}\nNothing was written. Correct source.bootstrap_servers if this is "
+            f"the wrong broker. Otherwise let {take_over.writer} commit once more; its own settings decide how it skips lost records."
         )
 
 
@@ -113,8 +113,8 @@ def _take_over_loss(loss: OffsetLoss) -> str:
     if loss.reason is LossReason.RETENTION:
         return loss_text(loss)
     return (
-        f"{loss.source}: the next offset to read is {loss.committed}, and the topic ends before it, or another of its partitions "
-        "does: it was made again, or is another broker's"
+        f"{loss.source}: the next offset to read is {loss.committed}, but this partition, or another one of the topic, ends "
+        "before its next offset: the topic was recreated, or this is another broker"
     )
 
 
@@ -127,31 +127,32 @@ def loss_text(loss: OffsetLoss) -> str:
         )
     if loss.reason is LossReason.TRUNCATED:
         return (
-            f"{loss.source}: the next offset to read is {loss.committed}, and the broker's end is before it: the broker lost "
-            "records that it had handed out, or was restored from an older copy"
+            f"{loss.source}: the next offset to read is {loss.committed}, but the broker's end is before it: the broker lost "
+            "records that it had already delivered, or was restored from an older copy"
         )
     without_partition = "" if loss.restart is not None else ", and the new topic has no such partition"
     return (
-        f"{loss.source}: the topic was deleted and made again after offset {loss.committed} was committed{without_partition}; how many "
-        "records of the old topic were not ingested cannot be known"
+        f"{loss.source}: the topic was deleted and recreated after offset {loss.committed} was committed{without_partition}; "
+        "how many records of the old topic were never ingested is unknown"
     )
 
 
 def stop_text(pipeline: str, stopped: Sequence[OffsetLoss]) -> str:
-    """What happened to each stopped partition, and the command that accepts it; a line for each."""
+    """One line per stopped partition: what happened, and the command that accepts it."""
     return "\n".join(f"  - {loss_text(loss)}. {_remedy(pipeline, loss)}" for loss in stopped)
 
 
 def reset_text(resets: Sequence[OffsetLoss]) -> str:
-    """What each reset gives up and where it goes on; a line for each."""
+    """One line per reset: what it gives up and where it resumes."""
     return "\n".join(
-        f"  - {loss_text(loss)}; given up: " + ("not read on" if loss.restart is None else f"goes on at {loss.restart}")
+        f"  - {loss_text(loss)}; given up: "
+        + ("the partition is no longer read" if loss.restart is None else f"resumes at {loss.restart}")
         for loss in resets
     )
 
 
 def losses_text(pipeline: str, stopped: Sequence[OffsetLoss], resets: Sequence[OffsetLoss]) -> dict[str, str]:
-    """What people must see, by its title: "stopped", "given up". Empty when nothing is lost."""
+    """Losses to show to people, by title: "stopped", "given up". Empty when nothing is lost."""
     texts = {"stopped": stop_text(pipeline, stopped), "given up": reset_text(resets)}
     return {title: text for title, text in texts.items() if text}
 
@@ -163,17 +164,17 @@ def sources_text(losses: Iterable[OffsetLoss]) -> str:
 def _remedy(pipeline: str, loss: OffsetLoss) -> str:
     command = f"hudi-ingest accept-loss {pipeline}"
     if loss.reason is LossReason.RETENTION:
-        return f"`{command} --partition {loss.source}` gives them up and goes on at {loss.restart}."
+        return f"`{command} --partition {loss.source}` skips them and resumes at {loss.restart}."
     if loss.reason is LossReason.TRUNCATED:
         return (
-            f"`{command} --partition {loss.source}` reads the partition again from its first offset {loss.restart}; records "
-            "that are in the table come a second time, under other keys."
+            f"`{command} --partition {loss.source}` rereads the partition from its first offset {loss.restart}; records "
+            "already in the table are added a second time, under other keys."
         )
-    return f"`{command} --topic {loss.topic}` reads the new topic from its first offsets into the same table."
+    return f"`{command} --topic {loss.topic}` reads the new topic into the same table, from its first offsets."
 
 
 def is_stopped(source: TopicPartition, stopped: Iterable[OffsetLoss]) -> bool:
-    """Whether the partition may not be read; a topic that was made again is stopped whole, new partitions included."""
+    """Whether the partition may not be read; a recreated topic is stopped as a whole, new partitions included."""
     return any(
         loss.source == source or (loss.topic == source.topic and loss.reason is LossReason.RECREATED)
         for loss in stopped
@@ -186,8 +187,8 @@ def slice_starts(
     first: Offsets,
     losses: Iterable[OffsetLoss],
 ) -> dict[TopicPartition, int]:
-    """Where each partition continues: its committed offset, else its configured first offset; behind a loss where it
-    would go on if the loss were accepted."""
+    """Where each partition resumes: its committed offset, else its configured first offset; after a loss, where it would
+    resume if the loss were accepted."""
     starts = {
         source: min(max(first.get(source, marks.begin), marks.begin), marks.end)
         for source, marks in sorted(watermarks.items())
@@ -219,13 +220,13 @@ def plan_transaction(
     """The next transaction, or why there is none.
 
     `suffix` makes the transaction's id unique among attempts at the same sequence. `first` holds the configured first
-    offsets of partitions that were never committed. The interval and `max_wait_seconds` count from the begin of the last
-    transaction that the table has; before the first, and when a transaction would be full, nothing is waited for. Every partition gets a slice, an idle one's is empty; all are
-    when a first start at the topics' ends is pinned. A partition whose committed offset the broker cannot honour is reset
-    when `accepts` says so (for all partitions of a topic that was made again, or for none), else it is stopped: the plan
-    names it and gives it no slice. `take_over`: another system's rows that the table has; `first` then holds its offsets.
+    offsets of partitions without a commit. The interval and `max_wait_seconds` count from the start of the table's last
+    transaction; the first transaction and a full one do not wait. Every partition gets a slice, an empty one if idle; all
+    are empty when a first start is pinned at the topics' ends. A partition whose committed offset the broker cannot honour
+    is reset if `accepts` says so (for all partitions of a recreated topic, or for none), else it is stopped: the plan
+    names it and gives it no slice. `take_over`: another system's rows in the table; `first` then holds its offsets.
 
-    Raises OffsetsLost when a partition is stopped and there is nothing to do for the others now, and KafkaUnreachable.
+    Raises OffsetsLost when a partition is stopped and the others have nothing to do now, and KafkaUnreachable.
     """
     losses = find_losses(checkpoint, watermarks, topic_ids)
     resets = tuple(loss for loss in losses if accepts(loss))
@@ -234,16 +235,17 @@ def plan_transaction(
     starts = slice_starts(checkpoint, readable, first, resets)
     backlog = lag(starts, readable)
     most = backlog_limit(limits, checkpoint.record_bytes if checkpoint else 0)
-    # A first start at a topic's end must be committed, or each tick would find a later end and never read anything; a
-    # take-over must be, so that the table is this pipeline's from then on. An accepted loss must be too, or nobody would see it before the next record.
+    # A first start at a topic's end must be committed, or each tick would find a later end and never read anything. A
+    # take-over must be, so that the table belongs to this pipeline from then on, and an accepted loss too, or it would
+    # stay invisible until the next record.
     has_to_commit = bool(resets or take_over) or (
         checkpoint is None and any(starts[source] > marks.begin for source, marks in readable.items())
     )
     wait = _reason_to_wait(backlog.total, most, len(readable), has_to_commit, limits, now, last_began_at)
     if wait and stopped:
-        others = f"\nThe other partitions go on; now: {wait}." if readable else ""
+        others = f"\nThe other partitions continue; now: {wait}." if readable else ""
         raise OffsetsLost(
-            f"pipeline {pipeline}: the broker does not hold what comes next for {sources_text(stopped)}. Nothing was "
+            f"pipeline {pipeline}: the broker no longer has the next offset of {sources_text(stopped)}. Nothing was "
             f"written.\n{stop_text(pipeline, stopped)}{others}"
         )
     if wait:
@@ -287,23 +289,23 @@ def _reason_to_wait(
 ) -> str:
     """Why no transaction begins now; "" when one does."""
     if waiting == 0 and not has_to_commit:
-        return f"all {partitions} partitions are read to their ends; no new records"
+        return f"no new records: all {partitions} partitions are read to their ends"
     if last_began_at is not None and last_began_at > now:
-        # That clock was ahead: nobody shall wait for its time to come.
+        # That clock was ahead; do not wait until its time comes.
         last_began_at = None
     if last_began_at is not None and waiting < most:
         due = last_began_at + timedelta(seconds=limits.interval_seconds)
         if now < due:
             return (
-                f"{waiting:,} records wait; the next transaction is due in {(due - now).total_seconds():.0f} s "
+                f"{waiting:,} records waiting; the next transaction is due in {(due - now).total_seconds():.0f} s "
                 f"(interval_seconds {limits.interval_seconds:g}) or at {most:,} records"
             )
     if last_began_at is not None and waiting < min(limits.min_records, most) and not has_to_commit:
         remaining = limits.max_wait_seconds - (now - last_began_at).total_seconds()
         if remaining > 0:
             return (
-                f"{waiting:,} records wait, fewer than min_records {limits.min_records:,}; a transaction takes them in "
-                f"{remaining:.0f} s at the latest (max_wait_seconds {limits.max_wait_seconds:g})"
+                f"{waiting:,} records waiting, fewer than min_records {limits.min_records:,}; a transaction takes them within "
+                f"{remaining:.0f} s (max_wait_seconds {limits.max_wait_seconds:g})"
             )
     return ""
 
@@ -316,9 +318,9 @@ def backlog_limit(limits: Limits, record_bytes: int) -> int:
 
 
 def fair_shares(waiting: Mapping[TopicPartition, int], most: int) -> dict[TopicPartition, int]:
-    """Max-min fair shares that add up to min(most, all that waits).
+    """Max-min fair shares that add up to min(most, the whole backlog).
 
-    No partition gets more than it has; one that has less than an even part leaves the rest to the others, so a busy
+    No partition gets more than it has; one with less than an even share leaves the rest to the others, so a busy
     partition cannot starve a quiet one.
     """
     shares = {}
@@ -332,9 +334,9 @@ def fair_shares(waiting: Mapping[TopicPartition, int], most: int) -> dict[TopicP
 
 
 def group_slices(slices: Sequence[Slice], most: int) -> tuple[tuple[Slice, ...], ...]:
-    """At most `most` groups of slices with even record counts; one slice a group when there are few enough.
+    """Group slices into at most `most` groups with even record counts; one slice per group if there are few enough.
 
-    Longest first onto the lightest group (Graham's LPT rule); groups and the slices in them come out in order.
+    The longest goes first, onto the lightest group (Graham's LPT rule). Groups and their slices are sorted.
     """
     if len(slices) <= most:
         return tuple((slice_,) for slice_ in slices)

@@ -1,7 +1,7 @@
 """The protocol of one transaction: begin → write its slices → commit, or abort.
 
-The table is the truth and the ledger is the record. Begin, commit and abort of one table exclude one another by the
-ledger's table lock; the guard inside Hudi's own lock holds even where that lock is lost. A commit has three outcomes:
+The table is the source of truth, the ledger the record. The ledger's table lock lets only one begin, commit or abort of a
+table run at a time; the guard inside Hudi's own lock holds even if that lock is lost. A commit has three outcomes:
 committed, refused, unknown; after an unknown one the timeline decides.
 """
 
@@ -68,13 +68,13 @@ from hudi_ingest.transaction.dead_letters.policy import require_bad_accounted, w
 
 _logger = logging.getLogger(__name__)
 SHORTEST_STALE_SECONDS = 60
-"""Nobody's begin, commit or abort is interrupted by another before this."""
+"""A begin, commit or abort is not interrupted by another before this."""
 COMMITS_A_CLEANING = 10
-"""To look for replaced files takes as long as half a commit of few records, and these are kept for some commits anyway."""
+"""Looking for replaced files takes as long as half a small commit, and they are kept for some commits anyway."""
 
 
 class InstantWriter(Protocol):
-    """What the protocol asks of Hudi's write client; see hudi/write_client.py."""
+    """What the protocol needs from Hudi's write client; see hudi/write_client.py."""
 
     def create_table(self, schema: TransactionSchema) -> None: ...
     def update_properties(self, properties: dict[str, str]) -> None: ...
@@ -96,7 +96,7 @@ LossFinder = Callable[[Checkpoint | None], tuple[OffsetLoss, ...]]
 """Asks the broker which committed offsets it cannot honour now; see situation.py. Raises KafkaUnreachable, KafkaRefused."""
 
 LetterCopier = Callable[[LettersHead | None], int]
-"""Copies what the list of dead letters has to where copies go, and says how many that were; see dead_letters/copies.py."""
+"""Copies listed dead letters to their topic and returns how many; see dead_letters/copies.py."""
 
 SliceWriter = Callable[[OpenTransaction, Sequence[Slice], dict[TopicPartition, int], int], tuple[SliceReport, ...]]
 """Writes slices: (transaction, slices, attempt of each partition, mean record bytes) → a report of each slice."""
@@ -107,7 +107,7 @@ SchemaResolver = Callable[[], TransactionSchema]
 
 @dataclass(frozen=True, slots=True)
 class TransactionProtocol:
-    """The steps of one pipeline's transactions over their ports. Holds no state of its own between the steps."""
+    """The steps of one pipeline's transactions over their ports. Keeps no state between the steps."""
 
     pipeline: Pipeline
     resolve_schema: SchemaResolver
@@ -125,9 +125,9 @@ class TransactionProtocol:
     def begin(
         self, plan: TransactionPlan, owner: Owner, run_is_finished: Callable[[str], bool | None]
     ) -> OpenTransaction:
-        """Opens the plan's transaction, after clearing away what a dead one left.
+        """Open the plan's transaction, after rolling back what a dead one left.
 
-        `run_is_finished` tells of an orchestrator's run whether it has ended (None: not known).
+        `run_is_finished` says whether an orchestrator's run has ended (None: unknown).
         Raises PlanOutdated, TransactionInFlight, TableMismatch, TableUnreachable, EngineLost, what `resolve_schema` of
         columns.py raises, and for a plan with resets KafkaUnreachable, KafkaRefused and TopicMissing.
         """
@@ -135,14 +135,14 @@ class TransactionProtocol:
         table = self.pipeline.table.base_path
         with self._table_lock():
             if self.timeline.restore_properties():
-                _logger.warning("%s: hoodie.properties was damaged, and is restored from Hudi's backup of it", table)
+                _logger.warning("%s: hoodie.properties was damaged and has been restored from Hudi's backup", table)
             self._clear_dead_transaction(owner, run_is_finished)
             reach("begin_cleared")
             committed = self._committed()
             plan = renumbered(plan, committed.checkpoint)
             require_current(plan, committed.checkpoint)
             if plan.resets:
-                # A plan may have waited for long, and records that are given up are gone for good.
+                # The plan may have waited for a long time, and records that are given up are gone for good.
                 require_lost(plan, self.find_losses(committed.checkpoint))
             if committed.checkpoint is None:
                 self._require_take_over(plan)
@@ -154,24 +154,24 @@ class TransactionProtocol:
             number = self.ledger.begin(plan, table=table, owner=owner, deadline=deadline, above=above)
             try:
                 reach("ledger_opened")
-                # Whoever still works for an older transaction is fenced from here on.
+                # From here on, processes that still work for an older transaction are fenced.
                 self.epoch.advance(number, plan.transaction_id)
                 reach("epoch_advanced")
                 with self._kept():
-                    # Not before: a commit that passed its guard in the old epoch has a beating heart by now.
+                    # Must follow advance(): by now any commit that passed its guard in the old epoch has a heartbeat.
                     self.instants.roll_back_expired()
                     instant = self.instants.begin(plan, schema)
                 self.ledger.record_instant(plan.transaction_id, instant)
                 reach("instant_recorded")
             except BaseException as error:
-                # Whatever it was, a Ctrl-C included: an owner that lives on would be waited for until the deadline.
+                # Whatever the error, Ctrl-C included: others would wait for a living owner until the deadline.
                 self._roll_back(plan.transaction_id, f"begin failed: {type(error).__name__}: {error}")
                 raise
         seconds = round(time.monotonic() - started, 3)
         return OpenTransaction(plan, instant, number, began_at, deadline, schema, shape_of(self.pipeline), seconds)
 
     def write(self, transaction: OpenTransaction, slices: Sequence[Slice]) -> tuple[SliceReport, ...]:
-        """Writes some of the plan's slices and reports on each. Raises what `write.write_slices` raises."""
+        """Write some of the plan's slices and report on each. Raises what `write.write_slices` raises."""
         transaction_id = transaction.plan.transaction_id
         require_time(transaction)
         require_same_shape(transaction, self.pipeline)
@@ -193,10 +193,10 @@ class TransactionProtocol:
         return reports
 
     def commit(self, transaction: OpenTransaction, reports: Sequence[SliceReport]) -> CommitReceipt:
-        """Publishes the transaction once, however often it is called.
+        """Publish the transaction; it happens once, however often this is called.
 
         Raises WriteIncomplete, BadRecord, DeadlineExceeded, Fenced, CommitRefused (nothing landed) or
-        CommitOutcomeUnknown (call again); of a retry NothingToDo when none of its dead letters can become a row.
+        CommitOutcomeUnknown (call again); for a retry, NothingToDo if none of its dead letters can become a row.
         """
         started = time.monotonic()
         plan = transaction.plan
@@ -205,7 +205,7 @@ class TransactionProtocol:
         require_bad_accounted(self.pipeline, plan.kind, reports)
         self._require_rows_of_a_retry(plan, reports)
         require_same_shape(transaction, self.pipeline)
-        # Of a commit that an earlier call made, nobody knows how far that came.
+        # An earlier call may have committed, and how much it flushed is unknown.
         before: frozenset[StoredFile] = frozenset()
         with self._table_lock():
             reach("commit_locked")
@@ -216,7 +216,7 @@ class TransactionProtocol:
                 require_time(transaction)
                 self._require_epoch(transaction)
                 require_current(plan, committed.checkpoint)
-                # What completes after this look the guard finds, and what completed before it the look has judged.
+                # The guard finds what completes after this look; the look itself judges what completed before.
                 seen = [commit.instant for commit in self.timeline.completed()] if plan.take_over is not None else []
                 if plan.take_over is not None:
                     self._require_take_over(plan, transaction.instant)
@@ -237,17 +237,17 @@ class TransactionProtocol:
             "commit": time.monotonic() - started,
         }
         total = (datetime.now(timezone.utc) - transaction.began_at).total_seconds()
-        # What is left is the time between the steps: an orchestrator's processes that start and end.
+        # The rest is time between the steps: an orchestrator starting and ending processes.
         phases |= {"between": max(0.0, total - sum(phases.values())), "total": total}
         seconds = {phase: round(value, 3) for phase, value in phases.items()}
         receipt = CommitReceipt(plan, transaction.instant, checkpoint, tuple(reports), seconds)
         return self._tell_the_others(receipt, unsynced)
 
     def abort(self, transaction: OpenTransaction, reason: str) -> None:
-        """Rolls the transaction back unless its commit has landed.
+        """Roll the transaction back unless its commit has landed.
 
-        Raises nothing of ours, because it runs while another error is on its way: what cannot be done now is logged, and
-        the next begin does it.
+        Raises no IngestError, because it runs while another error propagates: failures are logged, and the next begin
+        does the rest.
         """
         transaction_id = transaction.plan.transaction_id
         try:
@@ -255,14 +255,14 @@ class TransactionProtocol:
                 if self.timeline.instant_of(self.pipeline.transaction_key, transaction_id) is None:
                     self._roll_back(transaction_id, reason)
         except IngestError as error:
-            _logger.warning("%s is not rolled back yet, the next begin does it: %s", transaction_id, error)
+            _logger.warning("%s is not rolled back yet; the next begin does it: %s", transaction_id, error)
 
     def end_instant(self, opened: OpenInstant) -> bool:
-        """Rolls an open instant back, under the table's lock. False: its commit landed meanwhile, and stands.
+        """Roll back an open instant under the table's lock. False: its commit landed in the meantime and stands.
 
         Raises TableUnreachable, EngineLost, LedgerUnreachable.
         """
-        # The epoch first: whoever still works for the transaction is fenced before its files go.
+        # The epoch first: processes that still work for the transaction are fenced before its files are deleted.
         self.epoch.retire(opened.transaction_id)
         with self._kept():
             rolled_back = self.instants.roll_back(opened.instant)
@@ -272,17 +272,17 @@ class TransactionProtocol:
         try:
             self.letters.forget(opened.instant)
         except OSError as error:
-            _logger.warning("dead letters of %s, which count no more, are left to the sweep: %s", opened.instant, error)
+            _logger.warning("dead letters of %s no longer count; the sweep will delete them: %s", opened.instant, error)
         return rolled_back
 
     def _table_lock(self) -> AbstractContextManager[None]:
-        # Past the transaction's timeout its holder is fenced anyway: by the epoch, its lease and the guard.
+        # After the transaction's timeout the lock's holder is fenced anyway: by the epoch, its lease and the guard.
         stale = max(SHORTEST_STALE_SECONDS, self.pipeline.transaction.timeout_seconds)
         return self.ledger.table_lock(self.pipeline.table.base_path, stale_seconds=stale)
 
     @contextmanager
     def _kept(self) -> Iterator[None]:
-        """What the block changes below .hoodie outlives a power cut. Raises TableUnreachable."""
+        """Make the block's changes below .hoodie survive a power cut. Raises TableUnreachable."""
         before = self._look()
         yield
         try:
@@ -297,7 +297,7 @@ class TransactionProtocol:
             raise self._not_flushed(error) from error
 
     def _sync_files(self, reports: Iterable[SliceReport]) -> None:
-        """Files outlive a power cut from here on, so that whatever is reported may be committed. Raises TableUnreachable."""
+        """Make the files survive a power cut, so that whatever is reported may be committed. Raises TableUnreachable."""
         files = [file.path for report in reports for file in (*report.files, *report.copies)]
         letters = [file.path for report in reports for file in report.letters]
         try:
@@ -306,19 +306,19 @@ class TransactionProtocol:
             raise self._not_flushed(error) from error
 
     def _sync_commit(self, before: frozenset[StoredFile]) -> list[str]:
-        """What is to be told where the commit, which has landed, might not outlive a power cut."""
+        """Flush the landed commit; returns a warning if it might not survive a power cut."""
         try:
             self.durability.sync_changes(before)
         except OSError as error:
-            warning = f"the commit has landed, but might not outlive a power cut: {self._not_flushed(error)}"
+            warning = f"the commit has landed, but might not survive a power cut: {self._not_flushed(error)}"
             _logger.warning(warning)
             return [warning]
         return []
 
     def _not_flushed(self, error: OSError) -> TableUnreachable:
         return TableUnreachable(
-            f"files of the table at {self.pipeline.table.base_path} could not be flushed to the disk: {error}. Check the disk, its "
-            "free space and the machine's log. A file system that cannot do it at all wants table.fsync: false."
+            f"files of the table at {self.pipeline.table.base_path} could not be flushed to disk: {error}. Check the disk, its "
+            "free space and the machine's log. If the file system cannot flush at all, set table.fsync: false."
         )
 
     def _committed(self) -> CommittedState:
@@ -356,13 +356,13 @@ class TransactionProtocol:
                 )
             )
         except IngestError as error:
-            # Whatever the error says, the commit may have landed, also by an earlier call whose caller was killed.
+            # Whatever the error says, the commit may have landed, perhaps through an earlier call whose caller was killed.
             try:
                 published = self.timeline.instant_of(self.pipeline.transaction_key, plan.transaction_id)
             except TableUnreachable as unread:
                 raise CommitOutcomeUnknown(
                     f"the commit of {plan.transaction_id} failed ({error}), and the timeline cannot be read to see "
-                    f"whether it landed ({unread}). Nothing is deleted; the commit is tried again."
+                    f"whether it landed ({unread}). Nothing is deleted; the commit is retried."
                 ) from error
             if published is not None:
                 return
@@ -373,20 +373,20 @@ class TransactionProtocol:
             ) from error
 
     def _tell_the_others(self, receipt: CommitReceipt, warnings: list[str]) -> CommitReceipt:
-        """Acknowledges a durable commit to the consumer group, the ledger and the topic of dead letters.
+        """Acknowledge a durable commit to the consumer group, the ledger and the topic of dead letters.
 
-        None may turn a durable commit into a failed one: each commit tells the whole map of offsets again, begin corrects
-        the ledger from the table, and copies that are missing are made after the next commit. `warnings` are added to.
+        No failure here may turn a durable commit into a failed one: each commit sets all the group's offsets again, begin
+        corrects the ledger from the table, and missing copies are made after the next commit. Appends to `warnings`.
         """
         group = self.pipeline.group_id
         warnings.append(
             _tell(
                 lambda: self.groups.commit_group_offsets(group, receipt.checkpoint.offsets),
-                f"consumer group {group} was not told",
+                f"consumer group {group} was not updated",
             )
         )
         reach("group_told")
-        warnings.append(_tell(lambda: self.ledger.mark_committed(receipt), "the ledger was not told"))
+        warnings.append(_tell(lambda: self.ledger.mark_committed(receipt), "the ledger was not updated"))
         reach("ledger_told")
         letters = receipt.checkpoint.letters
         warnings.append(_tell(lambda: self.copy_letters(letters), "its dead letters are not copied yet"))
@@ -402,13 +402,13 @@ class TransactionProtocol:
 
     def _require_epoch(self, transaction: OpenTransaction) -> None:
         transaction_id = transaction.plan.transaction_id
-        self.epoch.require(Epoch(transaction.epoch, transaction_id), f"transaction {transaction_id} must not go on")
+        self.epoch.require(Epoch(transaction.epoch, transaction_id), f"transaction {transaction_id} must not continue")
 
     def _require_open(self, transaction: OpenTransaction) -> None:
         row = self.ledger.transaction(transaction.plan.transaction_id)
         if row is not None and row.state is not TransactionState.OPEN:
             raise Fenced(
-                f"transaction {transaction.plan.transaction_id} is {row.state.value} ({row.reason or 'no reason kept'}) "
+                f"transaction {transaction.plan.transaction_id} is {row.state.value} ({row.reason or 'no reason recorded'}) "
                 "and cannot be committed. The next transaction reads the same offsets."
             )
 
@@ -420,7 +420,7 @@ class TransactionProtocol:
             if instant is not None:
                 self.ledger.mark_committed_as_found(row.transaction_id, instant)
             elif is_dead(row.owner, run_is_finished) or (row.owner == owner and owner.kind == "dagster"):
-                # A run has one begin op, so its own open transaction is what an earlier attempt of that op left.
+                # A run has one begin op, so an open transaction of the same run was left by an earlier attempt of that op.
                 self._roll_back(row.transaction_id, f"rolled back by the next begin: {row.owner} is gone")
             elif is_over(row, run_is_finished):
                 self._require_no_commit_at_work(row)
@@ -428,9 +428,9 @@ class TransactionProtocol:
             else:
                 raise TransactionInFlight(
                     f"table {table}: transaction {row.transaction_id} of {row.owner} is open since "
-                    f"{row.began_at:%H:%M:%S} UTC, at the longest until {row.deadline:%H:%M:%S} UTC. One transaction of a "
-                    "table runs at a time, so this one wrote nothing, and nothing is wrong: the next tick plans again when that "
-                    "one has ended. Without a sensor try again then, or stop its run."
+                    f"{row.began_at:%H:%M:%S} UTC, until {row.deadline:%H:%M:%S} UTC at the latest. A table runs one "
+                    "transaction at a time, so this one wrote nothing, and nothing is wrong: a tick plans again once that one "
+                    "has ended. Without a sensor, try again then, or stop its run."
                 )
         if not self.timeline.exists():
             return
@@ -439,17 +439,17 @@ class TransactionProtocol:
                 self.end_instant(opened)
             elif opened.leased:
                 raise TransactionInFlight(
-                    f"table {table}: instant {opened.instant} of transaction {opened.transaction_id} is open, and this ledger "
-                    "does not know it (it is another ledger's, or this one was wiped). It is rolled back when its lease "
-                    f"has run out, {self.pipeline.transaction.timeout_seconds} s after it began; if it is still here then, "
-                    f"end it by `hudi-ingest recover {self.pipeline.name} --roll-back`."
+                    f"table {table}: instant {opened.instant} of transaction {opened.transaction_id} is open, but this ledger "
+                    "does not know it (it belongs to another ledger, or this one was wiped). It is rolled back when its lease "
+                    f"expires, {self.pipeline.transaction.timeout_seconds} s after it began; if it is still open then, end it "
+                    f"with `hudi-ingest recover {self.pipeline.name} --roll-back`."
                 )
 
     def _require_no_commit_at_work(self, row: TransactionRow) -> None:
-        """Raises TransactionInFlight when the instant of a transaction past its deadline is leased.
+        """Raises TransactionInFlight if the instant of a transaction past its deadline is leased.
 
-        Nothing but a commit renews a lease. One in another JVM, whose lock may not be ours, would go on under the rollback
-        and then stand for files that are gone.
+        Only a commit renews a lease. One in another JVM, whose lock may differ from ours, would continue during the rollback
+        and publish files that are gone.
         """
         if not self.timeline.exists():
             return
@@ -458,14 +458,14 @@ class TransactionProtocol:
         ):
             raise TransactionInFlight(
                 f"table {row.table}: transaction {row.transaction_id} of {row.owner} is past its deadline "
-                f"{row.deadline:%H:%M:%S} UTC, and its instant's heartbeat still beats, so its commit may be at work. It is "
-                f"waited for. If {row.owner} hangs, end it: what it left is then rolled back."
+                f"{row.deadline:%H:%M:%S} UTC, but its instant's heartbeat still beats, so its commit may still be running; "
+                f"waiting for it. If {row.owner} hangs, kill it and its work is rolled back."
             )
 
     def _roll_back(self, transaction_id: str, reason: str) -> None:
-        """Ends a transaction that the timeline does not show as committed.
+        """End a transaction that the timeline does not show as committed.
 
-        Where its instant cannot be removed now, the next begin finds it ended in the ledger and open on the timeline, and
+        If its instant cannot be removed now, the next begin finds it ended in the ledger but open on the timeline, and
         removes it.
         """
         try:
@@ -475,29 +475,29 @@ class TransactionProtocol:
             for opened in open_instants:
                 if opened.transaction_id == transaction_id:
                     self.end_instant(opened)
-            # A commit whose caller was killed may have landed since anybody looked.
+            # A commit whose caller was killed may have landed since the last look.
             instant = self.timeline.instant_of(self.pipeline.transaction_key, transaction_id)
             if instant is not None:
                 self.ledger.mark_committed_as_found(transaction_id, instant)
                 return
         except IngestError as error:
-            _logger.warning("%s is not rolled back yet, the next begin does it: %s", transaction_id, error)
+            _logger.warning("%s is not rolled back yet; the next begin does it: %s", transaction_id, error)
         reach("abort_rolled_back")
         try:
             self.ledger.mark_aborted(transaction_id, reason)
         except IngestError as error:
-            _logger.warning("the ledger was not told that %s is rolled back: %s", transaction_id, error)
+            _logger.warning("the ledger could not record that %s is rolled back: %s", transaction_id, error)
 
     def _note_failed(self, transaction_id: str, attempts: Mapping[TopicPartition, int], error: IngestError) -> None:
         try:
             for source, attempt in attempts.items():
                 self.ledger.fail_attempt(transaction_id, source, attempt, str(error))
         except IngestError as unnoted:
-            # The op's own error is on its way and must not be hidden by this one.
-            _logger.warning("the ledger was not told of a failed attempt of %s: %s", transaction_id, unnoted)
+            # The op's own error is propagating and must not be hidden by this one.
+            _logger.warning("the ledger could not record a failed attempt of %s: %s", transaction_id, unnoted)
 
     def _with_unused_id(self, plan: TransactionPlan) -> TransactionPlan:
-        """The plan under an id that the ledger has not seen: an earlier try to begin it has used up its own."""
+        """The plan under an id that is new to the ledger: an earlier try to begin it may have used up its own."""
         candidate, tries = plan, 1
         while self.ledger.transaction(candidate.transaction_id) is not None:
             tries += 1
@@ -505,25 +505,26 @@ class TransactionProtocol:
         return candidate
 
     def _require_take_over(self, plan: TransactionPlan, own: str = "") -> None:
-        """Raises TransactionInFlight while anybody may still add rows, but for the instant `own`; TableMismatch when the table
-        is another system's, and PlanOutdated when the plan does not begin where that ended."""
-        # Before the commits are read: who begins after this has completed after it, which the guard finds.
+        """Raises TransactionInFlight while any writer other than the instant `own` may still add rows; TableMismatch if the
+        table belongs to another system, and PlanOutdated if the plan does not begin where that system ended."""
+        # Before the commits are read: a writer that begins after this also completes after it, and the guard finds that.
         pending = [instant for instant in self.timeline.pending_writes() if not own or not instant.startswith(own)]
         take_over = find_take_over(self.pipeline, self.timeline)
         if take_over is not None and pending:
             raise TransactionInFlight(
                 f"table {self.pipeline.table.base_path} is still being written: {', '.join(pending[:5])} open. Stop "
-                f"{take_over.writer}, and let what it has begun end; what a killed one left open, its next start rolls back. Then the "
-                "table is taken over."
+                f"{take_over.writer} after its open commits have ended; commits left open by a killed writer are rolled back at "
+                "its next start. Then the table is taken over."
             )
         if take_over != plan.take_over:
             raise PlanOutdated(
-                f"plan {plan.transaction_id} is not current any more: planned was '{plan.take_over or 'a new table'}', and now "
-                f"it is '{take_over or 'nothing to be taken over'}'. Nothing was written. Plan again; the sensor does so by itself."
+                f"plan {plan.transaction_id} is no longer current: it was planned for '{plan.take_over or 'a new table'}', and "
+                f"now there is '{take_over or 'nothing to be taken over'}'. Nothing was written. Plan again; the sensor does so "
+                "automatically."
             )
 
     def _prepare_table(self, committed: CommittedState, taking_over: bool) -> TransactionSchema:
-        """Makes the table, or brings its properties up to date; the columns of the transaction that begins."""
+        """Create the table or update its properties; returns the columns of the transaction that begins."""
         if not committed.exists:
             schema = self.resolve_schema()
             with self._kept():
@@ -531,7 +532,7 @@ class TransactionProtocol:
             return schema
         properties = self.timeline.properties()
         if PIPELINE_PROPERTY not in properties and self.timeline.is_empty():
-            # A begin that died between making the table and writing its properties: nobody has used the table yet.
+            # A begin died between creating the table and writing its properties: the table has not been used yet.
             properties = {**properties, PIPELINE_PROPERTY: self.pipeline.name}
             with self._kept():
                 self.instants.update_properties(table_properties(self.pipeline))
@@ -541,7 +542,7 @@ class TransactionProtocol:
             require_own_table(self.pipeline, properties)
         schema = self.resolve_schema()
         target = {**table_properties(self.pipeline), **record_properties(schema)}
-        # Before any file has the new columns, so that no writer makes statistics of them.
+        # Before any file has the new columns, so that no writer collects statistics of them.
         if taking_over:
             target |= take_over_properties(properties, self.timeline.schema(), self.timeline.statistics_columns())
         else:
@@ -555,10 +556,10 @@ class TransactionProtocol:
 def with_columns_of_others(
     schema: TransactionSchema, table_columns: pa.Schema, transaction_id: str
 ) -> TransactionSchema:
-    """What to publish as the table's columns, where another writer may have changed those, now `there`, since the begin.
+    """The columns to publish if another writer may have changed the table's, now `table_columns`, since the begin.
 
-    The newest commit's columns are the table's, so ours must not take away what another has added. Raises CommitRefused when
-    the two do not go together.
+    The newest commit's columns become the table's, so ours must not drop columns that another writer has added. Raises
+    CommitRefused if the two are incompatible.
     """
     evolution = evolve(table_columns, parse_spark_json(schema.columns), loose=True)
     if evolution.refusals:
@@ -570,11 +571,11 @@ def with_columns_of_others(
 
 
 def _tell(tell: Callable[[], object], failure: str) -> str:
-    """Tells somebody of a durable commit; a warning where that fails, else ""."""
+    """Report a durable commit to one receiver; returns a warning if that fails, else ""."""
     try:
         tell()
     except Exception as error:
-        # Broad, because the commit has landed: raising would report it as failed, and its retries would fail alike.
+        # Broad, because the commit has landed: raising would report it as failed, and retries would fail the same way.
         description = str(error) if isinstance(error, IngestError) else f"{type(error).__name__}: {error}"
         warning = f"the commit is durable, but {failure}: {description}"
         _logger.warning(warning, exc_info=not isinstance(error, IngestError))
@@ -583,7 +584,7 @@ def _tell(tell: Callable[[], object], failure: str) -> str:
 
 
 def with_idle_slices(plan: TransactionPlan, reports: Sequence[SliceReport]) -> tuple[SliceReport, ...]:
-    """The reports, and an empty one of each planned slice without offsets, which no op was begun for; in the slices' order."""
+    """The reports, plus an empty one for each planned slice without offsets (no op was started for those), sorted by slice."""
     reported = {report.slice for report in reports}
     idle = (piece for piece in plan.slices if not piece.count and piece not in reported)
     reports = [*reports, *(SliceReport(piece, attempt=0) for piece in idle)]

@@ -1,4 +1,4 @@
-"""The columns of a registry's schemas, of whatever kind; and of Protobuf, which message type they are of."""
+"""The columns of a registry's schemas of any kind, and the message type of Protobuf schemas."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def columns_of(schema: RegisteredSchema, kind: SchemaKind, message: str | None) -> pa.Schema:
-    """The columns of the schema's records; of Protobuf, of the message type with this full name. Raises ValueError when a
+    """The columns of the schema's records; for Protobuf, of the message type with this full name. Raises ValueError if a
     table cannot have them."""
-    # Imported where they are needed: avro and protobuf are extras, which JSON schemas do without.
+    # Imported where they are needed: avro and protobuf are extras that JSON schemas do not need.
     if kind == "AVRO":
         from hudi_ingest.records.schema import avro as avro_schema
 
@@ -40,7 +40,7 @@ def columns_of(schema: RegisteredSchema, kind: SchemaKind, message: str | None) 
 def version_columns(
     config: SchemaRegistry, version: SubjectVersion, kind: SchemaKind, message: str | None = None
 ) -> pa.Schema:
-    """The columns of records of this version. Raises SchemaMissing when a table cannot have them."""
+    """The columns of records of this version. Raises SchemaMissing if a table cannot have them."""
     try:
         return columns_of(version.schema, kind, message)
     except ValueError as problem:
@@ -51,7 +51,7 @@ def version_columns(
 
 
 def has_message(schema: RegisteredSchema, message: str) -> bool:
-    """Whether a Protobuf schema has a message type of this full name. Raises ValueError when it cannot be compiled."""
+    """Whether a Protobuf schema has a message type with this full name. Raises ValueError if it cannot be compiled."""
     from hudi_ingest.records.convert.compiled_schemas import compiled
     from hudi_ingest.records.convert.protobuf_schema import ProtobufSchema
 
@@ -61,15 +61,16 @@ def has_message(schema: RegisteredSchema, message: str) -> bool:
 def message_of(
     config: SchemaRegistry, declared: str | None, newest: Sequence[SubjectVersion], subjects: Sequence[str], place: str
 ) -> str:
-    """The full name of the message type of records: the declared one, or the first of the subjects' newest schemas, which
-    serializers write by default. `place`: of `protobuf` in the pipeline file. Raises SchemaMissing when neither says."""
+    """The full name of the records' message type: the declared one, or the first in the subjects' newest schemas, which
+    serializers write by default. `place`: the key above `protobuf` in the pipeline file. Raises SchemaMissing if neither
+    names one."""
     # Imported here, because only pipelines of this format need the libraries.
     from hudi_ingest.records.convert.compiled_schemas import compiled
     from hudi_ingest.records.convert.protobuf import first_message
 
     if declared is not None:
         return declared
-    prefix = f"Schema registry {config.url}: {place}.protobuf.message is not there, and"
+    prefix = f"Schema registry {config.url}: {place}.protobuf.message is not set, and"
     names: set[str | None] = set()
     for version in newest:
         try:

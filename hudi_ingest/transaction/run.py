@@ -38,13 +38,13 @@ from hudi_ingest.transaction.write.job import write_slices
 _logger = logging.getLogger(__name__)
 _COMMIT_TRIES = 3
 _ASK_AGAIN_SECONDS = 1.0
-_OWN_ID = re.compile(r"(plan|transaction) \S+ (is not current|cannot begin)")
-"""Each try plans a transaction of a new id, which is no news."""
+_OWN_ID = re.compile(r"(plan|transaction) \S+ (is no longer current|cannot begin)")
+"""Each try plans a transaction with a new id, which is not worth a new report."""
 T = TypeVar("T")
 
 
 def protocol_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession) -> TransactionProtocol:
-    """The transaction protocol over the real ports: Hudi's client and Spark in `spark`, the broker, the ledger."""
+    """The transaction protocol with its real ports: Hudi's client and Spark in `spark`, the broker, the ledger."""
     timeline = Timeline(pipeline.table.base_path)
     storage = TableStorage(pipeline.table.base_path)
     return TransactionProtocol(
@@ -72,11 +72,11 @@ def run_transaction(
     owner: Owner | None = None,
     run_is_finished: Callable[[str], bool | None] = lambda run_id: None,
 ) -> CommitReceipt:
-    """Runs one transaction now and returns its receipt; plans it unless a plan is given.
+    """Run one transaction now and return its receipt; plan it first if `plan` is None.
 
-    Attaches to the engine when one runs, else starts Spark in this process. `report` receives a line per phase. Its owner is
-    this process unless an orchestrator's run is named; `run_is_finished` tells of such runs (None: not known).
-    Raises NothingToDo when no records wait, else any of hudi_ingest.exceptions; the table is then unchanged, except
+    Attaches to a running engine, else starts Spark in this process. `report` receives a line per phase. The owner is this
+    process unless an orchestrator's run is given; `run_is_finished` says whether such a run has ended (None: unknown).
+    Raises NothingToDo when no records are waiting, else any of hudi_ingest.exceptions; the table is then unchanged, except
     after CommitOutcomeUnknown, which the next transaction settles.
     """
     home = home or Home.from_environment()
@@ -98,12 +98,12 @@ def run_transaction(
         report(f"{plan.transaction_id}: instant {transaction.instant} is open; reading and writing")
         try:
             reports = protocol.write(transaction, transaction.plan.busy)
-            report(f"{plan.transaction_id}: {sum(each.rows for each in reports)} rows are written; committing")
+            report(f"{plan.transaction_id}: {sum(each.rows for each in reports)} rows written; committing")
             return _commit(protocol, transaction, reports, report)
         except CommitOutcomeUnknown:
             raise
         except BaseException as error:
-            # Whatever it was, a Ctrl-C included, nothing of the transaction may stay open.
+            # Whatever the error, Ctrl-C included, the transaction must not stay open.
             protocol.abort(transaction, f"{type(error).__name__}: {error}")
             raise
     finally:
@@ -116,10 +116,10 @@ def when_table_is_free(
     report: Callable[[str], None],
     passing: tuple[type[IngestError], ...] = (TransactionInFlight, PlanOutdated),
 ) -> T:
-    """What `run` returns once no other transaction is in its way: it is called again after an error that is `passing`. One that plans
-    anew each time may be called again when its plan is outdated, too.
+    """Call `run` until no other transaction is in its way, and return its result; `passing` errors are retried. A `run` that
+    plans again each time may also be retried when its plan is outdated.
 
-    Raises such an error when it still comes after `patience_seconds`, and what else `run` raises.
+    Raises a passing error that persists beyond `patience_seconds`, and whatever else `run` raises.
     """
     until = time.monotonic() + patience_seconds
     reported = ""

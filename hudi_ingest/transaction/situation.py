@@ -41,7 +41,7 @@ ASKED_PARTITIONS = 100
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What the table and the broker said at one moment."""
+    """The state of the table and the broker at one moment."""
 
     committed: CommittedState
     watermarks: Mapping[TopicPartition, Watermarks]
@@ -67,8 +67,11 @@ class Situation:
 
 
 def observe(pipeline: Pipeline) -> Situation:
-    """Raises KafkaUnreachable, KafkaRefused, TopicMissing, TableUnreachable; OffsetsLost for a table that lost its
-    checkpoint or one of our commits; TableMismatch for one that another system writes, or wrote and that cannot be taken over."""
+    """Read the pipeline's situation from the table and the broker.
+
+    Raises KafkaUnreachable, KafkaRefused, TopicMissing, TableUnreachable; OffsetsLost if the table lost its checkpoint or
+    one of our commits; TableMismatch if another system writes it, or wrote it and it cannot be taken over.
+    """
     timeline = _readable_timeline(pipeline)
     committed = timeline.committed(pipeline.checkpoint_key, pipeline.transaction_key)
     take_over = find_take_over(pipeline, timeline) if committed.checkpoint is None else None
@@ -101,10 +104,10 @@ def losses_now(source: KafkaSource, checkpoint: Checkpoint | None) -> tuple[Offs
 
 
 def oldest_waiting_seconds(pipeline: Pipeline, situation: Situation, now: datetime) -> float | None:
-    """How long ago the oldest record that waits was produced, by its Kafka timestamp: the lag in seconds, 0 when none waits.
+    """The age of the oldest waiting record by its Kafka timestamp, in seconds; 0 when none is waiting.
 
-    Asks the broker for the first waiting record of each partition, at most of those ASKED_PARTITIONS in which most wait. None
-    when these have no timestamps, or ones that are not yet over, so that nobody knows. Raises KafkaUnreachable, KafkaRefused.
+    Asks the broker for the first waiting record of up to ASKED_PARTITIONS partitions, those with the largest backlog. None
+    (unknown) if these have no timestamps, or timestamps in the future. Raises KafkaUnreachable, KafkaRefused.
     """
     waiting = {source: count for source, count in situation.lag.by_partition.items() if count}
     if not waiting:
@@ -120,15 +123,15 @@ def oldest_waiting_seconds(pipeline: Pipeline, situation: Situation, now: dateti
 
 
 def stopped_partitions(pipeline: Pipeline, situation: Situation) -> tuple[OffsetLoss, ...]:
-    """Losses that wait for a person. Raises KafkaUnreachable."""
+    """Losses that a person has to accept. Raises KafkaUnreachable."""
     return tuple(loss for loss in situation.losses if not _is_skipped(pipeline, situation, loss))
 
 
 def _is_skipped(pipeline: Pipeline, situation: Situation, loss: OffsetLoss) -> bool:
     """Whether the pipeline's `on_data_loss` accepts the loss without a person.
 
-    Where a topic's ids are not known, a broker whose metadata is behind looks like a topic that was made again, and to skip
-    would read all of it twice.
+    If a topic's ids are unknown, a broker with stale metadata looks like a recreated topic, and skipping would read all of
+    it twice.
     """
     if pipeline.source.on_data_loss != "skip_to_earliest":
         return False
@@ -139,15 +142,15 @@ def _is_skipped(pipeline: Pipeline, situation: Situation, loss: OffsetLoss) -> b
 
 
 def _readable_timeline(pipeline: Pipeline) -> Timeline:
-    """The table's timeline, its properties restored if a crash left them empty: or no transaction would ever be planned that
-    could do it. Raises TableUnreachable."""
+    """The table's timeline, after restoring its properties if a crash left them empty; otherwise no transaction could be
+    planned that would restore them. Raises TableUnreachable."""
     timeline = Timeline(pipeline.table.base_path)
     timeline.restore_properties()
     return timeline
 
 
 def mark_if_committed(pipeline: Pipeline, ledger: Ledger, transaction_id: str) -> bool:
-    """Tells the ledger of a commit that landed, and whose op died before it could. False: the transaction has not landed.
+    """Record a commit in the ledger if it landed but its op died before recording it. False: it has not landed.
 
     Raises TableUnreachable, LedgerUnreachable.
     """
@@ -156,13 +159,13 @@ def mark_if_committed(pipeline: Pipeline, ledger: Ledger, transaction_id: str) -
 
 
 def leased_until_of(pipeline: Pipeline, instant: str) -> datetime | None:
-    """When the lease of an open instant ends, or None when it has none any more. Raises TableUnreachable."""
+    """When the lease of an open instant ends; None if it no longer has one. Raises TableUnreachable."""
     path = heartbeat_path(instant)
     try:
         heartbeat = TableStorage(pipeline.table.base_path).file(path)
     except OSError as error:
         raise TableUnreachable(
-            f"cannot look at {pipeline.table.base_path}/{path}: {error}. Check the path, its permissions and the storage; the next "
+            f"cannot read {pipeline.table.base_path}/{path}: {error}. Check the path, its permissions and the storage; the next "
             "tick tries again."
         ) from error
     lease = timedelta(seconds=pipeline.transaction.timeout_seconds)
@@ -170,15 +173,15 @@ def leased_until_of(pipeline: Pipeline, instant: str) -> datetime | None:
 
 
 def keep_group_told(pipeline: Pipeline, situation: Situation) -> bool:
-    """Sets the consumer group's offsets to the table's where they differ, and says whether they did.
+    """Set the consumer group's offsets to the table's if they differ, and return whether they did.
 
-    A commit is durable before it tells the group, and the broker may be away just then; while records come, the next commit
-    tells it all the same. Raises KafkaUnreachable, KafkaRefused.
+    A commit is durable before it updates the group, and the broker may be unreachable at that moment; while records keep
+    coming, the next commit updates it anyway. Raises KafkaUnreachable, KafkaRefused.
     """
     checkpoint = situation.committed.checkpoint
     if checkpoint is None:
         return False
-    # A partition that the broker does not have has no lag to watch.
+    # A partition that is not on the broker has no lag to watch.
     committed = {source: offset for source, offset in checkpoint.offsets.items() if source in situation.watermarks}
     cluster = KafkaCluster(pipeline.source)
     group_offsets = cluster.group_offsets(pipeline.group_id)
@@ -189,9 +192,9 @@ def keep_group_told(pipeline: Pipeline, situation: Situation) -> bool:
 
 
 def keep_letters_copied(pipeline: Pipeline, situation: Situation) -> int:
-    """Copies the dead letters that a commit left uncopied, to the pipeline's topic of them if it has one, and says how many.
+    """Copy the dead letters that a commit left uncopied to the pipeline's dead-letter topic, if any; returns how many.
 
-    While records come, the next commit copies them all the same. Raises KafkaUnreachable, KafkaRefused, TableUnreachable.
+    While records keep coming, the next commit copies them anyway. Raises KafkaUnreachable, KafkaRefused, TableUnreachable.
     """
     checkpoint = situation.committed.checkpoint
     return LetterCopies(pipeline).catch_up(checkpoint.letters if checkpoint else None)
@@ -205,8 +208,8 @@ def plan_next(
     at_once: bool = False,
     accepts: Callable[[OffsetLoss], bool] = lambda loss: False,
 ) -> TransactionPlan | Skip:
-    """The next transaction, or why there is none. `at_once` ignores the interval and min_records; `accepts` says which
-    losses are accepted beside those that the pipeline's `on_data_loss` does. Raises OffsetsLost, KafkaUnreachable."""
+    """The next transaction, or why there is none. `at_once` ignores the interval and min_records; `accepts` names losses
+    to accept in addition to those accepted by the pipeline's `on_data_loss`. Raises OffsetsLost, KafkaUnreachable."""
     settings = pipeline.transaction
     return plan_transaction(
         pipeline=pipeline.name,
@@ -230,7 +233,7 @@ def plan_next(
 
 
 def plan_now(pipeline: Pipeline) -> TransactionPlan:
-    """A transaction of what waits at this moment, whatever the interval.
+    """A transaction for what is waiting now, whatever the interval.
 
     Raises NothingToDo, OffsetsLost, KafkaUnreachable, KafkaRefused, TopicMissing, TableUnreachable.
     """
@@ -243,20 +246,20 @@ def plan_now(pipeline: Pipeline) -> TransactionPlan:
 def plan_accepting(
     pipeline: Pipeline, partitions: Sequence[TopicPartition], topics: Sequence[str] = ()
 ) -> TransactionPlan:
-    """A transaction of what waits at this moment that gives up what these stopped partitions, and all stopped ones of
-    these topics, have lost.
+    """A transaction for what is waiting now that accepts the losses of these stopped partitions and of all stopped
+    partitions of these topics.
 
-    Raises NothingToDo unless each of them is stopped; else what `plan_now` does.
+    Raises NothingToDo unless each of them is stopped; otherwise what `plan_now` raises.
     """
     situation = observe(pipeline)
     losses = situation.losses
-    # Offsets of a topic that was made again mean nothing one by one.
+    # A recreated topic can only be accepted as a whole.
     acceptable = {loss.source for loss in losses if loss.reason is not LossReason.RECREATED}
     not_stopped = [str(partition) for partition in partitions if partition not in acceptable]
     not_stopped += [topic for topic in topics if topic not in {loss.topic for loss in losses}]
     if not_stopped:
         verb = "is" if len(not_stopped) == 1 else "are"
-        stopped = f"; stopped are:\n{stop_text(pipeline.name, losses)}" if losses else ""
+        stopped = f". Stopped partitions:\n{stop_text(pipeline.name, losses)}" if losses else ""
         raise NothingToDo(
             pipeline.name, f"{', '.join(not_stopped)} {verb} not stopped, so there is no loss to accept{stopped}"
         )

@@ -1,4 +1,4 @@
-"""The first records of a pipeline's topics, to infer columns from: values with their places. No offset is committed."""
+"""The first records of a pipeline's topics, for inferring columns: values with their positions. Commits no offset."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ SAMPLE_BYTES = 64 * 1024 * 1024
 
 
 def first_values(pipeline: Pipeline, count: int) -> list[tuple[str, bytes]]:
-    """The values of up to `count` records, from the earliest offsets that the broker has, shared fairly among the partitions;
-    each with its `topic:partition:offset`. Tombstones have none, and it ends early at SAMPLE_BYTES.
+    """The values of up to `count` records from the broker's earliest offsets, shared fairly among the partitions; each with
+    its `topic:partition:offset`. Skips tombstones, and ends early at SAMPLE_BYTES.
 
     Raises KafkaUnreachable, KafkaRefused, TopicMissing.
     """
@@ -23,7 +23,7 @@ def first_values(pipeline: Pipeline, count: int) -> list[tuple[str, bytes]]:
     slices = [Slice(source.topic, source.partition, marks[source].begin, marks[source].end) for source in partitions]
     shares = fair_shares({slice_.source: slice_.count for slice_ in slices}, count)
     requests = [ReadRequest(slice_, shares[slice_.source]) for slice_ in slices]
-    # Retention may go on between the two questions; then the first records are those that are left.
+    # Retention may advance between the two calls; the sample then begins at the first record that is still there.
     batches = read_records(pipeline.source, pipeline.group_id, requests, most_bytes=SAMPLE_BYTES, skip_gone=True)
     return [
         (f"{source}:{offset}", value)

@@ -189,7 +189,7 @@ def test_p4_a_plan_that_somebody_overtook_is_no_failure_of_the_coordinators_run(
     assert (by_tick.success, written(by_tick)) == (True, [])
     assert not by_tick.get_asset_materialization_events()
     assert not by_hand.success
-    assert "is not current any more" in failures(by_hand)
+    assert "is no longer current" in failures(by_hand)
     assert verify(ground.base_path, ground.produced).exact
 
 

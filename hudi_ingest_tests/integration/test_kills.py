@@ -126,7 +126,7 @@ def test_p4_a_commit_that_may_be_at_work_is_not_rolled_back(
         row = shared.ledger.open_transaction(shared.base_path)
         assert row is not None
         wait_for(lambda: datetime.now(timezone.utc) > row.deadline, "the deadline has passed", engine + 30)
-        with pytest.raises(TransactionInFlight, match=r"heartbeat still beats.*If process:.* hangs, end it"):
+        with pytest.raises(TransactionInFlight, match=r"heartbeat still beats.*If process:.* hangs, kill it"):
             shared.run(hasty)
         os.kill(pid, signal.SIGCONT)
         _, told = paused.communicate(timeout=SECONDS)

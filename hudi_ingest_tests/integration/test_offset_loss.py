@@ -166,7 +166,7 @@ def test_p6_x4_a_topic_made_again_and_outgrown_stops_whole_while_the_other_topic
     assert receipt.rows == 4
     assert [str(each.source) for each in receipt.plan.stopped] == [f"{ground.name}:0", f"{ground.name}:1"]
     assert receipt.warnings == ()
-    with pytest.raises(OffsetsLost, match="deleted and made again") as caught:
+    with pytest.raises(OffsetsLost, match="deleted and recreated") as caught:
         ground.run(pipeline)
     wanted = remedy(str(caught.value))
     assert wanted == ["accept-loss", pipeline.name, "--topic", ground.name]
@@ -233,7 +233,7 @@ def test_p1_x4_a_topic_made_again_under_an_open_transaction_publishes_nothing(
     opened = protocol.begin(ground.plan(pipeline), Owner.this_process(), lambda run_id: None)
     make_again(ground, admin, 2)
     ground.send_rows(0, 9)
-    with pytest.raises(OffsetsLost, match="deleted and made again while transaction"):
+    with pytest.raises(OffsetsLost, match="deleted and recreated while transaction"):
         protocol.write(opened, opened.plan.slices)
     with pytest.raises(WriteIncomplete):
         protocol.commit(opened, [])

@@ -248,7 +248,7 @@ def test_p2_p7_our_last_commit_rolled_back_by_another_is_read_again(
     opened = protocol.begin(ground.plan(pipeline), Owner.this_process(), never)
     reports = protocol.write(opened, opened.plan.slices)
     roll_back(ground, spark, last.instant)
-    with pytest.raises(PlanOutdated, match="is not current any more"):
+    with pytest.raises(PlanOutdated, match="is no longer current"):
         protocol.commit(opened, reports)
     protocol.abort(opened, "its plan is outdated")
     again = ground.run(pipeline)

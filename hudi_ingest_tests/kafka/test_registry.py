@@ -283,7 +283,7 @@ def test_versions_of_a_protobuf_schema_and_the_message_that_is_not_named(registr
     assert made.decode(values(*content)).rows.to_pylist() == [{"id": "a", "n": None}, {"id": "a", "n": 1}]
     with pytest.raises(ConfigError, match="no field for the column m in any"):
         converter_of(pipeline(registry.url, topic, "protobuf", "m long"))
-    with pytest.raises(SchemaMissing, match=r"source\.protobuf\.message is not there"):
+    with pytest.raises(SchemaMissing, match=r"source\.protobuf\.message is not set"):
         converter_of(pipeline(registry.url, f"{topic}-none", "protobuf", "id string"))
 
 

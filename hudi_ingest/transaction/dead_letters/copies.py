@@ -1,8 +1,8 @@
 """Copies of dead letters in a Kafka topic, with the headers that Kafka Connect gives its own.
 
 They follow the commits: a marker beside the list of dead letters names the newest transactions whose letters the broker has
-acknowledged, and what the list has after it is copied by the next commit, or by the next tick. A copy may so come twice, when
-somebody dies between the broker's answer and the marker, and never not at all.
+acknowledged, and the next commit or tick copies whatever the list has after them. A copy may arrive twice if a process dies
+between the broker's acknowledgement and the marker, but is never lost.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from hudi_ingest.transaction.dead_letters.log import DeadLetterLog, LetterEntry
 from hudi_ingest.transaction.dead_letters.reading import DeadLetter, find_letters_of
 
 CATCH_UP_SECONDS = 20.0
-"""After this long the rest is left to the next commit or tick."""
+"""After this time the rest is left to the next commit or tick."""
 
 _KEPT = 50
-"""How many instants the marker has: another writer would have to roll back more transactions with dead letters than that at
-once to have letters copied anew."""
+"""How many instants the marker holds: letters would be copied again only if another writer rolled back more transactions with
+dead letters than that at once."""
 _STAGES = {DECODING: "VALUE_CONVERTER", TRANSFORMING: "TRANSFORMATION"}
 _LAST_STAGE = "TASK_PUT"
 _EXCEPTION = "org.apache.kafka.connect.errors.DataException"
@@ -37,7 +37,7 @@ _CONTEXT = "__connect.errors."
 
 
 class LetterCopies:
-    """Keeps a pipeline's topic of dead letters up with its table."""
+    """Keeps a pipeline's dead-letter topic up to date with its table."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
@@ -46,9 +46,9 @@ class LetterCopies:
         self._seconds = pipeline.source.request_timeout_seconds
 
     def catch_up(self, head: LettersHead | None) -> int:
-        """Copies what the list that ends at `head` has and the topic has not, and returns how many letters that were.
+        """Copy the letters in the list ending at `head` that are not in the topic yet, and return how many there were.
 
-        Raises KafkaUnreachable, KafkaRefused, TableUnreachable; the next call goes on where this one has stopped.
+        Raises KafkaUnreachable, KafkaRefused, TableUnreachable; the next call resumes where this one stopped.
         """
         topic = self._pipeline.dead_letters.topic
         if topic is None or head is None:
@@ -60,7 +60,7 @@ class LetterCopies:
         began = time.monotonic()
         count = 0
         for entry in behind(self._log.entries(head), copied):
-            # What a retry could not turn into rows was copied when it first became a letter.
+            # Letters that a retry could not turn into rows were copied when they first became letters.
             if entry.kind != TransactionKind.RETRY.value:
                 count += self._copy(producer, topic, entry)
             reach("letters_copied")
@@ -75,7 +75,7 @@ class LetterCopies:
             **librdkafka_options(self._pipeline.source),
             "acks": "all",
             "enable.idempotence": True,
-            # What is given up here must not be produced later by a client that is still there.
+            # Messages given up here must not be produced later by a client that still exists.
             "message.timeout.ms": int(self._seconds * 1000),
             "log_level": 0,
         }
@@ -101,7 +101,7 @@ class LetterCopies:
             raise KafkaUnreachable(
                 f"dead letters of {entry.transaction_id} could not be copied to topic {topic} at "
                 f"{self._pipeline.source.bootstrap_servers}: {reason}. The letters are in the table; the next commit or tick "
-                "copies them. Check that the topic is there and that this user may write to it."
+                "copies them. Check that the topic exists and that this user may write to it."
             )
         return count
 
@@ -122,9 +122,9 @@ class LetterCopies:
                 producer.produce(topic, **message)
                 break
             except BufferError:
-                # Its queue is full; what is acknowledged meanwhile makes room.
+                # The queue is full; acknowledged messages make room.
                 if time.monotonic() > deadline:
-                    failed.append("the queue of records that wait for the broker is full")
+                    failed.append("the producer's queue is full")
                     return
                 producer.poll(0.1)
             except KafkaException as error:
@@ -133,7 +133,7 @@ class LetterCopies:
         producer.poll(0)
 
     def _copied(self) -> tuple[str, ...]:
-        """The transactions whose letters were copied last, by instant, the newest first."""
+        """The instants of the transactions whose letters were copied last, newest first."""
         try:
             return tuple(self._storage.read(COPIED_LETTERS).decode().split())
         except FileNotFoundError:
@@ -155,24 +155,24 @@ class LetterCopies:
 
 
 def behind(entries: Sequence[LetterEntry], copied: Sequence[str]) -> Sequence[LetterEntry]:
-    """The entries, oldest first, after the newest one that is among the `copied` instants; all when none is.
+    """The entries, oldest first, after the newest one among the `copied` instants; all of them if none is.
 
-    Their order is the list's: a clock that was set back gives later transactions lower instants.
+    The order is that of the list: a clock that was set back gives later transactions lower instants.
     """
     instants = [entry.instant for entry in entries]
-    # Another writer may have rolled back the newest of them; then the one before says how far the copies go.
+    # Another writer may have rolled back the newest copied one; then an earlier one says how far the copies go.
     newest = max((number for number, instant in enumerate(instants) if instant in copied), default=-1)
     return entries[newest + 1 :]
 
 
 def connect_headers(pipeline: str, letter: DeadLetter) -> Iterator[tuple[str, bytes]]:
-    """What Kafka Connect's DeadLetterQueueReporter says of a record, as far as there is such a thing here."""
+    """The headers of Kafka Connect's DeadLetterQueueReporter, as far as they apply here."""
     context = {
         "topic": letter.topic,
         "partition": str(letter.partition),
         "offset": str(letter.offset),
         "connector.name": pipeline,
-        # There is a task for each partition.
+        # There is one task per partition.
         "task.id": str(letter.partition),
         "stage": _STAGES.get(letter.stage, _LAST_STAGE),
         "exception.class.name": _EXCEPTION,

@@ -1,4 +1,4 @@
-"""Files of dead letters: what they hold, how a write task writes one, how they are read."""
+"""Dead-letter files: their contents, how a write task writes one, and how they are read."""
 
 from __future__ import annotations
 
@@ -46,34 +46,34 @@ LETTERS = pa.schema(
         pa.field("shape", pa.string(), False),
     ]
 )
-"""A row for each dead letter: the record as Kafka had it, then what is wrong with it and who found that. Bytes that are
-withheld are null."""
+"""One row per dead letter: the record as it was in Kafka, then what is wrong with it and which pipeline and transaction found
+it. Withheld bytes are null."""
 
 ROW_GROUP_LETTERS = 10_000
 READ_LETTERS = 1000
 BUFFERED_BYTES = 16 * 1024 * 1024
-"""Dead letters that wait for a row group, as Arrow counts their bytes."""
+"""Bytes of dead letters, as counted by Arrow, to buffer before a row group is written."""
 
 
 @dataclass(frozen=True, slots=True)
 class LetterLayout:
-    """What all dead letters of a transaction have in common."""
+    """What all dead letters of a transaction share."""
 
     instant: str
     pipeline: str
     transaction_id: str
     shape: str
-    """Digest of the settings that the records were judged by."""
+    """Digest of the settings by which the records were judged."""
     withhold: bool
-    """Whether the records' own bytes stay out."""
+    """Whether the records' own bytes are left out."""
 
 
 class LetterWriter:
-    """Writes a task's bad records to one file, which is named after the first of them.
+    """Writes a task's bad records to one file, named after the first of them.
 
-    No marker tells Hudi of it, and none is needed: the file counts only if a committed manifest lists it, and else the sweep
-    deletes it. Use it as a context manager: leaving it by an error deletes the file. `files` holds it after `close`, by the
-    Kafka partition of its first letter.
+    It needs no Hudi marker: the file counts only if a committed manifest lists it, otherwise the sweep deletes it. Use it as
+    a context manager: leaving it with an error deletes the file. After `close`, `files` holds it by the Kafka partition of
+    its first letter.
     """
 
     def __init__(self, storage: TableStorage, layout: LetterLayout) -> None:
@@ -97,7 +97,7 @@ class LetterWriter:
             self.discard()
 
     def write(self, origin: RowSource, batch: pa.RecordBatch, refusals: Sequence[Refusal]) -> None:
-        """Takes the refused records of a batch with the columns topic, partition, offset, timestamp, key, value and headers.
+        """Add the refused records of a batch with the columns topic, partition, offset, timestamp, key, value and headers.
         Raises OSError."""
         if self._origin is None:
             self._origin = origin.source
@@ -111,7 +111,7 @@ class LetterWriter:
             self._flush()
 
     def close(self) -> None:
-        """Writes what is buffered and closes the file. Raises OSError."""
+        """Write the buffered letters and close the file. Raises OSError."""
         if self._origin is None:
             return
         self._flush()
@@ -124,14 +124,14 @@ class LetterWriter:
         reach("letters_closed")
 
     def discard(self) -> None:
-        """Deletes the file, closed or not."""
+        """Delete the file, closed or not."""
         for part in (self._writer, self._stream):
             if part is not None:
-                # The file is deleted next, so what a full disk or a lost connection says here does not matter.
+                # The file is deleted next, so errors of a full disk or a lost connection do not matter here.
                 with suppress(OSError, pa.ArrowException):
                     part.close()
         if self._path:
-            # What cannot be deleted now is in no manifest, and the sweep finds it.
+            # A file that cannot be deleted now is in no manifest, and the sweep finds it.
             with suppress(OSError):
                 self._storage.delete(self._path)
         self._buffered.clear()
@@ -162,7 +162,7 @@ def letters_of(batch: pa.RecordBatch, refusals: Sequence[Refusal], layout: Lette
 
 
 def _with_kafka_times(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Spark's timestamps, and those of older files, are in microseconds."""
+    """Convert timestamps from microseconds, which Spark and older files use, to Kafka's milliseconds."""
     place = batch.schema.get_field_index("timestamp")
     if place < 0 or batch.schema.field(place).type == KAFKA_TIME:
         return batch
@@ -174,7 +174,7 @@ _TOLD = ("stage", "field", "expected", "found")
 
 def _path(origin: RowSource, first_offset: int, instant: str) -> str:
     folder = dead_letters_folder(instant)
-    # Made like a base file's name, so it is unique to an attempt and the sweep can tell whose file it is.
+    # Built like a base file's name, so it is unique to an attempt and the sweep can tell whose file it is.
     identifier = file_ids.file_id(origin.source.topic, origin.source.partition, first_offset, folder, instant)
     return f"{folder}/{identifier}_{origin.write_token}_{instant}.parquet"
 
@@ -182,7 +182,7 @@ def _path(origin: RowSource, first_offset: int, instant: str) -> str:
 def letter_batches(
     storage: TableStorage, path: str, columns: Sequence[str] | None = None, without: Sequence[Slice] = ()
 ) -> Iterator[pa.RecordBatch]:
-    """A file's dead letters in the order of their offsets, but those of the ranges `without`; never many in memory.
+    """A file's dead letters in offset order, without those in the ranges `without`; few in memory at a time.
 
     `columns` includes topic, partition and offset, or is None for all. Raises TableUnreachable.
     """
@@ -195,14 +195,14 @@ def letter_batches(
     except (OSError, pa.ArrowException) as error:
         raise TableUnreachable(
             f"the dead letters {path} of the table at {storage.base_path} cannot be read: {error}. Check the path, its "
-            "permissions and the network; when the file is gone, restore it from a copy of the table."
+            "permissions and the network; if the file is gone, restore it from a copy of the table."
         ) from error
 
 
 def read_letters(
     storage: TableStorage, path: str, columns: Sequence[str] | None = None, without: Sequence[Slice] = ()
 ) -> pa.Table:
-    """Like `letter_batches`, all at once: for columns that are small."""
+    """Like `letter_batches`, but all at once, for small columns."""
     schema = LETTERS if columns is None else pa.schema([LETTERS.field(name) for name in columns])
     return pa.Table.from_batches(letter_batches(storage, path, columns, without), schema)
 
@@ -210,8 +210,8 @@ def read_letters(
 def batches_for_retry(
     storage: TableStorage, files: Sequence[RetriedFile], slices: Sequence[Slice]
 ) -> Iterator[pa.RecordBatch]:
-    """The records of files' dead letters, as far as they are in `slices`: columns topic, partition, offset, timestamp, key,
-    value and headers. Raises TableUnreachable."""
+    """The records of the files' dead letters within `slices`: columns topic, partition, offset, timestamp, key, value and
+    headers. Raises TableUnreachable."""
     for file in files:
         for batch in letter_batches(storage, file.path, [column.name for column in _RECORD], file.without):
             selected = pa.repeat(False, batch.num_rows)

@@ -1,9 +1,9 @@
-"""The list of a pipeline's dead letters: a chain of immutable manifests that the table's checkpoint holds the end of.
+"""The list of a pipeline's dead letters: a chain of immutable manifests whose end is in the table's checkpoint.
 
 A manifest is one JSON file, named by a digest of its text and written before its commit. It has the entries of up to PAGE
-transactions, oldest first, and the path of the manifest whose entries come before them. Commit metadata thus stays small,
-and archival, which takes old commits from the timeline, takes nothing from the list. When another writer rolls commits back,
-the checkpoint goes back, and the list with it.
+transactions, oldest first, and the path of the previous manifest. So commit metadata stays small, and archival, which
+removes old commits from the timeline, removes nothing from the list. When another writer rolls commits back, the
+checkpoint goes back, and the list with it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from hudi_ingest.model.report import LetterFile, SliceReport
 from hudi_ingest.transaction.dead_letters.letter_file import read_letters
 
 PAGE = 50
-"""Entries of a manifest, at most."""
+"""Maximum number of entries in a manifest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +36,16 @@ class LetterEntry:
     transaction_id: str
     kind: str
     files: tuple[LetterFile, ...] = ()
-    """What it added."""
+    """Files it added."""
     withheld: bool = False
     """Whether the records' own bytes are not in `files`."""
     generations: Mapping[str, int] = field(default_factory=dict)
-    """Of each topic of the transaction that was made again; see TopicVersion."""
+    """Generations of the transaction's recreated topics; see TopicVersion."""
     taken: tuple[str, ...] = ()
-    """Files of earlier entries that count no more: each of their letters became a row, was left out on purpose, or is in `files`."""
+    """Files of earlier entries that no longer count: each of their letters became a row, was left out on purpose, or is in
+    `files`."""
     replaced: tuple[Slice, ...] = ()
-    """Ranges that it wrote anew: earlier letters in them count no more."""
+    """Ranges it rewrote: earlier letters in them no longer count."""
 
     @property
     def letters(self) -> int:
@@ -72,11 +73,11 @@ class WaitingFile:
     file: LetterFile
     entry: LetterEntry
     without: tuple[Slice, ...]
-    """Ranges whose letters count no more."""
+    """Ranges whose letters no longer count."""
 
 
 def waiting_files(entries: Iterable[LetterEntry]) -> tuple[WaitingFile, ...]:
-    """What waits after all `entries`, which are oldest first."""
+    """The files with pending dead letters after all `entries`, which are oldest first."""
     waiting: dict[str, WaitingFile] = {}
     for entry in entries:
         for path in entry.taken:
@@ -92,20 +93,20 @@ def waiting_files(entries: Iterable[LetterEntry]) -> tuple[WaitingFile, ...]:
 
 
 def _replaced(entry: LetterEntry, earlier: LetterEntry) -> Iterator[Slice]:
-    """The ranges of `entry` whose offsets count as those of the earlier one do."""
+    """The ranges of `entry` whose topic has the same generation as in the earlier entry."""
     for slice_ in entry.replaced:
         if entry.generations.get(slice_.topic, 0) == earlier.generations.get(slice_.topic, 0):
             yield slice_
 
 
 class DeadLetterLog:
-    """Reads and extends the list. Only the commit whose checkpoint names a manifest makes it count."""
+    """Reads and extends the list. A manifest counts only through a commit whose checkpoint names it."""
 
     def __init__(self, storage: TableStorage) -> None:
         self._storage = storage
 
     def entries(self, head: LettersHead | None) -> tuple[LetterEntry, ...]:
-        """All of the list that ends at `head`, oldest first. Raises TableUnreachable."""
+        """All entries of the list ending at `head`, oldest first. Raises TableUnreachable."""
         pages: list[list[LetterEntry]] = []
         path = head.manifest if head else ""
         while path:
@@ -113,8 +114,8 @@ class DeadLetterLog:
                 path, page = self._page(path)
             except FileNotFoundError as error:
                 raise TableUnreachable(
-                    f"the list of dead letters {path} of the table at {self._storage.base_path} is not there any more, so "
-                    "it and what is older cannot be told. Restore the file from a copy of the table. Ingestion goes on "
+                    f"the list of dead letters {path} of the table at {self._storage.base_path} no longer exists, so its "
+                    "entries and older ones are unknown. Restore the file from a copy of the table. Ingestion continues "
                     "without it."
                 ) from error
             pages.append(page)
@@ -132,12 +133,12 @@ class DeadLetterLog:
         reports: Sequence[SliceReport],
         withheld: bool,
     ) -> LettersHead | None:
-        """What the checkpoint of the plan's commit has to name: the list after it. Writes a manifest when the plan changes
-        the list; it counts when the commit does. Raises TableUnreachable, WriteIncomplete."""
+        """The list after the plan's commit, for its checkpoint. Writes a manifest if the plan changes the list; it counts
+        once the commit does. Raises TableUnreachable, WriteIncomplete."""
         head = before.letters if before else None
         files = tuple(file for report in reports for file in report.letters)
-        # Only what was ingested before can have letters, and nothing has when there is no list.
-        # One that respects deletes writes nothing where no row is, so letters that wait go on to wait.
+        # Only a replay touches offsets that may already have letters, and without a list there are none. A replay that
+        # respects deletes writes nothing where there is no row, so pending letters stay pending.
         rewrites_all = plan.kind is TransactionKind.REPLAY and not plan.respect_deletes
         replaced = plan.slices if rewrites_all and head else ()
         retry = plan.retry
@@ -160,7 +161,7 @@ class DeadLetterLog:
         return LettersHead(self._append(entry, head), waiting)
 
     def forget(self, instant: str) -> None:
-        """Deletes what a transaction that was rolled back has left. Raises OSError."""
+        """Delete what a rolled-back transaction left. Raises OSError."""
         self._storage.delete_folder(dead_letters_folder(instant))
 
     def _append(self, entry: LetterEntry, head: LettersHead | None) -> str:
@@ -170,7 +171,7 @@ class DeadLetterLog:
             try:
                 previous, page = self._page(head.manifest)
             except FileNotFoundError:
-                # Somebody deleted it. Ingestion need not stop for that; whoever reads the list is told.
+                # It was deleted from outside. Ingestion need not stop; reading the list reports it.
                 previous = head.manifest
         if head is not None and len(page) >= PAGE:
             previous, page = head.manifest, []
@@ -178,7 +179,7 @@ class DeadLetterLog:
         text = json.dumps(content, separators=(",", ":"), sort_keys=True).encode()
         path = f"{dead_letters_folder(entry.instant)}/{hashlib.sha256(text).hexdigest()[:16]}.json"
         try:
-            # Named by what is in it: a second try to commit, or a stale one, cannot change a manifest that counts.
+            # Named by its content: a repeated or stale commit attempt cannot change a manifest that counts.
             self._storage.replace(path, text)
         except OSError as error:
             raise self._unreachable("written", path, error) from error
@@ -186,7 +187,7 @@ class DeadLetterLog:
         return path
 
     def _page(self, path: str) -> tuple[str, list[LetterEntry]]:
-        """The manifest before this one, and this one's entries. Raises FileNotFoundError, TableUnreachable."""
+        """The path of the previous manifest, and this manifest's entries. Raises FileNotFoundError, TableUnreachable."""
         try:
             manifest = json.loads(self._storage.read(path))
             if manifest["version"] != 1:
@@ -198,7 +199,7 @@ class DeadLetterLog:
             raise self._unreachable("read", path, error) from error
 
     def _count_replaced(self, head: LettersHead | None, entry: LetterEntry) -> int:
-        """How many waiting letters are in ranges that the entry has replaced."""
+        """How many pending letters are in ranges that the entry replaces."""
         replaced_letters = 0
         for waiting_file in self.waiting(head) if entry.replaced else ():
             ranges = [*_replaced(entry, waiting_file.entry)]
@@ -224,18 +225,18 @@ def generations_of(plan: TransactionPlan) -> dict[str, int]:
 
 
 def require_all_taken(plan: TransactionPlan, reports: Sequence[SliceReport]) -> None:
-    """Raises WriteIncomplete unless each letter that the retry takes became a row, was left out on purpose, or is a letter
-    again."""
+    """Raises WriteIncomplete unless each letter that the retry takes became a row, was left out on purpose, or became a
+    letter again."""
     assert plan.retry is not None
     counted = sum(report.rows + report.skipped + report.filtered + report.rejected for report in reports)
     if counted != plan.retry.letters:
         raise WriteIncomplete(
-            f"transaction {plan.transaction_id} takes {plan.retry.letters} dead letters, and {counted} are accounted for. "
+            f"transaction {plan.transaction_id} takes {plan.retry.letters} dead letters, but {counted} are accounted for. "
             "Nothing was published; try again."
         )
 
 
 def listed_paths(entries: Iterable[LetterEntry]) -> Iterator[str]:
-    """The files that the list names, also those whose letters count no more."""
+    """The files in the list, including those whose letters no longer count."""
     for entry in entries:
         yield from (file.path for file in entry.files)

@@ -1,4 +1,4 @@
-"""How many bad records a transaction may have, and what is said when it has more. Pure."""
+"""How many bad records a transaction may have, and the error if it has more. Pure."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from hudi_ingest.model.report import BadRecordNote, SliceReport
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 NAMED_BAD_RECORDS = 5
-"""How many bad records a report names; all are counted."""
+"""How many bad records a report names; all of them are counted."""
 
 
 def most_bad_records(pipeline: Pipeline, kind: TransactionKind) -> int | None:
-    """The number that a transaction may have; None: any. A retry has none but such as were counted before."""
+    """The number that a transaction may have; None for any. A retry's bad records have all been counted before."""
     if kind is TransactionKind.RETRY:
         return None
     return 0 if pipeline.on_bad_record == "fail" else pipeline.max_bad_records
 
 
 def keeps_letters(pipeline: Pipeline, kind: TransactionKind) -> bool:
-    """Whether bad records become dead letters. In a retry they stay such, whatever the pipeline file says now."""
+    """Whether bad records become dead letters. In a retry they stay dead letters whatever the pipeline file says now."""
     return pipeline.on_bad_record == "dead_letter" or kind is TransactionKind.RETRY
 
 
 def withholds_bytes(pipeline: Pipeline, kind: TransactionKind) -> bool:
-    """Whether dead letters must not hold the records' bytes, because masked values are among them. A retry's hold what they
-    held before: to take it away would lose the records."""
+    """Whether dead letters must not hold the records' bytes, because they include masked values. A retry's letters keep the
+    bytes they have: removing them would lose the records."""
     if kind is TransactionKind.RETRY:
         return False
     return any(transform.kind == "mask" for transform in pipeline.transforms) and not pipeline.dead_letters.keep_masked
@@ -36,8 +36,8 @@ def withholds_bytes(pipeline: Pipeline, kind: TransactionKind) -> bool:
 def require_few_bad(
     pipeline: Pipeline, kind: TransactionKind, count: int, notes: Sequence[BadRecordNote], records: int | None = None
 ) -> None:
-    """Raises BadRecord when `count` bad records are more than the pipeline allows. `records`: of the whole transaction, bad
-    ones included; None while that is not known. `notes` are the first bad records."""
+    """Raises BadRecord if `count` bad records are more than the pipeline allows. `records`: those of the whole transaction,
+    bad ones included; None while unknown. `notes` are the first bad records."""
     limit = most_bad_records(pipeline, kind)
     number = "1 record cannot become a row" if count == 1 else f"{count} records cannot become rows"
     if limit is not None and count > limit:
@@ -53,8 +53,8 @@ def require_few_bad(
 
 
 def require_bad_accounted(pipeline: Pipeline, kind: TransactionKind, reports: Sequence[SliceReport]) -> None:
-    """Raises BadRecord when there are too many bad records in all, WriteIncomplete unless each of them is a dead letter
-    where they are kept."""
+    """Raises BadRecord if there are too many bad records in total, WriteIncomplete unless each of them is a dead letter,
+    if they are kept."""
     rejected = sum(report.rejected for report in reports)
     records = sum(report.rows + report.filtered + report.rejected for report in reports)
     notes = [note for report in sorted(reports, key=lambda report: report.slice) for note in report.bad_records]
@@ -63,7 +63,7 @@ def require_bad_accounted(pipeline: Pipeline, kind: TransactionKind, reports: Se
     expected = rejected if keeps_letters(pipeline, kind) else 0
     if kept != expected:
         raise WriteIncomplete(
-            f"pipeline {pipeline.name}: {rejected} bad records are reported, and the files of dead letters hold {kept}. "
+            f"pipeline {pipeline.name}: {rejected} bad records are reported, but the files of dead letters hold {kept}. "
             "Nothing was published; run the ops again."
         )
 
@@ -72,7 +72,7 @@ def _refusal(pipeline: Pipeline, limit: str, count: int, notes: Sequence[BadReco
     alternative = "raise that limit"
     if pipeline.on_bad_record == "fail":
         alternative = (
-            "go on without such records by on_bad_record: skip or dead_letter, which keeps them to be tried again"
+            "continue without such records with on_bad_record: skip, or dead_letter, which keeps them for a retry"
         )
     return BadRecord(
         pipeline=pipeline.name,

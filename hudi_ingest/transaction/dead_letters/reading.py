@@ -1,4 +1,4 @@
-"""Dead letters for people: how many there are and why, and single ones with a preview of their bytes."""
+"""Dead letters for people: how many there are and why, and single letters with a preview of their bytes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _GROUP = ("topic", "partition", "stage", "field", "expected")
 
 @dataclass(frozen=True, slots=True)
 class LetterCount:
-    """Waiting dead letters of one transaction and Kafka partition with the same thing wrong."""
+    """Pending dead letters of one transaction and Kafka partition with the same error."""
 
     instant: str
     transaction_id: str
@@ -39,8 +39,8 @@ class LetterCount:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """One waiting dead letter. `value`, `key` and the headers' values are Kafka's bytes; None where they are withheld, or
-    where the record had none. `timestamp`: Kafka's milliseconds since 1970, which may be any number, -1 for none."""
+    """One pending dead letter. `value`, `key` and the headers' values are Kafka's bytes; None if they are withheld or the
+    record had none. `timestamp`: Kafka's milliseconds since 1970, which may be any number, -1 for none."""
 
     instant: str
     transaction_id: str
@@ -62,7 +62,7 @@ class DeadLetter:
         return f"{f'field {self.field}: ' if self.field else ''}expected {self.expected}, found {self.found}"
 
     def to_dict(self) -> dict[str, Any]:
-        """For people's scripts: bytes as text where they are UTF-8, else as hexadecimal digits, whole; and as base64."""
+        """For users' scripts: all bytes as text if they are UTF-8, else as hexadecimal digits; and as base64."""
         return {
             "topic": self.topic,
             "partition": self.partition,
@@ -87,12 +87,12 @@ class DeadLetter:
 
 
 def find_letters_of(storage: TableStorage, entry: LetterEntry) -> Iterator[DeadLetter]:
-    """All that a transaction added, whether they still count or not. Raises TableUnreachable."""
+    """All letters that a transaction added, whether or not they still count. Raises TableUnreachable."""
     return find_letters(storage, [WaitingFile(file, entry, ()) for file in entry.files])
 
 
 def count_letters(storage: TableStorage, waiting: Sequence[WaitingFile]) -> list[LetterCount]:
-    """By commit, partition and what is wrong, in this order. Raises TableUnreachable."""
+    """Count letters by commit, partition and error, sorted in this order. Raises TableUnreachable."""
     counts: dict[tuple[Any, ...], LetterCount] = {}
     for waiting_file in waiting:
         letters = read_letters(storage, waiting_file.file.path, [*_GROUP, "offset"], waiting_file.without)
@@ -120,12 +120,12 @@ def find_letters(
     offset: int | None = None,
     text: str = "",
 ) -> Iterator[DeadLetter]:
-    """Those of a Kafka partition, at an offset, and with a text in what is wrong with them, as far as these are given; in the
-    order of their commits. Raises TableUnreachable."""
+    """The pending letters in commit order, filtered by Kafka partition, offset and a text in their error, each if given.
+    Raises TableUnreachable."""
     for waiting_file in waiting:
         for batch in letter_batches(storage, waiting_file.file.path, None, waiting_file.without):
             place = batch.schema.get_field_index("timestamp")
-            # Python's datetime cannot hold every time that a producer may set.
+            # Python's datetime cannot hold every time a producer may set.
             batch = batch.set_column(place, "timestamp", batch["timestamp"].cast(pa.int64()))
             for row in batch.to_pylist():
                 letter = DeadLetter(
@@ -143,13 +143,13 @@ def find_letters(
 
 
 def preview(content: bytes | None) -> str | None:
-    """Bytes as a person reads them: their text when they are UTF-8, else hexadecimal digits; not too long."""
+    """Bytes for people to read: text if they are UTF-8, else hexadecimal digits; shortened."""
     if content is None:
         return None
     try:
         text = content[: 4 * PREVIEW_CHARACTERS].decode()
     except UnicodeDecodeError as error:
-        # A character may have been cut in two at the end.
+        # The last character may have been cut in two.
         if error.start < 4 * PREVIEW_CHARACTERS - 3:
             digits = content[: PREVIEW_CHARACTERS // 2].hex()
             return f"0x{digits}{'…' if 2 * len(content) > PREVIEW_CHARACTERS else ''}"
@@ -162,7 +162,7 @@ def preview(content: bytes | None) -> str | None:
 
 
 def whole(content: bytes | None) -> str | None:
-    """Bytes as text when they are UTF-8, else as hexadecimal digits."""
+    """Bytes as text if they are UTF-8, else as hexadecimal digits."""
     if content is None:
         return None
     try:

@@ -1,5 +1,5 @@
-"""Write tasks that read by a consumer of their own what Spark's Kafka source cannot hand over: times beyond the year 294,247,
-which overflow there, times before 1582, which come out as others, and records whose batch has no room in its JVM."""
+"""Write tasks that use their own consumer for what Spark's Kafka source cannot deliver: times beyond the year 294,247, which
+overflow there, times before 1582, which it shifts, and records whose batch does not fit into its JVM."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hudi_ingest.transaction.write.task import WriteTask, outcomes
 
 @dataclass(frozen=True, slots=True)
 class Consumption:
-    """What tasks read: the task with a number reads the range with that number. Crosses to Python workers by pickle."""
+    """The ranges of the tasks, by task number. Pickled to the Python workers."""
 
     source: KafkaSource
     group: str
@@ -39,7 +39,7 @@ def _consumed(consumption: Consumption, ranges: Sequence[Slice]) -> Iterator[pa.
 
 
 def pieces(slices: Sequence[Slice], most_rows: int) -> tuple[Slice, ...]:
-    """The slices in ranges of at most `most_rows` offsets."""
+    """Cut the slices into ranges of at most `most_rows` offsets."""
     return tuple(
         Slice(slice_.topic, slice_.partition, start, min(start + most_rows, slice_.end))
         for slice_ in slices

@@ -1,4 +1,4 @@
-"""Slices → reports: one Spark job that reads exactly the slices' offsets and runs write tasks on them."""
+"""One Spark job that reads exactly the slices' offsets, runs write tasks on them and reports on each slice."""
 
 from __future__ import annotations
 
@@ -75,18 +75,18 @@ ARROW_ROWS = 500
 most that Kafka takes by default, have room in Arrow's buffers (a doubling one of at most 2 GiB) and in the JVM; the worker joins
 and cuts batches by their bytes. Larger batches of small records are not measurably cheaper."""
 TRIES_BY_SPARK = 2
-"""Further attempts at a slice are read by a consumer of the tasks' own: records that a fetch decompresses to gigabytes end the
-driver, whose error then says nothing of them."""
+"""Later attempts at a slice use the tasks' own consumer: a fetch that decompresses to gigabytes kills the driver, whose error
+then does not mention the records."""
 SMALLEST_TASK_ROWS = 100_000
 SMALLEST_TASK_BYTES = 20_000_000
-"""What a Spark task costs is not worth fewer records and bytes, if others can share it."""
+"""Fewer records and bytes are not worth a Spark task of their own."""
 _logger = logging.getLogger(__name__)
 _SHUT_DOWN = "SparkContext was shut down"
 _BEYOND_SPARK = re.compile(
     r"ArithmeticException: long overflow|arrow\.\S+\.(?:OversizedAllocation|OutOfMemory)Exception"
 )
-"""In the texts of Spark's Kafka source and its way to Python: times that are no microseconds of 64 bits, and a batch that has
-no room."""
+"""Errors of Spark's Kafka source and its transfer to Python: times that overflow 64-bit microseconds, and a batch too large for
+the JVM."""
 _SILENT_ABOUT_ROWS = (
     RegistryUnreachable,
     RegistryRefused,
@@ -95,7 +95,7 @@ _SILENT_ABOUT_ROWS = (
     TableUnreachable,
     TransformFailed,
 )
-"""Errors that are raised outside transactions too, so that their sentences do not say what became of one."""
+"""Errors that are also raised outside transactions, so their messages do not say what happened to one."""
 _INVISIBLE = "Nothing of it is visible."
 
 
@@ -107,7 +107,7 @@ def write_slices(
     attempts: Mapping[TopicPartition, int],
     record_bytes: int,
 ) -> tuple[SliceReport, ...]:
-    """Writes the slices' base files and reports on each slice. `attempts` numbers this try at each partition.
+    """Write the slices' base files and report on each slice. `attempts` is the number of this attempt for each partition.
 
     `record_bytes` (0 when unknown) sizes the tasks. Memory depends on neither the slice's length nor the records' size.
     Raises BadRecord, DeadlineExceeded, EngineLost, Fenced, KafkaRefused, KafkaUnreachable, NoSuchOffset, OffsetsLost,
@@ -179,29 +179,30 @@ def _letter_layout(pipeline: Pipeline, transaction: OpenTransaction) -> LetterLa
 
 
 def require_same_topics(pipeline: Pipeline, plan: TransactionPlan, topics: Iterable[str]) -> None:
-    """Raises OffsetsLost when a topic was made again since the plan: an id that is there before and after the reading was
-    there all the time, because ids never come again."""
+    """Raises OffsetsLost if a topic was recreated since the plan: an id seen before and after reading was there all the time,
+    because ids are never reused."""
     current = KafkaCluster(pipeline.source).topics()
     for topic in sorted(topics):
         planned_id, current_id = plan.topics[topic].topic_id, current[topic].topic_id
         if planned_id and current_id and planned_id != current_id:
             raise OffsetsLost(
-                f"topic {topic} was deleted and made again while transaction {plan.transaction_id} read it (id {planned_id}, now "
-                f"{current_id}), so what was read is of either. Nothing of it is visible; the next plan says what is lost."
+                f"topic {topic} was deleted and recreated while transaction {plan.transaction_id} read it (id {planned_id}, now "
+                f"{current_id}), so the records read may be from either topic. Nothing of it is visible; the next plan reports "
+                "the loss."
             )
 
 
 def require_all_replaced(
     transaction_id: str, replaced: Mapping[TopicPartition, Ranges], task_reports: Iterable[TaskReport]
 ) -> None:
-    """Raises RangeRefused when Kafka did not hand out each record whose row a replay takes out of the table: compaction may
-    have removed some since, and their rows would be lost."""
+    """Raises RangeRefused unless Kafka returned every record whose row a replay removes from the table: compaction may have
+    removed some since, and their rows would be lost."""
     read_again: Counter[TopicPartition] = Counter()
     for report in task_reports:
         read_again[TopicPartition(report.topic, report.partition)] += report.replaced
     problems = [
-        f"{source}: {length(offsets) - read_again[source]} of {length(offsets)} records that have a row in the table are not in Kafka any "
-        "more (compacted away, most likely), and their rows would be lost. Replay a range whose records are all there"
+        f"{source}: {length(offsets) - read_again[source]} of {length(offsets)} records with a row in the table are no longer in "
+        "Kafka (most likely compacted away), and their rows would be lost. Replay a range whose records are all there"
         for source, offsets in sorted(replaced.items())
         if read_again[source] != length(offsets)
     ]
@@ -210,7 +211,7 @@ def require_all_replaced(
 
 
 def slice_report(slice_: Slice, attempt: int, task_reports: Sequence[TaskReport], seconds: float) -> SliceReport:
-    """The slice's report out of its tasks' reports. Raises WriteIncomplete when they overlap or leave the range."""
+    """Combine the tasks' reports into the slice's. Raises WriteIncomplete if they overlap or leave the range."""
     tasks = sorted(
         (task for task in task_reports if (task.topic, task.partition) == (slice_.topic, slice_.partition)),
         key=_by_offset,
@@ -219,8 +220,8 @@ def slice_report(slice_: Slice, attempt: int, task_reports: Sequence[TaskReport]
     for task in tasks:
         if task.first_offset < expected or task.last_offset >= slice_.end:
             raise WriteIncomplete(
-                f"{slice_}: a task read offsets {task.first_offset} to {task.last_offset}, outside what was left of the range "
-                f"from {expected}. Nothing is visible; the op is tried again."
+                f"{slice_}: a task read offsets {task.first_offset} to {task.last_offset}, outside the rest of the range from "
+                f"{expected}. Nothing is visible; the op is retried."
             )
         expected = task.last_offset + 1
     rows, skipped, filtered, rejected = (
@@ -254,7 +255,7 @@ def _run(
     task: WriteTask,
     record_bytes: int,
 ) -> list[TaskReport]:
-    # A session of its own, because the batch size is a session setting and the engine's session is everybody's.
+    # A session of its own, because the batch size is a session setting and the engine's session is shared.
     session = spark.newSession()
     session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(ARROW_ROWS))
     with _job(spark, pipeline, transaction, slices, task.storage):
@@ -272,11 +273,11 @@ def _run(
 
         retry = transaction.plan.retry
         if retry is not None:
-            # A task for each file: its letters are in the order of their offsets, as those of several need not be.
+            # One task per file: a file's letters are in offset order, those of several files need not be.
             files = [file for file in retry.files if file.concerns(slices)]
             numbers = session.range(0, len(files), 1, len(files))
             return reports(numbers, partial(run_retry, task, files, slices))
-        # A dead letter has the whole record; else its key and headers are read only where they are used.
+        # Dead letters hold the whole record; otherwise keys and headers are read only where they are used.
         extra_columns = task.maker.chain.kafka | ({"key", "headers"} if task.letters else frozenset())
         extra_columns |= {"key"} if pipeline.source.key else frozenset()
         if max(task.attempts[slice_.source] for slice_ in slices) < TRIES_BY_SPARK:
@@ -292,7 +293,7 @@ def _run(
                     raise
                 reason = beyond[0]
             _logger.warning(
-                "%s: Spark's Kafka source cannot hand out a record (%s); they are read by a consumer of the tasks' own",
+                "%s: Spark's Kafka source cannot deliver a record (%s); reading them with the tasks' own consumer",
                 ", ".join(map(str, slices)),
                 reason,
             )
@@ -314,7 +315,7 @@ def _job(
     slices: Sequence[Slice],
     storage: TableStorage,
 ) -> Iterator[None]:
-    """Spark jobs inside belong to the slices' op, end at the transaction's deadline, and fail with errors of ours."""
+    """Spark jobs inside belong to the slices' op, end at the transaction's deadline, and fail with an IngestError."""
     name = f"{transaction.plan.transaction_id}: {slices[0]}" + (f" and {len(slices) - 1} more" if slices[1:] else "")
     group = f"{transaction.plan.transaction_id}/{slices[0].source}"
     remaining = (transaction.deadline - datetime.now(timezone.utc)).total_seconds()
@@ -328,7 +329,7 @@ def _job(
             error.locate(_where(transaction, slices), _INVISIBLE if isinstance(error, _SILENT_ABOUT_ROWS) else "")
             raise
         except Exception as error:
-            # Broad, because a dying driver breaks pyspark anywhere, its own error handling included.
+            # Broad, because a dying driver breaks pyspark anywhere, even in its own error handling.
             driver_gone = not answers(spark) or _SHUT_DOWN in _text(error)
             if not driver_gone and not isinstance(error, (Py4JError, PySparkException)):
                 raise
@@ -336,21 +337,21 @@ def _job(
 
 
 def rows_per_task(rows_per_file: int, count: int, parallelism: int, record_bytes: int) -> int:
-    """How many of a transaction's `count` records a Spark task gets, about: as few as keep all cores busy, and no fewer
-    than make files of a size. `parallelism`: tasks that run at the same time; `record_bytes`: 0 when unknown.
+    """Roughly how many of a transaction's `count` records a Spark task gets: few enough to keep all cores busy, but enough
+    for files of a reasonable size. `parallelism`: tasks that run at the same time; `record_bytes`: 0 when unknown.
     """
     smallest = min(SMALLEST_TASK_ROWS, SMALLEST_TASK_BYTES // max(1, record_bytes))
     return min(rows_per_file, max(1, smallest, -(-count // parallelism)))
 
 
 def cut(slices: Sequence[Slice], most_rows: int) -> tuple[tuple[Slice, ...], tuple[Slice, ...]]:
-    """The slices that several Spark tasks may read, and those that are short enough for tasks to read several of them."""
+    """Split into slices that several Spark tasks may read, and slices so short that one task may read several."""
     long = tuple(slice_ for slice_ in slices if slice_.count > most_rows)
     return long, tuple(slice_ for slice_ in slices if slice_.count <= most_rows)
 
 
 def tasks_for_long(slices: Iterable[Slice], most_rows: int) -> int:
-    """The nearest number: a slice that is a little too long for one task would else make twice the files."""
+    """Rounded to nearest: otherwise a slice slightly too long for one task would make twice the files."""
     return max(1, (2 * sum(slice_.count for slice_ in slices) + most_rows) // (2 * most_rows))
 
 
@@ -365,7 +366,7 @@ def read_slices(
     most_rows: int,
     extra_columns: Collection[str] = (),
 ) -> DataFrame:
-    """The slices' records, in tasks of about `most_rows`. Each task writes files of its own, so fewer tasks make larger ones.
+    """The slices' records, in tasks of about `most_rows`. Each task writes its own files, so fewer tasks make larger files.
 
     Columns topic, partition, offset, timestamp and value; key and headers when they are in `also`.
     """
@@ -412,7 +413,7 @@ def _explained(
     if driver_gone:
         return EngineLost(
             f"{where}: the Spark driver went away while the op ran ({type(error).__name__}). Nothing of this attempt is "
-            "visible; it is tried again. If the engine stays away, start it with `hudi-ingest up` or `hudi-ingest engine`."
+            "visible; it is retried. If the engine does not come back, start it with `hudi-ingest up` or `hudi-ingest engine`."
         )
     fenced = _fenced(transaction, slices, storage)
     if fenced is not None:
@@ -424,12 +425,12 @@ def _explained(
 
 
 def _fenced(transaction: OpenTransaction, slices: Sequence[Slice], storage: TableStorage) -> Fenced | None:
-    """Why writing cannot have gone well when the instant is not open any more."""
+    """The error to raise if the instant is no longer open; None if it is open."""
     if storage.exists(heartbeat_path(transaction.instant)):
         return None
     return Fenced(
-        f"{_where(transaction, slices)}: instant {transaction.instant} is not open any more (rolled back or committed by "
-        "another). Nothing of this attempt is visible; the next transaction reads the same offsets."
+        f"{_where(transaction, slices)}: instant {transaction.instant} is no longer open (another process rolled it back or "
+        "committed it). Nothing of this attempt is visible; the next transaction reads the same offsets."
     )
 
 
@@ -446,7 +447,7 @@ def _text(error: Exception) -> str:
 
 
 def root_cause(text: str) -> str:
-    """The line of a Spark error that says what went wrong: the last error of a Python traceback, else the last cause."""
+    """The line of a Spark error that says what went wrong: the last error in a Python traceback, else the last cause."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [
         line

@@ -1,4 +1,4 @@
-"""What write tasks hand to the driver: their reports, and the errors of ours that ended them, as class and arguments."""
+"""What write tasks return to the driver: their reports, and the IngestErrors that ended them, as class and arguments."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pyarrow as pa
 from hudi_ingest.exceptions import IngestError, Terminal
 
 OUTCOMES = "report string, error binary"
-"""A row has either: a report in JSON, or an error as `packed` makes it."""
+"""A row holds either a report as JSON or an error from `packed`."""
 
 
 class WorkerTraceback(Exception):
-    """The traceback of an error of a Spark worker, as the cause of that error in the driver."""
+    """The traceback of a Spark worker's error, set as that error's cause in the driver."""
 
     def __str__(self) -> str:
         return f"\n{self.args[0]}"
@@ -32,13 +32,12 @@ def outcome_rows(reports: Sequence[str] = (), errors: Sequence[bytes] = ()) -> p
 
 
 def packed(error: IngestError) -> bytes:
-    """The error and its traceback, for `require_none`."""
+    """Pickle the error and its traceback, for `require_none`."""
     return pickle.dumps((error, "".join(traceback.format_exception(error))))
 
 
 def require_none(errors: Iterable[bytes]) -> None:
-    """Raises the foremost of the tasks' errors: a terminal one before others, then that of the lowest topic, partition and
-    offset."""
+    """Raises the tasks' most important error: terminal ones first, then the lowest topic, partition and offset."""
     unpacked: list[tuple[IngestError, str]] = [pickle.loads(packed_error) for packed_error in errors]
     if unpacked:
         error, worker_traceback = min(unpacked, key=lambda failure: _rank(failure[0]))

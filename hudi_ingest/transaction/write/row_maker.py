@@ -1,4 +1,4 @@
-"""What turns a pipeline's records into rows, with all that it needs read and fetched: schema files, descriptors, the
+"""Builds what turns a pipeline's records into rows, after reading and fetching all it needs: schema files, descriptors, the
 registry's schemas."""
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def row_maker_of(pipeline: Pipeline, schema: TransactionSchema, began_at: datetime) -> RowMaker:
-    """What makes rows of a transaction that began then and found these columns. Raises what `converter_of` raises."""
+    """The row maker of a transaction that began then and has these columns. Raises what `converter_of` raises."""
     pipeline = pipeline.with_record(parse_spark_json(schema.record))
     return RowMaker(
         converter=converter_of(pipeline, schema),
@@ -50,24 +50,24 @@ def row_maker_of(pipeline: Pipeline, schema: TransactionSchema, began_at: dateti
 
 
 def converter_of(pipeline: Pipeline, schema: TransactionSchema | None = None) -> Converter:
-    """The converter of the pipeline's values to rows of its record schema. Picklable. `schema`: what a transaction found,
-    where the columns are not declared.
+    """The converter from the pipeline's values to rows of its record schema. Picklable. `schema`: the columns a transaction
+    resolved, if they are not declared.
 
-    Raises ConfigError when the format cannot give a column or a file cannot be read, RegistryUnreachable,
-    RegistryRefused, SchemaMissing. Its `decode` raises SchemaOutdated too.
+    Raises ConfigError if the format cannot provide a column or a file cannot be read, RegistryUnreachable,
+    RegistryRefused, SchemaMissing. Its `decode` also raises SchemaOutdated.
     """
     return _converter(pipeline, _values(pipeline, schema))
 
 
 def key_converter_of(pipeline: Pipeline) -> Converter | None:
-    """The converter of the pipeline's keys to rows of `source.key.schema`; None when keys are not read. As `converter_of`."""
+    """Like `converter_of`, from the pipeline's keys to rows of `source.key.schema`; None if keys are not read."""
     keys = _keys(pipeline)
     return None if keys is None else _converter(pipeline, keys)
 
 
 def format_problems(pipeline: Pipeline) -> tuple[str, ...]:
-    """What is wrong with the pipeline's formats, their files and their columns. No registry is asked, so of formats that
-    need one it is not told whether they fit its schemas."""
+    """What is wrong with the pipeline's formats, their files and their columns. Asks no registry, so formats that need one
+    are not checked against its schemas."""
     problems: list[str] = []
     values = _values(pipeline) if pipeline.table.declares_schema else None
     for part in (values, _keys(pipeline)):
@@ -88,10 +88,10 @@ class _RecordPart:
     schema: pa.Schema
     schema_file: Path | None
     subjects: Sequence[str]
-    """Those that are looked up beforehand."""
+    """Subjects that are looked up in advance."""
     registry: SchemaRegistry | None
     found: TransactionSchema | None = None
-    """Where nobody has declared `schema`: what a transaction found it to be."""
+    """The schema that a transaction resolved, if `schema` is not declared."""
 
 
 def _values(pipeline: Pipeline, schema: TransactionSchema | None = None) -> _RecordPart:
@@ -193,7 +193,7 @@ def _registered_messages(part: _RecordPart) -> Any:
     newest_first = [version for subject in part.subjects for version in reversed(client.versions(subject))]
     known = KnownSchemas(registry, {version.schema_id: version.schema for version in newest_first}, "PROTOBUF")
     if part.found is not None:
-        # The columns are those of the message type that was the first one then.
+        # The columns come from the message type that was first at that time.
         newest_first = [version for version in newest_first if version.schema_id in part.found.schema_ids]
     newest = {version.subject: version for version in reversed(newest_first)}
     message = message_of(registry, declared.message, [*newest.values()], part.subjects, part.place)
@@ -204,17 +204,17 @@ def _registered_messages(part: _RecordPart) -> Any:
 
 @dataclass(frozen=True)
 class NewerSchemaGuard:
-    """The schemas of a transaction whose columns are the registry's: one that was registered since, and has more than
-    those columns, ends the transaction, because its records would lose what the columns do not have. Picklable."""
+    """The schemas of a transaction whose columns come from the registry. A schema registered since then that adds columns
+    ends the transaction, because its records would lose the added fields. Picklable."""
 
     schemas: SchemaLookup
     resolved: frozenset[int]
-    """The ids that the transaction's columns were found with."""
+    """The schema ids from which the transaction's columns were resolved."""
     record: pa.Schema
     subjects: str
     kind: SchemaKind = "AVRO"
     message: str | None = None
-    """Of Protobuf: the message type that is read. Records of others are bad ones whatever their schemas have."""
+    """The Protobuf message type that is read. Records of other types are bad whatever their schemas contain."""
 
     def schema(self, schema_id: int) -> RegisteredSchema | None:
         """Raises SchemaOutdated, and what the registry's client raises."""

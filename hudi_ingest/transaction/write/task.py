@@ -30,40 +30,41 @@ from hudi_ingest.transaction.dead_letters.policy import NAMED_BAD_RECORDS
 from hudi_ingest.transaction.write.outcomes import outcome_rows, packed
 
 GREGORIAN_MICROSECOND = -12_219_292_800_000_000
-"""The beginning of 1582-10-15."""
+"""The start of 1582-10-15."""
 _ATTEMPTS_OF_A_JOB = 100
-"""More than Spark gives a task."""
+"""More attempts than Spark gives a task."""
 LONGEST_GAPS = 3
-"""Of each Kafka partition and task: these are looked up in Kafka again, see gaps.py."""
+"""How many gaps per Kafka partition and task are looked up in Kafka again; see gaps.py."""
 
 
 class TimesShifted(WriteIncomplete):
-    """Spark's Kafka source has shifted times, as it does before the Gregorian calendar. The driver reads them otherwise."""
+    """Spark's Kafka source has shifted times, as it does before the Gregorian calendar. The driver then reads them with the
+    tasks' own consumer."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteTask:
-    """What a Spark task needs to turn records into base files. Crosses to the Python workers by pickle."""
+    """What a Spark task needs to turn records into base files. Pickled to the Python workers."""
 
     storage: TableStorage
     layout: BaseFileLayout
     maker: RowMaker
     attempts: Mapping[TopicPartition, int]
     letters: LetterLayout | None = None
-    """How bad records are kept; None: they are only counted."""
+    """How bad records are kept; None if they are only counted."""
     most_bad: int | None = 0
-    """How many bad records the transaction may have; None: any."""
+    """How many bad records the transaction may have; None for any number."""
     replaced: Mapping[TopicPartition, Ranges] = field(default_factory=dict)
-    """Of a replay: the offsets that have rows in the files which it replaces."""
+    """For a replay: the offsets with rows in the files it replaces."""
     only_replaced: bool = False
-    """Other offsets are filtered out."""
+    """Whether other offsets are filtered out."""
     job: int = 0
-    """The number of this Spark job in its op's attempt: tasks of a job that failed may still be at work beside the next one's."""
+    """The number of this Spark job in its op's attempt: a failed job's tasks may still run beside those of the next one."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyTask:
-    """What a Spark task needs to copy rows of files that a replay takes away, and that are of none of its `slices`."""
+    """What a Spark task needs to copy rows outside the replay's `slices` from the files that the replay replaces."""
 
     storage: TableStorage
     layout: BaseFileLayout
@@ -73,7 +74,7 @@ class CopyTask:
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """What one Spark task saw of one Kafka partition, and wrote of it; `letters` are the files whose first letter is of it."""
+    """What one Spark task read and wrote of one Kafka partition; `letters` are the files whose first letter is from it."""
 
     topic: str
     partition: int
@@ -88,9 +89,9 @@ class TaskReport:
     bad_records: tuple[BadRecordNote, ...]
     letters: tuple[LetterFile, ...] = ()
     replaced: int = 0
-    """Records whose offsets are among the task's `replaced`."""
+    """Number of records whose offsets are among the task's `replaced`."""
     gaps: Ranges = ()
-    """The longest ranges of offsets between two records, LONGEST_GAPS at most."""
+    """The longest offset ranges between two records, at most LONGEST_GAPS."""
 
     @classmethod
     def from_json(cls, text: str) -> TaskReport:
@@ -109,13 +110,13 @@ def run_task(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
     """
     yield from outcomes(task, batches)
     for _ in batches:
-        # Spark ends a worker that leaves input unread, and takes longer for that than for handing it all over.
+        # Spark kills a worker that leaves input unread, which takes longer than sending it all.
         pass
 
 
 def outcomes(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yields a row for each Kafka partition, its report; or one row, the error of ours that ended the task, whose files are
-    deleted then. Other errors are raised, and end the Spark job."""
+    """Yield one report row per Kafka partition; or a single row with the IngestError that ended the task, whose files are
+    then deleted. Other errors are raised and end the Spark job."""
     try:
         reports = [json.dumps(asdict(report)) for report in _write_records(task, batches)]
     except IngestError as error:
@@ -128,15 +129,15 @@ def outcomes(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
 def run_retry(
     task: WriteTask, files: Sequence[RetriedFile], slices: Sequence[Slice], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Runs in a Spark Python worker like `run_task`, on the dead letters of the files whose numbers are the batches' `id`,
-    as far as they are in `slices`."""
+    """Runs in a Spark Python worker like `run_task`, on the dead letters within `slices` of the files whose numbers are the
+    batches' `id`."""
     task_files = [files[number] for batch in batches for number in batch["id"].to_pylist()]
     yield from outcomes(task, batches_for_retry(task.storage, task_files, slices))
 
 
 @dataclass(slots=True)
 class _Progress:
-    """What was seen of one Kafka partition so far."""
+    """A task's progress in one Kafka partition."""
 
     first_offset: int
     last_offset: int
@@ -151,8 +152,8 @@ class _Progress:
 
 
 def run_copies(task: CopyTask, files: Iterator[ReplacedFile]) -> Iterator[tuple[TopicPartition, BaseFile] | bytes]:
-    """Runs in a Spark Python worker. Yields the copies and which slice's report they belong to; at last the error of ours that
-    ended the task, if one did."""
+    """Runs in a Spark Python worker. Yields the copies, each with the partition whose slice reports it; last, the IngestError
+    that ended the task, if any."""
     context = TaskContext.get()
     attempt = context.attemptNumber() if context else 0
     try:
@@ -166,7 +167,7 @@ def run_copies(task: CopyTask, files: Iterator[ReplacedFile]) -> Iterator[tuple[
 
 
 def _write_records(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> list[TaskReport]:
-    # Spark retries failed tasks silently, and an op is retried too: both numbers keep attempts' files apart.
+    # Spark retries failed tasks silently, and ops are retried too: both numbers keep the attempts' files apart.
     context = TaskContext.get()
     spark_attempt = (context.attemptNumber() if context else 0) + _ATTEMPTS_OF_A_JOB * task.job
     progress_of: dict[TopicPartition, _Progress] = {}
@@ -204,7 +205,7 @@ def _write_records(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> list[T
                 if outcome.bad and letters is not None:
                     letters.write(origin, batch, outcome.bad)
         if refused:
-            # The transaction will be refused, so none of this task's files may stay.
+            # The transaction will be refused, so no file of this task may stay.
             writer.discard()
             if letters is not None:
                 letters.discard()
@@ -248,7 +249,7 @@ def _require_same_calendar(batch: pa.RecordBatch) -> None:
 
 
 def by_source(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
-    """The batches, cut where the next Kafka partition begins."""
+    """Cut the batches where the next Kafka partition begins."""
     for batch in batches:
         while batch.num_rows:
             source = TopicPartition(batch["topic"][0].as_py(), batch["partition"][0].as_py())
@@ -259,7 +260,7 @@ def by_source(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[TopicPartitio
 
 
 def _note_offsets(progress_of: dict[TopicPartition, _Progress], source: TopicPartition, batch: pa.RecordBatch) -> None:
-    """Raises WriteIncomplete when the batch does not continue what was seen of its partition."""
+    """Record the batch's offsets and gaps. Raises WriteIncomplete if it does not continue its partition's progress."""
     offsets = batch["offset"]
     first, last = offsets[0].as_py(), offsets[batch.num_rows - 1].as_py()
     progress = progress_of.get(source)
@@ -267,7 +268,7 @@ def _note_offsets(progress_of: dict[TopicPartition, _Progress], source: TopicPar
     steps = pc.subtract(offsets[1:], offsets[:-1])
     if first <= before or (len(steps) and pc.min(steps).as_py() < 1):
         raise WriteIncomplete(
-            f"{source}: Spark handed out offsets out of order after {before}. Nothing of it is visible."
+            f"{source}: Spark delivered offsets out of order after {before}. Nothing of it is visible."
         )
     if progress:
         progress.last_offset = last
@@ -286,12 +287,12 @@ def _gaps(offsets: pa.Array, steps: pa.Array) -> Ranges:
 
 
 def longest(gaps: Iterable[tuple[int, int]]) -> Ranges:
-    """LONGEST_GAPS at most, the longest first; empty ones are left out."""
+    """At most LONGEST_GAPS gaps, the longest first, without empty ones."""
     return tuple(sorted((gap for gap in gaps if gap[0] < gap[1]), key=lambda gap: gap[0] - gap[1])[:LONGEST_GAPS])
 
 
 def notes_of(source: TopicPartition, batch: pa.RecordBatch, bad: Sequence[Refusal]) -> list[BadRecordNote]:
-    """What is wrong with records of a batch, with their places in Kafka."""
+    """What is wrong with a batch's bad records, and their positions in Kafka."""
     offsets = batch["offset"]
     return [
         BadRecordNote(

@@ -1,7 +1,7 @@
-"""Which version of people's own code, converters and functions, makes a pipeline's rows.
+"""The version of the users' own code, converters and functions, that makes a pipeline's rows.
 
-Spark keeps its Python workers from one job to the next, and they keep the modules that they have imported: a converter that
-was corrected would go on as it was, in live transactions and in the replay that is to put its rows right.
+Spark reuses its Python workers from job to job, and they keep the modules they have imported: a corrected converter would
+keep running in its old version, in live transactions and in the replay that is meant to correct its rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _environment = threading.Lock()
 
 
 def import_paths(formats: Iterable[str], chain: Chain) -> tuple[str, ...]:
-    """`package.module:name` of each converter and function that is not part of this package."""
+    """The `package.module:name` of each converter and function from outside this package."""
     registered = {entry_point.name: entry_point.value for entry_point in entry_points(group=ENTRY_POINTS)}
     converters = {name if ":" in name else registered.get(name, "") for name in formats}
     functions = {step.transform.path for step in chain.steps if isinstance(step.transform, PythonFunction)}
@@ -33,8 +33,8 @@ def import_paths(formats: Iterable[str], chain: Chain) -> tuple[str, ...]:
 
 
 def version_of(paths: Iterable[str]) -> str:
-    """Another text when a file of the modules, or of the packages that they are in, is another one or was changed; "" where
-    there is none. Other packages that they import do not count."""
+    """A text that changes whenever a file of the modules, or of their packages, changes or is replaced; "" if there are no
+    files. Other packages that they import do not count."""
     files = sorted({file for path in paths for file in _files(path.partition(":")[0].partition(".")[0])})
     facts = [f"{file} {status.st_mtime_ns} {status.st_size}" for file in files for status in [file.stat()]]
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16] if facts else ""
@@ -51,10 +51,10 @@ def _files(name: str) -> list[Path]:
 
 @contextmanager
 def workers_of(spark: SparkSession, version: str) -> Iterator[None]:
-    """Functions that are handed to Spark inside run in workers that have imported no other version.
+    """Functions passed to Spark inside run in workers that have imported no other version.
 
-    Spark gives workers of one environment to jobs of that environment only. Those of the version before end when they have
-    been idle for a minute; the one process that forks them stays, idle, until the driver ends.
+    Spark reuses workers only for jobs with the same environment. Workers of the previous version end after a minute of
+    idleness; the process that forks them stays, idle, until the driver ends.
     """
     environment = spark.sparkContext.environment
     with _environment:

@@ -80,13 +80,13 @@ def test_ranges_that_are_not_ours_are_refused(kind: str) -> None:
     known = replace(KNOWN, watermarks={**KNOWN.watermarks, new: Watermarks(0, 9)})
     assert "Run `hudi-ingest run orders` once" in refusal(known, asked(0, 5, new), kind)
     assert "is no partition of the pipeline's topics" in refusal(KNOWN, asked(0, 5, new), kind)
-    assert "made again" in refusal(replace(KNOWN, topic_ids={"orders": "another"}), asked(0, 5), kind)
+    assert "recreated" in refusal(replace(KNOWN, topic_ids={"orders": "another"}), asked(0, 5), kind)
     assert refusal(replace(KNOWN, checkpoint=None), asked(0, 5), kind)
 
 
 def test_a_replay_of_a_topic_that_was_made_again_is_refused() -> None:
     again = replace(CHECKPOINT, topics={"orders": TopicVersion("id", 1)})
-    assert "two records may have one offset" in refusal(replace(KNOWN, checkpoint=again), asked(45, 55), "replay")
+    assert "two records may share an offset" in refusal(replace(KNOWN, checkpoint=again), asked(45, 55), "replay")
     assert to_backfill(replace(KNOWN, checkpoint=again), asked(0, 5), skip_covered=False)
 
 
@@ -167,15 +167,15 @@ def test_p2_what_is_no_ingest_never_moves_offsets(kind: TransactionKind) -> None
     assert committed(after, replace(plan, sequence=6, slices=())).moved_by == CHECKPOINT.instant
     assert committed(after, replace(ingest(after), sequence=6)).moved_by == ""
     moved = replace(after, offsets={P0: 101, P1: 50})
-    with pytest.raises(WriteIncomplete, match=f"is a {kind.value} and must leave the committed offsets"):
+    with pytest.raises(WriteIncomplete, match=f"is a {kind.value} and must not change the committed offsets"):
         require_sums(CHECKPOINT, moved, plan, [])
 
 
 @pytest.mark.parametrize(
     ("kind", "wrong", "said"),
     [
-        (TransactionKind.BACKFILL, asked(30, 50), r"is a backfill, and of it \(\(40, 50\),\) is in the table"),
-        (TransactionKind.REPLAY, asked(55, 65), r"is a replay, and of it \(\(55, 60\),\) is in the table"),
+        (TransactionKind.BACKFILL, asked(30, 50), r"is a backfill, but the table has \(\(40, 50\),\) of it"),
+        (TransactionKind.REPLAY, asked(55, 65), r"is a replay, but the table has \(\(55, 60\),\) of it"),
         (TransactionKind.BACKFILL, asked(95, 105), "is not before the committed offset 100"),
         (TransactionKind.REPLAY, asked(0, 1, TopicPartition("orders", 7)), "is not before the committed offset None"),
     ],
@@ -262,9 +262,9 @@ def test_x6_the_checkpoint_keeps_where_the_table_was_taken_over_until_offsets_co
     later = TransactionPlan("orders", "t-2", 2, (Slice("orders", 0, 0, 9),), plan.topics, (again,))
     assert next_checkpoint(first, later, 10, "2").taken_over == {P1: 5}
     elsewhere = replace(plan, slices=(Slice("orders", 0, 41, 50), Slice("orders", 1, 5, 5)))
-    with pytest.raises(PlanOutdated, match="orders:0 starts at 41, committed is 40"):
+    with pytest.raises(PlanOutdated, match="orders:0 starts at 41, but 40 is committed"):
         require_current(elsewhere, None)
-    with pytest.raises(PlanOutdated, match="orders:1 is taken over and has no slice"):
+    with pytest.raises(PlanOutdated, match="orders:1 is taken over but has no slice"):
         require_current(replace(plan, slices=plan.slices[:1]), None)
-    with pytest.raises(PlanOutdated, match="it takes the table over, which has a checkpoint"):
+    with pytest.raises(PlanOutdated, match="it takes over a table that already has a checkpoint"):
         require_current(replace(plan, sequence=2), first)

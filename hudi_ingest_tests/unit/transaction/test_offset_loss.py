@@ -180,7 +180,7 @@ def test_p6_without_topic_ids_an_end_before_the_offset_speaks_for_the_whole_topi
 
 
 def test_p6_a_broker_that_does_not_list_a_partition_of_the_same_topic_is_asked_again() -> None:
-    with pytest.raises(KafkaUnreachable, match=r"orders:1.*metadata is behind"):
+    with pytest.raises(KafkaUnreachable, match=r"orders:1.*metadata is stale"):
         plan({P0: Watermarks(0, 15)}, accepted=True)
 
 

@@ -136,7 +136,7 @@ def test_min_records_and_no_records_say_why() -> None:
     few = plan(checkpoint, {source: Watermarks(0, 3)}, limits, NOW - timedelta(seconds=400))
     assert isinstance(few, Skip)
     assert few.reason == (
-        "3 records wait, fewer than min_records 10; a transaction takes them in 200 s at the latest (max_wait_seconds 600)"
+        "3 records waiting, fewer than min_records 10; a transaction takes them within 200 s (max_wait_seconds 600)"
     )
     none = plan(Checkpoint(1, "t", {source: 3}), {source: Watermarks(0, 3)})
     assert isinstance(none, Skip)
