@@ -1,4 +1,4 @@
-"""The names by which Dagster knows tables and topics."""
+"""Asset keys of tables and topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pipeline files that cannot be loaded, as Dagster shows them: an asset that says what is wrong, beside all the others."""
+"""Pipeline files that cannot be loaded, in Dagster: an asset for each that says what is wrong, beside all the others."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _GROUP = "broken_pipeline_files"
 _TICK_SECONDS = 30
 
 
-def broken_definitions(files: Sequence[BrokenFile], taken: Collection[str]) -> Definitions:
-    """An asset, a failing check and a sensor for each file; `taken` are the names of pipelines that are loaded.
+def broken_definitions(files: Sequence[BrokenFile], used_names: Collection[str]) -> Definitions:
+    """Build an asset, a failing check and a sensor for each file. `used_names`: the names of loaded pipelines.
 
-    The sensor has the name that the pipeline's own has, so one that was on stays on when the file is right again.
+    The sensor has the name of the pipeline's own sensor, so one that was on stays on once the file is fixed.
     """
     parts = [
         Definitions(
@@ -43,21 +43,21 @@ def broken_definitions(files: Sequence[BrokenFile], taken: Collection[str]) -> D
             asset_checks=[_check(name, file)],
             sensors=[_sensor(name, file)],
         )
-        for name, file in zip(_names(files, taken), files, strict=True)
+        for name, file in zip(_names(files, used_names), files, strict=True)
     ]
     return Definitions.merge(*parts)
 
 
 def problem_text(file: BrokenFile) -> str:
     return (
-        f"{file.path} is not loaded, so nothing of it is ingested; other pipelines go on. Correct it: it is loaded again within "
-        "seconds where `hudi-ingest up` serves it, elsewhere by a reload of the code location.\n"
+        f"{file.path} is not loaded, so its pipeline ingests nothing; other pipelines continue. Correct it. `hudi-ingest up` loads "
+        "it again within seconds; elsewhere, reload the code location.\n"
         + "\n".join(f"- {problem}" for problem in file.problems)
     )
 
 
 def report_broken(name: str, file: BrokenFile, instance: DagsterInstance) -> None:
-    """Turns the file's check red, once for each text."""
+    """Turn the file's check red, once for each text."""
     key = AssetCheckKey(AssetKey([name]), FILE_LOADS)
     record = instance.event_log_storage.get_latest_asset_check_execution_by_key([key]).get(key)
     known = record.evaluation.description if record and isinstance(record.evaluation, AssetCheckEvaluation) else None
@@ -70,13 +70,13 @@ def report_broken(name: str, file: BrokenFile, instance: DagsterInstance) -> Non
 
 
 def _names(files: Sequence[BrokenFile], taken: Collection[str]) -> Iterator[str]:
-    """What the files call their pipelines, where they say so and no other has the name; else the files' own names."""
+    """Yield a unique name for each file: the pipeline name it declares if that is free, else its own file name."""
     used = set(taken)
     for file in files:
         stem = re.sub(r"[^A-Za-z0-9_]", "_", file.path.stem)
-        said = [file.name] if file.name and re.fullmatch(r"[A-Za-z0-9_]+", file.name) else []
+        declared = [file.name] if file.name and re.fullmatch(r"[A-Za-z0-9_]+", file.name) else []
         numbered = (f"{stem}_{number}" for number in range(2, len(files) + len(used) + 3))
-        name = next(name for name in (*said, stem, *numbered) if name not in used)
+        name = next(name for name in (*declared, stem, *numbered) if name not in used)
         used.add(name)
         yield name
 
@@ -97,9 +97,9 @@ def _sensor(name: str, file: BrokenFile) -> SensorDefinition:
     @sensor(
         name=sensor_name(name),
         minimum_interval_seconds=_TICK_SECONDS,
-        # Nobody may have turned it on: a new file can be wrong from the beginning.
+        # On by default: a file can be broken from the start, before anyone could have turned its sensor on.
         default_status=DefaultSensorStatus.RUNNING,
-        description=f"Says what is wrong with {file.path.name}; launches nothing.",
+        description=f"Reports what is wrong with {file.path.name}; launches nothing.",
     )
     def says_what_is_wrong(context: SensorEvaluationContext) -> SkipReason:
         report_broken(name, file, context.instance)

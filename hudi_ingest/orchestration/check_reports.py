@@ -1,4 +1,4 @@
-"""How the coordinator's ticks tell Dagster what the table's checks find: what is news, once."""
+"""Reports the findings of the table's checks from the coordinator's ticks to Dagster, each change once."""
 
 from __future__ import annotations
 
@@ -47,27 +47,27 @@ if TYPE_CHECKING:
     from dagster._core.execution.plan.objects import StepFailureData
     from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 
-RETOLD_SECONDS = 300
-"""How often a check is told again when only its numbers have changed."""
+REPEAT_SECONDS = 300
+"""How often a check is reported again when only its numbers have changed."""
 BLIND_SECONDS = 60
-"""For how long broker or table may be away before it is a matter for somebody."""
+"""How long broker or table may be unreachable before a check fails."""
 _SHOWN_RUNS = 50
 
 
 def report_checks(
     pipeline: Pipeline, instance: DagsterInstance, situation: Situation, now: datetime, busy: str = ""
 ) -> None:
-    """Tells Dagster what is news of the checks, and with the lag the topics' ends. `busy`: what is going on, for people.
+    """Report what changed in the checks, and with the lag the topics' end offsets. `busy`: what is running, for people.
 
     Raises KafkaUnreachable, TableUnreachable.
     """
-    told = _Told.of(pipeline, instance)
+    reported = _ReportedChecks.of(pipeline, instance)
     findings = findings_now(pipeline, situation, now, busy)
     findings.append(finding_on_runs(pipeline, instance, situation.committed.last_began_at))
     checkpoint = situation.committed.checkpoint
-    if any(told.is_outdated(name, checkpoint.transaction_id if checkpoint else "") for name in ABOUT_COMMITS):
+    if any(reported.is_outdated(name, checkpoint.transaction_id if checkpoint else "") for name in ABOUT_COMMITS):
         findings += findings_on_commits(pipeline, situation)
-    news = [finding for finding in findings if told.is_news(finding, now)]
+    news = [finding for finding in findings if reported.is_news(finding, now)]
     for finding in news:
         instance.report_runless_asset_event(evaluation(pipeline, finding))
     if any(finding.check == LAG_BELOW_LIMIT for finding in news):
@@ -78,25 +78,25 @@ def report_checks(
 def report_trouble(
     pipeline: Pipeline, instance: DagsterInstance, error: IngestError, now: datetime, blind_since: float | None = None
 ) -> None:
-    """Tells Dagster of what keeps a tick from looking: at once when a person must act, else when it has lasted BLIND_SECONDS
-    since `blind_since`, in seconds since 1970. Runs that failed are told of all the same."""
-    told = _Told.of(pipeline, instance)
+    """Report why a tick could not look: at once if a person must act, else once it has lasted BLIND_SECONDS since
+    `blind_since`, in seconds since 1970. Failed runs are reported either way."""
+    reported = _ReportedChecks.of(pipeline, instance)
     findings = [finding_on_runs(pipeline, instance, None)]
     if isinstance(error, OffsetsLost):
         findings.append(Finding(ACCOUNTING_HOLDS, False, str(error)))
     elif not isinstance(error, Transient) or (blind_since and now.timestamp() - blind_since >= BLIND_SECONDS):
         findings.append(Finding(UP_TO_DATE, False, f"Cannot tell whether records are waiting: {error}"))
     for finding in findings:
-        if told.is_news(finding, now):
+        if reported.is_news(finding, now):
             instance.report_runless_asset_event(evaluation(pipeline, finding))
 
 
 def findings_now(pipeline: Pipeline, situation: Situation, now: datetime, busy: str = "") -> list[Finding]:
-    """What can change at any moment. Raises KafkaUnreachable."""
+    """Evaluate the checks that can change at any moment. Raises KafkaUnreachable."""
     waiting, committed = situation.lag.total, situation.committed
     timely = up_to_date(pipeline, waiting, committed, now, busy=busy)
     if not timely.passed:
-        # Records may have begun to wait long after the last commit, as on a topic that was idle.
+        # Records may have started waiting long after the last commit, e.g. on a topic that was idle.
         oldest = age_of_oldest(pipeline, situation, now)
         timely = up_to_date(pipeline, waiting, committed, now, oldest, busy)
     return [
@@ -107,8 +107,8 @@ def findings_now(pipeline: Pipeline, situation: Situation, now: datetime, busy: 
 
 
 def age_of_oldest(pipeline: Pipeline, situation: Situation, now: datetime) -> float | None:
-    """As `oldest_waiting_seconds`; None also where the broker does not answer this question just now: nobody knows, then, that
-    what waits is young, and all the other answers stand."""
+    """Return `oldest_waiting_seconds`, or None if the broker does not answer this question now. Then nothing proves that the
+    waiting records are recent, and the other findings still stand."""
     try:
         return oldest_waiting_seconds(pipeline, situation, now)
     except (KafkaUnreachable, KafkaRefused):
@@ -116,11 +116,11 @@ def age_of_oldest(pipeline: Pipeline, situation: Situation, now: datetime) -> fl
 
 
 def finding_on_runs(pipeline: Pipeline, instance: DagsterInstance, since: datetime | None) -> Finding:
-    """Whether the newest runs failed: those that ended after `since`, when the last committed transaction began."""
-    wanted = RunsFilter(
+    """Find out whether the newest runs failed, of those that ended after `since`, the begin of the last committed transaction."""
+    ended_runs = RunsFilter(
         tags={tags.PIPELINE: pipeline.name}, statuses=[DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE]
     )
-    records = instance.get_run_records(wanted, limit=_SHOWN_RUNS)
+    records = instance.get_run_records(ended_runs, limit=_SHOWN_RUNS)
     failed = [
         record.dagster_run.run_id
         for record in takewhile(lambda record: record.dagster_run.status is DagsterRunStatus.FAILURE, records)
@@ -134,7 +134,7 @@ def finding_on_runs(pipeline: Pipeline, instance: DagsterInstance, since: dateti
 
 
 def why_failed(instance: DagsterInstance, run_id: str) -> str:
-    """The sentence of the op that failed first; of the run itself where no op did, as after a kill. "" when nobody knows."""
+    """Return the error of the op that failed first, or of the run if no op did, e.g. after a kill; "" if unknown."""
     steps = instance.all_logs(run_id, of_type=DagsterEventType.STEP_FAILURE)
     texts = [_step_error(entry.dagster_event.step_failure_data) for entry in steps if entry.dagster_event]
     own = [text for text in texts if text and not text.startswith(STOPPED)]
@@ -151,7 +151,7 @@ def _step_error(failure: StepFailureData) -> str:
 
 
 def findings_after_commit(pipeline: Pipeline, situation: Situation, now: datetime) -> list[Finding]:
-    """All checks, for the run that made the newest commit to tell with it. Raises KafkaUnreachable, TableUnreachable."""
+    """Evaluate all checks, to be reported by the run that made the newest commit. Raises KafkaUnreachable, TableUnreachable."""
     return [
         *findings_now(pipeline, situation, now),
         *findings_on_commits(pipeline, situation),
@@ -160,7 +160,7 @@ def findings_after_commit(pipeline: Pipeline, situation: Situation, now: datetim
 
 
 def findings_on_commits(pipeline: Pipeline, situation: Situation) -> list[Finding]:
-    """What changes with commits only; reads them again. Raises TableUnreachable."""
+    """Evaluate the checks that change only with commits; reads the commits again. Raises TableUnreachable."""
     checkpoint = situation.committed.checkpoint
     commits = Timeline(pipeline.table.base_path).commits_of(pipeline.transaction_key)
     return [
@@ -171,7 +171,7 @@ def findings_on_commits(pipeline: Pipeline, situation: Situation) -> list[Findin
 
 
 def evaluation(pipeline: Pipeline, finding: Finding) -> AssetCheckEvaluation:
-    """The finding as Dagster's."""
+    """Convert a finding to a Dagster evaluation."""
     return AssetCheckEvaluation(
         asset_key=table_key(pipeline),
         check_name=finding.check,
@@ -183,55 +183,55 @@ def evaluation(pipeline: Pipeline, finding: Finding) -> AssetCheckEvaluation:
 
 
 def as_markdown(text: str) -> str:
-    """Dagster shows a check's description as Markdown, where lines that no blank line parts become one."""
+    """Separate lines by blank lines: Dagster shows a check's description as Markdown, which would join them."""
     return re.sub(r"\n+", "\n\n", text.strip())
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """What Dagster knows: the newest evaluation of each check, and when and in which run the table was materialized."""
+class _ReportedChecks:
+    """What Dagster already shows: the newest evaluation of each check, and when and by which run the table was materialized."""
 
     records: Mapping[str, AssetCheckExecutionRecord]
     materialized_at: float = 0.0
     materialized_by: str = ""
 
     @classmethod
-    def of(cls, pipeline: Pipeline, instance: DagsterInstance) -> _Told:
+    def of(cls, pipeline: Pipeline, instance: DagsterInstance) -> _ReportedChecks:
         table = table_key(pipeline)
         keys = [AssetCheckKey(table, name) for name in QUESTIONS]
-        found = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
+        by_key = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
         materialized = instance.get_latest_materialization_event(table)
-        records = {key.name: record for key, record in found.items()}
+        records = {key.name: record for key, record in by_key.items()}
         return cls(records, materialized.timestamp, materialized.run_id) if materialized else cls(records)
 
     def is_outdated(self, check: str, transaction_id: str) -> bool:
-        """Whether the check was told of another transaction than the newest."""
+        """Whether the check's last report was about a transaction older than the newest."""
         known = self._known(check)
-        told = known.metadata.get("transaction") if known else None
-        return told is None or told.value != transaction_id or self._is_grey(check)
+        reported = known.metadata.get("transaction") if known else None
+        return reported is None or reported.value != transaction_id or self._is_grey(check)
 
     def is_news(self, finding: Finding, now: datetime) -> bool:
         known = self._known(finding.check)
         if known is None or known.passed != finding.passed or self._is_grey(finding.check):
             return True
-        before = {name: each.value for name, each in known.metadata.items()}
+        before = {name: entry.value for name, entry in known.metadata.items()}
         changed = {
             name for name in before.keys() | finding.figures.keys() if before.get(name) != finding.figures.get(name)
         }
         if any(isinstance(before.get(name, finding.figures.get(name)), str) for name in changed):
             return True
-        return bool(changed) and now.timestamp() - self._told_at(finding.check) >= RETOLD_SECONDS
+        return bool(changed) and now.timestamp() - self._reported_at(finding.check) >= REPEAT_SECONDS
 
     def _is_grey(self, check: str) -> bool:
-        """Whether Dagster shows it as not evaluated: told before the newest materialization, and not in its run."""
+        """Whether Dagster shows it as not evaluated: reported before the newest materialization, and not by its run."""
         record = self.records.get(check)
         by_the_commit = record is not None and record.run_id == self.materialized_by
-        return self._told_at(check) < self.materialized_at and not by_the_commit
+        return self._reported_at(check) < self.materialized_at and not by_the_commit
 
     def _known(self, check: str) -> AssetCheckEvaluation | None:
-        found = self.records[check].evaluation if check in self.records else None
-        return found if isinstance(found, AssetCheckEvaluation) else None
+        evaluation = self.records[check].evaluation if check in self.records else None
+        return evaluation if isinstance(evaluation, AssetCheckEvaluation) else None
 
-    def _told_at(self, check: str) -> float:
+    def _reported_at(self, check: str) -> float:
         record = self.records.get(check)
         return record.event.timestamp if record and record.event else 0.0

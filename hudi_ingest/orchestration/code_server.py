@@ -1,11 +1,11 @@
-"""Dagster's code server for the pipeline files, which loads them anew as soon as one of them has changed.
+"""Dagster's code server for the pipeline files. It reloads them as soon as one of them has changed.
 
-Dagster's daemon would otherwise start a new server each minute, to see whether code has changed: a tenth of a core, for ever.
-What Dagster calls a code server hands all questions on to a child that has loaded the code, and never misses it when it has
-died; here another one is started. Of the embedded stack's processes it is the one that keeps their logs short.
+Dagster's daemon would otherwise start a new server each minute to see whether code has changed, which costs a tenth of a core
+all the time. Dagster's own code server forwards all requests to a child that has loaded the code, and does not notice when that
+child dies; this one starts another. It also keeps the logs of the embedded stack short.
 
-`python -m hudi_ingest.orchestration.code_server SOCKET` serves on a Unix socket until it is ended. Whoever can connect to it can
-start runs, so its folder must be this user's alone.
+`python -m hudi_ingest.orchestration.code_server SOCKET` serves on a Unix socket until it is stopped. Anyone who can connect to it
+can start runs, so only this user may have access to its folder.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _MODULE = "hudi_ingest.orchestration.definitions"
 
 
 def _watch(home: Home, socket: Path) -> None:
-    """Loads the pipelines anew when their files have changed and have been as they are for a second, and when the child that
-    had loaded them has died."""
+    """Reload the pipelines when their files have changed and then been stable for a second, and when the child that had
+    loaded them has died."""
     loaded = before = folder_version(home.pipelines)
     had_child = False
     while True:
@@ -44,15 +44,15 @@ def _watch(home: Home, socket: Path) -> None:
         now = folder_version(home.pipelines)
         has_child = _has_child()
         if had_child and not has_child:
-            _log.warning("The process that had loaded the pipelines has died; starting another one")
+            _log.warning("The process that had loaded the pipelines has died; starting another")
         if (now == before and now != loaded) or (had_child and not has_child):
             try:
                 DagsterGrpcClient(socket=str(socket)).reload_code(timeout=_RELOAD_SECONDS)
                 loaded = now
             except DagsterUserCodeUnreachableError as problem:
-                # It is still starting, or ends, or has replaced a dead child, which could not be told to end. If nothing was
-                # loaded the next look asks again.
-                _log.info("Dagster did not say that it has loaded the pipelines: %s", problem)
+                # It is still starting, or is stopping, or has replaced a dead child, which could not be told to end. If
+                # nothing was loaded, the next round tries again.
+                _log.info("Dagster did not confirm that it has loaded the pipelines: %s", problem)
         had_child = had_child or has_child
         before = now
 
@@ -71,11 +71,11 @@ def _keep_logs_short(home: Home) -> None:
         try:
             cut_back(stack_logs(home))
         except OSError as problem:
-            _log.warning("The logs of %s could not be cut back: %s. Free space on its disk.", home.root, problem)
+            _log.warning("Could not cut back the logs of %s: %s. Free space on its disk.", home.root, problem)
 
 
 def main(socket: Path) -> None:
-    """Serves until the process is ended."""
+    """Serve until the process is stopped."""
     home = Home.from_environment()
     socket.unlink(missing_ok=True)
     threading.Thread(target=_watch, args=(home, socket), name="pipeline-files", daemon=True).start()

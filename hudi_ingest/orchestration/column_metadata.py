@@ -19,7 +19,7 @@ from hudi_ingest.records.schema.ddl import ddl_comments
 
 
 def pipeline_columns(pipeline: Pipeline, columns: pa.Schema) -> dict[str, Any]:
-    """Columns of the pipeline's table as Dagster shows them, with the comments that the pipeline file has."""
+    """Return the columns of the pipeline's table as Dagster metadata, with the comments from the pipeline file."""
     table = pipeline.table
     comments = ddl_comments(table.schema_ or "") if table.declares_schema and table.schema_file is None else {}
     return column_schema(columns, table.partition_columns, comments)
@@ -28,24 +28,24 @@ def pipeline_columns(pipeline: Pipeline, columns: pa.Schema) -> dict[str, Any]:
 def column_schema(
     columns: pa.Schema, partition_by: Collection[str] = (), comments: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """A table's columns as Dagster shows them."""
-    shown = [
+    """Return a table's columns as Dagster metadata."""
+    table_columns = [
         TableColumn(
-            each.name,
-            ddl_type(each.type),
-            description=(comments or {}).get(each.name) or _column_description(each.name, partition_by),
-            constraints=TableColumnConstraints(nullable=each.nullable),
+            column.name,
+            ddl_type(column.type),
+            description=(comments or {}).get(column.name) or _column_description(column.name, partition_by),
+            constraints=TableColumnConstraints(nullable=column.nullable),
         )
-        for each in columns
+        for column in columns
     ]
-    return {"dagster/column_schema": TableSchema(shown)}
+    return {"dagster/column_schema": TableSchema(table_columns)}
 
 
 _KAFKA_COLUMNS = {
     TOPIC: "Kafka topic of the record",
     PARTITION: "Kafka partition of the record",
     OFFSET: "Offset of the record in its partition",
-    TIMESTAMP: "When the record was produced, or when the broker got it, as the topic is configured; null where it has none",
+    TIMESTAMP: "When the record was produced or when the broker received it, as the topic is configured; null if it has none",
 }
 
 

@@ -4,7 +4,7 @@
     attributes:
       pipeline_file: orders.yaml
 
-or, in place of `pipeline_file`, the keys of a pipeline file themselves.
+Instead of `pipeline_file`, the attributes may be the keys of a pipeline file themselves.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ _FILE = "pipeline_file"
 
 
 class _Attributes(BaseModel):
-    """What `dg` knows of the attributes. Their values are judged as those of a pipeline file are, with the same messages."""
+    """The attributes that `dg` knows. Their values are validated like those of a pipeline file, with the same messages."""
 
     model_config = ConfigDict(extra="forbid")
 
     pipeline_file: str | None = Field(
-        default=None, description="Path of a pipeline file, relative to the folder of defs.yaml; it stands alone."
+        default=None,
+        description="Path of a pipeline file, relative to the folder of defs.yaml; no other key may be set with it.",
     )
 
     @model_validator(mode="before")
@@ -40,14 +41,14 @@ class _Attributes(BaseModel):
     def _one_or_the_other(cls, value: object) -> object:
         if isinstance(value, Mapping) and value.get(_FILE) is not None and len(value) > 1:
             others = ", ".join(key for key in value if key != _FILE)
-            raise ValueError(f"pipeline_file stands alone; remove it, or the other keys ({others})")
+            raise ValueError(f"pipeline_file cannot be combined with other keys; remove it, or remove {others}")
         return value
 
 
 def _attributes() -> type[BaseModel]:
     fields: dict[str, Any] = {}
     for key, info in keys(Pipeline).items():
-        # Below the top level `dg` lets any value pass: one may be a template like {{ env.TOPIC }}, which has no type yet.
+        # Below the top level `dg` accepts any value, because it may be a template like {{ env.TOPIC }}, which has no type yet.
         block = isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel)
         kind = Mapping[str, Any] if block else Any
         fields[key] = (kind | None, Field(default=None, description=info.description))
@@ -55,8 +56,8 @@ def _attributes() -> type[BaseModel]:
 
 
 class KafkaToHudi(Component):
-    """Kafka topics into one Apache Hudi table, exactly once: the table as an asset with its checks, the coordinator sensor,
-    and the jobs of transactions, table services and sweeps."""
+    """Ingest Kafka topics into one Apache Hudi table, exactly once: the table as an asset with its checks, the coordinator
+    sensor, and the jobs of transactions, table services and sweeps."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self.pipeline = pipeline
@@ -64,7 +65,7 @@ class KafkaToHudi(Component):
     @classmethod
     def get_spec(cls) -> ComponentTypeSpec:
         spec: dict[str, Any] = {"tags": ["kafka", "hudi", "spark"]}
-        # Older Dagsters do not know it.
+        # Older Dagster versions do not have it.
         if "produces" in signature(ComponentTypeSpec).parameters:
             spec["produces"] = ["asset", "asset_check", "job", "sensor", "schedule"]
         return ComponentTypeSpec(**spec)
@@ -75,17 +76,17 @@ class KafkaToHudi(Component):
 
     @classmethod
     def load(cls, attributes: BaseModel | None, context: ComponentLoadContext) -> KafkaToHudi:
-        """Raises ConfigError with all problems."""
-        given = attributes.model_dump(exclude_unset=True) if attributes is not None else {}
-        settings = context.resolution_context.resolve_value(given)
+        """Load the pipeline. Raises ConfigError with all problems."""
+        attributes_set = attributes.model_dump(exclude_unset=True) if attributes is not None else {}
+        settings = context.resolution_context.resolve_value(attributes_set)
         folder = context.path if context.path.is_dir() else context.path.parent
         if settings.get(_FILE) is not None:
             return cls(load_pipeline(folder / settings[_FILE]))
         return cls(pipeline_from(settings, folder, str(folder / "defs.yaml")))
 
     def build_defs(self, context: ComponentLoadContext) -> Definitions:
-        others = [each.pipeline for each in context.component_tree.get_all_components(KafkaToHudi)]
-        topics = topics_by_pipeline(others or [self.pipeline])
+        pipelines = [component.pipeline for component in context.component_tree.get_all_components(KafkaToHudi)]
+        topics = topics_by_pipeline(pipelines or [self.pipeline])
         return pipeline_definitions(self.pipeline, topic_assets(self.pipeline, topics[self.pipeline.name]))
 
 

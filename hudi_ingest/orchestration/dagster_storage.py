@@ -1,10 +1,10 @@
-"""Makes Dagster's SQLite databases, or brings them to the installed Dagster's version, before any process opens them.
+"""Creates Dagster's SQLite databases, or migrates them to the installed version, before any process opens them.
 
-Two processes that make one of them at the same time may leave it with two revisions, an old one and the newest; no Dagster
-process can open it from then on. Of such a database the older revision is kept: the migrations from there on look at what is
-there already, so they do no harm where nothing is left to migrate.
+Two processes that create one of them at the same time may leave it with two revisions, an old one and the newest, and then no
+Dagster process can open it. The older revision is kept: the migrations from there check what already exists, so they do no harm
+where nothing is left to migrate.
 
-`python -m hudi_ingest.orchestration.dagster_storage FOLDER`, while no Dagster process uses that $DAGSTER_HOME.
+`python -m hudi_ingest.orchestration.dagster_storage FOLDER`, to be run while no Dagster process uses that $DAGSTER_HOME.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DATABASES = ("schedules/schedules.db", "history/runs.db", "history/runs/index.d
 
 
 def prepare(folder: Path) -> None:
-    """Mends, makes and migrates. Raises what Dagster raises when it cannot."""
+    """Repair, create and migrate the databases. Raises what Dagster raises if that fails."""
     for name in _DATABASES:
         if (folder / name).exists():
             _keep_one_revision(folder / name)
@@ -34,12 +34,12 @@ def prepare(folder: Path) -> None:
 def _keep_one_revision(database: Path) -> None:
     with closing(sqlite3.connect(database)) as connection, connection:
         has_table = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'").fetchone()
-        found = (
+        revisions = (
             {row[0] for row in connection.execute("SELECT version_num FROM alembic_version")} if has_table else set()
         )
-        if len(found) > 1:
-            newest_first = [each.revision for each in _scripts().walk_revisions()]
-            oldest = max(found, key=newest_first.index)
+        if len(revisions) > 1:
+            newest_first = [script.revision for script in _scripts().walk_revisions()]
+            oldest = max(revisions, key=newest_first.index)
             connection.execute("DELETE FROM alembic_version WHERE version_num != ?", (oldest,))
 
 

@@ -1,4 +1,4 @@
-"""Schedules of jobs that keep a table tidy: once a day, and off until somebody turns them on."""
+"""Daily schedules of table maintenance jobs, off until turned on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dagster import DefaultScheduleStatus, JobDefinition, RunConfig, ScheduleDef
 
 
 def daily_schedule(job: JobDefinition, at: time, does: str, config: RunConfig | None = None) -> ScheduleDefinition:
-    """`<job>_daily`, at a time of UTC. `does`: what it does, for people, as the beginning of a sentence."""
+    """Return the schedule `<job>_daily`, at a time in UTC. `does`: what it does, as the beginning of a sentence."""
     return ScheduleDefinition(
         name=f"{job.name}_daily",
         job=job,

@@ -1,7 +1,7 @@
-"""Which of a pipeline's unfinished runs can do nothing more: judged by their transactions, whatever the instance watches itself.
+"""Recognizes unfinished runs that can make no more progress, by their transactions, whether or not Dagster monitors runs.
 
-Dagster's run monitoring is off by default, and its own launcher cannot tell whether a run's process lives. Without it a run that died
-together with its code server is shown as started for ever.
+Dagster's run monitoring is off by default, and its own launcher cannot tell whether a run's process is alive. Without
+monitoring, a run that died together with its code server is shown as started for ever.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ENDING_SECONDS = 60
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedRun:
-    """A run as Dagster shows it. `since`: when it was started, or before that last heard of."""
+    """A run as Dagster shows it. `since`: when it started, or if it has not, when it was last updated."""
 
     status: DagsterRunStatus
     since: datetime
@@ -33,22 +33,22 @@ def why_dead(
     max_runtime_seconds: float,
     now: datetime,
 ) -> str | None:
-    """Why the run can make no progress any more, or None while it may.
+    """Say why the run can make no more progress, or None while it may.
 
-    `newest`: the last transaction that it began; `leased_until`: when the lease of that one's instant ends, which a commit
-    renews while it is at work. Past both it can neither write nor commit, and one that the run might still begin is refused
-    while another is open.
+    `newest`: the last transaction that it began; `leased_until`: when the lease of its instant ends, which a running
+    commit renews. After both it can neither write nor commit, and a transaction that the run might still begin is refused while
+    another is open.
     """
     if run.status is DagsterRunStatus.QUEUED:
         return None
     if newest is None:
         due = run.since + timedelta(seconds=max_runtime_seconds)
-        reason = f"it has begun no transaction within {max_runtime_seconds:g} s"
+        reason = f"it began no transaction within {max_runtime_seconds:g} s"
     elif newest.state is TransactionState.COMMITTED and newest.ended_at is not None:
         due = newest.ended_at + timedelta(seconds=ENDING_SECONDS)
         reason = f"its transaction {newest.transaction_id} was committed at {newest.ended_at:%H:%M:%S} UTC"
     else:
-        # An aborted one may be tried again by the same run, as long as its time is not up.
+        # The same run may retry an aborted transaction until its deadline.
         over = max(newest.deadline, leased_until or newest.deadline)
         due = over + timedelta(seconds=ENDING_SECONDS)
         reason = f"the deadline of its transaction {newest.transaction_id} passed at {over:%H:%M:%S} UTC"
@@ -56,8 +56,8 @@ def why_dead(
 
 
 def report_dead(instance: DagsterInstance, run: DagsterRun, reason: str) -> None:
-    """Tells Dagster that the run has ended: it would count against the instance's limits, and keep its places in pools, for ever."""
-    text = f"The run can make no progress any more: {reason}. The coordinator goes on without it."
+    """Report the run as ended: otherwise it would count against the instance's limits and hold its pool slots for ever."""
+    text = f"The run can make no more progress: {reason}. The coordinator continues without it."
     if run.status is DagsterRunStatus.CANCELING:
         instance.report_run_canceled(run, text)
     else:

@@ -1,4 +1,4 @@
-"""What Dagster loads: the definitions of each pipeline file. workspace.yaml names it."""
+"""The code location that workspace.yaml names: the definitions of every pipeline file."""
 
 from __future__ import annotations
 
@@ -25,14 +25,17 @@ def build_definitions(
     spark_config: Mapping[str, Any] | None = None,
     broken: Sequence[BrokenFile] = (),
 ) -> Definitions:
-    """All pipelines' assets, checks, jobs, sensors and schedules; of files that cannot be loaded what is wrong with them.
-    `spark_config` are settings for ops that find no engine and start a Spark of their own."""
+    """Build the assets, checks, jobs, sensors and schedules of all pipelines, and report files that cannot be loaded.
+    `spark_config`: settings for ops that find no engine and start their own Spark."""
     ours = Definitions(executor=EXECUTOR, resources={IO_MANAGER: InstanceStorageIOManager()})
     resources = ingest_resources(spark_config)
     topics = topics_by_pipeline(pipelines)
-    parts = [pipeline_definitions(each, topic_assets(each, topics[each.name]), resources) for each in pipelines]
-    return Definitions.merge(ours, *parts, broken_definitions(broken, [each.name for each in pipelines]))
+    parts = [
+        pipeline_definitions(pipeline, topic_assets(pipeline, topics[pipeline.name]), resources)
+        for pipeline in pipelines
+    ]
+    return Definitions.merge(ours, *parts, broken_definitions(broken, [pipeline.name for pipeline in pipelines]))
 
 
-_right, _broken = load_each(Home.from_environment().pipelines)
-defs = build_definitions(_right, broken=_broken)
+_loaded, _broken = load_each(Home.from_environment().pipelines)
+defs = build_definitions(_loaded, broken=_broken)

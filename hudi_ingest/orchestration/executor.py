@@ -1,4 +1,4 @@
-"""How a run's ops get their processes: none of their own when there is little to read, else one each, forked where that is safe."""
+"""Runs a run's ops: in the run's own process when there is little to read, else one process each, forked where that is safe."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hudi_ingest.orchestration import tags
 OPS_AT_ONCE = 4
 IMPORTED_BY_OPS = [
     "hudi_ingest.orchestration.pipeline_definitions",
-    # What Dagster and pyspark import only when an op runs, a second of CPU in each; a name that is not there is passed over.
+    # What Dagster and pyspark import only when an op runs, a second of CPU in each; names that do not exist are ignored.
     "dagster._core.storage.sqlite_storage",
     "dagster_postgres",
     "distutils.version",
@@ -26,23 +26,23 @@ IMPORTED_BY_OPS = [
     "hudi_ingest.orchestration.step_logs",
     "pandas",
 ]
-"""Modules that a process which others are forked from has imported before."""
+"""Modules that a process imports before ops are forked from it."""
 
 
 def start_method() -> str:
-    """How a process for an op is made, by multiprocessing's names.
+    """Return multiprocessing's start method for an op's process.
 
-    A process whose only thread is the main one may be forked as it is, all imports done: no other thread can hold a lock that
-    the child would wait for. The native threads of numpy and pyarrow are safe: both libraries take care of a fork. So a run that
-    the forking launcher started forks its ops. Dagster's own launcher starts a thread in the run's process; there the ops are
-    forked from a server, which has to import everything first.
+    A process with only its main thread can be forked as it is, with all imports done: no other thread can hold a lock that the
+    child would wait for. The native threads of numpy and pyarrow are safe, because both libraries handle a fork. So a run from
+    the forking launcher forks its ops. Dagster's own launcher starts a thread in the run's process; there, ops are forked from
+    a server, which has to import everything first.
     """
     return "fork" if sys.platform == "linux" and threading.active_count() == 1 else "forkserver"
 
 
 class QuickExecutor(Executor):
-    """Runs each op in a process of its own; where the run's tag `hudi_ingest/in_process` is `true`, one after another in the
-    run's process, which is sooner done when there is little to read. A tag and not config, which other executors would refuse."""
+    """Runs each op in its own process or, if the run's tag `hudi_ingest/in_process` is `true`, one after another in the run's
+    process, which is faster when there is little to read. It is a tag because other executors would refuse unknown config."""
 
     @property
     def retries(self) -> RetryMode:
@@ -65,5 +65,5 @@ def _multiprocess(retries: RetryMode) -> Executor:
 
 @executor(name="hudi_ingest", requirements=multiple_process_executor_requirements())
 def EXECUTOR(context: InitExecutorContext) -> Executor:
-    """Of our own code location, and of any other that names it in its Definitions."""
+    """The executor of our own code location, and of any other that names it in its Definitions."""
     return QuickExecutor()

@@ -1,4 +1,4 @@
-"""The one place where our errors become Dagster's."""
+"""Turns our errors into Dagster failures; the only place that does."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from hudi_ingest.exceptions import IngestError, Transient
 from hudi_ingest.ledger import AttemptRow, AttemptState
 
 STOPPED = "Stopped, because "
-"""How an op's failure begins that is no failure of its own: another op of the run failed."""
+"""Prefix of an op's failure that is not its own: another op of the run failed."""
 _SHOWN_LINES = 2
-"""Of an error: what happened, and the first of those that it happened to."""
+"""Lines of an error to show: what happened, and the first place where it did."""
 
 
 @contextmanager
 def as_dagster_failures() -> Iterator[None]:
-    """Transient errors are tried again as the op's RetryPolicy says, all others fail it at once."""
+    """Raise Failure for our errors: transient ones are retried by the op's RetryPolicy, all others fail the op at once."""
     try:
         yield
     except IngestError as error:
@@ -28,7 +28,7 @@ def as_dagster_failures() -> Iterator[None]:
 
 
 def first_failure(attempts: Sequence[AttemptRow], own: Collection[tuple[str, int]]) -> AttemptRow | None:
-    """Of a transaction's attempts, the one that was the first to fail for good, at a slice that is not one of `own`.
+    """Return the attempt of a transaction that was the first to fail for good, at a slice that is not one of `own`.
 
     `attempts` are in the order of their numbers; `own` are topics and partitions.
     """
@@ -42,7 +42,7 @@ def first_failure(attempts: Sequence[AttemptRow], own: Collection[tuple[str, int
 
 
 def stopped(culprit: AttemptRow) -> Failure:
-    """How an op ends whose transaction is over because another op failed: the error to read is that one's."""
+    """Return the failure of an op whose transaction is over because another op failed; it quotes that op's error."""
     error = " ".join(line.strip() for line in (culprit.error or "").splitlines()[:_SHOWN_LINES])
     return Failure(
         description=f"{STOPPED}{culprit.source} failed: {error}\nThis op wrote nothing visible.", allow_retries=False

@@ -1,4 +1,4 @@
-"""The lag as Dagster plots it, by commits and, while none come, by the ticks: under the same names, so in one plot."""
+"""Lag metadata of commits and, while there are none, of ticks. The names are the same, so Dagster plots them together."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ LAG_SECONDS = "lag (seconds)"
 
 
 def lag_metadata(waiting: int, seconds: float | None) -> dict[str, Any]:
-    """`waiting`: records; `seconds`: the age of the oldest of them, None when it is not known."""
+    """Return the lag as metadata. `waiting`: records; `seconds`: age of the oldest, None if unknown."""
     return {LAG_RECORDS: waiting, **({} if seconds is None else {LAG_SECONDS: MetadataValue.float(round(seconds, 1))})}

@@ -1,4 +1,4 @@
-"""What a commit's materialization shows: figures, files, slices and bad records as metadata."""
+"""The metadata of a commit's materialization: figures, files, slices and bad records."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ SHOWN_BAD_RECORDS = 20
 
 
 def materialization(receipt: CommitReceipt, lag: Mapping[TopicPartition, int], small: str) -> dict[str, Any]:
-    """What the asset shows of one commit. `lag`: offsets that wait now; `small`: the warning about small files."""
+    """Return the metadata of one commit. `lag`: offsets waiting now; `small`: the warning about small files."""
     plan = receipt.plan
     return {
         "instant": receipt.instant,
         "transaction": plan.transaction_id,
         "rows": receipt.rows,
-        "skipped": sum(each.skipped for each in receipt.reports),
-        "filtered": sum(each.filtered for each in receipt.reports),
+        "skipped": sum(report.skipped for report in receipt.reports),
+        "filtered": sum(report.filtered for report in receipt.reports),
         **_bad_records(receipt),
         "files": receipt.files,
         "bytes": receipt.size_bytes,
@@ -39,14 +39,16 @@ def materialization(receipt: CommitReceipt, lag: Mapping[TopicPartition, int], s
         **{f"seconds/{phase}": MetadataValue.float(value) for phase, value in receipt.seconds.items()},
         "partitions": metadata_table(
             [*SLICE_COLUMNS[:4], TableColumn("lag", "int"), *SLICE_COLUMNS[4:]],
-            [{**slice_row(each), "lag": lag.get(each.slice.source)} for each in receipt.reports],
+            [{**slice_row(report), "lag": lag.get(report.slice.source)} for report in receipt.reports],
         ),
-        "written files": metadata_table(_FILE_COLUMNS, [_file_row(each) for each in receipt.base_files[:_MOST_FILES]]),
+        "written files": metadata_table(
+            _FILE_COLUMNS, [_file_row(report) for report in receipt.base_files[:_MOST_FILES]]
+        ),
     }
 
 
 def by_kind(kind: TransactionKind, metadata: dict[str, Any]) -> dict[str, Any]:
-    """Figures of a backfill, replay or retry under names of their own, as `backfill/rows`: Dagster plots each name, and those of live
+    """Prefix the figures of a backfill, replay or retry, e.g. `backfill/rows`: Dagster plots each name, and the plots of live
     commits would jump."""
     if kind is TransactionKind.INGEST:
         return metadata
@@ -60,18 +62,18 @@ _PLOTTED = {"rows", "skipped", "filtered", "bad records", "files", "bytes", "byt
 
 
 def _bad_records(receipt: CommitReceipt) -> dict[str, Any]:
-    """How many records could not become rows, and the first of them."""
+    """Return how many records could not become rows, and the first of them."""
     letters = receipt.checkpoint.letters
-    found: dict[str, Any] = {"bad records": receipt.rejected}
+    metadata: dict[str, Any] = {"bad records": receipt.rejected}
     if letters is not None:
-        found["dead letters that wait"] = letters.waiting
+        metadata["dead letters that wait"] = letters.waiting
     if receipt.rejected:
         rows = [
-            {"partition": f"{each.topic}:{each.partition}", "offset": each.offset, "reason": each.reason}
-            for each in receipt.bad_records[:SHOWN_BAD_RECORDS]
+            {"partition": f"{record.topic}:{record.partition}", "offset": record.offset, "reason": record.reason}
+            for record in receipt.bad_records[:SHOWN_BAD_RECORDS]
         ]
-        found["first bad records"] = metadata_table(_BAD_RECORD_COLUMNS, rows)
-    return found
+        metadata["first bad records"] = metadata_table(_BAD_RECORD_COLUMNS, rows)
+    return metadata
 
 
 _BAD_RECORD_COLUMNS = [
@@ -122,7 +124,7 @@ _FILE_COLUMNS = [
     TableColumn("last_offset", "int"),
 ]
 _MOST_FILES = 20
-"""Each event is kept for ever, so a commit of many files shows the first; `hudi-ingest files` shows all."""
+"""Dagster keeps events for ever, so a commit of many files shows only the first; `hudi-ingest files` shows all."""
 
 
 def _file_row(file: BaseFile) -> dict[str, str | int]:

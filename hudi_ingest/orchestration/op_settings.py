@@ -1,4 +1,4 @@
-"""What all ops of a pipeline share: retries, pool, the longest time of a run."""
+"""Settings shared by all ops of a pipeline: retries, pool, maximum runtime."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ START_SECONDS = 120
 
 
 def max_runtime(pipeline: Pipeline) -> str:
-    """Seconds that a run may take: its transaction's timeout, and time for its processes to start and end."""
+    """Return how many seconds a run may take: its transaction's timeout, plus time for its processes to start and end."""
     return str(pipeline.transaction.timeout_seconds + START_SECONDS)
 
 
@@ -32,16 +32,16 @@ def retry_policy(pipeline: Pipeline) -> RetryPolicy:
 
 
 def pool(pipeline: Pipeline) -> str:
-    """The Dagster pool that keeps all that changes the pipeline's table in one run at a time."""
+    """Return the Dagster pool that lets only one run at a time change the pipeline's table."""
     return f"hudi_ingest_{pipeline.name}"
 
 
 def run_is_finished(instance: DagsterInstance) -> Callable[[str], bool | None]:
-    """Tells of a run id whether the run has ended; None when this instance does not know the run."""
+    """Return a function that says whether a run has ended, or None if this instance does not know the run."""
 
     def finished(run_id: str) -> bool | None:
         run = instance.get_run_by_id(run_id)
-        # A run that this instance does not know may be another instance's, and alive.
+        # An unknown run may belong to another instance, and be alive.
         return None if run is None else run.is_finished
 
     return finished

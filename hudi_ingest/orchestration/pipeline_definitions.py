@@ -1,4 +1,4 @@
-"""One pipeline's part of a Dagster code location: its assets, checks, jobs, sensor and schedules."""
+"""Dagster definitions of one pipeline: its assets, checks, jobs, sensor and schedules."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 def pipeline_definitions(
     pipeline: Pipeline, topics: Sequence[AssetSpec], resources: Mapping[str, ResourceDefinition] = RESOURCES
 ) -> Definitions:
-    """All of the pipeline, with those of its topics that no other pipeline of the code location brings.
+    """Build the definitions of a pipeline, with those of its topics that no other pipeline of the code location provides.
 
-    It fits into any code location: executor and IO manager are the location's.
+    They fit into any code location: executor and IO manager are the location's.
     """
     transaction, sweep, services = _job(pipeline), sweep_job(pipeline), services_job(pipeline)
     return Definitions(
@@ -41,9 +41,9 @@ def pipeline_definitions(
 def _job(pipeline: Pipeline) -> Any:
     return define_asset_job(
         job_name(pipeline),
-        # The ticks report the check; a step for it would make each run a second longer.
+        # The ticks report the checks; a step for them would make each run a second longer.
         selection=AssetSelection.assets([pipeline.name]).without_checks(),
-        description=f"One transaction of {pipeline.name}: without config it takes all that waits, up to the limits.",
+        description=f"One transaction of {pipeline.name}: without config it takes all waiting records, up to the limits.",
         tags={
             tags.PIPELINE: pipeline.name,
             tags.MAX_RUNTIME: max_runtime(pipeline),

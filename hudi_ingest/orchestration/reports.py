@@ -1,4 +1,4 @@
-"""What each tick of the coordinator tells Dagster, whatever it decides: checks, lag, and commits that no run has told of."""
+"""Reports from every coordinator tick to Dagster, whatever it decides: checks, lag, and commits that no run has reported."""
 
 from __future__ import annotations
 
@@ -27,32 +27,34 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.situation import Situation
 
 LEAST_SECONDS = 60
-"""The lag is observed no more often than this: each observation is kept for as long as the asset."""
+"""Minimum time between lag observations: Dagster keeps each for as long as the asset."""
 _LOOKED_BACK = 50
 
 
 def report(
     pipeline: Pipeline,
     instance: DagsterInstance,
-    seen: Situation | IngestError,
+    observed: Situation | IngestError,
     now: datetime,
     busy: str = "",
     blind_since: float | None = None,
 ) -> None:
-    """`seen`: what table and broker said, or why they could not be asked, since `blind_since`; `busy`: what is going on.
+    """Report checks, commits and lag. `observed`: what table and broker said, or why they could not be asked, since
+    `blind_since`; `busy`: what is running.
 
     Raises KafkaUnreachable, KafkaRefused, TableUnreachable.
     """
-    if isinstance(seen, IngestError):
-        report_trouble(pipeline, instance, seen, now, blind_since)
+    if isinstance(observed, IngestError):
+        report_trouble(pipeline, instance, observed, now, blind_since)
         return
-    report_commits(pipeline, instance, seen)
-    report_checks(pipeline, instance, seen, now, busy)
-    report_lag(pipeline, instance, seen, now)
+    report_commits(pipeline, instance, observed)
+    report_checks(pipeline, instance, observed, now, busy)
+    report_lag(pipeline, instance, observed, now)
 
 
 def report_lag(pipeline: Pipeline, instance: DagsterInstance, situation: Situation, now: datetime) -> None:
-    """Observes the lag while no commits do, at most once an interval and a minute, and not while nothing waits."""
+    """Observe the lag while there are no commits to show it: at most once per interval and per minute, and only while records
+    are waiting or were at the last point."""
     newest = _newest_lag(pipeline, instance)
     if newest is not None and now.timestamp() - newest[0] < max(LEAST_SECONDS, pipeline.transaction.interval_seconds):
         return
@@ -71,17 +73,17 @@ def report_lag(pipeline: Pipeline, instance: DagsterInstance, situation: Situati
 
 
 def report_commits(pipeline: Pipeline, instance: DagsterInstance, situation: Situation) -> None:
-    """Makes materializations of the newest commits that Dagster has none of: those of the command line and of Python, and of a
-    run that died after its commit. The timeline is read again only where there is one. Raises TableUnreachable."""
+    """Materialize the newest commits that Dagster does not know: from the command line, from Python, and from runs that died
+    after their commit. The timeline is read again only if there is such a commit. Raises TableUnreachable."""
     unknown = _unknown(pipeline, instance, situation.committed.transactions)
-    # A run that has ended has told of its commit before, so the runs are asked first and the events after them.
-    untold = [transaction for transaction in unknown if not _may_tell_yet(instance, transaction)]
-    untold = _unknown(pipeline, instance, untold)
-    if not untold:
+    # A run reports its commit before it ends, so ask for the runs first and for the events after them.
+    unreported = [transaction for transaction in unknown if not _may_still_report(instance, transaction)]
+    unreported = _unknown(pipeline, instance, unreported)
+    if not unreported:
         return
     for commit in Timeline(pipeline.table.base_path).commits_of(pipeline.transaction_key):
         accounting = commit.accounting(pipeline.transaction_key)
-        if accounting.transaction_id in untold:
+        if accounting.transaction_id in unreported:
             instance.report_runless_asset_event(_materialization(pipeline, commit, accounting))
 
 
@@ -100,12 +102,12 @@ def _materialization(pipeline: Pipeline, commit: CommittedInstant, accounting: A
     }
     return AssetMaterialization(
         table_key(pipeline),
-        description="Committed outside of Dagster, or by a run that died before it could tell.",
+        description="Committed outside of Dagster, or by a run that died before it could report it.",
         metadata=by_kind(accounting.kind, metadata),
     )
 
 
-def _may_tell_yet(instance: DagsterInstance, transaction_id: str) -> bool:
+def _may_still_report(instance: DagsterInstance, transaction_id: str) -> bool:
     runs = instance.get_runs(RunsFilter(tags={tags.TRANSACTION: transaction_id}))
     return any(run.status in _ALIVE for run in runs)
 
@@ -114,7 +116,7 @@ _ALIVE = (DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunStatus.
 
 
 def _unknown(pipeline: Pipeline, instance: DagsterInstance, transactions: Sequence[str]) -> list[str]:
-    """Those that are none of the asset's newest materializations, in their order."""
+    """Return the transactions without one of the asset's newest materializations, in order."""
     if not transactions:
         return []
     known = set(_known_transactions(pipeline, instance, _LOOKED_BACK))
@@ -129,16 +131,16 @@ def _known_transactions(pipeline: Pipeline, instance: DagsterInstance, limit: in
 
 
 def _newest_lag(pipeline: Pipeline, instance: DagsterInstance) -> tuple[float, int] | None:
-    """When the lag was last told of, by a commit or by a tick, and what it was then."""
+    """Return when a commit or a tick last reported the lag, and what it was then."""
     key = table_key(pipeline)
-    found = []
+    points = []
     for record in (
         *instance.fetch_materializations(key, limit=1).records,
         *instance.fetch_observations(key, limit=10).records,
     ):
         event = record.asset_materialization or record.asset_observation
         lag = event.metadata.get(LAG_RECORDS) if event else None
-        # A commit that was found by a tick has no lag, and asks for a point no less.
+        # A commit that a tick reported has no lag, so it is not a point.
         if lag is not None and isinstance(lag.value, int):
-            found.append((record.timestamp, lag.value))
-    return max(found, default=None)
+            points.append((record.timestamp, lag.value))
+    return max(points, default=None)

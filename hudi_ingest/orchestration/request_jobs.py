@@ -1,8 +1,8 @@
-"""Backfill, replay and retry of dead letters as Dagster jobs: hourly windows that the UI launches by the day, and the rest by
-the Launchpad.
+"""Backfill, replay and dead-letter retry as Dagster jobs: backfills by hour, which the UI launches a day at a time, and the rest
+from the Launchpad.
 
-A job files a request, and shows what becomes of it. The coordinator makes the request's transactions, each a run of the
-pipeline's own job: planned, fanned out and retried like a live one.
+A job files a request and shows its progress. The coordinator begins the request's transactions, each a run of the pipeline's
+own job: planned, fanned out and retried like a live one.
 """
 
 import time
@@ -45,63 +45,65 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.situation import observe
 
 UNSEEN_SECONDS = 60.0
-"""How long a request waits for a tick before its job takes the sensor to be off."""
+"""How long a request waits for a tick before its job assumes that the sensor is off."""
 EXPLICIT_HELP = "Offset ranges [start, end); either these, or a time window"
 
 
 class BackfillConfig(Config):
-    """What to add to the table: `ranges`, or from `from_time` to `to_time`."""
+    """What to add to the table: `ranges`, or `from_time` to `to_time`."""
 
     ranges: list[SliceConfig] = Field(default=[], description=EXPLICIT_HELP)
     from_time: str = Field(
         default="", description="From this Kafka timestamp, as 2026-01-31T00:00:00Z, of all partitions"
     )
     to_time: str = Field(default="", description="Up to, but not including, this Kafka timestamp")
-    skip_covered: bool = Field(default=False, description="Leave out what is in the table; otherwise it is refused")
+    skip_covered: bool = Field(
+        default=False, description="Skip offsets that are already in the table; otherwise they are refused"
+    )
 
 
 class ReplayConfig(Config):
-    """What to write anew: `ranges`, or from `from_time` to `to_time`, or all that `transaction` read."""
+    """What to rewrite: `ranges`, or `from_time` to `to_time`, or everything that `transaction` read."""
 
     ranges: list[SliceConfig] = Field(default=[], description=EXPLICIT_HELP)
     from_time: str = Field(
         default="", description="From this Kafka timestamp, as 2026-01-31T00:00:00Z, of all partitions"
     )
     to_time: str = Field(default="", description="Up to, but not including, this Kafka timestamp")
-    transaction: str = Field(default="", description="All that this committed transaction read")
-    respect_deletes: bool = Field(default=False, description="Write only offsets that have a row in the table still")
-    dry_run: bool = Field(default=False, description="Show what it costs, and change nothing")
+    transaction: str = Field(default="", description="Everything that this committed transaction read")
+    respect_deletes: bool = Field(default=False, description="Write only offsets that still have a row in the table")
+    dry_run: bool = Field(default=False, description="Show what it costs and change nothing")
 
 
 class RetryConfig(Config):
-    """Without config all dead letters that wait are tried."""
+    """Without config, all pending dead letters are retried."""
 
-    dry_run: bool = Field(default=False, description="Show how many would become rows, and change nothing")
+    dry_run: bool = Field(default=False, description="Show how many would become rows and change nothing")
 
 
 def request_jobs(pipeline: Pipeline) -> tuple[JobDefinition, ...]:
-    """`<name>_backfill_hours`, `<name>_backfill`, `<name>_replay` and `<name>_retry_dead_letters`."""
-    # Such a run waits most of the time, and needs no processes for that.
+    """Build `<name>_backfill_hours`, `<name>_backfill`, `<name>_replay` and `<name>_retry_dead_letters`."""
+    # Such a run waits most of the time, so it needs no processes of its own.
     shared = {tags.PIPELINE_RANGES: pipeline.name, tags.IN_PROCESS: "true"}
     hours, ranges, again = _hours_op(pipeline), _backfill_op(pipeline), _replay_op(pipeline)
     letters = _retry_dead_letters_op(pipeline)
 
     @job(
         name=f"{pipeline.name}_backfill_hours",
-        description=f"Adds to {pipeline.name} what is missing of chosen hours, by Kafka timestamp.",
+        description=f"Adds the missing offsets of chosen hours, by Kafka timestamp, to {pipeline.name}.",
         partitions_def=HourlyPartitionsDefinition(start_date=f"{pipeline.asset.backfill_from:%Y-%m-%d}-00:00"),
         tags=shared,
     )
     def backfill_hours() -> None:
         hours()
 
-    @job(name=f"{pipeline.name}_backfill", description=f"Adds ranges of offsets to {pipeline.name}.", tags=shared)
+    @job(name=f"{pipeline.name}_backfill", description=f"Adds offset ranges to {pipeline.name}.", tags=shared)
     def backfill() -> None:
         ranges()
 
     @job(
         name=f"{pipeline.name}_replay",
-        description=f"Writes ranges of offsets of {pipeline.name} anew, in place of their rows.",
+        description=f"Rewrites offset ranges of {pipeline.name}, replacing their rows.",
         tags=shared,
     )
     def replay() -> None:
@@ -109,8 +111,8 @@ def request_jobs(pipeline: Pipeline) -> tuple[JobDefinition, ...]:
 
     @job(
         name=f"{pipeline.name}_retry_dead_letters",
-        description=f"Tries the dead letters of {pipeline.name} again, after a fix: those that can become rows now are put "
-        "into the table, once.",
+        description=f"Retries the dead letters of {pipeline.name} after a fix. Those that can become rows now are added to "
+        "the table, once.",
         tags=shared,
     )
     def retry_dead_letters() -> None:
@@ -120,42 +122,42 @@ def request_jobs(pipeline: Pipeline) -> tuple[JobDefinition, ...]:
 
 
 def _hours_op(pipeline: Pipeline) -> OpDefinition:
-    @op(description="Adds what is missing of an hour, if it has records.", **_settings(pipeline, "backfill_hours"))
+    @op(description="Adds the missing offsets of an hour, if it has records.", **_settings(pipeline, "backfill_hours"))
     def backfill_hours(context: OpExecutionContext) -> Output[None]:
         window = context.partition_time_window
         with as_dagster_failures():
             try:
-                asked = in_time(pipeline, observe(pipeline), window.start, window.end)
+                slices = in_time(pipeline, observe(pipeline), window.start, window.end)
             except NothingToDo as nothing:
                 context.log.info(str(nothing))
                 return Output(None, metadata={"rows": 0})
-            # Hours are borders of people's own; what live transactions have read of one is not to be read again.
-            return _fulfilled(
-                context, pipeline, new_request(pipeline, TransactionKind.BACKFILL, asked, skip_covered=True)
+            # Live transactions do not end on the hour; what they have read of this one must not be read again.
+            return _file_and_follow(
+                context, pipeline, new_request(pipeline, TransactionKind.BACKFILL, slices, skip_covered=True)
             )
 
     return backfill_hours
 
 
 def _backfill_op(pipeline: Pipeline) -> OpDefinition:
-    @op(description="Adds ranges of offsets that are not in the table.", **_settings(pipeline, "backfill"))
+    @op(description="Adds offset ranges that are not in the table.", **_settings(pipeline, "backfill"))
     def backfill(context: OpExecutionContext, config: BackfillConfig) -> Output[None]:
         with as_dagster_failures():
-            asked = _asked(pipeline, config.ranges, config.from_time, config.to_time)
-            request = new_request(pipeline, TransactionKind.BACKFILL, asked, skip_covered=config.skip_covered)
-            return _fulfilled(context, pipeline, request)
+            slices = _selected(pipeline, config.ranges, config.from_time, config.to_time)
+            request = new_request(pipeline, TransactionKind.BACKFILL, slices, skip_covered=config.skip_covered)
+            return _file_and_follow(context, pipeline, request)
 
     return backfill
 
 
 def _replay_op(pipeline: Pipeline) -> OpDefinition:
-    @op(description="Writes ranges anew, in place of the rows that were made of them.", **_settings(pipeline, "replay"))
+    @op(description="Rewrites offset ranges, replacing their rows.", **_settings(pipeline, "replay"))
     def replay(context: OpExecutionContext, config: ReplayConfig) -> Output[None]:
         with as_dagster_failures():
-            asked = _asked(pipeline, config.ranges, config.from_time, config.to_time, config.transaction)
-            survey = survey_replay(pipeline, observe(pipeline), asked)
+            slices = _selected(pipeline, config.ranges, config.from_time, config.to_time, config.transaction)
+            survey = survey_replay(pipeline, observe(pipeline), slices)
             facts = {
-                "offsets": sum(piece.count for piece in asked),
+                "offsets": sum(slice_.count for slice_ in slices),
                 "files replaced": len(survey.replaces) - len(survey.rewritten),
                 "files rewritten": len(survey.rewritten),
                 "deleted rows": survey.missing.deleted,
@@ -163,15 +165,15 @@ def _replay_op(pipeline: Pipeline) -> OpDefinition:
             context.log.info(f"{pipeline.name}: {facts}")
             if config.dry_run:
                 return Output(None, metadata=facts)
-            request = new_request(pipeline, TransactionKind.REPLAY, asked, respect_deletes=config.respect_deletes)
-            return _fulfilled(context, pipeline, request, facts)
+            request = new_request(pipeline, TransactionKind.REPLAY, slices, respect_deletes=config.respect_deletes)
+            return _file_and_follow(context, pipeline, request, facts)
 
     return replay
 
 
 def _retry_dead_letters_op(pipeline: Pipeline) -> OpDefinition:
     @op(
-        description="Makes rows of the dead letters that can become some now; the others stay.",
+        description="Turns the dead letters that can become rows now into rows; the others stay.",
         **_settings(pipeline, "retry_dead_letters"),
     )
     def retry_dead_letters(context: OpExecutionContext, config: RetryConfig) -> Output[None]:
@@ -188,20 +190,20 @@ def _retry_dead_letters_op(pipeline: Pipeline) -> OpDefinition:
                         **_why_letters_stay(survey),
                     },
                 )
-            return _fulfilled(context, pipeline, new_request(pipeline, TransactionKind.RETRY))
+            return _file_and_follow(context, pipeline, new_request(pipeline, TransactionKind.RETRY))
 
     return retry_dead_letters
 
 
-def _why_letters_stay(found: RetryResult | RetrySurvey) -> dict[str, Any]:
+def _why_letters_stay(result: RetryResult | RetrySurvey) -> dict[str, Any]:
     return {
-        **({"why letters stay": "\n".join(found.reasons)} if found.reasons else {}),
-        **({"letters without bytes": found.withheld} if found.withheld else {}),
+        **({"why letters stay": "\n".join(result.reasons)} if result.reasons else {}),
+        **({"letters without bytes": result.withheld} if result.withheld else {}),
     }
 
 
 def _settings(pipeline: Pipeline, name: str) -> dict[str, Any]:
-    """What the ops have in common."""
+    """Return the settings that the ops share."""
     return {
         "name": f"{pipeline.name}__{name}",
         "out": Out(Nothing),
@@ -209,31 +211,31 @@ def _settings(pipeline: Pipeline, name: str) -> dict[str, Any]:
     }
 
 
-def _fulfilled(
+def _file_and_follow(
     context: OpExecutionContext, pipeline: Pipeline, request: Request, facts: dict[str, Any] | None = None
 ) -> Output[None]:
-    """Files the request, and waits until it is done. A run that is terminated cancels it."""
+    """File the request and wait until it is done. Terminating the run cancels the request."""
     with context.resources.ledger.open() as ledger:
         if request.kind is TransactionKind.BACKFILL:
-            # Refused here, where the reason is read, and not by a later tick.
+            # Refuse it here, where the user sees the reason, and not in a later tick.
             what_is_missing(pipeline, observe(pipeline), request.ranges, skip_covered=request.skip_covered)
-        standing = ledger.file_request(request)
-        context.add_output_metadata({"request": standing.request_id})
+        filed = ledger.file_request(request)
+        context.add_output_metadata({"request": filed.request_id})
         context.log.info(
-            f"request {standing.request_id} is filed; the sensor {pipeline.name}_coordinator begins its transactions, between the "
-            f"live ones. `hudi-ingest requests cancel {standing.request_id}` or terminating this run ends it."
+            f"request {filed.request_id} is filed; the sensor {pipeline.name}_coordinator begins its transactions between the live "
+            f"ones. To cancel it, terminate this run or use `hudi-ingest requests cancel {filed.request_id}`."
         )
         commits: list[RequestedCommit] = []
         try:
-            for commit in follow(ledger, pipeline, standing, alone=_refuse_when_unseen(pipeline, ledger)):
+            for commit in follow(ledger, pipeline, filed, alone=_refuse_when_unseen(pipeline, ledger)):
                 commits.append(commit)
                 context.log.info(commit_text(commit, commits))
         except DagsterExecutionInterruptedError:
-            ledger.end_request(standing.request_id, RequestState.CANCELLED, f"run {context.run_id[:8]} was terminated")
+            ledger.end_request(filed.request_id, RequestState.CANCELLED, f"run {context.run_id[:8]} was terminated")
             raise
         letters: dict[str, Any] = {}
         if request.kind is TransactionKind.RETRY:
-            result = retry_result(pipeline, ledger, standing.request_id)
+            result = retry_result(pipeline, ledger, filed.request_id)
             letters = {
                 "dead letters": result.tried,
                 "dead letters that wait": result.waiting,
@@ -243,7 +245,7 @@ def _fulfilled(
 
 
 def _refuse_when_unseen(pipeline: Pipeline, ledger: Ledger) -> Callable[[Request], None]:
-    """What a job does while no coordinator works on its request."""
+    """Return what a job does while no coordinator works on its request: wait, then refuse."""
 
     def alone(request: Request) -> None:
         waited = (datetime.now(timezone.utc) - request.filed_at).total_seconds()
@@ -253,56 +255,58 @@ def _refuse_when_unseen(pipeline: Pipeline, ledger: Ledger) -> Callable[[Request
         sensor = f"{pipeline.name}_coordinator"
         ledger.end_request(request.request_id, RequestState.CANCELLED, f"the sensor {sensor} is off")
         raise EnvironmentProblem(
-            f"request {request.request_id} of pipeline {pipeline.name} was not begun: no tick of the sensor {sensor} in "
-            f"{waited:.0f} s. Turn it on under Automation, which lets live transactions go on too, and launch this job again; or "
-            "use the command line, which does without it."
+            f"request {request.request_id} of pipeline {pipeline.name} was not begun: the sensor {sensor} has not ticked for "
+            f"{waited:.0f} s. Turn it on under Automation, which also resumes live transactions, and launch this job again; or "
+            "use the command line, which does not need it."
         )
 
     return alone
 
 
-def _asked(
+def _selected(
     pipeline: Pipeline, ranges: Sequence[SliceConfig], from_time: str, to_time: str, transaction: str = ""
 ) -> tuple[Slice, ...]:
-    """Raises ConfigError unless the config asks in exactly one way."""
+    """Return the slices that the config selects. Raises ConfigError unless it selects in exactly one way."""
     ways = [bool(ranges), bool(from_time or to_time), bool(transaction)]
     if sum(ways) != 1 or bool(from_time) != bool(to_time):
         raise ConfigError(
-            "the run's config", ["give `ranges`, or `from_time` and `to_time`, or `transaction` (replay)"]
+            "the run's config", ["give one of: `ranges`; `from_time` and `to_time`; `transaction` (replay only)"]
         )
     if transaction:
         return of_transaction(pipeline, transaction)
     if not ranges:
         return in_time(pipeline, observe(pipeline), _time(from_time), _time(to_time))
     try:
-        return tuple(Slice(each.topic, each.partition, each.start, each.end) for each in ranges)
+        return tuple(Slice(range_.topic, range_.partition, range_.start, range_.end) for range_ in ranges)
     except ValueError as error:
         raise ConfigError("the run's config", [f"ranges: {error}"]) from error
 
 
 def _time(text: str) -> datetime:
     try:
-        found = datetime.fromisoformat(text.replace("Z", "+00:00"))
+        time_ = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError:
-        found = None
-    if found is None or found.tzinfo is None:
+        time_ = None
+    if time_ is None or time_.tzinfo is None:
         raise ConfigError(
-            "the run's config", [f"a time is ISO 8601 with a zone, like 2026-01-31T00:00:00Z; found {text!r}"]
+            "the run's config", [f"a time must be ISO 8601 with a time zone, e.g. 2026-01-31T00:00:00Z; found {text!r}"]
         )
-    return found
+    return time_
 
 
 def _output(commits: Iterable[RequestedCommit], facts: dict[str, Any]) -> Output[None]:
-    done = list(commits)
+    all_commits = list(commits)
     return Output(
         None,
         metadata={
             **facts,
-            "transactions": len(done),
-            "rows": sum(commit.rows or 0 for commit in done),
-            "files": sum(commit.files or 0 for commit in done),
-            "instants": ", ".join(commit.instant for commit in done),
-            "partitions": metadata_table(_COLUMNS, [_row(commit, piece) for commit in done for piece in commit.slices]),
+            "transactions": len(all_commits),
+            "rows": sum(commit.rows or 0 for commit in all_commits),
+            "files": sum(commit.files or 0 for commit in all_commits),
+            "instants": ", ".join(commit.instant for commit in all_commits),
+            "partitions": metadata_table(
+                _COLUMNS, [_row(commit, slice_) for commit in all_commits for slice_ in commit.slices]
+            ),
         },
     )
 
@@ -315,10 +319,10 @@ _COLUMNS = [
 ]
 
 
-def _row(commit: RequestedCommit, piece: Slice) -> dict[str, str | int]:
+def _row(commit: RequestedCommit, slice_: Slice) -> dict[str, str | int]:
     return {
         "transaction": commit.transaction_id,
-        "partition": str(piece.source),
-        "start": piece.start,
-        "end": piece.end,
+        "partition": str(slice_.source),
+        "start": slice_.start,
+        "end": slice_.end,
     }

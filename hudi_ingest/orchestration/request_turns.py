@@ -1,4 +1,4 @@
-"""A tick's part for requests: whether a backfill, replay or retry has its turn now, and with which transaction."""
+"""Requests in a tick: whether it is the turn of a backfill, replay or retry, and of which transaction."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.situation import Situation
 
 MOST_TRIES = 3
-"""Runs of a request that fail in a row; then it has failed."""
+"""How many runs of a request may fail in a row before the request fails."""
 LOOKED_AT_RUNS = 10
 FAILED = (DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED)
 
@@ -30,10 +30,10 @@ def requested_transaction(
     live_is_due: bool,
     backoff: Callable[[list[tuple[str, float]]], str | None],
 ) -> TransactionPlan | str | None:
-    """The next transaction of the pipeline's oldest request when it has its turn, why it waits when it has not, None when there is
-    no request. Requests that are done, or that cannot be done, end here.
+    """Return the next transaction of the pipeline's oldest request if it is its turn, why it waits if it is not, or None if there
+    is no request. Requests that are done, or cannot be done, end here.
 
-    `backoff` says of the runs that failed in a row, as id and end, newest first, why the next must wait. Raises KafkaUnreachable,
+    `backoff` takes the runs that failed in a row, as id and end, newest first, and says why the next must wait. Raises KafkaUnreachable,
     TableUnreachable, LedgerUnreachable.
     """
     request = _next_request(pipeline, ledger)
@@ -42,11 +42,11 @@ def requested_transaction(
     checkpoint = situation.committed.checkpoint
     next_sequence = checkpoint.sequence + 1 if checkpoint else 1
     if not request_goes_first(live_is_due, next_sequence, ledger.last_request_tried(request.table)):
-        return f"{request.request_id} goes on after the live transaction that is due"
+        return f"{request.request_id} continues after the live transaction that is due"
     failed = _failed_in_a_row(instance, request)
     if len(failed) >= MOST_TRIES:
         reason = ledger.progress(request.request_id).reason
-        reason = reason or f"its last {len(failed)} runs failed, the newest is {failed[0][0][:8]}: see its error"
+        reason = reason or f"its last {len(failed)} runs failed; see the error of the newest, {failed[0][0][:8]}"
         ledger.end_request(request.request_id, RequestState.FAILED, reason)
         return f"{request.request_id} has failed: {reason}"
     wait = backoff(failed)
@@ -65,7 +65,7 @@ def requested_transaction(
 
 
 def _next_request(pipeline: Pipeline, ledger: Ledger) -> Request | None:
-    """The oldest one that no living process works off itself."""
+    """Return the oldest request that no live process is working on itself."""
     return next((request for request in ledger.active_requests(pipeline.name) if not request.has_worker), None)
 
 

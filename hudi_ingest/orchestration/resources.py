@@ -1,4 +1,4 @@
-"""What ops need from their process: Spark, the ledger, and where they hand results on. A run's config can change none of it."""
+"""Resources of the ops: Spark, the ledger, and the IO manager for their results. A run's config can change none of them."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ IO_MANAGER = "io_manager"
 
 
 class EngineSparkResource(PySparkResource):
-    """A Spark session: the engine's when one runs, else one that this process makes, with `spark_config` on top."""
+    """A Spark session: the engine's if one is running, else one that this process starts, with `spark_config` on top."""
 
     spark_config: dict[str, Any] = Field(default={}, description="Spark settings on top of ours")
 
     def setup_for_execution(self, context: InitResourceContext) -> None:
-        """Makes no session yet: in the op a lost engine is a failure that is tried again.
+        """Create no session yet: in the op, a lost engine is a failure that is retried.
 
-        It is set up before anything is loaded, so a run that names files of its own choice to unpickle ends here.
+        Runs before anything is loaded, so a run whose config chooses the files to unpickle ends here.
         """
         if context.run is not None:
             _require_bound_io_manager(context.run)
@@ -69,11 +69,11 @@ class InstanceStorageIOManager(ConfigurableIOManagerFactory[IOManager]):
 
 
 def ingest_resources(spark_config: Mapping[str, Any] | None = None) -> dict[str, ResourceDefinition]:
-    """What the ops of all pipelines of a code location share. `spark_config` is for processes that start a Spark of their own."""
+    """Return the resources shared by all pipelines of a code location. `spark_config`: for processes that start their own Spark."""
     settings = {"spark_config": dict(spark_config or {})}
     spark = EngineSparkResource(**settings).get_resource_definition()
     return {
-        # The fields of a resource are keys of the run's config unless they are bound.
+        # Unbound fields of a resource would be keys of the run's config.
         SPARK: spark.configured(lambda _: settings, config_schema={}),
         LEDGER: LedgerResource().get_resource_definition(),
     }
@@ -83,13 +83,13 @@ RESOURCES = ingest_resources()
 
 
 def _require_bound_io_manager(run: DagsterRun) -> None:
-    """Raises ConfigError. A code location's own IO manager may have keys in the run's config, and Dagster's default has: its folder."""
+    """Raises ConfigError if the run's config sets the IO manager, as Dagster's default IO manager allows for its folder."""
     configured: Any = run.run_config.get("resources") or {}
     if IO_MANAGER in configured:
         raise ConfigError(
             "the run's config",
             [
-                f"resources.{IO_MANAGER}: remove it. Ops unpickle what they find where results are kept, so that is bound in "
-                "the code location's Definitions only"
+                f"resources.{IO_MANAGER}: remove it. Ops unpickle the results they find in its folder, so only the code "
+                "location's Definitions may set it"
             ],
         )

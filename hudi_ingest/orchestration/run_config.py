@@ -1,4 +1,4 @@
-"""The plan as Dagster run config and tags, so that a run shows every slice before anything is read, and back."""
+"""Converts plans to Dagster run config and tags, and back. So a run shows every slice before anything is read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BEGIN = "begin"
 
 
 def job_name(pipeline: Pipeline) -> str:
-    """The job of the pipeline's transactions."""
+    """Return the name of the job that runs the pipeline's transactions."""
     return f"{pipeline.name}_transaction"
 
 
@@ -30,20 +30,20 @@ class SliceConfig(Config):
 
 
 class TopicConfig(Config):
-    """Which topic of its name the offsets count in."""
+    """Which topic of this name the offsets belong to."""
 
-    topic_id: str = Field(description="The broker's id of the topic; empty where it has none")
-    generation: int = Field(description="How often offsets of this topic have begun again")
+    topic_id: str = Field(description="The broker's id of the topic; empty if it has none")
+    generation: int = Field(description="How often this topic's offsets have started over")
 
 
 class LossConfig(Config):
-    """A committed offset that the broker does not hold any more."""
+    """A committed offset that the broker no longer has."""
 
     topic: str = Field(description="Kafka topic")
     partition: int = Field(description="Kafka partition")
     committed: int = Field(description="The table's committed offset")
     restart: int | None = Field(description="The broker's first offset; none when the partition is gone")
-    lost: int | None = Field(description="Offsets that are given up, if known")
+    lost: int | None = Field(description="Number of offsets given up, if known")
     reason: str = Field(description="retention, recreated or truncated")
 
 
@@ -52,39 +52,39 @@ class TakeOverConfig(Config):
 
     writer: str = Field(description="The other system")
     instant: str = Field(description="Instant of its last commit")
-    offsets: dict[str, int] = Field(description="Its next offset of each topic:partition")
+    offsets: dict[str, int] = Field(description="Its next offset for each topic:partition")
 
 
 class BeginConfig(Config):
-    """The transaction to run. Leave all of it out to plan one now, from the committed offsets to the topic's ends."""
+    """The transaction to run. Leave everything out to plan one now, from the committed offsets to the topic's ends."""
 
     transaction_id: str = Field(default="", description="Name of the transaction; empty: plan now")
     kind: str = Field(default=TransactionKind.INGEST.value, description="What the transaction is for")
     sequence: int = Field(default=0, description="Number of the transaction: the table's last one plus 1")
     slices: list[SliceConfig] = Field(default=[], description="Offset ranges, one for each Kafka partition")
-    topics: dict[str, TopicConfig] = Field(default={}, description="The topics that the offsets count in")
-    resets: list[LossConfig] = Field(default=[], description="Losses that are accepted: slices start at `restart`")
-    stopped: list[LossConfig] = Field(default=[], description="Losses that stop their partition: it has no slice")
-    take_over: TakeOverConfig | None = Field(default=None, description="Of a table that another system wrote")
-    request: str = Field(default="", description="Id of the request (backfill, replay, retry) that it is a part of")
+    topics: dict[str, TopicConfig] = Field(default={}, description="The topics that the offsets belong to")
+    resets: list[LossConfig] = Field(default=[], description="Accepted losses: slices start at `restart`")
+    stopped: list[LossConfig] = Field(default=[], description="Losses that stop their partition, which has no slice")
+    take_over: TakeOverConfig | None = Field(default=None, description="Set if another system wrote the table")
+    request: str = Field(default="", description="Id of the request (backfill, replay, retry) that it belongs to")
 
     def plan(self, pipeline: str) -> TransactionPlan | None:
-        """The plan that the config holds, or None when it holds none."""
+        """Return the plan in the config, or None if there is none."""
         if not self.transaction_id:
             return None
         return TransactionPlan.from_dict({"pipeline": pipeline, **self.model_dump()})
 
 
 def run_config(pipeline: Pipeline, plan: TransactionPlan) -> dict[str, Any]:
-    """Run config of the pipeline's job for exactly this plan. What a request's begin finds out by itself is not in it."""
-    # Dagster refuses a run whose config has a key that it does not know.
+    """Return the run config of the pipeline's job for exactly this plan, without what a request's begin finds out by itself."""
+    # Dagster refuses a run whose config has an unknown key.
     begin = {key: value for key, value in plan.to_dict().items() if key in BeginConfig.model_fields}
-    # Nothing for the executor: it is the code location's, and Dagster refuses config that an executor does not know.
+    # Nothing for the executor: it belongs to the code location, and Dagster refuses config that it does not know.
     return {"ops": {pipeline.name: {"ops": {BEGIN: {"config": begin}}}}}
 
 
 def run_tags(pipeline: Pipeline, plan: TransactionPlan) -> dict[str, str]:
-    """Tags by which a run of this plan is found: by people in the UI, and by the sensor."""
+    """Return the tags by which people in the UI and the sensor find a run of this plan."""
     losses = {tags.STOPPED: plan.stopped, tags.RESET: plan.resets}
     return {
         tags.PIPELINE: pipeline.name,
@@ -92,10 +92,10 @@ def run_tags(pipeline: Pipeline, plan: TransactionPlan) -> dict[str, str]:
         tags.TRANSACTION: plan.transaction_id,
         tags.SEQUENCE: str(plan.sequence),
         **({tags.REQUEST: plan.request, tags.KIND: plan.kind.value} if plan.request else {}),
-        **{tag: sources_text(found) for tag, found in losses.items() if found},
+        **{tag: sources_text(partitions) for tag, partitions in losses.items() if partitions},
     }
 
 
 def executor_tags(pipeline: Pipeline, plan: TransactionPlan) -> dict[str, str]:
-    """What our own executor is told of a run of this plan; another takes no notice."""
+    """Return the tags that tell our own executor how to run this plan; other executors ignore them."""
     return {} if pipeline.transaction.fans_out(plan.count) else {tags.IN_PROCESS: "true"}

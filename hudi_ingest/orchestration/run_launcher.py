@@ -1,11 +1,11 @@
-"""Starts runs on this machine by a fork of a process that has imported everything: a run begins seconds sooner.
+"""Starts runs on this machine by forking a process that has imported everything, so a run starts seconds sooner.
 
-Dagster's own launcher lets the code server spawn a Python for each run, which then imports Dagster, pyarrow, pandas and
-hudi-ingest. Here that is done once, by a server that multiprocessing keeps beside Dagster's daemon. It holds modules only: each
-run reads the pipeline files anew. After an upgrade of a package restart the daemon.
+Dagster's own launcher makes the code server spawn a Python for each run, which then imports Dagster, pyarrow, pandas and
+hudi-ingest. Here a server that multiprocessing keeps beside Dagster's daemon does that once. It holds modules only: each run
+reads the pipeline files again. After a package upgrade, restart the daemon.
 
-It fits where daemon and code share a machine and an environment; other code locations of the instance are left to Dagster's
-own way. In dagster.yaml:
+It requires that daemon and code share a machine and an environment; Dagster's own launcher starts the runs of the instance's
+other code locations. In dagster.yaml:
 
     run_launcher:
       module: hudi_ingest.orchestration.run_launcher
@@ -36,13 +36,14 @@ _IMPORTED_BY_RUNS = ["dagster._cli.api", *IMPORTED_BY_OPS]
 
 
 class ForkingRunLauncher(DefaultRunLauncher):
-    """A run's process is known by its hidden tag `tags.WORKER`, so any Dagster process of the machine can end or look for it.
+    """Launches runs in forked processes. The hidden tag `tags.WORKER` names a run's process, so any Dagster process on the
+    machine can check or end it.
 
-    Runs of other code locations, and of other Pythons, are started by their code servers, as Dagster's own launcher does.
+    Runs of other code locations, and of other Pythons, are started by their code servers, as with Dagster's own launcher.
     """
 
     def launch_run(self, context: LaunchRunContext) -> None:
-        """Returns once the process is there; that it works is seen by the run's own events, within `start_timeout_seconds`."""
+        """Start the run's process and return. The run's own events, within `start_timeout_seconds`, show that it works."""
         if not _is_of_this_python(context.job_code_origin):
             super().launch_run(context)
             return
@@ -54,7 +55,7 @@ class ForkingRunLauncher(DefaultRunLauncher):
         process.start()
 
     def terminate(self, run_id: str) -> bool:
-        """Interrupts the run's process, as Ctrl-C would. False: the run has ended, or its process is not to be found here."""
+        """Interrupt the run's process, as Ctrl-C would. False if the run has ended or its process is not on this machine."""
         run = self._instance.get_run_by_id(run_id)
         if run is None or tags.WORKER not in run.tags:
             return bool(super().terminate(run_id))  # type: ignore[no-untyped-call]
@@ -76,7 +77,7 @@ class ForkingRunLauncher(DefaultRunLauncher):
         return True
 
     def check_run_worker_health(self, run: DagsterRun) -> CheckRunHealthResult:
-        """Run monitoring fails the runs whose process has died."""
+        """Check the run's process; run monitoring fails runs whose process has died."""
         if tags.WORKER not in run.tags:
             return CheckRunHealthResult(WorkerStatus.RUNNING, "was started by another launcher")
         worker = Owner.parse(run.tags[tags.WORKER])
@@ -86,7 +87,7 @@ class ForkingRunLauncher(DefaultRunLauncher):
 
 
 def _is_of_this_python(origin: JobPythonOrigin | None) -> bool:
-    """Whether the run's code is what the server that runs are forked from has imported."""
+    """Whether the server that runs are forked from has imported this run's code."""
     if origin is None or origin.repository_origin.container_image or origin.executable_path != sys.executable:
         return False
     pointer = origin.get_repo_pointer()
@@ -94,7 +95,7 @@ def _is_of_this_python(origin: JobPythonOrigin | None) -> bool:
 
 
 def _execute(instance_ref: InstanceRef, run_id: str) -> None:
-    """The run's process."""
+    """Execute the run, in its own process."""
     from dagster._cli.api import _execute_run_command_body
 
     with capture_interrupts(), DagsterInstance.from_ref(instance_ref) as instance:

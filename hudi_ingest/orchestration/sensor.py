@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 LONGEST_BACKOFF_SECONDS = 900
 _SHOWN_RANGES = 10
 _PASSES = (KafkaUnreachable, LedgerUnreachable, TableUnreachable)
-"""What the next tick may find otherwise."""
+"""Errors that may be gone by the next tick."""
 _ACTIVE = [
     DagsterRunStatus.QUEUED,
     DagsterRunStatus.NOT_STARTED,
@@ -66,8 +66,8 @@ _ACTIVE = [
 
 
 def coordinator_sensor(pipeline: Pipeline, job: JobDefinition | UnresolvedAssetJobDefinition) -> SensorDefinition:
-    """The pipeline's sensor. It starts no JVM; each tick plans anew from the table. The cursor is for what people are told, and
-    may be lost."""
+    """Build the pipeline's sensor. It starts no JVM, and each tick plans from the table. The cursor only serves messages and
+    backoff, and may be lost."""
 
     @sensor(
         name=sensor_name(pipeline.name),
@@ -77,15 +77,15 @@ def coordinator_sensor(pipeline: Pipeline, job: JobDefinition | UnresolvedAssetJ
         description=f"Begins a transaction of {pipeline.name} at most every {pipeline.transaction.interval_seconds:g} s.",
     )
     def coordinator(context: SensorEvaluationContext) -> RunRequest | SkipReason:
-        found = tick(
+        outcome = tick(
             pipeline, context.instance, datetime.now(timezone.utc), context.cursor or "", context.update_cursor
         )
-        if isinstance(found, RunRequest):
-            context.log.info(request_text(found))
+        if isinstance(outcome, RunRequest):
+            context.log.info(request_text(outcome))
         for tag in (tags.STOPPED, tags.RESET):
-            if isinstance(found, RunRequest) and tag in found.tags:
-                context.log.warning(f"{tag}: {found.tags[tag]}; the run's begin op says why")
-        return found
+            if isinstance(outcome, RunRequest) and tag in outcome.tags:
+                context.log.warning(f"{tag}: {outcome.tags[tag]}; see the log of the run's begin op for the reason")
+        return outcome
 
     return coordinator
 
@@ -101,39 +101,39 @@ def tick(
     cursor: str = "",
     remember: Callable[[str], None] = lambda cursor: None,
 ) -> RunRequest | SkipReason:
-    """What to do at `now`: one run, or the reason why none. Whatever it is, Dagster is told first of the checks, the lag and the
-    commits that others made. Raises OffsetsLost, TopicMissing and KafkaRefused: the tick fails, loudly."""
+    """Decide what to do at `now`: request one run, or say why none. Either way, first report the checks, the lag and the commits of
+    others to Dagster. Raises OffsetsLost, TopicMissing and KafkaRefused: the tick fails, loudly."""
     busy = ""
-    seen: Situation | IngestError
-    with ExitStack() as opened:
+    observed: Situation | IngestError
+    with ExitStack() as resources:
         try:
             ledger = Ledger.open(Home.from_environment().ledger_url)
-            opened.callback(ledger.dispose)
+            resources.callback(ledger.dispose)
             ledger.note_tick(pipeline.name, now)
-            # Before the look at the table: what ended after that would let a plan begin at offsets that are committed already.
+            # Must precede observe(): a run that ended between would let a plan begin at offsets that are already committed.
             busy = _busy(pipeline, instance, ledger, now)
-            seen = observe(pipeline)
+            observed = observe(pipeline)
         except IngestError as error:
-            # Without its frames, which hold this error in turn: a client that was refused would go on trying to log in until the
-            # next garbage collection.
-            seen = error.with_traceback(None)
-        memory = SensorCursor.read(cursor).after(fingerprint(pipeline), isinstance(seen, IngestError), now)
-        remember(memory.to_text())
+            # Without its frames, which refer back to this error: a client that was refused would keep trying to log in until
+            # the next garbage collection.
+            observed = error.with_traceback(None)
+        state = SensorCursor.read(cursor).after(fingerprint(pipeline), isinstance(observed, IngestError), now)
+        remember(state.to_text())
         try:
-            report(pipeline, instance, seen, now, busy, memory.blind_since)
+            report(pipeline, instance, observed, now, busy, state.blind_since)
         except _PASSES as error:
             return SkipReason(busy or str(error))
         if busy:
             return SkipReason(busy)
-        if isinstance(seen, _PASSES):
-            return SkipReason(str(seen))
-        if isinstance(seen, IngestError):
+        if isinstance(observed, _PASSES):
+            return SkipReason(str(observed))
+        if isinstance(observed, IngestError):
             try:
-                raise seen
+                raise observed
             finally:
-                del seen
+                del observed
         try:
-            return _next_run(pipeline, instance, ledger, seen, memory.changed_at, now)
+            return _next_run(pipeline, instance, ledger, observed, state.changed_at, now)
         except _PASSES as error:
             return SkipReason(str(error))
 
@@ -146,13 +146,14 @@ def _next_run(
     changed_at: float,
     now: datetime,
 ) -> RunRequest | SkipReason:
-    """The next live transaction, the next one of a request, or why neither. `changed_at`: when the pipeline file was."""
+    """Request the next live transaction or the next one of a request, or say why neither. `changed_at`: when the pipeline file
+    last changed."""
     lost: OffsetsLost | None = None
     plan: TransactionPlan | Skip
     try:
         plan = plan_next(pipeline, situation, now=now)
     except OffsetsLost as error:
-        # Ranges before what is lost may still be asked for.
+        # Requests may still cover ranges before the lost offsets.
         lost, plan = error, Skip(str(error))
     if isinstance(plan, Skip):
         keep_group_told(pipeline, situation)
@@ -176,7 +177,7 @@ def _next_run(
         return SkipReason(f"{plan.reason}; {requested}" if requested else plan.reason)
     reach("tick_planned")
     return RunRequest(
-        # A run key blocks for ever once used, also by a failed run; a transaction's id is used once.
+        # Dagster never reuses a run key, not even after a failed run; a transaction's id is used only once.
         run_key=plan.transaction_id,
         run_config=run_config(pipeline, plan),
         tags={**run_tags(pipeline, plan), **executor_tags(pipeline, plan)},
@@ -184,30 +185,32 @@ def _next_run(
 
 
 def request_text(request: RunRequest) -> str:
-    """What the requested run is to do, in one sentence."""
+    """Say what the requested run will do, in one sentence."""
     (begin,) = (op["ops"][BEGIN]["config"] for op in request.run_config["ops"].values())
-    ranges = [f"{each['topic']}:{each['partition']} [{each['start']},{each['end']})" for each in begin["slices"]]
-    ranges = [text for text, each in zip(ranges, begin["slices"], strict=True) if each["end"] > each["start"]]
-    offsets = sum(each["end"] - each["start"] for each in begin["slices"])
+    ranges = [
+        f"{slice_['topic']}:{slice_['partition']} [{slice_['start']},{slice_['end']})" for slice_ in begin["slices"]
+    ]
+    ranges = [text for text, slice_ in zip(ranges, begin["slices"], strict=True) if slice_["end"] > slice_["start"]]
+    offsets = sum(slice_["end"] - slice_["start"] for slice_ in begin["slices"])
     shown = ", ".join(ranges[:_SHOWN_RANGES]) + (
         f" and {len(ranges) - _SHOWN_RANGES} more" * (len(ranges) > _SHOWN_RANGES)
     )
-    return f"{begin['transaction_id']} is to take {offsets:,} offsets: {shown or 'none'}"
+    return f"{begin['transaction_id']} will take {offsets:,} offsets: {shown or 'none'}"
 
 
 def backoff_seconds(failures: int, interval_seconds: float) -> float:
-    """How long to wait after the last of `failures` failed runs in a row: none after the first, then doubling."""
+    """Return how long to wait after `failures` failed runs in a row: not at all after the first, then doubling."""
     if failures < 2:
         return 0.0
     return float(min(LONGEST_BACKOFF_SECONDS, interval_seconds * 2 ** min(failures - 2, 20)))
 
 
 def _busy(pipeline: Pipeline, instance: DagsterInstance, ledger: Ledger, now: datetime) -> str:
-    """Why no run may be launched, whatever waits; "" where one may."""
+    """Say why no run may be launched, whatever is waiting; "" if one may."""
     active = _active_run(instance, pipeline, ledger, now)
     if active is not None:
         return (
-            f"run {active.run_id[:8]} ({active.status.value.lower()}) is at work on "
+            f"run {active.run_id[:8]} ({active.status.value.lower()}) is working on "
             f"{_transaction_text(active)}; a table takes one transaction at a time"
         )
     return _held_elsewhere(pipeline, instance, ledger) or ""
@@ -215,11 +218,11 @@ def _busy(pipeline: Pipeline, instance: DagsterInstance, ledger: Ledger, now: da
 
 def _transaction_text(run: DagsterRun) -> str:
     planned = run.tags.get(tags.TRANSACTION)
-    return f"transaction {planned}" if planned else "a transaction that it has yet to plan"
+    return f"transaction {planned}" if planned else "a transaction that it has not planned yet"
 
 
 def _active_run(instance: DagsterInstance, pipeline: Pipeline, ledger: Ledger, now: datetime) -> DagsterRun | None:
-    """A run of the pipeline that has not ended and may still make progress; what is dead is reported. One launched from the asset's
+    """Return a run of the pipeline that has not ended and may still make progress; report dead ones. A run launched from the asset's
     page has our tags only once it has begun. Raises LedgerUnreachable."""
     for record in instance.get_run_records(RunsFilter(statuses=_ACTIVE)):
         run = record.dagster_run
@@ -240,34 +243,34 @@ def _why_dead(pipeline: Pipeline, ledger: Ledger, record: RunRecord, now: dateti
 
 
 def _report_dead(instance: DagsterInstance, pipeline: Pipeline, run_id: str, reason: str) -> None:
-    # Looked at once more: it may have ended since. A run of other assets besides has more to do than our transaction.
+    # Look again, it may have ended since. A run that also materializes other assets has more to do than our transaction.
     run = instance.get_run_by_id(run_id)
     if run is not None and not run.is_finished and run.job_name == job_name(pipeline):
         report_dead(instance, run, reason)
 
 
 def _held_elsewhere(pipeline: Pipeline, instance: DagsterInstance, ledger: Ledger) -> str | None:
-    """Why a run would have to wait for somebody outside this Dagster, such as `hudi-ingest run`.
+    """Say why a run would have to wait for a process outside this Dagster, such as `hudi-ingest run`.
 
-    Where nobody is left, the ledger is told of a commit that landed before its op could.
+    If that process is gone, record in the ledger a commit that landed before its op could record it.
     """
     row = ledger.open_transaction(pipeline.table.base_path)
     if row is None:
         return None
     if is_over(row, run_is_finished(instance)):
-        # On an idle topic no further run would come to put this right.
+        # On an idle topic no later run would correct this.
         mark_if_committed(pipeline, ledger, row.transaction_id)
         return None
     return (
-        f"{row.owner} is at work on transaction {row.transaction_id}, until {row.deadline:%H:%M:%S} UTC at the latest"
+        f"{row.owner} is working on transaction {row.transaction_id}, until {row.deadline:%H:%M:%S} UTC at the latest"
     )
 
 
 def _failed_runs(
     instance: DagsterInstance, pipeline: Pipeline, sequence: int, changed_at: float
 ) -> list[tuple[str, float]]:
-    """Runs, as id and end, that tried this very live transaction and failed, newest first: while it is not committed, its number
-    stays. What ended before the pipeline file was changed, at `changed_at`, says nothing of the file that it is now."""
+    """Return the runs, as id and end, that tried this live transaction and failed, newest first: until it is committed, its number
+    stays. Runs that ended before `changed_at`, when the pipeline file changed, say nothing about the current file."""
     records = instance.get_run_records(
         RunsFilter(tags={tags.TABLE: pipeline.table.base_path, tags.SEQUENCE: str(sequence)}, statuses=list(FAILED))
     )
@@ -280,7 +283,7 @@ def _failed_runs(
 
 
 def _backoff_left(pipeline: Pipeline, failed: Sequence[tuple[str, float]], now: datetime) -> str | None:
-    """Why no run may follow those that `failed` in a row, newest first; None when one may."""
+    """Say why no run may follow those that `failed` in a row, newest first; None if one may."""
     seconds = backoff_seconds(len(failed), pipeline.transaction.interval_seconds)
     if not seconds:
         return None
@@ -289,7 +292,7 @@ def _backoff_left(pipeline: Pipeline, failed: Sequence[tuple[str, float]], now: 
     if now >= due:
         return None
     return (
-        f"the last {len(failed)} runs of this transaction failed, the newest is {run_id[:8]}: see its error, or the check "
-        f"runs_succeed. The next attempt is due in {(due - now).total_seconds():.0f} s; a changed pipeline file, Materialize on "
-        f"the asset's page or `hudi-ingest run {pipeline.name}` tries at once"
+        f"the last {len(failed)} runs of this transaction failed; see the error of the newest, {run_id[:8]}, or the check "
+        f"runs_succeed. The next attempt is due in {(due - now).total_seconds():.0f} s. To try at once, change the pipeline file, "
+        f"press Materialize on the asset's page, or use `hudi-ingest run {pipeline.name}`"
     )

@@ -1,4 +1,4 @@
-"""What the coordinator's ticks remember from one to the next."""
+"""The state that the coordinator's ticks keep from one to the next."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class SensorCursor:
     settings: str = ""
     """The fingerprint of the pipeline file at the last tick."""
     changed_at: float = 0.0
-    """When it was seen to be another one: runs that failed before say nothing of it. 0: never."""
+    """When it was seen to change: runs that failed before say nothing about the current file. 0: never."""
     blind_since: float | None = None
-    """Since when broker and table could not be asked; None when the last tick could."""
+    """Since when broker and table have been unreachable; None if the last tick reached them."""
 
     @classmethod
     def read(cls, text: str | None) -> SensorCursor:
-        """An unknown text, as of another version, is no memory at all: all that is lost is a wait."""
+        """Parse a cursor. Unknown text, e.g. of another version, counts as empty: all that is lost is a wait."""
         try:
             return cls(**json.loads(text or "{}"))
         except (ValueError, TypeError):
@@ -33,7 +33,7 @@ class SensorCursor:
         return json.dumps(asdict(self))
 
     def after(self, settings: str, blind: bool, now: datetime) -> SensorCursor:
-        """The memory of a tick at `now` with these `settings`, that could not look when it was `blind`."""
+        """Return the cursor after a tick at `now` with these `settings`; `blind`: it could not reach broker or table."""
         moment = now.timestamp()
         changed = bool(self.settings) and self.settings != settings
         return replace(
@@ -45,6 +45,6 @@ class SensorCursor:
 
 
 def fingerprint(pipeline: Pipeline) -> str:
-    """Differs when a setting of the pipeline or a declared column does; secrets, which repr hides, do not count."""
+    """Return a hash of the pipeline's settings and declared columns, without secrets, which repr hides."""
     columns = str(pipeline.table_schema.columns) if pipeline.table.declares_schema else ""
     return hashlib.sha256(f"{pipeline!r}{columns}".encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Table services as a job, and its daily schedule, which is off until somebody turns it on. They run beside transactions."""
+"""The table services job and its daily schedule, which is off until turned on. It runs beside transactions."""
 
 from datetime import time
 from typing import Any
@@ -41,11 +41,11 @@ class ServicesConfig(Config):
 
 
 def services_job(pipeline: Pipeline) -> JobDefinition:
-    """Merges the table's small files and deletes replaced ones."""
+    """Build the job that merges the table's small files and deletes replaced ones."""
 
     @op(
         name=f"{pipeline.name}__services",
-        description="Clusters small files and cleans replaced ones; readers and transactions go on meanwhile.",
+        description="Clusters small files and cleans replaced ones, while readers and transactions continue.",
         out=Out(Nothing),
         required_resource_keys={SPARK, LEDGER},
         retry_policy=retry_policy(pipeline),
@@ -53,11 +53,11 @@ def services_job(pipeline: Pipeline) -> JobDefinition:
     def services(context: OpExecutionContext, config: ServicesConfig) -> Output[None]:
         with as_dagster_failures(), context.resources.ledger.open() as ledger:
             spark = context.resources.pyspark.spark_session
-            done = services_for(pipeline, ledger, spark, Home.from_environment()).run(
+            result = services_for(pipeline, ledger, spark, Home.from_environment()).run(
                 cluster=config.cluster, clean=config.clean, report=context.log.info
             )
-        metadata = services_metadata(done)
-        text = f"Table services: {done.replaced} files became {done.written}."
+        metadata = services_metadata(result)
+        text = f"Table services: {result.replaced} files became {result.written}."
         context.log_event(AssetObservation(table_key(pipeline), description=text, metadata=metadata))
         return Output(None, metadata=metadata)
 
@@ -73,19 +73,22 @@ def services_job(pipeline: Pipeline) -> JobDefinition:
 
 
 def services_schedule(pipeline: Pipeline, serving: JobDefinition) -> ScheduleDefinition:
-    """Both services every night, once it is turned on."""
+    """Return the schedule that runs both services every night, once turned on."""
     return daily_schedule(serving, DAILY, f"Clusters and cleans the table of {pipeline.name}")
 
 
-def services_metadata(done: ServicesResult) -> dict[str, Any]:
-    """What the run and the asset show. The names are the asset's own plots, apart from those of commits."""
-    columns = [TableColumn("instant", "string"), *(TableColumn(each, "int") for each in _FIGURES)]
-    rows = [{"instant": each.instant, **{name: getattr(each, name) for name in _FIGURES}} for each in done.clusterings]
+def services_metadata(result: ServicesResult) -> dict[str, Any]:
+    """Return the metadata of the run and the asset. Its names are plots of the asset, separate from those of commits."""
+    columns = [TableColumn("instant", "string"), *(TableColumn(figure, "int") for figure in _FIGURES)]
+    rows = [
+        {"instant": clustering.instant, **{name: getattr(clustering, name) for name in _FIGURES}}
+        for clustering in result.clusterings
+    ]
     return {
-        "services/files replaced": done.replaced,
-        "services/files written": done.written,
-        "services/bytes written": done.size_bytes,
-        **({} if done.cleaned is None else {"services/files cleaned": done.cleaned}),
+        "services/files replaced": result.replaced,
+        "services/files written": result.written,
+        "services/bytes written": result.size_bytes,
+        **({} if result.cleaned is None else {"services/files cleaned": result.cleaned}),
         "clusterings": metadata_table(columns, rows),
     }
 

@@ -1,7 +1,7 @@
-"""What ops print, in files that the Dagster UI shows, without a process for each of them.
+"""Captures what ops print in files that the Dagster UI shows, without extra processes.
 
-Dagster's own manager of local files also shows what an op prints in the terminal of its parent: for that it starts two `tail`
-and two Pythons that watch them, for each op. A daemon's terminal is a log file that nobody reads for this.
+Dagster's own local manager also copies an op's output to its parent's terminal: for each op it starts two `tail` processes and
+two Pythons that watch them. A daemon's terminal is a log file that nobody reads for this.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from hudi_ingest.exceptions import EnvironmentProblem
 
 
 class FileComputeLogManager(LocalComputeLogManager):
-    """Files below `base_dir`, by default `$DAGSTER_HOME/storage`, as Dagster's own manager has them. Raises EnvironmentProblem
-    when there is neither."""
+    """Files below `base_dir`, by default `$DAGSTER_HOME/storage`, laid out like those of Dagster's own manager. Raises
+    EnvironmentProblem if neither is set."""
 
     @classmethod
     def config_type(cls) -> dict[str, Any]:
@@ -38,13 +38,13 @@ class FileComputeLogManager(LocalComputeLogManager):
         folder = config_value.get("base_dir") or (home and str(Path(home, "storage")))
         if not folder:
             raise EnvironmentProblem(
-                "compute_logs has no base_dir and DAGSTER_HOME is not set, so there is no place for what ops print; set either."
+                "compute_logs has no base_dir and DAGSTER_HOME is not set, so there is no place for the ops' output; set either."
             )
         return cls(base_dir=folder, inst_data=inst_data)
 
     @contextmanager
     def capture_logs(self, log_key: Sequence[str]) -> Iterator[CapturedLogContext]:
-        """What this process and its children print inside goes to the files of that key."""
+        """Redirect the output of this process and its children to the files of this key."""
         out, err = (
             Path(self.get_captured_local_path(log_key, IO_TYPE_EXTENSION[kind]))
             for kind in (ComputeIOType.STDOUT, ComputeIOType.STDERR)
@@ -52,5 +52,5 @@ class FileComputeLogManager(LocalComputeLogManager):
         out.parent.mkdir(parents=True, exist_ok=True)
         with redirect_to_file(sys.stdout, str(out)), redirect_to_file(sys.stderr, str(err)):
             yield CapturedLogContext(log_key)
-        # By this file the UI knows that no more will come.
+        # This file tells the UI that the output is complete.
         Path(self.complete_artifact_path(log_key)).touch()  # type: ignore[no-untyped-call]

@@ -1,6 +1,6 @@
-"""The sweep as a job, and its daily schedule, which is off until somebody turns it on.
+"""The sweep job and its daily schedule, which is off until turned on.
 
-It may run beside transactions: what it lists is safe without any lock, and it deletes under the table's.
+It may run beside transactions: listing is safe without a lock, and it deletes under the table's lock.
 """
 
 from datetime import time
@@ -37,16 +37,16 @@ MOST_SECONDS = 6 * 3600
 
 
 class SweepConfig(Config):
-    """What to sweep. Without config nothing is deleted."""
+    """What to sweep. Without config, nothing is deleted."""
 
     older_than_hours: float | None = Field(
-        default=None, description="Leave younger files alone; empty: 6, and twice timeout_seconds or more"
+        default=None, description="Leave younger files alone; default: 6, but at least twice timeout_seconds"
     )
-    delete: bool = Field(default=False, description="Delete what is found; otherwise only show it")
+    delete: bool = Field(default=False, description="Delete the files found; otherwise only list them")
 
 
 def sweep_job(pipeline: Pipeline) -> JobDefinition:
-    """Finds files that no transaction needs, and deletes them if its config says so."""
+    """Build the job that finds files no transaction needs, and deletes them if its config says so."""
 
     @op(
         name=f"{pipeline.name}__sweep",
@@ -61,16 +61,16 @@ def sweep_job(pipeline: Pipeline) -> JobDefinition:
         except ValueError as error:
             raise Failure(f"older_than_hours: {error}", allow_retries=False) from error
         with as_dagster_failures(), context.resources.ledger.open() as ledger:
-            found = sweep_for(pipeline, ledger, context.resources.pyspark.spark_session).run(
+            result = sweep_for(pipeline, ledger, context.resources.pyspark.spark_session).run(
                 age, delete=config.delete, report=context.log.info
             )
-        done = "deleted" if found.deleted else "found, not deleted"
-        context.log.info(f"{len(found.orphans)} orphans, {found.size_bytes} bytes: {done}")
-        return Output(None, metadata=sweep_metadata(found))
+        outcome = "deleted" if result.deleted else "found, not deleted"
+        context.log.info(f"{len(result.orphans)} orphans, {result.size_bytes} bytes: {outcome}")
+        return Output(None, metadata=sweep_metadata(result))
 
     @job(
         name=f"{pipeline.name}_sweep",
-        description=f"Finds files in the folder of {pipeline.name} that no transaction needs; deletes them if told to.",
+        description=f"Finds files in the folder of {pipeline.name} that no transaction needs; deletes them if its config says so.",
         tags={tags.PIPELINE_SWEEP: pipeline.name, tags.MAX_RUNTIME: str(MOST_SECONDS)},
     )
     def run() -> None:
@@ -80,19 +80,19 @@ def sweep_job(pipeline: Pipeline) -> JobDefinition:
 
 
 def sweep_schedule(pipeline: Pipeline, sweeping: JobDefinition) -> ScheduleDefinition:
-    """Deletes orphans every night, once it is turned on."""
+    """Return the schedule that deletes orphans every night, once turned on."""
     config = RunConfig(ops={f"{pipeline.name}__sweep": SweepConfig(delete=True)})
-    return daily_schedule(sweeping, DAILY, f"Deletes what no transaction of {pipeline.name} needs", config)
+    return daily_schedule(sweeping, DAILY, f"Deletes files that no transaction of {pipeline.name} needs", config)
 
 
-def sweep_metadata(found: SweepResult) -> dict[str, Any]:
-    """What the run shows of one sweep."""
+def sweep_metadata(result: SweepResult) -> dict[str, Any]:
+    """Return the metadata of one sweep."""
     return {
-        "orphans": len(found.orphans),
-        "bytes": found.size_bytes,
-        "deleted": found.deleted,
-        "older than hours": MetadataValue.float(found.safe_age.total_seconds() / 3600),
-        "files": metadata_table(_COLUMNS, found.rows()),
+        "orphans": len(result.orphans),
+        "bytes": result.size_bytes,
+        "deleted": result.deleted,
+        "older than hours": MetadataValue.float(result.safe_age.total_seconds() / 3600),
+        "files": metadata_table(_COLUMNS, result.rows()),
     }
 
 

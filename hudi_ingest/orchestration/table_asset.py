@@ -57,30 +57,30 @@ COMMIT = "commit"
 
 
 def table_asset(pipeline: Pipeline) -> AssetsDefinition:
-    """The pipeline's table as a graph-backed asset, downstream of its topics."""
-    shown, key = pipeline.asset, table_key(pipeline)
+    """Build the pipeline's table as a graph-backed asset, downstream of its topics."""
+    asset, key = pipeline.asset, table_key(pipeline)
     table = AssetsDefinition.from_graph(
         _transaction_graph(pipeline),
         keys_by_input_name={
             _topic_input(index): topic_key(topic) for index, topic in enumerate(pipeline.source.topics)
         },
         keys_by_output_name={"result": key},
-        group_name=shown.group or pipeline.name,
+        group_name=asset.group or pipeline.name,
         descriptions_by_output_name={"result": _description(pipeline)},
         metadata_by_output_name={"result": _definition_metadata(pipeline)},
         tags_by_output_name={
-            "result": {**shown.tags, **{f"dagster/kind/{kind}": "" for kind in ("kafka", "hudi", "spark")}}
+            "result": {**asset.tags, **{f"dagster/kind/{kind}": "" for kind in ("kafka", "hudi", "spark")}}
         },
-        owners_by_output_name={"result": list(shown.owners)},
+        owners_by_output_name={"result": list(asset.owners)},
     )
-    if shown.fresh_within_seconds is None:
+    if asset.fresh_within_seconds is None:
         return table
-    policy = FreshnessPolicy.time_window(timedelta(seconds=shown.fresh_within_seconds))
+    policy = FreshnessPolicy.time_window(timedelta(seconds=asset.fresh_within_seconds))
     return table.map_asset_specs(lambda spec: spec.replace_attributes(freshness_policy=policy))
 
 
 def mapping_keys(groups: Sequence[Sequence[Slice]]) -> list[str]:
-    """Distinct names of the mapped ops: topic and partition, or the group's number. Dagster allows letters, digits and _."""
+    """Return distinct names for the mapped ops: topic and partition, or the group's number. Dagster allows letters, digits and _."""
     names = [
         re.sub(r"[^A-Za-z0-9_]", "_", f"{group[0].topic}_{group[0].partition}") if len(group) == 1 else f"group_{index}"
         for index, group in enumerate(groups)
@@ -112,9 +112,9 @@ def _topic_input(index: int) -> str:
 def _begin_op(pipeline: Pipeline) -> OpDefinition:
     @op(
         name=f"{pipeline.name}__begin",
-        description="Checks that the plan starts at the committed offsets, clears what a dead transaction left, opens an instant.",
+        description="Checks that the plan starts at the committed offsets, rolls back what a dead transaction left, and opens an instant.",
         ins={_topic_input(index): In(Nothing) for index in range(len(pipeline.source.topics))},
-        # Without a transaction the ops that follow are skipped: see _is_harmless.
+        # Without a transaction the later ops are skipped: see _is_harmless.
         out={"transaction": Out(dict, is_required=False), "slices": DynamicOut(list)},
         required_resource_keys={SPARK, LEDGER},
         retry_policy=retry_policy(pipeline),
@@ -131,11 +131,11 @@ def _begin_op(pipeline: Pipeline) -> OpDefinition:
             except (PlanOutdated, TransactionInFlight) as error:
                 if not _is_harmless(context):
                     raise
-                context.log.warning(f"nothing to do for this run, the coordinator plans again: {error}")
+                context.log.warning(f"nothing to do in this run; the coordinator will plan again: {error}")
                 return
             plan = transaction.plan
-            begun = {tags.INSTANT: transaction.instant, tags.TRANSACTION: plan.transaction_id}
-            context.instance.add_run_tags(context.run_id, begun)
+            begun_tags = {tags.INSTANT: transaction.instant, tags.TRANSACTION: plan.transaction_id}
+            context.instance.add_run_tags(context.run_id, begun_tags)
             context.log.info(f"{plan.transaction_id}: instant {transaction.instant} is open for {plan.count} offsets")
             if plan.take_over is not None:
                 context.log.info(f"{plan.take_over}")
@@ -149,7 +149,7 @@ def _begin_op(pipeline: Pipeline) -> OpDefinition:
         yield Output(transaction.to_dict(), "transaction", metadata={"instant": transaction.instant})
         groups = group_slices(plan.busy, pipeline.transaction.write_ops(plan.count))
         for name, group in zip(mapping_keys(groups), groups, strict=True):
-            yield DynamicOutput([asdict(each) for each in group], output_name="slices", mapping_key=name)
+            yield DynamicOutput([asdict(slice_) for slice_ in group], output_name="slices", mapping_key=name)
 
     return begin
 
@@ -157,7 +157,7 @@ def _begin_op(pipeline: Pipeline) -> OpDefinition:
 def _begun(
     context: OpExecutionContext, pipeline: Pipeline, protocol: TransactionProtocol, plan: TransactionPlan
 ) -> OpenTransaction:
-    """The plan's transaction, open. One that is in its way is waited for, as long as it may last."""
+    """Begin the plan's transaction. If another is in its way, wait for as long as that one may last."""
     if plan.request:
         plan = _planned_request(pipeline, protocol.ledger, plan)
     owner, finished = Owner.dagster_run(context.run_id), run_is_finished(context.instance)
@@ -167,21 +167,21 @@ def _begun(
 
 
 def _is_harmless(context: OpExecutionContext) -> bool:
-    """Whether it is nobody's mistake that the table has moved on since the plan: a tick made it, and somebody else's transaction
-    came between. A run that a person launched, or launched again, fails and says so."""
+    """Whether it is no mistake that the table has moved on since the plan: a tick planned it, and another transaction came
+    between. A run that a person launched or relaunched fails and says so."""
     return tags.SENSOR in context.run.tags and context.run.parent_run_id is None
 
 
-def _planned_request(pipeline: Pipeline, ledger: Ledger, planned: TransactionPlan) -> TransactionPlan:
-    request = ledger.request(planned.request)
+def _planned_request(pipeline: Pipeline, ledger: Ledger, plan: TransactionPlan) -> TransactionPlan:
+    request = ledger.request(plan.request)
     if request is None or request.state is not RequestState.ACTIVE:
         state = request.state.value if request else "not known to this ledger"
         raise PlanOutdated(
-            f"plan {planned.transaction_id} is of request {planned.request}, which is {state}. Nothing was written, and nothing has to be "
+            f"plan {plan.transaction_id} belongs to request {plan.request}, which is {state}. Nothing was written, and nothing needs to be "
             "done."
         )
     progress = settled_progress(pipeline, ledger, request.request_id)
-    return completed(pipeline, observe(pipeline), request, progress, planned)
+    return completed(pipeline, observe(pipeline), request, progress, plan)
 
 
 def _write_op(pipeline: Pipeline) -> OpDefinition:
@@ -199,25 +199,25 @@ def _write_op(pipeline: Pipeline) -> OpDefinition:
         opened = OpenTransaction.from_dict(transaction)
         with as_dagster_failures(), _protocol(context, pipeline) as protocol:
             try:
-                reports = protocol.write(opened, [Slice(**each) for each in slices])
+                reports = protocol.write(opened, [Slice(**fields) for fields in slices])
             except Fenced as error:
-                own = {(each["topic"], each["partition"]) for each in slices}
+                own = {(fields["topic"], fields["partition"]) for fields in slices}
                 culprit = first_failure(protocol.ledger.attempts(opened.plan.transaction_id), own)
                 if culprit is None:
                     raise
                 raise stopped(culprit) from error
             except Terminal as error:
-                # No other attempt can save this transaction, so its files go now and not when its lease runs out.
+                # No other attempt can save this transaction, so delete its files now, not when its lease expires.
                 protocol.abort(opened, str(error))
                 raise
         return Output(
             [report.to_dict() for report in reports],
             metadata={
-                "rows": sum(each.rows for each in reports),
-                "files": sum(len(each.files) for each in reports),
-                "bytes": sum(each.size_bytes for each in reports),
-                "attempt": max(each.attempt for each in reports),
-                "slices": metadata_table(SLICE_COLUMNS, [slice_row(each) for each in reports]),
+                "rows": sum(report.rows for report in reports),
+                "files": sum(len(report.files) for report in reports),
+                "bytes": sum(report.size_bytes for report in reports),
+                "attempt": max(report.attempt for report in reports),
+                "slices": metadata_table(SLICE_COLUMNS, [slice_row(report) for report in reports]),
             },
         )
 
@@ -227,10 +227,10 @@ def _write_op(pipeline: Pipeline) -> OpDefinition:
 def _commit_op(pipeline: Pipeline) -> OpDefinition:
     @op(
         name=f"{pipeline.name}__commit",
-        description="Publishes one Hudi commit with all files and offsets, then tells the consumer group and the ledger.",
+        description="Publishes one Hudi commit with all files and offsets, then updates the consumer group and the ledger.",
         ins={"transaction": In(dict), "reports": In(list)},
-        # Nothing is handed on, so no IO manager adds a path of its own to the table's metadata. A retry none of whose dead letters
-        # can become a row commits nothing, so there is no materialization.
+        # There is no output value, so no IO manager adds a path of its own to the table's metadata. A retry commits nothing, and
+        # materializes nothing, if none of its dead letters can become a row.
         out=Out(Nothing, is_required=False),
         required_resource_keys={SPARK, LEDGER},
         retry_policy=retry_policy(pipeline),
@@ -239,10 +239,10 @@ def _commit_op(pipeline: Pipeline) -> OpDefinition:
         context: OpExecutionContext, transaction: dict[str, Any], reports: list[list[dict[str, Any]]]
     ) -> Iterator[Output[None]]:
         opened = OpenTransaction.from_dict(transaction)
-        found = [SliceReport.from_dict(each) for group in reports for each in group]
+        slice_reports = [SliceReport.from_dict(fields) for group in reports for fields in group]
         with as_dagster_failures(), _protocol(context, pipeline) as protocol:
             try:
-                receipt = protocol.commit(opened, found)
+                receipt = protocol.commit(opened, slice_reports)
             except NothingToDo as nothing:
                 protocol.abort(opened, str(nothing))
                 context.log.warning(str(nothing))
@@ -256,8 +256,8 @@ def _commit_op(pipeline: Pipeline) -> OpDefinition:
             situation = _situation_now(context, pipeline)
             metadata = materialization(receipt, situation.lag.by_partition if situation else {}, small)
             if situation is not None:
-                metadata |= _told_with_commit(context, pipeline, situation)
-        context.log.info(f"{opened.plan.transaction_id}: {receipt.rows} rows are published by {receipt.instant}")
+                metadata |= _report_checks_with_commit(context, pipeline, situation)
+        context.log.info(f"{opened.plan.transaction_id}: {receipt.rows} rows published by {receipt.instant}")
         columns = parse_spark_json(opened.schema.columns)
         yield Output(
             None,
@@ -271,25 +271,25 @@ def _commit_op(pipeline: Pipeline) -> OpDefinition:
 
 
 def _situation_now(context: OpExecutionContext, pipeline: Pipeline) -> Situation | None:
-    """None when table or broker cannot be asked, which must not fail a durable commit."""
+    """Observe table and broker, or return None if they cannot be reached, which must not fail a durable commit."""
     try:
         return observe(pipeline)
     except IngestError as error:
-        context.log.warning(f"the commit is durable; its lag is not known: {error}")
+        context.log.warning(f"the commit is durable, but the lag is unknown: {error}")
         return None
 
 
-def _told_with_commit(context: OpExecutionContext, pipeline: Pipeline, situation: Situation) -> dict[str, Any]:
-    """Tells the checks in the run that materializes the table: those of before it would show as not evaluated from then on.
-    The rest of the materialization's metadata."""
+def _report_checks_with_commit(context: OpExecutionContext, pipeline: Pipeline, situation: Situation) -> dict[str, Any]:
+    """Report the checks in the run that materializes the table, because Dagster would show earlier ones as not evaluated.
+    Returns the rest of the materialization's metadata."""
     now = datetime.now(timezone.utc)
     try:
         for finding in findings_after_commit(pipeline, situation, now):
-            # Dagster takes these events here, too, which its annotation leaves out.
+            # Dagster accepts these events here, although its annotation does not say so.
             context.log_event(evaluation(pipeline, finding))  # type: ignore[arg-type]
         return lag_metadata(situation.lag.total, age_of_oldest(pipeline, situation, now))
     except IngestError as error:
-        context.log.warning(f"the commit is durable; the next tick evaluates the checks: {error}")
+        context.log.warning(f"the commit is durable, but its checks are left to the next tick: {error}")
         return {}
 
 

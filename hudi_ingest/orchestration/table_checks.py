@@ -1,4 +1,4 @@
-"""The table's asset checks, to be run by hand or with the asset; between runs the coordinator's ticks report them."""
+"""The table's asset checks, run by hand or with the asset. Between runs, the coordinator's ticks report them."""
 
 from collections.abc import Iterator
 from datetime import datetime, timezone
@@ -20,13 +20,16 @@ from hudi_ingest.transaction.situation import observe
 
 
 def table_checks(pipeline: Pipeline) -> AssetChecksDefinition:
-    """One op for all of them; a part may be chosen."""
+    """Build one op for all checks; a subset may be selected."""
 
     @multi_asset_check(
         name=f"{pipeline.name}__checks",
-        specs=[AssetCheckSpec(name, asset=table_key(pipeline), description=asks) for name, asks in QUESTIONS.items()],
+        specs=[
+            AssetCheckSpec(name, asset=table_key(pipeline), description=question)
+            for name, question in QUESTIONS.items()
+        ],
         can_subset=True,
-        description=f"Asks the table and the broker whether ingestion into {pipeline.name} is well.",
+        description=f"Checks with the table and the broker that ingestion into {pipeline.name} is healthy.",
     )
     def checks(context: AssetCheckExecutionContext) -> Iterator[AssetCheckResult]:
         with as_dagster_failures():
@@ -34,17 +37,17 @@ def table_checks(pipeline: Pipeline) -> AssetChecksDefinition:
             findings = findings_now(pipeline, situation, datetime.now(timezone.utc))
             findings += findings_on_commits(pipeline, situation)
             findings.append(finding_on_runs(pipeline, context.instance, situation.committed.last_began_at))
-        wanted = {key.name for key in context.selected_asset_check_keys}
-        for each in findings:
-            if each.check in wanted:
-                found = evaluation(pipeline, each)
+        selected = {key.name for key in context.selected_asset_check_keys}
+        for finding in findings:
+            if finding.check in selected:
+                check = evaluation(pipeline, finding)
                 yield AssetCheckResult(
-                    passed=found.passed,
-                    asset_key=found.asset_key,
-                    check_name=found.check_name,
-                    metadata=found.metadata,
-                    severity=found.severity,
-                    description=found.description,
+                    passed=check.passed,
+                    asset_key=check.asset_key,
+                    check_name=check.check_name,
+                    metadata=check.metadata,
+                    severity=check.severity,
+                    description=check.description,
                 )
 
     return checks

@@ -1,4 +1,4 @@
-"""A pipeline's topics as assets that others make, and what is observed of them."""
+"""A pipeline's topics as external assets, and their observations."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _COLUMNS = [
 
 
 def topics_by_pipeline(pipelines: Iterable[Pipeline]) -> dict[str, tuple[str, ...]]:
-    """The topics that each pipeline, by its name, brings as assets: one that several read is the first one's."""
-    taken: set[str] = set()
-    found = {}
-    for pipeline in sorted(pipelines, key=lambda each: each.name):
-        found[pipeline.name] = tuple(topic for topic in pipeline.source.topics if topic not in taken)
-        taken.update(pipeline.source.topics)
-    return found
+    """Return the topics that each pipeline, by name, provides as assets. A topic that several read belongs to the first."""
+    assigned: set[str] = set()
+    topics = {}
+    for pipeline in sorted(pipelines, key=lambda pipeline: pipeline.name):
+        topics[pipeline.name] = tuple(topic for topic in pipeline.source.topics if topic not in assigned)
+        assigned.update(pipeline.source.topics)
+    return topics
 
 
 def topic_assets(pipeline: Pipeline, topics: Iterable[str]) -> list[AssetSpec]:
-    """Some of the pipeline's topics."""
+    """Build the assets of some of the pipeline's topics."""
     return [
         AssetSpec(
             topic_key(topic),
@@ -44,7 +44,7 @@ def topic_assets(pipeline: Pipeline, topics: Iterable[str]) -> list[AssetSpec]:
 
 
 def topic_observations(pipeline: Pipeline, situation: Situation) -> Iterator[AssetObservation]:
-    """What each topic has and what of it waits; the names tell the pipelines of one topic apart. Raises KafkaUnreachable."""
+    """Report the end offsets and lag of each topic, under names that keep pipelines of one topic apart. Raises KafkaUnreachable."""
     waiting = situation.lag.by_partition
     checkpoint = situation.committed.checkpoint
     committed = checkpoint.offsets if checkpoint else {}
@@ -59,12 +59,12 @@ def topic_observations(pipeline: Pipeline, situation: Situation) -> Iterator[Ass
                     "lag": waiting.get(source, 0),
                 }
             )
-            # Of a topic with very many partitions, those with most to read.
-            for source in sorted(sorted(sources, key=lambda each: -waiting.get(each, 0))[:_MOST_ROWS])
+            # If there are very many partitions, only those with the largest lag.
+            for source in sorted(sorted(sources, key=lambda partition: -waiting.get(partition, 0))[:_MOST_ROWS])
         ]
         yield AssetObservation(
             topic_key(topic),
-            description=f"What waits for pipeline {pipeline.name}.",
+            description=f"Records waiting for pipeline {pipeline.name}.",
             metadata={
                 "partitions": len(sources),
                 "end offsets": sum(situation.watermarks[source].end for source in sources),

@@ -1,6 +1,6 @@
-"""Dagster's webserver behind `OwnPageOnly`, for all who would run `dagster-webserver`.
+"""Dagster's webserver behind `OwnPageOnly`, to be used in place of `dagster-webserver`.
 
-`python -m hudi_ingest.orchestration.webserver --port 3000 --workspace workspace.yaml` serves on 127.0.0.1 until it is ended.
+`python -m hudi_ingest.orchestration.webserver --port 3000 --workspace workspace.yaml` serves on 127.0.0.1 until it is stopped.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from hudi_ingest.orchestration.web_access import HOSTS_VARIABLE, OwnPageOnly, ho
 
 
 def serve(instance: DagsterInstance, workspace: Path, host: str, port: int, hosts: Sequence[str]) -> None:
-    """Serves on `host` and `port` until SIGTERM or SIGINT; `hosts` are further names of the page."""
+    """Serve on `host` and `port` until SIGTERM or SIGINT. `hosts`: additional names of the UI."""
     instance.optimize_for_webserver(DEFAULT_DB_STATEMENT_TIMEOUT, DEFAULT_POOL_RECYCLE, DEFAULT_POOL_MAX_OVERFLOW)
     target = WorkspaceFileTarget([str(workspace)])
     with WorkspaceProcessContext(instance, version=__version__, workspace_load_target=target) as context:
@@ -37,27 +37,27 @@ def serve(instance: DagsterInstance, workspace: Path, host: str, port: int, host
 
 
 def options_of(arguments: Sequence[str]) -> argparse.Namespace:
-    """`host`, `port` and `workspace` of the command line, and `hosts` of the environment. Ends the program when they are wrong."""
+    """Parse `host`, `port` and `workspace` from the command line, and `hosts` from the environment. Exits if they are invalid."""
     parser = argparse.ArgumentParser(
         prog="python -m hudi_ingest.orchestration.webserver",
-        description=f"Dagster's web page, which serves its own pages only. Further names of it: {HOSTS_VARIABLE}",
+        description=f"Dagster's webserver, which answers its own pages only. Additional names of the UI: {HOSTS_VARIABLE}",
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
     parser.add_argument("--port", type=int, default=3000)
     parser.add_argument("--workspace", type=Path, required=True, help="Dagster's workspace.yaml")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        given.hosts = hosts_from(os.environ.get(HOSTS_VARIABLE, ""))
+        options.hosts = hosts_from(os.environ.get(HOSTS_VARIABLE, ""))
     except ValueError as error:
         parser.error(str(error))
-    return given
+    return options
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Serves until the process is ended."""
-    given = options_of(arguments)
+    """Serve until the process is stopped."""
+    options = options_of(arguments)
     with DagsterInstance.get() as instance, suppress(KeyboardInterrupt):
-        serve(instance, given.workspace, given.host, given.port, given.hosts)
+        serve(instance, options.workspace, options.host, options.port, options.hosts)
 
 
 if __name__ == "__main__":

@@ -189,7 +189,7 @@ def test_d1_hours_are_backfilled_and_ranges_are_replayed_from_dagster(
         figures = [(each.get("replay/rows"), each.get("backfill/rows"), each.get("rows")) for each in shown]
         assert figures[:3] == [(5, None, None), (None, 5, None), (None, 20, None)]
         assert (shown[0]["transaction"], shown[0]["instant"]) == (row.transaction_id, row.instant)
-        with pytest.raises(Failure, match="give `ranges`, or `from_time`"):
+        with pytest.raises(Failure, match="give one of: `ranges`; `from_time`"):
             run("replay", run_config=config(pipeline, "replay"))
     assert runs == ["backfill", "backfill", "replay"]
     assert sorted(ground.rows()["n"].to_pylist()) == list(range(5, 30))

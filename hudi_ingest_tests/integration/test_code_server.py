@@ -90,7 +90,7 @@ def test_r10_changed_pipelines_are_loaded_without_a_word_a_wrong_one_stops_no_ot
     write(pipelines, "orders", {**PIPELINE, "name": "orders", "topic": "x"})
     wait_for(lambda: len(sensors(client)) == 2, "the new file is seen")
     found = sensors(client)
-    assert found["orders_coordinator"] == "Says what is wrong with orders.yaml; launches nothing."
+    assert found["orders_coordinator"] == "Reports what is wrong with orders.yaml; launches nothing."
     assert found["payments_coordinator"].startswith("Begins a transaction of payments")
     assert client.get_server_id() != first, "the webserver and the daemon see by it that there is something new"
 
@@ -104,4 +104,4 @@ def test_r10_changed_pipelines_are_loaded_without_a_word_a_wrong_one_stops_no_ot
     wait_for(lambda: len(children()) == 1, "the one that was replaced has ended")
     children()[0].kill()
     wait_for(lambda: len(sensors(client)) == 2 and client.get_server_id() != second, "another process has loaded them")
-    assert Path(server.log).read_text().count("has died; starting another one") == 1
+    assert Path(server.log).read_text().count("has died; starting another") == 1

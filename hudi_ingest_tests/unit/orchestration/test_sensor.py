@@ -230,7 +230,7 @@ def test_x1_the_ticks_log_says_what_the_run_is_to_take(pipeline: Pipeline) -> No
     slices = tuple(Slice("orders", number, 5, 5 + number) for number in range(13))
     plan = TransactionPlan("orders", "orders-000003-ab", 3, slices, {"orders": TopicVersion("id", 1)})
     said = request_text(RunRequest(run_config=run_config(pipeline, plan)))
-    assert said.startswith("orders-000003-ab is to take 78 offsets: orders:1 [5,6), orders:2 [5,7), ")
+    assert said.startswith("orders-000003-ab will take 78 offsets: orders:1 [5,6), orders:2 [5,7), ")
     assert said.endswith("orders:10 [5,15) and 2 more")
 
 

@@ -41,7 +41,7 @@ from hudi_ingest.operations.health import (
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.check_reports import (
     BLIND_SECONDS,
-    RETOLD_SECONDS,
+    REPEAT_SECONDS,
     evaluation,
     findings_after_commit,
     report_checks,
@@ -103,7 +103,7 @@ def test_d3_a_check_is_told_once_and_again_when_it_turns_and_after_each_material
 
 def test_d1_lag_that_only_grows_is_told_often_enough_for_a_plot_with_the_topics_ends(pipeline: Pipeline) -> None:
     with DagsterInstance.ephemeral() as instance:
-        for end, after in ((10, 0), (20, 5), (30, RETOLD_SECONDS + 1), (30, RETOLD_SECONDS + 1)):
+        for end, after in ((10, 0), (20, 5), (30, REPEAT_SECONDS + 1), (30, REPEAT_SECONDS + 1)):
             report_checks(pipeline, instance, situation(5, end), now() + timedelta(seconds=after))
         assert told(instance, LAG_BELOW_LIMIT) == ["SUCCEEDED"] * 2
         observed = [

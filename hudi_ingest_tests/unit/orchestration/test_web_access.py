@@ -224,5 +224,5 @@ def test_further_hosts_are_names_as_browsers_write_them() -> None:
         "[fe80::1]:3000",
     ]
     for wrong in ("http://ingest.example.com", "*", "*.example.com", "ingest.example.com/ui", "u@ingest.example.com"):
-        with pytest.raises(ValueError, match=r"HUDI_INGEST_UI_HOSTS has .* which is no host or host:port"):
+        with pytest.raises(ValueError, match=r"HUDI_INGEST_UI_HOSTS has .* which is not a host or host:port"):
             hosts_from(wrong)
