@@ -1,4 +1,4 @@
-"""A single-node Kafka 4.1 broker (KRaft) in a process of its own, on the loopback interface only."""
+"""A single-node Kafka 4.1 broker (KRaft) in its own process, on the loopback interface only."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _silent.addHandler(logging.NullHandler())
 
 @dataclass(frozen=True)
 class BrokerSettings:
-    """`home` keeps all that the broker has: its records, log, settings and cluster id. `port` is for clients, and `more`
-    are lines of server.properties that win over ours."""
+    """`home` holds everything of the broker: its records, log, settings and cluster id. `port` is for clients. `more`:
+    server.properties that override ours."""
 
     home: Path
     port: int
@@ -53,7 +53,7 @@ class BrokerSettings:
 
 
 def properties(settings: BrokerSettings) -> str:
-    """The text of server.properties. One node is broker and controller, so everything has a replication factor of 1."""
+    """Return the text of server.properties. One node is broker and controller, so everything has a replication factor of 1."""
     values = {
         "node.id": "1",
         "process.roles": "broker,controller",
@@ -87,10 +87,10 @@ def properties(settings: BrokerSettings) -> str:
 
 
 def start_broker(settings: BrokerSettings, report: Callable[[str], None]) -> ProcessRecord:
-    """Start the broker and wait until it answers clients; what an earlier start on the same home kept is there again.
+    """Start the broker and wait until it answers clients. Data of an earlier start on the same home is kept.
 
-    `report` gets lines for a person. Raises EnvironmentProblem when Java, the jars, the ports or the home are not as
-    needed, or when the broker does not answer in time; nothing is left running then.
+    `report` gets progress lines. Raises EnvironmentProblem if Java, the jars, the ports or the home are unusable, or if
+    the broker does not answer in time; then nothing is left running.
     """
     jars, java = _requirements(settings, report)
     with _only_starter(settings.home):
@@ -106,7 +106,7 @@ def start_broker(settings: BrokerSettings, report: Callable[[str], None]) -> Pro
 
 
 def launch_broker(settings: BrokerSettings, report: Callable[[str], None]) -> ProcessRecord:
-    """Start the broker without waiting for it; the caller sees to it that nobody starts another one on its home meanwhile.
+    """Start the broker without waiting for it; the caller ensures that no other is started on its home meanwhile.
 
     Raises EnvironmentProblem as `start_broker` does.
     """
@@ -118,19 +118,21 @@ def launch_broker(settings: BrokerSettings, report: Callable[[str], None]) -> Pr
 def await_broker(settings: BrokerSettings, record: ProcessRecord, report: Callable[[str], None]) -> None:
     """Wait until the broker answers clients. Raises ProcessEnded or EnvironmentProblem; what runs is left running."""
     client = _admin(settings.bootstrap)
-    what = f"the embedded Kafka broker answers on {settings.bootstrap}"
-    wait_until(lambda: _answers(client), what=what, timeout_seconds=START_TIMEOUT_SECONDS, records_to_watch=[record])
+    condition = f"the embedded Kafka broker answers on {settings.bootstrap}"
+    wait_until(
+        lambda: _answers(client), what=condition, timeout_seconds=START_TIMEOUT_SECONDS, records_to_watch=[record]
+    )
     report(f"the embedded Kafka broker answers on {settings.bootstrap}")
 
 
 def create_topic(bootstrap: str, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
-    """Create a topic, unless it is there already, and wait until every partition of it has a leader.
+    """Create a topic unless it exists, and wait until each of its partitions has a leader.
 
-    `config` is used only for a topic that is created now. Raises EnvironmentProblem when no broker answers, when the
-    broker refuses, or when the topic is there with another number of partitions.
+    `config` is used only if the topic is created now. Raises EnvironmentProblem if no broker answers, if the broker
+    refuses, or if the topic exists with another number of partitions.
     """
     client = _admin(bootstrap)
-    wanted = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
+    new_topic = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
     try:
         client.list_topics(timeout=REACH_TIMEOUT_SECONDS)
     except KafkaException as problem:
@@ -139,27 +141,27 @@ def create_topic(bootstrap: str, topic: str, partitions: int, config: Mapping[st
             f"created ({problem.args[0].str()}); check the address and that the broker is running, then try again."
         ) from problem
     try:
-        client.create_topics([wanted], request_timeout=TOPIC_TIMEOUT_SECONDS)[topic].result()
+        client.create_topics([new_topic], request_timeout=TOPIC_TIMEOUT_SECONDS)[topic].result()
     except KafkaException as problem:
         if problem.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
             raise EnvironmentProblem(
                 f"The broker at {bootstrap} did not create topic {topic} ({problem.args[0].str()}); change the topic's "
                 "name, number of partitions or configuration if that says so, else try again."
             ) from problem
-    found = wait_until(
+    existing = wait_until(
         lambda: _led_partitions(client, topic),
         what=f"all partitions of topic {topic} at {bootstrap} have a leader",
         timeout_seconds=TOPIC_TIMEOUT_SECONDS,
     )
-    if found != partitions:
+    if existing != partitions:
         raise EnvironmentProblem(
-            f"Topic {topic} at {bootstrap} is there already with {_count(found)} instead of {partitions}, and was left as "
-            f"it is; ask for {_count(found)}, choose another topic name, or delete the topic first."
+            f"Topic {topic} at {bootstrap} already exists with {_count(existing)} instead of {partitions}, and was left "
+            f"unchanged; ask for {_count(existing)}, choose another topic name, or delete the topic first."
         )
 
 
 def _requirements(settings: BrokerSettings, report: Callable[[str], None]) -> tuple[tuple[Path, ...], Path]:
-    """The jars and Java. Raises EnvironmentProblem when they or the ports are not to be had."""
+    """Return the jars and Java. Raises EnvironmentProblem if they or the ports are not available."""
     jars = kafka_jars(report)
     java = find_java()
     require_port_free(settings.port, "the embedded Kafka broker", "--kafka-port")
@@ -187,8 +189,8 @@ def _launch(
 def _only_starter(home: Path) -> Iterator[None]:
     """Hold `home` against other starters until the broker has taken its own lock on its data.
 
-    A second broker must not even begin on the same data: it would truncate the first one's metadata log before it
-    meets that lock. Raises EnvironmentProblem when another start is under way or a broker runs there.
+    A second broker must not even start on the same data: it would truncate the first one's metadata log before it
+    reaches that lock. Raises EnvironmentProblem if another start is under way or a broker is running there.
     """
     try:
         home.mkdir(parents=True, exist_ok=True)
@@ -199,18 +201,18 @@ def _only_starter(home: Path) -> Iterator[None]:
             yield
     except BlockingIOError as problem:
         raise EnvironmentProblem(
-            f"A Kafka broker runs or is being started with its files in {home}, and a second one would destroy them; "
-            "use that one, or stop it first."
+            f"A Kafka broker is running or starting with its files in {home}, and a second one would destroy them; "
+            "use the first one, or stop it."
         ) from problem
     except OSError as problem:
         raise EnvironmentProblem(
-            f"The embedded Kafka broker cannot keep its files in {home} ({problem}); make that folder writable and see "
-            "that its disk has space, or choose another one."
+            f"The embedded Kafka broker cannot keep its files in {home} ({problem}); make that folder writable and check "
+            "that its disk has space, or choose another folder."
         ) from problem
 
 
 def _prepare(settings: BrokerSettings) -> Path:
-    """Write server.properties and, the first time, the cluster id. Gives the path of the former."""
+    """Write server.properties and, the first time, the cluster id. Returns the path of server.properties."""
     config = settings.home.absolute() / "server.properties"
     config.write_text(properties(settings), encoding="utf-8")
     if not _cluster_id_file(settings).exists():
@@ -223,7 +225,7 @@ def _format(settings: BrokerSettings, java: Path, jars: tuple[Path, ...], config
     tool += ["kafka.tools.StorageTool", "format", "--config", str(config), "--ignore-formatted"]
     tool += ["--cluster-id", _cluster_id_file(settings).read_text(encoding="utf-8").strip()]
     with settings.log.open("ab") as output, contextlib.suppress(subprocess.TimeoutExpired):
-        done = subprocess.run(
+        result = subprocess.run(
             tool,
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -231,12 +233,12 @@ def _format(settings: BrokerSettings, java: Path, jars: tuple[Path, ...], config
             timeout=FORMAT_TIMEOUT_SECONDS,
             check=False,
         )
-        if done.returncode == 0:
+        if result.returncode == 0:
             return
     raise EnvironmentProblem(
-        f"The storage of the embedded Kafka broker in {settings.home} could not be formatted; its tool said: "
-        f"{' | '.join(log_tail(settings.log)) or 'nothing'}; put that right, or delete {settings.home} if what it holds is "
-        f"not needed, and start again (the whole log is {settings.log})."
+        f"The storage of the embedded Kafka broker in {settings.home} could not be formatted; Kafka's storage tool said: "
+        f"{' | '.join(log_tail(settings.log)) or 'nothing'}; correct that, or delete {settings.home} if its data is "
+        f"not needed, and start again (full log: {settings.log})."
     )
 
 
@@ -258,21 +260,21 @@ def _cluster_id_file(settings: BrokerSettings) -> Path:
 
 
 def _new_cluster_id() -> str:
-    """A random Kafka uuid: 16 bytes in URL-safe base64. It never begins with -, which would read as an option."""
+    """Return a random Kafka uuid: 16 bytes in URL-safe base64, never with a leading -, which would read as an option."""
     while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
         pass
     return text
 
 
 def _escape(value: str) -> str:
-    r"""A value as Java reads it from a properties file, where \ begins an escape and other than Latin-1 is \uXXXX."""
+    r"""Escape a value for a Java properties file, where \ begins an escape and non-ASCII is \uXXXX."""
     units = value.replace("\\", "\\\\").encode("utf-16-be")
     codes = (int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2))
     return "".join(chr(code) if 32 <= code < 127 else f"\\u{code:04x}" for code in codes)
 
 
 def _admin(bootstrap: str) -> AdminClient:
-    """A client that keeps librdkafka's complaints about a broker that is not there yet off the user's terminal."""
+    """Return a client that keeps librdkafka's complaints about a broker that is not up yet off the user's terminal."""
     settings = {
         "bootstrap.servers": bootstrap,
         "log_level": 0,
@@ -291,14 +293,18 @@ def _answers(client: AdminClient) -> bool:
 
 
 def _led_partitions(client: AdminClient, topic: str) -> int:
-    """How many partitions the topic has, once each has a leader; 0 before."""
+    """Return how many partitions the topic has once each has a leader, and 0 before that."""
     try:
-        found = client.list_topics(topic, timeout=REQUEST_TIMEOUT_SECONDS).topics.get(topic)
+        metadata = client.list_topics(topic, timeout=REQUEST_TIMEOUT_SECONDS).topics.get(topic)
     except KafkaException:
         return 0
-    if found is None or found.error is not None or any(each.leader < 0 for each in found.partitions.values()):
+    if (
+        metadata is None
+        or metadata.error is not None
+        or any(partition.leader < 0 for partition in metadata.partitions.values())
+    ):
         return 0
-    return len(found.partitions)
+    return len(metadata.partitions)
 
 
 def _count(partitions: int) -> str:

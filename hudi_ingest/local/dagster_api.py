@@ -1,4 +1,4 @@
-"""Asks a running Dagster webserver by its GraphQL API: is it ready, are the daemons well, sensors, ticks and runs."""
+"""Queries a running Dagster webserver through its GraphQL API: readiness, daemon health, sensors, ticks and runs."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ _SECONDS = 10
 
 
 def query(url: str, text: str, variables: dict[str, Any] | None = None) -> dict[str, Any] | None:
-    """The `data` of a GraphQL answer, or None while no webserver answers at `url`."""
+    """Return the `data` of a GraphQL response, or None while no webserver answers at `url`."""
     body = json.dumps({"query": text, "variables": variables or {}}).encode()
     request = urllib.request.Request(f"{url}/graphql", body, {"Content-Type": "application/json"})
     try:
         with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
-            found: dict[str, Any] = json.load(answer)
+            response: dict[str, Any] = json.load(answer)
     except (urllib.error.URLError, TimeoutError, ConnectionError):
         return None
-    return found.get("data")
+    return response.get("data")
 
 
 def sensors(url: str) -> list[str] | None:
-    """Names of the loaded sensors, or None while the code location is not loaded or its server does not answer.
+    """Return the names of the loaded sensors, or None while the code location is not loaded or its server does not answer.
 
     Raises EnvironmentProblem when the location cannot be loaded, with Dagster's reason.
     """
-    found = query(
+    data = query(
         url,
         "{ workspaceOrError { ... on Workspace { locationEntries { name loadStatus locationOrLoadError { __typename "
         "... on PythonError { className message errorChain { error { message } } } ... on RepositoryLocation { repositories { sensors { name } } } } } } } }",
     )
-    entries = (found or {}).get("workspaceOrError", {}).get("locationEntries") or []
+    entries = (data or {}).get("workspaceOrError", {}).get("locationEntries") or []
     for entry in entries:
         location = entry["locationOrLoadError"]
         if entry["name"] != LOCATION or location is None:
@@ -46,29 +46,29 @@ def sensors(url: str) -> list[str] | None:
         if location["__typename"] == "PythonError" and location["className"] == _UNREACHABLE:
             return None
         if location["__typename"] == "PythonError":
-            causes = [location["message"], *(each["error"]["message"] for each in location["errorChain"])]
+            causes = [location["message"], *(link["error"]["message"] for link in location["errorChain"])]
             raise EnvironmentProblem(f"Dagster cannot load the pipelines: {causes[-1].strip()}")
-        return [each["name"] for repository in location["repositories"] for each in repository["sensors"]]
+        return [sensor["name"] for repository in location["repositories"] for sensor in repository["sensors"]]
     return None
 
 
 def daemons_are_healthy(url: str) -> bool:
     """Whether the daemon that evaluates sensors and the one that launches queued runs have reported."""
-    found = query(url, "{ instance { daemonHealth { allDaemonStatuses { daemonType healthy } } } }")
-    statuses = (found or {}).get("instance", {}).get("daemonHealth", {}).get("allDaemonStatuses") or []
-    healthy = {each["daemonType"] for each in statuses if each["healthy"]}
+    data = query(url, "{ instance { daemonHealth { allDaemonStatuses { daemonType healthy } } } }")
+    statuses = (data or {}).get("instance", {}).get("daemonHealth", {}).get("allDaemonStatuses") or []
+    healthy = {daemon["daemonType"] for daemon in statuses if daemon["healthy"]}
     return {"SENSOR", "QUEUED_RUN_COORDINATOR"} <= healthy
 
 
 def start_sensor(url: str, name: str) -> None:
-    """Turns a sensor on. Raises EnvironmentProblem when Dagster refuses."""
-    found = query(
+    """Turn a sensor on. Raises EnvironmentProblem if Dagster refuses."""
+    data = query(
         url,
         "mutation($selector: SensorSelector!) { startSensor(sensorSelector: $selector) { __typename "
         "... on PythonError { message } } }",
         {"selector": _selector(name)},
     )
-    answer = (found or {}).get("startSensor") or {}
+    answer = (data or {}).get("startSensor") or {}
     if answer.get("__typename") != "Sensor":
         raise EnvironmentProblem(
             f"Dagster did not start sensor {name}: {answer.get('message') or answer.get('__typename') or 'no answer'}. "
@@ -77,13 +77,13 @@ def start_sensor(url: str, name: str) -> None:
 
 
 def stop_sensor(url: str, name: str) -> None:
-    """Turns a sensor off; a tick that is under way ends. Raises EnvironmentProblem when Dagster refuses."""
-    found = query(
+    """Turn a sensor off; a running tick still finishes. Raises EnvironmentProblem if Dagster refuses."""
+    data = query(
         url,
         "query($selector: SensorSelector!) { sensorOrError(sensorSelector: $selector) { ... on Sensor { id } } }",
         {"selector": _selector(name)},
     )
-    identifier = ((found or {}).get("sensorOrError") or {}).get("id")
+    identifier = ((data or {}).get("sensorOrError") or {}).get("id")
     stopped = query(
         url,
         "mutation($id: String!) { stopSensor(id: $id) { __typename ... on PythonError { message } } }",
@@ -109,42 +109,42 @@ class Tick:
 
 
 def ticks(url: str, name: str, limit: int) -> list[Tick]:
-    """The sensor's newest ticks, at most `limit`, newest first; empty while no webserver answers."""
-    found = query(
+    """Return the sensor's newest ticks, at most `limit`, newest first; empty while no webserver answers."""
+    data = query(
         url,
         "query($selector: SensorSelector!, $limit: Int) { sensorOrError(sensorSelector: $selector) { ... on Sensor { "
         "sensorState { ticks(limit: $limit) { timestamp endTimestamp status runIds skipReason error { message } } } } } }",
         {"selector": _selector(name), "limit": limit},
     )
-    state = ((found or {}).get("sensorOrError") or {}).get("sensorState") or {}
+    state = ((data or {}).get("sensorOrError") or {}).get("sensorState") or {}
     return [
         Tick(
-            began=each["timestamp"],
-            ended=each["endTimestamp"],
-            status=each["status"],
-            run_ids=tuple(each["runIds"]),
-            reason=(each["error"] or {}).get("message") or each["skipReason"] or "",
+            began=tick["timestamp"],
+            ended=tick["endTimestamp"],
+            status=tick["status"],
+            run_ids=tuple(tick["runIds"]),
+            reason=(tick["error"] or {}).get("message") or tick["skipReason"] or "",
         )
-        for each in state.get("ticks") or []
+        for tick in state.get("ticks") or []
     ]
 
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """Where a run is. `ended` is in seconds since the epoch, None while it has not."""
+    """The state of a run. `ended` is in seconds since the epoch, None while it has not ended."""
 
     status: str
     ended: float | None
 
 
 def run_state(url: str, run_id: str) -> RunState | None:
-    """The run's state; None while no webserver answers, or when it knows no such run."""
-    found = query(
+    """Return the run's state; None while no webserver answers, or if it knows no such run."""
+    data = query(
         url,
         "query($id: ID!) { runOrError(runId: $id) { ... on Run { status endTime } } }",
         {"id": run_id},
     )
-    run = (found or {}).get("runOrError") or {}
+    run = (data or {}).get("runOrError") or {}
     return RunState(run["status"], run["endTime"]) if "status" in run else None
 
 

@@ -1,4 +1,4 @@
-"""The demo's producer: realistic JSON orders, with a list of what the broker acknowledged."""
+"""The demo's producer: realistic JSON orders, with a record of what the broker acknowledged."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DAYS = 3
 
 
 def orders(seed: int, now: datetime) -> Iterator[dict[str, object]]:
-    """Orders of the last three days without end; the same seed and time give the same ones."""
+    """Yield orders of the last three days, endlessly; the same seed and time yield the same orders."""
     rng = random.Random(seed)
     number = 0
     while True:
@@ -41,7 +41,7 @@ class OrderProducer:
 
     def __init__(self, bootstrap_servers: str, seed: int) -> None:
         self.acknowledged: dict[tuple[int, int], str] = {}
-        """(partition, offset) → id of the order that the broker keeps there; only when `remember`ed."""
+        """(partition, offset) → id of the order that the broker keeps there; filled by `produce` only."""
         self.count = 0
         self._failed: list[str] = []
         self._orders = orders(seed, datetime.now(timezone.utc))
@@ -57,7 +57,7 @@ class OrderProducer:
         )
 
     def produce(self, count: int) -> None:
-        """Produces `count` orders and returns when all are acknowledged. Raises KafkaUnreachable."""
+        """Produce `count` orders and return when all are acknowledged. Raises KafkaUnreachable."""
         for order in (next(self._orders) for _ in range(count)):
             identifier = str(order["id"])
 
@@ -71,7 +71,7 @@ class OrderProducer:
         self._flush()
 
     def keep_producing(self, per_second: int, stopping: threading.Event) -> None:
-        """Produces about `per_second` orders a second until `stopping`; remembers none. Raises KafkaUnreachable."""
+        """Produce about `per_second` orders a second until `stopping`, without remembering them. Raises KafkaUnreachable."""
         while not stopping.wait(0.1):
             for _ in range(max(1, per_second // 10)):
                 self._send(next(self._orders), self._noted)
@@ -96,7 +96,7 @@ class OrderProducer:
         self._producer.poll(0)
 
     def _flush(self) -> None:
-        left = self._producer.flush(_FLUSH_SECONDS)
-        if left or self._failed:
-            reason = self._failed[0] if self._failed else f"{left} were not acknowledged within {_FLUSH_SECONDS} s"
+        remaining = self._producer.flush(_FLUSH_SECONDS)
+        if remaining or self._failed:
+            reason = self._failed[0] if self._failed else f"{remaining} were not acknowledged within {_FLUSH_SECONDS} s"
             raise KafkaUnreachable(f"producing orders to {TOPIC} at {self._bootstrap_servers} failed: {reason}")

@@ -1,8 +1,8 @@
-"""Start long-lived child processes, remember them across restarts of this program, and stop all that belongs to them.
+"""Starts long-lived child processes, remembers them across restarts of this program, and stops everything they started.
 
-A process is known by its pid together with the time of its start, so a pid that the system has given to another process
-is never taken for ours. Each child is started in its own session and carries a mark in its environment, by which
-whatever it leaves behind when it dies is found. Nothing is ever stopped by its name.
+A process is identified by its pid and start time, so a pid that the system has reused is never taken for ours. Each child
+starts in its own session and carries a mark in its environment, which finds whatever it leaves behind when it dies. Nothing is
+ever stopped by its name.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ LOG_TAIL_LINES = 5
 LOG_TAIL_BYTES = 65_536
 
 _FRAME = re.compile(r"\s+(at \S+\(.*\)|\.\.\. \d+ more|File \".*\", line \d+.*|[~^]+)\s*$")
-_TELLS_OF_A_PROBLEM = re.compile(
+_PROBLEM = re.compile(
     r"(?i)\b\w*(error|exception|fatal|killed|failed|failure|refused|denied)\b|cannot|could not|no space left"
 )
 _PROBLEM_LINES = 3
 
 _children: dict[int, subprocess.Popen[bytes]] = {}
 _exit_codes: dict[int, int] = {}
-"""Of children that have ended, by their pid."""
+"""Exit codes of ended children, by pid."""
 _children_lock = threading.Lock()
 
 
 @dataclass(frozen=True)
 class ProcessRecord:
-    """A process that was started, `started` seconds after the machine's boot. `log` is a file's path.
+    """A process, `started` that many seconds after the machine's boot. `log` is a file's path.
 
-    `mark` is a random text that the process and all that it starts carry in their environment; "" when there is none.
-    `log_begins` is how many bytes of the log were there before it.
+    `mark`: a random text in the environment of the process and of everything it starts; "" if there is none.
+    `log_begins`: the size of the log in bytes before the process started.
     """
 
     name: str
@@ -66,8 +66,8 @@ class ProcessRecord:
 
 
 class ProcessEnded(EnvironmentProblem):
-    """A process ended before it did what was waited for. `killed` is whether a signal may have ended it, so that another one
-    may do better; how a process ended is known of this one's children only."""
+    """A process ended before it was ready. `killed`: a signal may have ended it, so that starting another may help; the exit
+    code is known only for children of this process."""
 
     def __init__(self, text: str, *, killed: bool) -> None:
         super().__init__(text)
@@ -77,9 +77,9 @@ class ProcessEnded(EnvironmentProblem):
 def start(
     name: str, command: Sequence[str], *, log: Path, env: Mapping[str, str], cwd: Path | None = None
 ) -> ProcessRecord:
-    """Start `command` in its own session, with no input and with all it prints appended to `log`.
+    """Start `command` in its own session, without input and with its output appended to `log`.
 
-    `env` is its whole environment. Raises EnvironmentProblem when it cannot be started or the log not be written.
+    `env` is its whole environment. Raises EnvironmentProblem if it cannot be started or the log cannot be written.
     """
     log, mark = log.absolute(), uuid.uuid4().hex
     try:
@@ -98,7 +98,7 @@ def start(
     except OSError as problem:
         raise EnvironmentProblem(
             f"{name} could not be started with {command[0]} and its log in {log} ({problem}); check that the program "
-            "and the folders are there and may be used by this user."
+            "and the folders exist and that this user may use them."
         ) from problem
     # Until poll() is called on it the pid cannot be reused, even when the child has ended: it is at least a zombie.
     record = ProcessRecord(name, child.pid, started_since_boot(child.pid), str(log), mark, log_begins)
@@ -108,24 +108,24 @@ def start(
 
 
 def is_alive(record: ProcessRecord) -> bool:
-    """Whether the recorded process itself is still running; a zombie and another process of the same pid are not."""
+    """Whether the recorded process itself is still running; a zombie, or another process with the same pid, does not count."""
     return _leader(record) is not None
 
 
 def stop(records: Iterable[ProcessRecord], grace_seconds: float = 10) -> None:
-    """End the recorded processes and all that belongs to them; those already gone are fine.
+    """End the recorded processes and everything they started; processes that are already gone are fine.
 
-    Each recorded process is asked to end (SIGTERM) and may end its own children; what a process that is gone has
-    left behind is then asked as well, and all that remains after `grace_seconds` is killed. Never ends the caller.
-    Raises EnvironmentProblem when something outlives even that.
+    Each recorded process gets SIGTERM and may end its own children. Whatever a dead process has left behind gets SIGTERM
+    as well, and everything that remains after `grace_seconds` is killed. Never ends the caller. Raises EnvironmentProblem if a
+    process survives even that.
     """
     records = tuple(records)
     known: set[psutil.Process] = set()
-    asked: set[psutil.Process] = set()
+    signalled: set[psutil.Process] = set()
     deadline = time.monotonic() + grace_seconds
     pause = FIRST_POLL_SECONDS
     while time.monotonic() < deadline:
-        # The caller is never ended, so its children are not left to it either.
+        # The caller is never ended, so its children cannot be left for it to end.
         leaders = [
             leader for record in records if record.pid != os.getpid() and (leader := _leader(record)) is not None
         ]
@@ -133,9 +133,9 @@ def stop(records: Iterable[ProcessRecord], grace_seconds: float = 10) -> None:
         if not alive:
             return
         under_leader = {child for leader in leaders for child in [leader, *_descendants(leader)]}
-        for process in alive - asked:
+        for process in alive - signalled:
             if process in leaders or process not in under_leader:
-                asked.add(process)
+                signalled.add(process)
                 _signal(process, signal.SIGTERM)
         time.sleep(pause)
         pause = min(pause * 2, LAST_POLL_SECONDS)
@@ -145,8 +145,8 @@ def stop(records: Iterable[ProcessRecord], grace_seconds: float = 10) -> None:
             pids = ", ".join(str(process.pid) for process in alive)
             raise EnvironmentProblem(
                 f"The processes {pids} of {', '.join(record.name for record in records)} did not end within "
-                f"{KILL_SECONDS:.0f} seconds of SIGKILL, most likely because a disk or network folder does not answer; "
-                "look at them with `ps -o pid,stat,wchan,cmd -p PID`, then stop again."
+                f"{KILL_SECONDS:.0f} seconds of SIGKILL, most likely because a disk or network folder does not respond; "
+                "inspect them with `ps -o pid,stat,wchan,cmd -p PID`, then stop again."
             )
         for process in alive:
             _signal(process, signal.SIGKILL)
@@ -160,9 +160,9 @@ def wait_until(
     timeout_seconds: float,
     records_to_watch: Iterable[ProcessRecord] = (),
 ) -> T:
-    """The first truthy value of `condition`, asked again and again. `what` says in words what is waited for.
+    """Poll `condition` and return its first truthy value. `what` describes the condition, as text for errors.
 
-    Raises ProcessEnded when a watched process ends before, EnvironmentProblem when `timeout_seconds` have passed.
+    Raises ProcessEnded if a watched process ends first, EnvironmentProblem after `timeout_seconds`.
     """
     watched = tuple(records_to_watch)
     deadline = time.monotonic() + timeout_seconds
@@ -176,19 +176,23 @@ def wait_until(
             raise _ended(dead, what)
         if time.monotonic() >= deadline:
             logs = ", ".join(record.log for record in watched)
-            said = "".join(
+            log_lines = "".join(
                 f" {record.name} said: {' | '.join(lines)}." for record in watched if (lines := problem_lines(record))
             )
             raise EnvironmentProblem(
-                f"Waited {timeout_seconds:g} seconds in vain until {what}.{said} "
-                + (f"See why in {logs}, then try again." if logs else "Check that it is running, then try again.")
+                f"Timed out after {timeout_seconds:g} seconds waiting until {what}.{log_lines} "
+                + (
+                    f"Look for the reason in {logs}, then try again."
+                    if logs
+                    else "Check that it is running, then try again."
+                )
             )
         time.sleep(pause)
         pause = min(pause * 1.5, LAST_POLL_SECONDS)
 
 
 def require_running(records: Iterable[ProcessRecord], what: str) -> None:
-    """Raises ProcessEnded when one of them has ended; `what` says in words what that was too early for."""
+    """Raises ProcessEnded if one of them has ended; `what` describes what it should have lived for."""
     for record in records:
         if not is_alive(record):
             raise _ended(record, what)
@@ -202,81 +206,81 @@ def _ended(record: ProcessRecord, what: str) -> ProcessEnded:
         how = f"was killed by {signal.Signals(-code).name}"
     lines = problem_lines(record) or (() if by_signal else log_tail(Path(record.log), after=record.log_begins))
     if lines:
-        why = f"Its log says: {' | '.join(lines)}. Put that right and start it again"
+        why = f"Its log says: {' | '.join(lines)}. Correct that and start it again"
     elif by_signal:
-        why = "Its log has no reason: a person or the system did it, often for want of memory (see `dmesg`). Start it again"
+        why = "Its log gives no reason: a user or the system killed it, often because memory ran out (see `dmesg`). Start it again"
     else:
         why = "Its log is empty. Start it again"
     return ProcessEnded(
-        f"{record.name} (pid {record.pid}) {how} before {what}. {why} (the whole log is {record.log}).",
+        f"{record.name} (pid {record.pid}) {how} before {what}. {why} (full log: {record.log}).",
         killed=by_signal or code is None,
     )
 
 
 def problem_lines(record: ProcessRecord) -> tuple[str, ...]:
-    """The lines in which the process speaks of what went wrong, oldest first, with the end of the last one's text; () if none."""
+    """Return the log lines that report a problem, oldest first, and the lines after the last of them; () if there are none."""
     lines = log_tail(Path(record.log), lines=None, after=record.log_begins)
-    places = [place for place, line in enumerate(lines) if _TELLS_OF_A_PROBLEM.search(line)][-_PROBLEM_LINES:]
+    places = [place for place, line in enumerate(lines) if _PROBLEM.search(line)][-_PROBLEM_LINES:]
     following = lines[places[-1] + 1 :] if places else ()
     return tuple(dict.fromkeys([*(lines[place] for place in places), *following]))[:LOG_TAIL_LINES]
 
 
 def log_tail(log: Path, lines: int | None = LOG_TAIL_LINES, after: int = 0) -> tuple[str, ...]:
-    """The last lines of a log that say something, oldest first, of all or of those that begin `after` so many bytes.
+    """Return the last meaningful lines of a log, oldest first, ignoring its first `after` bytes.
 
-    Empty lines and the frames of stack traces do not count; () when the log cannot be read.
+    Empty lines and stack frames do not count; () if the log cannot be read.
     """
     try:
         with log.open("rb") as content:
             size = os.fstat(content.fileno()).st_size
-            # A log that was cut back since then has only newer lines.
+            # A log that has been cut back since then has only newer lines.
             content.seek(max(0, size - LOG_TAIL_BYTES, after if after <= size else 0))
             text = content.read().decode("utf-8", errors="replace")
     except OSError:
         return ()
-    found = [line.strip() for line in text.splitlines() if line.strip() and not _FRAME.match(line)]
-    return tuple(found if lines is None else found[-lines:])
+    kept = [line.strip() for line in text.splitlines() if line.strip() and not _FRAME.match(line)]
+    return tuple(kept if lines is None else kept[-lines:])
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nothing listens on now."""
+    """Return a TCP port of 127.0.0.1 that nothing listens on now."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         return int(probe.getsockname()[1])
 
 
-def accepts_connections(where: int | Path) -> bool:
-    """Whether something listens on that TCP port of 127.0.0.1, or on the Unix socket of that path."""
-    if isinstance(where, int):
+def accepts_connections(address: int | Path) -> bool:
+    """Whether something listens at `address`: a TCP port of 127.0.0.1, or the path of a Unix socket."""
+    if isinstance(address, int):
         with socket.socket() as probe:
-            return probe.connect_ex((LOOPBACK, where)) == 0
+            return probe.connect_ex((LOOPBACK, address)) == 0
     with socket.socket(socket.AF_UNIX) as probe:
-        return probe.connect_ex(str(where)) == 0
+        return probe.connect_ex(str(address)) == 0
 
 
 def require_port_free(port: int, purpose: str, option: str) -> None:
-    """Raises EnvironmentProblem when `port` of 127.0.0.1 cannot be listened on.
+    """Raises EnvironmentProblem if it is impossible to listen on `port` of 127.0.0.1.
 
-    `purpose` is what it is wanted for, `option` the command line option that chooses another one.
+    `purpose` says what needs the port, `option` is the command line option that chooses another.
     """
     try:
         with socket.socket() as probe:
-            # As servers do: connections that a stopped server left in TIME_WAIT do not make a port taken.
+            # As servers do: connections that a stopped server left in TIME_WAIT do not block the port.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((LOOPBACK, port))
     except (OSError, OverflowError) as problem:
         if isinstance(problem, OSError) and problem.errno == errno.EADDRINUSE:
             raise EnvironmentProblem(
-                f"port {port} on {LOOPBACK}, wanted for {purpose}, is taken{_holder(port)}; stop what uses it or pass "
-                f"{option} with another one"
+                f"port {port} on {LOOPBACK}, needed for {purpose}, is in use{_holder(port)}; stop that process, or choose "
+                f"another port with {option}"
             ) from problem
         raise EnvironmentProblem(
-            f"port {port} on {LOOPBACK}, wanted for {purpose}, cannot be used ({problem}); pass {option} with another one"
+            f"port {port} on {LOOPBACK}, needed for {purpose}, cannot be used ({problem}); choose another port with {option}"
         ) from problem
 
 
 def _running(process: psutil.Process) -> bool:
-    """Whether the process has not ended; reaps it if it is an ended child of this one.
+    """Whether the process has not ended; reaps it if it is an ended child of this process.
 
     A zombie with more than one thread is still ending: until the last of them is gone it holds its ports and files.
     """
@@ -296,7 +300,7 @@ def _running(process: psutil.Process) -> bool:
 
 
 def _leader(record: ProcessRecord) -> psutil.Process | None:
-    """The recorded process if it is running, else None."""
+    """Return the recorded process if it is running, else None."""
     try:
         process = psutil.Process(record.pid)
         same = same_start(started_since_boot(record.pid), record.started)
@@ -312,14 +316,14 @@ def _descendants(process: psutil.Process) -> list[psutil.Process]:
 
 
 def _belonging(records: Sequence[ProcessRecord], known: set[psutil.Process]) -> set[psutil.Process]:
-    """All running processes of the records; adds them to `known`, whose members stay ours when their parents end."""
+    """Return all running processes of the records, and add them to `known`, whose members stay ours when their parents end."""
     leaders = {record.pid: leader for record in records if (leader := _leader(record)) is not None}
     marks = {record.mark for record in records if record.mark}
-    found = [member for leader in leaders.values() for member in [leader, *_descendants(leader)]]
+    members = [member for leader in leaders.values() for member in [leader, *_descendants(leader)]]
     # While its leader runs, a session's or group's number cannot be another's.
-    found += [process for process in psutil.process_iter() if _led_by(process, leaders) or _marked(process, marks)]
-    found += [child for process in known for child in _descendants(process)]
-    known.update(process for process in found if process.pid != os.getpid())
+    members += [process for process in psutil.process_iter() if _led_by(process, leaders) or _marked(process, marks)]
+    members += [child for process in known for child in _descendants(process)]
+    known.update(process for process in members if process.pid != os.getpid())
     return {process for process in known if _running(process)}
 
 
@@ -338,13 +342,13 @@ def _marked(process: psutil.Process, marks: set[str]) -> bool:
 
 
 def _signal(process: psutil.Process, number: signal.Signals) -> None:
-    """psutil looks at the creation time once more before it signals, so a reused pid is never hit."""
+    """Send a signal. psutil checks the creation time again first, so a reused pid is never hit."""
     with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
         process.send_signal(number)
 
 
 def _holder(port: int) -> str:
-    """` by NAME (pid N)` of what listens on the port, or nothing when this user may not know."""
+    """Return ` by NAME (pid N)` of the process that listens on the port, or "" if this user may not know."""
     with contextlib.suppress(psutil.Error, OSError):
         for connection in psutil.net_connections(kind="tcp"):
             if connection.status == psutil.CONN_LISTEN and connection.laddr[1:] == (port,) and connection.pid:

@@ -1,7 +1,7 @@
-"""The embedded stack on one machine: Kafka broker, Spark engine, Dagster's code server, webserver and daemon, each a process of
-its own.
+"""The embedded stack on one machine: Kafka broker, Spark engine, Dagster's code server, webserver and daemon, each in its
+own process.
 
-`bring_up` starts what does not run and leaves alone what does, so it is also how a stack is repaired.
+`bring_up` starts the parts that are not running and leaves the others alone, so it also repairs a stack.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE, Home, write_private
 from hudi_ingest.home.log_files import cut_back, stack_logs
 from hudi_ingest.home.stack_variables import BOOTSTRAP_VARIABLE, TABLES_VARIABLE
-from hudi_ingest.local import dagster_api as webserver
+from hudi_ingest.local import dagster_api
 from hudi_ingest.local.broker import BrokerSettings, await_broker, launch_broker
 from hudi_ingest.local.processes import (
     ProcessEnded,
@@ -48,7 +48,7 @@ CODE_SERVER, WEBSERVER, DAEMON = DAGSTER = ("dagster-code-server", "dagster-webs
 NEEDED_BYTES = 1 << 30
 _READY_SECONDS = 120
 _TRIES = 3
-"""How often `up` starts what is killed while it waits for it."""
+"""How often `up` starts a part that is killed while it waits for it."""
 _LONGEST_SOCKET_PATH = 100
 """Bytes; the system's limit is 107, or 103 on macOS."""
 _QUIET = ("--log-level", "warning")
@@ -58,7 +58,7 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class StackSettings:
-    """Ports on 127.0.0.1 and the engine's size."""
+    """Ports on 127.0.0.1, and the engine's Spark master and memory."""
 
     kafka_port: int = 19092
     ui_port: int = 3000
@@ -68,11 +68,11 @@ class StackSettings:
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """A running stack, as its file in the home remembers it."""
+    """A running stack, as recorded in its file in the home."""
 
     settings: StackSettings
     environment: Mapping[str, str]
-    """What the stack's processes got beyond this process's environment; pipeline files may refer to it."""
+    """Variables that the stack's processes have in addition to this process's environment; pipeline files may use them."""
     processes: tuple[ProcessRecord, ...]
 
     @property
@@ -88,32 +88,33 @@ class Stack:
 
     @classmethod
     def read(cls, home: Home) -> Stack | None:
-        """The stack that was started in this home, its processes alive or not; None when there is none.
+        """Return the stack that was started in this home, its processes alive or not; None if there is none.
 
-        Raises EnvironmentProblem when the file is damaged or of another version.
+        Raises EnvironmentProblem if the file is damaged or of another version.
         """
         try:
-            found = json.loads(home.stack_file.read_text())
+            content = json.loads(home.stack_file.read_text())
             return cls(
-                settings=StackSettings(**found["settings"]),
-                environment=found["environment"],
-                processes=tuple(ProcessRecord(**each) for each in found["processes"]),
+                settings=StackSettings(**content["settings"]),
+                environment=content["environment"],
+                processes=tuple(ProcessRecord(**record) for record in content["processes"]),
             )
         except FileNotFoundError:
             return None
         except (ValueError, LookupError, TypeError) as problem:
             raise EnvironmentProblem(
-                f"{home.stack_file}, which remembers the stack's processes, is damaged or of another version of hudi-ingest "
-                f"({problem}). If the stack runs, stop it with the version that started it; then delete the file and run "
-                "`hudi-ingest up`. No data is in it."
+                f"{home.stack_file}, which records the stack's processes, is damaged or of another version of hudi-ingest "
+                f"({problem}). If the stack is running, stop it with the version that started it; then delete the file and run "
+                "`hudi-ingest up`. The file holds no data."
             ) from problem
 
 
 def bring_up(home: Home, settings: StackSettings, report: Report) -> Stack:
-    """Starts what does not run and returns when all of it answers; what runs is neither stopped nor started again.
+    """Start the parts that are not running and return when all of them answer; running parts are left alone.
 
-    `report` gets lines for a person, none when nothing had to be started. Settings of parts that run win. Raises EnvironmentProblem when a part does not come up; the others stay up. What this call
-    has started is stopped only when it is interrupted.
+    `report` gets progress lines, none if nothing had to be started. Running parts keep their settings. Raises
+    EnvironmentProblem if a part does not come up; the others stay up. Parts that this call has started are stopped only if it
+    is interrupted.
     """
     home.make()
     with _exclusive(home):
@@ -136,10 +137,10 @@ def bring_up(home: Home, settings: StackSettings, report: Report) -> Stack:
             raise
 
 
-def _bring_up(home: Home, asked: StackSettings, report: Report, started: list[ProcessRecord]) -> Stack:
-    known = Stack.read(home)
-    alive = {each.name: each for each in known.processes if is_alive(each)} if known else {}
-    settings = _settled(asked, known.settings, alive) if known else asked
+def _bring_up(home: Home, requested: StackSettings, report: Report, started: list[ProcessRecord]) -> Stack:
+    previous = Stack.read(home)
+    alive = {record.name: record for record in previous.processes if is_alive(record)} if previous else {}
+    settings = _settled(requested, previous.settings, alive) if previous else requested
     _require_ports_free(settings, alive)
     environment = _environment(home, settings)
 
@@ -159,20 +160,20 @@ def _bring_up(home: Home, asked: StackSettings, report: Report, started: list[Pr
     return stack
 
 
-def _settled(asked: StackSettings, known: StackSettings, alive: Mapping[str, ProcessRecord]) -> StackSettings:
-    """What is asked for, as far as no process runs that has been told otherwise; pure."""
+def _settled(requested: StackSettings, previous: StackSettings, alive: Mapping[str, ProcessRecord]) -> StackSettings:
+    """Return the requested settings, except those that running processes already use; pure."""
     if alive:
-        # All of them have been told the broker's address.
-        asked = replace(asked, kafka_port=known.kafka_port)
+        # Every process was started with the broker's address.
+        requested = replace(requested, kafka_port=previous.kafka_port)
     if WEBSERVER in alive:
-        asked = replace(asked, ui_port=known.ui_port)
+        requested = replace(requested, ui_port=previous.ui_port)
     if ENGINE in alive:
-        asked = replace(asked, master=known.master, driver_memory=known.driver_memory)
-    return asked
+        requested = replace(requested, master=previous.master, driver_memory=previous.driver_memory)
+    return requested
 
 
 def _require_ports_free(settings: StackSettings, alive: Mapping[str, ProcessRecord]) -> None:
-    """Raises EnvironmentProblem before anything is started that would then wait for the rest in vain."""
+    """Raises EnvironmentProblem before anything is started that would wait in vain for the rest."""
     if BROKER not in alive:
         require_port_free(settings.kafka_port, "the embedded Kafka broker", "--kafka-port")
     if WEBSERVER not in alive:
@@ -180,45 +181,46 @@ def _require_ports_free(settings: StackSettings, alive: Mapping[str, ProcessReco
 
 
 def remembered_settings(home: Home) -> StackSettings:
-    """Those of the stack that was started last in this home and not stopped by `down`, else the defaults. Raises as Stack.read."""
+    """Return the settings of the last stack started in this home and not stopped by `down`, else the defaults. Raises like
+    Stack.read."""
     stack = Stack.read(home)
     return stack.settings if stack else StackSettings()
 
 
 def _what_runs(home: Home) -> str:
     stack = Stack.read(home)
-    running = [each.name for each in stack.processes if is_alive(each)] if stack else []
+    running = [record.name for record in stack.processes if is_alive(record)] if stack else []
     if not running:
-        return "Nothing of the stack runs; `hudi-ingest up` starts it."
-    return f"What runs stays up ({', '.join(running)}): `hudi-ingest up` goes on from there, `hudi-ingest down` stops all of it."
+        return "No part of the stack is running; `hudi-ingest up` starts it."
+    return f"The running parts stay up ({', '.join(running)}): `hudi-ingest up` starts the others, `hudi-ingest down` stops everything."
 
 
 def bring_down(home: Home, report: Report) -> bool:
-    """Stops every process of the stack and forgets it; False when there was none."""
+    """Stop every process of the stack and delete its file; False if there was no stack."""
     if not home.root.exists():
         return False
     with _exclusive(home):
         stack = Stack.read(home)
         if stack is None:
             return False
-        # Dagster first, so that no run is launched into a stopping engine.
-        for what, names in (("Dagster", DAGSTER), ("the engine", (ENGINE,)), ("Kafka", (BROKER,))):
-            found = [each for each in stack.processes if each.name in names]
-            if found:
-                report(f"stopping {what}")
-                stop(found)
+        # Dagster first, so that no run is launched while the engine stops.
+        for part, names in (("Dagster", DAGSTER), ("the engine", (ENGINE,)), ("Kafka", (BROKER,))):
+            records = [record for record in stack.processes if record.name in names]
+            if records:
+                report(f"stopping {part}")
+                stop(records)
         home.stack_file.unlink(missing_ok=True)
         home.engine_file.unlink(missing_ok=True)
         return True
 
 
 def require_space(folder: Path) -> None:
-    """Raises EnvironmentProblem when the disk below `folder` is nearly full."""
+    """Raises EnvironmentProblem if the disk that holds `folder` is nearly full."""
     free = shutil.disk_usage(folder).free
     if free < NEEDED_BYTES:
         raise EnvironmentProblem(
             f"the disk that holds {folder} has {free >> 20} MB free, and the stack needs {NEEDED_BYTES >> 20} MB; free "
-            f"some, or set {HOME_VARIABLE} to a folder on another disk."
+            f"some space, or set {HOME_VARIABLE} to a folder on another disk."
         )
 
 
@@ -248,7 +250,7 @@ def _start(
         command = ["hudi_ingest.orchestration.webserver", *page]
     else:
         command = ["dagster._daemon", "run", "-w", str(_workspace(home)), *_QUIET]
-    # The ledger's URL may hold a password, so it is handed on and not remembered.
+    # The ledger's URL may hold a password, so it is passed on but never written to the stack's file.
     ledger = {LEDGER_VARIABLE: home.ledger_url}
     full = {**os.environ, **environment, **ledger, "JAVA_HOME": str(java_home(find_java())), "PYTHONUNBUFFERED": "1"}
     return start(name, [sys.executable, "-m", *command], log=home.logs / f"{name}.log", env=full)
@@ -257,16 +259,16 @@ def _start(
 def _make_dagster_ready(
     name: str, home: Home, settings: StackSettings, alive: Mapping[str, ProcessRecord], report: Report
 ) -> None:
-    """What the Dagster process of that name needs before it starts."""
-    if not any(each in alive for each in DAGSTER):
+    """Prepare what the Dagster process of that name needs before it starts."""
+    if not any(part in alive for part in DAGSTER):
         report("starting Dagster")
         home.dagster.mkdir(parents=True, exist_ok=True)
         (home.dagster / "dagster.yaml").write_text(_resource("dagster.yaml"))
         _make_dagster_storage(home)
-    text = _resource("workspace.yaml").format(location=webserver.LOCATION, socket=_code_socket(home))
+    text = _resource("workspace.yaml").format(location=dagster_api.LOCATION, socket=_code_socket(home))
     _workspace(home).write_text(text)
     if name == WEBSERVER:
-        # One that comes sooner than the pipelines are read would show them as unreachable for a while.
+        # A webserver that starts before the pipelines are read would show them as unreachable for a while.
         wait_until(
             lambda: accepts_connections(_code_socket(home)),
             what="Dagster's code server has read the pipelines",
@@ -276,17 +278,17 @@ def _make_dagster_ready(
 
 
 def _make_dagster_storage(home: Home) -> None:
-    """Makes or migrates Dagster's databases while no process uses them: several would race to."""
+    """Create or migrate Dagster's databases while no process uses them: several processes would race to do it."""
     command = [sys.executable, "-m", "hudi_ingest.orchestration.dagster_storage", str(home.dagster)]
     log = home.logs / "dagster-storage.log"
     home.logs.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as output:
-        done = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT)
-    if done.returncode:
+        result = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT)
+    if result.returncode:
         raise EnvironmentProblem(
-            f"Dagster's storage in {home.dagster} cannot be made or brought to this Dagster's version: "
-            f"{' | '.join(log_tail(log, 1)) or 'no reason was told'} (all of it is in {log}). If the disk has space and the "
-            f"folder is this user's, move {home.dagster} away: runs and ticks are in it, and no offsets; then turn the sensors on "
+            f"Dagster's storage in {home.dagster} cannot be created or migrated to this version of Dagster: "
+            f"{' | '.join(log_tail(log, 1)) or 'no reason given'} (full log: {log}). If the disk has space and the "
+            f"folder is this user's, move {home.dagster} away: it holds runs and ticks, but no offsets. Then turn the sensors on "
             "again in the UI."
         )
 
@@ -296,8 +298,8 @@ def _workspace(home: Home) -> Path:
 
 
 def _code_socket(home: Home) -> Path:
-    """Where the code server listens: in the home, or, where that path is longer than a socket's may be, in a folder of this
-    user's below the system's temporary one. Raises EnvironmentProblem when that folder is somebody else's."""
+    """Return the socket of the code server: in the home or, if that path is too long for a socket, in a folder of this user in the
+    system's temporary folder. Raises EnvironmentProblem if others may access that folder."""
     path = home.root / "code-server.sock"
     if len(os.fsencode(path)) <= _LONGEST_SOCKET_PATH:
         return path
@@ -317,7 +319,7 @@ def _broker_settings(home: Home, settings: StackSettings) -> BrokerSettings:
 
 
 def _wait_until_ready(home: Home, stack: Stack, report: Report) -> None:
-    by_name = {each.name: each for each in stack.processes}
+    by_name = {record.name: record for record in stack.processes}
     await_broker(_broker_settings(home, stack.settings), by_name[BROKER], report)
     report("waiting for the engine")
     wait_until(
@@ -329,21 +331,21 @@ def _wait_until_ready(home: Home, stack: Stack, report: Report) -> None:
     dagster = [by_name[name] for name in DAGSTER]
     report("waiting for Dagster to load the pipelines")
     wait_until(
-        lambda: webserver.sensors(stack.url) is not None,
+        lambda: dagster_api.sensors(stack.url) is not None,
         what=f"the Dagster UI at {stack.url} has loaded the pipelines",
         timeout_seconds=_READY_SECONDS,
         records_to_watch=dagster,
     )
     report("waiting for Dagster's daemons")
     wait_until(
-        lambda: webserver.daemons_are_healthy(stack.url),
+        lambda: dagster_api.daemons_are_healthy(stack.url),
         what="the Dagster daemons have reported",
         timeout_seconds=_READY_SECONDS,
         records_to_watch=dagster,
     )
-    # The page answers for a while out of what it remembers of a code server that has just died.
-    require_running(stack.processes, "all of the stack was up")
-    report("all is up")
+    # For a while, the webserver answers from its cache of a code server that has just died.
+    require_running(stack.processes, "the whole stack was up")
+    report("everything is up")
 
 
 def _resource(name: str) -> str:

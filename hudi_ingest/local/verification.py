@@ -26,7 +26,7 @@ class Verification:
 
 
 def verify(base_path: str, produced: Mapping[tuple[int, int], str], id_column: str = "id") -> Verification:
-    """Compares the table's rows with `produced`: (partition, offset) → id of the record there."""
+    """Compare the table's rows with `produced`: (partition, offset) → id of the record there."""
     options = HudiReadOptions().with_projection(["_kafka_partition", "_kafka_offset", id_column])
     rows = pa.Table.from_batches(HudiTable(base_path).read(options))
     places = zip(rows["_kafka_partition"].to_pylist(), rows["_kafka_offset"].to_pylist(), strict=True)
@@ -34,7 +34,7 @@ def verify(base_path: str, produced: Mapping[tuple[int, int], str], id_column: s
     expected = produced.items()
     return Verification(
         rows=rows.num_rows,
-        lost=sum(1 for each in expected if each not in seen),
+        lost=sum(1 for record in expected if record not in seen),
         duplicate=sum(count - 1 for count in seen.values()),
         foreign=sum(1 for place, identifier in seen if produced.get(place) != identifier),
     )

@@ -139,7 +139,7 @@ def test_creating_a_topic_again_is_fine(running: tuple[BrokerSettings, ProcessRe
 def test_a_topic_with_other_partitions_is_told(running: tuple[BrokerSettings, ProcessRecord]) -> None:
     settings, _ = running
     create_topic(settings.bootstrap, "narrow", 1)
-    with pytest.raises(EnvironmentProblem, match="is there already with 1 partition instead of 2"):
+    with pytest.raises(EnvironmentProblem, match="already exists with 1 partition instead of 2"):
         create_topic(settings.bootstrap, "narrow", 2)
 
 
@@ -161,7 +161,7 @@ def test_a_topic_on_a_broker_that_is_not_there(
 def test_a_taken_port_is_told_before_anything_is_started(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         settings = BrokerSettings(tmp_path / "home", server.getsockname()[1], free_port())
-        with pytest.raises(EnvironmentProblem, match="wanted for the embedded Kafka broker, is taken"):
+        with pytest.raises(EnvironmentProblem, match="needed for the embedded Kafka broker, is in use"):
             start_broker(settings, silent)
     assert not (tmp_path / "home").exists()
 
@@ -170,7 +170,7 @@ def test_a_home_in_use_is_told_and_its_broker_stays_unharmed(running: tuple[Brok
     settings, record = running
     create_topic(settings.bootstrap, "unharmed", 1)
     second = BrokerSettings(settings.home, free_port(), free_port(), heap_megabytes=256)
-    with pytest.raises(EnvironmentProblem, match="A Kafka broker runs or is being started"):
+    with pytest.raises(EnvironmentProblem, match="A Kafka broker is running or starting"):
         start_broker(second, silent)
     assert f":{settings.port}," in (settings.home / "server.properties").read_text()
     assert is_alive(record)

@@ -187,7 +187,7 @@ def test_wait_until_tells_what_did_not_happen_and_where_to_look(run: Starter) ->
     record = run(SLEEPER)
     with pytest.raises(EnvironmentProblem) as caught:
         wait_until(lambda: None, what="pigs fly", timeout_seconds=0.1, records_to_watch=[record])
-    assert "Waited 0.1 seconds in vain until pigs fly" in str(caught.value)
+    assert "Timed out after 0.1 seconds waiting until pigs fly" in str(caught.value)
     assert record.log in str(caught.value)
 
 
@@ -222,7 +222,7 @@ def test_a_killed_process_is_told_as_such(run: Starter) -> None:
     record = run(SLEEPER)
     said(record, "up")
     os.kill(record.pid, signal.SIGKILL)
-    assert "was killed by SIGKILL before pigs fly. Its log has no reason" in ends(record)
+    assert "was killed by SIGKILL before pigs fly. Its log gives no reason" in ends(record)
 
 
 def test_wait_until_takes_a_last_success_of_a_process_that_ended(run: Starter, tmp_path: Path) -> None:
@@ -251,8 +251,8 @@ def test_a_taken_port_is_told_with_its_holder(host: str) -> None:
     with socket.create_server((host, 0)) as server, pytest.raises(EnvironmentProblem) as caught:
         processes.require_port_free(server.getsockname()[1], "the Dagster UI", "--ui-port")
     message = str(caught.value)
-    assert "on 127.0.0.1, wanted for the Dagster UI, is taken by " in message and f"(pid {os.getpid()})" in message
-    assert message.endswith("; stop what uses it or pass --ui-port with another one")
+    assert "on 127.0.0.1, needed for the Dagster UI, is in use by " in message and f"(pid {os.getpid()})" in message
+    assert message.endswith("; stop that process, or choose another port with --ui-port")
 
 
 def test_a_port_whose_connections_just_closed_is_free() -> None:
@@ -266,5 +266,5 @@ def test_a_port_whose_connections_just_closed_is_free() -> None:
 
 
 def test_a_port_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(EnvironmentProblem, match=r"port 70000 on 127\.0\.0\.1, wanted for x, cannot be used"):
+    with pytest.raises(EnvironmentProblem, match=r"port 70000 on 127\.0\.0\.1, needed for x, cannot be used"):
         processes.require_port_free(70000, "x", "--port")

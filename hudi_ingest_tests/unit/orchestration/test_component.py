@@ -83,7 +83,9 @@ def test_every_problem_is_told_at_once_with_its_place(tmp_path: Path) -> None:
 
 
 def test_a_pipeline_file_stands_alone(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"pipeline_file cannot be combined with other keys; remove it, or remove name"):
+    with pytest.raises(
+        ValueError, match=r"pipeline_file cannot be combined with other keys; remove it, or remove name"
+    ):
         KafkaToHudi.from_attributes_dict(attributes={"pipeline_file": "orders.yaml", "name": "orders"})
 
 
