@@ -1,4 +1,4 @@
-"""Base files of new file groups, written by pyarrow: marker first, data second, and a report only of closed files."""
+"""Write base files of new file groups with pyarrow: marker first, then data, and reports of closed files only."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ META_COLUMNS = (
 )
 ROW_GROUP_ROWS = 128 * 1024
 BUFFERED_BYTES = 64 * 1024 * 1024
-"""Rows of all table partitions together that wait for a full row group; beyond it the largest is written early."""
+"""Limit for rows of all table partitions waiting for a full row group; above it the largest partition is written early."""
 MOST_OPEN_FILES = 500
-"""Fewer where the process may open fewer; beyond it the largest file is closed, and its table partition goes on in a new one."""
+"""Lower if the process may open fewer; above it the largest file is closed, and its table partition continues in a new one."""
 SPARK_VERSION = "3.5.7"
-"""Spark takes dates before 1582 and times before 1900 as they are only from a file whose footer names a Spark of at least 3.0;
-else it refuses to read them."""
+"""Spark reads dates before 1582 and times before 1900 unchanged only if the file's footer names Spark 3.0 or later;
+otherwise it refuses to read them."""
 
 _ONE_VALUE = pa.scalar(0, pa.int32())
 _HIGH_CARDINALITY = frozenset({"_hoodie_commit_seqno", "_hoodie_record_key", OFFSET, TIMESTAMP})
@@ -57,18 +57,18 @@ class BaseFileLayout:
     target_file_bytes: int
     compression: str
     generations: Mapping[str, int] = field(default_factory=dict)
-    """Of each topic whose offsets have come again; see TopicVersion."""
+    """Generation of each topic whose offsets have started over; see TopicVersion."""
     hive_style: bool = True
-    """Whether a folder's name begins with its column's."""
+    """Whether folders are named `column=value`."""
     escaped_folders: bool = True
-    """Whether unsafe signs of a value are escaped in its folder's name."""
+    """Whether unsafe characters of a value are escaped in folder names."""
     record_key: tuple[str, ...] = ()
-    """The columns that make the rows' keys; none where topic, partition and offset do."""
+    """Columns that form the record key; empty if it is made of topic, partition and offset."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowSource:
-    """Where rows come from, and the write token of the files whose first row comes from there."""
+    """The Kafka partition of rows, and the write token of files whose first row comes from it."""
 
     source: TopicPartition
     write_token: str
@@ -98,14 +98,15 @@ class _TablePartition:
 
 
 class BaseFileWriter:
-    """Writes rows to base files of new file groups, one at a time in each table partition.
+    """Writes rows to base files of new file groups, one open file per table partition.
 
-    Rows of one Kafka partition are given in offset order, and those of one after those of another. A base file holds rows of
-    exactly one: when the next Kafka partition begins, the files of the one before are closed.
+    Pass rows in offset order, one Kafka partition after another. A base file holds rows of exactly one Kafka partition:
+    when the next one begins, the files of the previous one are closed.
 
-    Use it as a context manager: leaving it by an error deletes every file it made, because pyarrow would complete
-    an unfinished one as a valid file with fewer rows. `files` holds the reports of closed files by their origin, complete
-    after `close`. Memory is bounded by BUFFERED_BYTES and one row group's encoding, however long the range is.
+    Use it as a context manager: if it exits with an error, it deletes every file it created, because pyarrow would
+    complete an unfinished one as a valid file with fewer rows. `files` holds the reports of closed files by Kafka
+    partition, complete after `close`. Memory is bounded by BUFFERED_BYTES and one row group's encoding, whatever the
+    length of the range.
     """
 
     def __init__(self, storage: TableStorage, layout: BaseFileLayout) -> None:
@@ -115,10 +116,10 @@ class BaseFileWriter:
         self._source: RowSource | None = None
         self._partitions: dict[str, _TablePartition] = {}
         self._open: set[str] = set()
-        """Table partitions whose file is open."""
+        """Table partitions with an open file."""
         self._most_open = _most_open_files()
         self._buffered = 0
-        self._made: list[str] = []
+        self._created: list[str] = []
 
     def __enter__(self) -> BaseFileWriter:
         return self
@@ -130,7 +131,7 @@ class BaseFileWriter:
             self.discard()
 
     def write(self, source: RowSource, rows: pa.Table) -> None:
-        """Takes rows of `source` with the table's columns (Kafka columns included). Raises Fenced, OSError."""
+        """Write rows of `source` with the table's columns (Kafka columns included). Raises Fenced, OSError."""
         if source != self._source:
             self.close()
             self._source = source
@@ -149,25 +150,25 @@ class BaseFileWriter:
             self._write_row_group(*max(self._partitions.items(), key=lambda item: item[1].size))
 
     def close(self) -> None:
-        """Writes what is buffered and closes all files. Raises Fenced, OSError."""
+        """Write buffered rows and close all files. Raises Fenced, OSError."""
         for path, state in self._partitions.items():
             self._write_row_group(path, state)
             self._close_file(path, state)
         self._partitions.clear()
 
     def discard(self) -> None:
-        """Deletes every file this writer made, closed or not."""
+        """Delete every file this writer created, closed or not."""
         for state in self._partitions.values():
             if state.file is not None:
-                # The file is deleted next, so what a full disk or a lost connection says here does not matter.
+                # The file is deleted next, so errors of a full disk or a lost connection do not matter here.
                 with suppress(OSError, pa.ArrowException):
                     state.file.writer.close()
                 with suppress(OSError, pa.ArrowException):
                     state.file.stream.close()
                 state.file = None
         self._open.clear()
-        for path in self._made:
-            # What cannot be deleted now has a marker, by which Hudi deletes it at commit or rollback.
+        for path in self._created:
+            # A file that cannot be deleted now has a marker, so Hudi deletes it at commit or rollback.
             with suppress(OSError):
                 self._storage.delete(path)
         self.files.clear()
@@ -189,7 +190,7 @@ class BaseFileWriter:
             self._append(path, state, file, self._with_meta_columns(part, self._source, path, file))
 
     def _append(self, path: str, state: _TablePartition, file: _OpenFile, rows: pa.Table) -> None:
-        # Each batch brought dictionaries of its own; the writer keeps to those of a row group's first rows.
+        # Each batch has its own dictionaries, but the writer only uses those of a row group's first rows.
         file.writer.write_table(rows.unify_dictionaries())
         reach("rows_written")
         if file.rows >= self._layout.rows_per_file or file.stream.tell() >= self._layout.target_file_bytes:
@@ -204,11 +205,11 @@ class BaseFileWriter:
         file_id = file_ids.file_id(origin.source.topic, origin.source.partition, first_offset, path, instant)
         name = f"{file_id}_{origin.write_token}_{instant}.parquet"
         relative = f"{path}/{name}" if path else name
-        # The marker comes first: at commit and at rollback Hudi cleans marked files only.
+        # The marker comes first: at commit and rollback Hudi only cleans up files that have one.
         self._storage.write(marker_path(instant, relative), b"")
         reach("marker_written")
         self._ensure_partition_metadata(path)
-        self._made.append(relative)
+        self._created.append(relative)
         stream = self._storage.open_output(relative)
         self._open.add(path)
         writer = parquet_writer(stream, _file_schema(schema), self._layout.compression)
@@ -227,7 +228,7 @@ class BaseFileWriter:
         state.file = None
         self._open.discard(path)
         reach("file_closed")
-        # Closing may take long. If the instant was rolled back meanwhile, this file came too late to be cleaned up with it;
+        # Closing may take long. If the instant was rolled back meanwhile, this file was too late to be cleaned up with it;
         # the error makes the writer delete it.
         require_open_instant(self._storage, self._layout, file.origin)
         self.files.setdefault(file.origin.source, []).append(
@@ -255,7 +256,7 @@ class BaseFileWriter:
         return pa.table([*meta, *rows.columns], schema=_file_schema(rows.schema))
 
     def _ensure_partition_metadata(self, path: str) -> None:
-        # Tasks may race here: any of their instants is right, so the last one may win.
+        # Tasks may race here: each of their instants is valid, so the last write may win.
         metadata = partition_metadata_path(path)
         if not self._storage.exists(metadata):
             depth = path.count("/") + 1 if path else 0
@@ -264,19 +265,19 @@ class BaseFileWriter:
 
 
 def require_open_instant(storage: TableStorage, layout: BaseFileLayout, source: RowSource) -> None:
-    """Raises Fenced when the instant is not open any more, or its transaction's epoch is over."""
+    """Raises Fenced when the instant is no longer open, or its transaction's epoch is over."""
     if not storage.exists(heartbeat_path(layout.instant)):
         raise Fenced(
-            f"instant {layout.instant} of {storage.base_path} is not open any more (rolled back or "
-            f"committed by another), so {source} must not write to it. "
+            f"instant {layout.instant} of {storage.base_path} is no longer open (rolled back, or "
+            f"committed by another process), so {source} must not write to it. "
             "Nothing of this attempt is visible; the next transaction reads the same offsets."
         )
     TableEpoch(storage).require(layout.epoch, f"{source} must not be written")
 
 
 def _file_schema(columns: pa.Schema) -> pa.Schema:
-    """Hudi's meta columns, then the table's. In the file all meta columns are strings; those that have one value for all rows
-    of a file are handed to the writer as dictionaries, so that it need not look each row's up."""
+    """Hudi's meta columns, then the table's. In the file all meta columns are strings. Those with the same value in all rows
+    of a file go to the writer as dictionaries, which saves it a lookup per row."""
     one_value = pa.dictionary(_ONE_VALUE.type, pa.string())
     meta = [pa.field(name, pa.string() if name in _HIGH_CARDINALITY else one_value) for name in META_COLUMNS]
     return pa.schema([*meta, *columns])
@@ -292,13 +293,13 @@ def _same_for_all(value: str, count: int) -> pa.DictionaryArray:
 
 
 def parquet_writer(stream: IO[bytes], schema: pa.Schema, compression: str) -> pq.ParquetWriter:
-    """A writer of a base file with these columns, Hudi's own included."""
+    """Open a writer of a base file with these columns, including Hudi's."""
     writer = pq.ParquetWriter(
         stream,
         schema,
         compression=compression,
         compression_level=1 if compression == "zstd" else None,
-        use_dictionary=[each.name for each in schema if each.name not in _HIGH_CARDINALITY],
+        use_dictionary=[column.name for column in schema if column.name not in _HIGH_CARDINALITY],
         store_schema=False,
     )
     writer.add_key_value_metadata({"org.apache.spark.version": SPARK_VERSION})
@@ -306,18 +307,18 @@ def parquet_writer(stream: IO[bytes], schema: pa.Schema, compression: str) -> pq
 
 
 def _most_open_files() -> int:
-    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # Half is left for all else that the process has open.
-    return MOST_OPEN_FILES if allowed == resource.RLIM_INFINITY else max(1, min(MOST_OPEN_FILES, allowed // 2))
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # Leaves half for everything else that the process opens.
+    return MOST_OPEN_FILES if limit == resource.RLIM_INFINITY else max(1, min(MOST_OPEN_FILES, limit // 2))
 
 
 def split_by_partition(
     rows: pa.Table, columns: Sequence[str], hive_style: bool = True, escaped: bool = True
 ) -> list[tuple[str, pa.Table]]:
-    """`rows` as (partition path, its rows in their order), one entry for each table partition that occurs.
+    """Split `rows` into (partition path, rows in their original order), one entry per table partition present.
 
-    Text columns that partition come back as dictionaries, which they had to become anyway: they are copied, and written to
-    parquet, for less.
+    Returns text partition columns as dictionaries, which grouping needs anyway and which are cheaper to copy and to write
+    to Parquet.
     """
     if not rows.num_rows:
         return []
@@ -334,24 +335,24 @@ def split_by_partition(
             indices, options = indices.fill_null(len(options)), [*options, None]
         indices, width = indices.to_numpy(zero_copy_only=False), len(options)
         if len(values) == 1:
-            # Each of its options occurs beside the one value of the columns before.
-            codes, values = indices, [(*values[0], each) for each in options]
+            # The earlier columns have one combination of values, so each option occurs with it.
+            codes, values = indices, [(*values[0], option) for option in options]
         else:
-            both = pa.array(codes * np.int64(width) + indices).dictionary_encode()
-            codes = both.indices.to_numpy()
-            values = [(*values[code // width], options[code % width]) for code in both.dictionary.to_pylist()]
-    paths = [partition_path(columns, each, hive_style, escaped) for each in values]
+            combined = pa.array(codes * np.int64(width) + indices).dictionary_encode()
+            codes = combined.indices.to_numpy()
+            values = [(*values[code // width], options[code % width]) for code in combined.dictionary.to_pylist()]
+    paths = [partition_path(columns, combination, hive_style, escaped) for combination in values]
     if len(paths) == 1:
         return [(paths[0], rows)]
-    # numpy sorts the small type by radix, and a stable sort keeps the rows of a partition in their order.
+    # numpy radix-sorts 16-bit codes, and a stable sort keeps the row order within a partition.
     order = np.argsort(codes.astype(np.uint16) if len(paths) <= 1 << 16 else codes, kind="stable")
     bounds = np.concatenate(([0], np.cumsum(np.bincount(codes, minlength=len(paths)))))
-    together: dict[str, list[pa.Table]] = {}
+    by_path: dict[str, list[pa.Table]] = {}
     for index, path in enumerate(paths):
-        taken = rows.take(pa.array(order[bounds[index] : bounds[index + 1]]))
-        together.setdefault(path, []).append(taken)
+        partition_rows = rows.take(pa.array(order[bounds[index] : bounds[index + 1]]))
+        by_path.setdefault(path, []).append(partition_rows)
     return [
-        # Null and "" are two values of one folder: their rows go back into offset order.
+        # Null and "" share one folder: put their rows back into offset order.
         (path, parts[0] if len(parts) == 1 else pa.concat_tables(parts).sort_by(OFFSET))
-        for path, parts in together.items()
+        for path, parts in by_path.items()
     ]

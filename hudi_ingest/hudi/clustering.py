@@ -1,4 +1,4 @@
-"""Hudi's table services through its own client: clustering, which makes few large files of many small ones, and cleaning."""
+"""Hudi's table services through its own client: clustering, which merges small files into large ones, and cleaning."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from hudi_ingest.hudi.write_client import HudiWriter, java_errors
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 PLANNED_BY = "hudi_ingest.operations.table_services"
-"""Key of a clustering plan's metadata that says which pipeline's services made it."""
+"""Metadata key in a clustering plan: the pipeline whose services made it."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingClustering:
-    """A clustering that is planned and not completed; `leased` while somebody is at work on it, or was until just now."""
+    """A planned clustering that is not completed; `leased` while a process runs it, or did until recently."""
 
     instant: str
     leased: bool
@@ -28,7 +28,7 @@ class PendingClustering:
 
 @dataclass(frozen=True, slots=True)
 class Clustering:
-    """A completed clustering: the files that it replaced and wrote, and the rows that it wrote."""
+    """A completed clustering: numbers of files replaced and written, and of rows written."""
 
     instant: str
     replaced: int
@@ -38,41 +38,41 @@ class Clustering:
 
 
 class HudiServices(HudiWriter):
-    """Services of one pipeline's table. Rows, record keys and Hudi's own columns stay what they are."""
+    """Services of one pipeline's table. They do not change rows, record keys or Hudi's own columns."""
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline, pieces: int) -> None:
         super().__init__(spark, pipeline)
         self.options = clustering_options(pipeline.table, pieces)
 
     def pending_clusterings(self) -> tuple[PendingClustering, ...]:
-        """Those that this pipeline's services planned, oldest first. Raises TableUnreachable, EngineLost."""
-        found = []
+        """List those planned by this pipeline's services, oldest first. Raises TableUnreachable, EngineLost."""
+        clusterings = []
         with java_errors(f"read the pending clusterings of {self._base_path}"), self._client() as client:
             meta = self._meta_client()
             timeline = meta.getActiveTimeline()
             requested = getattr(self._hudi.common.table.timeline, "HoodieInstant$State").REQUESTED
-            for each in timeline.filterPendingClusteringTimeline().getInstantsAsStream().toArray():
-                instant = str(each.requestedTime())
-                planned = meta.createNewInstant(requested, each.getAction(), instant)
-                told = timeline.readRequestedReplaceMetadata(planned).getExtraMetadata()
-                if told is not None and told.get(PLANNED_BY) == self._pipeline.name:
+            for pending in timeline.filterPendingClusteringTimeline().getInstantsAsStream().toArray():
+                instant = str(pending.requestedTime())
+                planned = meta.createNewInstant(requested, pending.getAction(), instant)
+                metadata = timeline.readRequestedReplaceMetadata(planned).getExtraMetadata()
+                if metadata is not None and metadata.get(PLANNED_BY) == self._pipeline.name:
                     leased = not client.getHeartbeatClient().isHeartbeatExpired(instant)
-                    found.append(PendingClustering(instant, leased))
-        return tuple(sorted(found, key=lambda each: each.instant))
+                    clusterings.append(PendingClustering(instant, leased))
+        return tuple(sorted(clusterings, key=lambda clustering: clustering.instant))
 
     def plan_clustering(self) -> str | None:
-        """Plans to merge the small files of each partition; None: there are none to merge. Raises TableUnreachable, EngineLost."""
+        """Plan to merge each partition's small files; None if there are none to merge. Raises TableUnreachable, EngineLost."""
         with java_errors(f"plan a clustering of {self._base_path}", self._lock), self._locking_client() as client:
             planned = client.scheduleClustering(self._option(self._java_map({PLANNED_BY: self._pipeline.name})))
             return str(planned.get()) if planned.isPresent() else None
 
     def cluster(self, instant: str) -> Clustering:
-        """Does what is planned at `instant`; files of an earlier try that died are removed first.
+        """Execute the plan of `instant`, after removing files of an earlier try that died.
 
-        Nobody else may be at work on it: see `PendingClustering.leased`. Raises TableUnreachable, EngineLost.
+        No other process may be running it: see `PendingClustering.leased`. Raises TableUnreachable, EngineLost.
         """
-        working = _ClosedUnlessInterrupted(self._locking_client(self._table_schema()))
-        with java_errors(f"cluster {self._base_path} at {instant}", self._lock), working as client:
+        closing = _ClosedUnlessInterrupted(self._locking_client(self._table_schema()))
+        with java_errors(f"cluster {self._base_path} at {instant}", self._lock), closing as client:
             heartbeat = client.getHeartbeatClient()
             heartbeat.start(instant)
             try:
@@ -83,23 +83,23 @@ class HudiServices(HudiWriter):
                 raise
             heartbeat.stop(instant)
             stats = list(done.getWriteStats().get().toArray())
-            replaced = sum(len(each) for each in done.getPartitionToReplaceFileIds().values())
+            replaced = sum(len(file_ids) for file_ids in done.getPartitionToReplaceFileIds().values())
         return Clustering(
             instant=instant,
             replaced=replaced,
             written=len(stats),
-            rows=sum(each.getNumWrites() for each in stats),
-            size_bytes=sum(each.getFileSizeInBytes() for each in stats),
+            rows=sum(stat.getNumWrites() for stat in stats),
+            size_bytes=sum(stat.getFileSizeInBytes() for stat in stats),
         )
 
     def _table_schema(self) -> str:
-        """Rows are read and written with all columns that the table has now."""
+        """Read the table's current columns: rows are read and written with all of them."""
         with java_errors(f"read the columns of {self._base_path}"):
             resolver = self._hudi.common.table.TableSchemaResolver(self._meta_client())
             return str(resolver.getTableSchema(False).toString())
 
     def clean(self) -> int:
-        """Deletes files that were replaced more than `table.retain_commits` commits ago, and says how many.
+        """Delete files replaced more than `table.retain_commits` commits ago, and return their number.
 
         Raises TableUnreachable, EngineLost.
         """
@@ -109,8 +109,8 @@ class HudiServices(HudiWriter):
 
 
 class _ClosedUnlessInterrupted:
-    """Closes the client on every way out but one: a caller that is interrupted leaves the JVM at work, and the clustering's
-    heartbeat must beat for as long as that goes on."""
+    """Closes the client unless the caller is interrupted: the JVM then continues, and the clustering's heartbeat must last
+    for as long as it does."""
 
     def __init__(self, closing: AbstractContextManager[Any]) -> None:
         self._closing = closing

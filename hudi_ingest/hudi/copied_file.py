@@ -1,4 +1,4 @@
-"""Copies of the rows of a base file that a replay leaves alone, in a new file group that takes the old one's place."""
+"""Copy the rows of a base file that a replay does not rewrite to a new file group, which replaces the old one."""
 
 from __future__ import annotations
 
@@ -25,27 +25,29 @@ _FILE_NAME = "_hoodie_file_name"
 def copy_other_rows(
     storage: TableStorage, layout: BaseFileLayout, source: RowSource, old: ReplacedFile, slices: Sequence[Slice]
 ) -> BaseFile:
-    """Writes the rows of `old` that are of none of the slices to a new base file of the same table partition.
+    """Write the rows of `old` that are in none of the slices to a new base file in the same table partition.
 
-    Rows keep their commit times, so incremental readers do not see them again. The file's id is made of its first row that
-    has Kafka columns, so a sweep knows it for ours. `source` names who writes, in messages and in the write token. Raises
-    Fenced, OSError, and WriteIncomplete when there are not `old.kept` of them.
+    Rows keep their commit times, so incremental readers do not see them again. The file id is made from the first row that
+    has Kafka columns, so a sweep recognizes the file as ours. `source` identifies the writer in messages and in the write
+    token. Raises Fenced, OSError, and WriteIncomplete when there are not `old.kept` such rows.
     """
     require_open_instant(storage, layout, source)
-    with storage.parquet_file(old.path) as found:
-        batches = found.iter_batches(batch_size=ROW_GROUP_ROWS)
+    with storage.parquet_file(old.path) as file:
+        batches = file.iter_batches(batch_size=ROW_GROUP_ROWS)
         kept = (rows.filter(pc.invert(in_slices(rows, slices))) for rows in map(_as_table, batches))
         kept = (rows for rows in kept if rows.num_rows)
-        held: list[pa.Table] = []
+        buffered: list[pa.Table] = []
         first = None
         for rows in kept:
-            held.append(rows)
-            placed = rows.filter(pc.is_valid(rows[OFFSET]))
-            if placed.num_rows:
-                first = placed.slice(0, 1)
+            buffered.append(rows)
+            with_offset = rows.filter(pc.is_valid(rows[OFFSET]))
+            if with_offset.num_rows:
+                first = with_offset.slice(0, 1)
                 break
         if first is None:
-            raise WriteIncomplete(f"{old.path}: no row beside those of {source} has Kafka columns. Nothing is visible.")
+            raise WriteIncomplete(
+                f"{old.path}: no row other than those of {source} has Kafka columns. Nothing is visible."
+            )
         topic = first[TOPIC][0].as_py() if TOPIC in first.column_names else source.source.topic
         partition, first_offset = first[PARTITION][0].as_py(), first[OFFSET][0].as_py()
         folder = old.partition_path
@@ -55,9 +57,9 @@ def copy_other_rows(
         storage.write(marker_path(layout.instant, path), b"")
         try:
             with storage.open_output(path) as stream:
-                with parquet_writer(stream, held[0].schema, layout.compression) as writer:
+                with parquet_writer(stream, buffered[0].schema, layout.compression) as writer:
                     count = 0
-                    for part in (*held, *kept):
+                    for part in (*buffered, *kept):
                         writer.write_table(_renamed(part, name))
                         count += part.num_rows
                     require_open_instant(storage, layout, source)
@@ -65,9 +67,9 @@ def copy_other_rows(
             # Closing may take long: see BaseFileWriter.
             require_open_instant(storage, layout, source)
             if count != old.kept:
-                raise WriteIncomplete(f"{old.path}: {count} rows were copied, and the plan says {old.kept}")
+                raise WriteIncomplete(f"{old.path}: {count} rows were copied, but the plan says {old.kept}")
         except BaseException:
-            # pyarrow completes a file that breaks off. What cannot be deleted now has a marker.
+            # pyarrow completes even an unfinished file. One that cannot be deleted now has a marker.
             with suppress(OSError):
                 storage.delete(path)
             raise

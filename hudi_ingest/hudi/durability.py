@@ -1,8 +1,8 @@
-"""What of a table outlives a power cut, and in which order: files before the commit that names them, the commit before anybody
-is told of it.
+"""Flush a table to disk in an order that survives a power cut: files before the commit that names them, the commit before
+it is reported.
 
-Hudi flushes nothing to a local disk, and neither does Spark: without this, a completed instant may be on the disk after a
-power cut, and the files that it names be empty.
+Neither Hudi nor Spark flushes anything to a local disk. Without this, a completed instant may be on disk after a power
+cut while the files that it names are empty.
 """
 
 from __future__ import annotations
@@ -13,41 +13,41 @@ from hudi_ingest.hudi.paths import HOODIE, partition_metadata_path
 from hudi_ingest.hudi.storage import StoredFile, TableStorage
 
 _NOT_KEPT = {".temp", ".heartbeat"}
-"""What is lost of markers and heartbeats is of no transaction that is committed: the sweep finds what it leaves behind."""
+"""Markers and heartbeats may be lost: no committed transaction needs them, and the sweep finds what they leave behind."""
 
 
 class Durability:
-    """Of one table on a local or mounted file system. Every method raises OSError."""
+    """Flushes one table on a local or mounted file system. Every method raises OSError."""
 
     def __init__(self, storage: TableStorage) -> None:
         self._storage = storage
 
     def sync_files(self, paths: Iterable[str]) -> None:
-        """Base files, files of dead letters and manifests, with what tells readers that their folders are partitions."""
+        """Sync base files, dead-letter files and manifests, and the metadata that marks their folders as partitions."""
         files = {*paths}
         folders = {path.rpartition("/")[0] for path in files if not path.startswith(f"{HOODIE}/")}
         partitions = (partition_metadata_path(folder) for folder in folders)
-        self._storage.sync([*files, *(each for each in partitions if self._storage.exists(each))])
+        self._storage.sync([*files, *(path for path in partitions if self._storage.exists(path))])
 
     def look(self) -> frozenset[StoredFile]:
-        """What there is below .hoodie now."""
+        """List the files below .hoodie."""
         return frozenset(self._storage.files_beside(HOODIE, _NOT_KEPT))
 
     def sync_changes(self, since: frozenset[StoredFile]) -> None:
-        """Syncs what is below .hoodie and was not there, or was another file, at an earlier look: instants, the metadata table,
-        the table's properties. With an empty look all of it, where somebody may have died before he could."""
+        """Sync the files below .hoodie that are new or changed since an earlier `look`: instants, the metadata table, the
+        table's properties. An empty look syncs everything, for when a process may have died before it could."""
         changed = self.look() - since
         while changed:
             try:
-                self._storage.sync(each.path for each in changed)
+                self._storage.sync(file.path for file in changed)
                 return
             except FileNotFoundError:
-                # Archival or another writer's cleaning took a file away; what is gone need not be kept.
+                # Archival or another writer's cleaning removed a file, which then need not be synced.
                 changed &= self.look()
 
 
 class NoDurability(Durability):
-    """Leaves all to the operating system: after a power cut the table may need a restore."""
+    """Leaves flushing to the operating system: after a power cut the table may need a restore."""
 
     def sync_files(self, paths: Iterable[str]) -> None:
         return

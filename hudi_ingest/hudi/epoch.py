@@ -1,6 +1,6 @@
-"""The table's epoch: a number that grows with every begin and abort, and whose transaction alone may write.
+"""The table's epoch: a number that grows with every begin and abort, and names the only transaction that may write.
 
-It lies in the table itself, so it holds whatever happens to the ledger.
+It is stored in the table itself, so it holds whatever happens to the ledger.
 """
 
 from __future__ import annotations
@@ -15,39 +15,39 @@ from hudi_ingest.hudi.storage import TableStorage, advice
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """`transaction_id` is the one transaction that may write in this epoch; "" when none may."""
+    """An epoch; `transaction_id` is the only transaction that may write in it, "" when none may."""
 
     number: int
     transaction_id: str
 
     def to_json(self) -> str:
-        """A canonical text: the commit guard and the writers compare epochs as texts."""
+        """Serialize canonically, because the commit guard and the writers compare epochs as text."""
         return json.dumps({"epoch": self.number, "transaction": self.transaction_id}, separators=(",", ":"))
 
 
 class TableEpoch:
-    """The epoch of one table. Changes are made under the ledger's table lock. Every method raises TableUnreachable."""
+    """The epoch of one table. Changed only under the ledger's table lock. Every method raises TableUnreachable."""
 
     def __init__(self, storage: TableStorage) -> None:
         self._storage = storage
 
     def current(self) -> Epoch:
-        """Epoch 0 of no transaction before the first begin."""
+        """Read the current epoch; before the first begin it is epoch 0 of no transaction."""
         text = self._text()
         if not text:
             return Epoch(0, "")
         try:
-            found = json.loads(text)
-            return Epoch(int(found["epoch"]), str(found["transaction"]))
+            content = json.loads(text)
+            return Epoch(int(content["epoch"]), str(content["transaction"]))
         except (ValueError, KeyError, TypeError) as error:
             raise TableUnreachable(
                 f"the epoch of the table at {self._storage.base_path} cannot be read: {EPOCH_PATH} holds {text[:80]!r} "
                 "(a damaged disk, or another program's file). While no transaction runs, delete that file: the next begin "
-                "makes it anew from the ledger's epoch."
+                "recreates it from the ledger's epoch."
             ) from error
 
     def advance(self, number: int, transaction_id: str) -> Epoch:
-        """From now on only `transaction_id` may write. Raises Fenced unless `number` is above the current one."""
+        """Let only `transaction_id` write from now on. Raises Fenced unless `number` is above the current one."""
         current = self.current()
         if number <= current.number:
             raise Fenced(
@@ -59,21 +59,21 @@ class TableEpoch:
         return epoch
 
     def retire(self, transaction_id: str) -> None:
-        """From now on `transaction_id` may not write. Where another transaction has the epoch, it keeps it."""
+        """Stop `transaction_id` from writing from now on. If another transaction owns the epoch, nothing changes."""
         current = self.current()
         if current.transaction_id == transaction_id:
             self._put(Epoch(current.number + 1, ""))
 
-    def require(self, epoch: Epoch, what: str) -> None:
-        """Raises Fenced unless `epoch` is the current one. `what` begins the error's sentence."""
+    def require(self, epoch: Epoch, consequence: str) -> None:
+        """Raises Fenced unless `epoch` is the current one. `consequence` begins the error message."""
         current = self.current()
         if current != epoch:
             raise Fenced(
-                f"{what}: epoch {epoch.number} of transaction {epoch.transaction_id} is over, the table at "
+                f"{consequence}: epoch {epoch.number} of transaction {epoch.transaction_id} is over, the table at "
                 f"{self._storage.base_path} is in epoch {current.number}"
                 + (f" of transaction {current.transaction_id}" if current.transaction_id else "")
-                + ". Nothing of this transaction is visible, and the next one reads its offsets: the sensor begins it, or "
-                "re-execute the whole run, not from its failed steps."
+                + ". Nothing of this transaction is visible, and the next one reads its offsets: wait for the sensor to begin it, "
+                "or re-execute the whole run, not just its failed steps."
             )
 
     def _text(self) -> str:
@@ -90,7 +90,7 @@ class TableEpoch:
         except OSError as error:
             raise self._unreachable("write", error) from error
 
-    def _unreachable(self, doing: str, error: OSError) -> TableUnreachable:
+    def _unreachable(self, operation: str, error: OSError) -> TableUnreachable:
         return TableUnreachable(
-            f"cannot {doing} the epoch of the table at {self._storage.base_path}: {error}. {advice(error)}"
+            f"cannot {operation} the epoch of the table at {self._storage.base_path}: {error}. {advice(error)}"
         )

@@ -1,10 +1,10 @@
-"""File ids that say where a base file came from.
+"""File ids that encode where a base file came from.
 
 A file id is `<UUID>-0`. The UUID is of version 8 (RFC 9562, section 5.8: custom layout) and holds, from its most
 significant bit: 48 bits of the first offset, 4 bits version, 8 more bits of the first offset and 4 of the Kafka
 partition, 2 bits variant, 16 more bits of the partition, 46 bits of a hash of (topic, table partition, instant).
 
-The instant is part of the id: one id in two commits would be one file group, whose newer file hides the older one.
+The instant is part of the id: the same id in two commits would be one file group, whose newer file hides the older one.
 Hudi's record index expects ids of this shape.
 """
 
@@ -30,14 +30,18 @@ class FileOrigin:
 
 
 def file_id(topic: str, partition: int, first_offset: int, partition_path: str, instant: str) -> str:
-    """The id of the base file whose first record is at `first_offset`; the same arguments give the same id.
+    """Compute the id of the base file whose first record is at `first_offset`; the same arguments give the same id.
 
     Raises ValueError when the partition needs more than 20 bits or the offset more than 56.
     """
     if not 0 <= partition <= MAX_PARTITION:
-        raise ValueError(f"Kafka partition {partition} of {topic} does not fit a file id, at most {MAX_PARTITION}")
+        raise ValueError(
+            f"Kafka partition {partition} of {topic} does not fit into a file id; the maximum is {MAX_PARTITION}"
+        )
     if not 0 <= first_offset <= MAX_OFFSET:
-        raise ValueError(f"offset {first_offset} of {topic}:{partition} does not fit a file id, at most {MAX_OFFSET}")
+        raise ValueError(
+            f"offset {first_offset} of {topic}:{partition} does not fit into a file id; the maximum is {MAX_OFFSET}"
+        )
     digest = hashlib.sha256("\0".join((topic, partition_path, instant)).encode()).digest()
     hashed = int.from_bytes(digest[:8], "big") >> (64 - _HASH_BITS)
     payload = (first_offset << _PARTITION_BITS | partition) << _HASH_BITS | hashed
@@ -47,14 +51,14 @@ def file_id(topic: str, partition: int, first_offset: int, partition_path: str, 
 
 
 def decode(text: str) -> FileOrigin | None:
-    """The origin that a file id (or a base file's name that begins with one) tells; None for ids made by others."""
+    """Decode the origin from a file id (or a file name that begins with one); None for other writers' ids."""
     try:
-        found = uuid.UUID(text[:36])
+        identifier = uuid.UUID(text[:36])
     except ValueError:
         return None
-    if found.version != 8 or found.variant != uuid.RFC_4122:
+    if identifier.version != 8 or identifier.variant != uuid.RFC_4122:
         return None
-    bits = found.int
+    bits = identifier.int
     payload = (bits >> 80) << 74 | ((bits >> 64) & 0xFFF) << 62 | bits & ((1 << 62) - 1)
     origin = payload >> _HASH_BITS
     return FileOrigin(partition=origin & MAX_PARTITION, first_offset=origin >> _PARTITION_BITS)

@@ -1,4 +1,4 @@
-"""Which rows of a table come from which Kafka offsets, by the rows' own Kafka columns."""
+"""Map a table's rows to Kafka offsets by their Kafka columns."""
 
 from __future__ import annotations
 
@@ -16,50 +16,50 @@ from hudi_ingest.records.kafka_columns import OFFSET, PARTITION, TOPIC
 
 
 def read_kafka_columns(storage: TableStorage, path: str) -> pa.Table:
-    """The Kafka columns of a base file, those that it has. Raises OSError."""
-    with storage.parquet_file(path) as found:
-        names = [name for name in (TOPIC, PARTITION, OFFSET) if name in found.schema_arrow.names]
-        return found.read(columns=names)
+    """Read the Kafka columns that a base file has. Raises OSError."""
+    with storage.parquet_file(path) as file:
+        names = [name for name in (TOPIC, PARTITION, OFFSET) if name in file.schema_arrow.names]
+        return file.read(columns=names)
 
 
 def offsets_in_files(
     storage: TableStorage, files: Iterable[ReplacedFile], slices: Sequence[Slice]
 ) -> dict[TopicPartition, Ranges]:
-    """The offsets of the slices that have a row in the files. Raises OSError."""
-    found: dict[TopicPartition, Ranges] = {}
-    for each in files:
-        for source, offsets in offsets_by_slice(read_kafka_columns(storage, each.path), slices).items():
-            found[source] = union(found.get(source, ()), offsets)
-    return found
+    """Return the offsets of the slices that have a row in the files. Raises OSError."""
+    ranges: dict[TopicPartition, Ranges] = {}
+    for file in files:
+        for source, offsets in offsets_by_slice(read_kafka_columns(storage, file.path), slices).items():
+            ranges[source] = union(ranges.get(source, ()), offsets)
+    return ranges
 
 
 def in_slices(rows: pa.Table, slices: Iterable[Slice]) -> pa.Array:
-    """Per row whether it is of one of the slices. `rows` have the partition and the offset, and the topic unless all rows of
-    the table are of one topic. A row with a null in them is of none."""
-    found = pa.repeat(False, rows.num_rows)
-    for each in slices:
-        here = pc.and_(
-            pc.equal(rows[PARTITION], each.partition),
-            pc.and_(pc.greater_equal(rows[OFFSET], each.start), pc.less(rows[OFFSET], each.end)),
+    """Compute for each row whether it is in one of the slices. `rows` have the partition and offset columns, and the topic
+    column unless all rows of the table are from one topic. A row with a null in them is in none."""
+    inside = pa.repeat(False, rows.num_rows)
+    for piece in slices:
+        in_piece = pc.and_(
+            pc.equal(rows[PARTITION], piece.partition),
+            pc.and_(pc.greater_equal(rows[OFFSET], piece.start), pc.less(rows[OFFSET], piece.end)),
         )
         if TOPIC in rows.column_names:
-            here = pc.and_(here, pc.equal(rows[TOPIC], each.topic))
-        found = pc.or_(found, pc.fill_null(here, False))
-    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+            in_piece = pc.and_(in_piece, pc.equal(rows[TOPIC], piece.topic))
+        inside = pc.or_(inside, pc.fill_null(in_piece, False))
+    return inside.combine_chunks() if isinstance(inside, pa.ChunkedArray) else inside
 
 
 def offsets_by_slice(rows: pa.Table, slices: Iterable[Slice]) -> dict[TopicPartition, Ranges]:
-    """The offsets of the slices that have a row among `rows`; partitions without one are left out."""
-    found = {}
-    for each in slices:
-        offsets = rows[OFFSET].filter(in_slices(rows, [each]))
+    """Return the offsets of the slices that have a row in `rows`, without partitions that have none."""
+    ranges = {}
+    for piece in slices:
+        offsets = rows[OFFSET].filter(in_slices(rows, [piece]))
         if len(offsets):
-            found[each.source] = runs(offsets.to_numpy())
-    return found
+            ranges[piece.source] = runs(offsets.to_numpy())
+    return ranges
 
 
 def runs(offsets: Sequence[int] | np.ndarray) -> Ranges:
-    """The ranges of exactly these offsets, in any order, repeated or not."""
+    """Collapse offsets, in any order and possibly repeated, into ranges."""
     values = np.unique(np.asarray(offsets, dtype=np.int64))
     if not len(values):
         return ()
@@ -69,9 +69,9 @@ def runs(offsets: Sequence[int] | np.ndarray) -> Ranges:
     return tuple(zip(starts.tolist(), ends.tolist(), strict=True))
 
 
-def within(offsets: pa.Array, found: Ranges) -> pa.Array:
-    """Per offset whether it is in the ranges."""
-    bounds = np.array([bound for pair in found for bound in pair], dtype=np.int64)
-    # Behind an odd number of bounds is inside: each start opens and each end closes.
+def within(offsets: pa.Array, ranges: Ranges) -> pa.Array:
+    """Compute for each offset whether it is in the ranges."""
+    bounds = np.array([bound for pair in ranges for bound in pair], dtype=np.int64)
+    # After an odd number of bounds an offset is inside: each start opens a range and each end closes it.
     inside = np.searchsorted(bounds, offsets.to_numpy(zero_copy_only=False), side="right") % 2 == 1
     return pa.array(inside)

@@ -1,4 +1,4 @@
-"""The committed truth, read without a JVM by hudi-rs: checkpoints, transactions and the table's identity."""
+"""Read the committed state without a JVM, by hudi-rs: checkpoints, transactions and the table's identity."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from hudi_ingest.records.schema.columns import columns_of
 
 PIPELINE_PROPERTY = "hudi_ingest.pipeline"
 RECORD_PROPERTY = "hudi_ingest.record_schema"
-"""What the records of a pipeline that declares no columns are decoded to, as the JSON of a Spark StructType."""
+"""The decoded records' columns, for a pipeline that declares none, as the JSON of a Spark StructType."""
 NEWEST_COMMITS = 20
-"""Of how many commits `committed` says the transactions."""
+"""Maximum number of transactions that `committed` lists."""
 _INSTANT_FILE = re.compile(r"(?P<requested>\d+)(?P<completed>_\d+)?\.(?P<rest>.+)")
 """`<requested>_<completed>.<action>`, or `<requested>.` and anything else while it is pending."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommittedInstant:
-    """A completed instant, its extra metadata, the files that it published (path → bytes), and their rows."""
+    """A completed instant: its extra metadata, published files (path → bytes) and number of rows."""
 
     instant: str
     metadata: Mapping[str, str]
@@ -45,20 +45,20 @@ class CommittedInstant:
     files: Mapping[str, int] = field(default_factory=dict)
     rows: int = 0
     operation: str = ""
-    """Hudi's name of what the commit did, such as INSERT or CLUSTER; "" where it does not say."""
+    """Hudi's name for the commit's operation, such as INSERT or CLUSTER; "" if unnamed."""
 
     @property
     def size_bytes(self) -> int:
         return sum(self.files.values())
 
     def accounting(self, transaction_key: str) -> Accounting:
-        """Of a commit of the pipeline with this key. Raises KeyError for others."""
+        """Parse the accounting of a commit of the pipeline with this key. Raises KeyError for other commits."""
         return Accounting.from_json(self.metadata[transaction_key])
 
 
 @dataclass(frozen=True, slots=True)
 class Instants:
-    """Requested times on the active timeline, of every writer's actions. Archived ones are on neither side."""
+    """Requested times of every writer's actions on the active timeline; archived ones are in neither set."""
 
     pending: frozenset[str]
     completed: frozenset[str]
@@ -68,26 +68,26 @@ class Instants:
 
 @dataclass(frozen=True, slots=True)
 class CommittedState:
-    """What a table says of one pipeline. `checkpoint` is None before the first commit."""
+    """One pipeline's committed state in its table. `checkpoint` is None before the first commit."""
 
     exists: bool
     checkpoint: Checkpoint | None = None
     checkpoint_text: str | None = None
-    """The checkpoint exactly as the commit carries it, for the commit guard to compare."""
+    """The checkpoint's exact text in the commit, which the commit guard compares."""
     last_began_at: datetime | None = None
-    """When the newest of the pipeline's own instants began that moved its offsets."""
+    """When the pipeline's newest instant that moved its offsets began."""
     last_committed_at: datetime | None = None
-    """When that one was completed; when it began, where its own commit is archived."""
+    """When that instant was completed, or when it began if its own commit is archived."""
     last_rejected: int = 0
-    """Bad records of the pipeline's last transaction; 0 also when its commit is archived."""
+    """Bad records of the pipeline's last transaction; also 0 if its commit is archived."""
     transactions: tuple[str, ...] = ()
-    """Ids of the pipeline's newest commits that are not archived, oldest first, at most NEWEST_COMMITS."""
+    """Ids of the pipeline's newest transactions on the active timeline, oldest first, at most NEWEST_COMMITS."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableFile:
-    """A live base file. `origin` is what its file id tells (None for other writers' files, such as clustering's); the
-    ranges are (least, greatest) of its rows' Kafka columns, None where the file has no statistics of them or a row without."""
+    """A live base file. `origin` is decoded from its file id (None for other writers' files, such as clustering's). The
+    ranges are the (minimum, maximum) of the Kafka columns, None if the file has no statistics of them or has nulls."""
 
     path: str
     instant: str
@@ -100,7 +100,7 @@ class TableFile:
 
 
 class Timeline:
-    """Completed instants of one table. Each call reads the storage anew."""
+    """The timeline of one table. Each call reads the storage again."""
 
     def __init__(self, base_path: str) -> None:
         self.base_path = base_path
@@ -108,12 +108,12 @@ class Timeline:
         self._properties = PropertiesFile(self._storage)
 
     def committed(self, checkpoint_key: str, transaction_key: str) -> CommittedState:
-        """The pipeline's checkpoint: of all that active completed instants carry, the one of the greatest sequence.
+        """Read the pipeline's checkpoint: the one with the greatest sequence that an active completed instant carries.
 
-        Not the one of the newest instant: another writer's commit carries the checkpoint that it found when it began,
-        and may sort after ours with an older one. Raises TableUnreachable; OffsetsLost when the pipeline's own table
-        has commits but none carries its checkpoint, or the checkpoint counts a commit that was rolled back; TableMismatch
-        when Hudi Streamer has read on since.
+        Not the newest instant's: another writer's commit carries the checkpoint that was current when it began, and may
+        sort after our newer commit. Raises TableUnreachable; OffsetsLost when the pipeline's own table has commits but none
+        carries its checkpoint, or the checkpoint counts a commit that was rolled back; TableMismatch when another system
+        has ingested since.
         """
         if not self.exists():
             return CommittedState(exists=False)
@@ -124,34 +124,34 @@ class Timeline:
         accountings: dict[int, Accounting] = {}
         completed_at: dict[str, datetime] = {}
         commits = self.completed()
-        for found in commits:
-            sequences[found.instant] = 0
-            text = found.metadata.get(checkpoint_key)
+        for commit in commits:
+            sequences[commit.instant] = 0
+            text = commit.metadata.get(checkpoint_key)
             if text is None:
                 continue
             try:
                 checkpoint = Checkpoint.from_json(text)
             except (ValueError, KeyError, TypeError) as error:
                 raise TableUnreachable(
-                    f"instant {found.instant} of {self.base_path} carries a checkpoint under {checkpoint_key} that cannot "
+                    f"instant {commit.instant} of {self.base_path} carries a checkpoint under {checkpoint_key} that cannot "
                     f"be read ({error}). Upgrade hudi-ingest if a newer version wrote it."
                 ) from error
-            sequences[found.instant] = checkpoint.sequence
-            if transaction_key in found.metadata:
-                own.add(found.instant)
-                completed_at[found.instant] = found.completed_at
-                accountings[checkpoint.sequence] = found.accounting(transaction_key)
+            sequences[commit.instant] = checkpoint.sequence
+            if transaction_key in commit.metadata:
+                own.add(commit.instant)
+                completed_at[commit.instant] = commit.completed_at
+                accountings[checkpoint.sequence] = commit.accounting(transaction_key)
             if best is None or checkpoint.sequence > best.sequence:
                 best, best_text = checkpoint, text
         owned = checkpoint_key.endswith(f".{self.properties().get(PIPELINE_PROPERTY)}")
-        # A table that is being taken over is ours before its first commit of ours: see take_over.py.
+        # A table that is being taken over is ours before our first commit to it: see take_over.py.
         if best is None and sequences and owned and last_ingest(commits) is None:
-            # Starting anew would ingest everything twice.
+            # Starting over would ingest everything twice.
             raise OffsetsLost(
-                f"the table at {self.base_path} belongs to this pipeline, and none of its {len(sequences)} active commits carries "
-                f"{checkpoint_key}: other writers' commits did not carry it on until archival removed the last that had it, "
-                "or the table was restored. Nothing was written. Ingest into a table with a new name, or restore a copy "
-                "whose commits carry it."
+                f"the table at {self.base_path} belongs to this pipeline, but none of its {len(sequences)} active commits carries "
+                f"{checkpoint_key}: other writers' commits did not carry it forward and archival removed the last one that "
+                "had it, or the table was restored. Nothing was written. Ingest into a table with a new name, or restore a "
+                "copy whose commits carry it."
             )
         if best is None:
             return CommittedState(exists=True)
@@ -159,62 +159,65 @@ class Timeline:
         self._require_nobody_ahead(best, commits, own)
         newest = best.moved_by or best.instant
         began = instant_time(newest) if newest else None
-        done = completed_at.get(newest, began)
+        completed = completed_at.get(newest, began)
         transactions = tuple(accountings[sequence].transaction_id for sequence in sorted(accountings)[-NEWEST_COMMITS:])
         last = accountings.get(best.sequence)
         rejected = last.rejected if last is not None else 0
-        return CommittedState(True, best, best_text, began, done, rejected, transactions)
+        return CommittedState(True, best, best_text, began, completed, rejected, transactions)
 
     def instant_of(self, transaction_key: str, transaction_id: str) -> str | None:
-        """The completed instant that published the transaction, or None. Raises TableUnreachable."""
+        """Find the completed instant that published the transaction, or None. Raises TableUnreachable."""
         if not self.exists():
             return None
-        for found in self._completed():
-            if transaction_key in found.metadata and found.accounting(transaction_key).transaction_id == transaction_id:
-                return found.instant
+        for commit in self._completed():
+            if (
+                transaction_key in commit.metadata
+                and commit.accounting(transaction_key).transaction_id == transaction_id
+            ):
+                return commit.instant
         return None
 
     def commits_of(self, transaction_key: str) -> tuple[CommittedInstant, ...]:
-        """The pipeline's own completed instants on the active timeline, oldest first. Raises TableUnreachable."""
-        own = [found for found in self._completed() if transaction_key in found.metadata] if self.exists() else []
-        return tuple(sorted(own, key=lambda found: found.instant))
+        """List the pipeline's own completed instants on the active timeline, oldest first. Raises TableUnreachable."""
+        own = [commit for commit in self._completed() if transaction_key in commit.metadata] if self.exists() else []
+        return tuple(sorted(own, key=lambda commit: commit.instant))
 
     def completed(self) -> tuple[CommittedInstant, ...]:
-        """The completed instants on the active timeline, of every writer, newest first by their completion.
+        """List every writer's completed instants on the active timeline, by completion, newest first.
 
         Raises TableUnreachable.
         """
-        return tuple(sorted(self._completed(), key=lambda each: (each.completed_at, each.instant), reverse=True))
+        return tuple(sorted(self._completed(), key=lambda commit: (commit.completed_at, commit.instant), reverse=True))
 
     def pending_writes(self) -> tuple[str, ...]:
-        """Instants of every writer that may still add rows, with their actions. Raises TableUnreachable."""
-        parsed = [found for name in self._names() if (found := _INSTANT_FILE.fullmatch(name))]
-        completed = {each["requested"] for each in parsed if each["completed"]}
+        """List every writer's instants that may still add rows, with their actions. Raises TableUnreachable."""
+        files = [match for name in self._names() if (match := _INSTANT_FILE.fullmatch(name))]
+        completed = {file["requested"] for file in files if file["completed"]}
         open_ones = {
             # The inflight file of a commit has no action in its name.
-            f"{each['requested']} ({each['rest'].partition('.')[0].replace('inflight', 'commit')})"
-            for each in parsed
-            if each["requested"] not in completed
-            and not each["rest"].startswith(("clean.", "clustering.", "rollback.", "restore.", "savepoint."))
+            f"{file['requested']} ({file['rest'].partition('.')[0].replace('inflight', 'commit')})"
+            for file in files
+            if file["requested"] not in completed
+            and not file["rest"].startswith(("clean.", "clustering.", "rollback.", "restore.", "savepoint."))
         }
         return tuple(sorted(open_ones))
 
     def schema(self) -> pa.Schema:
-        """The table's columns without Hudi's own. Raises TableUnreachable."""
+        """Read the table's columns without Hudi's own. Raises TableUnreachable."""
         try:
             return columns_of(HudiTable(self.base_path).get_schema())
         except Exception as error:
             raise self._unreadable("schema", error) from error
 
     def column_names(self) -> tuple[str, ...]:
-        """Names of the table's columns, Hudi's own included. Raises TableUnreachable."""
+        """Read the names of the table's columns, including Hudi's own. Raises TableUnreachable."""
         try:
             return tuple(HudiTable(self.base_path).get_schema().names)
         except Exception as error:
             raise self._unreadable("schema", error) from error
 
     def statistics_columns(self) -> tuple[str, ...]:
-        """The columns of which the metadata table keeps statistics, Hudi's own left out; none where it does not say.
+        """List the columns with statistics in the metadata table, without Hudi's own; empty if it does not list them.
 
         Raises TableUnreachable.
         """
@@ -229,24 +232,24 @@ class Timeline:
         return tuple(name for name in columns if not name.startswith("_hoodie_"))
 
     def exists(self) -> bool:
-        """Whether there is a table at the path. Raises TableUnreachable, also when its properties are gone."""
+        """Whether there is a table at the path. Raises TableUnreachable, also when its properties file is missing."""
         try:
             if self.properties():
                 return True
         except OSError as error:
             raise self._unreadable("properties", error) from error
         if not self.is_empty():
-            # To make a table here would be to begin anew on top of what is committed.
+            # Creating a table here would start over on top of what is committed.
             raise TableUnreachable(
-                f"the table at {self.base_path} has commits and no {PRIMARY}. Nothing was written. Put a copy of that file in its "
-                "place; Hudi's own was deleted, or the path is not wholly mounted or restored."
+                f"the table at {self.base_path} has commits but no {PRIMARY}. Nothing was written. Put a copy of that file in "
+                "place: Hudi's was deleted, or the path is not completely mounted or restored."
             )
         return False
 
     def restore_properties(self) -> bool:
-        """Puts Hudi's backup of hoodie.properties in place of a file that a crash left empty or cut, and says whether it did.
+        """Restore a hoodie.properties that a crash left empty or truncated from Hudi's backup; returns whether it did.
 
-        Nothing can be read of the table before. Raises TableUnreachable.
+        Until then nothing of the table can be read. Raises TableUnreachable.
         """
         try:
             return self._properties.restore()
@@ -254,40 +257,41 @@ class Timeline:
             raise self._unreadable("properties", error) from error
 
     def files(self) -> list[TableFile]:
-        """The table's live base files and where their rows came from, by partition path and name. Raises TableUnreachable."""
+        """List the live base files and where their rows came from, by partition path and name. Raises TableUnreachable."""
         if not self.exists():
             return []
         try:
             slices = HudiTable(self.base_path).get_file_slices()
         except Exception as error:
             raise self._unreadable("files", error) from error
-        found = []
-        for each in slices:
-            path = f"{each.partition_path}/{each.base_file_name}" if each.partition_path else each.base_file_name
+        files = []
+        for file_slice in slices:
+            partition, name = file_slice.partition_path, file_slice.base_file_name
+            path = f"{partition}/{name}" if partition else name
             footer = self._storage.parquet_footer(path)
-            found.append(
+            files.append(
                 TableFile(
                     path=path,
-                    instant=each.creation_instant_time,
+                    instant=file_slice.creation_instant_time,
                     rows=footer.num_rows,
-                    size_bytes=each.base_file_size,
-                    origin=file_ids.decode(each.file_id),
+                    size_bytes=file_slice.base_file_size,
+                    origin=file_ids.decode(file_slice.file_id),
                     topics=_range(footer, TOPIC),
                     partitions=_range(footer, PARTITION),
                     offsets=_range(footer, OFFSET),
                 )
             )
-        return sorted(found, key=lambda file: file.path)
+        return sorted(files, key=lambda file: file.path)
 
     def is_empty(self) -> bool:
-        """Whether no instant, of any state and any writer, is on the active timeline."""
+        """Whether the active timeline has no instant, of any state and any writer."""
         return not any(name[:1].isdigit() for name in self._names())
 
     def instants(self) -> Instants:
-        """What is pending and what is completed, by the names on the storage. Raises TableUnreachable.
+        """List pending and completed instants by the file names on the storage. Raises TableUnreachable.
 
         An instant that is pending before and after the call is in `pending`, whatever happens meanwhile: its requested
-        file is made before anything of it is written, and goes when it is rolled back or archived, not before.
+        file is created before any of its data, and only removed by a rollback or archival.
         """
         names = self._names()
         seen, completed, undoing = set(), set(), set()
@@ -303,20 +307,20 @@ class Timeline:
         return Instants(frozenset(seen - completed), frozenset(completed), frozenset(undoing - completed))
 
     def newest_instant(self) -> str:
-        """The latest requested or completion time on the active timeline, of every writer's actions; "" when there is none.
+        """Return the latest requested or completion time of any writer's action on the active timeline, "" if there is none.
 
         Raises TableUnreachable.
         """
-        parsed = [found for name in self._names() if (found := _INSTANT_FILE.fullmatch(name))]
-        times = {time for each in parsed for time in (each["requested"], (each["completed"] or "").lstrip("_"))}
+        files = [match for name in self._names() if (match := _INSTANT_FILE.fullmatch(name))]
+        times = {time for file in files for time in (file["requested"], (file["completed"] or "").lstrip("_"))}
         return max(filter(is_instant, times), default="")
 
     def published_files(self) -> frozenset[str]:
-        """Paths of the files that active completed instants published, also replaced and cleaned ones. Raises TableUnreachable."""
-        return frozenset(path for found in self._completed() for path in found.files)
+        """List files that active completed instants published, even if replaced or cleaned since. Raises TableUnreachable."""
+        return frozenset(path for commit in self._completed() for path in commit.files)
 
     def properties(self) -> dict[str, str]:
-        """hoodie.properties, empty when there is no table. Raises TableUnreachable when the file is damaged."""
+        """Read hoodie.properties, empty when there is no table. Raises TableUnreachable when the file is damaged."""
         return self._properties.read()
 
     def _require_none_missing(self, checkpoint: Checkpoint, sequences: Mapping[str, int], own: Set[str]) -> None:
@@ -326,15 +330,15 @@ class Timeline:
             missing = missing_sequences(checkpoint, sequences, own, self._savepoints())
         if not missing:
             return
-        later = sorted((each for each, sequence in sequences.items() if sequence >= missing[0]), reverse=True)
+        later = sorted((instant for instant, sequence in sequences.items() if sequence >= missing[0]), reverse=True)
         raise OffsetsLost(
             f"the table at {self.base_path} lost rows that its checkpoint counts: another writer rolled back the commit of "
             f"transaction number {', '.join(map(str, missing[:5]))}{' and others' if missing[5:] else ''} of this pipeline, "
-            f"and the commits {', '.join(later[:10])}{' and others' if later[10:] else ''}, which carry the checkpoint on, "
-            "stayed. Nothing was written. First make sure of it: `hudi-ingest files` must show no file of the lost commits (if it "
-            "does, archival took them beside a savepoint that was deleted since: run `CALL archive_commits(table => …)` and "
-            "roll nothing back). Then roll these back too, in this order, by `CALL rollback_to_instant(table => …, "
-            "instant_time => …)`, or restore a savepoint from before: the checkpoint goes back with them, and the next "
+            f"but the commits {', '.join(later[:10])}{' and others' if later[10:] else ''}, which carry the checkpoint forward, "
+            "remain. Nothing was written. First confirm it: `hudi-ingest files` must show no file of the lost commits (if it "
+            "does, archival removed them next to a savepoint that was deleted since: run `CALL archive_commits(table => …)` "
+            "and roll nothing back). Then roll these back too, in this order, with `CALL rollback_to_instant(table => …, "
+            "instant_time => …)`, or restore an earlier savepoint: the checkpoint goes back with them, and the next "
             "transaction reads the lost offsets again."
         )
 
@@ -343,38 +347,40 @@ class Timeline:
     ) -> None:
         """Raises TableMismatch when another system has ingested the same topics since our last commit.
 
-        Our commits carry Hudi Streamer's key, so it goes on where we ended; what it reads, our checkpoint does not count. The
-        others go on where they themselves ended, which is where this pipeline took the table over.
+        Our commits carry Hudi Streamer's key, so it resumes where we ended, but our checkpoint does not count what it reads.
+        Other systems resume where they themselves ended, which is where this pipeline took the table over.
         """
-        topics = {each.topic for each in checkpoint.offsets}
-        ours = max((each.completed_at for each in commits if each.instant in own), default=None)
-        for each in commits:
-            writer = other_writer(each.metadata)
-            later = each.completed_at > ours if ours else each.instant > checkpoint.instant
+        topics = {source.topic for source in checkpoint.offsets}
+        ours = max((commit.completed_at for commit in commits if commit.instant in own), default=None)
+        for commit in commits:
+            writer = other_writer(commit.metadata)
+            later = commit.completed_at > ours if ours else commit.instant > checkpoint.instant
             if writer is None or not later:
                 continue
             where = (
                 f"{writer.name} has written into the table at {self.base_path} since this pipeline's last commit, in its commit "
-                f"{each.instant}"
+                f"{commit.instant}"
             )
-            undo = f"roll it back (`CALL rollback_to_instant(table => …, instant_time => '{each.instant}')`)"
+            undo = f"roll it back (`CALL rollback_to_instant(table => …, instant_time => '{commit.instant}')`)"
             if writer.name != HUDI_STREAMER:
-                # Of which topics it is cannot be told, so it is only a matter where the pipeline took its place.
+                # Its topics are unknown, so it only matters if the pipeline took the table over.
                 if checkpoint.taken_over:
                     raise TableMismatch(
                         f"{where}, after this pipeline took the table over. It does not know what this pipeline has read, so "
-                        f"records may be in the table twice. Nothing was written. Stop it, and {undo}: then this pipeline goes on."
+                        f"records may be in the table twice. Nothing was written. Stop it and {undo}; then this pipeline continues."
                     )
                 continue
-            found = {TopicPartition(writer.topic, number): offset for number, offset in sorted(writer.offsets.items())}
+            offsets = {
+                TopicPartition(writer.topic, number): offset for number, offset in sorted(writer.offsets.items())
+            }
             ahead = [
-                f"{source} {offset}" for source, offset in found.items() if offset > checkpoint.offsets.get(source, 0)
+                f"{source} {offset}" for source, offset in offsets.items() if offset > checkpoint.offsets.get(source, 0)
             ]
             if ahead and writer.topic in topics:
                 raise TableMismatch(
-                    f"{where}. That goes on to {', '.join(ahead)}, which is ahead of the committed offsets: to go on from those would "
-                    f"write its rows a second time, so nothing was written. Stop one of the two. To have its commit undone, {undo}. "
-                    "To go on behind it, give the pipeline a new name and set table.take_over: hudi_streamer."
+                    f"{where}. That commit ends at {', '.join(ahead)}, ahead of the committed offsets: continuing from those would "
+                    f"write its rows a second time, so nothing was written. Stop one of the two. To undo its commit, {undo}. "
+                    "To continue after it, give the pipeline a new name and set table.take_over: hudi_streamer."
                 )
 
     def _savepoints(self) -> frozenset[str]:
@@ -399,13 +405,14 @@ class Timeline:
             ]
             for instant in instants:
                 content: dict[str, Any] = json.loads(timeline.get_instant_metadata_in_json(instant))
-                stats = [each for found in (content.get("partitionToWriteStats") or {}).values() for each in found]
+                partitions = (content.get("partitionToWriteStats") or {}).values()
+                stats = [stat for partition_stats in partitions for stat in partition_stats]
                 yield CommittedInstant(
                     instant=instant.timestamp,
                     metadata=content.get("extraMetadata") or {},
                     completed_at=completed.get(instant.timestamp) or instant_time(instant.timestamp),
-                    files={each["path"]: each["fileSizeInBytes"] for each in stats if each.get("path")},
-                    rows=sum(each["numWrites"] for each in stats),
+                    files={stat["path"]: stat["fileSizeInBytes"] for stat in stats if stat.get("path")},
+                    rows=sum(stat["numWrites"] for stat in stats),
                     operation=content.get("operationType") or "",
                 )
         except Exception as error:
@@ -413,28 +420,28 @@ class Timeline:
                 raise
             raise self._unreadable("timeline", error) from error
 
-    def _unreadable(self, what: str, error: Exception) -> TableUnreachable:
+    def _unreadable(self, part: str, error: Exception) -> TableUnreachable:
         return TableUnreachable(
-            f"cannot read the {what} of the table at {self.base_path}: {error}. If it was being written just now, try "
-            "again; else check the path, its permissions and the network."
+            f"cannot read the {part} of the table at {self.base_path}: {error}. If it is being written right now, try "
+            "again; otherwise check the path, its permissions and the network."
         )
 
 
 def missing_sequences(
     checkpoint: Checkpoint, sequences: Mapping[str, int], own: Set[str], savepoints: Collection[str]
 ) -> tuple[int, ...]:
-    """Numbers of the pipeline's transactions that the checkpoint counts and whose commits were rolled back.
+    """Return the numbers of the pipeline's transactions that the checkpoint counts but whose commits were rolled back.
 
-    `sequences` are the active completed instants with the checkpoint's number that each carries, `own` those of them that
-    made it. Archival takes instants from the oldest on, `savepoints` apart, so what is missing behind the oldest that is
-    left was not archived.
+    `sequences` maps active completed instants to the sequence of the checkpoint that each carries, `own` are those that
+    wrote theirs. Archival removes the oldest instants first, except `savepoints`, so an instant missing after the oldest
+    remaining one was not archived.
     """
-    left = [instant for instant in sequences if instant not in savepoints]
+    remaining = [instant for instant in sequences if instant not in savepoints]
     present = {sequences[instant] for instant in own}
-    archivable = [sequences[instant] for instant in left if instant in own]
+    archivable = [sequences[instant] for instant in remaining if instant in own]
     if archivable:
         first = min(archivable)
-    elif left and checkpoint.instant >= min(left):
+    elif remaining and checkpoint.instant >= min(remaining):
         first = checkpoint.sequence
     else:
         return ()
@@ -447,23 +454,23 @@ def _range(footer: pq.FileMetaData, column: str) -> tuple[Any, Any] | None:
         return None
     index = [footer.schema.column(i).path for i in range(footer.num_columns)].index(column)
     groups = [footer.row_group(number).column(index).statistics for number in range(footer.num_row_groups)]
-    if not groups or any(each is None or not each.has_min_max for each in groups):
+    if not groups or any(group is None or not group.has_min_max for group in groups):
         return None
-    if any(not each.has_null_count or each.null_count for each in groups):
-        # Another writer's rows, which say nothing of where they are from.
+    if any(not group.has_null_count or group.null_count for group in groups):
+        # Another writer's rows, whose source is unknown.
         return None
-    return min(each.min for each in groups), max(each.max for each in groups)
+    return min(group.min for group in groups), max(group.max for group in groups)
 
 
 def instant_time(instant: str) -> datetime:
-    """The UTC time of an instant such as 20261121140405123; our tables keep their timeline in UTC."""
+    """Parse the UTC time of an instant such as 20261121140405123; our tables keep their timeline in UTC."""
     return datetime.strptime(instant[:14], "%Y%m%d%H%M%S").replace(
         microsecond=int(instant[14:17] or 0) * 1000, tzinfo=timezone.utc
     )
 
 
 def is_instant(name: str) -> bool:
-    """Whether the text is an instant as `instant_time` reads it."""
+    """Whether the text is an instant that `instant_time` can parse."""
     try:
         return name.isdigit() and bool(instant_time(name))
     except ValueError:

@@ -42,21 +42,21 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class HudiWriter:
-    """Begins, commits and rolls back instants of one pipeline's table, through the Spark driver it is given.
+    """Begins, commits and rolls back instants of one pipeline's table through a Spark driver.
 
-    Instants are Hudi's requested times. Every call makes its own client and closes it: a closed client leaves its
-    heartbeat file behind but no timer that would keep the instant alive.
+    Instants are Hudi's requested times. Every call creates and closes its own client: a closed client leaves its
+    heartbeat file behind, but no timer that would keep the instant alive.
     """
 
     options: Mapping[str, str] = _NOTHING
-    """What a subclass's clients have beyond `write_options`."""
+    """Options that a subclass adds to `write_options`."""
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline) -> None:
         self._spark = spark
         self._jvm: Any = spark._jvm
         self._hudi: Any = self._jvm.org.apache.hudi
         # Hudi 1.2 compares the metadata table's schema by identity with the one that this class has interned. If an equal one
-        # is interned before the class is loaded, as by threads of a young JVM, every write to the metadata table fails there.
+        # is interned before the class is loaded, e.g. by threads of a new JVM, every write to the metadata table fails.
         with java_errors("load Hudi's classes"):
             _ = self._hudi.metadata.HoodieMetadataPayload.RECORD_INDEX_FIELD_POSITION
         self._context: Any = spark.sparkContext._jsc
@@ -65,7 +65,7 @@ class HudiWriter:
         self._lock = lock_place(pipeline.table)
 
     def create_table(self, schema: TransactionSchema) -> None:
-        """Makes the table with the transaction's columns. Raises TableUnreachable, EngineLost."""
+        """Create the table with the transaction's columns. Raises TableUnreachable, EngineLost."""
         table = self._pipeline.table
         TableStorage(self._base_path).make()
         with java_errors(f"create the table at {self._base_path}"):
@@ -84,17 +84,17 @@ class HudiWriter:
             builder.initTable(self._storage_configuration(), self._base_path)
             self.update_properties({**table_properties(self._pipeline), **record_properties(schema)})
 
-    def update_properties(self, wanted: Mapping[str, str]) -> None:
-        """Adds or replaces keys of hoodie.properties. Raises TableUnreachable, EngineLost."""
+    def update_properties(self, entries: Mapping[str, str]) -> None:
+        """Add or replace keys of hoodie.properties. Raises TableUnreachable, EngineLost."""
         with java_errors(f"update hoodie.properties of {self._base_path}"):
             properties = self._jvm.java.util.Properties()
-            for key, value in wanted.items():
+            for key, value in entries.items():
                 properties.setProperty(key, value)
             meta = self._meta_client()
             self._hudi.common.table.HoodieTableConfig.update(meta.getStorage(), meta.getMetaPath(), properties)
 
     def begin(self, plan: TransactionPlan, schema: TransactionSchema) -> str:
-        """Opens an instant whose inflight file holds the plan, and returns it. Raises TableUnreachable, EngineLost."""
+        """Open an instant whose inflight file holds the plan, and return it. Raises TableUnreachable, EngineLost."""
         columns = self._schema_json(schema)
         with java_errors(f"begin an instant on {self._base_path}", self._lock), self._locking_client(columns) as client:
             action, replaces = _action(plan.kind), plan.kind is TransactionKind.REPLAY
@@ -109,17 +109,16 @@ class HudiWriter:
                 meta.createNewInstant(state.REQUESTED, action, instant), self._option(payload)
             )
             reach("instant_inflight")
-            # The metadata table is compacted, and so history archived, only in here.
+            # Hudi compacts the metadata table, and so can archive history, only in here.
             client.initTable(self._operation(plan.kind), self._option(instant))
             reach("instant_begun")
             return instant
 
     def commit(self, publication: Publication) -> None:
-        """Publishes atomically.
+        """Publish atomically; the guard runs its checks inside Hudi's lock.
 
-        The guard compares inside Hudi's lock. Raises Fenced when the instant's heartbeat is gone or expired and
-        CommitRefused when the guard refused: both prove that this call published nothing. TableUnreachable and EngineLost
-        do not: the timeline decides.
+        Raises Fenced when the instant's heartbeat is gone or expired, and CommitRefused when the guard refused: both prove
+        that this call published nothing. TableUnreachable and EngineLost do not: then the timeline decides.
         """
         instant, epoch = publication.instant, publication.epoch
         columns = self._schema_json(publication.schema)
@@ -130,8 +129,8 @@ class HudiWriter:
             heartbeat = client.getHeartbeatClient()
             if heartbeat.isHeartbeatExpired(instant):
                 raise Fenced(
-                    f"transaction {epoch.transaction_id}: instant {instant} of {self._base_path} is not open any more: it was "
-                    "rolled back, or an earlier try to commit it failed, see that error. This call published nothing; "
+                    f"transaction {epoch.transaction_id}: instant {instant} of {self._base_path} is no longer open: it was "
+                    "rolled back, or an earlier try to commit it failed (see that error). This call published nothing; "
                     "the next transaction reads the same offsets."
                 )
             guard = self._java_object(
@@ -143,11 +142,11 @@ class HudiWriter:
                 publication.expected_checkpoint or "",
                 self._pipeline.transaction_key,
                 epoch.transaction_id,
-                "\n".join(f"{each.partition_path}\t{each.file_id}\t{each.name}" for each in publication.replaced),
+                "\n".join(f"{file.partition_path}\t{file.file_id}\t{file.name}" for file in publication.replaced),
                 ",".join(sorted(publication.seen)),
             )
             client.setOperationType(self._operation(publication.kind))
-            # From here on the lease is held by this client's timer, or it could run out during the commit and a waiting
+            # From here on this client's timer renews the lease. Otherwise it could expire during the commit, and a waiting
             # cleaner would roll the completed commit back.
             heartbeat.start(instant)
             reach("commit_leased")
@@ -162,18 +161,18 @@ class HudiWriter:
             reach("commit_landed")
 
     def roll_back(self, instant: str) -> bool:
-        """Removes an open instant, its files and its markers. False: it was completed meanwhile, and is left alone.
+        """Remove an open instant, its files and its markers. Returns False, and changes nothing, if it has been completed.
 
-        Its transaction's epoch must be over. A commit of the instant may be running in this driver, its caller killed. One
-        that is not yet in Hudi's lock is stopped by its guard, which sees the epoch; one that is in it is waited for.
-        Without that, the rollback would delete the files of an instant that completes meanwhile. Raises TableUnreachable,
-        EngineLost.
+        Its transaction's epoch must be over. A commit of the instant whose caller was killed may still be running in this
+        driver. If it does not hold Hudi's lock yet, its guard stops it, because the epoch is over; if it does, this call
+        waits for it. Otherwise the rollback would delete the files of an instant that completes meanwhile. Raises
+        TableUnreachable, EngineLost.
         """
         with (
             java_errors(f"roll back instant {instant} of {self._base_path}", self._lock),
             self._locking_client() as client,
         ):
-            # Not called directly: py4j remembers methods by their class's name, and each call compiles a new class.
+            # Not called directly: py4j caches methods by class name, but each call compiles a new class.
             self._jvm.java.util.Optional.of(client).ifPresent(self._java_object("CommitBarrier"))
             meta = self._meta_client()
             completed = meta.getActiveTimeline().filterCompletedInstants().containsInstant(instant)
@@ -187,7 +186,7 @@ class HudiWriter:
             return not completed
 
     def roll_back_expired(self) -> None:
-        """Rolls back every open instant whose heartbeat has expired. Raises TableUnreachable, EngineLost."""
+        """Roll back every open instant whose heartbeat has expired. Raises TableUnreachable, EngineLost."""
         with (
             java_errors(f"roll back expired instants of {self._base_path}", self._lock),
             self._locking_client() as client,
@@ -195,29 +194,28 @@ class HudiWriter:
             client.rollbackFailedWrites(self._meta_client())
 
     def open_instants(self) -> tuple[OpenInstant, ...]:
-        """This pipeline's instants that are neither completed nor rolled back. Raises TableUnreachable, EngineLost."""
-        found = []
+        """List this pipeline's instants that are neither completed nor rolled back. Raises TableUnreachable, EngineLost."""
+        instants = []
         with java_errors(f"read the open instants of {self._base_path}"), self._client() as client:
             pending = self._meta_client().getActiveTimeline().filterInflights()
-            for each in pending.getInstantsAsStream().toArray():
-                if each.getAction() not in (_ACTION, _REPLACE):
+            for pending_instant in pending.getInstantsAsStream().toArray():
+                if pending_instant.getAction() not in (_ACTION, _REPLACE):
                     continue
-                text = self._hudi.common.table.timeline.TimelineUtils.getCommitMetadata(each, pending).getMetadata(
-                    self._pipeline.transaction_key
-                )
+                timelines = self._hudi.common.table.timeline.TimelineUtils
+                text = timelines.getCommitMetadata(pending_instant, pending).getMetadata(self._pipeline.transaction_key)
                 if text is not None:
-                    instant = each.requestedTime()
+                    instant = pending_instant.requestedTime()
                     leased = not client.getHeartbeatClient().isHeartbeatExpired(instant)
-                    found.append(OpenInstant(instant, json.loads(text)["transaction_id"], leased))
-        return tuple(found)
+                    instants.append(OpenInstant(instant, json.loads(text)["transaction_id"], leased))
+        return tuple(instants)
 
     def _locking_client(self, schema: str | None = None, more: Mapping[str, str] = _NOTHING) -> _Closing:
-        """A client for what takes the table's lock, and a new instant.
+        """Open a client for operations that take the table's lock and a new instant.
 
         Raises ClockBehind, and TableUnreachable when ZooKeeper keeps the lock and does not answer.
 
-        Hudi 1.2's lock provider would find out as well, but leave a ZooKeeper client behind at each try: together they
-        would use up a server's connections once it is back.
+        Hudi 1.2's lock provider would notice that too, but would leak a ZooKeeper client at each try, and together they
+        would use up the server's connections once it is back.
         """
         driver_newest = self._hudi.common.table.timeline.HoodieInstantTimeGenerator.getLastInstantTime()
         clock = clock_of(self._jvm.java.lang.System.currentTimeMillis)
@@ -234,33 +232,32 @@ class HudiWriter:
         try:
             if not client.blockUntilConnected(LOCK_CONNECT_SECONDS, seconds):
                 raise TableUnreachable(
-                    f"table {self._base_path}: its lock is {self._lock}, and no server there answered within "
+                    f"table {self._base_path}: its lock is {self._lock}, but no server there answered within "
                     f"{LOCK_CONNECT_SECONDS} s. Without the lock nothing is begun, published or rolled back. Start "
-                    f"ZooKeeper, or correct table.lock in the file of pipeline {self._pipeline.name}; the step is tried "
-                    "again."
+                    f"ZooKeeper, or correct table.lock in the file of pipeline {self._pipeline.name}; the step is retried."
                 )
         finally:
             client.close()
         return self._client(schema, more)
 
     def listed_files(self) -> frozenset[str]:
-        """Paths of all data files that the table lists: live ones, and replaced ones that are not cleaned yet.
+        """List all data files that the table knows: live ones, and replaced ones that are not cleaned yet.
 
-        Read from the metadata table alone, never from the storage's listing, so an orphan is not among them.
+        Reads only the metadata table, never a storage listing, so orphans are not included.
         Raises TableUnreachable, also when there is no metadata table; EngineLost.
         """
         with java_errors(f"list the files of {self._base_path}"):
             meta = self._meta_client()
             if not meta.getTableConfig().isMetadataTableAvailable():
                 raise TableUnreachable(
-                    f"the table at {self._base_path} has no metadata table now, so which of its files are live cannot be "
-                    "told. The next transaction makes it."
+                    f"the table at {self._base_path} has no metadata table at the moment, so its live files cannot be "
+                    "determined. The next transaction creates it."
                 )
             config = self._hudi.common.config.HoodieMetadataConfig.newBuilder().enable(True).build()
             engine = self._hudi.client.common.HoodieSparkEngineContext(self._context)
             metadata = self._hudi.metadata.HoodieBackedTableMetadata(engine, meta.getStorage(), config, self._base_path)
             with _Closing(metadata):
-                # Not called directly: py4j remembers methods by their class's name, and each call compiles a new class.
+                # Not called directly: py4j caches methods by class name, but each call compiles a new class.
                 lister = self._java_object("ListedFiles", self._base_path)
                 listed: str = self._jvm.java.util.Optional.of(metadata).map(lister).get()
         return frozenset(listed.split("\0")) - {""}
@@ -269,19 +266,19 @@ class HudiWriter:
         properties = self._jvm.java.util.Properties()
         table = self._meta_client().getTableConfig()
         partitions = ",".join(sorted(table.getMetadataPartitions()))
-        kept = table.getProps()
+        stored = table.getProps()
         options = write_options(
             self._pipeline,
             partitions,
-            kept.getProperty(STATISTICS_PROPERTY, ""),
-            record_key=kept.getProperty(RECORD_KEY_PROPERTY, ""),
-            escaped_folders=kept.getProperty(ESCAPED_FOLDERS_PROPERTY, "false") == "true",
+            stored.getProperty(STATISTICS_PROPERTY, ""),
+            record_key=stored.getProperty(RECORD_KEY_PROPERTY, ""),
+            escaped_folders=stored.getProperty(ESCAPED_FOLDERS_PROPERTY, "false") == "true",
         )
         for key, value in {**options, **self.options, **more}.items():
             properties.setProperty(key, value)
         builder = self._hudi.config.HoodieWriteConfig.newBuilder().withPath(self._base_path).withProps(properties)
         if schema is not None:
-            # A commit's metadata says it, and the newest commit's is the table's.
+            # It goes into the commit's metadata, and the newest commit's schema is the table's.
             builder = builder.withSchema(schema)
         config = builder.build()
         engine = self._hudi.client.common.HoodieSparkEngineContext(self._context)
@@ -295,10 +292,10 @@ class HudiWriter:
 
     def _file_ids_by_partition(self, replaced: Iterable[ReplacedFile]) -> Any:
         result = self._jvm.java.util.HashMap()
-        for each in replaced:
-            if not result.containsKey(each.partition_path):
-                result.put(each.partition_path, self._jvm.java.util.ArrayList())
-            result.get(each.partition_path).add(each.file_id)
+        for file in replaced:
+            if not result.containsKey(file.partition_path):
+                result.put(file.partition_path, self._jvm.java.util.ArrayList())
+            result.get(file.partition_path).add(file.file_id)
         return result
 
     def _meta_client(self) -> Any:
@@ -331,7 +328,7 @@ class HudiWriter:
         return stats
 
     def _java_object(self, name: str, *arguments: str) -> Any:
-        """An object of the class in `<name>.java` beside this module, compiled by the Janino that Spark ships."""
+        """Instantiate the class in `<name>.java` beside this module, compiled by the Janino bundled with Spark."""
         compiler = self._jvm.org.codehaus.janino.SimpleCompiler()
         compiler.setParentClassLoader(self._meta_client().getClass().getClassLoader())
         compiler.cook(resources.files("hudi_ingest.hudi").joinpath(f"{name}.java").read_text())
@@ -355,12 +352,12 @@ class HudiWriter:
 
 
 def _action(kind: TransactionKind) -> str:
-    """Hudi's action of such a transaction. The same in begin and in commit, or the commit does not find its instant."""
+    """Map to Hudi's action. Begin and commit must use the same one, or the commit does not find its instant."""
     return _REPLACE if kind is TransactionKind.REPLAY else _ACTION
 
 
 class _Closing:
-    """Closes a Java client on every way out."""
+    """Closes a Java client on exit, unless the connection to the JVM is broken."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -374,10 +371,10 @@ class _Closing:
 
 
 class java_errors:
-    """Turns py4j's errors into ours; what was being done, and where the table's lock is, goes into the text."""
+    """Translates py4j's errors into ours, with the operation and the place of the table's lock in the message."""
 
-    def __init__(self, doing: str, lock: str = "") -> None:
-        self._doing = doing
+    def __init__(self, operation: str, lock: str = "") -> None:
+        self._operation = operation
         self._lock = lock
 
     def __enter__(self) -> None:
@@ -391,23 +388,23 @@ class java_errors:
             for message in chain:
                 if "hudi-ingest guard:" in message:
                     raise CommitRefused(
-                        f"could not {self._doing}: {message.split('hudi-ingest guard:', 1)[1].strip()}. Nothing was "
+                        f"could not {self._operation}: {message.split('hudi-ingest guard:', 1)[1].strip()}. Nothing was "
                         "published by this call; the next transaction continues from the table's checkpoint."
                     ) from error
             if any(message.startswith("HoodieLockException") for message in chain):
                 raise TableUnreachable(
-                    f"could not {self._doing}: the table's lock {self._lock} was not to be had in time, or was lost: "
-                    f"{' <- '.join(chain[:4])}. See which writer holds it and whether that one is alive; the step is "
-                    "tried again."
+                    f"could not {self._operation}: could not acquire the table's lock {self._lock} in time, or lost it: "
+                    f"{' <- '.join(chain[:4])}. Check which writer holds it and whether that writer is alive; the step is "
+                    "retried."
                 ) from error
             raise TableUnreachable(
-                f"could not {self._doing}: {' <- '.join(chain[:4])}. Check the path, its permissions, free space and "
+                f"could not {self._operation}: {' <- '.join(chain[:4])}. Check the path, its permissions, free space and "
                 "the Spark driver's log."
             ) from error
         if isinstance(error, (Py4JError, ConnectionError)):
             raise EngineLost(
-                f"the Spark driver went away while trying to {self._doing}: {error}. The step is tried again; if the "
-                "engine stays away, start it with `hudi-ingest up` or `hudi-ingest engine`."
+                f"the Spark driver went away while trying to {self._operation}: {error}. The step is retried; if the "
+                "engine does not come back, start it with `hudi-ingest up` or `hudi-ingest engine`."
             ) from error
 
 

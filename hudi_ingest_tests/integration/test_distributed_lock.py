@@ -265,7 +265,7 @@ def test_a_lock_that_another_writer_keeps_ends_in_an_error_that_says_where_it_is
             patched.setattr("hudi_ingest.hudi.write_client.write_options", impatient)
             ground.run(locked)
         assert lock.claims() == 0
-    assert f"the table's lock {lock_place(locked.table)} was not to be had in time" in str(refused.value)
+    assert f"could not acquire the table's lock {lock_place(locked.table)} in time" in str(refused.value)
     ground.run(locked)
     assert verify(ground.base_path, ground.produced).exact
 

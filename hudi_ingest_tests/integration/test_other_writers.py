@@ -178,7 +178,7 @@ def test_r7_d4_a_transaction_past_its_lease_leaves_no_trace_and_its_offsets_are_
     if act is not None:
         act(ground, spark)
         assert traces(ground, dead.instant) == []
-    with pytest.raises(Fenced, match="is not open any more"):
+    with pytest.raises(Fenced, match="is no longer open"):
         protocol.commit(dead, reports)
     again = protocol.begin(ground.plan(pipeline), Owner.this_process(), lambda run_id: True)
     assert again.plan.slices == dead.plan.slices

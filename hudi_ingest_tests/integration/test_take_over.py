@@ -345,7 +345,7 @@ def test_x6_hudi_streamer_goes_on_behind_ours_and_a_new_pipeline_behind_it(
     null = {"hoodie.write.set.null.for.missing.columns": "true"}
     write(ground, spark, [record(0, n) for n in range(17, 20)], streamer(ground, 20, 9), options={**KEYED, **null})
     with pytest.raises(
-        TableMismatch, match=rf"has written into the table.*goes on to {topic}:0 20.*give the pipeline a new name"
+        TableMismatch, match=rf"has written into the table.*ends at {topic}:0 20.*give the pipeline a new name"
     ):
         ground.run(first)
     second = make_pipeline(ground, name=f"{ground.name}_again", table={"take_over": "hudi_streamer"})

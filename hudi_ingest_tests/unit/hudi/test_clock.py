@@ -43,7 +43,10 @@ def test_a_right_clock_is_not(newest: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize(
     ("table", "driver", "remedy"),
-    [(NEWEST, NO_INSTANT, r"roll back the commits that are later"), ("", NEWEST, r"restart the engine, which forgets")],
+    [
+        (NEWEST, NO_INSTANT, r"roll back the commits with instants in the future"),
+        ("", NEWEST, r"restart the engine, which forgets"),
+    ],
 )
 def test_p6_one_that_is_far_behind_is_named(table: str, driver: str, remedy: str) -> None:
     with pytest.raises(ClockBehind, match=rf"clock says 2026-11-22 09:00:00 UTC.*{NEWEST}.* 3,600 s later.*{remedy}"):

@@ -92,7 +92,7 @@ def test_p1_commits_without_properties_are_not_a_new_table(hoodie: Path) -> None
     with pytest.raises(TableUnreachable, match=r"damaged .hoodie/hoodie.properties: it is empty, and .* is not there"):
         Timeline(str(hoodie.parent)).committed("checkpoint", "transaction")
     (hoodie / "hoodie.properties").unlink()
-    with pytest.raises(TableUnreachable, match=r"has commits and no .hoodie/hoodie.properties"):
+    with pytest.raises(TableUnreachable, match=r"has commits but no .hoodie/hoodie.properties"):
         Timeline(str(hoodie.parent)).committed("checkpoint", "transaction")
 
 

@@ -182,7 +182,7 @@ def test_p1_a_copy_has_exactly_the_other_rows_with_their_commit_times(
 def test_p4_a_copy_of_an_instant_that_is_over_is_not_left(storage: TableStorage) -> None:
     old = write(storage, "dt=1/f_t_1.parquet", [("orders", 0, 12), ("orders", 0, 40)])
     wrong = ReplacedFile(old.path, 1, 7, 10, "orders", 0)
-    with pytest.raises(WriteIncomplete, match="1 rows were copied, and the plan says 7"):
+    with pytest.raises(WriteIncomplete, match="1 rows were copied, but the plan says 7"):
         copy_other_rows(storage, LAYOUT, WHO, wrong, TAKEN)
     storage.delete(heartbeat_path(INSTANT))
     with pytest.raises(Fenced):
