@@ -1,4 +1,4 @@
-"""Hudi's settings for our tables and our client, each with the reason why it may not be left to its default."""
+"""Hudi's settings for our tables and our client, each with the reason why its default will not do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hudi_ingest.pipeline.table import Table
 from hudi_ingest.records.schema.columns import parse_spark_json
 
 HIVE_STYLE_PROPERTY = "hoodie.datasource.write.hive_style_partitioning"
-"""Of hoodie.properties and of a client's options alike."""
+"""Key in both hoodie.properties and a client's options."""
 ESCAPED_FOLDERS_PROPERTY = "hoodie.datasource.write.partitionpath.urlencode"
 RECORD_KEY_PROPERTY = "hoodie.table.recordkey.fields"
 LOCK_SESSION_SECONDS = 20
@@ -24,66 +24,66 @@ LOCK_CONNECT_SECONDS = 5
 STATISTICS_PROPERTY = "hoodie.metadata.index.column.stats.column.list"
 WITHOUT_CLEANING = {"hoodie.clean.automatic": "false"}
 _STATISTICS_COLUMNS = 32
-"""Of how many columns Hudi keeps statistics when nobody names any: the first ones that are not nested."""
+"""Number of columns with statistics if none are named: Hudi takes the first ones that are not nested."""
 _LOCK = "hoodie.write.lock."
 _PROVIDERS = "org.apache.hudi.client.transaction.lock."
 
 
 def table_properties(pipeline: Pipeline) -> dict[str, str]:
-    """What goes into hoodie.properties, so that other writers with default settings heed it too."""
+    """Build the entries of hoodie.properties, so that other writers with default settings honor them too."""
     return {
         PIPELINE_PROPERTY: pipeline.name,
-        # Without LAZY another writer's plain DELETE rolls our open instant back.
+        # Without LAZY, another writer's plain DELETE rolls our open instant back.
         "hoodie.clean.failed.writes.policy": "LAZY",
-        # Whoever judges our heartbeat uses his own interval; two misses of it are the transaction's timeout.
+        # Each client judges our heartbeat by its own interval; two misses make the transaction's timeout.
         "hoodie.client.heartbeat.interval_in_ms": str(pipeline.transaction.timeout_seconds * 1000 // 2),
         "hoodie.client.heartbeat.tolerable.misses": "2",
-        # Other writers' commits carry the checkpoint on, so that archival cannot lose it.
+        # Other writers' commits carry the checkpoint forward, so archival cannot lose it.
         "hoodie.write.rolling.metadata.keys": pipeline.checkpoint_key,
-        # Our base files have no bloom filter in their footer.
+        # Our base files have no bloom filter in the footer.
         "hoodie.index.type": "SIMPLE",
-        # Also without a distributed lock: it replaces the provider that an earlier pipeline file may have set.
+        # Even without a distributed lock, to replace a provider that an earlier pipeline file may have set.
         **_lock_options(pipeline.table),
     }
 
 
-def take_over_properties(found: Mapping[str, str], there: pa.Schema, indexed: Sequence[str]) -> dict[str, str]:
-    """What goes into hoodie.properties, which has `found`, beside `table_properties`, of a table that another system made with
-    the columns `there`; `indexed` are those that have statistics, if it says so.
+def take_over_properties(current: Mapping[str, str], schema: pa.Schema, indexed: Sequence[str]) -> dict[str, str]:
+    """Build the entries, besides `table_properties`, for the hoodie.properties of another system's table. `current` are its
+    entries, `schema` its columns, `indexed` the columns with statistics, if the table names them.
 
-    The columns with statistics stay the same, or a partition's statistics of a column would be of its newer files alone; see
+    The columns with statistics stay the same, or a partition's statistics of a column would only cover its newer files; see
     `statistics_properties`.
     """
-    columns = [*indexed] or [each.name for each in there if not pa.types.is_nested(each.type)][:_STATISTICS_COLUMNS]
+    columns = [*indexed] or [field.name for field in schema if not pa.types.is_nested(field.type)][:_STATISTICS_COLUMNS]
     return {
-        # Its writers may have named instants by their own clocks' zone, and ours must come behind them.
+        # Its writers may have named instants in their local time zone, and ours must sort after them.
         "hoodie.table.timeline.timezone": "UTC",
-        **({STATISTICS_PROPERTY: ",".join(columns)} if columns and STATISTICS_PROPERTY not in found else {}),
+        **({STATISTICS_PROPERTY: ",".join(columns)} if columns and STATISTICS_PROPERTY not in current else {}),
     }
 
 
 def record_key_of(properties: Mapping[str, str]) -> tuple[str, ...]:
-    """The columns that make the record keys of the table with these properties; tables of ours have none."""
-    return tuple(each.strip() for each in properties.get(RECORD_KEY_PROPERTY, "").split(",") if each.strip())
+    """Return the record key columns in a table's properties; our own tables have none."""
+    return tuple(name.strip() for name in properties.get(RECORD_KEY_PROPERTY, "").split(",") if name.strip())
 
 
 def record_properties(schema: TransactionSchema) -> dict[str, str]:
-    """What hoodie.properties keeps of the records' columns: nothing, where the pipeline file has them."""
+    """Build the entry of hoodie.properties for the records' columns; none if the pipeline file declares them."""
     return {} if schema.declared else {RECORD_PROPERTY: schema.record}
 
 
-def statistics_properties(found: Mapping[str, str], schema: TransactionSchema) -> dict[str, str]:
-    """What goes into hoodie.properties, which has `found`, so that columns that the table was not made with have no
-    statistics; nothing where it has no such columns, or names its columns already.
+def statistics_properties(current: Mapping[str, str], schema: TransactionSchema) -> dict[str, str]:
+    """Build the entry of hoodie.properties, which now holds `current`, that excludes columns added after the table's creation
+    from statistics; none if there are no such columns, or the table already names its columns.
 
-    Hudi 1.2 makes a partition's statistics of a column out of the files that have the column. By them a partition whose older
-    files do not have it holds no null, and `new_column is null` would leave it out.
+    Hudi 1.2 computes a partition's statistics of a column from the files that have the column. A partition whose older
+    files lack it would seem to hold no nulls, and `new_column is null` would skip it.
     """
-    if not found.get("hoodie.table.partition.fields") or STATISTICS_PROPERTY in found:
+    if not current.get("hoodie.table.partition.fields") or STATISTICS_PROPERTY in current:
         return {}
-    made_with = {each["name"] for each in json.loads(found["hoodie.table.create.schema"])["fields"]}
-    simple = [each.name for each in parse_spark_json(schema.columns) if not pa.types.is_nested(each.type)]
-    indexed = [name for name in simple if name in made_with][:_STATISTICS_COLUMNS]
+    original = {column["name"] for column in json.loads(current["hoodie.table.create.schema"])["fields"]}
+    simple = [field.name for field in parse_spark_json(schema.columns) if not pa.types.is_nested(field.type)]
+    indexed = [name for name in simple if name in original][:_STATISTICS_COLUMNS]
     return {} if indexed == simple[:_STATISTICS_COLUMNS] else {STATISTICS_PROPERTY: ",".join(indexed)}
 
 
@@ -95,24 +95,24 @@ def write_options(
     record_key: str = "",
     escaped_folders: bool = True,
 ) -> dict[str, str]:
-    """The write client's options. `metadata_partitions` is the table's own list of metadata-table partitions,
-    `statistics_columns` its list of columns that have statistics; "" where Hudi chooses them. `record_key` and
-    `escaped_folders` are the table's, too."""
+    """Build the write client's options. `metadata_partitions` is the table's own list of metadata-table partitions,
+    `statistics_columns` its list of columns with statistics, "" if Hudi chooses them. `record_key` and `escaped_folders`
+    are also the table's."""
     properties = {key: value for key, value in table_properties(pipeline).items() if key != PIPELINE_PROPERTY}
     return {
         **properties,
         "hoodie.table.name": pipeline.name,
         "hoodie.metadata.enable": "true",
         **({STATISTICS_PROPERTY: statistics_columns} if statistics_columns else {}),
-        # With stats made outside Hudi's writers the streaming path leaves indexes unwritten.
+        # With write stats from outside Hudi's writers, the streaming path leaves indexes unwritten.
         "hoodie.metadata.streaming.write.enabled": "false",
         # A client whose options do not name an existing index drops it.
         **_index_options(metadata_partitions, pipeline.table.column_statistics),
         **_retention_options(pipeline.table),
-        # Ops of several processes write markers; only files are common to them.
+        # Ops in several processes write markers, and only files are shared among them.
         "hoodie.write.markers.type": "DIRECT",
         "hoodie.embed.timeline.server": "false",
-        # They run after the commit is durable; what they throw must not look like a failed commit.
+        # Post-commit steps run once the commit is durable; their errors must not look like a failed commit.
         "hoodie.write.can.ignore.post.commit.failures": "true",
         "hoodie.datasource.write.partitionpath.field": ",".join(pipeline.table.partition_columns),
         HIVE_STYLE_PROPERTY: str(pipeline.table.hive_style).lower(),
@@ -122,9 +122,9 @@ def write_options(
 
 
 def clustering_options(table: Table, pieces: int) -> dict[str, str]:
-    """What clustering makes of small files: files of the table's target size, rows in the order they have.
+    """Build the options of clustering: merge small files into files of the target size, and keep the row order.
 
-    One commit replaces at most `pieces` groups of files, each within a partition and of at most 256 MiB, or two target files.
+    One commit replaces at most `pieces` groups of files, each in one partition and of at most 256 MiB or two target files.
     """
     group_bytes = max(2 * table.target_file_bytes, 1 << 28)
     strategy = "hoodie.clustering.plan.strategy."
@@ -133,14 +133,14 @@ def clustering_options(table: Table, pieces: int) -> dict[str, str]:
         f"{strategy}target.file.max.bytes": str(table.target_file_bytes),
         f"{strategy}max.bytes.per.group": str(group_bytes),
         f"{strategy}max.num.groups": str(pieces),
-        # A lone small file would be written anew by each clustering.
+        # Otherwise each clustering would rewrite a lone small file.
         f"{strategy}single.group.clustering.enabled": "false",
     }
 
 
 def _retention_options(table: Table) -> dict[str, str]:
-    """Each commit's own cleaning heeds them as well. Hudi refuses a timeline shorter than what cleaning retains; its
-    defaults are 20 to 30 commits."""
+    """Build the retention options, which each commit's own cleaning honors too. Hudi refuses a timeline shorter than what
+    cleaning retains; its defaults are 20 to 30 commits."""
     return {
         "hoodie.clean.commits.retained": str(table.retain_commits),
         "hoodie.keep.min.commits": str(max(20, table.retain_commits + 10)),
@@ -149,7 +149,7 @@ def _retention_options(table: Table) -> dict[str, str]:
 
 
 def lock_place(table: Table) -> str:
-    """Where the table's lock is, for messages."""
+    """Describe where the table's lock is, for messages."""
     if table.lock is None:
         return "inside this JVM"
     return f"in ZooKeeper at {table.lock.zookeeper}, node {table.lock.path}/{_lock_key(table)}"
@@ -163,19 +163,19 @@ def _lock_options(table: Table) -> dict[str, str]:
     if table.lock is None:
         return {f"{_LOCK}provider": f"{_PROVIDERS}InProcessLockProvider"}
     return {
-        # Not the provider that derives the node by itself: it sees /t and file:/t as two tables.
+        # Not the provider that derives the node itself: it treats /t and file:/t as two tables.
         f"{_LOCK}provider": f"{_PROVIDERS}ZookeeperBasedLockProvider",
         f"{_LOCK}zookeeper.url": table.lock.zookeeper,
         f"{_LOCK}zookeeper.base_path": table.lock.path,
         f"{_LOCK}zookeeper.lock_key": _lock_key(table),
-        # The lock of a JVM that dies is free after this time; a JVM that stands still for longer loses it.
+        # A dead JVM's lock is free after this time; a JVM that pauses for longer loses it.
         f"{_LOCK}zookeeper.session_timeout_ms": str(LOCK_SESSION_SECONDS * 1000),
         f"{_LOCK}zookeeper.connection_timeout_ms": str(LOCK_CONNECT_SECONDS * 1000),
-        # By default a call to a server that is gone is tried 16 times, up to 16 s apart.
+        # By default Hudi calls an unreachable server 16 times, up to 16 s apart.
         f"{_LOCK}wait_time_ms_between_retry": "500",
         f"{_LOCK}max_wait_time_ms_between_retry": "2000",
         f"{_LOCK}num_retries": "3",
-        # By default a lock that another writer holds is waited for for an hour; so it is two minutes.
+        # By default Hudi waits an hour for another writer's lock; these settings make it two minutes.
         f"{_LOCK}wait_time_ms": "60000",
         f"{_LOCK}client.wait_time_ms_between_retry": "1000",
         f"{_LOCK}client.num_retries": "1",
@@ -184,7 +184,7 @@ def _lock_options(table: Table) -> dict[str, str]:
 
 def _index_options(metadata_partitions: str, column_statistics: bool) -> Mapping[str, str]:
     names = metadata_partitions.split(",")
-    # In a partitioned table Hudi 1.2 keeps partition statistics wherever it keeps these.
+    # In a partitioned table Hudi 1.2 keeps partition statistics whenever it keeps these.
     options = {"hoodie.metadata.index.column.stats.enable": str(column_statistics or "column_stats" in names).lower()}
     if "record_index" in names:
         options["hoodie.metadata.record.index.enable"] = "true"

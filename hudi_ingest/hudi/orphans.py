@@ -1,7 +1,7 @@
-"""Which stored files no transaction will ever need: pure, decided from three readings of one table.
+"""Find stored files that no transaction will ever need: pure, decided from three readings of one table.
 
-The order of the readings is what makes it safe, without any lock: first the storage, then the timeline, then what the
-table lists. A file that was on the storage belongs to an instant that had begun by then, so at the second reading that
+The order of the readings makes this safe without any lock: first the storage, then the timeline, then the table's file
+list. A file that was on the storage belongs to an instant that had begun by then, so at the second reading that
 instant is pending, or it has ended. If it ended by a commit, the commit listed its files before it completed, so the
 third reading has them. If it is neither pending nor listed, it was rolled back or published without the file, and
 neither can be undone. In the other order a commit between the readings would make a live file look like an orphan.
@@ -23,24 +23,24 @@ from hudi_ingest.hudi.timeline import Instants
 _BASE_FILE = re.compile(
     r"(?P<id>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-0)_[0-9]+-[0-9]+-[0-9]+_(?P<instant>\d{17})\.parquet"
 )
-# A file of dead letters is named like a base file of its folder; the manifest beside it has a name of its own.
+# A dead-letter file is named like a base file in its folder; the manifest beside it has its own name.
 MANIFEST = re.compile(
     rf"{re.escape(DEAD_LETTERS)}/(?P<instant>\d{{17}})/[0-9a-f]{{16}}\.json(?:\.[0-9a-f]{{32}}\.partial)?"
 )
 PARTIAL = re.compile(rf"(?:{re.escape(OWN_FILES)}/.+|{re.escape(PRIMARY)})\.[0-9a-f]{{32}}\.partial")
-"""What storage.py writes before it takes a file's place, of files that are of no one instant: the epoch, the mark of copies, the
-table's properties."""
+"""Partial files of storage.py's atomic writes that belong to no instant: the epoch, the mark of copies, the table's
+properties."""
 _LEFT_BEHIND = re.compile(rf"(?:{re.escape(MARKERS)}|{re.escape(HEARTBEATS)})/\.?(?P<instant>\d{{17}})(?:\.crc)?")
 
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """A base file, dead letters, a heartbeat file, a folder of markers or an unfinished file of ours that may go. `origin` is of
-    the first two only."""
+    """A base file, dead-letter file, heartbeat file, marker or unfinished file of ours that may be deleted. Only the first
+    two have an `origin`."""
 
     file: StoredFile
     instant: str
-    """"" for what is of no instant."""
+    """"" for files that belong to no instant."""
     reason: str
     origin: FileOrigin | None = None
 
@@ -53,44 +53,46 @@ def find_orphans(
     topics: Iterable[str],
     older_than: datetime,
 ) -> list[Orphan]:
-    """The orphans among `stored`, in its order; the three readings must have been made in the order of the arguments.
+    """Return the orphans in `stored`, in its order; the three readings must have been made in the order of the arguments.
 
-    Never one of `listed` (live, or replaced and not cleaned yet), of a pending instant or one newer than all on the
-    timeline, that changed after `older_than`, or of another writer: the file id must be the very one that this software
-    gives to a file of that partition folder, instant, and one of `topics`. Nothing while a rollback or restore is pending.
+    Excludes files that are `listed` (live, or replaced and not cleaned yet), that belong to a pending instant or one newer
+    than all on the timeline, that changed after `older_than`, or that another writer wrote: the file id must be exactly
+    the one that this software gives to a file of that partition folder, instant, and one of `topics`. Returns nothing
+    while a rollback or restore is pending.
     """
     newest = max(instants.pending | instants.completed, default="")
     if instants.undoing or not newest:
         return []
     known_topics = tuple(topics)
     return [
-        each
-        for each in _candidates(stored, instants, known_topics)
-        if each.file.path not in listed
-        and each.instant not in instants.pending
-        and each.instant <= newest
-        and each.file.modified < older_than
+        candidate
+        for candidate in _candidates(stored, instants, known_topics)
+        if candidate.file.path not in listed
+        and candidate.instant not in instants.pending
+        and candidate.instant <= newest
+        and candidate.file.modified < older_than
     ]
 
 
 def _candidates(stored: Iterable[StoredFile], instants: Instants, topics: tuple[str, ...]) -> Iterator[Orphan]:
     for file in stored:
-        left = _LEFT_BEHIND.fullmatch(file.path) or MANIFEST.fullmatch(file.path)
-        if left is not None:
-            ended = "is committed" if left["instant"] in instants.completed else "is not on the timeline any more"
-            yield Orphan(file, left["instant"], f"left behind: its instant {ended}")
+        leftover = _LEFT_BEHIND.fullmatch(file.path) or MANIFEST.fullmatch(file.path)
+        if leftover is not None:
+            ended = "is committed" if leftover["instant"] in instants.completed else "is no longer on the timeline"
+            yield Orphan(file, leftover["instant"], f"left behind: its instant {ended}")
             continue
         if PARTIAL.fullmatch(file.path):
-            yield Orphan(file, "", "never finished: whoever wrote it died")
+            yield Orphan(file, "", "never finished: its writer died")
             continue
         folder, _, name = file.path.rpartition("/")
         base = _BASE_FILE.fullmatch(name)
         origin = file_ids.decode(base["id"]) if base is not None else None
         if base is None or origin is None:
             continue
-        made = (file_ids.file_id(t, origin.partition, origin.first_offset, folder, base["instant"]) for t in topics)
-        # Another writer's UPDATE keeps our file id under its own instant: the hash in the id tells it from ours.
-        if base["id"] in made:
+        instant, partition, offset = base["instant"], origin.partition, origin.first_offset
+        own_ids = (file_ids.file_id(topic, partition, offset, folder, instant) for topic in topics)
+        # Another writer's UPDATE keeps our file id under its own instant; the hash in the id distinguishes it from ours.
+        if base["id"] in own_ids:
             committed = base["instant"] in instants.completed
             reason = "its instant is committed without it" if committed else "its instant was never committed with it"
             yield Orphan(file, base["instant"], reason, origin)

@@ -1,8 +1,8 @@
-"""How far other tools that write Kafka topics into Hudi tables have got, as their commits tell it. Pure.
+"""Read from commits how far other tools that write Kafka topics into Hudi tables have got. Pure.
 
 Hudi Streamer keeps `topic,0:123,1:456` under `streamer.checkpoint.key.v2` (before table version 8 under
 `deltastreamer.checkpoint.key`), the Kafka Connect sink `0=123,1=456` under `kafka.commit.offsets`; both are the next offsets to
-read. Spark Structured Streaming keeps only the number of its micro-batch; its offsets are in the query's own checkpoint.
+read. Spark Structured Streaming only keeps the number of its micro-batch; its offsets are in the query's own checkpoint.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ KAFKA_CONNECT = "the Hudi sink of Kafka Connect"
 SPARK_STREAMING = "Spark Structured Streaming"
 
 APPENDS = frozenset({"INSERT", "INSERT_PREPPED", "BULK_INSERT", "BULK_INSERT_PREPPED"})
-"""Hudi's operations that add rows and touch none that are there."""
+"""Hudi's operations that add rows and leave existing ones alone."""
 _NO_RECORDS = frozenset(
     {
         *("CLUSTER", "COMPACT", "LOG_COMPACT", "INDEX", "ALTER_SCHEMA", "BUCKET_RESCALE"),
         *("DELETE", "DELETE_PREPPED", "DELETE_PARTITION"),
     }
 )
-"""Operations that cannot have brought records from Kafka: they move rows, or take some away."""
+"""Operations that cannot have ingested records from Kafka: they move or remove rows."""
 
 
 class Commit(Protocol):
@@ -47,28 +47,28 @@ class Commit(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OtherWriter:
-    """Who wrote, and the next offset of each Kafka partition; `topic` is "" and offsets are empty where it does not tell."""
+    """Which tool wrote, and the next offset of each Kafka partition; `topic` and `offsets` are empty if not recorded."""
 
     name: str
     topic: str = ""
     offsets: Mapping[int, int] = field(default_factory=dict)
     batches: Mapping[str, int] = field(default_factory=dict)
-    """Of Spark Structured Streaming: the last micro-batch of each query that the commit names."""
+    """Spark Structured Streaming: the last micro-batch of each query that the commit names."""
 
 
 @dataclass(frozen=True, slots=True)
 class LastIngest:
-    """The newest commit of a table that brought records from Kafka, as far as that can be told."""
+    """The newest commit of a table known to have ingested records from Kafka."""
 
     writer: OtherWriter
     instant: str
     operation: str
     strangers: tuple[str, ...]
-    """Newer commits that wrote rows and do not say from where."""
+    """Newer commits that wrote rows from an unknown source."""
 
 
 def other_writer(metadata: Mapping[str, str]) -> OtherWriter | None:
-    """Which tool left offsets in a commit's extra metadata. None for a commit without any, and for one of ours."""
+    """Identify the tool that stored offsets in a commit's extra metadata. None if there are none, and for our own commits."""
     if any(key.startswith(_OURS) for key in metadata):
         return None
     for key in _STREAMER:
@@ -83,41 +83,41 @@ def other_writer(metadata: Mapping[str, str]) -> OtherWriter | None:
 
 
 def last_ingest(commits: Sequence[Commit]) -> LastIngest | None:
-    """Of the newest commit that tells; `commits` are in the order of their completion, newest first.
+    """Find the newest commit that records offsets; `commits` are in order of completion, newest first.
 
-    None when no commit tells, or one of hudi-ingest's own comes first.
+    None if no commit does, or one of hudi-ingest's own comes first.
     """
     strangers: list[str] = []
-    for each in commits:
-        writer = other_writer(each.metadata)
+    for commit in commits:
+        writer = other_writer(commit.metadata)
         if writer is not None:
-            return LastIngest(writer, each.instant, each.operation, tuple(strangers))
-        if any(key.startswith(_OURS) for key in each.metadata):
+            return LastIngest(writer, commit.instant, commit.operation, tuple(strangers))
+        if any(key.startswith(_OURS) for key in commit.metadata):
             return None
-        if each.operation not in _NO_RECORDS:
-            strangers.append(f"{each.instant} ({each.operation or 'of an unknown operation'})")
+        if commit.operation not in _NO_RECORDS:
+            strangers.append(f"{commit.instant} ({commit.operation or 'unknown operation'})")
     return None
 
 
 def batches_of(commits: Iterable[Commit]) -> dict[str, int]:
-    """The newest micro-batch of each query of Spark Structured Streaming."""
-    found: dict[str, int] = {}
-    for each in commits:
-        writer = other_writer(each.metadata)
+    """Return the newest micro-batch of each Spark Structured Streaming query."""
+    newest: dict[str, int] = {}
+    for commit in commits:
+        writer = other_writer(commit.metadata)
         for query, batch in (writer.batches if writer else {}).items():
-            found[query] = max(batch, found.get(query, batch))
-    return found
+            newest[query] = max(batch, newest.get(query, batch))
+    return newest
 
 
 def streamer_text(topic: str, offsets: Mapping[int, int]) -> str:
-    """The offsets as Hudi Streamer keeps them."""
+    """Format offsets as Hudi Streamer stores them."""
     return ",".join([topic, *(f"{partition}:{offset}" for partition, offset in sorted(offsets.items()))])
 
 
-def _offsets(text: str, sign: str) -> dict[int, int]:
-    """Empty unless all of it reads as `partition<sign>offset,…`: the checkpoint of another source than Kafka does not."""
-    pairs = [re.fullmatch(rf"(\d+){sign}(\d+)", each) for each in text.split(",")]
-    return {int(each[1]): int(each[2]) for each in pairs if each} if all(pairs) else {}
+def _offsets(text: str, separator: str) -> dict[int, int]:
+    """Parse `partition<separator>offset,…`; empty for any other text, such as the checkpoint of a source that is not Kafka."""
+    pairs = [re.fullmatch(rf"(\d+){separator}(\d+)", pair) for pair in text.split(",")]
+    return {int(pair[1]): int(pair[2]) for pair in pairs if pair} if all(pairs) else {}
 
 
 def _batches(text: str) -> dict[str, int]:

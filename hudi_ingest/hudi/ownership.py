@@ -1,4 +1,4 @@
-"""Whose table it is: one pipeline's, in the folders that it was made with."""
+"""Check that a table belongs to the pipeline and still has the folder layout it was created with."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def require_same_folders(pipeline: Pipeline, properties: Mapping[str, str]) -> N
     """Raises TableMismatch unless the table at the path has the pipeline's partition columns and folder names."""
     path = pipeline.table.base_path
     columns = ",".join(pipeline.table.partition_columns)
-    found = properties.get("hoodie.table.partition.fields", "")
-    if found != columns:
+    partitioned_by = properties.get("hoodie.table.partition.fields", "")
+    if partitioned_by != columns:
         raise TableMismatch(
-            f"the table at {path} is partitioned by ({found or 'nothing'}), pipeline {pipeline.name} says "
-            f"({columns or 'nothing'}). Make table.partition_by equal to the table's, or choose another table.base_path."
+            f"the table at {path} is partitioned by ({partitioned_by or 'nothing'}), pipeline {pipeline.name} says "
+            f"({columns or 'nothing'}). Change table.partition_by to match the table, or choose another table.base_path."
         )
     hive_style = properties.get(HIVE_STYLE_PROPERTY, "false") == "true"
     if columns and hive_style != pipeline.table.hive_style:
         raise TableMismatch(
             f"the table at {path} names its folders {'column=value' if hive_style else 'by values alone'}, and a table's folders "
-            f"never change their names. Set table.hive_style to {str(hive_style).lower()} in the file of pipeline "
+            f"are never renamed. Set table.hive_style to {str(hive_style).lower()} in the file of pipeline "
             f"{pipeline.name}, or choose another table.base_path."
         )

@@ -1,4 +1,4 @@
-"""Where things are below a table's base path, other than its rows: Hudi's own files, and ours beside them."""
+"""Paths below a table's base path, other than data files: Hudi's own files and ours beside them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ PRIMARY = f"{HOODIE}/hoodie.properties"
 BACKUP = f"{HOODIE}/hoodie.properties.backup"
 PRIMARY_CHECKSUM = f"{HOODIE}/.hoodie.properties.crc"
 PARTITION_METADATA = ".hoodie_partition_metadata"
-"""In each partition's folder: without it readers do not take the folder for a partition."""
+"""A file in each partition's folder; without it readers do not recognize the folder as a partition."""
 
 OWN_FILES = f"{HOODIE}/hudi_ingest"
 EPOCH_PATH = f"{OWN_FILES}/epoch"
 DEAD_LETTERS = f"{OWN_FILES}/dead_letters"
 COPIED_LETTERS = f"{DEAD_LETTERS}/copied"
-"""Says up to which manifest dead letters were copied to their topic."""
+"""Records up to which manifest dead letters have been copied to their topic."""
 
 
 def heartbeat_path(instant: str) -> str:
-    """The file whose presence says that the instant may still be written: Hudi deletes it at commit and rollback."""
+    """Return the file that exists while the instant may be written; Hudi deletes it at commit and rollback."""
     return f"{HEARTBEATS}/{instant}"
 
 
@@ -29,10 +29,10 @@ def marker_path(instant: str, path: str) -> str:
 
 
 def partition_metadata_path(partition: str) -> str:
-    """`partition`: the partition's path; "" in a table without partitions."""
+    """Return the metadata file of a partition path, "" in a table without partitions."""
     return f"{partition}/{PARTITION_METADATA}" if partition else PARTITION_METADATA
 
 
 def dead_letters_folder(instant: str) -> str:
-    """Where a transaction's dead letters are, and the manifest that lists them."""
+    """Return the folder of a transaction's dead letters and of the manifest that lists them."""
     return f"{DEAD_LETTERS}/{instant}"

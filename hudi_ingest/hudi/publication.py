@@ -1,4 +1,4 @@
-"""What one commit publishes, and what must hold at that moment."""
+"""What one commit publishes, and what must hold when it does."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from hudi_ingest.model.transaction import TransactionSchema
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """Exactly `files`, and in place of the `replaced` ones, published by `instant`; from then on the table has the schema's columns."""
+    """A commit: `instant` publishes exactly `files`, which replace `replaced`, and gives the table the schema's columns."""
 
     instant: str
     files: Sequence[BaseFile]
     metadata: Mapping[str, str]
     """Extra metadata of the commit: checkpoint and accounting."""
     expected_checkpoint: str | None
-    """The text of the checkpoint that the plan started from; the guard compares it with the table's."""
+    """The text of the checkpoint that the plan starts from; the guard compares it with the table's."""
     epoch: Epoch
-    """The transaction's; the guard compares it with the table's."""
+    """The transaction's epoch; the guard compares it with the table's."""
     schema: TransactionSchema
     kind: TransactionKind = TransactionKind.INGEST
     replaced: Sequence[ReplacedFile] = ()
-    """The guard sees that they are the table's own still."""
+    """The guard checks that the table still has them."""
     seen: Collection[str] = ()
-    """The table's completed instants. When given, the guard also refuses if there are others, or a writer is at work."""
+    """The completed instants that the plan knows. If not empty, the guard refuses when there are others, or another writer is active."""
     clean: bool = True
-    """Whether old replaced files are deleted afterwards."""
+    """Whether Hudi cleans old replaced files after the commit."""

@@ -1,4 +1,4 @@
-"""Whether commits like the last one fill the table with small files, and which setting helps."""
+"""Warn when commits fill the table with small files, and name the setting that helps."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from collections.abc import Mapping
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 SMALL_PART = 4
-"""A file below the target size by more than this factor is small."""
+"""A file smaller than the target size divided by this is small."""
 _DAY_SECONDS = 86_400
 
 
 def small_files(sizes: Mapping[str, int], target_file_bytes: int) -> dict[str, int]:
-    """Those of the files (path → bytes) that are small."""
+    """Select the small files from `sizes` (path → bytes)."""
     return {path: size for path, size in sizes.items() if size * SMALL_PART < target_file_bytes}
 
 
 def small_files_warning(pipeline: Pipeline, sizes: Mapping[str, int]) -> str:
-    """What to change when a commit of such files at every interval makes more small ones a day than the pipeline allows.
+    """Explain what to change if such a commit at every interval creates more small files a day than the pipeline allows.
 
-    "" when it does not. `sizes` are bytes by path, relative to the table; the interval is the pipeline's.
+    "" if it does not. `sizes` are bytes by path, relative to the table; the interval is the pipeline's.
     """
     settings = pipeline.transaction
     small = small_files(sizes, pipeline.table.target_file_bytes)
@@ -34,6 +34,6 @@ def small_files_warning(pipeline: Pipeline, sizes: Mapping[str, int]) -> str:
     return (
         f"{len(small)} of this commit's {len(sizes)} files are small ({mean:,} bytes on average, in {folders} table "
         f"partitions). At interval_seconds {settings.interval_seconds:g} that can be {a_day:,.0f} small files a day, more than "
-        f"table.small_files_a_day {allowed:,}: they slow every reader down. Raise transaction.interval_seconds (to {interval:,} "
+        f"table.small_files_a_day {allowed:,}: they slow down every reader. Raise transaction.interval_seconds (to {interval:,} "
         "for that limit)" + (", or partition the table by fewer values" if folders > 1 else "") + "."
     )

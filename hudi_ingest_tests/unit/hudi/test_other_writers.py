@@ -56,7 +56,7 @@ def test_x6_what_moves_or_removes_rows_is_passed_over_and_what_writes_them_is_na
     strangers = [commit("5", {}, "UPSERT"), commit("4", {}, ""), *services]
     found = last_ingest([*strangers, told])
     assert found is not None
-    assert found.strangers == ("5 (UPSERT)", "4 (of an unknown operation)")
+    assert found.strangers == ("5 (UPSERT)", "4 (unknown operation)")
 
 
 def test_x6_what_lies_before_a_commit_of_ours_is_nobodys_end() -> None:
