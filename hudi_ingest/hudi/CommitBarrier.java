@@ -3,8 +3,8 @@ import org.apache.hudi.client.transaction.TransactionManager;
 import org.apache.hudi.common.util.Option;
 
 /**
- * Takes Hudi's table lock and gives it back, so that a commit that holds it has ended when this returns. In Java in one
- * piece: a lock held across calls from Python would stay held if Python died.
+ * Acquires and releases Hudi's table lock, so that a commit that holds it has ended when this returns. One piece of Java,
+ * because a lock held across calls from Python would stay held if Python died.
  */
 public class CommitBarrier implements java.util.function.Consumer {
   public void accept(Object client) {

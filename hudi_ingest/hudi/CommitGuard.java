@@ -22,11 +22,11 @@ import org.apache.hudi.io.util.FileIOUtils;
 import org.apache.hudi.storage.StoragePath;
 
 /**
- * Hudi runs it inside its table lock, before it writes anything of the commit. It throws unless the table is in our
+ * Hudi runs this inside its table lock, before it writes anything of the commit. It throws unless the table is in our
  * transaction's epoch, the instant is still open, no completed instant carries our transaction, the committed
- * checkpoint is the one the plan started from, and each file that is to be replaced is what readers see of its file group,
- * with nobody else at work on it. When a table is taken over, it throws as well if anybody else has written since, or is at work.
- * Janino compiles it: raw types, no lambdas.
+ * checkpoint is the one the plan started from, and each file to be replaced is the latest of its file group, with no other
+ * writer active. When a table is taken over, it also throws if another writer has committed since, or is active.
+ * Compiled by Janino: raw types, no lambdas.
  */
 public class CommitGuard implements java.util.function.BiConsumer {
   private final String epochPath;
@@ -54,7 +54,7 @@ public class CommitGuard implements java.util.function.BiConsumer {
 
   public void accept(Object metaClient, Object metadata) {
     try {
-      // A fresh view: the meta client passed in was made before the lock was taken.
+      // Reload: the meta client passed in was created before the lock was taken.
       HoodieTableMetaClient fresh = HoodieTableMetaClient.reload((HoodieTableMetaClient) metaClient);
       requireEpoch(fresh);
       requireOpen(fresh);
@@ -89,9 +89,9 @@ public class CommitGuard implements java.util.function.BiConsumer {
     boolean open = false;
     Iterator instants = fresh.getActiveTimeline().getInstants().iterator();
     while (instants.hasNext()) {
-      HoodieInstant each = (HoodieInstant) instants.next();
-      if (each.requestedTime().equals(instant)) {
-        if (each.isCompleted()) {
+      HoodieInstant candidate = (HoodieInstant) instants.next();
+      if (candidate.requestedTime().equals(instant)) {
+        if (candidate.isCompleted()) {
           throw new IllegalStateException("hudi-ingest guard: instant " + instant + " is already completed");
         }
         open = true;
@@ -109,14 +109,14 @@ public class CommitGuard implements java.util.function.BiConsumer {
     String newest = "";
     long sequence = -1;
     while (instants.hasNext()) {
-      HoodieInstant each = (HoodieInstant) instants.next();
-      HoodieCommitMetadata found = TimelineUtils.getCommitMetadata(each, done);
-      String transaction = found.getMetadata(transactionKey);
+      HoodieInstant candidate = (HoodieInstant) instants.next();
+      HoodieCommitMetadata commit = TimelineUtils.getCommitMetadata(candidate, done);
+      String transaction = commit.getMetadata(transactionKey);
       if (transaction != null && json.readTree(transaction).get("transaction").asText().equals(transactionId)) {
         throw new IllegalStateException(
-            "hudi-ingest guard: instant " + each.requestedTime() + " has already published " + transactionId);
+            "hudi-ingest guard: instant " + candidate.requestedTime() + " has already published " + transactionId);
       }
-      String checkpoint = found.getMetadata(checkpointKey);
+      String checkpoint = commit.getMetadata(checkpointKey);
       if (checkpoint != null) {
         JsonNode node = json.readTree(checkpoint);
         // Other writers carry older checkpoints forward, so the greatest sequence is the committed one.
@@ -133,27 +133,27 @@ public class CommitGuard implements java.util.function.BiConsumer {
     }
   }
 
-  /** Another writer that has read a file which we replace would publish its changes of rows that nobody sees any more. */
+  /** Another writer that has read a file that we replace would publish changes to rows that are no longer visible. */
   private void requireNobodyElse(HoodieTableMetaClient fresh, String why) {
     Iterator instants = fresh.getActiveTimeline().getCommitsTimeline().filterInflightsAndRequested().getInstants().iterator();
     while (instants.hasNext()) {
-      HoodieInstant each = (HoodieInstant) instants.next();
-      boolean clustering = ClusteringUtils.isClusteringInstant(fresh.getActiveTimeline(), each, fresh.getInstantGenerator());
-      if (!each.requestedTime().equals(instant) && !clustering) {
-        throw new IllegalStateException("hudi-ingest guard: another writer's " + each.getAction() + " " + each.requestedTime()
+      HoodieInstant candidate = (HoodieInstant) instants.next();
+      boolean clustering = ClusteringUtils.isClusteringInstant(fresh.getActiveTimeline(), candidate, fresh.getInstantGenerator());
+      if (!candidate.requestedTime().equals(instant) && !clustering) {
+        throw new IllegalStateException("hudi-ingest guard: another writer's " + candidate.getAction() + " " + candidate.requestedTime()
             + " is at work on the table, and " + why + ". Wait for its end");
       }
     }
   }
 
-  /** A table is taken over from where its commits ended when that was looked at. */
+  /** A table is taken over at the commits that the plan has seen, so there must be no newer ones. */
   private void requireSeen(HoodieTableMetaClient fresh) {
     List known = Arrays.asList(seen.split(","));
     Iterator instants = fresh.getActiveTimeline().getCommitsTimeline().filterCompletedInstants().getInstants().iterator();
     while (instants.hasNext()) {
-      HoodieInstant each = (HoodieInstant) instants.next();
-      if (!known.contains(each.requestedTime())) {
-        throw new IllegalStateException("hudi-ingest guard: another writer's " + each.getAction() + " " + each.requestedTime()
+      HoodieInstant candidate = (HoodieInstant) instants.next();
+      if (!known.contains(candidate.requestedTime())) {
+        throw new IllegalStateException("hudi-ingest guard: another writer's " + candidate.getAction() + " " + candidate.requestedTime()
             + " was completed while the table was being taken over");
       }
     }

@@ -7,8 +7,8 @@ import org.apache.hudi.storage.StoragePath;
 import org.apache.hudi.storage.StoragePathInfo;
 
 /**
- * All files that a metadata table lists, relative to the table and joined by NUL, which no path holds. In Java in one
- * piece: asking file by file from Python would take minutes for a large table. Janino compiles it: raw types, no lambdas.
+ * Lists all files in a metadata table, relative to the table and joined by NUL, which no path contains. One piece of Java,
+ * because asking file by file from Python would take minutes for a large table. Compiled by Janino: raw types, no lambdas.
  */
 public class ListedFiles implements java.util.function.Function {
   private final String basePath;
@@ -25,18 +25,18 @@ public class ListedFiles implements java.util.function.Function {
       for (int index = 0; index < partitions.size(); index++) {
         folders.add(folder((String) partitions.get(index)));
       }
-      Map found = table.getAllFilesInPartitions(folders);
+      Map listings = table.getAllFilesInPartitions(folders);
       List files = new ArrayList();
       for (int index = 0; index < partitions.size(); index++) {
         String partition = (String) partitions.get(index);
-        List listed = (List) found.get(new StoragePath((String) folders.get(index)).toString());
+        List listed = (List) listings.get(new StoragePath((String) folders.get(index)).toString());
         if (listed == null) {
-          // Taking it for empty would make orphans of all its files.
+          // Treating it as empty would make all its files look like orphans.
           throw new IllegalStateException("the metadata table names partition '" + partition + "' but does not list it");
         }
-        Iterator each = listed.iterator();
-        while (each.hasNext()) {
-          String name = ((StoragePathInfo) each.next()).getPath().getName();
+        Iterator infos = listed.iterator();
+        while (infos.hasNext()) {
+          String name = ((StoragePathInfo) infos.next()).getPath().getName();
           files.add(partition.isEmpty() ? name : partition + "/" + name);
         }
       }

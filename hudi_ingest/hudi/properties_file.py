@@ -1,8 +1,9 @@
-"""hoodie.properties of a table, also while Hudi rewrites it, and after a crash in the middle of that.
+"""Read and restore a table's hoodie.properties, also while Hudi rewrites it or after a crash in the middle of that.
 
-Hudi updates the file in four steps: it copies it to a backup, deletes it, writes it anew, and deletes the backup. Whoever dies
-between leaves an empty or cut file beside a good backup. Hudi's checksum is of the table's name alone, so it does not tell a
-file that was cut behind it; but an update does not take keys away, so a file that lacks some of its backup's was cut.
+Hudi updates the file in four steps: it copies it to a backup, deletes it, writes it again, and deletes the backup. A process
+that dies in between leaves an empty or truncated file beside a good backup. Hudi's checksum covers only the table's name, so
+it does not detect truncation after that; but an update never removes keys, so a file that lacks keys of its backup is
+truncated.
 """
 
 from __future__ import annotations
@@ -17,31 +18,31 @@ from hudi_ingest.hudi.storage import TableStorage
 
 _LOOKS = 3
 _SETTLED_SECONDS = 2.0
-"""An update takes milliseconds, so a file that stays damaged for so long is not being written."""
+"""An update takes milliseconds, so a file that stays damaged for this long is not being written."""
 _LOOK_SECONDS = 0.1
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 class PropertiesFile:
-    """The file of one table. Raises TableUnreachable where it is damaged and has no good backup, OSError as the storage does."""
+    """The file of one table. Raises TableUnreachable when it is damaged without a good backup, and the storage's OSError."""
 
     def __init__(self, storage: TableStorage) -> None:
         self._storage = storage
 
     def read(self) -> dict[str, str]:
-        """The table's properties, empty when there is no table."""
+        """Read the table's properties, empty when there is no table."""
         for _ in range(_LOOKS):
             primary, backup = self._texts()
             if primary is not None or backup is not None:
                 return chosen(self._storage.base_path, primary, backup)[0]
-            # Both are never away at once, but an update may end between the looks at the one and at the other.
+            # One of them always exists, but an update may end between reading the first and the second.
         return {}
 
     def restore(self) -> bool:
-        """Puts a good backup in place of a damaged file, and says whether that was needed.
+        """Replace a damaged file by its good backup; returns whether that was needed.
 
-        Waits for whoever may be writing the file just now. One who stood still for longer finds another file than he wrote, and
-        leaves the backup where it is.
+        Waits for a process that may be writing the file. One that pauses for longer finds a file other than the one it
+        wrote, and leaves the backup in place.
         """
         settled = time.monotonic() + _SETTLED_SECONDS
         before = self._texts()
@@ -56,7 +57,7 @@ class PropertiesFile:
             return False
         backup = before[1]
         assert backup is not None
-        # Hadoop's checksum is of the damaged file, and without one it asks for none.
+        # Hadoop's checksum belongs to the damaged file; without a checksum file it does not verify.
         self._storage.delete(PRIMARY_CHECKSUM)
         self._storage.replace(PRIMARY, backup)
         return True
@@ -75,7 +76,7 @@ class PropertiesFile:
 
 
 def chosen(base_path: str, primary: bytes | None, backup: bytes | None) -> tuple[dict[str, str], bool]:
-    """The table's properties out of the two files' contents, and whether they are the backup's.
+    """Choose the table's properties from the two files' contents; also returns whether they are the backup's.
 
     Raises TableUnreachable when neither is whole.
     """
@@ -86,20 +87,20 @@ def chosen(base_path: str, primary: bytes | None, backup: bytes | None) -> tuple
         return second, True
     raise TableUnreachable(
         f"the table at {base_path} has a damaged {PRIMARY}: it is {_damage(primary)}, and {BACKUP} is {_damage(backup)}. "
-        "Whoever last changed the file died, or the disk was full. Nothing was written. If it does not pass by itself within a "
-        "minute, put a good copy of that file in its place and delete .hoodie/.hoodie.properties.crc."
+        "The process that last changed the file died, or the disk was full. Nothing was written. If the error persists for "
+        "a minute, put a good copy of that file in its place and delete .hoodie/.hoodie.properties.crc."
     )
 
 
 def whole(text: bytes) -> dict[str, str] | None:
-    """The properties in a file's text, or None when it is not all of a file that Hudi wrote."""
+    """Parse a file's text, or return None when it is not a complete file that Hudi wrote."""
     try:
-        found = _parsed(text.decode("latin-1"))
-        checksum = int(found["hoodie.table.checksum"])
-        name = f"{found.get('hoodie.database.name', '')}.{found['hoodie.table.name']}"
+        properties = _parsed(text.decode("latin-1"))
+        checksum = int(properties["hoodie.table.checksum"])
+        name = f"{properties.get('hoodie.database.name', '')}.{properties['hoodie.table.name']}"
     except (KeyError, ValueError):
         return None
-    return found if text.endswith(b"\n") and checksum == zlib.crc32(name.encode()) else None
+    return properties if text.endswith(b"\n") and checksum == zlib.crc32(name.encode()) else None
 
 
 def _parsed(text: str) -> dict[str, str]:
@@ -109,18 +110,18 @@ def _parsed(text: str) -> dict[str, str]:
 
 
 def _unescaped(text: str) -> str:
-    """Undoes java.util.Properties' escapes."""
+    """Undo java.util.Properties' escapes."""
 
     def character(match: re.Match[str]) -> str:
         code = match[1]
         return chr(int(code[1:], 16)) if len(code) == 5 else _ESCAPES.get(code, code)
 
     plain = re.sub(r"\\(u[0-9a-fA-F]{4}|.)", character, text)
-    # What is beyond 16 bits Java escapes as two.
+    # Java escapes a character beyond 16 bits as two surrogates.
     return plain.encode("utf-16", "surrogatepass").decode("utf-16")
 
 
 def _damage(text: bytes | None) -> str:
     if text is None:
-        return "not there"
-    return "cut, or not Hudi's (its hoodie.table.checksum is not that of its table's name)" if text else "empty"
+        return "missing"
+    return "truncated, or not Hudi's (its hoodie.table.checksum does not match its table's name)" if text else "empty"

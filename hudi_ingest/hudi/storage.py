@@ -1,4 +1,4 @@
-"""Every file access to a table goes through here: local paths and object stores, by pyarrow.fs."""
+"""All file access to a table goes through here: local paths and object stores, by pyarrow.fs."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from hudi_ingest.hudi.paths import HOODIE
 
 _SCHEMES = {"s3a": "s3", "s3n": "s3"}
 _UNKNOWN = datetime.max.replace(tzinfo=timezone.utc)
-"""The time of a file that the storage tells no time of: it never counts as old."""
+"""Time of a file for which the storage has none: it never counts as old."""
 _SYNCS_AT_ONCE = 8
-"""A journal writes what is asked for at one time together."""
+"""Concurrent syncs: a journal writes simultaneous requests together."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file as the storage lists it; `modified` is in UTC."""
+    """A file in a storage listing; `modified` is in UTC."""
 
     path: str
     size_bytes: int
@@ -37,7 +37,7 @@ class StoredFile:
 class TableStorage:
     """Files below one table's base path. Paths are relative to it and use `/`.
 
-    Picklable: it crosses to Spark's Python workers as its base path and connects there.
+    Picklable: only its base path goes to Spark's Python workers, which connect there.
     """
 
     def __init__(self, base_path: str) -> None:
@@ -48,16 +48,16 @@ class TableStorage:
         return (TableStorage, (self.base_path,))
 
     def make(self) -> None:
-        """Makes the table's folder, with those above it. Raises TableUnreachable when it cannot be made or written to."""
+        """Create the table's folder and its parents. Raises TableUnreachable when it cannot be created or written to."""
         try:
             self._filesystem.create_dir(self._root, recursive=True)
-            # A try, since permissions alone do not tell; readers pass over names that begin with a point.
+            # Probe by writing, because permissions alone are not conclusive; readers ignore names that begin with a dot.
             probe = f".{uuid.uuid4().hex}.partial"
             self.write(probe, b"")
             self.delete(probe)
         except OSError as error:
             raise TableUnreachable(
-                f"the table's folder {self.base_path} cannot be made or written to: {error}. Correct table.base_path, or make "
+                f"the table's folder {self.base_path} cannot be created or written to: {error}. Correct table.base_path, or make "
                 "the folder writable for the engine's user. Nothing was written."
             ) from error
 
@@ -65,39 +65,39 @@ class TableStorage:
         return bool(self._info(path).type != pafs.FileType.NotFound)
 
     def size(self, path: str) -> int:
-        """Bytes of a file. Raises FileNotFoundError."""
+        """Return the size of a file in bytes. Raises FileNotFoundError."""
         info = self._info(path)
         if info.type != pafs.FileType.File:
             raise FileNotFoundError(f"{self.base_path}/{path}")
         return int(info.size)
 
     def read(self, path: str) -> bytes:
-        """Raises FileNotFoundError."""
+        """Read a whole file. Raises FileNotFoundError."""
         with self._filesystem.open_input_stream(self._absolute(path)) as stream:
             return bytes(stream.read())
 
     def parquet_footer(self, path: str) -> pq.FileMetaData:
-        """Schema and statistics of a Parquet file, without its rows."""
+        """Read the schema and statistics of a Parquet file, without its rows."""
         return pq.read_metadata(self._absolute(path), filesystem=self._filesystem)
 
     def parquet_batches(self, path: str, columns: Sequence[str] | None, rows: int) -> Iterator[pa.RecordBatch]:
-        """The rows of a Parquet file, at most `rows` at a time; `columns` None: all of them."""
+        """Read a Parquet file in batches of at most `rows`; with `columns` None, all columns."""
         names = None if columns is None else [*columns]
-        # Not as a data set, which would read more columns out of the path.
+        # Not as a dataset, which would add columns from the path.
         with self._filesystem.open_input_file(self._absolute(path)) as file:
             yield from pq.ParquetFile(file).iter_batches(rows, columns=names)
 
     def parquet_file(self, path: str) -> pq.ParquetFile:
-        """A Parquet file to read rows from, to be closed. Raises FileNotFoundError."""
+        """Open a Parquet file; the caller closes it. Raises FileNotFoundError."""
         return pq.ParquetFile(self._absolute(path), filesystem=self._filesystem)
 
     def write(self, path: str, content: bytes) -> None:
-        """Replaces the file; makes its folders."""
+        """Replace the file; creates its folders."""
         with self.open_output(path) as stream:
             stream.write(content)
 
     def replace(self, path: str, content: bytes) -> None:
-        """Replaces the file in one step: a reader sees the old content or the new, never a part of it, also after a power cut."""
+        """Replace the file atomically: even after a power cut a reader sees all of the old content or all of the new."""
         if not isinstance(self._filesystem, pafs.LocalFileSystem):
             # An object store's objects appear whole.
             self.write(path, content)
@@ -109,24 +109,24 @@ class TableStorage:
         _sync_folder(os.path.dirname(self._absolute(path)))
 
     def sync(self, paths: Iterable[str]) -> None:
-        """Returns when the files, and the folders that lead to them, would outlive a power cut. Raises OSError.
+        """Flush the files, and the folders that lead to them, so that they survive a power cut. Raises OSError.
 
-        On a local or mounted file system; what an object store has acknowledged, it keeps.
+        Only on a local or mounted file system; an object store keeps what it has acknowledged.
         """
         if not isinstance(self._filesystem, pafs.LocalFileSystem):
             return
         files = {self._absolute(path) for path in paths}
-        # The table's own folder may be new, too, and it is its parent that names it; that may be closed to us.
+        # The table's own folder may be new too, and its parent names it, but we may not be allowed to read that.
         above = os.path.dirname(self._root)
         top = above if os.access(above, os.R_OK) else self._root
-        folders = {each for file in files for each in _folders_up_to(file, top)}
+        folders = {folder for file in files for folder in _folders_up_to(file, top)}
         with ThreadPoolExecutor(_SYNCS_AT_ONCE) as pool:
-            # Names count when what they name is there.
+            # Files before folders: a name must not be on disk before what it names.
             list(pool.map(_sync, sorted(files)))
             list(pool.map(_sync_folder, sorted(folders)))
 
     def open_output(self, path: str) -> IO[bytes]:
-        """A stream that replaces the file; its folders are made. Closing it, even by an error, completes the file."""
+        """Open a stream that replaces the file; creates its folders. Closing it, even on an error, completes the file."""
         absolute = self._absolute(path)
         if isinstance(self._filesystem, pafs.LocalFileSystem):
             self._filesystem.create_dir(absolute.rsplit("/", 1)[0], recursive=True)
@@ -134,42 +134,42 @@ class TableStorage:
         return stream
 
     def delete(self, path: str) -> None:
-        """Deletes a file; one that is not there is fine."""
+        """Delete a file, if it exists."""
         if self.exists(path):
             self._filesystem.delete_file(self._absolute(path))
 
     def names(self, folder: str) -> tuple[str, ...]:
-        """Names of the files and folders right below `folder`, sorted; none when the folder is not there."""
+        """List the names of files and folders directly below `folder`, sorted; empty if the folder does not exist."""
         selector = pafs.FileSelector(self._absolute(folder), allow_not_found=True)
         return tuple(sorted(info.base_name for info in self._filesystem.get_file_info(selector)))
 
     def data_files(self) -> list[StoredFile]:
-        """All files of the table that are not below its .hoodie, in no order."""
+        """List all files of the table outside .hoodie, in no particular order."""
         return self.files_beside("", {HOODIE})
 
-    def files_beside(self, folder: str, left_out: Container[str]) -> list[StoredFile]:
-        """All files below `folder`, in no order, but those in the folders right below it that are `left_out`."""
-        found = []
+    def files_beside(self, folder: str, excluded: Container[str]) -> list[StoredFile]:
+        """List all files below `folder`, in no particular order, except in the `excluded` folders directly below it."""
+        files = []
         for info in self._filesystem.get_file_info(pafs.FileSelector(self._absolute(folder), allow_not_found=True)):
             if info.type == pafs.FileType.File:
-                found.append(self._stored(info))
-            elif info.base_name not in left_out:
-                found += self.files(f"{folder}/{info.base_name}".lstrip("/"))
-        return found
+                files.append(self._stored(info))
+            elif info.base_name not in excluded:
+                files += self.files(f"{folder}/{info.base_name}".lstrip("/"))
+        return files
 
     def files(self, folder: str) -> list[StoredFile]:
-        """All files below `folder`, at any depth and in no order; none when the folder is not there."""
+        """List all files below `folder`, at any depth and in no particular order; empty if the folder does not exist."""
         selector = pafs.FileSelector(self._absolute(folder), recursive=True, allow_not_found=True)
-        found = self._filesystem.get_file_info(selector)
-        return [self._stored(info) for info in found if info.type == pafs.FileType.File]
+        infos = self._filesystem.get_file_info(selector)
+        return [self._stored(info) for info in infos if info.type == pafs.FileType.File]
 
     def file(self, path: str) -> StoredFile | None:
-        """The file as it is now, or None."""
+        """Return the file's current size and time, or None if it does not exist."""
         info = self._info(path)
         return self._stored(info) if info.type == pafs.FileType.File else None
 
     def delete_folder(self, folder: str) -> None:
-        """Deletes a folder and all that is in it; one that is not there is fine."""
+        """Delete a folder and its contents, if it exists."""
         self._filesystem.delete_dir_contents(self._absolute(folder), missing_dir_ok=True)
         if self.exists(folder):
             self._filesystem.delete_dir(self._absolute(folder))
@@ -185,12 +185,12 @@ class TableStorage:
 
 
 def advice(error: Exception) -> str:
-    """What to do about an error of a table's storage; a sentence."""
+    """Advise on a storage error, in one sentence."""
     number = error.errno if isinstance(error, OSError) else None
     if number == errno.EMFILE:
-        return "This process has as many files open as it may: raise `ulimit -n` (LimitNOFILE in a systemd unit)."
+        return "This process has reached its limit of open files: raise `ulimit -n` (LimitNOFILE in a systemd unit)."
     if number == errno.ENFILE:
-        return "This machine has as many files open as it may: raise fs.file-max, or see who opens so many (`lsof`)."
+        return "This machine has reached its limit of open files: raise fs.file-max, or find the process that opens so many (`lsof`)."
     return "Check the path, its permissions and free space."
 
 
@@ -204,7 +204,7 @@ def _sync_folder(path: str) -> None:
     try:
         _sync(path)
     except OSError as error:
-        # Some network file systems have no such thing for folders.
+        # Some network file systems cannot sync folders.
         if error.errno not in (errno.EINVAL, errno.ENOTSUP):
             raise
 

@@ -1,6 +1,6 @@
-"""The checkpoint folder of a Spark Structured Streaming query: which offsets a micro-batch ended with.
+"""Read the end offsets of a micro-batch from the checkpoint folder of a Spark Structured Streaming query.
 
-`offsets/<batch>` is written before a micro-batch runs and holds the offsets where it ends, `commits/<batch>` after it.
+`offsets/<batch>` is written before a micro-batch runs and holds its end offsets; `commits/<batch>` is written after it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from hudi_ingest.model.offsets import TopicPartition
 
 
 def offsets_after(folder: str, batch: int) -> dict[TopicPartition, int]:
-    """The next offsets to read after the query's micro-batch, which must be its last one.
+    """Return the next offsets to read after the query's last micro-batch, which must be `batch`.
 
-    Raises TableMismatch when the folder is not of a Kafka query whose last micro-batch it can be, TableUnreachable.
+    Raises TableMismatch when the folder is not a Kafka query's, or `batch` cannot be its last one; TableUnreachable.
     """
     storage = TableStorage(folder)
     try:
@@ -44,19 +44,19 @@ def _offsets(folder: str, batch: int, text: str) -> dict[TopicPartition, int]:
     # A line of metadata, then one for each source of the query.
     if version != "v1" or len(lines) != 2:
         raise TableMismatch(
-            f"offsets/{batch} of the Spark checkpoint at {folder} is of version {version} with {max(0, len(lines) - 1)} sources; "
-            "known is v1 with one source"
+            f"offsets/{batch} of the Spark checkpoint at {folder} has version {version} and {max(0, len(lines) - 1)} sources; "
+            "only v1 with one source is supported"
         )
     try:
-        found = json.loads(lines[1])
-        if not isinstance(found, Mapping) or not found:
+        offsets = json.loads(lines[1])
+        if not isinstance(offsets, Mapping) or not offsets:
             raise ValueError("no offsets")
         return {
             TopicPartition(topic, int(partition)): int(offset)
-            for topic, partitions in found.items()
+            for topic, partitions in offsets.items()
             for partition, offset in partitions.items()
         }
     except (ValueError, AttributeError, TypeError):
         raise TableMismatch(
-            f"offsets/{batch} of the Spark checkpoint at {folder} holds no offsets of Kafka, but {lines[1][:100]!r}"
+            f"offsets/{batch} of the Spark checkpoint at {folder} holds no Kafka offsets, but {lines[1][:100]!r}"
         ) from None

@@ -1,8 +1,8 @@
-"""Whether a pipeline may go on with a table that another system has ingested into, and where.
+"""Decide whether a pipeline may continue a table that another system has ingested into, and from which offsets.
 
-Offsets are trusted only from the newest commit that brought records, by the system that the pipeline file names, and only
-where rows of ours would be as good as its own: appended, with the same record keys, in the same folders. That is proved by
-its own rows. Reads the table without a JVM and changes nothing.
+Offsets are only trusted from the newest commit that ingested records, if it is by the system that the pipeline file names,
+and only if our rows would be equivalent to that system's: appended, with the same record keys, in the same folders. The
+table's own rows prove that. Reads the table without a JVM and changes nothing.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from hudi_ingest.records.partition_paths import partition_path
 from hudi_ingest.records.record_keys import KEY_TYPES, record_keys
 
 TABLE_VERSION = "9"
-"""Of Hudi 1.1 and 1.2. A client of ours would upgrade an older table under the eyes of its other writers and readers."""
+"""Table version of Hudi 1.1 and 1.2. Our client would upgrade an older table while its other writers and readers use it."""
 _PROVED_FILES, _PROVED_ROWS = 3, 1000
-"""Of how many of the newest files, and of how many rows of each, keys and folders are compared."""
+"""Number of newest files, and of rows of each, whose keys and folders are compared."""
 _CLOCKS = timedelta(minutes=1)
-"""How far two machines' clocks may differ."""
+"""Tolerated difference between two machines' clocks."""
 _META = frozenset(
     f"_hoodie_{name}"
     for name in ("commit_time", "commit_seqno", "record_key", "partition_path", "file_name", "operation")
 )
 _INDEXES = frozenset({"files", "column_stats", "partition_stats", "record_index"})
-"""Partitions of the metadata table that our commits keep up."""
+"""Partitions of the metadata table that our commits maintain."""
 _KEY_GENERATORS = frozenset(
     f"{name}{kind}" for name in ("SIMPLE", "COMPLEX", "NON_PARTITION") for kind in ("", "_AVRO")
 )
@@ -60,17 +60,17 @@ _PLAIN = {
     "hoodie.table.multiple.base.file.formats.enable": ("false", "hoodie.table.multiple.base.file.formats.enable is"),
     "hoodie.table.cdc.enabled": ("false", "hoodie.table.cdc.enabled is"),
     "hoodie.bootstrap.base.path": ("", "it is bootstrapped from"),
-    "hoodie.table.metadata.partitions.inflight": ("", "its metadata table is just getting"),
+    "hoodie.table.metadata.partitions.inflight": ("", "its metadata table is currently building"),
 }
-"""Properties that must be like this, which they also are where the table does not have them."""
+"""Required values of properties, which are also their defaults."""
 
 
 def find_take_over(pipeline: Pipeline, timeline: Timeline) -> TakeOver | None:
-    """Where another system's ingestion into the table ended, if the pipeline may continue there. To be asked only while the
-    table has no checkpoint of the pipeline.
+    """Find where another system's ingestion into the table ended, if the pipeline may continue there. Call it only while
+    the table has no checkpoint of the pipeline.
 
-    None when no known system has ingested into the table and the pipeline file names none. Raises TableMismatch, which says
-    what was found and all that stands against a take-over; TableUnreachable.
+    Returns None when no known system has ingested into the table and the pipeline file names none. Raises TableMismatch,
+    which says what was found and lists everything that prevents a take-over; TableUnreachable.
     """
     properties = timeline.properties() if timeline.exists() else {}
     unreadable = _version_problems(properties) if properties and pipeline.table.take_over is not None else []
@@ -86,13 +86,13 @@ def find_take_over(pipeline: Pipeline, timeline: Timeline) -> TakeOver | None:
         return None
     if not commits:
         raise TableMismatch(
-            f"there is no table at {timeline.base_path}, or nothing in it, and table.take_over says that {_asked(pipeline)} wrote "
+            f"there is no table at {timeline.base_path}, or it is empty, but table.take_over says that {_expected_writer(pipeline)} wrote "
             "it. Nothing was written. Correct table.base_path, or remove table.take_over to begin a new table."
         )
     if found is None:
         raise TableMismatch(
             f"the table at {timeline.base_path} cannot be taken over: none of its {len(commits)} active commits says that "
-            f"{_asked(pipeline)} made it, or hudi-ingest has written since. Nothing was written. Remove table.take_over, or "
+            f"{_expected_writer(pipeline)} made it, or hudi-ingest has written since. Nothing was written. Remove table.take_over, or "
             "correct table.base_path."
         )
     offsets, problems = _trusted_offsets(pipeline, found, commits)
@@ -100,39 +100,39 @@ def find_take_over(pipeline: Pipeline, timeline: Timeline) -> TakeOver | None:
     problems += _column_problems(timeline)
     if not problems:
         problems += _row_problems(pipeline, timeline, properties, commits)
-    newest = max((instant_time(each.instant) for each in commits), default=None)
+    newest = max((instant_time(commit.instant) for commit in commits), default=None)
     if newest is not None and newest > datetime.now(timezone.utc) + _CLOCKS:
         problems.append(
-            f"its newest instant is of {newest:%Y-%m-%d %H:%M:%S} and it is {datetime.now(timezone.utc):%H:%M:%S} UTC: its "
-            "instants are of another time zone (hoodie.table.timeline.timezone), and ours must come behind them. Wait until then"
+            f"its newest instant is {newest:%Y-%m-%d %H:%M:%S}, but it is {datetime.now(timezone.utc):%H:%M:%S} UTC: its "
+            "instants are in another time zone (hoodie.table.timeline.timezone), and ours must sort after them. Wait until then"
         )
     if problems:
         raise TableMismatch(
             f"the table at {timeline.base_path} was written by {found.writer.name} up to instant {found.instant}, and pipeline "
             f"{pipeline.name} cannot take it over:\n"
-            + "\n".join(f"  - {each}." for each in problems)
+            + "\n".join(f"  - {problem}." for problem in problems)
             + "\nNothing was written."
         )
     return TakeOver(found.writer.name, found.instant, offsets)
 
 
 def table_problems(properties: Mapping[str, str]) -> list[str]:
-    """What in a table's properties stands against rows of ours, a line each. Pure."""
+    """List the table properties that prevent us from writing to it, one line each. Pure."""
     problems = [
-        f"{words} {properties[name]}, and must be {wanted or 'nothing'}"
-        for name, (wanted, words) in _PLAIN.items()
-        if properties.get(name, wanted).lower() != wanted.lower()
+        f"{words} {properties[name]}, and must be {required or 'nothing'}"
+        for name, (required, words) in _PLAIN.items()
+        if properties.get(name, required).lower() != required.lower()
     ]
     generator = properties.get("hoodie.table.keygenerator.type", "SIMPLE")
     if generator not in _KEY_GENERATORS:
-        problems.append(f"its key generator is {generator}; known are {', '.join(sorted(_KEY_GENERATORS))}")
-    indexes = {each for each in properties.get("hoodie.table.metadata.partitions", "").split(",") if each} - _INDEXES
+        problems.append(f"its key generator is {generator}; supported are {', '.join(sorted(_KEY_GENERATORS))}")
+    indexes = {name for name in properties.get("hoodie.table.metadata.partitions", "").split(",") if name} - _INDEXES
     if indexes:
         problems.append(
-            f"its metadata table has {', '.join(sorted(indexes))}, which commits from here would not keep up. Drop that index first"
+            f"its metadata table has {', '.join(sorted(indexes))}, which our commits would not maintain. Drop that index first"
         )
     if "hoodie.bucket.index.num.buckets" in properties:
-        problems.append("it has a bucket index, whose buckets are in the files' names")
+        problems.append("it has a bucket index, which encodes buckets in file names")
     return [*_version_problems(properties), *problems]
 
 
@@ -141,13 +141,13 @@ def _version_problems(properties: Mapping[str, str]) -> list[str]:
     if version == TABLE_VERSION:
         return []
     return [
-        f"its table version is {version}, and {TABLE_VERSION} is what can be written here. Upgrade it by Hudi 1.2 (`CALL "
+        f"its table version is {version}, but hudi-ingest only writes version {TABLE_VERSION}. Upgrade it with Hudi 1.2 (`CALL "
         "upgrade_table(table => …, to_version => 'NINE')`) when all its readers and writers have at least Hudi 1.1"
     ]
 
 
 def _invitation(pipeline: Pipeline, found: LastIngest) -> str:
-    """Whose table it is, and how to continue it."""
+    """Explain whose table it is and how to continue it."""
     writer, topics = found.writer, pipeline.source.topics
     offsets = ", ".join(f"{partition}: {offset}" for partition, offset in sorted(writer.offsets.items()))
     name = {
@@ -169,7 +169,7 @@ def _invitation(pipeline: Pipeline, found: LastIngest) -> str:
     )
 
 
-def _asked(pipeline: Pipeline) -> str:
+def _expected_writer(pipeline: Pipeline) -> str:
     asked = pipeline.table.take_over
     if isinstance(asked, SparkCheckpoint):
         return SPARK_STREAMING
@@ -179,10 +179,10 @@ def _asked(pipeline: Pipeline) -> str:
 def _trusted_offsets(
     pipeline: Pipeline, found: LastIngest, commits: Sequence[CommittedInstant]
 ) -> tuple[dict[TopicPartition, int], list[str]]:
-    """The next offsets, and why they may not be trusted."""
+    """Return the next offsets, and the reasons not to trust them."""
     writer, problems = found.writer, []
-    if writer.name != _asked(pipeline):
-        return {}, [f"table.take_over names {_asked(pipeline)}"]
+    if writer.name != _expected_writer(pipeline):
+        return {}, [f"table.take_over names {_expected_writer(pipeline)}"]
     if found.strangers:
         problems.append(
             f"later commits wrote rows and do not say from where: {', '.join(found.strangers[:5])}"
@@ -205,8 +205,8 @@ def _trusted_offsets(
         topic = writer.topic or pipeline.source.topics[0]
         offsets = {TopicPartition(topic, number): offset for number, offset in writer.offsets.items()}
         if not offsets:
-            problems.append("what it keeps as its checkpoint are no offsets of Kafka")
-    topics = {each.topic for each in offsets}
+            problems.append("its checkpoint does not hold Kafka offsets")
+    topics = {source.topic for source in offsets}
     if topics and topics != set(pipeline.source.topics):
         problems.append(
             f"it read {', '.join(sorted(topics))}, and source.topics is {', '.join(pipeline.source.topics)}. Begin with the same "
@@ -242,7 +242,7 @@ def _column_problems(timeline: Timeline) -> list[str]:
 def _row_problems(
     pipeline: Pipeline, timeline: Timeline, properties: Mapping[str, str], commits: Sequence[CommittedInstant]
 ) -> list[str]:
-    """Where a row of ours would have another key or another folder than the table's own rows. Raises TableUnreachable."""
+    """List how our rows would differ in key or folder from the table's own rows. Raises TableUnreachable."""
     keys = record_key_of(properties)
     columns = timeline.schema()
     wrong = [name for name in keys if name not in columns.names or columns.field(name).type not in KEY_TYPES]
@@ -250,21 +250,21 @@ def _row_problems(
         return [
             f"its record key is made of {', '.join(keys)}; known are keys of top-level columns of type string, int or long"
         ]
-    partitions = [each for each in properties.get("hoodie.table.partition.fields", "").split(",") if each]
+    partitions = [name for name in properties.get("hoodie.table.partition.fields", "").split(",") if name]
     hive_style = properties.get(HIVE_STYLE_PROPERTY, "false") == "true"
     escaped = properties.get(ESCAPED_FOLDERS_PROPERTY, "false") == "true"
     storage = TableStorage(timeline.base_path)
     paths = _newest_files(storage, commits)
-    names = [each.rpartition("/")[2] for each in paths]
-    # Files that hudi-ingest began have ids that begin with an offset, and another writer may go on in them.
+    names = [path.rpartition("/")[2] for path in paths]
+    # File ids of hudi-ingest begin with an offset, and another writer may continue those file groups.
     if names and all(
-        re.match(r"0{4}\d{4}-", each) and file_ids.decode(each.partition("_")[0]) is None for each in names
+        re.match(r"0{4}\d{4}-", name) and file_ids.decode(name.partition("_")[0]) is None for name in names
     ):
         return ["its files are named by the buckets of a bucket index"]
-    wanted = list(dict.fromkeys(["_hoodie_record_key", "_hoodie_partition_path", *keys, *partitions]))
+    read_columns = list(dict.fromkeys(["_hoodie_record_key", "_hoodie_partition_path", *keys, *partitions]))
     for path in paths:
         try:
-            rows = pa.Table.from_batches(islice(storage.parquet_batches(path, wanted, _PROVED_ROWS), 1))
+            rows = pa.Table.from_batches(islice(storage.parquet_batches(path, read_columns, _PROVED_ROWS), 1))
         except (OSError, pa.ArrowException) as error:
             raise TableUnreachable(
                 f"cannot read {path} of the table at {timeline.base_path}: {error}. Try again; it may just have been cleaned."
@@ -276,12 +276,12 @@ def _row_problems(
 
 
 def _newest_files(storage: TableStorage, commits: Sequence[CommittedInstant]) -> list[str]:
-    there = (path for each in commits for path in each.files if path.endswith(".parquet") and storage.exists(path))
-    return list(islice(there, _PROVED_FILES))
+    paths = (path for commit in commits for path in commit.files if path.endswith(".parquet"))
+    return list(islice(filter(storage.exists, paths), _PROVED_FILES))
 
 
 def _unlike(rows: pa.Table, keys: Sequence[str], partitions: Sequence[str], hive_style: bool, escaped: bool) -> str:
-    """How the first row differs from what a row of ours with its values would be; "" when none does."""
+    """Describe how the first differing row differs from our row with the same values; "" if none does."""
     if keys:
         for theirs, ours in zip(
             rows["_hoodie_record_key"].to_pylist(), record_keys(rows, keys).to_pylist(), strict=True
@@ -291,7 +291,7 @@ def _unlike(rows: pa.Table, keys: Sequence[str], partitions: Sequence[str], hive
     values = [rows[name].to_pylist() for name in partitions]
     for index, theirs in enumerate(rows["_hoodie_partition_path"].to_pylist()):
         try:
-            ours = partition_path(partitions, [each[index] for each in values], hive_style, escaped)
+            ours = partition_path(partitions, [column[index] for column in values], hive_style, escaped)
         except ValueError as error:
             return f"its rows are in folders like {theirs!a}, which are none for rows of this pipeline: {error}"
         if theirs != ours:

@@ -470,7 +470,7 @@ def lost(ground: Ground, spark: SparkSession) -> None:
         (stranger, r"later commits wrote rows and do not say from where: \d+ \(INSERT\)"),
         (another_topic, r"it read others, and source\.topics is"),
         (another_system, r"table\.take_over names Hudi Streamer"),
-        (another_source, r"no offsets of Kafka"),
+        (another_source, r"does not hold Kafka offsets"),
         (lost, r"the next offset to read is 1000, but this partition, or another one of the topic, ends before"),
     ],
 )

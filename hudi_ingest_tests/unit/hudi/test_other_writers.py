@@ -127,10 +127,10 @@ def test_x6_p6_the_checkpoint_of_another_query_is_refused(
 @pytest.mark.parametrize(
     ("offsets", "said"),
     [
-        ('{"orders":{"0":12}}\n{"other":{"0":1}}', "with 2 sources"),
-        ('{"logOffset":3}', "holds no offsets of Kafka"),
-        ("-", "holds no offsets of Kafka"),
-        ("{}", "holds no offsets of Kafka"),
+        ('{"orders":{"0":12}}\n{"other":{"0":1}}', "v1 and 2 sources"),
+        ('{"logOffset":3}', "holds no Kafka offsets"),
+        ("-", "holds no Kafka offsets"),
+        ("{}", "holds no Kafka offsets"),
     ],
 )
 def test_x6_p6_a_query_that_did_not_read_kafka_alone_is_refused(tmp_path: Path, offsets: str, said: str) -> None:
@@ -151,12 +151,12 @@ GOOD = {"hoodie.table.version": "9", "hoodie.table.type": "COPY_ON_WRITE"}
 @pytest.mark.parametrize(
     ("properties", "said"),
     [
-        ({"hoodie.table.version": "8"}, "its table version is 8, and 9 is what can be written here"),
+        ({"hoodie.table.version": "8"}, "its table version is 8, but hudi-ingest only writes version 9"),
         ({"hoodie.table.type": "MERGE_ON_READ"}, "its type is MERGE_ON_READ, and must be COPY_ON_WRITE"),
         ({"hoodie.table.base.file.format": "ORC"}, "its base files are ORC, and must be PARQUET"),
         ({"hoodie.table.cdc.enabled": "true"}, "hoodie.table.cdc.enabled is true, and must be false"),
         ({"hoodie.bootstrap.base.path": "/old"}, "it is bootstrapped from /old, and must be nothing"),
-        ({"hoodie.table.keygenerator.type": "CUSTOM"}, "its key generator is CUSTOM; known are COMPLEX"),
+        ({"hoodie.table.keygenerator.type": "CUSTOM"}, "its key generator is CUSTOM; supported are COMPLEX"),
         ({"hoodie.table.metadata.partitions": "files,expr_index_x"}, "its metadata table has expr_index_x"),
         ({"hoodie.bucket.index.num.buckets": "4"}, "it has a bucket index"),
     ],

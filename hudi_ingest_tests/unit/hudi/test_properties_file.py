@@ -89,7 +89,7 @@ def test_a_file_that_is_being_written_is_left_to_its_writer(hoodie: Path, monkey
 
 def test_p1_commits_without_properties_are_not_a_new_table(hoodie: Path) -> None:
     (hoodie / "hoodie.properties").write_text("")
-    with pytest.raises(TableUnreachable, match=r"damaged .hoodie/hoodie.properties: it is empty, and .* is not there"):
+    with pytest.raises(TableUnreachable, match=r"damaged .hoodie/hoodie.properties: it is empty, and .* is missing"):
         Timeline(str(hoodie.parent)).committed("checkpoint", "transaction")
     (hoodie / "hoodie.properties").unlink()
     with pytest.raises(TableUnreachable, match=r"has commits but no .hoodie/hoodie.properties"):

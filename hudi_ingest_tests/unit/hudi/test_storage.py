@@ -23,11 +23,11 @@ def test_the_folder_is_made_with_those_above_it(tmp_path: Path) -> None:
 def test_p6_a_folder_that_cannot_be_made_is_told(tmp_path: Path, above: str) -> None:
     (tmp_path / "a file").write_text("")
     with pytest.raises(
-        TableUnreachable, match=r"the table's folder \S+.*/y cannot be made or written to: .*Correct table"
+        TableUnreachable, match=r"the table's folder \S+.*/y cannot be created or written to: .*Correct table"
     ):
         TableStorage(str(tmp_path / above / "y")).make()
 
 
 def test_p6_a_file_system_that_is_read_only_is_told() -> None:
-    with pytest.raises(TableUnreachable, match="cannot be made or written to"):
+    with pytest.raises(TableUnreachable, match="cannot be created or written to"):
         TableStorage("/proc/sys").make()
