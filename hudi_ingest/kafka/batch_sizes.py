@@ -1,4 +1,4 @@
-"""Batches of records are joined and cut, so that neither many small records nor few large ones make a bad size. Pure."""
+"""Joins and cuts batches of records to a good size, for many small records and few large ones alike. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def bounded(
     batches: Iterator[pa.RecordBatch], most_bytes: int = BATCH_BYTES, most_rows: int = BATCH_ROWS
 ) -> Iterator[pa.RecordBatch]:
     """The same records in the same order, in batches of about `most_bytes` of keys and values and at most `most_rows`; a
-    larger record has a batch of its own."""
+    larger record gets a batch of its own."""
     pending: list[pa.RecordBatch] = []
     size = rows = 0
     for batch in batches:

@@ -30,14 +30,14 @@ from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition, Watermarks
 from hudi_ingest.pipeline.source import KafkaSource, Security
 
 client_logger = logging.getLogger("librdkafka")
-"""Not below ours: what the client complains of is in our errors already."""
+"""Not below our logger: the client's complaints are in our errors already."""
 
 _COORDINATOR_MOVES = {
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
 }
-"""A group's coordinator is being found, as on a new broker, at a group's first commit or after a restart: ask again."""
+"""The group's coordinator is being elected, as on a new broker, at a group's first commit or after a restart: retry."""
 _LEADER_MOVES = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
@@ -45,17 +45,17 @@ _LEADER_MOVES = {
     KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError.OFFSET_NOT_AVAILABLE,
 }
-"""A partition's leader is being chosen, as on a topic that was just made or after a broker's restart: ask again."""
+"""The partition's leader is being elected, as for a new topic or after a broker's restart: retry."""
 _AGAIN_SECONDS = 0.2
 _NOT_A_TOPIC = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION}
 _LISTEN_SECONDS = 0.05
 
 _REFUSALS = {KafkaError._AUTHENTICATION, KafkaError._SSL}
 _ALERT = "SSL alert number"
-"""By it a broker refuses a client's certificate, in an error that otherwise is one of the network."""
+"""Marks a broker's refusal of a client certificate in what otherwise looks like a network error."""
 _LOGIN_FAILED = re.compile("SASL ?Authentication", re.IGNORECASE)
-"""In the texts of librdkafka and of Java's client alike."""
-_PROTOCOLS_DIFFER = "every connection was closed at once, as when source.security.protocol is not that of the port"
+"""Matches the texts of both librdkafka and the Java client."""
+_PROTOCOLS_DIFFER = "every connection was closed at once, as when source.security.protocol does not match the port"
 _CHECK = "Check source.bootstrap_servers and source.security, and that the broker runs."
 _RECONNECT_MILLISECONDS = 1000
 _COORDINATOR_MILLISECONDS = 50
@@ -63,19 +63,19 @@ _COORDINATOR_MILLISECONDS = 50
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic as the broker describes it. `topic_id` is new whenever a topic is made, and "" where the broker has none."""
+    """A topic as the broker describes it. `topic_id` is new whenever a topic is created, and "" if the broker has no ids."""
 
     topic_id: str
     partitions: tuple[TopicPartition, ...]
 
 
 class _NoLeaderYet(Exception):
-    """A partition's leader is being chosen."""
+    """The partition's leader is being elected."""
 
 
 class KafkaCluster:
-    """One Kafka cluster as a pipeline's source names it. It connects when first asked; every call asks the broker and
-    waits at most `request_timeout_seconds`. Raises KafkaUnreachable and KafkaRefused from every method."""
+    """The Kafka cluster of a pipeline's source. Connects on first use; every call asks the broker and waits at most
+    `request_timeout_seconds`. Every method raises KafkaUnreachable and KafkaRefused."""
 
     def __init__(self, source: KafkaSource) -> None:
         self._source = source
@@ -88,8 +88,8 @@ class KafkaCluster:
 
     @cached_property
     def _coordinator(self) -> AdminClient:
-        # librdkafka takes a group's coordinator for a broker that went away, and lets the time to reconnect pass before it
-        # connects the first time.
+        # librdkafka treats a group's coordinator as a broker that went away, and waits for the reconnect backoff before it
+        # first connects.
         return self._client({"reconnect.backoff.ms": _COORDINATOR_MILLISECONDS})
 
     def _client(self, extra: Mapping[str, Any]) -> AdminClient:
@@ -119,7 +119,7 @@ class KafkaCluster:
         }
 
     def first_offsets(self, watermarks: Mapping[TopicPartition, Watermarks]) -> dict[TopicPartition, int]:
-        """Where `starting_offsets` lets partitions begin that were never committed."""
+        """Where partitions without a commit start, according to `starting_offsets`."""
         policy = self._source.starting_offsets
         if policy == "earliest":
             return {source: marks.begin for source, marks in watermarks.items()}
@@ -141,7 +141,7 @@ class KafkaCluster:
             f"describe consumer group {group}",
         )
         if described.state is ConsumerGroupState.DEAD:
-            # Asked for a group's offsets where there has never been a group, confluent-kafka ends the process by a segfault.
+            # Asking for the offsets of a group that has never existed makes confluent-kafka crash with a segfault.
             return {}
         request = ConsumerGroupTopicPartitions(group)
         answer = self._of_coordinator(
@@ -155,7 +155,7 @@ class KafkaCluster:
         }
 
     def commit_group_offsets(self, group: str, offsets: Offsets) -> None:
-        """Sets the group's offsets (the next ones to read), so that tools that watch consumer lag see ours."""
+        """Set the group's offsets (the next ones to read), so that lag monitoring tools see them."""
         requested = [
             KafkaTopicPartition(source.topic, source.partition, offset) for source, offset in sorted(offsets.items())
         ]
@@ -172,13 +172,13 @@ class KafkaCluster:
             time.sleep(_AGAIN_SECONDS)
 
     def _alter_group_offsets(self, group: str, offsets: list[KafkaTopicPartition]) -> KafkaTopicPartition | None:
-        """The first offset that was refused, None when all were accepted."""
+        """The first offset that was refused; None if all were accepted."""
         request = ConsumerGroupTopicPartitions(group, offsets)
         answer = self._of_coordinator(
             lambda: self._coordinator.alter_consumer_group_offsets([request], request_timeout=self._seconds)[group],
             f"commit offsets of consumer group {group}",
         )
-        # A partition that is stopped because it is gone has no lag to watch.
+        # A partition that no longer exists has no lag to watch.
         return next(
             (
                 partition
@@ -198,7 +198,7 @@ class KafkaCluster:
                 f"topic {name} is not on the broker at {self._source.bootstrap_servers}: {_text(error)}. "
                 "Create it, or correct source.topics in the pipeline file."
             ) from error
-        # A broker without topic ids answers with the id zero.
+        # A broker without topic ids returns the id zero.
         has_id = description.topic_id.get_most_significant_bits() or description.topic_id.get_least_significant_bits()
         partitions = tuple(sorted(TopicPartition(name, partition.id) for partition in description.partitions))
         return Topic(str(description.topic_id) if has_id else "", partitions)
@@ -215,8 +215,8 @@ class KafkaCluster:
                 if time.monotonic() > deadline:
                     raise KafkaUnreachable(
                         f"could not read offsets at Kafka {self._source.bootstrap_servers} within {self._seconds:g} s: {error}. "
-                        "The partition's leader is just being chosen, as after a topic was made or a broker restarted; this "
-                        "passes by itself, and the next tick asks again."
+                        "The partition's leader is being elected, as after a topic was created or a broker restarted; this "
+                        "is temporary, and the next tick tries again."
                     ) from error
             time.sleep(_AGAIN_SECONDS)
 
@@ -236,13 +236,13 @@ class KafkaCluster:
         return offsets
 
     def offsets_at(self, at: datetime, watermarks: Mapping[TopicPartition, Watermarks]) -> dict[TopicPartition, int]:
-        """Each partition's first offset whose record's timestamp is not before `at`; its end when there is none."""
+        """Each partition's first offset whose record's timestamp is not before `at`; its end if there is none."""
         offsets = self._list_offsets(watermarks, OffsetSpec.for_timestamp(int(at.timestamp() * 1000)))
-        # -1: no record is as new as that, so the partition begins with what comes next.
+        # -1: no record is that recent, so the partition starts with the next one.
         return {source: offsets[source] if offsets[source] >= 0 else marks.end for source, marks in watermarks.items()}
 
     def _of_coordinator(self, ask: Callable[[], Future[Any]], action: str) -> Any:
-        """The answer of a group's coordinator, asked again while that is being found."""
+        """The answer of a group's coordinator, retried while the coordinator is being elected."""
         deadline = time.monotonic() + self._seconds
         while True:
             try:
@@ -253,8 +253,8 @@ class KafkaCluster:
             time.sleep(_AGAIN_SECONDS)
 
     def _wait(self, answer: Future[Any]) -> Any:
-        """The answer. Raises KafkaException when it is an error, TimeoutError when there is none in time, and at once when
-        every broker has turned the client away: it would go on trying."""
+        """The answer. Raises KafkaException if it is an error, TimeoutError if none comes in time, or at once when every
+        broker has refused the client, which would otherwise keep trying."""
         deadline = time.monotonic() + self._seconds
         while not answer.done():
             if self._trouble.is_final or time.monotonic() > deadline:
@@ -270,7 +270,7 @@ class KafkaCluster:
 
 
 class Trouble:
-    """What a client tells beside its answers, since its last good answer."""
+    """Errors a client has reported outside its answers since its last good answer."""
 
     def __init__(self) -> None:
         self.clear()
@@ -294,8 +294,8 @@ class Trouble:
             self.refusal = self.last
 
     def explained(self, action: str, answer: str, source: KafkaSource) -> KafkaRefused | KafkaUnreachable:
-        """Why something could not be done, with what the client met on the way: its answer, `told`, says no more than that
-        time ran out."""
+        """The error for a failed `action`, with what the client met on the way: `answer` alone often says only that time ran
+        out."""
         failure = f"could not {action} at Kafka {source.bootstrap_servers}"
         if self.refusal:
             return refused(failure, self.refusal, source.security)
@@ -306,15 +306,15 @@ class Trouble:
 
 
 def refused(failure: str, reason: str, security: Security | None) -> KafkaRefused:
-    """The error of a broker that turned us away, or that we did not trust; `reason` is the Kafka client's text."""
+    """The error for a broker that refused us or that we did not trust; `reason` is the Kafka client's text."""
     if security is not None and security.sasl_mechanism is not None and _LOGIN_FAILED.search(reason):
         advice = (
-            f"The broker does not accept user {security.username} with this password by {security.sasl_mechanism}: correct "
-            "source.security, or the user at the broker."
+            f"The broker does not accept user {security.username} with this password over {security.sasl_mechanism}: correct "
+            "source.security, or the user on the broker."
         )
     else:
         advice = (
-            "Either side may have an expired certificate, one of an authority that the other does not trust, or none at all: "
+            "Either side may have an expired certificate, one from an authority that the other does not trust, or none at all: "
             "correct source.security.ca_file, certificate_file and key_file, or the broker's certificate "
             "(`openssl s_client -connect HOST:PORT` shows it)."
         )
@@ -326,12 +326,12 @@ _JAVA_TIMEOUT = re.compile(r"org\.apache\.kafka\.common\.errors\.TimeoutExceptio
 
 
 def told_by_spark(text: str, where: str, source: KafkaSource) -> KafkaRefused | KafkaUnreachable | None:
-    """The error for Spark's text when it is the broker's doing, else None."""
+    """The error for Spark's text if the broker caused it, else None."""
     failure = f"{where}: could not read from Kafka {source.bootstrap_servers}"
     if errors := _JAVA_REFUSAL.findall(text):
         return refused(failure, errors[-1].strip(), source.security)
     if errors := _JAVA_TIMEOUT.findall(text):
-        return KafkaUnreachable(f"{failure}: {errors[-1].strip()}. {_CHECK} Nothing is visible; the op is tried again.")
+        return KafkaUnreachable(f"{failure}: {errors[-1].strip()}. {_CHECK} Nothing is visible; the op is retried.")
     return None
 
 
@@ -345,11 +345,11 @@ def _text(error: Exception) -> str:
 
 
 def librdkafka_options(source: KafkaSource) -> dict[str, Any]:
-    """Settings for confluent-kafka clients; with the password in clear, so never to be printed."""
+    """Settings for confluent-kafka clients; contains the password in clear text, so never print it."""
     options: dict[str, Any] = {
         "bootstrap.servers": source.bootstrap_servers,
         "socket.timeout.ms": _milliseconds(source),
-        # By default a client whom a broker turns away comes back twenty times a second.
+        # By default a refused client reconnects twenty times a second.
         "reconnect.backoff.ms": _RECONNECT_MILLISECONDS,
         "reconnect.backoff.max.ms": _RECONNECT_MILLISECONDS,
     }
@@ -369,7 +369,7 @@ def librdkafka_options(source: KafkaSource) -> dict[str, Any]:
 
 
 def spark_options(source: KafkaSource, slices: Iterable[Slice], min_partitions: int) -> dict[str, str]:
-    """Options of Spark's Kafka source for exactly `slices`; with the password in clear, so never to be printed."""
+    """Options of Spark's Kafka source for exactly `slices`; contains the password in clear text, so never print it."""
     starts: dict[str, dict[str, int]] = {}
     ends: dict[str, dict[str, int]] = {}
     for slice_ in slices:
@@ -382,14 +382,14 @@ def spark_options(source: KafkaSource, slices: Iterable[Slice], min_partitions: 
         "endingOffsets": json.dumps(ends),
         "failOnDataLoss": "true",
         "kafka.isolation.level": "read_committed",
-        # The range is there already, so there is nothing to wait for. The client asks for more behind the range's end while
-        # it reads, and at the default of 500 ms its next request would stand behind that one: half a second for each slice.
+        # The range already exists, so there is nothing to wait for. While reading, the client prefetches beyond the range's
+        # end, and at the default of 500 ms its next request would queue behind that one: half a second per slice.
         "kafka.fetch.max.wait.ms": "10",
-        # After each poll Spark asks for the partition's first and last offset; at the default of 500 records that is a third
-        # of all the time. A poll returns no more than has been fetched, but that is compressed:
-        # large records that compress well may fill the heap, which is what the consumer of later attempts is for.
+        # After each poll Spark asks for the partition's first and last offset; at the default of 500 records that takes a
+        # third of the time. A poll returns no more than was fetched, but that is compressed: large records that compress
+        # well may fill the heap, which is why later attempts use their own consumer.
         "kafka.max.poll.records": "20000",
-        # The deadline cancels Spark's jobs only, and Spark asks for the topic's partitions before it has one.
+        # The deadline cancels only Spark jobs, and Spark asks for the topic's partitions before it has a job.
         "kafka.request.timeout.ms": str(_milliseconds(source)),
         "kafka.default.api.timeout.ms": str(_milliseconds(source)),
         "minPartitions": str(min_partitions),
@@ -402,7 +402,7 @@ def spark_options(source: KafkaSource, slices: Iterable[Slice], min_partitions: 
             options["kafka.ssl.truststore.location"] = str(security.ca_file)
         identity = _client_certificate(security)
         if identity is not None:
-            # Java wants the two in one file, or as texts.
+            # Java wants both in one file, or as text.
             options["kafka.ssl.keystore.type"] = "PEM"
             options["kafka.ssl.keystore.certificate.chain"], options["kafka.ssl.keystore.key"] = identity
         if security.sasl_mechanism is not None and security.password is not None:
@@ -429,7 +429,7 @@ def _client_certificate(security: Security) -> tuple[str, str] | None:
 
 
 def _quoted(text: str) -> str:
-    """A text as Java's login configuration has it: a quoted one ends at the end of a line."""
+    """Quote a text for Java's login configuration, where a quoted text ends at the end of a line."""
     for character, escaped in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r")):
         text = text.replace(character, escaped)
     return f'"{text}"'

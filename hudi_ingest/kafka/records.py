@@ -1,5 +1,5 @@
-"""Records read by a consumer of our own: a few for people who look at them and to infer columns from, and whole ranges that
-Spark's Kafka source, by which transactions read, cannot hand over."""
+"""Reads records with our own consumer: samples, for people and for inferring columns, and whole ranges that Spark's Kafka
+source, which transactions normally use, cannot deliver."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RECORDS = pa.schema(
         pa.field("headers", KAFKA_FIELDS["headers"].type),
     ]
 )
-"""The columns of Spark's Kafka source that write tasks read, with times that no number of a producer can overflow."""
+"""The columns of Spark's Kafka source that write tasks read, with times that no producer's number can overflow."""
 
 _POLL_SECONDS = 0.1
 _POLLED_MESSAGES = 500
@@ -41,7 +41,7 @@ _OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """The first records of a range of offsets, `most` of them at most."""
+    """At most the first `most` records of an offset range."""
 
     slice: Slice
     most: int
@@ -55,13 +55,13 @@ def read_records(
     most_bytes: int | None = None,
     skip_gone: bool = False,
 ) -> dict[TopicPartition, pa.RecordBatch]:
-    """By partition, at most one range of each: its records with the columns RECORDS, in the order of their offsets.
+    """The records of each partition (at most one range each), with the columns RECORDS, in offset order.
 
-    Only committed records; offsets that the broker does not hand out (compaction, transaction markers) are passed over, so
-    a range may give fewer records than `most`, or none. Reading ends early with the record by which all keys and values have
-    come to `most_bytes`. The consumer group joins nothing and commits nothing. Waits at most `request_timeout_seconds` for
-    the next sign of the broker. Raises KafkaUnreachable, KafkaRefused, and NoSuchOffset when a range begins where the broker
-    holds nothing, unless it is to `skip_gone`: then the range begins where the broker's records do.
+    Only committed records; offsets that the broker does not return (compaction, transaction markers) are skipped, so a range
+    may yield fewer records than `most`, or none. Reading ends early with the record at which all keys and values reach
+    `most_bytes`. The consumer joins no group and commits nothing. Waits at most `request_timeout_seconds` for the broker's
+    next message. Raises KafkaUnreachable, KafkaRefused, and NoSuchOffset if a range begins where the broker has nothing,
+    unless `skip_gone` is set: then the range begins with the broker's first record.
     """
     busy = [request for request in requests if request.slice.count and request.most]
     messages: dict[TopicPartition, list[Message]] = {request.slice.source: [] for request in requests}
@@ -76,8 +76,8 @@ def read_records(
 
 
 def first_times(source: KafkaSource, group: str, ranges: Sequence[Slice]) -> dict[TopicPartition, int]:
-    """The Kafka timestamp, in milliseconds, of the first committed record of each range; none of a range without a record, or
-    whose record has no timestamp. The broker sends about one batch of records of each partition.
+    """The Kafka timestamp, in milliseconds, of the first committed record of each range. Omits ranges without a record, or
+    whose record has no timestamp. The broker sends about one batch of records per partition.
 
     Raises KafkaUnreachable, KafkaRefused.
     """
@@ -97,10 +97,10 @@ def first_times(source: KafkaSource, group: str, ranges: Sequence[Slice]) -> dic
 
 
 def batches_of(source: KafkaSource, group: str, slice_: Slice) -> Iterator[pa.RecordBatch]:
-    """All committed records of a range of offsets, in their order, in batches that keys and values of BATCH_BYTES end.
+    """All committed records of an offset range, in order, in batches of about BATCH_BYTES of keys and values.
 
-    The broker must hold the whole range. Waits as `read_records` does. Raises KafkaUnreachable, KafkaRefused, NoSuchOffset,
-    and WriteIncomplete when the partition ends within the range.
+    The broker must hold the whole range. Waits like `read_records`. Raises KafkaUnreachable, KafkaRefused, NoSuchOffset,
+    and WriteIncomplete if the partition ends within the range.
     """
     trouble = Trouble()
     consumer = _consumer(source, group, trouble, "error")
@@ -134,11 +134,11 @@ def _messages(consumer: Consumer, source: KafkaSource, slice_: Slice, trouble: T
                 if message.offset() < slice_.end:
                     raise WriteIncomplete(
                         f"{slice_}: the partition ends at offset {message.offset()}, within the range. Nothing of it is "
-                        "visible; the op is tried again, and the next plan says what is lost."
+                        "visible; the op is retried, and the next plan reports the loss."
                     )
                 return
             if error is not None and error.code() in _OUT_OF_RANGE:
-                raise NoSuchOffset(f"{slice_}: the broker does not hold its first offset any more. Nothing is visible.")
+                raise NoSuchOffset(f"{slice_}: the broker no longer has its first offset. Nothing is visible.")
             if error is not None:
                 raise trouble.explained(f"read {slice_}", error.str(), source)
             if message.offset() < slice_.end:
@@ -179,8 +179,8 @@ def _read(
         error = message.error()
         if error is not None and error.code() in _OUT_OF_RANGE:
             raise NoSuchOffset(
-                f"{partition}: the broker does not hold offset {request.slice.start} any more: retention passed it just now, or the topic "
-                "was made again. Try again without --from, or ask `hudi-ingest status` for the offsets."
+                f"{partition}: the broker no longer has offset {request.slice.start}: retention has just deleted it, or the "
+                "topic was recreated. Try again without --from, or see `hudi-ingest status` for the offsets."
             )
         if error is not None and error.code() != KafkaError._PARTITION_EOF:
             raise trouble.explained(f"read {request.slice}", error.str(), source)
@@ -196,10 +196,10 @@ def _read(
 def first_records_in(
     source: KafkaSource, group: str, ranges: Sequence[Slice], seconds: float
 ) -> dict[Slice, int | None]:
-    """The offset of the first committed record in each of the ranges, None where there is none, of those about which the broker
-    tells within `seconds`.
+    """The offset of the first committed record in each range, None if there is none; omits ranges about which the broker
+    does not answer within `seconds`.
 
-    What it does not hold any more has none. Raises KafkaRefused when no connection can be made with the source's settings.
+    Deleted ranges have no record. Raises KafkaRefused if no connection can be made with the source's settings.
     """
     first_offsets: dict[Slice, int | None] = {}
     pending: dict[TopicPartition, list[Slice]] = {}
@@ -208,7 +208,7 @@ def first_records_in(
     if not pending:
         return first_offsets
     trouble = Trouble()
-    # Of each answer only the first record is of interest.
+    # Only the first record of each answer matters.
     consumer = _consumer(source, group, trouble, "earliest", {"fetch.message.max.bytes": _SMALL_FETCH_BYTES})
     try:
         consumer.assign([_start(slices[0]) for slices in pending.values()])
@@ -246,10 +246,10 @@ def _consumer(
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "isolation.level": "read_committed",
-        # The end of what the broker holds is told, and not waited at.
+        # Report the end of a partition instead of waiting there.
         "enable.partition.eof": True,
         "fetch.wait.max.ms": _FETCH_WAIT_MILLISECONDS,
-        # By default an offset that is not there is an error, and not a reason to read elsewhere.
+        # By default a missing offset is an error, not a reason to read elsewhere.
         "auto.offset.reset": where_gone,
         "error_cb": trouble.note,
         **(extra or {}),

@@ -1,9 +1,9 @@
-"""A schema registry, by Confluent's own client: schemas by id, and the schemas of a subject.
+"""A schema registry, through Confluent's own client: schemas by id, and the schemas of a subject.
 
-Who asks: the process that plans a transaction fetches all versions of the topics' subjects once and hands them to the
-Spark tasks (`known_schemas`), so that workers decode without the registry. Only an id that is not among them, of a
-schema that was registered a moment ago or under another subject, makes a worker ask: once per process and id. Of ids that
-the registry does not have, each task asks for a hundred at most.
+The process that plans a transaction fetches all versions of the topics' subjects once and passes them to the Spark tasks
+(`known_schemas`), so that workers decode without the registry. A worker asks only for other ids, of schemas registered a
+moment ago or under another subject: once per process and id. Each task asks for at most a hundred ids that the registry does
+not have.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _RETRIES = 2
 _RETRY_MILLISECONDS = 200
 _MAX_REFERENCES = 1000
 _GREATEST_ID = 2**31 - 1
-"""Registries count in Java's int."""
+"""Registries use Java's int."""
 MOST_REFUSED = 100
-"""Ids without a usable schema that a task asks for; garbage that begins with a zero byte has as many as it has records."""
+"""How many ids without a usable schema a task asks for; garbage that begins with a zero byte has as many as records."""
 
 _Answer = TypeVar("_Answer")
 _Reference = tuple[str, str, int]
@@ -47,8 +47,7 @@ class SubjectVersion:
 
 
 class RegistryClient:
-    """Asks one registry for schemas of one kind. Every method raises RegistryUnreachable or RegistryRefused, besides what
-    it says."""
+    """Asks one registry for schemas of one kind. Every method also raises RegistryUnreachable and RegistryRefused."""
 
     def __init__(self, config: SchemaRegistry, kind: SchemaKind = "AVRO") -> None:
         self._config = config
@@ -62,8 +61,8 @@ class RegistryClient:
             ) from None
 
     def schema(self, schema_id: int) -> RegisteredSchema | None:
-        """The schema of an id; None when the registry has none, or one of another kind. Raises UnusableSchema when its
-        references lead nowhere."""
+        """The schema with an id; None if the registry has none, or one of another kind. Raises UnusableSchema if its
+        references cannot be resolved."""
         schema = self._ask(f"schema id {schema_id}", lambda: self._client.get_schema(schema_id))
         return None if schema is None else self._registered(schema)
 
@@ -79,7 +78,7 @@ class RegistryClient:
         return self._version(subject, what, lambda: self._client.get_version(subject, version))
 
     def versions(self, subject: str) -> tuple[SubjectVersion, ...]:
-        """All versions of a subject that are of the kind, ascending; none when there is no such subject."""
+        """All versions of a subject that are of the kind, ascending; empty if there is no such subject."""
         numbers = self._ask(f"the versions of {subject}", lambda: self._client.get_versions(subject))
         versions = []
         for number in sorted(numbers or ()):
@@ -117,9 +116,9 @@ class RegistryClient:
         return RegisteredSchema(schema.schema_str, tuple(texts.values()), tuple(name for name, _, _ in texts))
 
     def _references(self, schema: Schema) -> dict[_Reference, str]:
-        """The texts of the schemas that `schema` refers to, each after those that it refers to itself."""
+        """The texts of the schemas that `schema` refers to, each after its own references."""
         texts: dict[_Reference, str] = {}
-        # On a list and not on Python's stack, which a long chain would use up.
+        # Iterative, because a long chain would exhaust Python's stack.
         above: dict[_Reference | None, tuple[str, Iterator[Any]]] = {None: ("", iter(schema.references or ()))}
         while above:
             key, (text, references) = list(above.items())[-1]
@@ -147,12 +146,12 @@ class RegistryClient:
         answer = self._ask(what, partial(self._client.get_version, reference.subject, reference.version))
         if answer is None:
             raise SchemaMissing(
-                f"Schema registry {self._config.url} has no {what}; register it again, it is needed to read records."
+                f"Schema registry {self._config.url} has no {what}; register it again: it is needed to read records."
             )
         return answer.schema
 
     def _ask(self, what: str, ask: Callable[[], _Answer]) -> _Answer | None:
-        """The answer; None when the registry does not have it."""
+        """The answer; None if the registry does not have it."""
         where = f"Schema registry {self._config.url}: {what}"
         try:
             return ask()
@@ -168,7 +167,7 @@ class RegistryClient:
             if status in (408, 429) or status >= 500:
                 raise RegistryUnreachable(
                     f"{where}: the registry could not answer (HTTP {status}: {error.error_message}); it will be asked "
-                    "again; if it stays so, look into the registry's log."
+                    "again; if this persists, check the registry's log."
                 ) from None
             raise SchemaMissing(
                 f"{where}: the registry answered HTTP {status}: {error.error_message}; check the subject and its "
@@ -186,7 +185,7 @@ class RegistryClient:
             ) from None
         except ValueError as error:
             raise RegistryUnreachable(
-                f"{where}: the answer is not one of a schema registry ({error}); check url of source.schema_registry."
+                f"{where}: the answer is not from a schema registry ({error}); check url of source.schema_registry."
             ) from None
 
 
@@ -230,23 +229,22 @@ def known_schemas(client: RegistryClient, subjects: Iterable[str]) -> dict[int, 
 
 @dataclass(frozen=True)
 class KnownSchemas:
-    """Schemas of one kind by id, and where to ask for others. Crosses to Spark's workers by pickle, with the registry's
-    login."""
+    """Schemas of one kind by id, and where to ask for others. Pickled to Spark's workers, with the registry's login."""
 
     registry: SchemaRegistry
     known: Mapping[int, RegisteredSchema] = field(default_factory=dict)
     kind: SchemaKind = "AVRO"
 
     _refused: dict[int, str | None] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """Ids that cannot be used, and why; None: the registry does not have them. Kept as long as the task, since the next
+    """Ids that cannot be used, and why; None if the registry does not have them. Kept only for the task, since the next
     attempt may find them registered."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (KnownSchemas, (self.registry, self.known, self.kind))
 
     def schema(self, schema_id: int) -> RegisteredSchema | None:
-        """None when the registry has no such schema of the kind. Raises RegistryUnreachable, RegistryRefused; UnusableSchema
-        when no record of the id can be read."""
+        """The schema with an id; None if the registry has none of this kind. Raises RegistryUnreachable, RegistryRefused;
+        UnusableSchema if no record with the id can be read."""
         schema = self.known.get(schema_id)
         if schema is not None or schema_id > _GREATEST_ID:
             return schema
@@ -282,5 +280,5 @@ class KnownSchemas:
 
 
 _fetched: dict[tuple[str, SchemaKind, int], RegisteredSchema] = {}
-"""What an id means never changes, so this process asks for it once."""
+"""The schema of an id never changes, so this process asks for it only once."""
 _fetched_lock = Lock()

@@ -83,7 +83,7 @@ def test_a_client_certificate_is_shown_to_a_broker_that_asks_for_one(
 @pytest.mark.parametrize(
     ("case", "kind", "expected"),
     [
-        ("wrong password", KafkaRefused, f"does not accept user {USER} with this password by SCRAM-SHA-512"),
+        ("wrong password", KafkaRefused, f"does not accept user {USER} with this password over SCRAM-SHA-512"),
         ("wrong password, plain", KafkaRefused, "Invalid username or password"),
         ("wrong password, not encrypted", KafkaRefused, "does not accept user"),
         ("unknown user", KafkaRefused, "does not accept user nobody"),
@@ -92,9 +92,9 @@ def test_a_client_certificate_is_shown_to_a_broker_that_asks_for_one(
         ("unknown authority", KafkaRefused, "correct source.security.ca_file"),
         ("no client certificate", KafkaRefused, "bad certificate"),
         ("no such ca_file", KafkaRefused, "Check the files that source.security names"),
-        ("plain text to SSL", KafkaUnreachable, "source.security.protocol is not that of the port"),
-        ("SSL to SASL_SSL", KafkaUnreachable, "source.security.protocol is not that of the port"),
-        ("SSL to plain text", KafkaUnreachable, "source.security.protocol is not that of the port"),
+        ("plain text to SSL", KafkaUnreachable, "source.security.protocol does not match the port"),
+        ("SSL to SASL_SSL", KafkaUnreachable, "source.security.protocol does not match the port"),
+        ("SSL to plain text", KafkaUnreachable, "source.security.protocol does not match the port"),
     ],
 )
 def test_a_refusal_is_told_in_time_and_is_not_asked_for_again_and_again(
