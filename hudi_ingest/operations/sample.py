@@ -24,7 +24,7 @@ from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition, Watermarks
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.kafka_columns import is_kafka
 from hudi_ingest.records.kafka_times import as_datetime
-from hudi_ingest.records.record_rows import Made, Refusal, RowMaker
+from hudi_ingest.records.record_rows import BatchOutcome, Refusal, RowMaker
 from hudi_ingest.records.schema.columns import columns_to_dicts
 from hudi_ingest.transaction.columns import resolve_schema
 from hudi_ingest.transaction.planning import fair_shares
@@ -159,7 +159,7 @@ def sampled(maker: RowMaker, source: TopicPartition, batch: pa.RecordBatch) -> I
         yield SampledRecord(source, offset, time, is_tombstone, outcome, rows.get(place), bad.get(place))
 
 
-def _rows_by_place(batch_outcome: Made) -> dict[int, Mapping[str, Any]]:
+def _rows_by_place(batch_outcome: BatchOutcome) -> dict[int, Mapping[str, Any]]:
     names = [name for name in batch_outcome.rows.schema.names if not is_kafka(name)]
     rows = batch_outcome.rows.select(names).to_pylist()
     places = range(len(rows)) if batch_outcome.kept is None else batch_outcome.kept.to_pylist()

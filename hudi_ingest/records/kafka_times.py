@@ -31,14 +31,14 @@ def kafka_times(times: pa.Array) -> pa.Array:
 
 def outside_years(times: pa.Array) -> pa.Array:
     """Per KAFKA_TIME whether it is no time of the years 1 to 9999."""
-    given = times.cast(pa.int64())
-    return pc.or_(pc.less(given, FIRST), pc.greater(given, LAST))
+    milliseconds = times.cast(pa.int64())
+    return pc.or_(pc.less(milliseconds, FIRST), pc.greater(milliseconds, LAST))
 
 
 def table_times(times: pa.Array) -> pa.Array:
     """KAFKA_TIME of the years 1 to 9999 as a table's timestamps, null where the record has none."""
-    given = times.cast(pa.int64())
-    return pc.if_else(pc.equal(given, NO_TIME), pa.scalar(None, KAFKA_TIME), times).cast(TIMESTAMP)
+    milliseconds = times.cast(pa.int64())
+    return pc.if_else(pc.equal(milliseconds, NO_TIME), pa.scalar(None, KAFKA_TIME), times).cast(TIMESTAMP)
 
 
 def as_datetime(milliseconds: int) -> datetime | None:
@@ -62,7 +62,9 @@ def time_text(milliseconds: int) -> str:
 def wrong_time_text(milliseconds: int) -> str:
     """A number that is no time of the years 1 to 9999, with the unit that the producer has most likely mistaken."""
     for unit, ticks in _OTHER_UNITS.items():
-        meant = as_datetime(milliseconds // ticks)
-        if meant is not None and meant.year in _LIKELY:
-            return f"{milliseconds}, which is {meant:%Y-%m-%d %H:%M:%S} UTC in {unit}: the producer sets the wrong unit"
+        likely = as_datetime(milliseconds // ticks)
+        if likely is not None and likely.year in _LIKELY:
+            return (
+                f"{milliseconds}, which is {likely:%Y-%m-%d %H:%M:%S} UTC in {unit}: the producer sets the wrong unit"
+            )
     return str(milliseconds)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED = frozenset(map(chr, [*range(0x20), 0x7F])) | frozenset("\"#%'*/:=?\\{[]^")
-UNSAFE = "[" + "".join(f"\\x{ord(each):02x}" for each in sorted(_ESCAPED)) + "]"
+UNSAFE = "[" + "".join(f"\\x{ord(character):02x}" for character in sorted(_ESCAPED)) + "]"
 """A regular expression that matches each sign that is escaped."""
 
 MAX_FOLDER_BYTES = 255
@@ -21,7 +21,7 @@ Value = str | int | bool | datetime.date | None
 
 def escape(text: str) -> str:
     """`text` with each unsafe character as `%XX`, so that one value is always one folder name."""
-    return "".join(f"%{ord(each):02X}" if each in _ESCAPED else each for each in text)
+    return "".join(f"%{ord(character):02X}" if character in _ESCAPED else character for character in text)
 
 
 def partition_path(

@@ -1,4 +1,4 @@
-"""Record keys as Hudi's simple and complex key generators make them of a row's columns. Pure."""
+"""Record keys as Hudi's simple and complex key generators derive them from a row's columns. Pure."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def record_keys(rows: pa.Table, columns: Sequence[str]) -> pa.Array | pa.Chunked
 
 def keyless(rows: pa.Table, columns: Sequence[str]) -> pa.Array | pa.ChunkedArray:
     """Per row whether all its key columns are null or empty: Hudi refuses such a row."""
-    found: pa.Array | pa.ChunkedArray = pa.repeat(True, rows.num_rows)
+    keyless_rows: pa.Array | pa.ChunkedArray = pa.repeat(True, rows.num_rows)
     for name in columns:
         text = rows[name].cast(pa.string())
-        found = pc.and_(found, pc.fill_null(pc.equal(text, ""), True))
-    return found
+        keyless_rows = pc.and_(keyless_rows, pc.fill_null(pc.equal(text, ""), True))
+    return keyless_rows

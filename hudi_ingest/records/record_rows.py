@@ -1,6 +1,6 @@
-"""Records of one Kafka partition -> rows of the table, and what became of every other record. Pure.
+"""Turns records of one Kafka partition into rows of the table, and accounts for every other record. Pure.
 
-Write tasks and `hudi-ingest sample` both come through here, so a sample shows what a transaction would write.
+Write tasks and `hudi-ingest sample` both use this module, so a sample shows what a transaction would write.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class BatchOutcome:
     """What became of a batch. Each record is a row, bad, skipped or filtered."""
 
     rows: pa.Table
-    """With the table's columns, in the records' order."""
+    """The rows, with the table's columns and in the records' order."""
     kept: pa.Array | None
     """int64 places of the rows' records in the batch, ascending; None when every record is a row."""
     bad: tuple[Refusal, ...] = ()
@@ -68,7 +68,7 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class RowMaker:
-    """All that decides which rows records become. Picklable."""
+    """Everything that decides which rows records become. Picklable."""
 
     converter: Converter
     chain: Chain
@@ -87,7 +87,7 @@ class RowMaker:
     key_columns: pa.Schema | None = None
     """What keys become: the last columns of `chain.record`."""
 
-    def make(self, source: TopicPartition, batch: pa.RecordBatch) -> Made:
+    def make(self, source: TopicPartition, batch: pa.RecordBatch) -> BatchOutcome:
         """`batch`: records of `source` as Spark's Kafka source has them: offset, timestamp and value, and key and headers
         where the chain or the key's converter reads them.
 
@@ -108,7 +108,7 @@ class RowMaker:
             batch, places, wrong = self._without_wrong_times(batch, places)
             bad += wrong
         if not batch.num_rows:
-            return Made(self.columns.empty_table(), pa.array([], pa.int64()), tuple(bad), skipped)
+            return BatchOutcome(self.columns.empty_table(), pa.array([], pa.int64()), tuple(bad), skipped)
 
         decoded = self._decoded(batch)
         bad += _refusals(DECODING, decoded.rejected, places)
@@ -117,23 +117,30 @@ class RowMaker:
             batch = batch.take(decoded.kept)
             places = _of(places, decoded.kept)
 
-        done = self.chain.apply(self._beside_kafka(decoded.rows, batch, source))
-        bad += _refusals(TRANSFORMING, done.rejected, places)
-        _require_all(source, batch.num_rows, done.rows.num_rows + len(done.rejected) + done.filtered, "transformed")
-        if done.kept is not None:
-            places = _of(places, done.kept)
+        transformed = self.chain.apply(self._beside_kafka(decoded.rows, batch, source))
+        bad += _refusals(TRANSFORMING, transformed.rejected, places)
+        _require_all(
+            source,
+            batch.num_rows,
+            transformed.rows.num_rows + len(transformed.rejected) + transformed.filtered,
+            "transformed",
+        )
+        if transformed.kept is not None:
+            places = _of(places, transformed.kept)
 
-        rows = table_rows(done.rows, self.columns)
+        rows = table_rows(transformed.rows, self.columns)
         homeless = {**self._timeless(rows), **self._homeless(rows)}
         if homeless:
             refused = [homeless[index] for index in sorted(homeless)]
-            hidden = [replace(each, found=HIDDEN) if self.chain.hides(each.field) else each for each in refused]
+            hidden = [
+                replace(refusal, found=HIDDEN) if self.chain.hides(refusal.field) else refusal for refusal in refused
+            ]
             bad += _refusals(PARTITIONING, hidden, places)
-            left = pa.array([index for index in range(rows.num_rows) if index not in homeless], pa.int64())
-            rows, places = rows.take(left), _of(places, left)
-        bad.sort(key=lambda each: each.index)
-        _require_all(source, count, rows.num_rows + skipped + done.filtered + len(bad), "accounted for")
-        return Made(rows, places, tuple(bad), skipped, done.filtered)
+            remaining = pa.array([index for index in range(rows.num_rows) if index not in homeless], pa.int64())
+            rows, places = rows.take(remaining), _of(places, remaining)
+        bad.sort(key=lambda refusal: refusal.index)
+        _require_all(source, count, rows.num_rows + skipped + transformed.filtered + len(bad), "accounted for")
+        return BatchOutcome(rows, places, tuple(bad), skipped, transformed.filtered)
 
     def _decoded(self, batch: pa.RecordBatch) -> Decoded:
         """The columns of the values, then those of the keys. What is said of rejected records shows nothing that is masked."""
@@ -143,8 +150,10 @@ class RowMaker:
         keys = decode_keys(self.key_converter, self.key_columns, batch["key"])
         return beside(values, self._redacted(keys), batch.num_rows)
 
-    def _redacted(self, found: Decoded) -> Decoded:
-        return replace(found, rejected=tuple(map(self.chain.redact, found.rejected))) if found.rejected else found
+    def _redacted(self, decoded: Decoded) -> Decoded:
+        return (
+            replace(decoded, rejected=tuple(map(self.chain.redact, decoded.rejected))) if decoded.rejected else decoded
+        )
 
     def _decoded_values(self, values: pa.BinaryArray) -> Decoded:
         """What the converter makes of the values; a tombstone becomes a row of nulls."""
@@ -153,20 +162,24 @@ class RowMaker:
         of_keys = len(self.key_columns) if self.key_columns is not None else 0
         schema = pa.schema([*self.chain.record][: len(self.chain.record) - of_keys])
         valid = values.is_valid().to_numpy(zero_copy_only=False)
-        there = np.flatnonzero(valid)
-        if not len(there):
-            nulls = [pa.nulls(len(values), each.type) for each in schema]
+        present = np.flatnonzero(valid)
+        if not len(present):
+            nulls = [pa.nulls(len(values), field.type) for field in schema]
             return Decoded(pa.RecordBatch.from_arrays(nulls, schema=schema), None, ())
-        found = self.converter.decode(values.filter(pa.array(valid)))
-        good = there if found.kept is None else there[found.kept.to_numpy(zero_copy_only=False)]
+        decoded = self.converter.decode(values.filter(pa.array(valid)))
+        decoded_places = present if decoded.kept is None else present[decoded.kept.to_numpy(zero_copy_only=False)]
         picks = np.full(len(values), -1)
-        picks[good] = np.arange(len(good))
+        picks[decoded_places] = np.arange(len(decoded_places))
         stays = ~valid
-        stays[good] = True
+        stays[decoded_places] = True
         picks = picks[stays]
-        rows = found.rows.take(pa.array(picks, pa.int64(), mask=picks < 0))
-        kept = pa.array(np.flatnonzero(stays), pa.int64()) if found.rejected else None
-        return Decoded(rows, kept, tuple(replace(each, index=int(there[each.index])) for each in found.rejected))
+        rows = decoded.rows.take(pa.array(picks, pa.int64(), mask=picks < 0))
+        kept_places = pa.array(np.flatnonzero(stays), pa.int64()) if decoded.rejected else None
+        return Decoded(
+            rows,
+            kept_places,
+            tuple(replace(refusal, index=int(present[refusal.index])) for refusal in decoded.rejected),
+        )
 
     def _beside_kafka(self, record: pa.RecordBatch, batch: pa.RecordBatch, source: TopicPartition) -> pa.RecordBatch:
         """The decoded fields, then the Kafka columns that the transforms read and that the table has."""
@@ -178,7 +191,7 @@ class RowMaker:
     def _kafka_kinds(self) -> tuple[str, ...]:
         """What the transforms read of Kafka and what the table has, by its keys in KAFKA_FIELDS."""
         names = set(self.columns.names)
-        return tuple(kind for kind, each in KAFKA_FIELDS.items() if kind in self.chain.kafka or each.name in names)
+        return tuple(kind for kind, field in KAFKA_FIELDS.items() if kind in self.chain.kafka or field.name in names)
 
     def _without_wrong_times(
         self, batch: pa.RecordBatch, places: pa.Array | None
@@ -204,20 +217,20 @@ class RowMaker:
     def _timeless(self, rows: pa.Table) -> dict[int, Rejected]:
         """Those rows, by their places, whose record has no Kafka timestamp although the table has a column of it that is never
         null, as older versions made it. Converters see to all other columns."""
-        found: dict[int, Rejected] = {}
-        for field in (each for each in rows.schema if not each.nullable and rows[each.name].null_count):
+        refused: dict[int, Rejected] = {}
+        for field in (column for column in rows.schema if not column.nullable and rows[column.name].null_count):
             for index in pc.indices_nonzero(pc.is_null(rows[field.name])).to_pylist():
                 expected = "a Kafka timestamp, because this column of the table is NOT NULL"
-                found[index] = Rejected(index, field.name, expected, "a record without one")
-        return found
+                refused[index] = Rejected(index, field.name, expected, "a record without one")
+        return refused
 
     def _homeless(self, rows: pa.Table) -> dict[int, Rejected]:
         """Those rows, by their places in `rows`, that have no record key, or that no folder of the table can be named after."""
-        found: dict[int, Rejected] = {}
+        refused: dict[int, Rejected] = {}
         if self.record_key:
             expected = "a value, because the table's record key is made of it"
             for index in pc.indices_nonzero(keyless(rows, self.record_key)).to_pylist():
-                found[index] = Rejected(index, self.record_key[0], expected, "null or an empty text")
+                refused[index] = Rejected(index, self.record_key[0], expected, "null or an empty text")
         for name in self.partition_by:
             column = rows[name]
             if column.type != pa.string():
@@ -234,8 +247,8 @@ class RowMaker:
             for index in pc.indices_nonzero(suspect).to_pylist():
                 fault = self._folder_fault(index, name, column[index].as_py())
                 if fault is not None:
-                    found.setdefault(index, fault)
-        return found
+                    refused.setdefault(index, fault)
+        return refused
 
     def _folder_fault(self, index: int, name: str, value: str) -> Rejected | None:
         size = folder_bytes(name, value, self.hive_style)
@@ -270,9 +283,13 @@ def _tombstone(place: int) -> Refusal:
 def _refusals(stage: str, rejected: Iterable[Rejected], places: pa.Array | None) -> list[Refusal]:
     return [
         Refusal(
-            each.index if places is None else places[each.index].as_py(), stage, each.field, each.expected, each.found
+            refusal.index if places is None else places[refusal.index].as_py(),
+            stage,
+            refusal.field,
+            refusal.expected,
+            refusal.found,
         )
-        for each in rejected
+        for refusal in rejected
     ]
 
 
@@ -280,6 +297,6 @@ def _of(places: pa.Array | None, kept: pa.Array) -> pa.Array:
     return kept if places is None else places.take(kept)
 
 
-def _require_all(source: TopicPartition, records: int, found: int, what: str) -> None:
-    if found != records:
-        raise WriteIncomplete(f"{source}: of {records} records {found} were {what}; nothing of them is visible")
+def _require_all(source: TopicPartition, records: int, accounted: int, done: str) -> None:
+    if accounted != records:
+        raise WriteIncomplete(f"{source}: of {records} records {accounted} were {done}; nothing of them is visible")

@@ -1,4 +1,4 @@
-"""Rows as a pipeline makes them -> rows with all of their table's columns. Pure.
+"""Extends a pipeline's rows to all columns of their table. Pure.
 
 A table may have more columns than its newest records, and wider numbers; see `evolution`. What a row lacks is null, and
 a number becomes the nearest of the wider type.
@@ -13,8 +13,8 @@ def table_rows(rows: pa.RecordBatch, columns: pa.Schema) -> pa.Table:
     """`rows` with exactly the columns `columns`, which `evolve` gave for a table and these rows."""
     names = set(rows.schema.names)
     arrays = [
-        _fitted(rows[each.name], each.type) if each.name in names else pa.nulls(rows.num_rows, each.type)
-        for each in columns
+        _fitted(rows[column.name], column.type) if column.name in names else pa.nulls(rows.num_rows, column.type)
+        for column in columns
     ]
     return pa.Table.from_arrays(arrays, schema=columns)
 
@@ -35,10 +35,12 @@ def _fitted(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _fitted_struct(array: pa.StructArray, kind: pa.StructType) -> pa.StructArray:
-    there = {each.name: index for index, each in enumerate(array.type)}
+    positions = {member.name: index for index, member in enumerate(array.type)}
     members = [
-        _fitted(array.field(there[each.name]), each.type) if each.name in there else pa.nulls(len(array), each.type)
-        for each in kind
+        _fitted(array.field(positions[member.name]), member.type)
+        if member.name in positions
+        else pa.nulls(len(array), member.type)
+        for member in kind
     ]
     return pa.StructArray.from_arrays(members, fields=list(kind), mask=array.is_null())
 

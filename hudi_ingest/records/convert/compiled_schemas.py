@@ -30,8 +30,8 @@ class CompiledSchemas:
     def descriptor_set(self, schema_id: int) -> bytes | None:
         """None when the registry has no such Protobuf schema. Raises ValueError with why one cannot be compiled, and what
         the lookup raises."""
-        found = self.schemas.schema(schema_id)
-        return None if found is None else compiled(found)
+        schema = self.schemas.schema(schema_id)
+        return None if schema is None else compiled(schema)
 
 
 @lru_cache(maxsize=256)
@@ -48,12 +48,12 @@ def compiled(schema: RegisteredSchema) -> bytes:
     own = _serialized(schema.text)
     if own is None:
         texts[_OWN_NAME] = schema.text
-    found = b""
+    descriptors = b""
     if texts:
         known = known_imports(texts.values(), serialized)
-        found = compile_protos([*texts], texts, descriptor_set([*known, *serialized]))
+        descriptors = compile_protos([*texts], texts, descriptor_set([*known, *serialized]))
     # What is serialized may need what is a text, or nobody's text may need it.
-    return found if own is None else with_files(found, [*serialized, own])
+    return descriptors if own is None else with_files(descriptors, [*serialized, own])
 
 
 def _serialized(text: str) -> bytes | None:

@@ -41,13 +41,13 @@ class CsvOptions:
 
     def __post_init__(self) -> None:
         signs = {"delimiter": self.delimiter, "quote": self.quote, "escape": self.escape}
-        given = {name: sign for name, sign in signs.items() if sign is not None}
-        for name, sign in given.items():
+        special = {name: sign for name, sign in signs.items() if sign is not None}
+        for name, sign in special.items():
             if len(sign) != 1 or not sign.isascii() or sign in "\r\n\0":
                 raise ValueError(f"{name} must be one ASCII character and no line break, found {sign!r}")
-        if len(set(given.values())) < len(given):
+        if len(set(special.values())) < len(special):
             raise ValueError("delimiter, quote and escape must differ")
-        if any(sign in self.null for sign in [*given.values(), "\r", "\n"]):
+        if any(sign in self.null for sign in [*special.values(), "\r", "\n"]):
             raise ValueError(f"null must hold no delimiter, quote, escape or line break, found {self.null!r}")
         if self.optional_fields < 0:
             raise ValueError(f"optional_fields must be 0 or more, found {self.optional_fields}")
@@ -108,11 +108,11 @@ class CsvReader:
                 text = text[: -len(end)]
                 break
         fields = [*self._fields(text)]
-        given = len(fields)
-        if not self._least <= given <= self._count:
-            wanted = f"{self._least} to {self._count}" if self._least < self._count else f"{self._count}"
-            raise Mismatch(f"a CSV record of {wanted} fields", f"{given} fields" if text else "an empty value")
-        fields += [None] * (self._count - given)
+        field_count = len(fields)
+        if not self._least <= field_count <= self._count:
+            allowed = f"{self._least} to {self._count}" if self._least < self._count else f"{self._count}"
+            raise Mismatch(f"a CSV record of {allowed} fields", f"{field_count} fields" if text else "an empty value")
+        fields += [None] * (self._count - field_count)
         row = {}
         name, place = "", 0
         try:
@@ -121,7 +121,7 @@ class CsvReader:
                 is_text = pa.types.is_string(column.type)
                 row[name] = read(cell if cell is None or is_text else self._token(cell, column))
         except Mismatch as mismatch:
-            if place >= given:
+            if place >= field_count:
                 mismatch.found = "no such field"
             mismatch.under("." + name)
             raise
@@ -148,8 +148,8 @@ class CsvReader:
             if at == len(text):
                 return
             if text[at] != self._delimiter:
-                what = "a line break" if text[at] in "\r\n" else shown(text[at])
-                raise Mismatch("a delimiter or the end of the CSV record", f"{what} at character {at}")
+                obstacle = "a line break" if text[at] in "\r\n" else shown(text[at])
+                raise Mismatch("a delimiter or the end of the CSV record", f"{obstacle} at character {at}")
             at += 1
 
     def _unescaped(self, text: str, quoted: bool) -> str:
@@ -158,7 +158,7 @@ class CsvReader:
         return text.replace(self._quote * 2, self._quote) if quoted and self._quote is not None else text
 
 
-def _run_of(plain: str, others: list[str], around: str = "") -> re.Pattern[str]:
-    """Any number of plain characters and others in group 1. Unrolled: it takes time in proportion to the text."""
-    more = f"(?:(?:{'|'.join(others)}){plain}*)*" if others else ""
+def _run_of(plain: str, alternatives: list[str], around: str = "") -> re.Pattern[str]:
+    """Any number of plain characters and alternatives in group 1. Unrolled: it takes time in proportion to the text."""
+    more = f"(?:(?:{'|'.join(alternatives)}){plain}*)*" if alternatives else ""
     return re.compile(f"{around}({plain}*{more}){around}", re.DOTALL)

@@ -45,11 +45,11 @@ def beside(values: Decoded, keys: Decoded, count: int) -> Decoded:
 
 
 def _kept(part: Decoded, count: int) -> npt.NDArray[np.bool_]:
-    kept = np.ones(count, np.bool_)
+    accepted = np.ones(count, np.bool_)
     if part.rejected:
-        kept[[fault.index for fault in part.rejected]] = False
-    return kept
+        accepted[[fault.index for fault in part.rejected]] = False
+    return accepted
 
 
-def _only(rows: pa.RecordBatch, wanted: npt.NDArray[np.bool_]) -> pa.RecordBatch:
-    return rows if wanted.all() else rows.filter(pa.array(wanted))
+def _only(rows: pa.RecordBatch, mask: npt.NDArray[np.bool_]) -> pa.RecordBatch:
+    return rows if mask.all() else rows.filter(pa.array(mask))

@@ -15,20 +15,20 @@ Chosen = TypeVar("Chosen")
 
 def read_options(kind: type[Chosen], format: str, options: Options) -> Chosen:
     """`options` as `kind`, a dataclass. Raises ValueError with every option that is unknown, missing or wrong."""
-    known = [each.name for each in fields(kind)]  # type: ignore[arg-type]
+    known = [option.name for option in fields(kind)]  # type: ignore[arg-type]
     problems = [
         f"option {quoted(name)} is not known; known are: {', '.join(known)}{suggestion(name, known)}"
         for name in options
         if name not in known
     ]
-    given = {name: value for name, value in options.items() if name in known}
+    recognised = {name: value for name, value in options.items() if name in known}
     chosen = None
     try:
-        chosen = TypeAdapter(kind).validate_python(given)
+        chosen = TypeAdapter(kind).validate_python(recognised)
     except ValidationError as error:
-        for each in error.errors(include_url=False, include_input=False):
-            place = ".".join(str(part) for part in each["loc"])
-            text = str(each["msg"]).removeprefix("Value error, ")
+        for details in error.errors(include_url=False, include_input=False):
+            place = ".".join(str(part) for part in details["loc"])
+            text = str(details["msg"]).removeprefix("Value error, ")
             problems.append(f"option {place}: {text}" if place else text)
     if problems or chosen is None:
         raise ValueError(f"format {format}: {'; '.join(problems)}")

@@ -180,13 +180,13 @@ class _SchemaTypes:
 
     def reader(self, path: tuple[int, ...]) -> _Reader | Mismatch:
         """Why there is none is the same for every record of the path."""
-        wanted = self._registered.message
+        expected_name = self._registered.message
         message = self._types.message_at(path)
         if message is None:
             name = f"message indexes {[*path]}, which are no message of the schema"
-            return Mismatch(shortened(f"a message {wanted}"), shortened(name))
-        if message.full_name != wanted:
-            return Mismatch(shortened(f"a message {wanted}"), shortened(message.full_name))
+            return Mismatch(shortened(f"a message {expected_name}"), shortened(name))
+        if message.full_name != expected_name:
+            return Mismatch(shortened(f"a message {expected_name}"), shortened(message.full_name))
         if self._reader is None:
             try:
                 self._reader = _Reader(message, self._schema, self._registered.truncate_nanoseconds)

@@ -80,15 +80,15 @@ class ProtobufSchema:
 
     def __init__(self, descriptor_set: bytes) -> None:
         try:
-            found = FileDescriptorSet.FromString(descriptor_set)
+            file_set = FileDescriptorSet.FromString(descriptor_set)
         except DecodeError:
             raise ValueError(
                 "not a descriptor set; make it with protoc --include_imports --descriptor_set_out"
             ) from None
-        if not found.file:
+        if not file_set.file:
             raise ValueError("a descriptor set without a file; give protoc the .proto file of the message")
         self._pool = DescriptorPool()
-        for file in _with_known(found.file):
+        for file in _with_known(file_set.file):
             try:
                 self._pool.Add(file)
                 self._pool.FindFileByName(file.name)
@@ -97,14 +97,14 @@ class ProtobufSchema:
                     f"the descriptor set is not whole: {file.name} needs what is not in it ({error}); make it with protoc "
                     "--include_imports"
                 ) from None
-        self._files = tuple(found.file)
+        self._files = tuple(file_set.file)
 
     def message(self, name: str) -> Descriptor:
         """The message type of a full name, like `shop.Order`. Raises ValueError."""
         try:
             return self._pool.FindMessageTypeByName(name)
         except KeyError:
-            known = [each for file in self._files for each in _names(file)]
+            known = [name for file in self._files for name in _names(file)]
             shown = ", ".join(known[:20]) + (" and more" if len(known) > 20 else "")
             raise ValueError(
                 f"message {quoted(name)} is not in the descriptor set; it has {shown or 'none'}{suggestion(name, known)}"
@@ -121,13 +121,13 @@ class ProtobufSchema:
     def message_at(self, path: tuple[int, ...]) -> Descriptor | None:
         """The message type that the message indexes of Confluent's wire format point to; None when there is none."""
         types = [*self._pool.FindFileByName(self._files[-1].name).message_types_by_name.values()]
-        found: Descriptor | None = None
+        message_type: Descriptor | None = None
         for index in path:
             if index >= len(types):
                 return None
-            found = types[index]
-            types = found.nested_types
-        return found
+            message_type = types[index]
+            types = message_type.nested_types
+        return message_type
 
 
 def known_imports(texts: Iterable[str], files: Iterable[bytes]) -> list[bytes]:
@@ -136,7 +136,7 @@ def known_imports(texts: Iterable[str], files: Iterable[bytes]) -> list[bytes]:
     paths = [path for text in texts for path in _IMPORT.findall(text)]
     paths += [path for file in descriptor_files(files) for path in file.dependency]
     there: set[str] = set()
-    return [each for path in paths for each in _known(path, there)]
+    return [file for path in paths for file in _known(path, there)]
 
 
 def _with_known(files: Iterable[FileDescriptorProto]) -> Iterator[FileDescriptorProto]:
@@ -156,18 +156,18 @@ def _known(path: str, there: set[str]) -> Iterator[bytes]:
 def _serialized(file: FileDescriptor, there: set[str]) -> Iterator[bytes]:
     if file.name not in there:
         there.add(file.name)
-        for each in file.dependencies:
-            yield from _serialized(each, there)
+        for dependency in file.dependencies:
+            yield from _serialized(dependency, there)
         yield file.serialized_pb
 
 
 def _names(file: FileDescriptorProto) -> Iterator[str]:
-    waiting = [(f"{file.package}." if file.package else "", each) for each in reversed(file.message_type)]
+    waiting = [(f"{file.package}." if file.package else "", message) for message in reversed(file.message_type)]
     while waiting:
         prefix, message = waiting.pop()
         if not message.options.map_entry:
             yield prefix + message.name
-            waiting += [(f"{prefix}{message.name}.", each) for each in reversed(message.nested_type)]
+            waiting += [(f"{prefix}{message.name}.", nested) for nested in reversed(message.nested_type)]
 
 
 def descriptor_set(files: Iterable[bytes]) -> bytes:
@@ -175,29 +175,29 @@ def descriptor_set(files: Iterable[bytes]) -> bytes:
 
     Raises ValueError when one is not a file descriptor.
     """
-    found = FileDescriptorSet(file=descriptor_files(files))
-    whole: bytes = found.SerializeToString()
-    return whole
+    file_set = FileDescriptorSet(file=descriptor_files(files))
+    serialized: bytes = file_set.SerializeToString()
+    return serialized
 
 
 def with_files(descriptor_set: bytes, files: Iterable[bytes]) -> bytes:
     """The set with the serialized files behind its own, but for those that it has. Raises ValueError."""
-    found = FileDescriptorSet.FromString(descriptor_set)
-    there = {file.name for file in found.file}
-    found.file.extend(each for each in descriptor_files(files) if each.name not in there)
-    whole: bytes = found.SerializeToString()
-    return whole
+    file_set = FileDescriptorSet.FromString(descriptor_set)
+    there = {file.name for file in file_set.file}
+    file_set.file.extend(file for file in descriptor_files(files) if file.name not in there)
+    serialized: bytes = file_set.SerializeToString()
+    return serialized
 
 
 def descriptor_files(files: Iterable[bytes]) -> list[FileDescriptorProto]:
     """Serialized `FileDescriptorProto`s, read. Raises ValueError when one is not a file descriptor."""
-    found = []
+    protos = []
     for number, file in enumerate(files, 1):
         try:
-            found.append(FileDescriptorProto.FromString(file))
+            protos.append(FileDescriptorProto.FromString(file))
         except DecodeError:
             raise ValueError(f"file {number} is not a serialized FileDescriptorProto") from None
-    return found
+    return protos
 
 
 def record_schema(message: Descriptor) -> pa.Schema:
@@ -223,11 +223,11 @@ def _fields(message: Descriptor, enclosing: tuple[str, ...], path: str, numbers:
     if len(enclosing) >= MAX_DEPTH:
         raise ValueError(f"{where}: nested more than {MAX_DEPTH} deep; declare the columns that are wanted")
     below = (*enclosing, message.full_name)
-    return [_field(each, below, f"{path}.{each.name}".removeprefix("."), numbers) for each in sorted_fields(message)]
+    return [_field(field, below, f"{path}.{field.name}".removeprefix("."), numbers) for field in sorted_fields(message)]
 
 
 def sorted_fields(message: Descriptor) -> list[FieldDescriptor]:
-    return sorted(message.fields, key=lambda each: int(each.number))
+    return sorted(message.fields, key=lambda field: int(field.number))
 
 
 def _field(field: FieldDescriptor, enclosing: tuple[str, ...], path: str, numbers: Iterator[int]) -> pa.Field:

@@ -28,7 +28,7 @@ def compile_protos(names: str | Sequence[str], texts: Mapping[str, str], importe
     `imported`: a descriptor set of files that are imported and have no text here. Protobuf's own files (google/protobuf/...)
     need not be given. A file stands behind those that it imports. Raises ValueError with what protoc says.
     """
-    wanted = [names] if isinstance(names, str) else [*names]
+    targets = [names] if isinstance(names, str) else [*names]
     with tempfile.TemporaryDirectory(prefix="hudi-ingest-protoc-") as folder:
         # Resolved, because what is compared to it is too.
         root, out = Path(folder, "protos").resolve(), Path(folder, "descriptors")
@@ -44,9 +44,9 @@ def compile_protos(names: str | Sequence[str], texts: Mapping[str, str], importe
         paths = [f"--proto_path={root}", f"--proto_path={own}"]
         if imported:
             # protoc looks into it for what the folders do not have.
-            given = Path(folder, "imported")
-            given.write_bytes(imported)
-            paths.append(f"--descriptor_set_in={given}")
+            imported_set = Path(folder, "imported")
+            imported_set.write_bytes(imported)
+            paths.append(f"--descriptor_set_in={imported_set}")
         # As a program: in this process it would write its messages to the process's standard error.
         command = [
             sys.executable,
@@ -56,17 +56,17 @@ def compile_protos(names: str | Sequence[str], texts: Mapping[str, str], importe
             "--include_imports",
             f"--descriptor_set_out={out}",
         ]
-        done = subprocess.run(
-            [*command, *(str(root / name) for name in wanted)],
+        result = subprocess.run(
+            [*command, *(str(root / name) for name in targets)],
             capture_output=True,
             text=True,
             check=False,
         )
-        if -done.returncode in (signal.SIGXCPU, signal.SIGKILL):
-            raise ValueError(f"protoc needs more than {SECONDS} s of processor time for {wanted[-1]}")
-        if done.returncode:
-            said = " ".join(done.stderr.replace(f"{root}/", "").split())
-            raise ValueError(f"protoc refuses {wanted[-1]}: {said or f'exit code {done.returncode}'}")
+        if -result.returncode in (signal.SIGXCPU, signal.SIGKILL):
+            raise ValueError(f"protoc needs more than {SECONDS} s of processor time for {targets[-1]}")
+        if result.returncode:
+            complaint = " ".join(result.stderr.replace(f"{root}/", "").split())
+            raise ValueError(f"protoc refuses {targets[-1]}: {complaint or f'exit code {result.returncode}'}")
         return out.read_bytes()
 
 

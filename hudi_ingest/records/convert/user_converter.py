@@ -36,36 +36,38 @@ class ForeignConverter:
         self._options = dict(options)
         factory = _factory(format)
         try:
-            made = factory(schema, self._options)
+            converter = factory(schema, self._options)
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
             raise ValueError(
                 f"format {quoted(format)}: it was called with the schema and the options, {why}"
             ) from error
-        if not isinstance(made, Converter):
+        if not isinstance(converter, Converter):
             raise ValueError(
-                f"format {quoted(format)} made {type(made).__name__}, which is no converter: it has no method `decode`"
+                f"format {quoted(format)} made {type(converter).__name__}, which is no converter: it has no method `decode`"
             )
-        self._converter = made
+        self._converter = converter
 
     def __reduce__(self) -> tuple[type[ForeignConverter], tuple[str, pa.Schema, Mapping[str, Any]]]:
         return (ForeignConverter, (self._format, self._schema, self._options))
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         require_values(values)
-        found = self._converter.decode(values)
-        problem = _broken_rule(found, self._schema, len(values))
+        decoded = self._converter.decode(values)
+        problem = _broken_rule(decoded, self._schema, len(values))
         if problem:
             raise ValueError(
                 f"format {quoted(self._format)}: its converter {problem}; this is a defect of the converter"
             )
-        return Decoded(found.rows, found.kept, tuple(map(_printable, found.rejected)))
+        return Decoded(decoded.rows, decoded.kept, tuple(map(_printable, decoded.rejected)))
 
 
 def _factory(format: str) -> Factory:
     if ":" in format:
         return imported(format, format)
-    paths = sorted({each.value for each in entry_points(group=ENTRY_POINTS) if each.name == format})
+    paths = sorted(
+        {entry_point.value for entry_point in entry_points(group=ENTRY_POINTS) if entry_point.name == format}
+    )
     if len(paths) == 1:
         return imported(format, paths[0])
     if paths:
@@ -86,7 +88,7 @@ def imported(format: str, path: str) -> Factory:
     if not module or not name:
         raise ValueError(f"{where}: not an import path; write it like mypackage.module:MyConverter")
     try:
-        found = import_module(module)
+        target = import_module(module)
     except Exception as error:
         why = f"{type(error).__name__}: {error}"
         raise ValueError(
@@ -94,39 +96,39 @@ def imported(format: str, path: str) -> Factory:
             "workers"
         ) from error
     for part in name.split("."):
-        if not hasattr(found, part):
-            names = [each for each in dir(found) if not each.startswith("_")]
+        if not hasattr(target, part):
+            names = [attribute for attribute in dir(target) if not attribute.startswith("_")]
             raise ValueError(f"{where}: {module} has no {part}{suggestion(part, names)}")
-        found = getattr(found, part)
-    if not callable(found):
+        target = getattr(target, part)
+    if not callable(target):
         raise ValueError(
-            f"{where}: {name} is no converter but {describe(found)}; it must be a class or a function that takes the schema "
+            f"{where}: {name} is no converter but {describe(target)}; it must be a class or a function that takes the schema "
             "and the options and returns a converter"
         )
-    factory: Factory = found
+    factory: Factory = target
     return factory
 
 
-def _broken_rule(found: object, schema: pa.Schema, count: int) -> str | None:
-    if not isinstance(found, Decoded):
-        return f"returned {type(found).__name__} instead of Decoded"
-    if not isinstance(found.rows, pa.RecordBatch) or not found.rows.schema.equals(schema):
+def _broken_rule(decoded: object, schema: pa.Schema, count: int) -> str | None:
+    if not isinstance(decoded, Decoded):
+        return f"returned {type(decoded).__name__} instead of Decoded"
+    if not isinstance(decoded.rows, pa.RecordBatch) or not decoded.rows.schema.equals(schema):
         return "returned rows that do not have the declared schema"
     try:
-        found.rows.validate(full=True)
+        decoded.rows.validate(full=True)
     except pa.ArrowInvalid as error:
         return f"returned rows that are not valid, {error}"
-    for field, column in zip(schema, found.rows.columns, strict=True):
+    for field, column in zip(schema, decoded.rows.columns, strict=True):
         if column.null_count and not field.nullable:
             return f"returned null in the column {field.name}, which is NOT NULL"
-    kept = np.arange(count) if found.kept is None else found.kept.to_numpy(zero_copy_only=False)
-    out = np.array([rejected.index for rejected in found.rejected], np.int64)
-    if len(kept) != found.rows.num_rows:
-        return f"returned {found.rows.num_rows} rows for {len(kept)} values"
-    if (np.diff(kept) < 1).any() or (np.diff(out) < 1).any():
+    places = np.arange(count) if decoded.kept is None else decoded.kept.to_numpy(zero_copy_only=False)
+    out = np.array([rejected.index for rejected in decoded.rejected], np.int64)
+    if len(places) != decoded.rows.num_rows:
+        return f"returned {decoded.rows.num_rows} rows for {len(places)} values"
+    if (np.diff(places) < 1).any() or (np.diff(out) < 1).any():
         return "returned rows or rejections that are not in the order of the values"
-    if not np.array_equal(np.sort(np.concatenate([kept, out])), np.arange(count)):
-        return f"returned {len(kept)} rows and {len(out)} rejections for {count} values, or the same value twice"
+    if not np.array_equal(np.sort(np.concatenate([places, out])), np.arange(count)):
+        return f"returned {len(places)} rows and {len(out)} rejections for {count} values, or the same value twice"
     return None
 
 

@@ -33,7 +33,7 @@ _WIRE = {"string": "bytes", "enum": "int"}
 
 
 class WriterSchemaProblem(ValueError):
-    """A schema that records cannot be read with; says why."""
+    """A schema that no record can be read with; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class AvroType:
     size: int = 0
     """Bytes of a fixed."""
     scale: int = 0
-    """Of a decimal."""
+    """The scale of a decimal."""
 
     @property
     def inner(self) -> tuple[AvroType, bool]:
@@ -67,7 +67,7 @@ class AvroType:
 
 
 def parse_writer(schema: RegisteredSchema) -> AvroType:
-    """The tree of a writer's schema. Raises WriterSchemaProblem."""
+    """Parse a writer's schema into a tree. Raises WriterSchemaProblem."""
     named: dict[str, Any] = {}
     try:
         for text in schema.references:
@@ -150,7 +150,7 @@ def _add_defaults(schema: Any, path: str, named: Mapping[str, Any], defaults: di
 
 
 def _default(type_: AvroType, value: Any) -> Any:
-    """A default's JSON as the value that it stands for. Of a union, it is the first branch's."""
+    """Convert a default's JSON to its value. A union's default is of its first branch."""
     if type_.kind == "union":
         return _default(type_.parts[0], value)
     if type_.kind in ("bytes", "fixed"):

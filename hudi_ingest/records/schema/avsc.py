@@ -1,4 +1,4 @@
-"""Avro schema files to columns."""
+"""Parses Avro schema files into columns."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ AVRO_TYPES = (
 
 
 def parse_avsc(text: str) -> pa.Schema:
-    """The fields of an Avro record schema. Raises SchemaProblem. Docs, defaults and aliases are read over."""
+    """Parse the fields of an Avro record schema. Ignores docs, defaults and aliases. Raises SchemaProblem."""
     try:
         record = json.loads(text)
     except json.JSONDecodeError as error:
@@ -67,7 +67,7 @@ class _AvroParser:
         self._fields = 0
 
     def fields(self, record: Mapping[str, Any]) -> list[pa.Field]:
-        """Of the outermost record."""
+        """The fields of the outermost record."""
         columns = self._type(record, "", "", 0)
         return [*columns] if pa.types.is_struct(columns) else []
 

@@ -1,4 +1,4 @@
-"""Spark DDL to columns."""
+"""Parses Spark DDL into columns."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _WORD = re.compile(r"[^\W\d]\w*")
 
 
 def parse_ddl(text: str) -> pa.Schema:
-    """Columns as Spark DDL, like `id string NOT NULL, price decimal(10,2), tags array<string>`. Raises SchemaProblem.
+    """Parse Spark DDL, like `id string NOT NULL, price decimal(10,2), tags array<string>`. Raises SchemaProblem.
 
-    Comments (SQL's and `COMMENT '…'`) are read over; `ddl_comments` has those of columns.
+    Ignores comments (SQL's and `COMMENT '…'`); `ddl_comments` returns those of columns.
     """
     return _DdlParser(text).schema()
 
 
 def ddl_comments(text: str) -> dict[str, str]:
-    """What `COMMENT '…'` says of columns, nested fields left out. Raises SchemaProblem."""
+    """The `COMMENT '…'` of each top-level column that has one. Raises SchemaProblem."""
     parser = _DdlParser(text)
     parser.schema()
     return parser.comments
@@ -65,7 +65,7 @@ class _DdlParser:
         self._fields = 0
         self._problems: list[str] = []
         self.comments: dict[str, str] = {}
-        """Of the columns that have been read."""
+        """The comments of the columns read so far."""
 
     def schema(self) -> pa.Schema:
         fields: list[pa.Field] = []
@@ -190,7 +190,7 @@ class _DdlParser:
         return self._refuse_type(path, token)
 
     def _refuse_type(self, path: str, token: _Token) -> pa.DataType:
-        """Notes the problem and goes on behind the type."""
+        """Note the problem and continue after the type."""
         depth = 0
         while (skipped := self._peek()) is not None and skipped.kind != "string":
             if depth == 0 and (skipped.text in (",", ">", ")") or skipped.text.lower() in ("not", "comment")):

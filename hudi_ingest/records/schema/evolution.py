@@ -1,4 +1,4 @@
-"""Whether a table's columns can become those of newer records, and what they are then. Pure.
+"""Whether a table's columns can evolve to hold newer records, and what they become. Pure.
 
 A table may get columns that can be null, anywhere in it, and the numbers of its own columns may widen: int to long to
 float to double, in that direction only. These are the changes that readers of older base files can follow; Spark's does
@@ -21,14 +21,14 @@ _WIDENING = (pa.int32(), pa.int64(), pa.float32(), pa.float64())
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a table cannot take over one column."""
+    """Why a table cannot adopt one column."""
 
     field: str
-    """Path such as `customer.addresses.element.zip`."""
+    """A path like `customer.addresses.element.zip`."""
     found: str
     expected: str
     choices: tuple[str, ...]
-    """What a person can do."""
+    """What the user can do."""
 
     def __str__(self) -> str:
         return f"column {self.field}: expected {self.expected}, found {self.found}; {', or '.join(self.choices)}"
@@ -79,12 +79,12 @@ def evolve(
 
 
 def loosened(schema: pa.Schema) -> pa.Schema:
-    """The columns, all of which may be null, as may what is inside of them."""
+    """Make all columns nullable, including everything inside them."""
     return pa.schema([_loose_field(column) for column in schema])
 
 
 def additions(known: pa.Schema, records: pa.Schema) -> tuple[str, ...]:
-    """What `records` have that rows of the columns `known` would lose or could not hold; a line each."""
+    """What `records` have that rows of the columns `known` would lose or could not hold, one line each."""
     evolution = evolve(loosened(known), loosened(records))
     return (*evolution.changes, *map(str, evolution.refusals))
 

@@ -21,14 +21,14 @@ _LONG = range(-(2**63), 2**63)
 
 @dataclass(frozen=True, slots=True)
 class Inferred:
-    """What a sample says."""
+    """The columns that a sample shows."""
 
     schema: pa.Schema
     """The columns, by their first appearance; of what is in `problems`, string."""
     problems: tuple[str, ...]
-    """Why it cannot be a table's; a line for each."""
+    """Why no table can have this schema, one line each."""
     warnings: tuple[str, ...]
-    """What is a guess; a line for each."""
+    """What is guessed, one line each."""
 
 
 @dataclass(slots=True)
@@ -38,9 +38,9 @@ class _Seen:
     places: dict[str, str] = field(default_factory=dict)
     """By kind (boolean, whole number, …): the first record that has it."""
     fields: dict[str, _Seen] = field(default_factory=dict)
-    """Of its objects."""
+    """The fields of its objects."""
     items: _Seen | None = None
-    """Of its arrays."""
+    """The items of its arrays."""
 
 
 @dataclass(slots=True)
@@ -128,7 +128,7 @@ def _type(seen: _Seen, path: str, findings: _Findings) -> pa.DataType:
     if "number" in kinds and kinds <= _NUMBERS:
         return pa.float64()
     if len(kinds) > 1 or not kinds <= {*_SIMPLE, "object", "array"}:
-        findings.problems.append(f"column {path}: {_told(seen)}; no type holds that")
+        findings.problems.append(f"column {path}: {_kinds_seen(seen)}; no type holds that")
         return pa.string()
     (kind,) = kinds
     if kind == "array":
@@ -142,12 +142,14 @@ def _type(seen: _Seen, path: str, findings: _Findings) -> pa.DataType:
 def _struct(seen: _Seen, path: str, findings: _Findings) -> pa.DataType:
     fields = [*_fields(seen, f"{path}.", findings)]
     if not fields:
-        findings.problems.append(f"column {path}: found only empty objects, {_told(seen)}; a struct needs a field")
+        findings.problems.append(
+            f"column {path}: found only empty objects, {_kinds_seen(seen)}; a struct needs a field"
+        )
         return pa.string()
     return pa.struct(fields)
 
 
-def _told(seen: _Seen) -> str:
+def _kinds_seen(seen: _Seen) -> str:
     kinds: Sequence[str] = [f"{kind} in {place}" for kind, place in seen.places.items()]
     return f"found {' and '.join(kinds)}"
 

@@ -1,4 +1,4 @@
-"""Decoded rows -> rows as the table wants them: whole Arrow batches in, whole Arrow batches out.
+"""Transforms turn decoded rows into the table's rows: whole Arrow batches in, whole Arrow batches out.
 
 A batch holds the record's fields and, beside them, the Kafka columns that anybody downstream needs. Kafka columns
 (`_kafka_…`) can be read by every transform and pass through all of them, so a row never loses its offset.
@@ -24,22 +24,22 @@ class Transformed:
     """What became of a batch. Each input row is a row, rejected, or filtered, and rows keep the input's order."""
 
     rows: pa.RecordBatch
-    """With exactly the schema that `output_schema` gives for the batch's."""
+    """Rows with exactly the schema that `output_schema` returns for the batch's."""
     kept: pa.Array | None
     """int64 input indexes of the rows, ascending; None when every input row is there."""
     rejected: tuple[Rejected, ...] = ()
     """Ascending by index, which counts in the input."""
     filtered: int = 0
-    """Rows that a filter left out on purpose: they are accounted for, and not lost."""
+    """Rows that a filter dropped on purpose: accounted for, not lost."""
 
 
 class Transform(Protocol):
     """Frozen, picklable, without state between calls: the outcome for a row does not depend on its neighbours."""
 
-    def output_schema(self, input: pa.Schema) -> pa.Schema:
+    def output_schema(self, incoming: pa.Schema) -> pa.Schema:
         """The schema of what `apply` gives for a batch of schema `input`. Raises TransformProblems."""
 
-    def origins(self, input: pa.Schema) -> Origins:
+    def origins(self, incoming: pa.Schema) -> Origins:
         """Which of the input's columns each output column is made from; `input` is one that `output_schema` takes."""
 
     def apply(self, batch: pa.RecordBatch) -> Transformed:
@@ -48,13 +48,13 @@ class Transform(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why a transform does not fit the columns that it gets."""
+    """Why a transform does not fit its input columns."""
 
     place: Place
     """Below the transform."""
     text: str
     missing: str = ""
-    """The field that is not there, when that is the problem."""
+    """The missing field, if that is the problem."""
 
 
 class TransformProblems(ValueError):
@@ -62,7 +62,7 @@ class TransformProblems(ValueError):
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
-        super().__init__("; ".join(each.text for each in self.problems))
+        super().__init__("; ".join(problem.text for problem in self.problems))
 
     def __reduce__(self) -> tuple[type[TransformProblems], tuple[tuple[Problem, ...]]]:
         return (TransformProblems, (self.problems,))

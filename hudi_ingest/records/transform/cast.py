@@ -15,30 +15,30 @@ from hudi_ingest.records.transform.fields import missing_fields, require, unchan
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """Gives fields other types. A value that the new type cannot hold exactly is rejected."""
+    """Casts fields to other types. A value that the new type cannot hold exactly is rejected."""
 
     types: Mapping[str, pa.DataType]
 
-    def output_schema(self, input: pa.Schema) -> pa.Schema:
-        require([*missing_fields([((name,), name) for name in self.types], input)])
+    def output_schema(self, incoming: pa.Schema) -> pa.Schema:
+        require([*missing_fields([((name,), name) for name in self.types], incoming)])
         problems = []
-        for name, wanted in self.types.items():
-            found = input.field(name).type
-            if cast_of(found, wanted) is None:
-                problems.append(Problem((name,), _no_way(name, found, wanted)))
+        for name, target in self.types.items():
+            kind = incoming.field(name).type
+            if cast_of(kind, target) is None:
+                problems.append(Problem((name,), _no_way(name, kind, target)))
         require(problems)
-        return pa.schema([_cast_field(field, self.types) for field in input])
+        return pa.schema([_cast_field(field, self.types) for field in incoming])
 
-    def origins(self, input: pa.Schema) -> Origins:
-        return unchanged(input)
+    def origins(self, incoming: pa.Schema) -> Origins:
+        return unchanged(incoming)
 
     def apply(self, batch: pa.RecordBatch) -> Transformed:
         conversions = {}
-        for name, wanted in self.types.items():
+        for name, target in self.types.items():
             field = batch.schema.field(name)
-            convert = cast_of(field.type, wanted)
+            convert = cast_of(field.type, target)
             assert convert is not None, "output_schema takes no other type"
-            expected = f"a value that {ddl_type(wanted)} holds exactly"
+            expected = f"a value that {ddl_type(target)} holds exactly"
             conversions[name] = Conversion(_cast_field(field, self.types), convert, expected)
         return convert_columns(batch, conversions)
 
@@ -47,13 +47,13 @@ def _cast_field(field: pa.Field, types: Mapping[str, pa.DataType]) -> pa.Field:
     return field.with_type(types.get(field.name, field.type))
 
 
-def _no_way(name: str, found: pa.DataType, wanted: pa.DataType) -> str:
-    text = f"{name} has type {ddl_type(found)}, which cannot be cast to {ddl_type(wanted)}"
-    if {found, wanted} == {pa.float64(), pa.float32()}:
+def _no_way(name: str, kind: pa.DataType, target: pa.DataType) -> str:
+    text = f"{name} has type {ddl_type(kind)}, which cannot be cast to {ddl_type(target)}"
+    if {kind, target} == {pa.float64(), pa.float32()}:
         return f"{text}: it would round; keep double"
-    if pa.types.is_timestamp(wanted):
+    if pa.types.is_timestamp(target):
         return f"{text}; use the transform `timestamp`, which says the format and the zone"
-    if pa.types.is_struct(found):
+    if pa.types.is_struct(kind):
         return f"{text}; flatten it first, then cast its parts"
-    allowed = ", ".join(castable_to(found))
+    allowed = ", ".join(castable_to(kind))
     return f"{text}; allowed: {allowed}" if allowed else f"{text}, nor to anything else"

@@ -1,7 +1,7 @@
-"""Column conversions that keep every value or refuse it, row by row: never a wrapped, cut or rounded one.
+"""Column conversions that keep every value exactly or refuse it, row by row: nothing wraps, is cut or rounded.
 
-A conversion is a function of whole columns that raises when any value does not convert. Which values those are, it says
-itself, or they are found by halving, with the same function; so a value's outcome depends on nothing but the value.
+A conversion is a function of whole columns that raises when any value does not convert. It names those values itself, or
+they are found by halving with the same function; so a value's outcome depends on nothing but the value.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Convert = Callable[[pa.Array], pa.Array]
 
 
 class Refused(pa.ArrowInvalid):  # type: ignore[misc]
-    """A conversion knows which values it refuses."""
+    """Raised by a conversion that knows which values it refuses."""
 
     def __init__(self, wrong: pa.Array) -> None:
         super().__init__("values cannot be converted")
@@ -39,14 +39,14 @@ class Conversion:
     """What happens to one column."""
 
     field: pa.Field
-    """What the column is afterwards."""
+    """The converted column's field."""
     convert: Convert
     expected: str
-    """In words, for the rows that are rejected."""
+    """The expectation as text, for rejected rows."""
 
 
 def convert_columns(batch: pa.RecordBatch, conversions: Mapping[str, Conversion]) -> Transformed:
-    """The batch with these columns converted, without the rows that have a value which cannot be."""
+    """Convert these columns of the batch, and reject the rows with a value that cannot be converted."""
     rejected: dict[int, Rejected] = {}
     columns = []
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
@@ -64,15 +64,15 @@ def convert_columns(batch: pa.RecordBatch, conversions: Mapping[str, Conversion]
 
 
 def without_rejected(rows: pa.RecordBatch, rejected: Mapping[int, Rejected]) -> Transformed:
-    """`rows` has a row for each of the input's; those that are rejected go."""
+    """Remove the rejected rows from `rows`, which has a row for each of the input's."""
     if not rejected:
         return Transformed(rows, None)
-    kept = pa.array([index for index in range(rows.num_rows) if index not in rejected], pa.int64())
-    return Transformed(rows.take(kept), kept, tuple(rejected[index] for index in sorted(rejected)))
+    places = pa.array([index for index in range(rows.num_rows) if index not in rejected], pa.int64())
+    return Transformed(rows.take(places), places, tuple(rejected[index] for index in sorted(rejected)))
 
 
 def convert_exactly(column: pa.Array, convert: Convert, kind: pa.DataType) -> tuple[pa.Array, list[int]]:
-    """The converted column, null where a value was bad, and the indexes of the bad ones, ascending."""
+    """The converted column, null for bad values, and the indexes of the bad values, ascending."""
     bad: list[int] = []
     pieces = _pieces(column, convert, kind, 0, bad)
     return (pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces)), sorted(bad)
@@ -82,7 +82,7 @@ def _pieces(column: pa.Array, convert: Convert, kind: pa.DataType, start: int, b
     try:
         return [convert(column)]
     except Refused as refused:
-        # Null passes every check, so each turn has fewer values to refuse.
+        # Null passes every check, so each round has fewer values to refuse.
         wrong = pc.fill_null(refused.wrong, False)
         bad += [start + index for index in pc.indices_nonzero(wrong).to_pylist()]
         return _pieces(pc.if_else(wrong, pa.scalar(None, column.type), column), convert, kind, start, bad)
@@ -91,8 +91,8 @@ def _pieces(column: pa.Array, convert: Convert, kind: pa.DataType, start: int, b
             bad.append(start)
             return [pa.nulls(1, kind)]
     half = len(column) // 2
-    left = _pieces(column.slice(0, half), convert, kind, start, bad)
-    return left + _pieces(column.slice(half), convert, kind, start + half, bad)
+    converted = _pieces(column.slice(0, half), convert, kind, start, bad)
+    return converted + _pieces(column.slice(half), convert, kind, start + half, bad)
 
 
 def shown(value: pa.Scalar) -> str:
@@ -109,13 +109,13 @@ def shown(value: pa.Scalar) -> str:
 
 
 def refuse(wrong: pa.Array) -> None:
-    """Raises Refused when any is true; null counts as false. One flag for each value of the column that is converted."""
+    """Raise Refused when any flag is true; null counts as false. There is one flag per value of the converted column."""
     if pc.any(wrong).as_py():
         raise Refused(wrong)
 
 
 def within_time(timestamps: pa.Array) -> pa.Array:
-    """The same, when all lie in the years 0001 to 9999, which every reader can show. Raises ArrowInvalid."""
+    """Check that all lie in the years 0001 to 9999, which every reader can show. Raises ArrowInvalid."""
     ticks = timestamps.cast(pa.int64())
     refuse(pc.or_(pc.less(ticks, FIRST_MICROSECOND), pc.greater(ticks, LAST_MICROSECOND)))
     return timestamps
@@ -124,26 +124,26 @@ def within_time(timestamps: pa.Array) -> pa.Array:
 # ---- Casts between types
 
 
-def cast_of(found: pa.DataType, wanted: pa.DataType) -> Convert | None:
-    """How values of one type become values of another; None when there is no exact way."""
-    if found == wanted:
+def cast_of(kind: pa.DataType, target: pa.DataType) -> Convert | None:
+    """The exact conversion from one type to another; None when there is none."""
+    if kind == target:
         return _same
-    if pa.types.is_decimal(found) or pa.types.is_decimal(wanted):
-        return _decimal_cast(found, wanted)
-    cast = _CASTS.get((found, wanted))
-    return None if cast is None else partial(cast, wanted)
+    if pa.types.is_decimal(kind) or pa.types.is_decimal(target):
+        return _decimal_cast(kind, target)
+    cast = _CASTS.get((kind, target))
+    return None if cast is None else partial(cast, target)
 
 
-def castable_to(found: pa.DataType) -> tuple[str, ...]:
-    """What `cast_of` can make of a type, in Spark's words."""
-    simple = [ddl_type(wanted) for start, wanted in _CASTS if start == found]
-    if pa.types.is_decimal(found):
-        simple = [ddl_type(each) for each in _TO_DECIMAL]
-    return (*simple, "decimal(p,s)") if found in _TO_DECIMAL or pa.types.is_decimal(found) else tuple(simple)
+def castable_to(kind: pa.DataType) -> tuple[str, ...]:
+    """The types that `cast_of` can convert a type to, as Spark DDL."""
+    simple = [ddl_type(target) for start, target in _CASTS if start == kind]
+    if pa.types.is_decimal(kind):
+        simple = [ddl_type(target) for target in _TO_DECIMAL]
+    return (*simple, "decimal(p,s)") if kind in _TO_DECIMAL or pa.types.is_decimal(kind) else tuple(simple)
 
 
 def scalar_of(value: object, kind: pa.DataType) -> pa.Scalar:
-    """A value of a pipeline file as one of the type. Raises ValueError when it is not exactly one of it."""
+    """Convert a value from a pipeline file to the type. Raises ValueError when it is not exactly a value of the type."""
     text = str(value).lower() if isinstance(value, bool) else str(value)
     if isinstance(value, float) and not isinstance(value, bool):
         text = format(Decimal(repr(value)), "f")
@@ -158,7 +158,7 @@ def scalar_of(value: object, kind: pa.DataType) -> pa.Scalar:
         if not fits:
             raise ValueError
         if kind == TIMESTAMP:
-            # An offset is asked for, so that no zone has to be guessed.
+            # Requires an offset, so that no zone has to be guessed.
             return within_time(pa.array([text]).cast(TIMESTAMP))[0]
         convert = cast_of(pa.string(), kind)
         if convert is None:
@@ -173,41 +173,41 @@ def _same(column: pa.Array) -> pa.Array:
     return column
 
 
-def _checked(wanted: pa.DataType, column: pa.Array) -> pa.Array:
+def _checked(target: pa.DataType, column: pa.Array) -> pa.Array:
     # Arrow refuses overflow, fractions, NaN, whole numbers that a float would round, and bytes that are not UTF-8.
-    return column.cast(wanted)
+    return column.cast(target)
 
 
-def _integer_of_text(wanted: pa.DataType, column: pa.Array) -> pa.Array:
+def _integer_of_text(target: pa.DataType, column: pa.Array) -> pa.Array:
     # Arrow alone would also read 0x1F, and would not read +5.
     refuse(pc.invert(pc.match_substring_regex(column, r"^[+-]?[0-9]{1,40}\z")))
-    return pc.utf8_ltrim(column, "+").cast(wanted)
+    return pc.utf8_ltrim(column, "+").cast(target)
 
 
-def _float_of_text(wanted: pa.DataType, column: pa.Array) -> pa.Array:
+def _float_of_text(target: pa.DataType, column: pa.Array) -> pa.Array:
     refuse(pc.invert(pc.match_substring_regex(column, rf"^(?:{_NUMBER})\z")))
-    found = column.cast(wanted)
-    refuse(pc.invert(pc.is_finite(found)))
-    return found
+    numbers = column.cast(target)
+    refuse(pc.invert(pc.is_finite(numbers)))
+    return numbers
 
 
-def _boolean_of_text(wanted: pa.DataType, column: pa.Array) -> pa.Array:
+def _boolean_of_text(target: pa.DataType, column: pa.Array) -> pa.Array:
     lower = pc.utf8_lower(column)
     truth = pc.equal(lower, "true")
     refuse(pc.invert(pc.or_(truth, pc.equal(lower, "false"))))
     return truth
 
 
-def _boolean_of_number(wanted: pa.DataType, column: pa.Array) -> pa.Array:
+def _boolean_of_number(target: pa.DataType, column: pa.Array) -> pa.Array:
     refuse(pc.or_(pc.less(column, 0), pc.greater(column, 1)))
-    return column.cast(wanted)
+    return column.cast(target)
 
 
-def _date_of_text(wanted: pa.DataType, column: pa.Array) -> pa.Array:
-    found = column.cast(wanted)
-    days = found.cast(pa.int32())
+def _date_of_text(target: pa.DataType, column: pa.Array) -> pa.Array:
+    dates = column.cast(target)
+    days = dates.cast(pa.int32())
     refuse(pc.or_(pc.less(days, FIRST_DAY), pc.greater(days, LAST_DAY)))
-    return found
+    return dates
 
 
 _NUMBER = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
@@ -224,7 +224,7 @@ _CASTS: Mapping[tuple[pa.DataType, pa.DataType], Callable[[pa.DataType, pa.Array
     **{(number, _INTEGERS[i]): _checked for number in _FLOATS for i in (0, 1)},
     **{(number, pa.bool_()): _boolean_of_number for number in _INTEGERS},
     **{(pa.bool_(), number): _checked for number in _INTEGERS},
-    **{(each, _STRING): _checked for each in (*_INTEGERS, *_FLOATS, pa.bool_(), pa.date32(), TIMESTAMP, pa.binary())},
+    **{(kind, _STRING): _checked for kind in (*_INTEGERS, *_FLOATS, pa.bool_(), pa.date32(), TIMESTAMP, pa.binary())},
     **{(_STRING, number): _integer_of_text for number in _INTEGERS},
     **{(_STRING, number): _float_of_text for number in _FLOATS},
     (_STRING, pa.bool_()): _boolean_of_text,
@@ -235,45 +235,45 @@ _CASTS: Mapping[tuple[pa.DataType, pa.DataType], Callable[[pa.DataType, pa.Array
 _TO_DECIMAL = (*_INTEGERS, *_FLOATS, _STRING)
 
 
-def _decimal_cast(found: pa.DataType, wanted: pa.DataType) -> Convert | None:
-    if pa.types.is_decimal(found) and pa.types.is_decimal(wanted):
-        return partial(_rescaled, wanted)
-    if pa.types.is_decimal(found) and wanted in _INTEGERS:
-        return partial(_checked, wanted)
-    if pa.types.is_decimal(found) and wanted == _STRING:
+def _decimal_cast(kind: pa.DataType, target: pa.DataType) -> Convert | None:
+    if pa.types.is_decimal(kind) and pa.types.is_decimal(target):
+        return partial(_rescaled, target)
+    if pa.types.is_decimal(kind) and target in _INTEGERS:
+        return partial(_checked, target)
+    if pa.types.is_decimal(kind) and target == _STRING:
         return _text_of_decimal
-    if pa.types.is_decimal(found) and wanted in _FLOATS:
-        return partial(_float_of_decimal, wanted)
-    if found in _TO_DECIMAL:
+    if pa.types.is_decimal(kind) and target in _FLOATS:
+        return partial(_float_of_decimal, target)
+    if kind in _TO_DECIMAL:
         # A float's text is the shortest that names it, so 19.99 is 19.99 and not the binary number next to it.
-        return partial(_decimal_of_text, wanted)
+        return partial(_decimal_of_text, target)
     return None
 
 
-def _rescaled(wanted: pa.DataType, column: pa.Array) -> pa.Array:
+def _rescaled(target: pa.DataType, column: pa.Array) -> pa.Array:
     # Arrow's check for overflow misses products that wrap; in 256 bits 38 digits and 38 zeros do not.
-    return column.cast(pa.decimal256(76, wanted.scale)).cast(wanted)
+    return column.cast(pa.decimal256(76, target.scale)).cast(target)
 
 
-def _decimal_of_text(wanted: pa.DataType, column: pa.Array) -> pa.Array:
+def _decimal_of_text(target: pa.DataType, column: pa.Array) -> pa.Array:
     text = column.cast(_STRING)
     # Arrow turns 39 digits, and some exponents, into other numbers; it is asked only where that cannot be.
     plain = pc.match_substring_regex(text, r"^[+-]?[0-9]{1,19}(?:\.[0-9]{1,15})?\z")
     if pc.all(plain, min_count=0).as_py():
-        return _rescaled(wanted, text.cast(pa.decimal256(76, wanted.scale)))
+        return _rescaled(target, text.cast(pa.decimal256(76, target.scale)))
     special = pc.fill_null(pc.invert(plain), False)
-    found = _rescaled(wanted, pc.if_else(plain, text, None).cast(pa.decimal256(76, wanted.scale)))
-    exact = [_exact_decimal(each, wanted) for each in text.filter(special).to_pylist()]
-    return pc.replace_with_mask(found, special, pa.array(exact, wanted))
+    decimals = _rescaled(target, pc.if_else(plain, text, None).cast(pa.decimal256(76, target.scale)))
+    exact = [_exact_decimal(special_text, target) for special_text in text.filter(special).to_pylist()]
+    return pc.replace_with_mask(decimals, special, pa.array(exact, target))
 
 
-def _exact_decimal(text: str, wanted: pa.DataType) -> Decimal:
+def _exact_decimal(text: str, target: pa.DataType) -> Decimal:
     if not _DECIMAL_TEXT.fullmatch(text):
         raise pa.ArrowInvalid("not a number")
     # Too many digits and digits that would be rounded away raise; zeros at the end may go.
-    context = Context(prec=wanted.precision, traps=[InvalidOperation, Inexact])
+    context = Context(prec=target.precision, traps=[InvalidOperation, Inexact])
     try:
-        return Decimal(text).quantize(Decimal((0, (1,), -wanted.scale)), context=context)
+        return Decimal(text).quantize(Decimal((0, (1,), -target.scale)), context=context)
     except ArithmeticError:
         raise pa.ArrowInvalid("not a decimal of this precision and scale") from None
 
@@ -287,9 +287,9 @@ def _text_of_decimal(column: pa.Array) -> pa.Array:
     return pc.replace_with_mask(text, pc.fill_null(scientific, False), pa.array(plain, _STRING))
 
 
-def _float_of_decimal(wanted: pa.DataType, column: pa.Array) -> pa.Array:
+def _float_of_decimal(target: pa.DataType, column: pa.Array) -> pa.Array:
     # Exact when the float's shortest text is the same number, as JSON and Spark print it.
-    found = column.cast(_STRING).cast(wanted)
-    back = _decimal_of_text(column.type, found)
+    floats = column.cast(_STRING).cast(target)
+    back = _decimal_of_text(column.type, floats)
     refuse(pc.not_equal(back, column))
-    return found
+    return floats

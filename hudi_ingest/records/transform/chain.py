@@ -1,4 +1,4 @@
-"""The transforms of a pipeline, one after the other: what comes out, what became of each row, and what may be said of it."""
+"""The transforms of a pipeline in order: their output, the outcome of each row, and what messages may show of it."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ HIDDEN_RECORD = "something else, which is not shown because the pipeline masks f
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One transform, and what messages call it."""
+    """One transform, and its name in messages."""
 
     name: str
-    """Such as `transforms[1].cast`."""
+    """For example `transforms[1].cast`."""
     transform: Transform
 
 
 class ChainProblems(TransformProblems):
-    """All problems of the first step that does not fit what the steps before it give."""
+    """All problems of the first step that does not fit the output of the steps before it."""
 
     def __init__(self, step: int, problems: Sequence[Problem]) -> None:
         super().__init__(problems)
@@ -51,7 +51,7 @@ class Chain:
 
     @classmethod
     def of(cls, record: pa.Schema, steps: Sequence[Step]) -> Chain:
-        """Raises ChainProblems when a step does not fit."""
+        """Chain the steps. Raises ChainProblems when one does not fit."""
         chain = cls(record, tuple(steps))
         _ = chain.output
         return chain
@@ -66,7 +66,7 @@ class Chain:
         """The Kafka columns that the steps read, by their keys in KAFKA_FIELDS."""
         needed = set()
         for kind in KAFKA_FIELDS if self.steps else ():
-            without = [field for other, field in KAFKA_FIELDS.items() if other != kind]
+            without = [field for kafka_kind, field in KAFKA_FIELDS.items() if kafka_kind != kind]
             try:
                 _schemas(pa.schema([*self.record, *without]), self.steps)
             except ChainProblems:
@@ -81,7 +81,7 @@ class Chain:
 
     @cached_property
     def masked(self) -> frozenset[str]:
-        """Paths of the record's fields (and Kafka columns) whose values may be in no message, log or dead letter."""
+        """Paths of the record's fields (and Kafka columns) whose values must not appear in messages, logs or dead letters."""
         return frozenset(
             path
             for step, paths in zip(self.steps, self._paths, strict=False)
@@ -91,7 +91,7 @@ class Chain:
         )
 
     def at(self, begin: datetime) -> Chain:
-        """The chain for the transaction that began then: every attempt at its records comes to the same outcome."""
+        """The chain for the transaction that began then, so that every attempt at its records has the same outcome."""
         steps = [
             replace(step, transform=step.transform.at(begin)) if isinstance(step.transform, EventTimeLimits) else step
             for step in self.steps
@@ -99,41 +99,41 @@ class Chain:
         return Chain(self.record, tuple(steps))
 
     def apply(self, batch: pa.RecordBatch) -> Transformed:
-        """`batch`: the record's fields, then at least the Kafka columns of `kafka`, which come out again behind `output`.
+        """`batch`: the record's fields, then at least the Kafka columns of `kafka`, which come out again after `output`.
 
         Raises TransformFailed when a user's own function is wrong; bad content never raises.
         """
-        rows, kept, filtered = batch, None, 0
+        rows, places, filtered = batch, None, 0
         rejected: list[Rejected] = []
         for step, concealed in zip(self.steps, self._concealed, strict=False):
-            done = step.transform.apply(rows)
-            for each in done.rejected:
+            transformed = step.transform.apply(rows)
+            for refusal in transformed.rejected:
                 rejected.append(
                     Rejected(
-                        each.index if kept is None else kept[each.index].as_py(),
-                        each.field,
-                        f"{each.expected}, by {step.name}",
-                        HIDDEN if each.field in concealed else each.found,
+                        refusal.index if places is None else places[refusal.index].as_py(),
+                        refusal.field,
+                        f"{refusal.expected}, by {step.name}",
+                        HIDDEN if refusal.field in concealed else refusal.found,
                     )
                 )
-            if done.kept is not None:
-                kept = done.kept if kept is None else kept.take(done.kept)
-            rows, filtered = done.rows, filtered + done.filtered
-        rejected.sort(key=lambda each: each.index)
-        return Transformed(rows, kept, tuple(rejected), filtered)
+            if transformed.kept is not None:
+                places = transformed.kept if places is None else places.take(transformed.kept)
+            rows, filtered = transformed.rows, filtered + transformed.filtered
+        rejected.sort(key=lambda refusal: refusal.index)
+        return Transformed(rows, places, tuple(rejected), filtered)
 
     def hides(self, column: str) -> bool:
         """Whether the values of one of the columns of `output` may not be shown."""
         return column in self._concealed[-1]
 
     def redact(self, rejected: Rejected) -> Rejected:
-        """What a converter said of a record, without what is masked: neither its value nor the key of a map."""
+        """Remove what is masked from a converter's refusal of a record: neither its value nor the key of a map remains."""
         if not self.masked:
             return rejected
         if not rejected.field:
             return replace(rejected, found=HIDDEN_RECORD)
         path = rejected.field.partition("[")[0]
-        near = [each for each in sorted(self.masked) if _overlap(each, path)]
+        near = [masked_path for masked_path in sorted(self.masked) if _overlap(masked_path, path)]
         if not near:
             return rejected
         return replace(rejected, field=min(path, near[0], key=len), found=HIDDEN)
@@ -146,12 +146,12 @@ class Chain:
     @cached_property
     def _paths(self) -> tuple[Mapping[str, frozenset[str]], ...]:
         """Before each step, and after the last: the paths in the record that each column is made from."""
-        found: list[Mapping[str, frozenset[str]]] = [unchanged(self._schemas[0])]
+        paths_per_step: list[Mapping[str, frozenset[str]]] = [unchanged(self._schemas[0])]
         for step, schema in zip(self.steps, self._schemas, strict=False):
-            before = found[-1]
+            before = paths_per_step[-1]
             origins = step.transform.origins(schema)
-            found.append({name: _traced(paths, before) for name, paths in origins.items()})
-        return tuple(found)
+            paths_per_step.append({name: _traced(paths, before) for name, paths in origins.items()})
+        return tuple(paths_per_step)
 
     @cached_property
     def _concealed(self) -> tuple[frozenset[str], ...]:
@@ -160,7 +160,7 @@ class Chain:
             frozenset(
                 name
                 for name, origins in paths.items()
-                if any(_overlap(each, hidden) for each in origins for hidden in self.masked)
+                if any(_overlap(origin, hidden) for origin in origins for hidden in self.masked)
             )
             for paths in self._paths
         )
@@ -172,13 +172,13 @@ def _schemas(first: pa.Schema, steps: Sequence[Step]) -> tuple[pa.Schema, ...]:
         try:
             schemas.append(step.transform.output_schema(schemas[-1]))
         except TransformProblems as error:
-            told = [_with_history(each, schemas, steps) for each in error.problems]
-            raise ChainProblems(index, told) from None
+            problems = [_with_history(problem, schemas, steps) for problem in error.problems]
+            raise ChainProblems(index, problems) from None
     return tuple(schemas)
 
 
 def _with_history(problem: Problem, schemas: Sequence[pa.Schema], steps: Sequence[Step]) -> Problem:
-    """Says which earlier step took a missing field away, when one did."""
+    """Name the earlier step that removed a missing field, if one did."""
     for step, schema in zip(reversed(steps[: len(schemas) - 1]), reversed(schemas[:-1]), strict=True):
         if problem.missing and problem.missing in schema.names:
             text = f"no field is called {quoted(problem.missing)} after {step.name}; use it before that, or let that keep it"
@@ -194,6 +194,6 @@ def _traced(paths: Collection[str], before: Mapping[str, frozenset[str]]) -> fro
     return frozenset(traced)
 
 
-def _overlap(one: str, other: str) -> bool:
-    """Whether one path is the other's, or above it: then a value of one may hold a value of the other."""
-    return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
+def _overlap(first: str, second: str) -> bool:
+    """Whether the paths are equal or one is above the other, so that values of one may contain values of the other."""
+    return f"{first}.".startswith(f"{second}.") or f"{second}.".startswith(f"{first}.")

@@ -26,22 +26,22 @@ from hudi_ingest.records.transform.fields import (
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Leaves out fields of the record."""
+    """Drops fields of the record."""
 
     fields: tuple[str, ...]
 
-    def output_schema(self, input: pa.Schema) -> pa.Schema:
+    def output_schema(self, incoming: pa.Schema) -> pa.Schema:
         problems = [
             *repeated(self.fields),
-            *missing_fields([((i,), name) for i, name in enumerate(self.fields)], input),
+            *missing_fields([((i,), name) for i, name in enumerate(self.fields)], incoming),
         ]
-        if not problems and not set(record_names(input)) - set(self.fields):
+        if not problems and not set(record_names(incoming)) - set(self.fields):
             problems.append(Problem((), "nothing would be left; keep at least one field"))
         require(problems)
-        return pa.schema([field for field in input if field.name not in self.fields])
+        return pa.schema([field for field in incoming if field.name not in self.fields])
 
-    def origins(self, input: pa.Schema) -> Origins:
-        return unchanged(self.output_schema(input))
+    def origins(self, incoming: pa.Schema) -> Origins:
+        return unchanged(self.output_schema(incoming))
 
     def apply(self, batch: pa.RecordBatch) -> Transformed:
         return Transformed(selected(batch, [name for name in batch.schema.names if name not in self.fields]), None)
@@ -49,16 +49,18 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Leaves out all fields of the record but these, which stay in the record's order."""
+    """Drops all fields of the record except these, which stay in the record's order."""
 
     fields: tuple[str, ...]
 
-    def output_schema(self, input: pa.Schema) -> pa.Schema:
-        require([*repeated(self.fields), *missing_fields([((i,), name) for i, name in enumerate(self.fields)], input)])
-        return pa.schema([field for field in input if field.name in self.fields or is_kafka(field.name)])
+    def output_schema(self, incoming: pa.Schema) -> pa.Schema:
+        require(
+            [*repeated(self.fields), *missing_fields([((i,), name) for i, name in enumerate(self.fields)], incoming)]
+        )
+        return pa.schema([field for field in incoming if field.name in self.fields or is_kafka(field.name)])
 
-    def origins(self, input: pa.Schema) -> Origins:
-        return unchanged(self.output_schema(input))
+    def origins(self, incoming: pa.Schema) -> Origins:
+        return unchanged(self.output_schema(incoming))
 
     def apply(self, batch: pa.RecordBatch) -> Transformed:
         names = [name for name in batch.schema.names if name in self.fields or is_kafka(name)]
@@ -67,20 +69,20 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class Rename:
-    """Gives fields other names, all at once: {a: b, b: a} changes the two."""
+    """Renames fields, all at once: {a: b, b: a} swaps the two."""
 
     names: Mapping[str, str]
 
-    def output_schema(self, input: pa.Schema) -> pa.Schema:
-        problems = [*missing_fields([((name,), name) for name in self.names], input)]
+    def output_schema(self, incoming: pa.Schema) -> pa.Schema:
+        problems = [*missing_fields([((name,), name) for name in self.names], incoming)]
         require(problems)
-        output = pa.schema([field.with_name(self.names.get(field.name, field.name)) for field in input])
-        old = {new: each for each, new in self.names.items()}
-        require([*name_problems(output, {new: (each,) for new, each in old.items()})])
+        output = pa.schema([field.with_name(self.names.get(field.name, field.name)) for field in incoming])
+        old = {new: former for former, new in self.names.items()}
+        require([*name_problems(output, {new: (former,) for new, former in old.items()})])
         return output
 
-    def origins(self, input: pa.Schema) -> Origins:
-        return {self.names.get(name, name): frozenset([name]) for name in input.names}
+    def origins(self, incoming: pa.Schema) -> Origins:
+        return {self.names.get(name, name): frozenset([name]) for name in incoming.names}
 
     def apply(self, batch: pa.RecordBatch) -> Transformed:
         fields = [field.with_name(self.names.get(field.name, field.name)) for field in batch.schema]
@@ -89,23 +91,23 @@ class Rename:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """Adds a column that has one value in every row."""
+    """Adds a column with the same value in every row."""
 
     column: str
     value: pa.Scalar
 
     @classmethod
     def of(cls, column: str, value: object, kind: pa.DataType) -> Constant:
-        """Raises ValueError when the value is not one of the type."""
+        """Build the constant. Raises ValueError when the value is not of the type."""
         return cls(column, scalar_of(value, kind))
 
-    def output_schema(self, input: pa.Schema) -> pa.Schema:
-        output = with_columns(input, [self._field()])
+    def output_schema(self, incoming: pa.Schema) -> pa.Schema:
+        output = with_columns(incoming, [self._field()])
         require([*name_problems(output, {self.column: ("column",)})])
         return output
 
-    def origins(self, input: pa.Schema) -> Origins:
-        return {**unchanged(input), self.column: frozenset()}
+    def origins(self, incoming: pa.Schema) -> Origins:
+        return {**unchanged(incoming), self.column: frozenset()}
 
     def apply(self, batch: pa.RecordBatch) -> Transformed:
         return Transformed(with_arrays(batch, [self._field()], [pa.repeat(self.value, batch.num_rows)]), None)
@@ -116,22 +118,22 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class InsertKafka:
-    """Copies what Kafka says of a record into columns of the user's names."""
+    """Copies Kafka's metadata of a record into columns with names that the user chose."""
 
     columns: Mapping[str, str]
     """By kind (a key of KAFKA_FIELDS): the new column's name."""
 
-    def output_schema(self, input: pa.Schema) -> pa.Schema:
-        absent = [kind for kind in self.columns if KAFKA_FIELDS[kind].name not in input.names]
+    def output_schema(self, incoming: pa.Schema) -> pa.Schema:
+        absent = [kind for kind in self.columns if KAFKA_FIELDS[kind].name not in incoming.names]
         require([Problem((kind,), f"the batch has no {KAFKA_FIELDS[kind].name}") for kind in absent])
-        output = with_columns(input, self._fields())
+        output = with_columns(incoming, self._fields())
         places: dict[str, Place] = {name: (kind,) for kind, name in self.columns.items()}
         require([*name_problems(output, places)])
         return output
 
-    def origins(self, input: pa.Schema) -> Origins:
+    def origins(self, incoming: pa.Schema) -> Origins:
         copies = {name: frozenset([KAFKA_FIELDS[kind].name]) for kind, name in self.columns.items()}
-        return {**unchanged(input), **copies}
+        return {**unchanged(incoming), **copies}
 
     def apply(self, batch: pa.RecordBatch) -> Transformed:
         arrays = [batch[KAFKA_FIELDS[kind].name] for kind in self.columns]

@@ -42,20 +42,20 @@ class EventTimeLimits:
         """The same, for the transaction that began then."""
         return replace(self, begin=begin)
 
-    def output_schema(self, input: pa.Schema) -> pa.Schema:
-        require([*missing_fields([(("field",), self.field)], input)])
-        kind = input.field(self.field).type
+    def output_schema(self, incoming: pa.Schema) -> pa.Schema:
+        require([*missing_fields([(("field",), self.field)], incoming)])
+        kind = incoming.field(self.field).type
         if kind != TIMESTAMP:
             text = (
                 f"{self.field} has type {ddl_type(kind)}; allowed: a timestamp, which the transform `timestamp` makes"
             )
             require([Problem(("field",), text)])
-        if self.by_kafka and kafka_columns.TIMESTAMP not in input.names:
+        if self.by_kafka and kafka_columns.TIMESTAMP not in incoming.names:
             require([Problem(("relative_to",), f"the batch has no {kafka_columns.TIMESTAMP}")])
-        return input
+        return incoming
 
-    def origins(self, input: pa.Schema) -> Origins:
-        return unchanged(input)
+    def origins(self, incoming: pa.Schema) -> Origins:
+        return unchanged(incoming)
 
     def apply(self, batch: pa.RecordBatch) -> Transformed:
         late, future = self._outside(batch)
@@ -80,10 +80,10 @@ class EventTimeLimits:
     def _outside(self, batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
         times = batch[self.field].cast(pa.int64())
         if self.by_kafka:
-            given = batch[kafka_columns.TIMESTAMP].cast(pa.int64())
+            kafka_times = batch[kafka_columns.TIMESTAMP].cast(pa.int64())
             # Producers may write any number. Within these bounds no difference overflows. Without one nothing is late.
-            least = pc.max_element_wise(given, FIRST_MICROSECOND, skip_nulls=False)
-            reference = pc.min_element_wise(least, LAST_MICROSECOND, skip_nulls=False)
+            lower_bounded = pc.max_element_wise(kafka_times, FIRST_MICROSECOND, skip_nulls=False)
+            reference = pc.min_element_wise(lower_bounded, LAST_MICROSECOND, skip_nulls=False)
         else:
             reference = pa.scalar(_microseconds(self._begin() - _EPOCH), pa.int64())
         behind = pc.subtract(reference, times)

@@ -1,4 +1,4 @@
-"""The columns of a batch: which are the record's, and what is wrong with names that a transform is given."""
+"""The columns of a batch: which ones are the record's, and problems of the names that a transform is configured with."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ def record_names(schema: pa.Schema) -> list[str]:
 
 
 def kafka_columns(schema: pa.Schema) -> list[pa.Field]:
-    """The Kafka columns, which stand behind the record's fields."""
+    """The Kafka columns, which follow the record's fields."""
     return [field for field in schema if is_kafka(field.name)]
 
 
-def missing_fields(names: Sequence[tuple[Place, str]], input: pa.Schema, kafka: bool = False) -> Iterator[Problem]:
-    """A problem for each (place, name) that is no field of the record; with `kafka`, Kafka columns are fine too."""
-    there = record_names(input)
+def missing_fields(names: Sequence[tuple[Place, str]], incoming: pa.Schema, kafka: bool = False) -> Iterator[Problem]:
+    """Yield a problem for each (place, name) that is not a field of the record; with `kafka`, Kafka columns are fine too."""
+    there = record_names(incoming)
     for place, name in names:
-        if kafka and is_kafka(name) and name in input.names:
+        if kafka and is_kafka(name) and name in incoming.names:
             continue
         if is_kafka(name):
             yield Problem(
@@ -43,20 +43,20 @@ def missing_fields(names: Sequence[tuple[Place, str]], input: pa.Schema, kafka: 
 
 
 def repeated(names: Sequence[str]) -> Iterator[Problem]:
-    """A problem for each name that was there before."""
+    """Yield a problem for each repeated name."""
     for index, name in enumerate(names):
         if name in names[:index]:
             yield Problem((index,), f"found {quoted(name)} twice in the list; remove one")
 
 
 def require(problems: Sequence[Problem]) -> None:
-    """Raises TransformProblems when there are any."""
+    """Raise TransformProblems when there are any."""
     if problems:
         raise TransformProblems(problems)
 
 
 def unchanged(schema: pa.Schema) -> dict[str, frozenset[str]]:
-    """Every column is made from itself."""
+    """Origins in which every column is made from itself."""
     return {name: frozenset([name]) for name in schema.names}
 
 
@@ -74,10 +74,11 @@ def with_arrays(batch: pa.RecordBatch, added: list[pa.Field], arrays: list[pa.Ar
 
 
 def name_problems(output: pa.Schema, places: Mapping[str, Place]) -> Iterator[Problem]:
-    """A problem for each column that Hudi or Spark could not hold beside the others; `places` says where new names are."""
+    """Yield a problem for each column that Hudi or Spark could not store next to the others. `places` has the places of new
+    names."""
     columns = pa.schema([field for field in output if not is_kafka(field.name)])
-    taken = [name for name in places if is_kafka(name)]
-    for name in taken:
+    reserved = [name for name in places if is_kafka(name)]
+    for name in reserved:
         yield Problem(places[name], f"names beginning with _kafka_ belong to hudi-ingest; found {name}; choose another")
     for text in column_problems(columns):
         named = text.removeprefix("column ").partition(":")[0].partition(".")[0]

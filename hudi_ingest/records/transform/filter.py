@@ -1,4 +1,4 @@
-"""`filter`: rows that stay, chosen by one comparison."""
+"""`filter`: keep the rows that match one comparison."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OPERATORS = (*_COMPARE, "in", "not_in", "is_null", "is_not_null")
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Keeps the rows for which the comparison is true; as in SQL it is not true of null, but for is_null."""
+    """Keeps the rows for which the comparison is true. As in SQL, no comparison with null is true except is_null."""
 
     field: str
     """A field of the record, or a Kafka column."""
@@ -38,9 +38,9 @@ class Filter:
     values: tuple[object, ...] = ()
     """Plain values of the pipeline file: one, several for in and not_in, none for is_null and is_not_null."""
 
-    def output_schema(self, input: pa.Schema) -> pa.Schema:
-        require([*missing_fields([(("field",), self.field)], input, kafka=True)])
-        kind = input.field(self.field).type
+    def output_schema(self, incoming: pa.Schema) -> pa.Schema:
+        require([*missing_fields([(("field",), self.field)], incoming, kafka=True)])
+        kind = incoming.field(self.field).type
         if pa.types.is_nested(kind) and self.values:
             text = f"{self.field} has type {ddl_type(kind)}, which has no single value to compare; flatten it first"
             require([Problem(("field",), text)])
@@ -55,10 +55,10 @@ class Filter:
                 text = f"{error}, which {self.field} has; found {describe(value)}"
                 problems.append(Problem(place, text))
         require(problems)
-        return input
+        return incoming
 
-    def origins(self, input: pa.Schema) -> Origins:
-        return unchanged(input)
+    def origins(self, incoming: pa.Schema) -> Origins:
+        return unchanged(incoming)
 
     def apply(self, batch: pa.RecordBatch) -> Transformed:
         column = batch[self.field]
@@ -66,17 +66,17 @@ class Filter:
         if not stays.null_count and pc.all(stays, min_count=0).as_py():
             return Transformed(batch, None)
         rows = batch.filter(stays)
-        kept = pc.indices_nonzero(stays).cast(pa.int64())
-        return Transformed(rows, kept, filtered=batch.num_rows - rows.num_rows)
+        places = pc.indices_nonzero(stays).cast(pa.int64())
+        return Transformed(rows, places, filtered=batch.num_rows - rows.num_rows)
 
     def _stays(self, column: pa.Array) -> pa.Array:
         if self.op == "is_null":
             return pc.is_null(column)
         if self.op == "is_not_null":
             return pc.is_valid(column)
-        scalars = [scalar_of(each, column.type) for each in self.values]
+        scalars = [scalar_of(value, column.type) for value in self.values]
         if self.op in _COMPARE:
             return _COMPARE[self.op](column, scalars[0])
-        # Not by is_in, for which 0.0 and -0.0 are two values and NaN is equal to itself.
-        found = reduce(pc.or_, [pc.equal(column, each) for each in scalars])
-        return found if self.op == "in" else pc.invert(found)
+        # Not is_in, for which 0.0 and -0.0 differ and NaN equals itself.
+        matches = reduce(pc.or_, [pc.equal(column, scalar) for scalar in scalars])
+        return matches if self.op == "in" else pc.invert(matches)

@@ -1,4 +1,4 @@
-"""`flatten`: the parts of structs as columns of their own."""
+"""`flatten`: turn the members of structs into columns of their own."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from hudi_ingest.records.transform.fields import missing_fields, name_problems, 
 
 @dataclass(frozen=True, slots=True)
 class Flatten:
-    """Puts a column for each part of a struct, and of the structs in it, where the struct was.
+    """Replaces a struct with a column for each of its members, including those of nested structs.
 
-    `customer.address.city` becomes `customer_address_city`. Lists and maps stay as they are. The parts of a struct that
-    is null are null.
+    `customer.address.city` becomes `customer_address_city`. Lists and maps stay as they are. The members of a null struct
+    are null.
     """
 
     fields: tuple[str, ...]
     separator: str = "_"
 
-    def output_schema(self, input: pa.Schema) -> pa.Schema:
-        require([*missing_fields([(("fields", i), name) for i, name in enumerate(self.fields)], input)])
+    def output_schema(self, incoming: pa.Schema) -> pa.Schema:
+        require([*missing_fields([(("fields", i), name) for i, name in enumerate(self.fields)], incoming)])
         problems = [
             Problem(("fields", index), f"{name} has type {ddl_type(kind)}; only a struct can be flattened")
             for index, name in enumerate(self.fields)
-            if not pa.types.is_struct(kind := input.field(name).type)
+            if not pa.types.is_struct(kind := incoming.field(name).type)
         ]
         require(problems)
-        parts = [(field, path) for field, path, _ in self._parts(input)]
+        parts = [(field, path) for field, path, _ in self._parts(incoming)]
         output = pa.schema([field for field, _ in parts])
         places: dict[str, Place] = {
             field.name: ("fields", self.fields.index(path.partition(".")[0]))
@@ -42,22 +42,22 @@ class Flatten:
         require([*name_problems(output, places)])
         return output
 
-    def origins(self, input: pa.Schema) -> Origins:
-        return {field.name: frozenset([path]) for field, path, _ in self._parts(input)}
+    def origins(self, incoming: pa.Schema) -> Origins:
+        return {field.name: frozenset([path]) for field, path, _ in self._parts(incoming)}
 
     def apply(self, batch: pa.RecordBatch) -> Transformed:
         fields, columns = [], []
         for field, _, steps in self._parts(batch.schema):
             column = batch[steps[0]]
             for index in steps[1:]:
-                column = column.flatten()[index]  # unlike field(), it hands the parent's nulls down
+                column = column.flatten()[index]  # unlike field(), it propagates the parent's nulls
             fields.append(field)
             columns.append(column)
         return Transformed(pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields)), None)
 
-    def _parts(self, input: pa.Schema) -> Iterator[tuple[pa.Field, str, tuple[int, ...]]]:
+    def _parts(self, incoming: pa.Schema) -> Iterator[tuple[pa.Field, str, tuple[int, ...]]]:
         """Each output column, the path of what it is, and the indexes that lead there."""
-        for index, field in enumerate(input):
+        for index, field in enumerate(incoming):
             if field.name in self.fields:
                 yield from self._below(field, field.name, field.name, field.nullable, (index,))
             else:

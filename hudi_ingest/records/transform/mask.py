@@ -22,7 +22,7 @@ COVER = "****"
 class Masking(Protocol):
     """How one value becomes another that says less. Picklable; equal values become equal ones."""
 
-    def output_field(self, input: pa.Field) -> pa.Field:
+    def output_field(self, incoming: pa.Field) -> pa.Field:
         """What the column is afterwards. Raises ValueError when a column of this type cannot be masked so."""
 
     def masked(self, column: pa.Array) -> pa.Array:
@@ -36,20 +36,20 @@ class Mask:
     fields: tuple[str, ...]
     masking: Masking
 
-    def output_schema(self, input: pa.Schema) -> pa.Schema:
-        require([*missing_fields([(("fields", i), name) for i, name in enumerate(self.fields)], input)])
+    def output_schema(self, incoming: pa.Schema) -> pa.Schema:
+        require([*missing_fields([(("fields", i), name) for i, name in enumerate(self.fields)], incoming)])
         problems = []
-        fields = {each.name: each for each in input}
+        fields = {column.name: column for column in incoming}
         for index, name in enumerate(self.fields):
             try:
-                fields[name] = self.masking.output_field(input.field(name))
+                fields[name] = self.masking.output_field(incoming.field(name))
             except ValueError as error:
                 problems.append(Problem(("fields", index), f"{name} {error}"))
         require(problems)
         return pa.schema([*fields.values()])
 
-    def origins(self, input: pa.Schema) -> Origins:
-        return unchanged(input)
+    def origins(self, incoming: pa.Schema) -> Origins:
+        return unchanged(incoming)
 
     def apply(self, batch: pa.RecordBatch) -> Transformed:
         columns = [
@@ -68,12 +68,12 @@ class Hash:
 
     salt: str = field(default="", repr=False)
 
-    def output_field(self, input: pa.Field) -> pa.Field:
-        if input.type not in (pa.string(), pa.binary(), pa.int32(), pa.int64()):
+    def output_field(self, incoming: pa.Field) -> pa.Field:
+        if incoming.type not in (pa.string(), pa.binary(), pa.int32(), pa.int64()):
             raise ValueError(
-                f"has type {ddl_type(input.type)}; a hash takes string, binary, int or long, so cast it first"
+                f"has type {ddl_type(incoming.type)}; a hash takes string, binary, int or long, so cast it first"
             )
-        return input.with_type(pa.string())
+        return incoming.with_type(pa.string())
 
     def masked(self, column: pa.Array) -> pa.Array:
         # No kernel of Arrow hashes by SHA-256. Each distinct value is hashed once.
@@ -94,16 +94,16 @@ class Redact:
 
     constant: str | int | float | bool | None = None
 
-    def output_field(self, input: pa.Field) -> pa.Field:
+    def output_field(self, incoming: pa.Field) -> pa.Field:
         if self.constant is None:
-            return input.with_nullable(True)
-        if pa.types.is_nested(input.type):
-            raise ValueError(f"has type {ddl_type(input.type)}, which no constant stands for; leave `constant` out")
+            return incoming.with_nullable(True)
+        if pa.types.is_nested(incoming.type):
+            raise ValueError(f"has type {ddl_type(incoming.type)}, which no constant stands for; leave `constant` out")
         try:
-            scalar_of(self.constant, input.type)
+            scalar_of(self.constant, incoming.type)
         except ValueError as error:
             raise ValueError(f"gets a constant that is {error}; found {describe(self.constant)}") from None
-        return input.with_nullable(False)
+        return incoming.with_nullable(False)
 
     def masked(self, column: pa.Array) -> pa.Array:
         if self.constant is None:
@@ -117,10 +117,10 @@ class KeepLast:
 
     characters: int
 
-    def output_field(self, input: pa.Field) -> pa.Field:
-        if input.type != pa.string():
-            raise ValueError(f"has type {ddl_type(input.type)}; only a string has last characters, so cast it first")
-        return input
+    def output_field(self, incoming: pa.Field) -> pa.Field:
+        if incoming.type != pa.string():
+            raise ValueError(f"has type {ddl_type(incoming.type)}; only a string has last characters, so cast it first")
+        return incoming
 
     def masked(self, column: pa.Array) -> pa.Array:
         longer = pc.greater(pc.utf8_length(column), self.characters)

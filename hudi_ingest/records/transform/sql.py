@@ -1,4 +1,4 @@
-"""`sql`: columns and a condition in SQL. Whatever it says, a record is at most one row, and depends on no other record."""
+"""`sql`: columns and a condition in SQL. Any statement makes at most one row of a record, independent of other records."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from hudi_ingest.records.transform.sql_statement import RECORDS, AllFields, Expr
 _PLACE = "__hudi_ingest_place"
 """A column beside a batch's: which row of the batch it is."""
 _CLOCKS = frozenset({"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"})
-"""Functions that are called without parentheses."""
+"""Functions called without parentheses."""
 _INSTEAD = "another attempt would make other rows; use _kafka_timestamp"
 _NOT_FOUND = re.compile(r'Referenced column "([^"]*)" not found')
 _BOUNDS: Mapping[pa.DataType, tuple[pa.DataType, int, int]] = {
@@ -38,35 +38,35 @@ _BOUNDS: Mapping[pa.DataType, tuple[pa.DataType, int, int]] = {
 
 @dataclass(frozen=True, slots=True)
 class Sql:
-    """Gives the columns that the statement selects, of the records for which its condition is true.
+    """Computes the columns that the statement selects, for the records for which its condition is true.
 
-    Fields that are only named are handed through untouched, and so are the Kafka columns, always. A record of which a
-    column or the condition cannot be computed is rejected.
+    Fields that are only named pass through unchanged, and so do all Kafka columns. A record for which a column or the
+    condition cannot be computed is rejected.
     """
 
     text: str
 
-    def output_schema(self, input: pa.Schema) -> pa.Schema:
-        return _planned(self.text, input).output
+    def output_schema(self, incoming: pa.Schema) -> pa.Schema:
+        return _planned(self.text, incoming).output
 
-    def origins(self, input: pa.Schema) -> Origins:
-        return _planned(self.text, input).origins
+    def origins(self, incoming: pa.Schema) -> Origins:
+        return _planned(self.text, incoming).origins
 
     def apply(self, batch: pa.RecordBatch) -> Transformed:
-        """Raises TransformFailed when the statement fails for another reason than what a record holds."""
+        """Raises TransformFailed when the statement fails for any reason other than a record's content."""
         plan = _planned(self.text, batch.schema)
         computed, places, rejected = _computed(plan, batch)
-        kept = None if len(places) == batch.num_rows else pa.array(places, pa.int64())
-        rest = batch if kept is None else batch.take(kept)
-        columns = [computed[name] if name in computed else rest[plan.copies[name]] for name in plan.output.names]
+        kept_places = None if len(places) == batch.num_rows else pa.array(places, pa.int64())
+        remaining = batch if kept_places is None else batch.take(kept_places)
+        columns = [computed[name] if name in computed else remaining[plan.copies[name]] for name in plan.output.names]
         rows = pa.RecordBatch.from_arrays(columns, schema=plan.output)
         faults = tuple(rejected[place] for place in sorted(rejected))
-        return Transformed(rows, kept, faults, batch.num_rows - len(places) - len(faults))
+        return Transformed(rows, kept_places, faults, batch.num_rows - len(places) - len(faults))
 
 
 @dataclass(frozen=True, slots=True)
 class _Fault:
-    """What cannot be computed of a record."""
+    """The part of the statement that cannot be computed for a record."""
 
     part: str
     """The column; "" for the condition."""
@@ -94,7 +94,7 @@ class _Plan:
 
     @property
     def parts(self) -> Mapping[str, Expression]:
-        """All that is computed, the condition under the name ""."""
+        """Everything that is computed; the condition has the name ""."""
         return self.computed if self.where is None else {**self.computed, "": self.where}
 
     def table(self, batch: pa.RecordBatch) -> pa.Table:
@@ -110,8 +110,8 @@ class _Plan:
         if len(reads) == 1:
             return Rejected(place, reads[0], expected, shown(batch[reads[0]][place]))
         # Without their values: the chain hides a field's, and cannot tell several apart in a text.
-        found = f"other values of {', '.join(reads)}" if reads else "what no record changes"
-        return Rejected(place, "", expected, shortened(found))
+        description = f"other values of {', '.join(reads)}" if reads else "what no record changes"
+        return Rejected(place, "", expected, shortened(description))
 
 
 def _computed(
@@ -160,8 +160,8 @@ def _evaluated(parts: Mapping[str, Expression], table: pa.Table) -> _Evaluated:
         if len(table) == 1:
             return _too_large(parts, table)
     half = len(table) // 2
-    pieces = [_evaluated(parts, each) for each in (table.slice(0, half), table.slice(half))]
-    values = [pa.concat_arrays(each) for each in zip(*(values for _, values, _ in pieces), strict=True)]
+    pieces = [_evaluated(parts, part) for part in (table.slice(0, half), table.slice(half))]
+    values = [pa.concat_arrays(chunks) for chunks in zip(*(values for _, values, _ in pieces), strict=True)]
     return np.concatenate([places for places, _, _ in pieces]), values, pieces[0][2] | pieces[1][2]
 
 
@@ -189,28 +189,28 @@ def _evaluated_at_once(parts: Mapping[str, Expression], table: pa.Table) -> _Eva
     """
     from hudi_ingest.records.transform import sql_session
 
-    texts = [each.text for each in parts.values()]
+    texts = [expression.text for expression in parts.values()]
     faults: dict[int, _Fault] = {}
     try:
         try:
-            found = sql_session.run(table, _select(texts))
+            results = sql_session.run(table, _select(texts))
         except sql_session.RecordFault:
             flags = sql_session.run(table, _select([f"TRY(({text}\n) IS NULL) IS NULL" for text in texts]))
             for index, name in reversed([*enumerate(parts, 1)]):
                 faults |= dict.fromkeys(flags.column(0).filter(flags.column(index)).to_pylist(), _Fault(name))
             good = pc.invert(pc.is_in(table[_PLACE], value_set=pa.array([*faults], pa.int64())))
             table = table.filter(good)
-            found = sql_session.run(table, _select(texts))
+            results = sql_session.run(table, _select(texts))
     except (sql_session.RecordFault, sql_session.StatementFault) as error:
         raise TransformFailed(
             f"DuckDB cannot run the statement of `sql`: {error}. Correct it, or report it."
         ) from error
-    if not found.column(0).equals(table[_PLACE]):
+    if not results.column(0).equals(table[_PLACE]):
         raise TransformFailed(
             "DuckDB did not give one row for each record, in their order; correct the statement of `sql`."
         )
-    values = [each.combine_chunks() for each in found.columns[1:]]
-    return found.column(0).to_numpy(), values, faults
+    values = [column.combine_chunks() for column in results.columns[1:]]
+    return results.column(0).to_numpy(), values, faults
 
 
 def _select(texts: Iterable[str]) -> str:
@@ -230,58 +230,58 @@ def _beyond_time(column: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 @lru_cache(maxsize=64)
-def _planned(text: str, input: pa.Schema) -> _Plan:
+def _planned(text: str, incoming: pa.Schema) -> _Plan:
     """Raises TransformProblems."""
     try:
         statement = parse(text)
     except NotAllowed as error:
         raise TransformProblems([Problem((), str(error))]) from None
-    record = record_names(input)
-    known = {name.lower(): name for name in input.names}
+    record = record_names(incoming)
+    known = {name.lower(): name for name in incoming.names}
     fields: list[pa.Field] = []
-    copies = {each.name: each.name for each in kafka_columns(input)}
+    copies = {column.name: column.name for column in kafka_columns(incoming)}
     computed: dict[str, Expression] = {}
     problems: list[Problem] = []
-    for each in statement.entries:
-        if isinstance(each, AllFields):
-            problems += [_missing(name, record) for name in each.without if name.lower() not in known]
-            without = {name.lower() for name in each.without}
+    for entry in statement.entries:
+        if isinstance(entry, AllFields):
+            problems += [_missing(name, record) for name in entry.without if name.lower() not in known]
+            without = {name.lower() for name in entry.without}
             copied = [(name, name) for name in record if name.lower() not in without]
-        elif each.column is not None and each.column.lower() in known:
-            source = known[each.column.lower()]
-            name = source if each.name == each.column else each.name
+        elif entry.column is not None and entry.column.lower() in known:
+            source = known[entry.column.lower()]
+            name = source if entry.name == entry.column else entry.name
             # A Kafka column is there anyhow.
             copied = [] if is_kafka(name) and name == source else [(name, source)]
         else:
             copied = []
-            fields.append(pa.field(each.name, pa.null()))
-            computed[each.name] = each.value
-        fields += [input.field(source).with_name(name) for name, source in copied]
+            fields.append(pa.field(entry.name, pa.null()))
+            computed[entry.name] = entry.value
+        fields += [incoming.field(source).with_name(name) for name, source in copied]
         copies |= dict(copied)
     problems += _refused(statement, known)
     if not fields and not problems:
         problems.append(Problem((), "nothing would be left; select at least one field"))
     require(problems)
-    reads = {name: _reads(each, known) for name, each in computed.items()}
+    reads = {name: _reads(expression, known) for name, expression in computed.items()}
     if statement.where is not None:
         reads[""] = _reads(statement.where, known)
-    kafka = kafka_columns(input)
+    kafka = kafka_columns(incoming)
     plan = _Plan(pa.schema([*fields, *kafka]), copies, computed, statement.where, reads)
     if plan.parts:
-        types = _types(plan, input, record)
-        fields = [each.with_type(types[each.name]) if each.name in types else each for each in fields]
+        types = _types(plan, incoming, record)
+        fields = [field.with_type(types[field.name]) if field.name in types else field for field in fields]
     output = pa.schema([*fields, *kafka])
-    require([*name_problems(output, {each.name: () for each in fields})])
+    require([*name_problems(output, {field.name: () for field in fields})])
     return replace(plan, output=output)
 
 
-def _types(plan: _Plan, input: pa.Schema, record: list[str]) -> dict[str, pa.DataType]:
+def _types(plan: _Plan, incoming: pa.Schema, record: list[str]) -> dict[str, pa.DataType]:
     """Of the computed columns. Raises TransformProblems."""
     from hudi_ingest.records.transform import sql_session
 
     try:
-        schema = input.append(pa.field(_PLACE, pa.int64()))
-        _, *results = sql_session.bind(schema, _select(each.text for each in plan.parts.values()))
+        schema = incoming.append(pa.field(_PLACE, pa.int64()))
+        _, *results = sql_session.bind(schema, _select(expression.text for expression in plan.parts.values()))
     except sql_session.StatementFault as error:
         unknown = _NOT_FOUND.search(str(error))
         problem = _missing(unknown[1], record) if unknown else Problem((), f"DuckDB does not take it: {error}")
@@ -290,13 +290,13 @@ def _types(plan: _Plan, input: pa.Schema, record: list[str]) -> dict[str, pa.Dat
         raise TransformProblems([Problem((), "an entry of the list makes several columns; write one entry for each")])
     problems = []
     types = {}
-    for name, each in zip(plan.parts, results, strict=True):
-        types[name] = each.type
-        if not name and each.type != pa.bool_():
-            problems.append(Problem((), f"the condition of WHERE is a {each.type_name}; allowed: a BOOLEAN"))
-        elif each.type is None:
-            advice = "; write … AT TIME ZONE 'UTC', which makes a timestamp" if each.type_name == "TIMESTAMP" else ""
-            text = f"column {name} has DuckDB's type {each.type_name}, which no table has; cast it{advice}"
+    for name, result in zip(plan.parts, results, strict=True):
+        types[name] = result.type
+        if not name and result.type != pa.bool_():
+            problems.append(Problem((), f"the condition of WHERE is a {result.type_name}; allowed: a BOOLEAN"))
+        elif result.type is None:
+            advice = "; write … AT TIME ZONE 'UTC', which makes a timestamp" if result.type_name == "TIMESTAMP" else ""
+            text = f"column {name} has DuckDB's type {result.type_name}, which no table has; cast it{advice}"
             problems.append(Problem((), text))
     require(problems)
     return types
@@ -304,11 +304,11 @@ def _types(plan: _Plan, input: pa.Schema, record: list[str]) -> dict[str, pa.Dat
 
 def _refused(statement: Statement, known: Mapping[str, str]) -> Iterator[Problem]:
     """A problem for each function whose outcome does not depend on the record alone."""
-    words = {word for each in statement.expressions for word in each.words}
+    words = {word for expression in statement.expressions for word in expression.words}
     for word in sorted(words):
         if word.lower() in _CLOCKS and word.lower() not in known:
             yield Problem((), f"{word} is not allowed: it gives something else each time; {_INSTEAD}")
-    calls = sorted({call for each in statement.expressions for call in each.calls})
+    calls = sorted({call for expression in statement.expressions for call in expression.calls})
     if not calls:
         return
     from hudi_ingest.records.transform import sql_session

@@ -76,7 +76,7 @@ def bind(schema: pa.Schema, query: str) -> list[Result]:
     session = _session(current_process().ident, threading.get_ident())
     session.register(RECORDS, schema.empty_table())
     try:
-        return [Result(_table_type(each), str(each)) for each in session.sql(query).types]
+        return [Result(_table_type(kind), str(kind)) for kind in session.sql(query).types]
     except duckdb.Error as error:
         raise StatementFault(" ".join(str(error).partition("\n\n")[0].split())) from None
 
@@ -133,17 +133,17 @@ def _refusals() -> Mapping[str, str]:
             unstable.add(name)
 
     def judge(name: str, above: Sequence[str] = ()) -> str:
-        found = kinds.get(name, {"scalar"})
+        function_kinds = kinds.get(name, {"scalar"})
         if name in unstable:
             return "it gives something else each time"
-        if found & {"aggregate", "window"}:
+        if function_kinds & {"aggregate", "window"}:
             return "it sees other records"
-        if not found & {"scalar", "macro"}:
+        if not function_kinds & {"scalar", "macro"}:
             return "it makes several rows of one"
         if name in above:
             return ""
-        inner = [each.lower() for text in macros.get(name, ()) for each in calls_in(text)]
-        return next(filter(None, (judge(each, [*above, name]) for each in inner)), "")
+        inner = [call.lower() for text in macros.get(name, ()) for call in calls_in(text)]
+        return next(filter(None, (judge(call, [*above, name]) for call in inner)), "")
 
     return {name: why for name in kinds if (why := judge(name))}
 
@@ -159,11 +159,11 @@ def _table_type(kind: Any, levels: int = MAX_DEPTH) -> pa.DataType | None:
         return pa.decimal128(parts["precision"], parts["scale"])
     if kind.id not in ("list", "array", "struct", "map"):
         return None
-    inner = {name: _table_type(each, levels - 1) for name, each in kind.children if name != "size"}
+    inner = {name: _table_type(child, levels - 1) for name, child in kind.children if name != "size"}
     if None in inner.values():
         return None
     if kind.id == "struct":
-        return pa.struct([pa.field(name, each) for name, each in inner.items()])
+        return pa.struct([pa.field(name, child) for name, child in inner.items()])
     if kind.id == "map":
         return pa.map_(pa.string(), pa.field("value", inner["value"])) if inner["key"] == pa.string() else None
     return pa.list_(pa.field("element", inner["child"]))

@@ -90,7 +90,7 @@ class Statement:
 
     @property
     def expressions(self) -> Iterator[Expression]:
-        yield from (each.value for each in self.entries if isinstance(each, Selected))
+        yield from (entry.value for entry in self.entries if isinstance(entry, Selected))
         if self.where is not None:
             yield self.where
 
@@ -102,8 +102,8 @@ def parse(text: str) -> Statement:
         raise NotAllowed(f"found {quoted(text)}; allowed: {SHAPE}")
     _require_nothing_else(tokens)
     depths = _depths(tokens)
-    start = next((i for i, each in enumerate(tokens) if depths[i] == 0 and _is_clause_from(tokens, i)), None)
-    if start is None or [each.text for each in tokens[start + 1 : start + 2]] != [RECORDS]:
+    start = next((i for i, token in enumerate(tokens) if depths[i] == 0 and _is_clause_from(tokens, i)), None)
+    if start is None or [token.text for token in tokens[start + 1 : start + 2]] != [RECORDS]:
         raise NotAllowed(f"it must select FROM {RECORDS}, which are the records; allowed: {SHAPE}")
     where = None
     if len(tokens) > start + 2:
@@ -119,30 +119,30 @@ def _tokens(text: str) -> list[Token]:
     from sqlglot.dialects.duckdb import DuckDB  # a large module, for those who need it
 
     try:
-        found: list[Token] = DuckDB().tokenize(text)
+        tokens: list[Token] = DuckDB().tokenize(text)
     except SqlglotError:
         raise NotAllowed("a quote or a comment in it is not closed") from None
-    if found and found[-1].token_type == TokenType.SEMICOLON:
-        del found[-1]
-    if any(each.token_type == TokenType.SEMICOLON for each in found):
+    if tokens and tokens[-1].token_type == TokenType.SEMICOLON:
+        del tokens[-1]
+    if any(token.token_type == TokenType.SEMICOLON for token in tokens):
         raise NotAllowed(f"found more than one statement; allowed: {SHAPE}")
-    return found
+    return tokens
 
 
 def _require_nothing_else(tokens: Sequence[Token]) -> None:
-    for index, each in enumerate(tokens[1:], 1):
-        word = each.text.upper().partition(" ")[0]
-        if _is_quoted(each) or word not in _CLAUSES or (word == "DISTINCT" and _is_comparison(tokens, index)):
+    for index, token in enumerate(tokens[1:], 1):
+        word = token.text.upper().partition(" ")[0]
+        if _is_quoted(token) or word not in _CLAUSES or (word == "DISTINCT" and _is_comparison(tokens, index)):
             continue
         raise NotAllowed(
-            f"{each.text.upper()} is not allowed: {_CLAUSES[word]}; a column of this name stands in double quotes"
+            f"{token.text.upper()} is not allowed: {_CLAUSES[word]}; a column of this name stands in double quotes"
         )
     inside: list[str] = []
     selects = 0
-    for index, each in enumerate(tokens):
-        if each.text in _OPENING and not _is_quoted(each):
+    for index, token in enumerate(tokens):
+        if token.text in _OPENING and not _is_quoted(token):
             inside.append(tokens[index - 1].text.upper())
-        elif each.text in _CLOSING and not _is_quoted(each) and inside:
+        elif token.text in _CLOSING and not _is_quoted(token) and inside:
             inside.pop()
         elif _is_clause_from(tokens, index) and not (inside and inside[-1] in _TAKE_FROM):
             selects += 1
@@ -173,8 +173,8 @@ def _is_name(token: Token) -> bool:
 def _depths(tokens: Sequence[Token]) -> list[int]:
     """How many parentheses, brackets and braces are open at each token. Raises NotAllowed when they do not match."""
     depths, depth = [], 0
-    for each in tokens:
-        sign = "" if _is_quoted(each) else each.text
+    for token in tokens:
+        sign = "" if _is_quoted(token) else token.text
         depth -= sign in _CLOSING
         depths.append(depth)
         depth += sign in _OPENING
@@ -187,15 +187,15 @@ def _depths(tokens: Sequence[Token]) -> list[int]:
 
 def _split(tokens: Sequence[Token], depths: Sequence[int]) -> Iterator[Sequence[Token]]:
     start = 0
-    for index, each in enumerate(tokens):
-        if each.token_type == TokenType.COMMA and depths[index] == 0:
+    for index, token in enumerate(tokens):
+        if token.token_type == TokenType.COMMA and depths[index] == 0:
             yield tokens[start:index]
             start = index + 1
     yield tokens[start:]
 
 
 def _entry(text: str, tokens: Sequence[Token]) -> Selected | AllFields:
-    words = [each.text for each in tokens]
+    words = [token.text for token in tokens]
     if words[:2] == [RECORDS, "."] and len(words) > 2:
         tokens, words = tokens[2:], words[2:]
     if words[:1] == ["*"]:
@@ -204,7 +204,7 @@ def _entry(text: str, tokens: Sequence[Token]) -> Selected | AllFields:
         names = tokens[3:-1:2]
         if words[1].upper() not in ("EXCLUDE", "EXCEPT") or not names or not all(map(_is_name, names)):
             raise NotAllowed("found a * with more behind it; allowed: * or * EXCLUDE (name, …)")
-        return AllFields(tuple(each.text for each in names))
+        return AllFields(tuple(token.text for token in names))
     if len(tokens) == 1 and _is_name(tokens[0]):
         return Selected(words[0], _expression(text, tokens, "an entry"), words[0])
     if len(tokens) > 2 and tokens[-2].text.upper() == "AS" and not _is_quoted(tokens[-2]) and _is_name(tokens[-1]):
@@ -217,22 +217,22 @@ def _entry(text: str, tokens: Sequence[Token]) -> Selected | AllFields:
 
 def _entry_value(tokens: Sequence[Token]) -> Sequence[Token]:
     """Without the name of what everything is from, where that is all there is before a column's."""
-    qualified = len(tokens) == 3 and [each.text for each in tokens[:2]] == [RECORDS, "."]
+    qualified = len(tokens) == 3 and [token.text for token in tokens[:2]] == [RECORDS, "."]
     return tokens[2:] if qualified else tokens
 
 
-def _expression(text: str, tokens: Sequence[Token], what: str) -> Expression:
+def _expression(text: str, tokens: Sequence[Token], clause: str) -> Expression:
     if not tokens:
-        raise NotAllowed(f"there is nothing in {what}; allowed: {SHAPE}")
-    for before, each in zip([None, *tokens], tokens, strict=False):
-        if each.text == "*" and (before is None or before.text in ("(", ",")):
+        raise NotAllowed(f"there is nothing in {clause}; allowed: {SHAPE}")
+    for before, token in zip([None, *tokens], tokens, strict=False):
+        if token.text == "*" and (before is None or before.text in ("(", ",")):
             if any(call.lower() == "count" for call in _calls(tokens)):
                 raise NotAllowed("count(*) is not allowed: an aggregate makes one row of several")
             raise NotAllowed("* stands alone in the list, for all fields; name the fields inside of expressions")
-    for each, after in zip(tokens, [*tokens[1:], None], strict=True):
-        if each.text.lower() == RECORDS and not _is_quoted(each) and (after is None or after.text != "."):
+    for token, after in zip(tokens, [*tokens[1:], None], strict=True):
+        if token.text.lower() == RECORDS and not _is_quoted(token) and (after is None or after.text != "."):
             raise NotAllowed(f"{RECORDS} is all fields at once; name those that are meant")
-    names = [each.text for each in tokens if _is_name(each)]
+    names = [token.text for token in tokens if _is_name(token)]
     return Expression(text[tokens[0].start : tokens[-1].end + 1], tuple(names), _calls(tokens))
 
 
@@ -242,4 +242,4 @@ def calls_in(text: str) -> tuple[str, ...]:
 
 
 def _calls(tokens: Sequence[Token]) -> tuple[str, ...]:
-    return tuple(each.text for each, after in pairwise(tokens) if _is_name(each) and after.text == "(")
+    return tuple(token.text for token, after in pairwise(tokens) if _is_name(token) and after.text == "(")

@@ -43,27 +43,27 @@ class TimePartition:
     """A field of the record, or `_kafka_timestamp`."""
     zone: str = "UTC"
 
-    def output_schema(self, input: pa.Schema) -> pa.Schema:
-        require([*missing_fields([((), self.source)], input, kafka=True)])
-        kind = input.field(self.source).type
+    def output_schema(self, incoming: pa.Schema) -> pa.Schema:
+        require([*missing_fields([((), self.source)], incoming, kafka=True)])
+        kind = incoming.field(self.source).type
         if kind != TIMESTAMP and not (kind == pa.date32() and self.unit != "hour"):
-            wanted = "timestamp" if self.unit == "hour" else "timestamp or date"
+            allowed_types = "timestamp" if self.unit == "hour" else "timestamp or date"
             advice = "; the transform `timestamp` makes one" if kind in (pa.string(), pa.int32(), pa.int64()) else ""
-            text = f"{self.source} has type {ddl_type(kind)}; {self.unit}() takes a {wanted}{advice}"
+            text = f"{self.source} has type {ddl_type(kind)}; {self.unit}() takes a {allowed_types}{advice}"
             require([Problem((), text)])
-        output = with_columns(input, [self._field(input)])
+        output = with_columns(incoming, [self._field(incoming)])
         require([*name_problems(output, {self.column: ()})])
         return output
 
-    def origins(self, input: pa.Schema) -> Origins:
-        return {**unchanged(input), self.column: frozenset([self.source])}
+    def origins(self, incoming: pa.Schema) -> Origins:
+        return {**unchanged(incoming), self.column: frozenset([self.source])}
 
     def apply(self, batch: pa.RecordBatch) -> Transformed:
         values = self._values(batch[self.source])
         return Transformed(with_arrays(batch, [self._field(batch.schema)], [values]), None)
 
-    def _field(self, input: pa.Schema) -> pa.Field:
-        return pa.field(self.column, pa.string(), input.field(self.source).nullable)
+    def _field(self, incoming: pa.Schema) -> pa.Field:
+        return pa.field(self.column, pa.string(), incoming.field(self.source).nullable)
 
     def _values(self, times: pa.Array) -> pa.Array:
         if times.type == TIMESTAMP:
@@ -85,11 +85,11 @@ def parse_time_partition(text: str, zone: str) -> TimePartition:
 
     Raises ValueError.
     """
-    found = _EXPRESSION.fullmatch(text.strip())
+    match = _EXPRESSION.fullmatch(text.strip())
     shape = "allowed: year(column), month(column), day(column), hour(column), or name=day(column)"
-    if found is None:
+    if match is None:
         raise ValueError(f"not a column and not a time expression; {shape}")
-    if found["unit"] not in UNITS:
-        raise ValueError(f"{found['unit']}() is not known; {shape}")
-    column = found["alias"] or f"{found['source'].lstrip('_')}_{found['unit']}"
-    return TimePartition(column, found["unit"], found["source"], zone)
+    if match["unit"] not in UNITS:
+        raise ValueError(f"{match['unit']}() is not known; {shape}")
+    column = match["alias"] or f"{match['source'].lstrip('_')}_{match['unit']}"
+    return TimePartition(column, match["unit"], match["source"], zone)

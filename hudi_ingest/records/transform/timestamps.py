@@ -1,4 +1,4 @@
-"""`timestamp`: numbers and texts -> points in time, by a format and a zone that the file declares."""
+"""`timestamp`: convert numbers and text to timestamps, by a format and a zone declared in the pipeline file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _DIRECTIVES: Mapping[str, str] = {
     "z": r"(?P<offset>Z|[+-][0-9]{2}(?::?[0-9]{2})?)",
     "%": "%",
 }
-DIRECTIVES = ", ".join(f"%{each}" for each in _DIRECTIVES)
+DIRECTIVES = ", ".join(f"%{directive}" for directive in _DIRECTIVES)
 _ISO = (
     r"(?P<year>[0-9]{4})-(?P<month>[0-9]{2})-(?P<day>[0-9]{2})"
     r"(?:[ T](?P<hour>[0-9]{2})(?::(?P<minute>[0-9]{2})(?::(?P<second>[0-9]{2})(?:\.(?P<fraction>[0-9]{1,6})0*)?)?)?"
@@ -47,32 +47,32 @@ _ISO_WITHOUT_OFFSET = rf"^{_ISO_DAY}(?:{_ISO_TIME})?\z"
 
 @dataclass(frozen=True, slots=True)
 class ToTimestamp:
-    """Gives fields the type timestamp (microseconds, UTC). What is no time between the years 1 and 9999 is rejected."""
+    """Converts fields to timestamps (microseconds, UTC). Anything that is not a time in the years 1 to 9999 is rejected."""
 
     fields: tuple[str, ...]
     format: str
     """A key of EPOCHS, ISO8601, or a strptime pattern of DIRECTIVES."""
     zone: str = "UTC"
-    """Of texts without an offset of their own."""
+    """The zone of text without an offset of its own."""
     ambiguous: str = "reject"
-    """What a local time is that clocks showed twice: reject, earlier or later. One that they skipped is rejected."""
+    """The meaning of a local time that clocks showed twice: reject, earlier or later. One that they skipped is rejected."""
 
-    def output_schema(self, input: pa.Schema) -> pa.Schema:
-        require([*missing_fields([(("fields", i), name) for i, name in enumerate(self.fields)], input)])
+    def output_schema(self, incoming: pa.Schema) -> pa.Schema:
+        require([*missing_fields([(("fields", i), name) for i, name in enumerate(self.fields)], incoming)])
         kinds = (pa.int32(), pa.int64()) if self.format in EPOCHS else (pa.string(),)
         problems = [
             Problem(
                 ("fields", index),
-                f"{name} has type {ddl_type(found)}; {self.format} is read from {' or '.join(map(ddl_type, kinds))}",
+                f"{name} has type {ddl_type(kind)}; {self.format} is read from {' or '.join(map(ddl_type, kinds))}",
             )
             for index, name in enumerate(self.fields)
-            if (found := input.field(name).type) not in kinds
+            if (kind := incoming.field(name).type) not in kinds
         ]
         require(problems)
-        return pa.schema([each.with_type(TIMESTAMP) if each.name in self.fields else each for each in input])
+        return pa.schema([field.with_type(TIMESTAMP) if field.name in self.fields else field for field in incoming])
 
-    def origins(self, input: pa.Schema) -> Origins:
-        return unchanged(input)
+    def origins(self, incoming: pa.Schema) -> Origins:
+        return unchanged(incoming)
 
     def apply(self, batch: pa.RecordBatch) -> Transformed:
         convert, expected = self._conversion()
@@ -96,7 +96,7 @@ class ToTimestamp:
 def zone_problem(zone: str) -> str:
     """Why times cannot be read in the zone; empty when they can."""
     try:
-        # By Arrow, because it is Arrow's database of zones that rows are converted with.
+        # Ask Arrow, because rows are converted with Arrow's time zone database.
         pc.assume_timezone(pa.array([0], _LOCAL), zone)
     except pa.ArrowInvalid:
         return "unknown time zone; allowed: a name like UTC, Europe/Berlin or America/New_York, or +02:00"
@@ -115,7 +115,7 @@ def pattern_regex(pattern: str) -> str:
         else:
             parts.append(_DIRECTIVES[directive])
             seen.append(directive)
-    twice = sorted({each for each in seen if seen.count(each) > 1 and each != "%"})
+    twice = sorted({directive for directive in seen if seen.count(directive) > 1 and directive != "%"})
     if twice:
         raise ValueError(f"%{twice[0]} appears twice; keep one")
     if "Y" not in seen or "d" not in seen or ("m" in seen) == ("b" in seen):
@@ -129,7 +129,7 @@ def _of_epoch(unit: int, column: pa.Array) -> pa.Array:
 
 
 def _of_iso(zone: str, ambiguous: str, column: pa.Array) -> pa.Array:
-    # Of these texts Arrow's own parser, which is faster, knows the same and judges them alike.
+    # For text of these shapes, Arrow's own parser gives the same results and is faster.
     if pc.all(pc.match_substring_regex(column, _ISO_WITH_OFFSET), min_count=0).as_py():
         return within_time(column.cast(TIMESTAMP))
     if pc.all(pc.match_substring_regex(column, _ISO_WITHOUT_OFFSET), min_count=0).as_py():
@@ -138,13 +138,13 @@ def _of_iso(zone: str, ambiguous: str, column: pa.Array) -> pa.Array:
 
 
 def _of_text(regex: str, zone: str, ambiguous: str, column: pa.Array) -> pa.Array:
-    found = pc.extract_regex(column, f"^(?:{regex})\\z")
-    refuse(pc.and_(pc.is_null(found), pc.is_valid(column)))
-    names = {field.name for field in found.type}
-    part = {name: pc.struct_field(found, name) for name in names}
+    parts = pc.extract_regex(column, f"^(?:{regex})\\z")
+    refuse(pc.and_(pc.is_null(parts), pc.is_valid(column)))
+    names = {field.name for field in parts.type}
+    part = {name: pc.struct_field(parts, name) for name in names}
 
     def digits(name: str, width: int) -> pa.Array | str:
-        # A part that is optional and not there is an empty text.
+        # A missing optional part is an empty text.
         return pc.utf8_lpad(part[name], width, "0") if name in names else "0" * width
 
     month: pa.Array | str
@@ -162,15 +162,15 @@ def _of_text(regex: str, zone: str, ambiguous: str, column: pa.Array) -> pa.Arra
     offset = part.get("offset")
     if offset is None:
         return within_time(_in_zone(local, zone, ambiguous))
-    given = pc.greater(pc.binary_length(offset), 0)
-    if not pc.any(given).as_py():
+    has_offset = pc.greater(pc.binary_length(offset), 0)
+    if not pc.any(has_offset).as_py():
         return within_time(_in_zone(local, zone, ambiguous))
     shifted = pc.subtract(local.cast(pa.int64()), _microseconds(offset)).cast(TIMESTAMP)
-    if pc.all(given).as_py():
+    if pc.all(has_offset).as_py():
         return within_time(shifted)
     # Only times without an offset may be judged by the zone's clocks.
-    zoned = _in_zone(pc.if_else(given, pa.scalar(None, _LOCAL), local), zone, ambiguous)
-    return within_time(pc.if_else(given, shifted, zoned))
+    zoned = _in_zone(pc.if_else(has_offset, pa.scalar(None, _LOCAL), local), zone, ambiguous)
+    return within_time(pc.if_else(has_offset, shifted, zoned))
 
 
 def _in_zone(local: pa.Array, zone: str, ambiguous: str) -> pa.Array:
@@ -180,7 +180,7 @@ def _in_zone(local: pa.Array, zone: str, ambiguous: str) -> pa.Array:
 
 
 def _microseconds(offset: pa.Array) -> pa.Array:
-    """Of texts like Z, +02, +0200 and -02:00; 0 where the text is empty."""
+    """Parse offsets like Z, +02, +0200 and -02:00; 0 for empty text."""
     encoded = offset.dictionary_encode()
     ticks = []
     for text in encoded.dictionary.to_pylist():

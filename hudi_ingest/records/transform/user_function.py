@@ -22,36 +22,36 @@ PATH = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 @dataclass(frozen=True, slots=True)
 class PythonFunction:
-    """Calls a function that takes the record's fields and gives as many rows, in the same order, of `schema`.
+    """Calls a function that takes the record's fields and returns as many rows of `schema`, in the same order.
 
-    Where it raises, the rows are called again in halves, so that only those rows are rejected for which it raises alone.
-    So the function must judge each row for itself, and may be called with a row more than once.
+    When it raises, it is called again with halves of the rows, so that only rows for which it raises alone are rejected.
+    So the function must treat each row independently, and may see a row more than once.
     """
 
     path: str
     """`package.module:function`, which the Spark workers can import."""
     schema: pa.Schema
 
-    def output_schema(self, input: pa.Schema) -> pa.Schema:
-        return pa.schema([*self.schema, *kafka_columns(input)])
+    def output_schema(self, incoming: pa.Schema) -> pa.Schema:
+        return pa.schema([*self.schema, *kafka_columns(incoming)])
 
-    def origins(self, input: pa.Schema) -> Origins:
-        everything = frozenset(record_names(input))
-        kafka = pa.schema(kafka_columns(input))
+    def origins(self, incoming: pa.Schema) -> Origins:
+        everything = frozenset(record_names(incoming))
+        kafka = pa.schema(kafka_columns(incoming))
         return {**dict.fromkeys(self.schema.names, everything), **unchanged(kafka)}
 
     def apply(self, batch: pa.RecordBatch) -> Transformed:
-        """Raises TransformFailed when the function cannot be imported or does not give what is declared."""
+        """Raises TransformFailed when the function cannot be imported or does not return what is declared."""
         rejected: dict[int, Rejected] = {}
         record = selected(batch, record_names(batch.schema))
         pieces = self._called(_imported(self.path), record, 0, rejected) if batch.num_rows else []
-        made = pa.Table.from_batches(pieces, schema=self.schema).combine_chunks()
-        columns = [made[name].combine_chunks() for name in self.schema.names]
+        table = pa.Table.from_batches(pieces, schema=self.schema).combine_chunks()
+        columns = [table[name].combine_chunks() for name in self.schema.names]
         for field, column in zip(self.schema, columns, strict=True):
             if not field.nullable and column.null_count:
                 for index in column.is_null().to_numpy(zero_copy_only=False).nonzero()[0].tolist():
-                    found = Rejected(index, field.name, f"a value, because {self.path} declares NOT NULL", "null")
-                    rejected.setdefault(index, found)
+                    rejection = Rejected(index, field.name, f"a value, because {self.path} declares NOT NULL", "null")
+                    rejected.setdefault(index, rejection)
         kafka = [batch[name] for name in batch.schema.names if is_kafka(name)]
         rows = pa.RecordBatch.from_arrays([*columns, *kafka], schema=self.output_schema(batch.schema))
         return without_rejected(rows, rejected)
@@ -64,38 +64,38 @@ class PythonFunction:
         rejected: dict[int, Rejected],
     ) -> list[pa.RecordBatch]:
         try:
-            made = function(rows)
-        except Exception as error:  # noqa: BLE001 - the user's own code may raise anything for a record it does not like
+            result = function(rows)
+        except Exception as error:  # noqa: BLE001 - the user's own code may raise anything for a bad record
             if rows.num_rows == 1:
-                # Without the error's text, which may hold any field's value.
+                # Without the error's text, which may contain any field's value.
                 rejected[start] = Rejected(
                     start, "", f"a record that {self.path} takes", f"it raised {type(error).__name__}"
                 )
                 return [
-                    pa.RecordBatch.from_arrays([pa.nulls(1, each.type) for each in self.schema], schema=self.schema)
+                    pa.RecordBatch.from_arrays([pa.nulls(1, field.type) for field in self.schema], schema=self.schema)
                 ]
         else:
-            return [self._checked(made, rows.num_rows)]
+            return [self._checked(result, rows.num_rows)]
         half = rows.num_rows // 2
-        left = self._called(function, rows.slice(0, half), start, rejected)
-        return left + self._called(function, rows.slice(half), start + half, rejected)
+        first_half = self._called(function, rows.slice(0, half), start, rejected)
+        return first_half + self._called(function, rows.slice(half), start + half, rejected)
 
-    def _checked(self, made: object, count: int) -> pa.RecordBatch:
-        if not isinstance(made, pa.RecordBatch):
+    def _checked(self, result: object, count: int) -> pa.RecordBatch:
+        if not isinstance(result, pa.RecordBatch):
             raise TransformFailed(
-                f"function {self.path} gave a {type(made).__name__}; it must give a pyarrow.RecordBatch. Correct the function."
+                f"function {self.path} gave a {type(result).__name__}; it must give a pyarrow.RecordBatch. Correct the function."
             )
-        if made.num_rows != count:
+        if result.num_rows != count:
             raise TransformFailed(
-                f"function {self.path} gave {made.num_rows} rows for {count}; it must give one for each, in the same order. "
+                f"function {self.path} gave {result.num_rows} rows for {count}; it must give one for each, in the same order. "
                 "Add a column that says which rows to leave out, and use the transform `filter` on it."
             )
-        if made.schema.names != self.schema.names or made.schema.types != self.schema.types:
+        if result.schema.names != self.schema.names or result.schema.types != self.schema.types:
             raise TransformFailed(
-                f"function {self.path} gave columns ({_columns(made.schema)}); the pipeline file declares "
+                f"function {self.path} gave columns ({_columns(result.schema)}); the pipeline file declares "
                 f"({_columns(self.schema)}). Make the two equal."
             )
-        return pa.RecordBatch.from_arrays(made.columns, schema=self.schema)
+        return pa.RecordBatch.from_arrays(result.columns, schema=self.schema)
 
 
 def _imported(path: str) -> Callable[[pa.RecordBatch], object]:

@@ -19,7 +19,7 @@ from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.records.convert.converter import Converter, Decoded
 from hudi_ingest.records.convert.formats import converter_for
 from hudi_ingest.records.kafka_times import FIRST, KAFKA_TIME, LAST
-from hudi_ingest.records.record_rows import DECODING, PARTITIONING, Made, Refusal, RowMaker, Tombstones
+from hudi_ingest.records.record_rows import DECODING, PARTITIONING, BatchOutcome, Refusal, RowMaker, Tombstones
 from hudi_ingest.records.schema.columns import table_schema
 from hudi_ingest.records.transform import Transform
 from hudi_ingest.records.transform.cast import Cast
@@ -71,7 +71,7 @@ GOOD, ZERO, WIDE, BROKEN = value(7), value(0), value(2**40), b"{}}"
 values = st.lists(st.sampled_from([GOOD, ZERO, WIDE, BROKEN, None, value(None)]), max_size=8)
 
 
-def fates(made: Made, count: int) -> list[str]:
+def fates(made: BatchOutcome, count: int) -> list[str]:
     """By place: row, bad, or gone (skipped or filtered)."""
     kept = range(count) if made.kept is None else made.kept.to_pylist()
     bad = {each.index for each in made.bad}
