@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: measures hudi-ingest against plain Spark and against the limit, on this machine."""
+"""`python -m benchmarks`: compares hudi-ingest with plain Spark and with the machine's limit."""
 
 from __future__ import annotations
 
@@ -27,44 +27,49 @@ _err = Console(stderr=True, soft_wrap=True, highlight=False)
 def bench(
     axes: Annotated[
         str,
-        typer.Argument(metavar="[AXES]", help="With --growth: which axes, and how far, as history=200,pipelines."),
+        typer.Argument(
+            metavar="[AXES]",
+            help="Requires --growth: axes to measure, with optional limits, e.g. history=200,pipelines.",
+        ),
     ] = "",
-    loads: Annotated[str, typer.Option(help="Loads to measure, as orders-1m,wide-200k,tiny; all when left out.")] = "",
-    rounds: Annotated[int, typer.Option(min=1, help="Warm rounds of each contender.")] = 3,
-    growth: Annotated[bool, typer.Option("--growth", help="Measure how a transaction's cost grows instead.")] = False,
-    smoke: Annotated[bool, typer.Option("--smoke", help="One short round; exit 1 if a ratio is far off.")] = False,
+    loads: Annotated[str, typer.Option(help="Loads to measure, e.g. orders-1m,wide-200k,tiny. Default: all.")] = "",
+    rounds: Annotated[int, typer.Option(min=1, help="Number of warm rounds for each contender.")] = 3,
+    growth: Annotated[
+        bool, typer.Option("--growth", help="Measure how the cost of a transaction grows instead.")
+    ] = False,
+    smoke: Annotated[bool, typer.Option("--smoke", help="Run one short round; exit 1 if a ratio is far off.")] = False,
     master: Annotated[str, typer.Option(help="Spark master of the engine.")] = _DEFAULTS.master,
-    memory: Annotated[str, typer.Option(help="Memory of the engine's driver.")] = _DEFAULTS.driver_memory,
-    results: Annotated[Path, typer.Option(help="Folder for the results' JSON and PNG.")] = Path("benchmarks/results"),
+    memory: Annotated[str, typer.Option(help="Driver memory of the engine.")] = _DEFAULTS.driver_memory,
+    results: Annotated[Path, typer.Option(help="Folder for the JSON and PNG results.")] = Path("benchmarks/results"),
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Measure hudi-ingest against plain Spark and against the limit, on this machine."""
+    """Compare hudi-ingest with plain Spark and with the limit of this machine."""
     home = bench_home(Home.from_environment())
     if smoke:
         _smoke(home)
         return
     try:
         settings = Settings(parse_loads(loads or ",".join(DEFAULT_LOADS)), rounds, master=master, driver_memory=memory)
-        chosen = parse_axes(axes)
+        axis_points = parse_axes(axes)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     if axes and not growth:
-        raise typer.BadParameter("AXES go with --growth; loads are named by --loads")
+        raise typer.BadParameter("AXES require --growth; select loads with --loads")
     if growth:
-        measured = run_growth(home, chosen, settings, results / "growth.json", _progress)
+        measurements = run_growth(home, axis_points, settings, results / "growth.json", _progress)
         view, draw, chart = growth_view, write_growth_chart, results / "growth.png"
     else:
-        measured = run_benchmark(home, settings, results / "latest.json", _progress)
+        measurements = run_benchmark(home, settings, results / "latest.json", _progress)
         view, draw, chart = results_view, write_chart, results / "latest.png"
     try:
-        draw(measured, chart)
+        draw(measurements, chart)
     except EnvironmentProblem as error:
-        # The figures are there; only their picture is not.
+        # The figures are complete; only the chart is missing.
         _progress(str(error))
     if as_json:
-        sys.stdout.write(json.dumps(measured, indent=2) + "\n")
+        sys.stdout.write(json.dumps(measurements, indent=2) + "\n")
     else:
-        _out.print(view(measured))
+        _out.print(view(measurements))
 
 
 def _smoke(home: Home) -> None:

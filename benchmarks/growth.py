@@ -60,16 +60,16 @@ def parse_axes(text: str) -> dict[str, tuple[int, ...]]:
     """
     if not text.strip():
         return dict(AXES)
-    found: dict[str, tuple[int, ...]] = {}
-    for each in text.split(","):
-        name, equals, limit = each.strip().partition("=")
+    axes: dict[str, tuple[int, ...]] = {}
+    for axis in text.split(","):
+        name, equals, limit = axis.strip().partition("=")
         if name not in AXES or (equals and not (limit.isdecimal() and int(limit) > 0)):
             raise ValueError(
-                f"{each.strip()!r} is not an axis; allowed: {', '.join(AXES)}, each alone or with a limit like history=200"
+                f"{axis.strip()!r} is not an axis; allowed: {', '.join(AXES)}, each alone or with a limit like history=200"
             )
         points = AXES[name]
-        found[name] = tuple(sorted({*(p for p in points if p <= int(limit)), int(limit)})) if limit else points
-    return found
+        axes[name] = tuple(sorted({*(p for p in points if p <= int(limit)), int(limit)})) if limit else points
+    return axes
 
 
 def run_growth(

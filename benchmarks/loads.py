@@ -95,14 +95,14 @@ class Load:
 
 def parse_load(name: str) -> Load:
     """The load of a name such as orders-10m, partitions-200 or tiny. Raises ValueError, with what would be right."""
-    found = _NAME.fullmatch(name.strip().lower())
-    maker = _KINDS.get(found["kind"]) if found else None
-    if found is None or maker is None or (found["number"] is None and found["kind"] not in _OF_A_FIXED_SIZE):
+    match = _NAME.fullmatch(name.strip().lower())
+    maker = _KINDS.get(match["kind"]) if match else None
+    if match is None or maker is None or (match["number"] is None and match["kind"] not in _OF_A_FIXED_SIZE):
         raise ValueError(
             f"load {name!r} is not known; allowed: {', '.join(f'{kind}-<n>' for kind in _KINDS)} with n like 500, 200k or "
             f"10m (of partitions it is the number of Kafka partitions, else of records), and {' and '.join(_OF_A_FIXED_SIZE)}"
         )
-    number = int(found["number"]) * _UNITS[found["unit"]] if found["number"] else _TINY
+    number = int(match["number"]) * _UNITS[match["unit"]] if match["number"] else _TINY
     return maker(name.strip().lower(), number)
 
 

@@ -72,12 +72,12 @@ def ratios(by_contender: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
     }
 
 
-def smoke_failures(found: Mapping[str, float]) -> list[str]:
+def smoke_failures(ratios: Mapping[str, float]) -> list[str]:
     """A line for each ratio that is missing or below what SMOKE_LEAST asks for."""
     return [
-        f"{name} is {found.get(name, 'missing')}, and must be at least {least}"
+        f"{name} is {ratios.get(name, 'missing')}, and must be at least {least}"
         for name, least in SMOKE_LEAST.items()
-        if found.get(name, 0.0) < least
+        if ratios.get(name, 0.0) < least
     ]
 
 

@@ -208,7 +208,9 @@ def test_wait_until_tells_how_a_watched_process_ended_and_what_it_said_last(run:
 def test_of_a_log_the_lines_that_tell_of_the_problem_are_shown(run: Starter) -> None:
     program = "import sys\nfor n in range(99): print('chatter', n, flush=True)\nopen('/nonexistent')"
     message = ends(run(program))
-    assert "Its log says: FileNotFoundError: [Errno 2] No such file or directory: '/nonexistent'. Correct that" in message
+    assert (
+        "Its log says: FileNotFoundError: [Errno 2] No such file or directory: '/nonexistent'. Correct that" in message
+    )
 
 
 def test_what_an_earlier_process_left_in_the_log_is_not_shown(tmp_path: Path) -> None:
