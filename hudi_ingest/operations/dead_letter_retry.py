@@ -29,7 +29,7 @@ from hudi_ingest.transaction.write.row_maker import row_maker_of
 from hudi_ingest.transaction.write.task import by_source, notes_of
 
 MOST_FILES = 200
-"""Files of dead letters that one transaction takes at most: its plan names them."""
+"""How many dead-letter files one transaction takes at most: its plan names them."""
 _SHOWN_REASONS = 3
 
 Places = dict[TopicPartition, tuple[int, int, int]]

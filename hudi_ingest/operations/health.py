@@ -41,8 +41,7 @@ QUESTIONS = {
 ABOUT_COMMITS = (ACCOUNTING_HOLDS, FILES_LARGE_ENOUGH, DEAD_LETTERS)
 """Checks whose answer changes with commits only; their figure `transaction` says up to which."""
 CLOCK_SECONDS = 60
-"""By so much two machines' clocks may differ."""
-"""What an offset of a slice can have become."""
+"""How far two machines' clocks may differ."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""Brings the ledger and the consumer group back to what the table says, after either of them was lost.
+"""Restores the ledger and the consumer group from the table after either of them was lost.
 
-Nothing needs it to go on: the next transaction is planned from the table. It brings back the history, the lag that
-others watch, and tells at once of instants that this ledger does not know.
+Ingestion continues without it: the next transaction is planned from the table. It restores the history and the lag that
+others watch, and reports instants that this ledger does not know.
 """
 
 from __future__ import annotations

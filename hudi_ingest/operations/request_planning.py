@@ -116,8 +116,8 @@ def completed(
     plan = next_transaction(pipeline, situation, request, progress)
     if plan is None or plan.slices != planned.slices:
         raise PlanOutdated(
-            f"plan {planned.transaction_id} of request {request.request_id} is not current any more: planned were "
-            f"{shown_slices(planned.slices)}, and next {'are ' + shown_slices(plan.slices) if plan else 'is nothing'}. Nothing was written. "
+            f"plan {planned.transaction_id} of request {request.request_id} is no longer current: it planned "
+            f"{shown_slices(planned.slices)}, but next is {shown_slices(plan.slices) if plan else 'nothing'}. Nothing was written. "
             "The coordinator plans again by itself."
         )
     if plan.kind is TransactionKind.REPLAY:
