@@ -17,9 +17,9 @@ from benchmarks.contenders import Assignment, Outcome
 from benchmarks.contenders.plain_write import PlainWrite, write_plainly
 from hudi_ingest.kafka.batch_sizes import BATCH_BYTES, BATCH_ROWS
 from hudi_ingest.pipeline.file import load_pipeline
+from hudi_ingest.transaction.decoding import converter_of
 from hudi_ingest.transaction.situation import plan_now
 from hudi_ingest.transaction.write.job import read_slices, rows_per_task
-from hudi_ingest.transaction.write.row_maker import converter_of
 
 
 def run(spark: SparkSession, assignment: Assignment) -> Outcome:

@@ -39,7 +39,7 @@ def validate(files: Annotated[list[Path], typer.Argument(metavar="FILE…")], as
     """Check pipeline files and report every problem at once."""
     from hudi_ingest.pipeline.file import load_pipeline
     from hudi_ingest.transaction.columns import source_text
-    from hudi_ingest.transaction.write.row_maker import format_problems
+    from hudi_ingest.transaction.decoding import format_problems
 
     problems: dict[str, list[str]] = {}
     columns: dict[str, str] = {}

@@ -25,7 +25,7 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.columns import resolve_schema
 from hudi_ingest.transaction.dead_letters.letter_file import batches_for_retry, read_letters
 from hudi_ingest.transaction.dead_letters.log import DeadLetterLog, WaitingFile
-from hudi_ingest.transaction.write.row_maker import row_maker_of
+from hudi_ingest.transaction.decoding import row_maker_of
 from hudi_ingest.transaction.write.task import by_source, notes_of
 
 MOST_FILES = 200

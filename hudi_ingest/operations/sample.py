@@ -24,12 +24,12 @@ from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition, Watermarks
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.kafka_columns import is_kafka
 from hudi_ingest.records.kafka_times import as_datetime
-from hudi_ingest.records.record_rows import BatchOutcome, Refusal, RowMaker
+from hudi_ingest.records.row_maker import BatchOutcome, Refusal, RowMaker
 from hudi_ingest.records.schema.columns import columns_to_dicts
 from hudi_ingest.transaction.columns import resolve_schema
+from hudi_ingest.transaction.decoding import row_maker_of
 from hudi_ingest.transaction.planning import fair_shares
 from hudi_ingest.transaction.situation import observe
-from hudi_ingest.transaction.write.row_maker import row_maker_of
 
 
 class Outcome(str, Enum):

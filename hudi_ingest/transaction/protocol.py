@@ -52,7 +52,7 @@ from hudi_ingest.model.transaction import OpenInstant, OpenTransaction, Transact
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.columns import parse_spark_json, spark_json
 from hudi_ingest.records.schema.evolution import evolve
-from hudi_ingest.transaction.accounting import commit_metadata
+from hudi_ingest.transaction.bad_records import require_bad_accounted, withholds_bytes
 from hudi_ingest.transaction.checks import (
     renumbered,
     require_complete,
@@ -63,8 +63,8 @@ from hudi_ingest.transaction.checks import (
     require_time,
     shape_of,
 )
+from hudi_ingest.transaction.commit_metadata import commit_metadata
 from hudi_ingest.transaction.dead_letters.log import DeadLetterLog
-from hudi_ingest.transaction.dead_letters.policy import require_bad_accounted, withholds_bytes
 
 _logger = logging.getLogger(__name__)
 SHORTEST_STALE_SECONDS = 60

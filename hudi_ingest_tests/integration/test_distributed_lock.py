@@ -27,8 +27,8 @@ from hudi_ingest.model.plan import TransactionPlan
 from hudi_ingest.model.transaction import OpenTransaction
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
-from hudi_ingest.transaction.accounting import commit_metadata
 from hudi_ingest.transaction.checks import shape_of
+from hudi_ingest.transaction.commit_metadata import commit_metadata
 from hudi_ingest.transaction.protocol import TransactionProtocol
 from hudi_ingest_tests.support.driver import Driver
 from hudi_ingest_tests.support.ground import Ground, make_pipeline

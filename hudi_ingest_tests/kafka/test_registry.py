@@ -31,8 +31,8 @@ from hudi_ingest.records.convert.protobuf_schema import ProtobufSchema
 from hudi_ingest.records.convert.protoc import compile_protos
 from hudi_ingest.records.schema.columns import ddl, parse_spark_json
 from hudi_ingest.transaction.columns import resolve_schema
+from hudi_ingest.transaction.decoding import converter_of, key_converter_of
 from hudi_ingest.transaction.registered_columns import version_columns
-from hudi_ingest.transaction.write.row_maker import converter_of, key_converter_of
 from hudi_ingest_tests.support.pipeline_files import document
 from hudi_ingest_tests.support.registry import Registry, basic, door
 from hudi_ingest_tests.support.serializers import avro_bytes, json_bytes, protobuf_bytes

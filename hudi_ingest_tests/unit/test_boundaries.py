@@ -29,7 +29,7 @@ KEEP_FILES_OF_THEIR_OWN = {
     "records/convert/avro_exact.py",
     "records/convert/avro_fast.py",
     "records/convert/protoc.py",
-    "transaction/write/row_maker.py",
+    "transaction/decoding.py",
     "transaction/write/user_code.py",
 }
 """The storage, and modules with files of this machine: settings, code, logs, batches for a decoder that reads files only."""

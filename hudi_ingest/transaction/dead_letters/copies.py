@@ -20,7 +20,7 @@ from hudi_ingest.kafka.cluster import librdkafka_options
 from hudi_ingest.model.checkpoint import LettersHead
 from hudi_ingest.model.plan import TransactionKind
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.records.record_rows import DECODING, TRANSFORMING
+from hudi_ingest.records.row_maker import DECODING, TRANSFORMING
 from hudi_ingest.transaction.dead_letters.log import DeadLetterLog, LetterEntry
 from hudi_ingest.transaction.dead_letters.reading import DeadLetter, find_letters_of
 

@@ -1,4 +1,4 @@
 """The write phase: a Spark job whose tasks read offset ranges and write base files.
 
-Imports what `transaction` imports. Public: `job.write_slices`, and `row_maker`, which also serves samples and retries.
+Imports what `transaction` imports. Public: `job.write_slices`.
 """

@@ -46,19 +46,19 @@ from hudi_ingest.model.transaction import OpenTransaction
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.source import KafkaSource
 from hudi_ingest.spark.session import answers, job_group
-from hudi_ingest.transaction.dead_letters.letter_file import LetterLayout
-from hudi_ingest.transaction.dead_letters.log import generations_of
-from hudi_ingest.transaction.dead_letters.policy import (
+from hudi_ingest.transaction.bad_records import (
     NAMED_BAD_RECORDS,
     keeps_letters,
     most_bad_records,
     require_few_bad,
     withholds_bytes,
 )
+from hudi_ingest.transaction.dead_letters.letter_file import LetterLayout
+from hudi_ingest.transaction.dead_letters.log import generations_of
+from hudi_ingest.transaction.decoding import row_maker_of
 from hudi_ingest.transaction.gaps import longest_gaps, require_true_gaps
 from hudi_ingest.transaction.write.consumed_records import Consumption, pieces, run_consumption
 from hudi_ingest.transaction.write.outcomes import OUTCOMES, require_none
-from hudi_ingest.transaction.write.row_maker import row_maker_of
 from hudi_ingest.transaction.write.task import (
     CopyTask,
     TaskReport,

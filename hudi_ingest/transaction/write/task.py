@@ -23,10 +23,10 @@ from hudi_ingest.model.offset_ranges import Ranges
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import ReplacedFile, RetriedFile
 from hudi_ingest.model.report import BadRecordNote, BaseFile, LetterFile
-from hudi_ingest.records.record_rows import Refusal, RowMaker
+from hudi_ingest.records.row_maker import Refusal, RowMaker
 from hudi_ingest.records.schema.columns import TIMESTAMP
+from hudi_ingest.transaction.bad_records import NAMED_BAD_RECORDS
 from hudi_ingest.transaction.dead_letters.letter_file import LetterLayout, LetterWriter, batches_for_retry
-from hudi_ingest.transaction.dead_letters.policy import NAMED_BAD_RECORDS
 from hudi_ingest.transaction.write.outcomes import outcome_rows, packed
 
 GREGORIAN_MICROSECOND = -12_219_292_800_000_000

@@ -17,7 +17,7 @@ from hudi_ingest.model.report import SliceReport
 from hudi_ingest.model.transaction import OpenInstant
 from hudi_ingest.operations.recovery import Recovery, committed_transaction, moved_offsets, unknown_instants
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.accounting import commit_metadata
+from hudi_ingest.transaction.commit_metadata import commit_metadata
 from hudi_ingest.transaction.protocol import _tell
 from hudi_ingest_tests.support.pipeline_files import Write, load
 

@@ -17,7 +17,7 @@ from hudi_ingest.kafka.records import RECORDS
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.operations.sample import Outcome, Sample, SampledRecord, sampled
 from hudi_ingest.records.convert.formats import converter_for
-from hudi_ingest.records.record_rows import RowMaker, Tombstones
+from hudi_ingest.records.row_maker import RowMaker, Tombstones
 from hudi_ingest.records.schema.columns import table_schema
 from hudi_ingest.records.transform.chain import Chain, Step
 from hudi_ingest.records.transform.filter import Filter

@@ -32,14 +32,14 @@ from hudi_ingest.model.report import BadRecordNote, LetterFile, SliceReport
 from hudi_ingest.operations.dead_letter_retry import RetryResult, RetrySurvey, plan_letters, untried
 from hudi_ingest.records.convert.formats import converter_for
 from hudi_ingest.records.kafka_times import KAFKA_TIME
-from hudi_ingest.records.record_rows import RowMaker
+from hudi_ingest.records.row_maker import RowMaker
 from hudi_ingest.records.transform.chain import Chain, Step
 from hudi_ingest.records.transform.filter import Filter
 from hudi_ingest.records.transform.mask import Hash, Mask
+from hudi_ingest.transaction.bad_records import require_bad_accounted
 from hudi_ingest.transaction.dead_letters.copies import behind, connect_headers
 from hudi_ingest.transaction.dead_letters.letter_file import HEADERS, LETTERS, LetterLayout, read_letters
 from hudi_ingest.transaction.dead_letters.log import PAGE, DeadLetterLog, LetterEntry, waiting_files
-from hudi_ingest.transaction.dead_letters.policy import require_bad_accounted
 from hudi_ingest.transaction.dead_letters.reading import PREVIEW_CHARACTERS, count_letters, find_letters, preview
 from hudi_ingest.transaction.write.task import TaskReport, WriteTask, run_retry, run_task
 from hudi_ingest_tests.support.pipeline_files import Write, load, problem

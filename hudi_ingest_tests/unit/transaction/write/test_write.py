@@ -31,7 +31,7 @@ from hudi_ingest.model.report import BaseFile
 from hudi_ingest.records.convert.converter import Decoded
 from hudi_ingest.records.convert.formats import converter_for
 from hudi_ingest.records.kafka_times import KAFKA_TIME
-from hudi_ingest.records.record_rows import RowMaker
+from hudi_ingest.records.row_maker import RowMaker
 from hudi_ingest.records.transform.chain import Chain, Step
 from hudi_ingest.records.transform.columns import Drop, InsertKafka
 from hudi_ingest.records.transform.filter import Filter

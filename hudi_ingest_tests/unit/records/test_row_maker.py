@@ -19,7 +19,7 @@ from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.records.convert.converter import Converter, Decoded
 from hudi_ingest.records.convert.formats import converter_for
 from hudi_ingest.records.kafka_times import FIRST, KAFKA_TIME, LAST
-from hudi_ingest.records.record_rows import DECODING, PARTITIONING, BatchOutcome, Refusal, RowMaker, Tombstones
+from hudi_ingest.records.row_maker import DECODING, PARTITIONING, BatchOutcome, Refusal, RowMaker, Tombstones
 from hudi_ingest.records.schema.columns import table_schema
 from hudi_ingest.records.transform import Transform
 from hudi_ingest.records.transform.cast import Cast

@@ -19,7 +19,7 @@ from hudi_ingest.pipeline.registry import SchemaRegistry
 from hudi_ingest.records.convert.converter import Converter
 from hudi_ingest.records.convert.formats import converter_for
 from hudi_ingest.records.convert.wire_format import SchemaLookup
-from hudi_ingest.records.record_rows import RowMaker
+from hudi_ingest.records.row_maker import RowMaker
 from hudi_ingest.records.schema.columns import parse_spark_json
 from hudi_ingest.records.schema.evolution import additions
 from hudi_ingest.records.schema.registered import RegisteredSchema, SchemaKind
