@@ -267,7 +267,7 @@ def test_a_bad_record_fails_the_run_at_once_and_rolls_back(ground: Ground, pipel
         why = why_failed(instance, result.run_id)
     assert not result.success
     assert why.startswith("BadRecord: ") and f"{ground.name}:0:0" in why
-    assert "on_bad_record: skip or dead_letter" in why and f"hudi-ingest run {ground.name}" in why
+    assert "on_bad_record: skip, or dead_letter" in why and f"hudi-ingest run {ground.name}" in why
     # The other op was not at fault, and says whose error to read.
     assert f"Stopped, because {ground.name}:0 failed: " in failures(result)
     assert not [event for event in result.all_events if event.is_step_up_for_retry]
