@@ -20,7 +20,7 @@ from hudi_ingest.hudi.other_writers import HUDI_STREAMER, last_ingest, other_wri
 from hudi_ingest.hudi.paths import PRIMARY, TIMELINE
 from hudi_ingest.hudi.properties_file import PropertiesFile
 from hudi_ingest.hudi.storage import TableStorage
-from hudi_ingest.model.accounting import Accounting
+from hudi_ingest.model.accounting import Accounting, transaction_id_of
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.records.kafka_columns import OFFSET, PARTITION, TOPIC
@@ -121,7 +121,7 @@ class Timeline:
         best_text = None
         sequences: dict[str, int] = {}
         own: set[str] = set()
-        accountings: dict[int, Accounting] = {}
+        own_commits: dict[int, CommittedInstant] = {}
         completed_at: dict[str, datetime] = {}
         commits = self.completed()
         for commit in commits:
@@ -140,7 +140,7 @@ class Timeline:
             if transaction_key in commit.metadata:
                 own.add(commit.instant)
                 completed_at[commit.instant] = commit.completed_at
-                accountings[checkpoint.sequence] = commit.accounting(transaction_key)
+                own_commits[checkpoint.sequence] = commit
             if best is None or checkpoint.sequence > best.sequence:
                 best, best_text = checkpoint, text
         owned = checkpoint_key.endswith(f".{self.properties().get(PIPELINE_PROPERTY)}")
@@ -160,9 +160,10 @@ class Timeline:
         newest = best.moved_by or best.instant
         began = instant_time(newest) if newest else None
         completed = completed_at.get(newest, began)
-        transactions = tuple(accountings[sequence].transaction_id for sequence in sorted(accountings)[-NEWEST_COMMITS:])
-        last = accountings.get(best.sequence)
-        rejected = last.rejected if last is not None else 0
+        newest_commits = [own_commits[sequence] for sequence in sorted(own_commits)[-NEWEST_COMMITS:]]
+        transactions = tuple(transaction_id_of(commit.metadata[transaction_key]) for commit in newest_commits)
+        last = own_commits.get(best.sequence)
+        rejected = last.accounting(transaction_key).rejected if last is not None else 0
         return CommittedState(True, best, best_text, began, completed, rejected, transactions)
 
     def instant_of(self, transaction_key: str, transaction_id: str) -> str | None:
@@ -170,10 +171,8 @@ class Timeline:
         if not self.exists():
             return None
         for commit in self._completed():
-            if (
-                transaction_key in commit.metadata
-                and commit.accounting(transaction_key).transaction_id == transaction_id
-            ):
+            text = commit.metadata.get(transaction_key)
+            if text is not None and transaction_id_of(text) == transaction_id:
                 return commit.instant
         return None
 

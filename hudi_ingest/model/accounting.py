@@ -18,6 +18,12 @@ from hudi_ingest.model.report import SliceReport
 VERSION = 1
 
 
+def transaction_id_of(text: str) -> str:
+    """Read only the transaction's id from an accounting's JSON, of any version. Raises ValueError and KeyError."""
+    transaction_id: str = json.loads(text)["transaction"]
+    return transaction_id
+
+
 @dataclass(frozen=True, slots=True)
 class SliceAccount:
     """How many offsets of one slice became rows, and how many did not, by reason."""

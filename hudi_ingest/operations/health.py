@@ -143,10 +143,11 @@ def runs_succeed(pipeline: Pipeline, failed: int, newest_run: str = "", error: s
 
 def accounting_holds(pipeline: Pipeline, checkpoint: Checkpoint | None, commits: Sequence[CommittedInstant]) -> Finding:
     """`commits`: the pipeline's own on the active timeline. Promises 1 and 2, as the table itself tells them."""
-    accountings = sorted(
-        (commit.accounting(pipeline.transaction_key) for commit in commits), key=lambda accounting: accounting.sequence
+    published = sorted(
+        ((commit.accounting(pipeline.transaction_key), commit.rows) for commit in commits),
+        key=lambda account_and_rows: account_and_rows[0].sequence,
     )
-    published = {commit.accounting(pipeline.transaction_key).transaction_id: commit.rows for commit in commits}
+    accountings = [accounting for accounting, _ in published]
     offsets = sum(account.slice.count for accounting in accountings for account in accounting.slices)
     # Of the checkpoint, which counts from the beginning: sums over the active timeline fall whenever it is archived.
     figures: dict[str, int | float | str] = {
@@ -154,7 +155,7 @@ def accounting_holds(pipeline: Pipeline, checkpoint: Checkpoint | None, commits:
         "offsets": _read_offsets(checkpoint),
         "transaction": checkpoint.transaction_id if checkpoint else "",
     }
-    errors = [*_unaccounted(accountings, published), *_untiled(accountings, checkpoint)]
+    errors = [*_unaccounted(published), *_untiled(accountings, checkpoint)]
     if not errors:
         older = (
             "; older ones are archived, and were checked before" if accountings and accountings[0].sequence > 1 else ""
@@ -227,9 +228,9 @@ def _read_offsets(checkpoint: Checkpoint | None) -> int:
     )
 
 
-def _unaccounted(accountings: Sequence[Accounting], published: Mapping[str, int]) -> Iterator[str]:
-    """`published`: rows of each commit's files, by transaction."""
-    for accounting in accountings:
+def _unaccounted(published: Sequence[tuple[Accounting, int]]) -> Iterator[str]:
+    """`published`: each commit's accounting, and the rows of its files."""
+    for accounting, rows in published:
         for account in accounting.slices:
             piece = account.slice
             if account.counted != piece.count:
@@ -237,7 +238,6 @@ def _unaccounted(accountings: Sequence[Accounting], published: Mapping[str, int]
                     f"{accounting.transaction_id} counts {account.counted} of the offsets [{piece.start},{piece.end}) of "
                     f"{piece.source}"
                 )
-        rows = published[accounting.transaction_id]
         # A transaction of another kind may also write rows again that it found in the files it replaces.
         if accounting.kind.moves_offsets and accounting.rows != rows:
             yield f"{accounting.transaction_id} counts {accounting.rows} rows, and its commit published files of {rows}"

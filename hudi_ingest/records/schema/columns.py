@@ -61,10 +61,6 @@ class SchemaProblem(ValueError):
         return (SchemaProblem, (self.problems,))
 
 
-_ROW_COLUMNS = ("topic", "partition", "offset", "timestamp")
-"""Kafka columns that a table can have; its keys and headers are columns only where a transform makes some."""
-
-
 @dataclass(frozen=True, slots=True)
 class TableSchema:
     """What the rows of a pipeline's table look like, without Hudi's own columns."""
@@ -80,8 +76,7 @@ class TableSchema:
 def table_schema(record: pa.Schema, chosen: Collection[str]) -> TableSchema:
     """The columns of a table whose records have `record`'s, with the Kafka columns; `chosen` are the optional ones of
     those ("topic", "timestamp")."""
-    optional = {"topic", "timestamp"} - {*chosen}
-    kafka = [field for name, field in KAFKA_FIELDS.items() if name in _ROW_COLUMNS and name not in optional]
+    kafka = [field for name, field in KAFKA_FIELDS.items() if name in {"partition", "offset", *chosen}]
     columns = pa.schema([*record, *kafka])
     return TableSchema(record, columns, spark_json(columns))
 
