@@ -21,7 +21,7 @@ from hudi_ingest.local.orders import PARTITIONS, TOPIC, OrderProducer
 from hudi_ingest.local.stack import Report, Stack, StackSettings, bring_down, bring_up
 from hudi_ingest.local.verification import Verification, verify
 from hudi_ingest.operations.status import PipelineStatus, pipeline_status
-from hudi_ingest.pipeline.file import find_pipeline
+from hudi_ingest.pipeline.folder import find_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.situation import observe
 

@@ -173,7 +173,7 @@ def status(
     from hudi_ingest.cli.views import status_view
     from hudi_ingest.ledger import Ledger
     from hudi_ingest.operations.status import pipeline_status
-    from hudi_ingest.pipeline.file import load_pipelines
+    from hudi_ingest.pipeline.folder import load_pipelines
     from hudi_ingest.transaction.situation import observe
 
     home = Home.from_environment()

@@ -49,7 +49,7 @@ DEFAULTS = StackSettings()
 
 
 def named_pipeline(name: str) -> Pipeline:
-    from hudi_ingest.pipeline.file import find_pipeline
+    from hudi_ingest.pipeline.folder import find_pipeline
 
     return find_pipeline(Home.from_environment().pipelines, name)
 

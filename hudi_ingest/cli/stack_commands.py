@@ -68,7 +68,7 @@ def up(
     Parts that are running are left alone, and their options cannot change: use `down` first. An option that you leave out
     keeps its last value; the defaults are 19092, 3000, local[*] and 2g.
     """
-    from hudi_ingest.pipeline.file import broken_files
+    from hudi_ingest.pipeline.folder import broken_files
 
     home = Home.from_environment()
     options = {"kafka_port": kafka_port, "ui_port": ui_port, "master": master, "driver_memory": memory}

@@ -23,7 +23,7 @@ from dagster import (
 )
 
 from hudi_ingest.orchestration.sensor import sensor_name
-from hudi_ingest.pipeline.file import BrokenFile
+from hudi_ingest.pipeline.folder import BrokenFile
 
 FILE_LOADS = "pipeline_file_loads"
 _GROUP = "broken_pipeline_files"

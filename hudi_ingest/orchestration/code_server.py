@@ -24,7 +24,7 @@ from dagster._grpc.client import DagsterGrpcClient
 
 from hudi_ingest.home.folder import Home
 from hudi_ingest.home.log_files import cut_back, stack_logs
-from hudi_ingest.pipeline.file import folder_version
+from hudi_ingest.pipeline.folder import folder_version
 
 _log = logging.getLogger(__name__)
 

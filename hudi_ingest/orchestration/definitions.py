@@ -14,7 +14,7 @@ from hudi_ingest.orchestration.pipeline_definitions import pipeline_definitions
 from hudi_ingest.orchestration.resources import IO_MANAGER, InstanceStorageIOManager, ingest_resources
 from hudi_ingest.orchestration.run_config import job_name
 from hudi_ingest.orchestration.topic_assets import topic_assets, topics_by_pipeline
-from hudi_ingest.pipeline.file import BrokenFile, load_each
+from hudi_ingest.pipeline.folder import BrokenFile, load_each
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 __all__ = ["build_definitions", "defs", "job_name"]

@@ -41,7 +41,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 DEFINITIONS = """
 from pathlib import Path
 from hudi_ingest.orchestration.definitions import build_definitions
-from hudi_ingest.pipeline.file import load_pipelines
+from hudi_ingest.pipeline.folder import load_pipelines
 
 defs = build_definitions(load_pipelines(Path({pipelines!r})))
 """

@@ -25,7 +25,7 @@ from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.run_launcher import ForkingRunLauncher
 from hudi_ingest.orchestration.web_access import HOSTS_VARIABLE, hosts_from
 from hudi_ingest.orchestration.webserver import options_of
-from hudi_ingest.pipeline.file import load_pipelines
+from hudi_ingest.pipeline.folder import load_pipelines
 from hudi_ingest.spark.jars import cache_root
 
 pytestmark = pytest.mark.fast

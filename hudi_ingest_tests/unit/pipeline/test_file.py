@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hudi_ingest.exceptions import ConfigError
-from hudi_ingest.pipeline.file import find_pipeline, load_pipeline, load_pipelines
+from hudi_ingest.pipeline.file import load_pipeline
+from hudi_ingest.pipeline.folder import load_pipelines
 from hudi_ingest_tests.support.pipeline_files import (
     RIGHT,
     SECRET,
@@ -460,108 +461,6 @@ def _no_secret_in(error: ConfigError, secret: str = SECRET) -> None:
     assert secret not in repr(error)
     assert error.__cause__ is None
     assert error.__context__ is None, "logs that follow the context would find pydantic's input values"
-
-
-# ---- Folders
-
-
-def folder_of(write: Write, **files: dict[str, Any] | str) -> Path:
-    path = Path()
-    for name, content in files.items():
-        path = write(
-            content if isinstance(content, str) else yaml.safe_dump(content),
-            name.replace("_yml", ".yml").replace("_yaml", ".yaml"),
-        )
-    return path.parent
-
-
-def test_load_pipelines_in_the_order_of_file_names(write: Write) -> None:
-    folder = folder_of(
-        write,
-        b_yaml=document(name="one", table__base_path="/data/one"),
-        a_yml=document(name="two", table__base_path="/data/one2"),
-        notes="not: [a pipeline",
-    )
-    (folder / "folder.yaml").mkdir()
-    assert [each.name for each in load_pipelines(folder, {})] == ["two", "one"]
-
-
-def test_an_empty_folder_and_none(tmp_path: Path) -> None:
-    assert load_pipelines(tmp_path, {}) == ()
-    with pytest.raises(
-        ConfigError, match=r"cannot be read: No such file or directory; create it, or set HUDI_INGEST_PIPELINES"
-    ):
-        load_pipelines(tmp_path / "none", {})
-
-
-def test_all_problems_of_all_files_at_once(write: Write) -> None:
-    folder = folder_of(
-        write,
-        a_yaml=document(name="a b", table__compression="lz4"),
-        b_yaml="x: [",
-        c_yaml=document(name="same", table__base_path="/data/c"),
-        d_yaml=document(name="same", table__base_path="file:///data/c/"),
-        e_yaml=document(name="inner", table__base_path="/data/c/inner"),
-        h_yaml=document(name="beside", table__base_path="/data/cc"),
-    )
-    with pytest.raises(ConfigError) as raised:
-        load_pipelines(folder, {})
-    assert raised.value.where == str(folder)
-    found = raised.value.problems
-    assert found[0].startswith("a.yaml: name: not allowed; found 'a b'")
-    assert found[1].startswith("a.yaml: table.compression: ")
-    assert found[2].startswith("b.yaml: line ")
-    assert found[3:] == (
-        "c.yaml and d.yaml: both have the name same; rename one",
-        "c.yaml and d.yaml: both have the table.base_path /data/c; a table has one pipeline",
-        "c.yaml and e.yaml: table.base_path /data/c/inner is inside the table /data/c; choose a folder beside it",
-        "d.yaml and e.yaml: table.base_path /data/c/inner is inside the table /data/c; choose a folder beside it",
-    )
-
-
-def test_find_by_name_and_by_path(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = folder_of(
-        write,
-        a_yaml=document(name="one", table__base_path="/data/one"),
-        b_yaml=document(name="two", table__base_path="/data/two"),
-    )
-    assert find_pipeline(folder, "two", {}).name == "two"
-    assert find_pipeline(Path("/nowhere"), str(folder / "a.yaml"), {}).name == "one"
-    monkeypatch.chdir(folder)
-    assert find_pipeline(Path("/nowhere"), "a.yaml", {}).name == "one"
-    assert find_pipeline(Path("/nowhere"), "./b.yaml", {}).name == "two"
-
-
-def test_find_names_what_is_known(write: Write, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no pipeline is called 'x'; known: none; put a pipeline file there"):
-        find_pipeline(tmp_path, "x", {})
-    folder = folder_of(
-        write,
-        a_yaml=document(name="orders", table__base_path="/data/one"),
-        b_yaml=document(name="payments", table__base_path="/data/two"),
-        c_yaml="x: [",
-    )
-    with pytest.raises(ConfigError) as raised:
-        find_pipeline(folder, "ordres", {})
-    assert raised.value.problems[0] == "no pipeline is called 'ordres'; known: orders, payments; did you mean orders?"
-    assert raised.value.problems[1].startswith("c.yaml: line ")
-
-
-def test_find_is_not_stopped_by_other_files(write: Write) -> None:
-    folder = folder_of(
-        write,
-        a_yaml=document(name="one", table__base_path="/data/one"),
-        b_yaml=document(name="two", table__base_path="relative"),
-        c_yaml=document(name="three", table__base_path="/data/three"),
-        d_yaml=document(name="four", table__base_path="/data/three/four"),
-    )
-    assert find_pipeline(folder, "one", {}).name == "one"
-    with pytest.raises(ConfigError, match="not an absolute path") as raised:
-        find_pipeline(folder, "two", {})
-    assert raised.value.where == str(folder / "b.yaml")
-    for name in ("three", "four"):
-        with pytest.raises(ConfigError, match=r"c\.yaml and d\.yaml: table\.base_path /data/three/four is inside"):
-            find_pipeline(folder, name, {})
 
 
 # ---- Any file at all

@@ -1,0 +1,83 @@
+"""Turns pydantic's errors into sentences of a pipeline file: each with its place, and never with a secret."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pydantic_core import ErrorDetails
+
+from hudi_ingest.exceptions.problems import Place, PlacedProblems, ProblemsFromTop, describe, kind_of, suggestion
+from hudi_ingest.pipeline.describe import keys
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.pipeline.places import allowed_at, is_secret_place, model_at, shown
+from hudi_ingest.pipeline.yaml_document import Document
+from hudi_ingest.records.schema.columns import SchemaProblem
+
+_PROBLEMS = {
+    "missing": "missing",
+    "literal_error": "not one of the allowed values",
+    "string_type": "must be text",
+    "path_type": "must be text",
+    "tuple_type": "must be a list",
+    "model_type": "must be a mapping of keys",
+    "string_pattern_mismatch": "not allowed",
+    "too_short": "must not be empty",
+    "string_too_short": "must not be empty",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "int_type": "must be a number",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "finite_number": "must be a finite number",
+    "greater_than": "too small",
+    "greater_than_equal": "too small",
+}
+
+
+def sentences(error: ErrorDetails, document: Document) -> Iterator[str]:
+    """Yield one line for each problem in a pydantic error."""
+    place: Place = error["loc"]
+    if document.is_broken(place):
+        return
+    cause = error.get("ctx", {}).get("error")
+    if isinstance(cause, SchemaProblem):
+        yield from (f"{shown(place)}: {problem}" for problem in cause.problems)
+    elif isinstance(cause, PlacedProblems):
+        if isinstance(cause, ProblemsFromTop):
+            place = ()
+        for below, problem in cause.problems:
+            if not document.is_broken((*place, *below)):
+                yield f"{shown((*place, *below))}: {problem}"
+    elif isinstance(cause, ValueError):
+        yield f"{shown(place)}: {cause}"
+    elif error["type"] == "extra_forbidden":
+        model = model_at(place[:-1]) or Pipeline
+        known = list(keys(model))
+        line = f" in line {document.lines[place]}" if place in document.lines else ""
+        close = suggestion(str(place[-1]), known)
+        yield f"{shown(place)}: unknown key{line}; allowed: {', '.join(known)}{close}"
+    else:
+        problem = _PROBLEMS.get(error["type"], "not allowed" if is_secret_place(place) else error["msg"])
+        parts = [problem]
+        if error["type"] != "missing":
+            parts.append(f"found {_found(error, place, document)}")
+        if allowed_values := allowed_at(place):
+            parts.append(f"allowed: {allowed_values}")
+        yield f"{shown(place)}: {'; '.join(parts)}"
+
+
+def _found(error: ErrorDetails, place: Place, document: Document) -> str:
+    value = error["input"]
+    if is_secret_place(place):
+        return "****" if value is not None else "nothing"
+    if error["type"] == "model_type":
+        return kind_of(value)  # the value may contain a login
+    spelling = describe(value)
+    if isinstance(value, bool):
+        hint = "; put it in quotes" if error["type"] in ("string_type", "path_type", "literal_error") else ""
+        return f"{document.written.get(place, spelling)}, which YAML reads as a boolean{hint}"
+    if isinstance(value, (int, float)) and error["type"] in ("string_type", "path_type"):
+        return f"the number {document.written.get(place, spelling)[:60]}; put it in quotes"
+    return spelling

@@ -1,0 +1,129 @@
+"""Loads the pipeline files of a folder, and finds those that conflict with each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hudi_ingest.exceptions import ConfigError
+from hudi_ingest.exceptions.problems import quoted, suggestion
+from hudi_ingest.pipeline.file import LoadedFile, environment_or_own, load_file, load_pipeline
+from hudi_ingest.pipeline.pipeline import Pipeline
+
+
+def load_pipelines(folder: Path, environment: Mapping[str, str] | None = None) -> tuple[Pipeline, ...]:
+    """Load all *.yaml and *.yml files of the folder, ordered by file name. Raises ConfigError with all problems."""
+    loaded = _load_all(folder, environment_or_own(environment))
+    problems = [f"{file.path.name}: {problem}" for file in loaded for problem in file.problems]
+    problems += [problem for _, problem in _conflicts(loaded)]
+    if problems:
+        raise ConfigError(str(folder), problems)
+    return tuple(file.pipeline for file in loaded if file.pipeline is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenFile:
+    """A pipeline file that cannot be loaded. `name` is the pipeline's, if the file has one. No problem shows a secret."""
+
+    path: Path
+    name: str | None
+    problems: tuple[str, ...]
+
+    @property
+    def in_one_line(self) -> str:
+        first, *more_problems = self.problems
+        note = f" (and {len(more_problems)} more: `hudi-ingest validate {self.path}`)" if more_problems else ""
+        return f"not loaded: {self.path}: {' '.join(first.split())}{note}"
+
+
+def load_each(
+    folder: Path, environment: Mapping[str, str] | None = None
+) -> tuple[tuple[Pipeline, ...], tuple[BrokenFile, ...]]:
+    """Like `load_pipelines`, but loads the good files even if others are broken. Files that conflict with each other are
+    all broken, because there is no telling which one is right. Raises ConfigError when the folder cannot be read."""
+    loaded = _load_all(folder, environment_or_own(environment))
+    problems = {file.path: list(file.problems) for file in loaded}
+    for paths, text in _conflicts(loaded):
+        for path in paths:
+            problems[path].append(text)
+    pipelines = tuple(file.pipeline for file in loaded if file.pipeline is not None and not problems[file.path])
+    broken = (BrokenFile(file.path, file.name, tuple(problems[file.path])) for file in loaded if problems[file.path])
+    return pipelines, tuple(broken)
+
+
+def broken_files(folder: Path) -> tuple[BrokenFile, ...]:
+    """The files that `load_each` cannot load; an unreadable folder counts as one."""
+    try:
+        return load_each(folder)[1]
+    except ConfigError as error:
+        return (BrokenFile(folder, None, error.problems),)
+
+
+def folder_version(folder: Path) -> tuple[tuple[str, int, int], ...]:
+    """Name, modification time in ns and size in bytes of each pipeline file, so that the value differs once a file was
+    changed, added or removed. () also when the folder cannot be read."""
+    try:
+        statuses = [(file.name, file.stat()) for file in _files(folder)]
+    except OSError:
+        return ()
+    return tuple((name, status.st_mtime_ns, status.st_size) for name, status in statuses)
+
+
+def find_pipeline(folder: Path, name_or_path: str, environment: Mapping[str, str] | None = None) -> Pipeline:
+    """Load a pipeline by path (with a slash, or ending in .yaml or .yml), or by name from the folder.
+
+    Other files of the folder may be broken, as long as they do not claim the same name or table. Raises ConfigError.
+    """
+    if "/" in name_or_path or name_or_path.endswith((".yaml", ".yml")):
+        return load_pipeline(Path(name_or_path), environment)
+    loaded = _load_all(folder, environment_or_own(environment))
+    matching = [file for file in loaded if file.name == name_or_path]
+    for file in matching:
+        if file.pipeline is None:
+            raise ConfigError(str(file.path), file.problems)
+    conflicts = [text for paths, text in _conflicts(loaded) if any(file.path in paths for file in matching)]
+    if conflicts:
+        raise ConfigError(str(folder), conflicts)
+    for file in matching:
+        if file.pipeline is not None:
+            return file.pipeline
+    known = [file.name for file in loaded if file.name is not None]
+    shown = ", ".join(known) or "none; put a pipeline file there"
+    problem = f"no pipeline is called {quoted(name_or_path)}; known: {shown}{suggestion(name_or_path, known)}"
+    nameless = [f"{file.path.name}: {text}" for file in loaded if file.name is None for text in file.problems]
+    raise ConfigError(str(folder), [problem, *nameless])
+
+
+def _load_all(folder: Path, environment: Mapping[str, str]) -> list[LoadedFile]:
+    try:
+        paths = _files(folder)
+    except OSError as error:
+        why = f"the pipelines folder cannot be read: {error.strerror or error}"
+        raise ConfigError(str(folder), [f"{why}; create it, or set HUDI_INGEST_PIPELINES to another one"]) from None
+    return [load_file(path, environment) for path in paths]
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.suffix in (".yaml", ".yml") and path.is_file())
+
+
+def _conflicts(loaded: Iterable[LoadedFile]) -> Iterator[tuple[tuple[Path, Path], str]]:
+    """Yield pairs of files whose pipelines cannot coexist, and why."""
+    valid = [(file.path, file.pipeline) for file in loaded if file.pipeline is not None]
+    for index, (path, pipeline) in enumerate(valid):
+        for earlier_path, earlier in valid[:index]:
+            files = f"{earlier_path.name} and {path.name}"
+            if pipeline.name == earlier.name:
+                yield (earlier_path, path), f"{files}: both have the name {pipeline.name}; rename one"
+            base, earlier_base = (f"{candidate.table.base_path}/" for candidate in (pipeline, earlier))
+            if base == earlier_base:
+                text = f"{files}: both have the table.base_path {pipeline.table.base_path}; a table has one pipeline"
+                yield (earlier_path, path), text
+            elif base.startswith(earlier_base) or earlier_base.startswith(base):
+                inner, outer = (pipeline, earlier) if base.startswith(earlier_base) else (earlier, pipeline)
+                yield (
+                    (earlier_path, path),
+                    f"{files}: table.base_path {inner.table.base_path} is inside the table "
+                    f"{outer.table.base_path}; choose a folder beside it",
+                )

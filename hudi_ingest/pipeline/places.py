@@ -1,0 +1,53 @@
+"""A place in a pipeline file: which setting it is, and how messages write it without showing a secret."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import get_args
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from hudi_ingest.exceptions.problems import Place
+from hudi_ingest.pipeline.describe import allowed, has_secrets, is_secret, keys, nested_model, type_in_words
+from hudi_ingest.pipeline.pipeline import Pipeline
+
+
+def shown(place: Place) -> str:
+    """The dotted path with list indexes. A key that may be a misplaced secret is shown as ****."""
+    text = "".join(
+        f"[{part}]" if isinstance(part, int) else ".****" if hidden else f".{part}" for part, _, hidden in _walk(place)
+    )
+    return text.lstrip(".") or "the file"
+
+
+def is_secret_place(place: Place) -> bool:
+    return any(hidden or (info is not None and is_secret(info)) for _, info, hidden in _walk(place))
+
+
+def _walk(place: Place) -> Iterator[tuple[str | int, FieldInfo | None, bool]]:
+    """Yield each step of a place with its field, and whether it is an unknown key (or below one) next to a secret."""
+    model: type[BaseModel] | None = Pipeline
+    info: FieldInfo | None = None
+    hidden = False
+    for part in place:
+        if isinstance(part, str):
+            info = keys(model).get(part) if model is not None else None
+            hidden = hidden or (info is None and model is not None and has_secrets(model))
+            model = nested_model(info) if info is not None else None
+        yield part, info, hidden
+
+
+def model_at(place: Place) -> type[BaseModel] | None:
+    steps = [*_walk(place)]
+    return Pipeline if not steps else nested_model(steps[-1][1]) if steps[-1][1] is not None else None
+
+
+def allowed_at(place: Place) -> str:
+    steps = [*_walk(place)]
+    info = steps[-1][1] if steps else None
+    if info is None:
+        return ""
+    if isinstance(place[-1], int):  # an item of a list
+        return type_in_words(get_args(info.annotation)[0])
+    return allowed(info)

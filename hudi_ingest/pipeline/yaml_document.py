@@ -1,0 +1,218 @@
+"""A pipeline file's YAML as plain values, with values filled in from the environment and from files, and its problems.
+
+`${NAME}`, `${NAME:-default}` and `${file:PATH}` are filled in. No problem shows a secret: neither a password, nor any
+value in a place where a password may have been intended.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hudi_ingest.exceptions.problems import Place, kind_of
+from hudi_ingest.home.stack_variables import missing_because
+from hudi_ingest.pipeline.places import shown
+
+_MOST_LEVELS = 50
+_TAG = "tag:yaml.org,2002:"
+_INT, _FLOAT, _BOOL, _NULL, _STR = (f"{_TAG}{kind}" for kind in ("int", "float", "bool", "null", "str"))
+
+
+@dataclass(slots=True)
+class Document:
+    """A YAML file as plain values, with what messages need to refer to them."""
+
+    data: dict[str, Any] = field(default_factory=dict)
+    """Empty when the file cannot be read at all; `problems` says why."""
+    problems: list[str] = field(default_factory=list)
+    broken: set[Place] = field(default_factory=set)
+    """Values that are only stand-ins, because their problem is already noted."""
+    written: dict[Place, str] = field(default_factory=dict)
+    """The file's own spelling, where YAML reads something other than text."""
+    lines: dict[Place, int] = field(default_factory=dict)
+    """Line of each key."""
+
+    def is_broken(self, place: Place) -> bool:
+        return any(place[: len(broken_place)] == broken_place for broken_place in self.broken)
+
+
+class _TooDeep(Exception):
+    """More levels than any pipeline has, and perhaps more than Python's stack holds."""
+
+    def __init__(self, mark: yaml.Mark) -> None:
+        super().__init__(f"line {mark.line + 1}, column {mark.column + 1}")
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads only numbers, booleans and null as something other than text."""
+
+    _depth = 0
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own attribute
+        first: [(tag, pattern) for tag, pattern in resolvers if tag in (_INT, _FLOAT, _BOOL, _NULL)]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if self._depth > _MOST_LEVELS:
+            raise _TooDeep(self.peek_event().start_mark)  # type: ignore[no-untyped-call]
+        self._depth += 1
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
+
+
+def read_document(path: Path, environment: Mapping[str, str]) -> Document:
+    """Read a file; whatever is wrong with it is in the document's problems."""
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        return Document(problems=["file not found; check the path, or list the folder"])
+    except OSError as error:
+        return Document(problems=[f"the file cannot be read: {error.strerror or error}"])
+    except UnicodeDecodeError as error:
+        return Document(problems=[f"the file is not UTF-8 text (byte {error.start + 1}); save it as UTF-8"])
+    return parse_document(text, path.parent, environment)
+
+
+def parse_document(text: str, folder: Path, environment: Mapping[str, str]) -> Document:
+    """Parse the text of a file whose paths are relative to `folder`."""
+    try:
+        root = yaml.compose(text, Loader=_Loader)
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        return Document(problems=[f"line {line}: character U+{error.character:04X} is not allowed in YAML; remove it"])
+    except _TooDeep as error:
+        problem = f"{error}: nested deeper than {_MOST_LEVELS} levels, which no setting is; look for unclosed brackets"
+        return Document(problems=[problem])
+    except yaml.MarkedYAMLError as error:
+        return Document(problems=[_syntax_problem(text, error)])
+    document = Document()
+    data = None if root is None else _Builder(folder, environment, document).value(root, ())
+    if isinstance(data, dict) and data:
+        document.data = data
+    elif not document.problems and not data:
+        document.problems.append("the file is empty; begin with `name:`, `source:` and `table:`")
+    elif not document.problems:
+        document.problems.append(f"the file must hold keys (name, source, table …); found {kind_of(data)}")
+    return document
+
+
+def _syntax_problem(text: str, error: yaml.MarkedYAMLError) -> str:
+    """PyYAML's message without its excerpt of the file and without quoted words; either may contain a secret."""
+    mark = error.problem_mark
+    assert mark is not None, "PyYAML marks every problem of the text"
+    words = re.sub(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""", _harmless, str(error.problem))
+    line_text = "".join(text.splitlines()[mark.line : mark.line + 1])
+    hint = ""
+    if "${" in line_text:
+        hint = '; inside [ ] and { } put "${NAME}" in quotes'
+    elif "\\t" in words:
+        hint = "; indent with spaces, not with a tab"
+    return f"line {mark.line + 1}, column {mark.column + 1}: not YAML: {words}{hint}"
+
+
+def _harmless(quoted: re.Match[str]) -> str:
+    """Keep a single character or one of PyYAML's own words like '<scalar>'; mask anything else."""
+    return quoted[0] if re.fullmatch(r"\\?.|<[a-z ]+>", quoted[0][1:-1]) else "****"
+
+
+class _Builder:
+    """Turns YAML nodes into plain values with the environment's values filled in, and notes problems."""
+
+    _CONSTRUCT: Mapping[str, Any] = {
+        _INT: yaml.constructor.SafeConstructor.construct_yaml_int,
+        _FLOAT: yaml.constructor.SafeConstructor.construct_yaml_float,
+        _BOOL: yaml.constructor.SafeConstructor.construct_yaml_bool,
+        _NULL: yaml.constructor.SafeConstructor.construct_yaml_null,
+    }
+
+    def __init__(self, folder: Path, environment: Mapping[str, str], document: Document) -> None:
+        self._folder = folder
+        self._environment = environment
+        self._document = document
+        self._constructor = yaml.constructor.SafeConstructor()
+        self._seen: set[int] = set()
+
+    def value(self, node: yaml.Node, place: Place) -> Any:
+        if id(node) in self._seen:
+            return self._note(place, "anchors and aliases (& and *) are not supported; write the value out")
+        self._seen.add(id(node))
+        if isinstance(node, yaml.MappingNode) and node.tag == f"{_TAG}map":
+            return self._mapping(node, place)
+        if isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":
+            return [self.value(item, (*place, index)) for index, item in enumerate(node.value)]
+        if isinstance(node, yaml.ScalarNode) and node.tag == _STR:
+            return self._substituted(str(node.value), place)
+        if isinstance(node, yaml.ScalarNode) and node.tag in self._CONSTRUCT:
+            return self._constructed(node, place)
+        return self._note(place, "YAML tags (!…) are not supported; remove the tag")
+
+    def _mapping(self, node: yaml.MappingNode, place: Place) -> dict[str, Any]:
+        mapping: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            if not isinstance(key_node, yaml.ScalarNode):
+                where = f"{shown(place)}: " if place else ""
+                self._document.problems.append(f"{where}line {line}: a key must be plain text")
+                continue
+            key = str(key_node.value)  # keys are always text, even the number of a Kafka partition
+            inner = (*place, key)
+            if key in mapping:
+                first = self._document.lines[inner]
+                text = f"{shown(inner)}: duplicate key, in line {first} and in line {line}; keep one"
+                self._document.problems.append(text)
+                continue
+            self._document.lines[inner] = line
+            mapping[key] = self.value(value_node, inner)
+        return mapping
+
+    def _constructed(self, node: yaml.ScalarNode, place: Place) -> Any:
+        self._document.written[place] = str(node.value)
+        try:
+            return self._CONSTRUCT[node.tag](self._constructor, node)
+        except (ValueError, KeyError, IndexError):
+            return self._note(place, "not a value that YAML can read; put it in quotes")
+
+    def _substituted(self, text: str, place: Place) -> str:
+        def replace(match: re.Match[str]) -> str:
+            if match[0] == "$${":
+                return "${"
+            name, default = match["name"], match["default"]
+            if match["file"] is not None:
+                return self._content(match["file"], place)
+            if name is None:
+                known = "${NAME}, ${NAME:-default} or ${file:PATH}"
+                self._note(place, f"`${{` does not start {known}; complete it, or write $${{ for a literal ${{")
+                return ""
+            value = self._environment.get(name)
+            if default is not None:
+                return value or default
+            if value is None:
+                down = missing_because(name, self._environment)
+                remedy = f", because {down}" if down else f"; set it or write ${{{name}:-default}}"
+                self._note(place, f"environment variable {name} is not set{remedy}")
+                return ""
+            return value
+
+        pattern = r"\$\$\{|\$\{file:(?P<file>[^-}][^}]*)\}|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}|\$\{"
+        return re.sub(pattern, replace, text)
+
+    def _content(self, name: str, place: Place) -> str:
+        path = self._folder / name
+        try:
+            # Editors and `echo` end a file with a newline that is not part of the value.
+            return path.read_bytes().decode().removesuffix("\n").removesuffix("\r")
+        except (OSError, ValueError) as error:
+            why = "is not UTF-8 text" if isinstance(error, ValueError) else getattr(error, "strerror", None) or error
+            self._note(place, f"file {path} cannot be read: {why}; make it readable for this user, or correct the path")
+            return ""
+
+    def _note(self, place: Place, problem: str) -> None:
+        self._document.problems.append(f"{shown(place)}: {problem}" if place else problem)
+        self._document.broken.add(place)
