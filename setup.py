@@ -34,6 +34,8 @@ setup(
         "dagster-pyspark>=0.28,<0.30",
         "dagster-webserver>=1.12,<1.14",
         "hudi==0.5.0",
+        # Reads records into Arrow; 0.61 is the first for Python 3.13.
+        "numba>=0.61",
         "numpy>=1.26",
         "pandas<3",
         "psutil>=5.9",
