@@ -136,7 +136,7 @@ def replay(
     elif as_json:
         print_json(survey.to_dict())
     else:
-        out.print(ranges_view(f"replay of {pipeline.name}", survey.left))
+        out.print(ranges_view(f"replay of {pipeline.name}", survey.remaining))
         say(replay_text(survey))
 
 

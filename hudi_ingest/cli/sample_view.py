@@ -20,7 +20,7 @@ _MOST_COLUMNS = 8
 def sample_view(sample: Sample) -> RenderableType:
     """Render each record with its row, then the bad records with the reason."""
     if not sample.records:
-        ranges = ", ".join(map(str, sample.looked_at))
+        ranges = ", ".join(map(str, sample.searched))
         return Text(f"no records in {ranges}; choose other offsets with --from TOPIC:PARTITION:OFFSET")
     counts = ", ".join(f"{sample.count(outcome)} {outcome.value}" for outcome in Outcome)
     names = sample.columns.names

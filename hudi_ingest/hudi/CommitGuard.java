@@ -22,7 +22,7 @@ import org.apache.hudi.io.util.FileIOUtils;
 import org.apache.hudi.storage.StoragePath;
 
 /**
- * Hudi runs this inside its table lock, before it writes anything of the commit. It throws unless the table is in our
+ * Hudi runs this inside its table lock, before it writes any part of the commit. It throws unless the table is in our
  * transaction's epoch, the instant is still open, no completed instant carries our transaction, the committed
  * checkpoint is the one the plan started from, and each file to be replaced is the latest of its file group, with no other
  * writer active. When a table is taken over, it also throws if another writer has committed since, or is active.
@@ -60,11 +60,11 @@ public class CommitGuard implements java.util.function.BiConsumer {
       requireOpen(fresh);
       requireCheckpoint(fresh);
       if (!replaced.isEmpty()) {
-        requireNobodyElse(fresh, "may have read files that are to be replaced");
+        requireNoOtherWriter(fresh, "may have read files that are to be replaced");
         requireLive(fresh);
       }
       if (!seen.isEmpty()) {
-        requireNobodyElse(fresh, "may ingest what this transaction has read");
+        requireNoOtherWriter(fresh, "may ingest the records that this transaction has read");
         requireSeen(fresh);
       }
     } catch (java.io.IOException error) {
@@ -77,7 +77,7 @@ public class CommitGuard implements java.util.function.BiConsumer {
     try {
       String current = new String(FileIOUtils.readAsByteArray(stream), "UTF-8");
       if (!current.equals(epoch)) {
-        throw new IllegalStateException("hudi-ingest guard: the table is in epoch " + current + ", this commit is of epoch "
+        throw new IllegalStateException("hudi-ingest guard: the table is in epoch " + current + ", but this commit is of epoch "
             + epoch + ", which is over");
       }
     } finally {
@@ -128,20 +128,20 @@ public class CommitGuard implements java.util.function.BiConsumer {
     }
     if (!newest.equals(expectedCheckpoint)) {
       throw new IllegalStateException("hudi-ingest guard: the committed checkpoint is "
-          + (newest.isEmpty() ? "none" : newest) + ", this transaction starts from "
+          + (newest.isEmpty() ? "none" : newest) + ", but this transaction starts from "
           + (expectedCheckpoint.isEmpty() ? "none" : expectedCheckpoint));
     }
   }
 
   /** Another writer that has read a file that we replace would publish changes to rows that are no longer visible. */
-  private void requireNobodyElse(HoodieTableMetaClient fresh, String why) {
+  private void requireNoOtherWriter(HoodieTableMetaClient fresh, String why) {
     Iterator instants = fresh.getActiveTimeline().getCommitsTimeline().filterInflightsAndRequested().getInstants().iterator();
     while (instants.hasNext()) {
       HoodieInstant candidate = (HoodieInstant) instants.next();
       boolean clustering = ClusteringUtils.isClusteringInstant(fresh.getActiveTimeline(), candidate, fresh.getInstantGenerator());
       if (!candidate.requestedTime().equals(instant) && !clustering) {
         throw new IllegalStateException("hudi-ingest guard: another writer's " + candidate.getAction() + " " + candidate.requestedTime()
-            + " is at work on the table, and " + why + ". Wait for its end");
+            + " is still open, and " + why + ". Wait until it has ended");
       }
     }
   }
@@ -170,13 +170,13 @@ public class CommitGuard implements java.util.function.BiConsumer {
         String[] file = lines[index].split("\t");
         if (clustered.containsKey(new HoodieFileGroupId(file[0], file[1]))) {
           throw new IllegalStateException("hudi-ingest guard: a clustering of file " + file[2] + " of partition '" + file[0]
-              + "', which is to be replaced, is pending. Wait for its end");
+              + "', which is to be replaced, is pending. Wait until it has ended");
         }
         Option latest = view.getLatestBaseFile(file[0], file[1]);
         String name = latest.isPresent() ? ((HoodieBaseFile) latest.get()).getFileName() : "none";
         if (!name.equals(file[2])) {
           throw new IllegalStateException("hudi-ingest guard: file " + file[2] + " of partition '" + file[0]
-              + "', which is to be replaced, is not in the table any more (now: " + name + "): another writer changed its rows");
+              + "', which is to be replaced, is no longer in the table (now: " + name + "): another writer changed its rows");
         }
       }
     } finally {

@@ -79,23 +79,23 @@ def find_take_over(pipeline: Pipeline, timeline: Timeline) -> TakeOver | None:
             f"the table at {timeline.base_path} cannot be taken over: {unreadable[0]}. Nothing was written."
         )
     commits = timeline.completed() if properties else ()
-    found = last_ingest(commits)
+    ingest = last_ingest(commits)
     if pipeline.table.take_over is None:
-        if found is not None:
-            raise TableMismatch(_invitation(pipeline, found))
+        if ingest is not None:
+            raise TableMismatch(_invitation(pipeline, ingest))
         return None
     if not commits:
         raise TableMismatch(
             f"there is no table at {timeline.base_path}, or it is empty, but table.take_over says that {_expected_writer(pipeline)} wrote "
             "it. Nothing was written. Correct table.base_path, or remove table.take_over to begin a new table."
         )
-    if found is None:
+    if ingest is None:
         raise TableMismatch(
             f"the table at {timeline.base_path} cannot be taken over: none of its {len(commits)} active commits says that "
             f"{_expected_writer(pipeline)} made it, or hudi-ingest has written since. Nothing was written. Remove table.take_over, or "
             "correct table.base_path."
         )
-    offsets, problems = _trusted_offsets(pipeline, found, commits)
+    offsets, problems = _trusted_offsets(pipeline, ingest, commits)
     problems += table_problems(properties)
     problems += _column_problems(timeline)
     if not problems:
@@ -108,19 +108,19 @@ def find_take_over(pipeline: Pipeline, timeline: Timeline) -> TakeOver | None:
         )
     if problems:
         raise TableMismatch(
-            f"the table at {timeline.base_path} was written by {found.writer.name} up to instant {found.instant}, and pipeline "
+            f"the table at {timeline.base_path} was written by {ingest.writer.name} up to instant {ingest.instant}, and pipeline "
             f"{pipeline.name} cannot take it over:\n"
             + "\n".join(f"  - {problem}." for problem in problems)
             + "\nNothing was written."
         )
-    return TakeOver(found.writer.name, found.instant, offsets)
+    return TakeOver(ingest.writer.name, ingest.instant, offsets)
 
 
 def table_problems(properties: Mapping[str, str]) -> list[str]:
     """List the table properties that prevent us from writing to it, one line each. Pure."""
     problems = [
-        f"{words} {properties[name]}, and must be {required or 'nothing'}"
-        for name, (required, words) in _PLAIN.items()
+        f"{description} {properties[name]}, and must be {required or 'nothing'}"
+        for name, (required, description) in _PLAIN.items()
         if properties.get(name, required).lower() != required.lower()
     ]
     generator = properties.get("hoodie.table.keygenerator.type", "SIMPLE")
@@ -146,9 +146,9 @@ def _version_problems(properties: Mapping[str, str]) -> list[str]:
     ]
 
 
-def _invitation(pipeline: Pipeline, found: LastIngest) -> str:
+def _invitation(pipeline: Pipeline, ingest: LastIngest) -> str:
     """Explain whose table it is and how to continue it."""
-    writer, topics = found.writer, pipeline.source.topics
+    writer, topics = ingest.writer, pipeline.source.topics
     offsets = ", ".join(f"{partition}: {offset}" for partition, offset in sorted(writer.offsets.items()))
     name = {
         HUDI_STREAMER: "hudi_streamer",
@@ -156,51 +156,51 @@ def _invitation(pipeline: Pipeline, found: LastIngest) -> str:
         SPARK_STREAMING: "{spark_checkpoint: <that path>}",
     }[writer.name]
     if writer.name == SPARK_STREAMING:
-        said = "Its offsets are in the checkpointLocation of its query"
+        progress = "Its offsets are in the checkpointLocation of its query"
     elif not offsets:
-        said = "It read another source than Kafka"
+        progress = "It did not read from Kafka"
     else:
-        said = f"Its next offsets{f' of topic {writer.topic}' if writer.topic else ''} are {{{offsets}}}"
+        progress = f"Its next offsets{f' of topic {writer.topic}' if writer.topic else ''} are {{{offsets}}}"
     fits = writer.name == SPARK_STREAMING or (offsets and len(topics) == 1 and writer.topic in ("", topics[0]))
-    how = f"To continue there, stop it, and set table.take_over: {name}. Else choose" if fits else "Choose"
+    remedy = f"To continue there, stop it, and set table.take_over: {name}. Else choose" if fits else "Choose"
     return (
-        f"the table at {pipeline.table.base_path} was written by {writer.name}, up to instant {found.instant}, and pipeline "
-        f"{pipeline.name} does not write to it unasked. {said}. {how} another table.base_path. Nothing was written."
+        f"the table at {pipeline.table.base_path} was written by {writer.name}, up to instant {ingest.instant}, and pipeline "
+        f"{pipeline.name} does not write to it unasked. {progress}. {remedy} another table.base_path. Nothing was written."
     )
 
 
 def _expected_writer(pipeline: Pipeline) -> str:
-    asked = pipeline.table.take_over
-    if isinstance(asked, SparkCheckpoint):
+    take_over = pipeline.table.take_over
+    if isinstance(take_over, SparkCheckpoint):
         return SPARK_STREAMING
-    return HUDI_STREAMER if asked == "hudi_streamer" else KAFKA_CONNECT
+    return HUDI_STREAMER if take_over == "hudi_streamer" else KAFKA_CONNECT
 
 
 def _trusted_offsets(
-    pipeline: Pipeline, found: LastIngest, commits: Sequence[CommittedInstant]
+    pipeline: Pipeline, ingest: LastIngest, commits: Sequence[CommittedInstant]
 ) -> tuple[dict[TopicPartition, int], list[str]]:
     """Return the next offsets, and the reasons not to trust them."""
-    writer, problems = found.writer, []
+    writer, problems = ingest.writer, []
     if writer.name != _expected_writer(pipeline):
         return {}, [f"table.take_over names {_expected_writer(pipeline)}"]
-    if found.strangers:
+    if ingest.strangers:
         problems.append(
-            f"later commits wrote rows and do not say from where: {', '.join(found.strangers[:5])}"
-            f"{' and others' * (len(found.strangers) > 5)}. If they took no records of these topics, let {writer.name} commit once "
-            "more; else its offsets are not where the table ends"
+            f"later commits wrote rows and do not say from where: {', '.join(ingest.strangers[:5])}"
+            f"{' and others' * (len(ingest.strangers) > 5)}. If their rows are not from these topics, let {writer.name} commit "
+            "once more. Otherwise its offsets are not where the table ends"
         )
     # The Kafka Connect sink names no operation.
-    appended = found.operation in APPENDS or (writer.name == KAFKA_CONNECT and found.operation in ("", "UNKNOWN"))
+    appended = ingest.operation in APPENDS or (writer.name == KAFKA_CONNECT and ingest.operation in ("", "UNKNOWN"))
     if not appended:
         problems.append(
-            f"its last commit is an {found.operation or 'unnamed operation'}, and this pipeline only appends: a key that comes "
-            f"again would be there twice. Where keys never come again, let {writer.name} make one commit with operation insert "
-            "first (`--op INSERT` of Hudi Streamer, hoodie.datasource.write.operation of others)"
+            f"its last commit is an {ingest.operation or 'unnamed operation'}, but this pipeline only appends: a reused key "
+            f"would get two rows. If keys are never reused, let {writer.name} make one commit with operation insert first "
+            "(`--op INSERT` of Hudi Streamer, hoodie.datasource.write.operation of others)"
         )
-    asked = pipeline.table.take_over
-    if isinstance(asked, SparkCheckpoint):
-        offsets, trouble = _of_query(asked.spark_checkpoint, commits)
-        problems += trouble
+    take_over = pipeline.table.take_over
+    if isinstance(take_over, SparkCheckpoint):
+        offsets, query_problems = _of_query(take_over.spark_checkpoint, commits)
+        problems += query_problems
     else:
         topic = writer.topic or pipeline.source.topics[0]
         offsets = {TopicPartition(topic, number): offset for number, offset in writer.offsets.items()}
@@ -209,7 +209,7 @@ def _trusted_offsets(
     topics = {source.topic for source in offsets}
     if topics and topics != set(pipeline.source.topics):
         problems.append(
-            f"it read {', '.join(sorted(topics))}, and source.topics is {', '.join(pipeline.source.topics)}. Begin with the same "
+            f"it read {', '.join(sorted(topics))}, but source.topics is {', '.join(pipeline.source.topics)}. Begin with the same "
             "topics; others can be added after the first transaction"
         )
     return offsets, problems
@@ -219,8 +219,8 @@ def _of_query(folder: str, commits: Sequence[CommittedInstant]) -> tuple[dict[To
     batches = batches_of(commits)
     if len(batches) != 1:
         return {}, [
-            f"its commits are of {len(batches)} queries ({', '.join(sorted(batches)) or 'none is named'}), and one checkpoint has "
-            "the offsets of one"
+            f"its commits are of {len(batches)} queries ({', '.join(sorted(batches)) or 'none is named'}), but a checkpoint has "
+            "the offsets of only one"
         ]
     (batch,) = batches.values()
     try:
@@ -230,12 +230,12 @@ def _of_query(folder: str, commits: Sequence[CommittedInstant]) -> tuple[dict[To
 
 
 def _column_problems(timeline: Timeline) -> list[str]:
-    found = [name for name in timeline.column_names() if name.startswith("_hoodie_") and name not in _META]
-    if not found:
+    reserved = [name for name in timeline.column_names() if name.startswith("_hoodie_") and name not in _META]
+    if not reserved:
         return []
     return [
-        f"it has the columns {', '.join(found)}, whose names are Hudi's own, and a commit from here would take them away. Write to "
-        "a new table"
+        f"it has the columns {', '.join(reserved)}, whose names Hudi reserves, and our commits would drop them. Write to a new "
+        "table"
     ]
 
 
@@ -245,10 +245,10 @@ def _row_problems(
     """List how our rows would differ in key or folder from the table's own rows. Raises TableUnreachable."""
     keys = record_key_of(properties)
     columns = timeline.schema()
-    wrong = [name for name in keys if name not in columns.names or columns.field(name).type not in KEY_TYPES]
-    if wrong:
+    unsupported = [name for name in keys if name not in columns.names or columns.field(name).type not in KEY_TYPES]
+    if unsupported:
         return [
-            f"its record key is made of {', '.join(keys)}; known are keys of top-level columns of type string, int or long"
+            f"its record key is made of {', '.join(keys)}, but only top-level columns of type string, int or long are supported"
         ]
     partitions = [name for name in properties.get("hoodie.table.partition.fields", "").split(",") if name]
     hive_style = properties.get(HIVE_STYLE_PROPERTY, "false") == "true"
@@ -287,13 +287,13 @@ def _unlike(rows: pa.Table, keys: Sequence[str], partitions: Sequence[str], hive
             rows["_hoodie_record_key"].to_pylist(), record_keys(rows, keys).to_pylist(), strict=True
         ):
             if theirs != ours:
-                return f"its rows have record keys like {theirs!a}, and out of {', '.join(keys)} {ours!a} would be made here"
+                return f"its rows have record keys like {theirs!a}, but hudi-ingest would make {ours!a} from {', '.join(keys)}"
     values = [rows[name].to_pylist() for name in partitions]
     for index, theirs in enumerate(rows["_hoodie_partition_path"].to_pylist()):
         try:
             ours = partition_path(partitions, [column[index] for column in values], hive_style, escaped)
         except ValueError as error:
-            return f"its rows are in folders like {theirs!a}, which are none for rows of this pipeline: {error}"
+            return f"its rows are in folders like {theirs!a}, which rows of this pipeline cannot be in: {error}"
         if theirs != ours:
-            return f"its rows are in folders like {theirs!a}, and out of {', '.join(partitions)} {ours!a} would be made here"
+            return f"its rows are in folders like {theirs!a}, but hudi-ingest would make {ours!a} from {', '.join(partitions)}"
     return ""

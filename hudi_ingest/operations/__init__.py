@@ -1,4 +1,4 @@
-"""What people ask for beside live ingestion: backfill, replay, retries, recovery, sweep, table services, sample, status, health.
+"""Operations besides live ingestion: backfill, replay, retries, recovery, sweep, table services, sample, status, health.
 
 Imports `transaction` and what is below it. Public: a module per operation.
 """

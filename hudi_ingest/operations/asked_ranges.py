@@ -1,4 +1,4 @@
-"""What people ask to backfill or to replay, as offsets: a range of a partition, a time window, or what a transaction read."""
+"""Offset ranges of a backfill or replay request, given as a time window or as a transaction's id."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from hudi_ingest.transaction.situation import Situation
 
 
 def in_time(pipeline: Pipeline, situation: Situation, start: datetime, end: datetime) -> tuple[Slice, ...]:
-    """Of each partition the records from the first one not before `start` to the first one not before `end`, as far as they
-    are before the committed offset: what comes behind that is live.
+    """Return each partition's slice from its first record at or after `start` to its first record at or after `end`, cut
+    at the committed offset: later records belong to live transactions.
 
-    Times are the records' Kafka timestamps. Where producers set them and records are out of order, the borders are where
-    Kafka's index says. Raises NothingToDo, KafkaUnreachable, KafkaRefused.
+    Times are the records' Kafka timestamps. If producers set them and they are out of order, the slice's ends are where
+    Kafka's time index puts them. Raises NothingToDo, KafkaUnreachable, KafkaRefused.
     """
     cluster = KafkaCluster(pipeline.source)
     starts = cluster.offsets_at(start, situation.watermarks)
@@ -35,7 +35,9 @@ def in_time(pipeline: Pipeline, situation: Situation, start: datetime, end: date
         source: (starts[source], min(ends[source], committed.get(source, ends[source])))
         for source in sorted(situation.watermarks)
     }
-    slices = tuple(Slice(source.topic, source.partition, *pair) for source, pair in bounds.items() if pair[0] < pair[1])
+    slices = tuple(
+        Slice(source.topic, source.partition, begin, stop) for source, (begin, stop) in bounds.items() if begin < stop
+    )
     if not slices:
         raise NothingToDo(
             pipeline.name,
@@ -45,7 +47,8 @@ def in_time(pipeline: Pipeline, situation: Situation, start: datetime, end: date
 
 
 def of_transaction(pipeline: Pipeline, transaction_id: str) -> tuple[Slice, ...]:
-    """What a committed transaction read. Raises RangeRefused when no active commit is of it, TableUnreachable."""
+    """Return the slices that a committed transaction read. Raises RangeRefused if its commit is not on the active timeline,
+    TableUnreachable."""
     timeline = Timeline(pipeline.table.base_path)
     instant = timeline.instant_of(pipeline.transaction_key, transaction_id)
     commits = [commit for commit in timeline.commits_of(pipeline.transaction_key) if commit.instant == instant]
@@ -56,24 +59,26 @@ def of_transaction(pipeline: Pipeline, transaction_id: str) -> tuple[Slice, ...]
         raise RangeRefused(
             f"transaction {transaction_id} of pipeline {pipeline.name}",
             [
-                "no commit on the table's active timeline is of it and has records: it was rolled back, or archived. Name its "
-                "offsets by --partition, --start and --end"
+                "the table's active timeline has no commit of it with records: it was rolled back or archived. Give its "
+                "offsets with --partition, --start and --end"
             ],
         )
     return tuple(sorted(slices))
 
 
 def known_state(pipeline: Pipeline, situation: Situation, sources: Iterable[TopicPartition]) -> RangeContext:
-    """What table and broker say of the partitions. Tables of older versions are asked for what they cover: their commits and
-    the statistics of their files. Raises TableUnreachable."""
+    """Return the table's and the broker's state of the partitions. Where a checkpoint of an older version does not say what
+    is covered, it is derived from the table's commits and its files' statistics. Raises TableUnreachable."""
     checkpoint = situation.committed.checkpoint
     covered = dict(checkpoint.covered) if checkpoint else {}
     committed = checkpoint.offsets if checkpoint else {}
-    unknown = {source for source in sources if source in committed and source not in covered}
-    if unknown:
+    unrecorded = {source for source in sources if source in committed and source not in covered}
+    if unrecorded:
         timeline = Timeline(pipeline.table.base_path)
         accounts = accounted_slices(timeline.commits_of(pipeline.transaction_key), pipeline.transaction_key)
         read = partial(read_kafka_columns, TableStorage(pipeline.table.base_path))
-        least = first_offsets(timeline.files(), accounts, unknown, read)
-        covered |= {source: ranges([(least.get(source, committed[source]), committed[source])]) for source in unknown}
+        first = first_offsets(timeline.files(), accounts, unrecorded, read)
+        covered |= {
+            source: ranges([(first.get(source, committed[source]), committed[source])]) for source in unrecorded
+        }
     return RangeContext(pipeline.name, checkpoint, covered, situation.watermarks, situation.topic_ids)

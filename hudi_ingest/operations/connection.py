@@ -1,4 +1,4 @@
-"""Spark and the ledger for one operation on a table."""
+"""Spark and the ledger, opened for one operation on a table."""
 
 from __future__ import annotations
 

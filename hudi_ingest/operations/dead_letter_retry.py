@@ -1,8 +1,8 @@
-"""Dead letters tried again: what can become rows now is put into the table, once.
+"""Retry dead letters: those that can become rows now are written to the table, exactly once.
 
-A retry is a transaction like any other: one commit publishes the rows, and a list of dead letters that does not have the
-files it took. Its letters that are still bad are in files of its own. It begins at the checkpoint whose list it read, and
-commits only over that very checkpoint, so no two retries take the same letters.
+A retry is a transaction like any other: one commit publishes the rows together with a list of dead letters that drops the
+files it took. Letters that are still bad go to new files. A retry starts from the checkpoint whose list it read, and
+commits only on top of that checkpoint, so no two retries take the same letters.
 """
 
 from __future__ import annotations
@@ -29,16 +29,17 @@ from hudi_ingest.transaction.decoding import row_maker_of
 from hudi_ingest.transaction.write.task import by_source, notes_of
 
 MOST_FILES = 200
-"""How many dead-letter files one transaction takes at most: its plan names them."""
+"""Maximum number of dead-letter files per transaction: its plan names each of them."""
 _SHOWN_REASONS = 3
 
 Places = dict[TopicPartition, tuple[int, int, int]]
-"""Of a file: how many letters it has of each Kafka partition, and the first and the last of their offsets."""
+"""One file's number of letters, first offset and last offset, per Kafka partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryResult:
-    """What a retry came to. `tried` counts the dead letters that it took, `withheld` those without bytes, which it could not."""
+    """The result of a retry. `tried` counts the dead letters it took, `withheld` those it could not take because their bytes
+    were not kept, and `waiting` all that are still pending."""
 
     pipeline: str
     tried: int
@@ -48,7 +49,7 @@ class RetryResult:
     withheld: int
     instants: tuple[str, ...]
     reasons: tuple[str, ...]
-    """Why letters stay, the first of each transaction."""
+    """Why letters are still bad: the first reason of each transaction."""
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -65,7 +66,7 @@ class RetryResult:
 
 @dataclass(frozen=True, slots=True)
 class RetrySurvey:
-    """What a retry would come to now. `bad` would stay dead letters, `left_out` would be filtered or are tombstones."""
+    """What a retry would do now. `bad` would stay dead letters; `left_out` would be filtered, or are tombstones."""
 
     pipeline: str
     transactions: int
@@ -74,7 +75,7 @@ class RetrySurvey:
     bad: int
     withheld: int
     reasons: tuple[str, ...]
-    """Why letters would stay, a few of them."""
+    """Why letters would stay bad: a few examples."""
 
     @property
     def tried(self) -> int:
@@ -94,8 +95,8 @@ class RetrySurvey:
 
 
 def survey_retry(pipeline: Pipeline) -> RetrySurvey:
-    """Makes rows of all waiting dead letters in this process, and writes none. Raises TableUnreachable, TransformFailed, and
-    what `resolve_schema` and `row_maker_of` raise."""
+    """Convert all pending dead letters in this process, without writing anything. Raises TableUnreachable, TransformFailed,
+    and what `resolve_schema` and `row_maker_of` raise."""
     storage = TableStorage(pipeline.table.base_path)
     checkpoint, waiting = _waiting(pipeline, storage)
     plans = tuple(_plans(pipeline, checkpoint, storage, waiting))
@@ -119,7 +120,8 @@ def survey_retry(pipeline: Pipeline) -> RetrySurvey:
 def plan_retry(
     pipeline: Pipeline, passed_over: Collection[str], instants: Collection[str], filed_at: datetime
 ) -> TransactionPlan | None:
-    """The next transaction of a retry that was asked for at `filed_at`, None when there is none. Raises TableUnreachable."""
+    """Plan the next transaction of a retry that was requested at `filed_at`; None if nothing remains. Raises
+    TableUnreachable."""
     storage = TableStorage(pipeline.table.base_path)
     checkpoint, waiting = _waiting(pipeline, storage)
     return plan_letters(pipeline, checkpoint, storage, untried(waiting, passed_over, instants, filed_at))
@@ -128,8 +130,8 @@ def plan_retry(
 def untried(
     waiting: Sequence[WaitingFile], passed_over: Collection[str], instants: Collection[str], filed_at: datetime
 ) -> list[WaitingFile]:
-    """What a retry has still to try: without the files `passed_over`, those that its own commits `instants` have written, and
-    those that came after it was asked for, or it would never end while bad records come."""
+    """Return the files that a retry has yet to try: not those in `passed_over`, not those that its own commits (`instants`)
+    wrote, and none added after it was requested, or it would never end while bad records keep coming."""
     newest = filed_at.astimezone(timezone.utc).strftime("%Y%m%d%H%M%S%f")[:17]
     return [
         waiting_file
@@ -141,15 +143,15 @@ def untried(
 
 
 def waiting_letters(pipeline: Pipeline) -> tuple[WaitingFile, ...]:
-    """The files of dead letters that have not become rows. Raises TableUnreachable."""
+    """Return the files with pending dead letters. Raises TableUnreachable."""
     return _waiting(pipeline, TableStorage(pipeline.table.base_path))[1]
 
 
 def plan_letters(
     pipeline: Pipeline, checkpoint: Checkpoint | None, storage: TableStorage, waiting: Sequence[WaitingFile]
 ) -> TransactionPlan | None:
-    """The next transaction of a retry: files with bytes, as many as `max_records` and MOST_FILES allow, at the least one.
-    None when there are none. Raises TableUnreachable."""
+    """Plan a retry's next transaction: as many files with bytes as `max_records` and MOST_FILES allow, but at least one.
+    None if there are none. Raises TableUnreachable."""
     taken: list[RetriedFile] = []
     ranges: dict[TopicPartition, list[tuple[int, int]]] = {}
     generations = None
@@ -195,14 +197,14 @@ def _waiting(pipeline: Pipeline, storage: TableStorage) -> tuple[Checkpoint | No
 
 
 def withheld_letters(waiting: Sequence[WaitingFile]) -> int:
-    """How many of them have no bytes, so that no retry can take them."""
+    """Count the letters without bytes, which no retry can take."""
     return sum(waiting_file.file.letters for waiting_file in waiting if waiting_file.entry.withheld)
 
 
 def _plans(
     pipeline: Pipeline, checkpoint: Checkpoint | None, storage: TableStorage, waiting: Sequence[WaitingFile]
 ) -> Iterator[tuple[TransactionPlan, Retry]]:
-    """The transactions of a whole retry, if nobody else commits meanwhile."""
+    """Yield all transactions of a retry, provided nothing else commits in between."""
     remaining = list(waiting)
     while True:
         plan = plan_letters(pipeline, checkpoint, storage, remaining)
@@ -214,7 +216,7 @@ def _plans(
 
 
 def places_of(letters: pa.Table) -> Places:
-    """`letters` has the columns topic, partition and offset."""
+    """Summarize `letters`, which has the columns topic, partition and offset."""
     groups = letters.group_by(["topic", "partition"]).aggregate(
         [("offset", "count"), ("offset", "min"), ("offset", "max")]
     )
@@ -225,9 +227,10 @@ def places_of(letters: pa.Table) -> Places:
 
 
 def _overlap(places: Places, ranges: dict[TopicPartition, list[tuple[int, int]]]) -> bool:
-    """Whether a file lies between others' letters: the reports of a transaction's tasks must follow one another."""
+    """Return whether a file's letters interleave with those of other files: the ranges that a transaction's tasks report
+    must not overlap."""
     return any(
-        first <= there_last and there_first <= last
+        first <= taken_last and taken_first <= last
         for source, (_, first, last) in places.items()
-        for there_first, there_last in ranges.get(source, ())
+        for taken_first, taken_last in ranges.get(source, ())
     )

@@ -1,6 +1,6 @@
-"""Whether a pipeline is well, as findings that answer one question each and say what to do when the answer is no.
+"""Judge a pipeline's health: each finding answers one question, and says what to do if the answer is no.
 
-Pure: what table and broker said at one moment comes in. The questions are the table's asset checks in Dagster.
+Pure: takes the state of table and broker at one moment. The questions are the table's asset checks in Dagster.
 """
 
 from __future__ import annotations
@@ -29,58 +29,58 @@ FILES_LARGE_ENOUGH = "files_large_enough"
 DEAD_LETTERS = "dead_letters"
 
 QUESTIONS = {
-    OFFSETS_HONOURED: "Fails while a partition is stopped because the broker does not hold its committed offset any more.",
-    LAG_BELOW_LIMIT: "Fails while more offsets wait than asset.max_lag, by default those of two transactions.",
-    UP_TO_DATE: "Fails while records have waited for longer than asset.late_after_seconds and nothing was committed meanwhile.",
+    OFFSETS_HONOURED: "Fails while a partition is stopped because the broker no longer has its committed offset.",
+    LAG_BELOW_LIMIT: "Fails while the lag exceeds asset.max_lag, by default the records of two transactions.",
+    UP_TO_DATE: "Fails while records have waited longer than asset.late_after_seconds and nothing was committed meanwhile.",
     RUNS_SUCCEED: "Fails while the newest runs since the last commit failed; a single failed run is a warning.",
-    ACCOUNTING_HOLDS: "Fails when the commits on the timeline do not account for every offset, or their ranges do not tile.",
-    FILES_LARGE_ENOUGH: "Fails when commits like the last one make more small files a day than table.small_files_a_day.",
-    DEAD_LETTERS: "Fails while the last transaction had records that could not become rows, and went on without them.",
+    ACCOUNTING_HOLDS: "Fails if the commits on the timeline do not account for every offset, or their ranges do not tile.",
+    FILES_LARGE_ENOUGH: "Fails if commits like the last one create more small files a day than table.small_files_a_day.",
+    DEAD_LETTERS: "Fails while the last transaction had bad records and committed without them.",
 }
-"""What each check asks."""
+"""The description of each check."""
 ABOUT_COMMITS = (ACCOUNTING_HOLDS, FILES_LARGE_ENOUGH, DEAD_LETTERS)
-"""Checks whose answer changes with commits only; their figure `transaction` says up to which."""
+"""Checks whose answer changes only with commits; their figure `transaction` names the last one considered."""
 CLOCK_SECONDS = 60
-"""How far two machines' clocks may differ."""
+"""Tolerated difference between two machines' clocks, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The answer to one question. `text` is for people; `figures` are numbers to plot and names to tell changes by."""
+    """The answer to one question. `text` is for people; `figures` are numbers to plot, and names that show a change."""
 
     check: str
     passed: bool
     text: str
     figures: Mapping[str, int | float | str] = field(default_factory=dict)
     warning: bool = False
-    """Whether a failure is worth a look, and no more."""
+    """Whether a failure is only a warning."""
 
 
 def offsets_honoured(pipeline: Pipeline, stopped: Sequence[OffsetLoss]) -> Finding:
-    """`stopped`: losses that nobody has accepted."""
+    """Check that the broker has every committed offset. `stopped`: losses that have not been accepted."""
     text = stop_text(pipeline.name, stopped) or "The broker holds every committed offset."
     return Finding(OFFSETS_HONOURED, not stopped, text, {"stopped": sources_text(stopped)})
 
 
 def lag_below_limit(pipeline: Pipeline, waiting: int) -> Finding:
-    """`waiting`: offsets between the committed ones and the broker's ends."""
+    """Check the lag. `waiting`: offsets between the committed ones and the broker's ends."""
     limit = pipeline.max_lag
     figures: dict[str, int | float | str] = {"lag (records)": waiting, "limit": f"{limit:,} records"}
     if waiting <= limit:
         return Finding(LAG_BELOW_LIMIT, True, f"{counted(waiting, 'offset')} waiting; the limit is {limit:,}.", figures)
     text = (
-        f"{counted(waiting, 'offset')} waiting; the limit is {limit:,} (asset.max_lag). See whether the ticks of {pipeline.name}_coordinator "
-        "launch runs and the runs end well: if not, they say why; if so, records come faster than they are taken, so raise "
-        "transaction.max_records or give the engine more cores."
+        f"{counted(waiting, 'offset')} waiting; the limit is {limit:,} (asset.max_lag). Check that the ticks of "
+        f"{pipeline.name}_coordinator launch runs and that the runs succeed: if not, they say why. If they do, records arrive "
+        "faster than they are ingested: raise transaction.max_records, or give the engine more cores."
     )
     return Finding(LAG_BELOW_LIMIT, False, text, figures, warning=True)
 
 
 def late_after(pipeline: Pipeline, last_seconds: float) -> float:
-    """Seconds that may pass between two commits while records wait. `last_seconds`: how long the last transaction took, which
-    the next one may take, too."""
-    by_default = 60 + 2 * pipeline.transaction.interval_seconds + 2 * last_seconds
-    return pipeline.asset.late_after_seconds or by_default
+    """Return the seconds that may pass between two commits while records wait. `last_seconds`: how long the last transaction
+    took; the next one may take as long."""
+    default = 60 + 2 * pipeline.transaction.interval_seconds + 2 * last_seconds
+    return pipeline.asset.late_after_seconds or default
 
 
 def up_to_date(
@@ -91,8 +91,8 @@ def up_to_date(
     oldest_seconds: float | None = None,
     busy: str = "",
 ) -> Finding:
-    """`oldest_seconds`: for how long the oldest record has waited, None when that is not known; without it, what waits counts
-    as waiting since the last commit. `busy`: what is going on now, for people."""
+    """Check that waiting records are committed in time. `oldest_seconds`: how long the oldest record has waited; if None
+    (unknown), records count as waiting since the last commit. `busy`: what is running now, as text."""
     began_at, committed_at = committed.last_began_at, committed.last_committed_at
     if began_at is None or committed_at is None:
         return Finding(UP_TO_DATE, True, f"{counted(waiting, 'offset')} waiting for the table's first transaction.")
@@ -104,13 +104,13 @@ def up_to_date(
         limit += pipeline.transaction.max_wait_seconds
     if age < -CLOCK_SECONDS:
         text = (
-            f"The last commit was at {committed_at:%Y-%m-%d %H:%M:%S} UTC, and now it is only {now:%Y-%m-%d %H:%M:%S}: a clock was "
-            f"{-age:,.0f} s ahead, or is behind now. Set the clocks of the engine's machine and of Dagster's. A transaction that "
-            "cannot begin before that time says so, and what to do."
+            f"The last commit was at {committed_at:%Y-%m-%d %H:%M:%S} UTC, but it is only {now:%Y-%m-%d %H:%M:%S} now: a clock was "
+            f"{-age:,.0f} s fast, or is slow now. Set the clocks of the engine's machine and of Dagster's. If a transaction "
+            "cannot begin before that time, its error says so, and what to do."
         )
         return Finding(UP_TO_DATE, False, text, figures)
     if not waiting:
-        return Finding(UP_TO_DATE, True, "No records wait.", figures)
+        return Finding(UP_TO_DATE, True, "No records are waiting.", figures)
     if age <= limit:
         text = f"The last commit was {age:,.0f} s ago; the limit is {limit:,.0f} s."
         return Finding(UP_TO_DATE, True, text, figures)
@@ -128,28 +128,28 @@ def up_to_date(
 
 
 def runs_succeed(pipeline: Pipeline, failed: int, newest_run: str = "", error: str = "") -> Finding:
-    """`failed`: how many of the newest runs have failed in a row since the last commit; `error`: why the newest did."""
+    """Check the runs since the last commit. `failed`: how many of the newest failed in a row; `error`: why the newest did."""
     figures: dict[str, int | float | str] = {"failed runs in a row": failed, "newest failed run": newest_run}
     if not failed:
         return Finding(RUNS_SUCCEED, True, "No run has failed since the last commit.", figures)
     runs = "The last run" if failed == 1 else f"The last {failed} runs"
     text = (
-        f"{runs} of {pipeline.name} failed, the newest is {newest_run[:8]}: {error or 'its page says why.'}\n\nThe sensor tries "
-        "again by itself, after some failures at longer intervals. A change of the pipeline file makes it try at once, and so do "
-        f"Materialize on the asset's page and `hudi-ingest run {pipeline.name}`."
+        f"{runs} of {pipeline.name} failed, the newest is {newest_run[:8]}: {error or 'its page says why.'}\n\nThe sensor "
+        "retries on its own, at longer intervals after several failures. To retry at once, change the pipeline file, click "
+        f"Materialize on the asset's page, or run `hudi-ingest run {pipeline.name}`."
     )
     return Finding(RUNS_SUCCEED, False, text, figures, warning=failed == 1)
 
 
 def accounting_holds(pipeline: Pipeline, checkpoint: Checkpoint | None, commits: Sequence[CommittedInstant]) -> Finding:
-    """`commits`: the pipeline's own on the active timeline. Promises 1 and 2, as the table itself tells them."""
+    """Check promises 1 and 2 against the table itself. `commits`: the pipeline's own on the active timeline."""
     published = sorted(
         ((commit.accounting(pipeline.transaction_key), commit.rows) for commit in commits),
         key=lambda account_and_rows: account_and_rows[0].sequence,
     )
     accountings = [accounting for accounting, _ in published]
     offsets = sum(account.slice.count for accounting in accountings for account in accounting.slices)
-    # Of the checkpoint, which counts from the beginning: sums over the active timeline fall whenever it is archived.
+    # From the checkpoint, which counts from the beginning: sums over the active timeline drop whenever commits are archived.
     figures: dict[str, int | float | str] = {
         "transactions": checkpoint.sequence if checkpoint else 0,
         "offsets": _read_offsets(checkpoint),
@@ -165,13 +165,13 @@ def accounting_holds(pipeline: Pipeline, checkpoint: Checkpoint | None, commits:
             f"Transactions {numbers}are on the active timeline. They account for each of their {offsets:,} offsets, and their "
             f"ranges tile{older}."
             if accountings
-            else "There is no transaction on the active timeline."
+            else "There are no transactions on the active timeline."
         )
         return Finding(ACCOUNTING_HOLDS, True, text, figures)
     text = (
         f"{'; '.join(errors[:5])}{f'; and {len(errors) - 5} more' if errors[5:] else ''}. Turn {pipeline.name}_coordinator off, "
-        "find out who changed the table's timeline, and restore the table to a savepoint from before; the next transaction "
-        "goes on from the checkpoint that it has then."
+        "find out what changed the table's timeline, and restore the table to an earlier savepoint. The next transaction "
+        "continues from the checkpoint that the table then has."
     )
     return Finding(ACCOUNTING_HOLDS, False, text, figures)
 
@@ -179,7 +179,7 @@ def accounting_holds(pipeline: Pipeline, checkpoint: Checkpoint | None, commits:
 def files_large_enough(
     pipeline: Pipeline, checkpoint: Checkpoint | None, commits: Sequence[CommittedInstant]
 ) -> Finding:
-    """`commits`: the pipeline's own on the active timeline; the newest counts."""
+    """Check the file sizes of the newest commit. `commits`: the pipeline's own on the active timeline."""
     last = max(commits, key=lambda commit: commit.instant, default=None)
     sizes = last.files if last else {}
     small = small_files(sizes, pipeline.table.target_file_bytes)
@@ -194,11 +194,12 @@ def files_large_enough(
 
 
 def dead_letters(pipeline: Pipeline, checkpoint: Checkpoint | None, last_rejected: int) -> Finding:
-    """`last_rejected`: bad records of the last transaction. Older ones that wait fail nothing: they were told of before."""
+    """Check for bad records. `last_rejected`: those of the last transaction. Older pending dead letters do not fail the check:
+    they were reported before."""
     waiting = checkpoint.letters.waiting if checkpoint and checkpoint.letters else 0
     figures: dict[str, int | float | str] = {
         "bad records of the last transaction": last_rejected,
-        "dead letters that wait": waiting,
+        "pending dead letters": waiting,
         "transaction": checkpoint.transaction_id if checkpoint else "",
     }
     bad = counted(last_rejected, "bad record")
@@ -207,19 +208,18 @@ def dead_letters(pipeline: Pipeline, checkpoint: Checkpoint | None, last_rejecte
         sentences = [f"The last transaction had {bad}, kept as dead letters."]
     elif last_rejected:
         sentences = [
-            f"The last transaction had {bad}, counted and left out. Set on_bad_record: "
-            "dead_letter to keep such records."
+            f"The last transaction had {bad}, counted and left out. Set on_bad_record: dead_letter to keep such records."
         ]
     if waiting:
         sentences.append(
-            f"{waiting:,} dead letters wait: `hudi-ingest dead-letters list {pipeline.name}` says why; after a fix "
-            f"`hudi-ingest dead-letters retry {pipeline.name}` makes rows of them."
+            f"{counted(waiting, 'dead letter')} pending: `hudi-ingest dead-letters list {pipeline.name}` says why. After a fix, "
+            f"`hudi-ingest dead-letters retry {pipeline.name}` turns them into rows."
         )
     return Finding(DEAD_LETTERS, not last_rejected, " ".join(sentences), figures, warning=True)
 
 
 def _read_offsets(checkpoint: Checkpoint | None) -> int:
-    """How many offsets the table covers; of a partition of which an older checkpoint does not say it, those from 0 on."""
+    """Count the offsets that the table covers; a partition for which an older checkpoint does not say counts from offset 0."""
     if checkpoint is None:
         return 0
     return sum(
@@ -229,41 +229,41 @@ def _read_offsets(checkpoint: Checkpoint | None) -> int:
 
 
 def _unaccounted(published: Sequence[tuple[Accounting, int]]) -> Iterator[str]:
-    """`published`: each commit's accounting, and the rows of its files."""
+    """Yield commits whose counts do not add up. `published`: each commit's accounting, and the number of rows in its files."""
     for accounting, rows in published:
         for account in accounting.slices:
-            piece = account.slice
-            if account.counted != piece.count:
+            slice_ = account.slice
+            if account.counted != slice_.count:
                 yield (
-                    f"{accounting.transaction_id} counts {account.counted} of the offsets [{piece.start},{piece.end}) of "
-                    f"{piece.source}"
+                    f"{accounting.transaction_id} counts {account.counted} of the offsets [{slice_.start},{slice_.end}) of "
+                    f"{slice_.source}"
                 )
-        # A transaction of another kind may also write rows again that it found in the files it replaces.
+        # Transactions of other kinds may also rewrite rows of the files that they replace.
         if accounting.kind.moves_offsets and accounting.rows != rows:
-            yield f"{accounting.transaction_id} counts {accounting.rows} rows, and its commit published files of {rows}"
+            yield f"{accounting.transaction_id} counts {accounting.rows} rows, but its commit published {rows}"
 
 
 def _untiled(accountings: Sequence[Accounting], checkpoint: Checkpoint | None) -> Iterator[str]:
     ends: dict[TopicPartition, int] = {}
-    before: int | None = None
+    last_sequence: int | None = None
     for accounting in accountings:
-        if before is not None and accounting.sequence != before + 1:
-            # Archival took what was between, beside a savepoint: nothing can be said across the hole.
+        if last_sequence is not None and accounting.sequence != last_sequence + 1:
+            # Archival removed the commits in between but kept a savepoint's: nothing is known across the hole.
             ends = {}
-        before = accounting.sequence
+        last_sequence = accounting.sequence
         if not accounting.kind.moves_offsets:
             continue
         for loss in accounting.resets:
             ends.pop(loss.source, None)
         for account in accounting.slices:
-            source, piece = account.slice.source, account.slice
-            if ends.get(source, piece.start) != piece.start:
+            source, slice_ = account.slice.source, account.slice
+            if ends.get(source, slice_.start) != slice_.start:
                 yield (
-                    f"{accounting.transaction_id} starts {source} at {piece.start}, and the transaction before it ended "
+                    f"{accounting.transaction_id} starts {source} at {slice_.start}, but the transaction before it ended "
                     f"at {ends[source]}"
                 )
-            ends[source] = piece.end
-    if checkpoint is not None and before == checkpoint.sequence:
+            ends[source] = slice_.end
+    if checkpoint is not None and last_sequence == checkpoint.sequence:
         for source, end in sorted(ends.items()):
             if checkpoint.offsets.get(source) != end:
-                yield f"{source} was read up to {end}, and the checkpoint says {checkpoint.offsets.get(source)}"
+                yield f"{source} was read up to {end}, but the checkpoint says {checkpoint.offsets.get(source)}"

@@ -1,7 +1,7 @@
-"""Which offsets a backfill or a replay may touch, and what its next transaction reads: pure.
+"""Which offsets a backfill or replay may touch, and which its next transaction reads. Pure.
 
-What a table covers, the checkpoint says (see model.Checkpoint.covered). Live transactions go on from the committed offset,
-so a range that ends behind it is theirs.
+The checkpoint says what a table covers (see model.Checkpoint.covered). Live transactions continue from the committed
+offset, so everything from there on is theirs.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from hudi_ingest.transaction.planning import Limits, backlog_limit, fair_shares,
 
 _SHOWN_SLICES = 8
 RemainingRanges = Mapping[TopicPartition, Ranges]
-"""What is still to be read of each partition."""
+"""The ranges still to be read, by partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class RangeContext:
-    """What table and broker say when a range is judged. `covered` is of every partition that is asked for."""
+    """The state of table and broker that a range is judged by. `covered` has every requested partition."""
 
     pipeline: str
     checkpoint: Checkpoint | None
@@ -35,7 +35,7 @@ class RangeContext:
 
 
 def to_backfill(context: RangeContext, requested: Sequence[Slice], *, skip_covered: bool) -> RemainingRanges:
-    """What of the asked ranges is not in the table yet. Raises RangeRefused, KafkaUnreachable."""
+    """Return the parts of the requested ranges that are not in the table yet. Raises RangeRefused, KafkaUnreachable."""
     problems = []
     remaining: dict[TopicPartition, Ranges] = {}
     for slice_ in requested:
@@ -48,7 +48,7 @@ def to_backfill(context: RangeContext, requested: Sequence[Slice], *, skip_cover
         missing = difference(whole_range, covered)
         if covered and not skip_covered:
             problems.append(
-                f"{_shown(slice_.source, covered)} is in the table already. To write it anew: "
+                f"{_shown(slice_.source, covered)} is already in the table. To rewrite it: "
                 f"{_commands('replay', context.pipeline, slice_.source, covered)}. To add only what is missing"
                 + (f", {_shown(slice_.source, missing)}, " if missing else ", which is nothing here, ")
                 + "give --skip-covered."
@@ -57,8 +57,12 @@ def to_backfill(context: RangeContext, requested: Sequence[Slice], *, skip_cover
         expired = intersection(missing, ranges([(0, begin)]))
         if expired:
             problems.append(
-                f"{_shown(slice_.source, expired)} is gone from Kafka by retention: its first offset is {begin}. "
-                + (f"What is left: --start {begin}." if missing[-1][1] > begin else "Nothing of the range is left.")
+                f"{_shown(slice_.source, expired)} was deleted from Kafka by retention: its first offset is {begin}. "
+                + (
+                    f"For the rest, give --start {begin}."
+                    if missing[-1][1] > begin
+                    else "Nothing of the range is left."
+                )
             )
         remaining[slice_.source] = union(remaining.get(slice_.source, ()), missing)
     _refuse(context, TransactionKind.BACKFILL, problems)
@@ -66,7 +70,7 @@ def to_backfill(context: RangeContext, requested: Sequence[Slice], *, skip_cover
 
 
 def to_replay(context: RangeContext, requested: Sequence[Slice]) -> RemainingRanges:
-    """The asked ranges, if all of them are in the table and in Kafka. Raises RangeRefused, KafkaUnreachable."""
+    """Return the requested ranges if all of them are in the table and in Kafka. Raises RangeRefused, KafkaUnreachable."""
     problems = []
     remaining: dict[TopicPartition, Ranges] = {}
     for slice_ in requested:
@@ -78,16 +82,16 @@ def to_replay(context: RangeContext, requested: Sequence[Slice]) -> RemainingRan
         missing = difference(whole_range, context.covered.get(slice_.source, ()))
         if missing:
             problems.append(
-                f"{_shown(slice_.source, missing)} was never read into the table, so there is nothing to write anew. To add "
-                f"it: {_commands('backfill', context.pipeline, slice_.source, missing)}."
+                f"{_shown(slice_.source, missing)} was never ingested, so there is nothing to rewrite. To add it: "
+                f"{_commands('backfill', context.pipeline, slice_.source, missing)}."
             )
         begin = context.watermarks[slice_.source].begin
         expired = intersection(whole_range, ranges([(0, begin)]))
         if expired:
             problems.append(
-                f"{_shown(slice_.source, expired)} is gone from Kafka by retention (its first offset is {begin}), so its rows "
-                "cannot be made again, and stay as they are. "
-                + (f"What is left: --start {begin}." if slice_.end > begin else "Nothing of the range is left.")
+                f"{_shown(slice_.source, expired)} was deleted from Kafka by retention (its first offset is {begin}), so its "
+                "rows cannot be recreated and stay as they are. "
+                + (f"For the rest, give --start {begin}." if slice_.end > begin else "Nothing of the range is left.")
             )
         remaining[slice_.source] = union(remaining.get(slice_.source, ()), whole_range)
     _refuse(context, TransactionKind.REPLAY, problems)
@@ -95,7 +99,8 @@ def to_replay(context: RangeContext, requested: Sequence[Slice]) -> RemainingRan
 
 
 def next_ranges(remaining: RemainingRanges, most: int) -> tuple[Slice, ...]:
-    """What the next transaction of at most `most` offsets reads: of each partition from its first range. Empty at the end."""
+    """Return the slices of the next transaction, at most `most` offsets in total, each from its partition's first range.
+    Empty if nothing remains."""
     first = {source: partition_ranges[0] for source, partition_ranges in remaining.items() if partition_ranges}
     shares = fair_shares({source: end - start for source, (start, end) in first.items()}, most)
     return tuple(
@@ -106,7 +111,7 @@ def next_ranges(remaining: RemainingRanges, most: int) -> tuple[Slice, ...]:
 
 
 def most_offsets(pipeline: Pipeline, context: RangeContext) -> int:
-    """How many offsets a transaction may take."""
+    """Return the maximum number of offsets per transaction."""
     settings = pipeline.transaction
     limits = Limits(settings.interval_seconds, settings.min_records, settings.max_records, settings.max_bytes)
     return backlog_limit(limits, context.checkpoint.record_bytes if context.checkpoint else 0)
@@ -121,19 +126,19 @@ def as_slices(remaining: RemainingRanges) -> tuple[Slice, ...]:
 
 
 def range_facts(remaining: RemainingRanges) -> list[dict[str, Any]]:
-    """A row for each range, for people's scripts."""
+    """Return a row for each range, for users' scripts."""
     return [asdict(slice_) for slice_ in as_slices(remaining)]
 
 
 def shown_slices(slices: Sequence[Slice]) -> str:
-    """The first of them."""
+    """Name the first few slices, and count the others."""
     return ", ".join(map(str, slices[:_SHOWN_SLICES])) + (
         f" and {len(slices) - _SHOWN_SLICES} more" if len(slices) > _SHOWN_SLICES else ""
     )
 
 
 def without(requested: Slice, done: Iterable[Slice]) -> tuple[Slice, ...]:
-    """What is left of a range when the slices are done."""
+    """Return the parts of a range that are not in the slices `done`."""
     done_ranges = ranges((slice_.start, slice_.end) for slice_ in done if slice_.source == requested.source)
     return as_slices({requested.source: difference(ranges([(requested.start, requested.end)]), done_ranges)})
 
@@ -151,9 +156,9 @@ def range_transaction(
     replaces: tuple[ReplacedFile, ...] = (),
     respect_deletes: bool = False,
 ) -> TransactionPlan:
-    """A transaction of these slices, the next of the table. `suffix` makes its id unique."""
+    """Plan the table's next transaction, of these slices. `suffix` makes its id unique."""
     checkpoint = context.checkpoint
-    assert checkpoint is not None, "a range is refused before there is a checkpoint"
+    assert checkpoint is not None, "ranges are refused while there is no checkpoint"
     sequence = checkpoint.sequence + 1
     unknown = TopicVersion("")
     return TransactionPlan(
@@ -174,35 +179,35 @@ def range_transaction(
 
 
 def _unsafe(context: RangeContext, requested: Slice, kind: TransactionKind) -> str:
-    """Why offsets of the partition mean nothing now, or the range is not ours; "" when all is well."""
+    """Say why the partition's offsets cannot be trusted now, or why the range is not ours to touch; "" if neither."""
     source, checkpoint = requested.source, context.checkpoint
     committed = checkpoint.offsets.get(source) if checkpoint else None
     if committed is None or checkpoint is None:
         return (
-            f"{source} has no committed offset, so nobody knows yet where its live transactions begin. Run `hudi-ingest run "
-            f"{context.pipeline}` once, and then this again."
+            f"{source} has no committed offset, so it is not known yet where its live transactions begin. Run `hudi-ingest "
+            f"run {context.pipeline}` once, then try again."
             if source in context.watermarks
-            else f"{source} is no partition of the pipeline's topics."
+            else f"{source} is not a partition of the pipeline's topics."
         )
     losses = [loss for loss in find_losses(checkpoint, context.watermarks, context.topic_ids) if loss.source == source]
     if source not in context.watermarks or any(loss.reason is not LossReason.RETENTION for loss in losses):
         reasons = "; ".join(map(loss_text, losses)) or f"{source} is not on the broker"
-        return f"{reasons}. Its offsets count other records now; see `hudi-ingest status {context.pipeline}`."
+        return f"{reasons}. Its offsets refer to other records now; see `hudi-ingest status {context.pipeline}`."
     if kind is TransactionKind.REPLAY and checkpoint.topics.get(source.topic, TopicVersion("")).generation:
         return (
             f"topic {source.topic} was recreated while the table had rows of the old one, so two records may share an "
-            "offset, and nothing tells which rows to replace. Read the topic into a new table instead."
+            "offset, and it is not known which rows to replace. Ingest the topic into a new table instead."
         )
     taken_over = checkpoint.taken_over.get(source, 0)
     if requested.start < taken_over:
         return (
-            f"{requested} begins before offset {taken_over}, where this pipeline took the table over. What is before it is in the "
-            "table in rows of another system, which do not say which records they are: a backfill would add them a second "
-            "time, and a replay could not take them out. "
-            + (f"Give --start {taken_over}." if requested.end > taken_over else "Read them into a new table instead.")
+            f"{requested} begins before offset {taken_over}, where this pipeline took over the table. Another system wrote the "
+            "earlier records, and its rows do not say which records they are: a backfill would duplicate them, and a replay "
+            "could not remove them. "
+            + (f"Give --start {taken_over}." if requested.end > taken_over else "Ingest them into a new table instead.")
         )
     if requested.end > committed:
-        return f"{requested} ends behind the committed offset {committed}, from which on live transactions read. " + (
+        return f"{requested} ends after the committed offset {committed}, where live transactions continue. " + (
             f"Give --end {committed}." if requested.start < committed else "There is nothing to do."
         )
     return ""
@@ -210,7 +215,7 @@ def _unsafe(context: RangeContext, requested: Slice, kind: TransactionKind) -> s
 
 def _refuse(context: RangeContext, kind: TransactionKind, problems: Sequence[str]) -> None:
     if problems:
-        raise RangeRefused(f"the {kind.value} of pipeline {context.pipeline} is refused, nothing was written", problems)
+        raise RangeRefused(f"the {kind.value} of pipeline {context.pipeline} is refused; nothing was written", problems)
 
 
 def _shown(source: TopicPartition, offset_ranges: Ranges) -> str:

@@ -1,7 +1,7 @@
-"""Restores the ledger and the consumer group from the table after either of them was lost.
+"""Restore the ledger and the consumer group from the table after either of them was lost.
 
-Ingestion continues without it: the next transaction is planned from the table. It restores the history and the lag that
-others watch, and reports instants that this ledger does not know.
+Ingestion does not need it: the next transaction is planned from the table. It restores the history, and the lag that
+other tools watch, and reports instants that this ledger does not know.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from hudi_ingest.transaction.protocol import TransactionProtocol
 
 @dataclass(frozen=True, slots=True)
 class UnknownInstant:
-    """An open instant of a transaction that this ledger does not know to be open. Anyone may roll it back, and the next
-    begin does so, once its lease has run out: at the latest at `expires_at`."""
+    """An open instant whose transaction is not open in this ledger. Once its lease has expired (at `expires_at` at the
+    latest), anyone may roll it back, and the next begin does."""
 
     instant: str
     transaction_id: str
@@ -39,8 +39,9 @@ class UnknownInstant:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What was found and what was changed. `restored` are ids of transactions that the ledger did not know, or knew
-    otherwise, of the `committed` that are on the active timeline; `moved` is (before, now) of each group offset."""
+    """What a recovery found and changed. `committed` counts the transactions on the active timeline, `restored` has the ids
+    of those that the ledger did not know or had in another state, and `moved` maps partitions to their group offset (before,
+    now)."""
 
     pipeline: str
     table: str
@@ -65,11 +66,12 @@ class Recovery:
 
 
 def recover(protocol: TransactionProtocol, *, roll_back: bool) -> Recovery:
-    """Rebuilds ledger rows and group offsets from the table's active timeline. Idempotent.
+    """Rebuild ledger rows and group offsets from the table's active timeline. Idempotent.
 
-    `roll_back` ends instants that this ledger does not know, although a transaction of another ledger may still run: it
-    is fenced, so it cannot do harm, but its work is lost. Raises TableUnreachable, TableMismatch, OffsetsLost, EngineLost,
-    LedgerUnreachable, KafkaUnreachable, and TransactionInFlight while a begin or a commit is at work.
+    `roll_back` ends instants that this ledger does not know, even if they belong to a running transaction of another
+    ledger: that one is fenced, so it does no harm, but its work is lost. Raises TableUnreachable, TableMismatch,
+    OffsetsLost, EngineLost, LedgerUnreachable, KafkaUnreachable, and TransactionInFlight while a begin or a commit is
+    running.
     """
     pipeline, ledger = protocol.pipeline, protocol.ledger
     table = pipeline.table.base_path
@@ -82,11 +84,11 @@ def recover(protocol: TransactionProtocol, *, roll_back: bool) -> Recovery:
         commits = protocol.timeline.commits_of(pipeline.transaction_key)
         restored = []
         for commit in commits:
-            found = committed_transaction(pipeline.name, pipeline.transaction_key, commit)
+            transaction = committed_transaction(pipeline.name, pipeline.transaction_key, commit)
             if ledger.restore_committed(
-                found, table=table, owner=Owner.this_process(), deadline=found.began_at + timeout
+                transaction, table=table, owner=Owner.this_process(), deadline=transaction.began_at + timeout
             ):
-                restored.append(found.plan.transaction_id)
+                restored.append(transaction.plan.transaction_id)
         moved = _restore_group(protocol, state.checkpoint.offsets) if state.checkpoint else {}
         row = ledger.open_transaction(table)
         instants = protocol.instants.open_instants()
@@ -106,7 +108,7 @@ def recover(protocol: TransactionProtocol, *, roll_back: bool) -> Recovery:
 
 
 def committed_transaction(pipeline: str, transaction_key: str, commit: CommittedInstant) -> CommittedTransaction:
-    """The transaction that made the commit, out of the accounting in the commit's metadata."""
+    """Return the transaction that made the commit, from the accounting in the commit's metadata."""
     accounting = commit.accounting(transaction_key)
     return CommittedTransaction(
         plan=TransactionPlan(
@@ -129,7 +131,7 @@ def committed_transaction(pipeline: str, transaction_key: str, commit: Committed
 def unknown_instants(
     instants: Sequence[OpenInstant], open_row: TransactionRow | None, timeout: timedelta
 ) -> tuple[UnknownInstant, ...]:
-    """The open instants, without that of the transaction which the ledger has as open: its owner decides about it."""
+    """Return the open instants except that of the ledger's open transaction, which is its owner's business."""
     return tuple(
         UnknownInstant(opened.instant, opened.transaction_id, instant_time(opened.instant) + timeout, opened.leased)
         for opened in instants

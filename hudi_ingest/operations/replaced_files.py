@@ -1,4 +1,4 @@
-"""Which base files hold rows of a replay's range, and what their commits said of it."""
+"""Which base files hold rows of a replay's range, and what commits recorded about it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hudi_ingest.records.kafka_columns import OFFSET, PARTITION
 
 @dataclass(frozen=True, slots=True)
 class AccountedSlice:
-    """What a commit says of one of its slices; `sequence` is its transaction's."""
+    """One slice of a commit's accounting; `sequence` is that of its transaction."""
 
     sequence: int
     slice: Slice
@@ -30,8 +30,8 @@ class AccountedSlice:
 
 @dataclass(frozen=True, slots=True)
 class MissingRows:
-    """Offsets of a range that have no row in the table now. `deleted` of them had one, as the commits say; of `unknown`
-    more nobody can tell: archived commits, or only a part of what a commit read is in the range."""
+    """Number of offsets of a range that have no row in the table now. According to the commits, `deleted` of them had one.
+    For `unknown` more it cannot be told: their commit is archived, or the range has only a part of what it read."""
 
     deleted: int
     unknown: int
@@ -39,11 +39,11 @@ class MissingRows:
 
 @dataclass(frozen=True, slots=True)
 class ReplaySurvey:
-    """What a replay would do, if it were one transaction; in `transactions`, files at their borders are rewritten more
-    than once."""
+    """What a replay would do as a single transaction. As it takes `transactions` of them, files at their borders are
+    rewritten more than once."""
 
     pipeline: str
-    left: RemainingRanges
+    remaining: RemainingRanges
     replaces: tuple[ReplacedFile, ...]
     missing: MissingRows
     transactions: int
@@ -56,8 +56,8 @@ class ReplaySurvey:
     def to_dict(self) -> dict[str, Any]:
         return {
             "pipeline": self.pipeline,
-            "ranges": range_facts(self.left),
-            "offsets": total(self.left),
+            "ranges": range_facts(self.remaining),
+            "offsets": total(self.remaining),
             "transactions": self.transactions,
             "files": [asdict(file) for file in self.replaces],
             "deleted": self.missing.deleted,
@@ -68,8 +68,8 @@ class ReplaySurvey:
 def files_to_replace(
     files: Iterable[TableFile], slices: Sequence[Slice], read: Callable[[str], pa.Table], where: str
 ) -> tuple[ReplacedFile, ...]:
-    """The live files with rows of the slices. `read` gives the Kafka columns of a file; it is asked only where the file's
-    statistics leave it open. Raises RangeRefused, which names `where`."""
+    """Return the live files with rows of the slices. `read` returns a file's Kafka columns; it is called only if the file's
+    statistics do not settle the question. Raises RangeRefused, which names `where`."""
     replaced, problems = [], []
     for file in files:
         if not _may_hold(file, slices):
@@ -81,8 +81,8 @@ def files_to_replace(
         columns = read(file.path)
         if not {PARTITION, OFFSET} <= set(columns.column_names):
             problems.append(
-                f"file {file.path} has no Kafka columns (another writer made it), so nobody can tell which of its rows are of "
-                "the range"
+                f"file {file.path} was written by another writer without Kafka columns, so it is not known which of its rows "
+                "are in the range"
             )
             continue
         mask = in_slices(columns, slices)
@@ -92,8 +92,8 @@ def files_to_replace(
         other_rows = columns.filter(pc.invert(mask))
         if other_rows.num_rows and not other_rows[OFFSET].is_valid().combine_chunks().true_count:
             problems.append(
-                f"file {file.path} holds {rows} rows of the range beside {other_rows.num_rows} of another writer without Kafka "
-                "columns; a clustering that puts them together with others helps"
+                f"file {file.path} holds {rows} rows of the range and {other_rows.num_rows} of another writer without Kafka "
+                "columns; cluster the table so that they end up in files with other rows"
             )
             continue
         owner = next(slice_ for slice_ in sorted(slices) if offsets_by_slice(columns, [slice_]))
@@ -111,34 +111,35 @@ def first_offsets(
     sources: Iterable[TopicPartition],
     read: Callable[[str], pa.Table],
 ) -> dict[TopicPartition, int]:
-    """The least offset of each partition that a live file or a commit of the active timeline has; none where none has any.
+    """Return each partition's smallest offset in any live file or any commit on the active timeline; partitions with no
+    offset there are absent.
 
-    For tables whose checkpoints do not say what they cover. What lies between there and the committed offset counts as
-    covered: to be wrong about it would write rows twice.
+    For tables whose checkpoints do not say what they cover. Everything from there to the committed offset counts as
+    covered: the opposite mistake would write rows twice.
     """
     partitions = set(sources)
-    least: dict[TopicPartition, int] = {}
+    first: dict[TopicPartition, int] = {}
     for account in accounts:
         if account.slice.source in partitions:
-            least[account.slice.source] = min(account.slice.start, least.get(account.slice.source, account.slice.start))
+            first[account.slice.source] = min(account.slice.start, first.get(account.slice.source, account.slice.start))
     for file in files:
         unread = [
-            Slice(source.topic, source.partition, 0, least.get(source, 2**63 - 1)) for source in sorted(partitions)
+            Slice(source.topic, source.partition, 0, first.get(source, 2**63 - 1)) for source in sorted(partitions)
         ]
         if not _may_hold(file, unread):
             continue
         for source, offsets in offsets_by_slice(read(file.path), unread).items():
-            least[source] = offsets[0][0]
-    return least
+            first[source] = offsets[0][0]
+    return first
 
 
 def accounted_slices(commits: Iterable[CommittedInstant], transaction_key: str) -> tuple[AccountedSlice, ...]:
-    """What the commits say of their slices, newest transaction first."""
+    """Return the slices of the commits' accountings, newest transaction first."""
     accounts = []
     for commit in commits:
         accounting = commit.accounting(transaction_key)
         if accounting.respect_deletes or accounting.kind is TransactionKind.RETRY:
-            # It left out what had no row, or took single dead letters: the commits before it tell more.
+            # It skipped offsets without a row, or took individual dead letters: the commits before it say more.
             continue
         accounts += [AccountedSlice(accounting.sequence, account.slice, account.rows) for account in accounting.slices]
     return tuple(sorted(accounts, key=lambda account: -account.sequence))
@@ -147,8 +148,8 @@ def accounted_slices(commits: Iterable[CommittedInstant], transaction_key: str) 
 def missing_rows(
     slices: Sequence[Slice], present: Mapping[TopicPartition, Ranges], accounts: Sequence[AccountedSlice]
 ) -> MissingRows:
-    """How many offsets of the slices have no row. `accounts` are the newest first: what a replay read counts, not what was
-    read there before."""
+    """Count the offsets of the slices that have no row. `accounts` are newest first: a replay counts instead of the
+    transactions that read the same offsets before it."""
     deleted = unknown = 0
     for slice_ in slices:
         present_ranges = present.get(slice_.source, ())
@@ -161,7 +162,7 @@ def missing_rows(
             unexplained = difference(unexplained, explained)
             without_row = length(difference(explained, present_ranges))
             if account.rows == read.count or length(explained) == read.count:
-                # Of offsets that all had rows, and of all that a commit read, it is known how many had one.
+                # If all of the commit's offsets had rows, or all of them are in the range, the number that had one is known.
                 deleted += (
                     without_row
                     if account.rows == read.count
@@ -183,12 +184,12 @@ def _may_hold(file: TableFile, slices: Iterable[Slice]) -> bool:
 
 
 def _meets(bounds: tuple[Any, Any] | None, least: Any, greatest: Any) -> bool:
-    """Whether the values may touch `least` to `greatest`; a file without statistics may hold anything."""
+    """Return whether the bounds overlap `least` to `greatest`; a file without statistics may hold anything."""
     return bounds is None or bool(bounds[0] <= greatest and least <= bounds[1])
 
 
 def _whole_in(file: TableFile, slices: Sequence[Slice]) -> Slice | None:
-    """A slice of the file's, if its statistics alone say that all its rows are of the slices."""
+    """Return a slice that the file has rows of, if its statistics alone say that all its rows are in the slices."""
     if file.partitions is None or file.offsets is None:
         return None
     topics = file.topics or (slices[0].topic, slices[0].topic)

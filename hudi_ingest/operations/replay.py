@@ -1,4 +1,4 @@
-"""Replay: which files hold the rows of ranges that are to be written anew, and what that costs and brings back."""
+"""Replay: which files hold the rows of the ranges to rewrite, what that costs, and which deleted rows it brings back."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hudi_ingest.transaction.situation import Situation
 
 
 def survey_replay(pipeline: Pipeline, situation: Situation, requested: Sequence[Slice]) -> ReplaySurvey:
-    """What a replay of the asked ranges would cost, and what it would bring back. Reads no records and changes nothing.
+    """Return what a replay of the requested ranges would cost and bring back. Reads no records and changes nothing.
 
     Raises RangeRefused, KafkaUnreachable, TableUnreachable, OSError.
     """
@@ -36,11 +36,12 @@ def survey_replay(pipeline: Pipeline, situation: Situation, requested: Sequence[
 
 
 def files_of(pipeline: Pipeline, checkpoint: Checkpoint | None, slices: Sequence[Slice]) -> tuple[ReplacedFile, ...]:
-    """The live files with rows of the slices, which a replay of them replaces. Raises RangeRefused, TableUnreachable, OSError."""
-    where = f"the replay of pipeline {pipeline.name} is refused, nothing was written"
+    """Return the live files with rows of the slices, which their replay replaces. Raises RangeRefused, TableUnreachable,
+    OSError."""
+    where = f"the replay of pipeline {pipeline.name} is refused; nothing was written"
     topics = {source.topic for source in checkpoint.offsets} if checkpoint else set()
     if "topic" not in pipeline.table.kafka_columns and len(topics) > 1:
-        problem = "its rows are of several topics and do not say of which: table.kafka_columns has no topic"
+        problem = "its rows are from several topics and do not say which: table.kafka_columns has no topic"
         raise RangeRefused(where, [problem])
     read = partial(read_kafka_columns, TableStorage(pipeline.table.base_path))
     return files_to_replace(Timeline(pipeline.table.base_path).files(), slices, read, where)

@@ -1,7 +1,7 @@
-"""What a request's next transaction is, and whose turn it is: the request's or the live transactions'.
+"""Plan a request's next transaction, and decide whose turn it is: the request's or the live transactions'.
 
-Nothing here remembers what was done. Of a backfill the table's checkpoint says what is covered, of a retry the list of dead
-letters says what waits, and of a replay the request's committed transactions say which ranges they wrote.
+Nothing here remembers what was done. For a backfill the table's checkpoint says what is covered, for a retry the list of
+dead letters says what is pending, and for a replay the request's committed transactions say which ranges they rewrote.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 
 from hudi_ingest.exceptions import PlanOutdated
+from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.ledger import Ledger, Request, RequestProgress
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import TransactionKind, TransactionPlan
@@ -42,7 +43,7 @@ def new_request(
     skip_covered: bool = False,
     respect_deletes: bool = False,
 ) -> Request:
-    """A request that can be filed. Its id is unique, and says the pipeline and the kind."""
+    """Create a request to file. Its id is unique, and names the pipeline and the kind."""
     return Request(
         request_id=f"{pipeline.name}-{kind.value}-{secrets.token_hex(4)}",
         pipeline=pipeline.name,
@@ -58,13 +59,13 @@ def new_request(
 def what_is_missing(
     pipeline: Pipeline, situation: Situation, requested: Sequence[Slice], *, skip_covered: bool
 ) -> RemainingRanges:
-    """What a backfill of the asked ranges would add. Raises RangeRefused, KafkaUnreachable, TableUnreachable."""
-    context = known_state(pipeline, situation, {piece.source for piece in requested})
+    """Return what a backfill of the requested ranges would add. Raises RangeRefused, KafkaUnreachable, TableUnreachable."""
+    context = known_state(pipeline, situation, {slice_.source for slice_ in requested})
     return to_backfill(context, requested, skip_covered=skip_covered)
 
 
 def settled_progress(pipeline: Pipeline, ledger: Ledger, request_id: str) -> RequestProgress:
-    """What the request has come to, a commit included that landed and whose process died before it told the ledger.
+    """Return the request's progress, including a commit that landed although its process died before it told the ledger.
 
     Raises TableUnreachable, LedgerUnreachable.
     """
@@ -75,26 +76,27 @@ def settled_progress(pipeline: Pipeline, ledger: Ledger, request_id: str) -> Req
 
 
 def request_goes_first(live_is_due: bool, next_sequence: int, last_tried: int | None) -> bool:
-    """Whether a request's transaction is next, and not a live one.
+    """Return whether a request's transaction is next rather than a live one.
 
-    `next_sequence` is the number of the table's next transaction, `last_tried` that of the last one that was a request's, committed
-    or not. A live transaction that is due goes first unless one has been committed since: so the lag of live records grows by
-    no more than one transaction of a request, and a request that fails holds up nobody.
+    `next_sequence` is the number of the table's next transaction, `last_tried` that of the last request's transaction,
+    committed or not. A live transaction that is due goes first unless one was committed since. So a request delays live
+    records by no more than one transaction, and a request that fails does not hold up live ingestion.
     """
     return not live_is_due or last_tried is None or last_tried < next_sequence - 1
 
 
 def remaining_offsets(pipeline: Pipeline, situation: Situation, request: Request, progress: RequestProgress) -> int:
-    """How many offsets of a backfill or a replay are still to be written. Raises what `next_transaction` raises."""
+    """Count the offsets of a backfill or replay that are still to be written. Raises what `next_transaction` raises."""
     return total(_remaining(pipeline, situation, request, progress)[1])
 
 
 def next_transaction(
     pipeline: Pipeline, situation: Situation, request: Request, progress: RequestProgress
 ) -> TransactionPlan | None:
-    """The request's next transaction, None when all is done. What a replay replaces is not in it yet: see `completed`.
+    """Plan the request's next transaction; None if the request is done. The files that a replay replaces are still missing
+    in it: see `completed`.
 
-    Raises RangeRefused when the rest cannot be done, KafkaUnreachable, TableUnreachable.
+    Raises RangeRefused if the rest cannot be done, KafkaUnreachable, TableUnreachable.
     """
     if request.kind is TransactionKind.RETRY:
         instants = {commit.instant for commit in progress.commits}
@@ -108,17 +110,17 @@ def next_transaction(
 def completed(
     pipeline: Pipeline, situation: Situation, request: Request, progress: RequestProgress, planned: TransactionPlan
 ) -> TransactionPlan:
-    """The planned transaction with all that its begin needs: read from table and broker anew, just before.
+    """Complete the planned transaction just before it begins, from a fresh look at table and broker.
 
-    Raises PlanOutdated when the request has another next transaction now, RangeRefused when it has none that can be done,
-    KafkaUnreachable, TableUnreachable.
+    Raises PlanOutdated if the request's next transaction is a different one by now, RangeRefused if the rest cannot be
+    done, KafkaUnreachable, TableUnreachable.
     """
     plan = next_transaction(pipeline, situation, request, progress)
     if plan is None or plan.slices != planned.slices:
         raise PlanOutdated(
             f"plan {planned.transaction_id} of request {request.request_id} is no longer current: it planned "
             f"{shown_slices(planned.slices)}, but next is {shown_slices(plan.slices) if plan else 'nothing'}. Nothing was written. "
-            "The coordinator plans again by itself."
+            "The coordinator plans again on its own."
         )
     if plan.kind is TransactionKind.REPLAY:
         plan = replace(plan, replaces=files_of(pipeline, situation.committed.checkpoint, plan.slices))
@@ -126,22 +128,24 @@ def completed(
 
 
 def ending_reason(request: Request, progress: RequestProgress) -> str | None:
-    """What is to be said of a request that is done: which dead letters stay."""
+    """Say which dead letters a finished retry leaves pending; None if none."""
     if not request.passed_over:
         return None
-    return progress.reason or f"none of the dead letters in {len(request.passed_over)} files can become a row now"
+    return progress.reason or (
+        f"none of the dead letters in {counted(len(request.passed_over), 'file')} can become a row now"
+    )
 
 
 def _remaining(
     pipeline: Pipeline, situation: Situation, request: Request, progress: RequestProgress
 ) -> tuple[RangeContext, RemainingRanges]:
-    context = known_state(pipeline, situation, {piece.source for piece in request.ranges})
+    context = known_state(pipeline, situation, {slice_.source for slice_ in request.ranges})
     if request.kind is TransactionKind.BACKFILL:
-        # What its own transactions have added is in the table now.
+        # The ranges that its own transactions added are in the table now.
         return context, to_backfill(
             context, request.ranges, skip_covered=request.skip_covered or bool(progress.commits)
         )
-    remaining = [piece for requested in request.ranges for piece in without(requested, progress.done)]
+    remaining = [slice_ for requested in request.ranges for slice_ in without(requested, progress.done)]
     return context, to_replay(context, remaining)
 
 

@@ -1,5 +1,5 @@
-"""A request from the side of who asked: it is filed, and followed while the coordinator works on it; where no coordinator is at
-work, it is worked off in this process."""
+"""A request from the user's side: file it, and follow it while the coordinator works on it; if no coordinator is running, work
+it off in this process."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from hudi_ingest.exceptions import (
     Terminal,
     TransactionInFlight,
 )
+from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger, Owner, Request, RequestState
 from hudi_ingest.ledger.requests import RequestedCommit
@@ -34,13 +35,13 @@ from hudi_ingest.transaction.situation import observe
 
 ASK_AGAIN_SECONDS = 1.0
 COORDINATOR_GONE_SECONDS = 120.0
-"""A coordinator that has not ticked for so long is taken to be off. Its ticks are seconds apart, and noted every half minute."""
+"""A coordinator that has not ticked for this long counts as off. It ticks every few seconds, and records that every 30 s."""
 WAIT_TIMEOUTS = 3
-"""How many of the pipeline's timeouts a transaction waits for the table."""
+"""How long a transaction waits for the table, in multiples of the pipeline's timeout."""
 
 
 def file_request(request: Request, home: Home) -> Request:
-    """Keeps the request in the ledger, and gives back the one that stands: an active one for the same, if there is one.
+    """Keep the request in the ledger, and return the request in force: an active one for the same work if there is one.
 
     Raises LedgerUnreachable.
     """
@@ -54,18 +55,17 @@ def file_request(request: Request, home: Home) -> Request:
 def fulfil(
     pipeline: Pipeline, request: Request, *, home: Home, report: Callable[[str], None]
 ) -> Iterator[RequestedCommit]:
-    """Yields each commit of a filed request until it is done: by the coordinator's work, or by this process's where none is at
-    work.
+    """Yield each commit of a filed request until it is done, by the coordinator or, if none is running, by this process.
 
-    Raises RangeRefused when it failed or was cancelled, and what `run_transaction` raises. What was committed before stays; the
-    request stays active after an error that may pass, and the same command goes on with it.
+    Raises RangeRefused if the request failed or was cancelled, and what `run_transaction` raises. Earlier commits stay.
+    After a transient error the request stays active, and the same command continues it.
     """
     working: Iterator[CommitReceipt] | None = None
 
     def work(standing: Request) -> None:
         nonlocal working
         if working is None:
-            report(f"{pipeline.name}: no coordinator is at work, so {standing.request_id} is worked off here")
+            report(f"{pipeline.name}: no coordinator is running, so this process works off {standing.request_id}")
             working = work_off(pipeline, standing, home=home, report=report)
         next(working, None)
 
@@ -79,9 +79,9 @@ def fulfil(
 def follow(
     ledger: Ledger, pipeline: Pipeline, request: Request, *, alone: Callable[[Request], None]
 ) -> Iterator[RequestedCommit]:
-    """Yields each commit of a filed request until it is done. `alone` is called, again and again, while nobody works on it.
+    """Yield each commit of a filed request until it is done. `alone` is called repeatedly while nothing else works on it.
 
-    Raises RangeRefused when it failed or was cancelled, LedgerUnreachable, and what `alone` raises.
+    Raises RangeRefused if the request failed or was cancelled, LedgerUnreachable, and what `alone` raises.
     """
     yielded = 0
     while True:
@@ -99,17 +99,17 @@ def follow(
 
 
 def commit_text(commit: RequestedCommit, commits: Sequence[RequestedCommit]) -> str:
-    """What a commit added, and how far its request is after these `commits`."""
-    offsets = sum(piece.count for other_commit in commits for piece in other_commit.slices)
+    """Say what a commit added, and how far its request is after these `commits`."""
+    offsets = sum(slice_.count for done in commits for slice_ in done.slices)
     rows = "rows" if commit.rows is None else f"{commit.rows:,} rows"
     return (
         f"{commit.transaction_id}: {rows} of {shown_slices(commit.slices)} are in the table; {offsets:,} offsets done in "
-        f"{'1 transaction' if len(commits) == 1 else f'{len(commits)} transactions'}"
+        f"{counted(len(commits), 'transaction')}"
     )
 
 
 def is_worked_on(ledger: Ledger, request: Request) -> bool:
-    """Whether a coordinator or another process works on the request. Raises LedgerUnreachable."""
+    """Return whether a coordinator or another process works on the request. Raises LedgerUnreachable."""
     if request.worker == Owner.this_process():
         return False
     if request.has_worker:
@@ -123,11 +123,11 @@ def is_worked_on(ledger: Ledger, request: Request) -> bool:
 def work_off(
     pipeline: Pipeline, request: Request, *, home: Home, report: Callable[[str], None]
 ) -> Iterator[CommitReceipt]:
-    """Runs the transactions of a filed request one after another in this process, and yields each one's receipt.
+    """Run the transactions of a filed request one after another in this process, and yield each one's receipt.
 
-    Transactions of others that run meanwhile are waited for. The request ends as done or, by an error that another try would meet
-    again, as failed; after any other error it stays active, for the coordinator or the same command to go on. Raises
-    RangeRefused, TransactionInFlight when the table was not free in time, and what `run_transaction` raises.
+    Waits for other transactions on the table. The request ends as done or, after an error that a retry would hit again, as
+    failed; after any other error it stays active, for the coordinator or the same command to continue. Raises
+    RangeRefused, TransactionInFlight if the table was not free in time, and what `run_transaction` raises.
     """
     ledger = Ledger.open(home.ledger_url)
     try:
@@ -135,7 +135,7 @@ def work_off(
         if request.kind is not TransactionKind.RETRY:
             progress = settled_progress(pipeline, ledger, request.request_id)
             offsets = remaining_offsets(pipeline, observe(pipeline), request, progress)
-            report(f"{request.request_id}: {offsets:,} offsets are to be written")
+            report(f"{request.request_id}: {counted(offsets, 'offset')} to write")
         patience = WAIT_TIMEOUTS * pipeline.transaction.timeout_seconds
 
         def run_next() -> CommitReceipt | None:
@@ -146,7 +146,7 @@ def work_off(
             try:
                 receipt = when_table_is_free(run_next, patience, report)
             except NothingToDo:
-                # The ledger knows which dead letters brought no row; the others come next.
+                # The ledger knows which dead letters became no row; the others are next.
                 continue
             if receipt is None:
                 end_as_done(ledger, request.request_id)
@@ -163,7 +163,7 @@ def work_off(
 
 
 def end_as_done(ledger: Ledger, request_id: str) -> None:
-    """Ends a request that has no next transaction. One that was cancelled meanwhile stays so."""
+    """End a request that has no next transaction. If it was cancelled meanwhile, it stays cancelled."""
     request = ledger.request(request_id)
     if request is not None:
         ledger.end_request(request_id, RequestState.DONE, ending_reason(request, ledger.progress(request_id)))
@@ -181,15 +181,19 @@ def _planned(pipeline: Pipeline, ledger: Ledger, request_id: str) -> Transaction
 def _require_done(pipeline: Pipeline, request: Request | None, commits: tuple[RequestedCommit, ...]) -> None:
     if request is not None and request.state is RequestState.DONE:
         return
-    state = f"the ledger does not know it any more; it {'was' if commits else 'may have been'} wiped"
+    state = f"the ledger no longer has it: the ledger {'was' if commits else 'may have been'} wiped"
     if request is not None:
         state = f"it is {request.state.value}" + (f": {request.reason}" if request.reason else "")
-    stays = f"{len(commits)} transactions were committed before, and stay" if commits else "nothing was written"
-    raise RangeRefused(f"request of pipeline {pipeline.name}", [state, stays])
+    kept = (
+        f"{counted(len(commits), 'transaction')} committed before that; their rows stay"
+        if commits
+        else "nothing was written"
+    )
+    raise RangeRefused(f"request of pipeline {pipeline.name}", [state, kept])
 
 
 def retry_result(pipeline: Pipeline, ledger: Ledger, request_id: str) -> RetryResult:
-    """Of a retry that has ended. Raises TableUnreachable, LedgerUnreachable."""
+    """Return the result of a retry that has ended. Raises TableUnreachable, LedgerUnreachable."""
     waiting, request = waiting_letters(pipeline), ledger.request(request_id)
     passed_over = set(request.passed_over) if request else set()
     reports, instants = [], []
@@ -197,22 +201,22 @@ def retry_result(pipeline: Pipeline, ledger: Ledger, request_id: str) -> RetryRe
         instants.append(commit.instant)
         attempts = ledger.attempts(commit.transaction_id)
         reports.append([attempt.report for attempt in attempts if attempt.report is not None])
-    flat = [report for group in reports for report in group]
-    notes = [next((note for report in group for note in report.bad_records), None) for group in reports]
-    barren = [request.reason] if request and request.reason else []
+    all_reports = [report for transaction in reports for report in transaction]
+    notes = [next((note for report in transaction for note in report.bad_records), None) for transaction in reports]
+    ending = [request.reason] if request and request.reason else []
     return RetryResult(
         pipeline=pipeline.name,
-        tried=sum(report.rows + report.skipped + report.filtered + report.rejected for report in flat)
+        tried=sum(report.rows + report.skipped + report.filtered + report.rejected for report in all_reports)
         + sum(waiting_file.file.letters for waiting_file in waiting if waiting_file.file.path in passed_over),
-        rows=sum(report.rows for report in flat),
-        filtered=sum(report.filtered for report in flat),
-        waiting=_letters_that_wait(pipeline),
+        rows=sum(report.rows for report in all_reports),
+        filtered=sum(report.filtered for report in all_reports),
+        waiting=_pending_letters(pipeline),
         withheld=withheld_letters(waiting),
         instants=tuple(instants),
-        reasons=(*(str(note) for note in notes if note is not None), *barren),
+        reasons=(*(str(note) for note in notes if note is not None), *ending),
     )
 
 
-def _letters_that_wait(pipeline: Pipeline) -> int:
+def _pending_letters(pipeline: Pipeline) -> int:
     checkpoint = observe(pipeline).committed.checkpoint
     return checkpoint.letters.waiting if checkpoint and checkpoint.letters else 0

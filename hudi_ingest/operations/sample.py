@@ -1,4 +1,4 @@
-"""A few records as the table would have them: read, decoded and transformed as a write task does it, and not written.
+"""Sample a few records: read, decode and transform them as a write task would, and show them instead of writing.
 
 No JVM: committed offsets come from hudi-rs, records from confluent-kafka.
 """
@@ -33,14 +33,14 @@ from hudi_ingest.transaction.situation import observe
 
 
 class Outcome(str, Enum):
-    """What a record became."""
+    """What became of a record."""
 
     ROW = "row"
     BAD = "bad"
     FILTERED = "filtered"
-    """A transform left it out."""
+    """A transform filtered it out."""
     SKIPPED = "skipped"
-    """A tombstone that is no row."""
+    """A tombstone that becomes no row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,11 @@ class SampledRecord:
     source: TopicPartition
     offset: int
     timestamp: int
-    """Kafka's milliseconds since 1970, which may be any number; -1 for none."""
+    """Kafka's milliseconds since 1970, any number; -1 for none."""
     is_tombstone: bool
     outcome: Outcome
     row: Mapping[str, Any] | None = None
-    """The table's columns without the Kafka columns."""
+    """The values of the table's columns, without the Kafka columns."""
     refusal: Refusal | None = None
     """Why it is bad."""
 
@@ -87,13 +87,13 @@ class SampledRecord:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Some records of a pipeline's topics, in the order of partitions and offsets."""
+    """Some records of a pipeline's topics, ordered by partition and offset."""
 
     pipeline: str
     columns: pa.Schema
     """The table's, without the Kafka columns."""
-    looked_at: tuple[Slice, ...]
-    """The offsets that the records were looked for in: from where each partition was to begin to the broker's end."""
+    searched: tuple[Slice, ...]
+    """The offsets that the records were taken from: from each partition's start to the broker's end."""
     records: tuple[SampledRecord, ...]
 
     def count(self, outcome: Outcome) -> int:
@@ -105,7 +105,7 @@ class Sample:
             "columns": columns_to_dicts(self.columns),
             "partitions": [
                 {"topic": slice_.topic, "partition": slice_.partition, "start": slice_.start, "end": slice_.end}
-                for slice_ in self.looked_at
+                for slice_ in self.searched
             ],
             "counts": {outcome.value: self.count(outcome) for outcome in Outcome},
             "records": [record.to_dict() for record in self.records],
@@ -113,8 +113,8 @@ class Sample:
 
 
 def take_sample(pipeline: Pipeline, starts: Offsets | None, most: int) -> Sample:
-    """At most `most` records in all, shared fairly among the partitions: from `starts` on, or, when there are none, from
-    where the next transaction begins.
+    """Sample at most `most` records in total, shared fairly among the partitions: from `starts` on or, without `starts`,
+    from where the next transaction begins.
 
     Raises NoSuchOffset, KafkaUnreachable, KafkaRefused, TopicMissing, TransformFailed, and what `row_maker_of` raises;
     without `starts` also what `observe` raises.
@@ -142,38 +142,38 @@ def take_sample(pipeline: Pipeline, starts: Offsets | None, most: int) -> Sample
 
 
 def sampled(maker: RowMaker, source: TopicPartition, batch: pa.RecordBatch) -> Iterator[SampledRecord]:
-    """What becomes of each record of `batch`, which is as kafka_records has them."""
-    outcome_rows = maker.make(source, batch)
-    rows = _rows_by_place(outcome_rows)
-    bad = {refusal.index: refusal for refusal in outcome_rows.bad}
+    """Yield what becomes of each record of `batch`, which has the columns of `kafka.records`."""
+    batch_outcome = maker.make(source, batch)
+    rows = _rows_by_index(batch_outcome)
+    bad = {refusal.index: refusal for refusal in batch_outcome.bad}
     values = batch["value"]
-    for place, (offset, time) in enumerate(
+    for index, (offset, time) in enumerate(
         zip(batch["offset"].to_pylist(), batch["timestamp"].cast(pa.int64()).to_pylist(), strict=True)
     ):
-        is_tombstone = not values[place].is_valid
+        is_tombstone = not values[index].is_valid
         outcome = Outcome.SKIPPED if is_tombstone and maker.on_tombstone == "skip" else Outcome.FILTERED
-        if place in rows:
+        if index in rows:
             outcome = Outcome.ROW
-        elif place in bad:
+        elif index in bad:
             outcome = Outcome.BAD
-        yield SampledRecord(source, offset, time, is_tombstone, outcome, rows.get(place), bad.get(place))
+        yield SampledRecord(source, offset, time, is_tombstone, outcome, rows.get(index), bad.get(index))
 
 
-def _rows_by_place(batch_outcome: BatchOutcome) -> dict[int, Mapping[str, Any]]:
+def _rows_by_index(batch_outcome: BatchOutcome) -> dict[int, Mapping[str, Any]]:
     names = [name for name in batch_outcome.rows.schema.names if not is_kafka(name)]
     rows = batch_outcome.rows.select(names).to_pylist()
-    places = range(len(rows)) if batch_outcome.kept is None else batch_outcome.kept.to_pylist()
-    return dict(zip(places, rows, strict=True))
+    indices = range(len(rows)) if batch_outcome.kept is None else batch_outcome.kept.to_pylist()
+    return dict(zip(indices, rows, strict=True))
 
 
 def _watermarks(pipeline: Pipeline, starts: Offsets) -> dict[TopicPartition, Watermarks]:
-    """What the broker holds of the partitions. Raises NoSuchOffset unless it holds each start, or that is the next offset."""
+    """Return the partitions' watermarks. Raises NoSuchOffset unless the broker has each start, or it is the next offset."""
     cluster = KafkaCluster(pipeline.source)
     topics = cluster.topics()
     for source in starts:
         if source.topic not in topics:
             raise NoSuchOffset(
-                f"{source.topic} is no topic of pipeline {pipeline.name}; choose one of {', '.join(sorted(topics))}."
+                f"{source.topic} is not a topic of pipeline {pipeline.name}; choose one of {', '.join(sorted(topics))}."
             )
         if source not in topics[source.topic].partitions:
             numbers = ", ".join(str(partition.partition) for partition in topics[source.topic].partitions)
@@ -184,14 +184,14 @@ def _watermarks(pipeline: Pipeline, starts: Offsets) -> dict[TopicPartition, Wat
         if not marks.begin <= start <= marks.end:
             available = f"offsets {marks.begin} to {marks.end - 1}" if marks.begin < marks.end else "no records"
             raise NoSuchOffset(
-                f"{source}: there is no offset {start}. The broker has {available} of it, and its next offset is {marks.end}; choose "
-                f"from {marks.begin} on."
+                f"{source} has no offset {start}. The broker has {available}, and the next offset is {marks.end}; choose an "
+                f"offset from {marks.begin} on."
             )
     return watermarks
 
 
 def _as_json(value: Any) -> Any:
-    """A value of a row as JSON has it: times as ISO 8601, decimals as text, bytes in base64, no number as text."""
+    """Convert a value for JSON: times to ISO 8601, decimals, NaN and infinities to text, bytes to base64."""
     if isinstance(value, (date, datetime)):
         return value.isoformat()
     if isinstance(value, Decimal):

@@ -1,4 +1,4 @@
-"""What one pipeline looks like now: offsets and lag from table and broker, transactions from the ledger."""
+"""A pipeline's current status: offsets and lag from table and broker, transactions from the ledger."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ HISTORY = 5
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
-    """One Kafka partition: next offset to read (None before the first commit), broker's end (None when the broker has no
-    such partition any more), and what waits."""
+    """One Kafka partition: next offset to read (None before the first commit), the broker's end (None if the broker no
+    longer has the partition), and the lag in offsets."""
 
     topic: str
     partition: int
@@ -31,12 +31,12 @@ class PartitionStatus:
     end: int | None
     lag: int
     covered: Ranges | None = None
-    """Offsets that transactions have read into the table; None where a checkpoint of an older version does not say it."""
+    """Offset ranges already ingested; None if a checkpoint of an older version does not say."""
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineStatus:
-    """`rows` and `transactions` are of this ledger; offsets are of the table and the broker."""
+    """A pipeline's status. `transactions` come from this ledger, offsets from the table and the broker."""
 
     pipeline: str
     base_path: str
@@ -44,14 +44,14 @@ class PipelineStatus:
     partitions: tuple[PartitionStatus, ...]
     transactions: tuple[TransactionRow, ...]
     stopped: tuple[OffsetLoss, ...] = ()
-    """Committed offsets that the broker does not hold, and that nobody has accepted."""
+    """Committed offsets that the broker no longer has, and whose loss has not been accepted."""
     dead_letters: int = 0
-    """Those that have not become rows."""
+    """Number of pending dead letters."""
     last_committed_at: datetime | None = None
     lag_seconds: float | None = None
-    """The age of the oldest record that waits, by its Kafka timestamp; None when it is not known."""
+    """Age of the oldest waiting record by its Kafka timestamp; None if unknown."""
     dead: frozenset[str] = frozenset()
-    """Ids of transactions that are open and whose owner is gone or whose time is up: the next begin clears them."""
+    """Ids of open transactions whose owner is gone or whose deadline has passed: the next begin clears them."""
 
     @property
     def lag(self) -> int:
@@ -85,7 +85,7 @@ class PipelineStatus:
 
 
 def transaction_dict(row: TransactionRow) -> dict[str, Any]:
-    """One transaction of the ledger for people's scripts; times as ISO 8601, UTC."""
+    """Return one transaction of the ledger for users' scripts; times are ISO 8601 in UTC."""
     return {
         "transaction_id": row.transaction_id,
         "state": row.state.value,
@@ -104,7 +104,8 @@ def transaction_dict(row: TransactionRow) -> dict[str, Any]:
 def pipeline_status(
     pipeline: Pipeline, situation: Situation, ledger: LedgerReader, now: datetime | None = None
 ) -> PipelineStatus:
-    """Raises KafkaUnreachable, KafkaRefused, LedgerUnreachable, TableUnreachable."""
+    """Combine the situation with the ledger's history. Raises KafkaUnreachable, KafkaRefused, LedgerUnreachable,
+    TableUnreachable."""
     rows = with_figures(pipeline, ledger.history(pipeline.name, HISTORY))
     stopped = stopped_partitions(pipeline, situation)
     checkpoint = situation.committed.checkpoint
@@ -138,7 +139,7 @@ def pipeline_status(
 
 
 def with_figures(pipeline: Pipeline, rows: Sequence[TransactionRow]) -> tuple[TransactionRow, ...]:
-    """The rows, where a commit's figures are missing with those of the table: its op died before it could tell the ledger."""
+    """Fill in missing figures of committed transactions from the table: their op died before it could tell the ledger."""
     if not any(row.state is TransactionState.COMMITTED and row.rows is None for row in rows):
         return tuple(rows)
     commits = {

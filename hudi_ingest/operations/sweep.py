@@ -1,7 +1,7 @@
-"""The sweep: finds files that no transaction will ever need, and deletes them if it is told to.
+"""The sweep: find files that no transaction will ever need, and optionally delete them.
 
 A write op that was paused may finish a base file after its instant was rolled back or published, and die before it
-deletes it. The file is in no listing, and readers that list folders by themselves would show its rows.
+deletes the file. No listing has that file, but readers that list folders themselves would show its rows.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PROGRESS_FILES = 1000
 
 @dataclass(frozen=True, slots=True)
 class SweepResult:
-    """What a sweep found at `at`; with `deleted` all of it is gone."""
+    """The orphans that a sweep found at `at`; `deleted` says whether it also deleted them."""
 
     pipeline: str
     base_path: str
@@ -51,7 +51,7 @@ class SweepResult:
         return sum(orphan.file.size_bytes for orphan in self.orphans)
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row of facts for each orphan."""
+        """Return a row for each orphan, for users' scripts."""
         return [
             {
                 "path": orphan.file.path,
@@ -77,9 +77,9 @@ class SweepResult:
 
 
 def safe_age(pipeline: Pipeline, hours: float | None) -> timedelta:
-    """How old a file must be to be swept: `hours`, or by default 6 and at least twice the transaction's timeout.
+    """Return how old a file must be to be swept: `hours`, or by default 6 hours, but at least twice the transaction timeout.
 
-    Raises ValueError when `hours` is less than that minimum.
+    Raises ValueError if `hours` is less than that minimum.
     """
     least = 2 * pipeline.transaction.timeout_seconds / 3600
     if hours is None:
@@ -87,14 +87,14 @@ def safe_age(pipeline: Pipeline, hours: float | None) -> timedelta:
     if not least <= hours <= _LONGEST_HOURS:
         raise ValueError(
             f"{hours:g} hours is not between {least:g}, twice the timeout_seconds of pipeline {pipeline.name}, and "
-            f"{_LONGEST_HOURS}: a younger file may be one that a transaction is still writing."
+            f"{_LONGEST_HOURS}: a transaction may still be writing a younger file."
         )
     return timedelta(hours=hours)
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """Sweeps one pipeline's table. `listed_files` asks the table which files are its own; see hudi/write_client.py."""
+    """Sweeps one pipeline's table. `listed_files` returns the files that the table lists; see hudi/write_client.py."""
 
     pipeline: Pipeline
     timeline: Timeline
@@ -102,10 +102,10 @@ class Sweep:
     listed_files: Callable[[], frozenset[str]]
 
     def run(self, age: timedelta, *, delete: bool, report: Callable[[str], None]) -> SweepResult:
-        """Finds orphans older than `age`, and deletes them when `delete` is set. `report` receives progress.
+        """Find orphans older than `age`, and delete them if `delete` is set. `report` receives progress.
 
-        Raises TableMismatch, TableUnreachable, EngineLost, and TransactionInFlight when a rollback or restore is pending
-        or the table's lock is not free.
+        Raises TableMismatch, TableUnreachable, EngineLost, and TransactionInFlight if a rollback or restore is pending or
+        the table's lock is not free.
         """
         table = self.pipeline.table.base_path
         now = datetime.now(timezone.utc)
@@ -119,7 +119,7 @@ class Sweep:
             orphans = self._orphans(stored, older_than)
         if delete and orphans:
             with self.ledger.table_lock(table):
-                # Time has passed, so all is read again, and only what is an unchanged orphan both times goes.
+                # Time has passed, so read everything again and delete only what is an unchanged orphan both times.
                 orphans_before = set(orphans)
                 orphans = [
                     orphan
@@ -134,15 +134,15 @@ class Sweep:
         return TableStorage(self.pipeline.table.base_path)
 
     def _orphans(self, stored: list[StoredFile], older_than: datetime) -> list[Orphan]:
-        """The second and third of the three readings (see hudi/orphans.py); `stored` was the first."""
+        """Do the second and third of the three reads (see hudi/orphans.py); `stored` was the first."""
         instants = self.timeline.instants()
         if instants.undoing:
             raise TransactionInFlight(
                 f"the table at {self.pipeline.table.base_path} is being rolled back or restored (instant "
-                f"{', '.join(sorted(instants.undoing))}). Nothing was deleted; sweep again when that has ended. If nobody "
-                "works on it any more, the next transaction ends it."
+                f"{', '.join(sorted(instants.undoing))}). Nothing was deleted; sweep again once that is done. If its process is "
+                "gone, the next transaction completes it."
             )
-        # What active commits say of themselves is not needed, but would also hold if the metadata table were wrong.
+        # Active commits' own lists of files are redundant, but would still be right if the metadata table were wrong.
         published = self.timeline.published_files()
         listed = self.listed_files() | published
         committed = self.timeline.committed(self.pipeline.checkpoint_key, self.pipeline.transaction_key).checkpoint
@@ -152,8 +152,8 @@ class Sweep:
         return sorted(orphans, key=lambda orphan: orphan.file.path)
 
     def _listed_letters(self, stored: list[StoredFile], committed: Checkpoint | None) -> frozenset[str]:
-        """Files of dead letters that the list names, and all manifests of its transactions: a rollback by another writer
-        makes an older one the list's end."""
+        """Return the dead-letter files in the list, and all manifests of its transactions: a rollback by another writer
+        makes an older manifest the end of the list."""
         entries = DeadLetterLog(self._storage).entries(committed.letters if committed else None)
         instants = {entry.instant for entry in entries}
         matches = ((file.path, MANIFEST.fullmatch(file.path)) for file in stored)
@@ -172,7 +172,7 @@ class Sweep:
             raise self._unreadable(error) from error
 
     def _stored_now(self, orphans: list[Orphan]) -> list[StoredFile]:
-        """The orphans' files as they are now, without those that are gone."""
+        """Return the orphans' files as they are now, without those that are gone."""
         try:
             current = [
                 self._marker_folder(path) if path.startswith(f"{MARKERS}/") else self._storage.file(path)
@@ -183,7 +183,7 @@ class Sweep:
         return [file for file in current if file is not None]
 
     def _marker_folder(self, folder: str) -> StoredFile:
-        """A folder of markers as one thing: as new as its newest file, or as its instant when it is empty."""
+        """Return a folder of markers as a single file: as new as its newest marker, or as its instant if it is empty."""
         files = self._storage.files(folder)
         newest = max((file.modified for file in files), default=None)
         began = instant_time(folder.rpartition("/")[2])
@@ -202,7 +202,7 @@ class Sweep:
             except OSError as error:
                 raise TableUnreachable(
                     f"could not delete {path} of the table at {self.pipeline.table.base_path}: {error}. {number} of "
-                    f"{len(orphans)} orphans are deleted. Check the path's permissions and the network, and sweep again."
+                    f"{len(orphans)} orphans were deleted. Check the path's permissions and the network, and sweep again."
                 ) from error
 
     def _unreadable(self, error: OSError) -> TableUnreachable:
@@ -213,7 +213,7 @@ class Sweep:
 
 
 def sweep_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession) -> Sweep:
-    """The sweep of the pipeline's table over the real ports."""
+    """Build the sweep of the pipeline's table, on the real table, ledger and Spark."""
     writer = HudiWriter(spark, pipeline)
     return Sweep(pipeline, Timeline(pipeline.table.base_path), ledger, writer.listed_files)
 
@@ -226,9 +226,9 @@ def run_sweep(
     home: Home | None = None,
     report: Callable[[str], None] = _logger.info,
 ) -> SweepResult:
-    """Finds files older than `age` (see sweep.safe_age) that no transaction needs, and deletes them if told to.
+    """Find files older than `age` (see sweep.safe_age) that no transaction needs, and delete them if `delete` is set.
 
-    Attaches to the engine when one runs, else starts Spark in this process. Raises what `Sweep.run` raises.
+    Attaches to a running engine, else starts Spark in this process. Raises what `Sweep.run` raises.
     """
     with connected(pipeline, home or Home.from_environment(), report) as (spark, ledger):
         return sweep_for(pipeline, ledger, spark).run(age, delete=delete, report=report)

@@ -1,9 +1,9 @@
-"""Table services between transactions: clustering merges small files into few large ones, cleaning deletes what was replaced.
+"""Table services between transactions: clustering merges small files into few large ones, cleaning deletes replaced files.
 
-A transaction may be open meanwhile: clustering takes committed files only, and a transaction adds file groups of its own, so
-both commit. What replaces files in a transaction must refuse while a clustering is pending. Plans are made under the table's
-lock; the merging goes on beside transactions, because it may take much longer than one. Only where Hudi's own lock is not one
-for all drivers do transactions wait, for one piece of the work at a time.
+A transaction may be open meanwhile: clustering takes committed files only, and a transaction adds file groups of its own,
+so both can commit. A transaction that replaces files refuses to while a clustering of them is pending. Clusterings are
+planned under the table's lock but merge files alongside transactions, because that may take much longer than a
+transaction. Only if the drivers do not share Hudi's own lock must transactions wait, for one piece of the work at a time.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from hudi_ingest.spark.session import EngineConnection
 
 _logger = logging.getLogger(__name__)
 PIECES_BESIDE_TRANSACTIONS = 100
-"""Groups of files, of 256 MiB or more each, that one clustering merges: few commits, and not too much to do again."""
+"""File groups, of 256 MiB or more each, that one clustering merges: few commits, but not too much to redo after a failure."""
 PIECES_BETWEEN_TRANSACTIONS = 4
-"""The same where transactions wait meanwhile: it must be done well within their timeout."""
+"""The same if transactions must wait meanwhile: it must finish well within their timeout."""
 
 
 class ServicesClient(Protocol):
-    """What services ask of Hudi; see hudi/clustering.py."""
+    """The calls to Hudi that services need; see hudi/clustering.py."""
 
     def pending_clusterings(self) -> tuple[PendingClustering, ...]: ...
     def plan_clustering(self) -> str | None: ...
@@ -45,7 +45,7 @@ class ServicesClient(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ServicesResult:
-    """What was done. `cleaned` are files that were deleted, None when cleaning was not asked for."""
+    """What the services did. `cleaned` counts deleted files; None if cleaning was not requested."""
 
     pipeline: str
     base_path: str
@@ -62,7 +62,7 @@ class ServicesResult:
 
     @property
     def size_bytes(self) -> int:
-        """Of the files written."""
+        """The total size of the files written."""
         return sum(clustering.size_bytes for clustering in self.clusterings)
 
     def to_dict(self) -> dict[str, Any]:
@@ -78,13 +78,13 @@ class TableServices:
     ledger: Ledger
     client: ServicesClient
     one_lock: bool
-    """Whether Hudi's lock of the table is the same for this driver and for those of transactions."""
+    """Whether this driver and those of transactions share Hudi's lock on the table."""
 
     def run(self, *, cluster: bool, clean: bool, report: Callable[[str], None]) -> ServicesResult:
-        """Does what is asked for; `report` receives progress.
+        """Run the requested services; `report` receives progress.
 
-        Raises TableMismatch, TableUnreachable, EngineLost, LedgerUnreachable, and TransactionInFlight when other services of
-        the table are at work, or its lock is not free.
+        Raises TableMismatch, TableUnreachable, EngineLost, LedgerUnreachable, and TransactionInFlight if other services are
+        running on the table, or its lock is not free.
         """
         table = self.pipeline.table.base_path
         if not self.timeline.exists():
@@ -100,17 +100,17 @@ class TableServices:
         for pending in self.client.pending_clusterings():
             if pending.leased:
                 raise TransactionInFlight(
-                    f"table {self.pipeline.table.base_path}: clustering {pending.instant} is at work in a Spark driver, or that "
+                    f"table {self.pipeline.table.base_path}: clustering {pending.instant} is running in a Spark driver, or that "
                     f"driver died within the last {self.pipeline.transaction.timeout_seconds} s. Nothing was changed. Try "
-                    "again later; if it stays so, restart the engine."
+                    "again later; if the error persists, restart the engine."
                 )
             report(f"clustering {pending.instant} was left unfinished; doing it again")
             with self._beside_transactions():
                 clusterings.append(self.client.cluster(pending.instant))
         while (piece := self._cluster_a_piece(report)) is not None:
             clusterings.append(piece)
-            # All that was small has been merged, unless the plan was full: what is small now came meanwhile, and to merge it
-            # would rewrite what was merged just now. Files that stay small although they are merged would be merged for ever.
+            # Unless the plan was full, all small files are merged: those that are small now were added meanwhile, and merging
+            # them would rewrite the files just written. Files that stay small after a merge would be merged for ever.
             if piece.written < self._pieces or piece.written >= piece.replaced:
                 break
         if not clusterings:
@@ -119,7 +119,7 @@ class TableServices:
 
     @property
     def _pieces(self) -> int:
-        """How many groups of files one plan takes at most; each becomes a file or more."""
+        """Maximum number of file groups in a plan; each becomes one or more files."""
         return PIECES_BESIDE_TRANSACTIONS if self.one_lock else PIECES_BETWEEN_TRANSACTIONS
 
     def _cluster_a_piece(self, report: Callable[[str], None]) -> Clustering | None:
@@ -133,9 +133,9 @@ class TableServices:
             return self.client.cluster(instant)
 
     def _beside_transactions(self) -> AbstractContextManager[None]:
-        """What holds while files are merged or cleaned: nothing, where Hudi's lock keeps the commits of all drivers apart.
+        """Return the lock to hold while files are merged or cleaned: none if all drivers share Hudi's lock.
 
-        Else the table's lock, until the work is done: no epoch and no guard would stop a clustering that has lost it.
+        Otherwise the table's lock, until the work is done: no epoch and no guard would stop a clustering that has lost it.
         """
         if self.one_lock:
             return nullcontext()
@@ -148,16 +148,16 @@ class TableServices:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """One run of services of a table at a time: two would cluster the same files."""
+        """Allow one run of services per table at a time: two would cluster the same files."""
         table = self.pipeline.table.base_path
         with self.ledger.table_lock(f"{table}/{HOODIE}/services", timeout_seconds=1):
             yield
 
 
 def services_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession, home: Home) -> TableServices:
-    """The table services of the pipeline's table over the real ports."""
-    # Whoever attaches to one engine is in one JVM, and so has one lock without any further service. A session that is older
-    # than the engine stays in the JVM that it has.
+    """Build the services of the pipeline's table, on the real table, ledger and Spark."""
+    # All processes attached to one engine share its JVM, and so its lock, without a lock service. A session older than the
+    # engine stays in its own JVM.
     engine = EngineConnection.read(home.engine_file)
     one_lock = pipeline.table.lock is not None or (engine is not None and engine.serves(spark))
     pieces = PIECES_BESIDE_TRANSACTIONS if one_lock else PIECES_BETWEEN_TRANSACTIONS
@@ -173,9 +173,9 @@ def run_services(
     home: Home | None = None,
     report: Callable[[str], None] = _logger.info,
 ) -> ServicesResult:
-    """Merges small files and deletes replaced ones now.
+    """Merge small files and delete replaced ones now.
 
-    Attaches to the engine when one runs, else starts Spark in this process. Raises what `TableServices.run` raises.
+    Attaches to a running engine, else starts Spark in this process. Raises what `TableServices.run` raises.
     """
     home = home or Home.from_environment()
     with connected(pipeline, home, report) as (spark, ledger):

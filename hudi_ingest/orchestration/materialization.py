@@ -66,7 +66,7 @@ def _bad_records(receipt: CommitReceipt) -> dict[str, Any]:
     letters = receipt.checkpoint.letters
     metadata: dict[str, Any] = {"bad records": receipt.rejected}
     if letters is not None:
-        metadata["dead letters that wait"] = letters.waiting
+        metadata["pending dead letters"] = letters.waiting
     if receipt.rejected:
         rows = [
             {"partition": f"{record.topic}:{record.partition}", "offset": record.offset, "reason": record.reason}

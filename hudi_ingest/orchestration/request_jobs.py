@@ -238,7 +238,7 @@ def _file_and_follow(
             result = retry_result(pipeline, ledger, filed.request_id)
             letters = {
                 "dead letters": result.tried,
-                "dead letters that wait": result.waiting,
+                "pending dead letters": result.waiting,
                 **_why_letters_stay(result),
             }
     return _output(commits, {**(facts or {}), **letters})

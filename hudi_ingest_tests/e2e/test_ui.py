@@ -202,5 +202,5 @@ def test_d1_a_failed_run_says_in_one_sentence_what_to_do(shop: Shop, page: Any, 
         yaml.safe_dump(config, sort_keys=False),
     )
     page.get_by_role("button", name="Launch Run").click()
-    page.get_by_text("ends behind the committed offset").first.wait_for()
+    page.get_by_text("ends after the committed offset").first.wait_for()
     take_picture(page, shop, screenshots / "failed-run.png")

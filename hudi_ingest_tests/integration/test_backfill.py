@@ -74,13 +74,13 @@ def test_p1_p2_p5_history_is_added_once_after_a_kill_and_between_live_transactio
         ground.send_rows(0, 5, 270 + 5 * (len(counts) - 1))
         assert ground.run(history).rows == 5
     assert counts == [100, 50]
-    assert any(f"{broken_off.request_id}: 150 offsets are to be written" in line for line in lines), lines
+    assert any(f"{broken_off.request_id}: 150 offsets to write" in line for line in lines), lines
     ended = ground.ledger.request(broken_off.request_id)
     assert ended is not None and ended.state is RequestState.DONE
     assert sum(piece.count for piece in ground.ledger.progress(broken_off.request_id).done) == 250
     again = answer(ground.home, "backfill", *whole)
     assert again.returncode == 1
-    assert f"{ground.name}:0 [0,250) is in the table already" in again.stderr
+    assert f"{ground.name}:0 [0,250) is already in the table" in again.stderr
     assert f"`hudi-ingest replay {history.name} --partition {ground.name}:0 --start 0 --end 250`" in again.stderr
     (hour,) = in_time(history, observe(history), *around_now())[1:]
     assert hour == Slice(ground.name, 1, 0, 30)
@@ -98,7 +98,7 @@ def test_p1_p2_p5_history_is_added_once_after_a_kill_and_between_live_transactio
     assert [row.state for row in ground.ledger.history(history.name, 20)].count(TransactionState.OPEN) == 0
     with pytest.raises(NothingToDo):
         ground.run(history)
-    with pytest.raises(RangeRefused, match=r"no commit on the table's active timeline is of it"):
+    with pytest.raises(RangeRefused, match=r"active timeline has no commit of it"):
         of_transaction(history, "never")
     assert what_is_missing(history, after, asked, skip_covered=True) == {asked[0].source: ()}
 
@@ -116,7 +116,7 @@ def test_p6_history_that_retention_took_is_refused_before_anything_is_written(
         each.result(60)
     files = ground.data_files()
     with pytest.raises(
-        RangeRefused, match=r"\[0,40\) is gone from Kafka by retention: its first offset is 40.*--start 40"
+        RangeRefused, match=r"\[0,40\) was deleted from Kafka by retention: its first offset is 40.*--start 40"
     ):
         list(requested(ground, history, TransactionKind.BACKFILL, [Slice(ground.name, 0, 0, 250)]))
     assert ground.data_files() == files

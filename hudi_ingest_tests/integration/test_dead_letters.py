@@ -76,7 +76,7 @@ def repairable(number: int) -> bytes:
 
 
 def letters(ground: Ground, pipeline: Pipeline) -> dict[Place, dict[str, Any]]:
-    """The dead letters that wait, each once, by place."""
+    """The pending dead letters by place, each once."""
     storage = TableStorage(ground.base_path)
     checkpoint = observe(pipeline).committed.checkpoint
     assert checkpoint is not None
@@ -285,7 +285,7 @@ def test_d1_the_ui_says_how_many_bad_records_there_were_and_which(
         check = instance.get_latest_asset_check_evaluation_record(
             AssetCheckKey(AssetKey([pipeline.name]), "dead_letters")
         )
-    assert (metadata["bad records"], metadata["dead letters that wait"]) == (2, 2)
+    assert (metadata["bad records"], metadata["pending dead letters"]) == (2, 2)
     rows = [each.data for each in metadata["first bad records"].records]
     assert [(each["partition"], each["offset"]) for each in rows] == [(f"{topic}:1", 0), (f"{topic}:1", 1)]
     assert 'field n: expected int (64 bit), found "seven"' in str(rows[0]["reason"])
@@ -337,4 +337,4 @@ def test_d1_p2_the_job_retries_dead_letters_as_the_command_does(
     ground.produced[place] = "late-1"
     assert verify(ground.base_path, ground.produced).exact
     assert letters(ground, fixed).keys() == {(1, 1)}
-    assert (before["dead letters that wait"], after["dead letters that wait"]) == (2, 1), "told at once"
+    assert (before["pending dead letters"], after["pending dead letters"]) == (2, 1), "told at once"

@@ -212,7 +212,7 @@ def test_p4_p7_a_replay_of_files_that_another_writer_changed_meanwhile_is_refuse
             protocol.abort(opened, "a test")
 
     spark.sql(f"create table {ground.name} using hudi location '{ground.base_path}'")
-    with pytest.raises(CommitRefused, match=r"is not in the table any more .*another writer changed its rows"):
+    with pytest.raises(CommitRefused, match=r"is no longer in the table .*another writer changed its rows"):
         plans_of(f"update {ground.name} set word = 'changed' where n = 7")
     after = expected(ground, set()) | {(0, 7): "changed"}
     assert words(ground) == after

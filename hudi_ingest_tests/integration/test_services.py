@@ -104,7 +104,7 @@ def test_p5_a_clustering_that_was_left_unfinished_is_done_by_the_next_services(
     assert planned is not None
     beat = Path(ground.base_path) / ".hoodie" / ".heartbeat" / planned
     beat.touch()
-    with pytest.raises(TransactionInFlight, match=f"clustering {planned} is at work"):
+    with pytest.raises(TransactionInFlight, match=f"clustering {planned} is running"):
         run(ground, pipeline)
     beat.unlink()
     ground.send_rows(1, 3)

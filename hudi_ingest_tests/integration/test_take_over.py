@@ -299,10 +299,10 @@ def test_x6_p2_ranges_before_the_take_over_are_neither_added_nor_written_anew(
     ]
     for judge in judges:
         with pytest.raises(
-            RangeRefused, match=r"begins before offset 10, where this pipeline took the table over.*--start 10"
+            RangeRefused, match=r"begins before offset 10, where this pipeline took over the table.*--start 10"
         ):
             judge([Slice(topic, 0, 0, 12)])
-        with pytest.raises(RangeRefused, match=r"Read them into a new table instead"):
+        with pytest.raises(RangeRefused, match=r"Ingest them into a new table instead"):
             judge([Slice(topic, 0, 0, 10)])
     assert to_replay(known, [Slice(topic, 0, 10, 17)]) == {TopicPartition(topic, 0): ((10, 17),)}
 
@@ -466,9 +466,9 @@ def lost(ground: Ground, spark: SparkSession) -> None:
 @pytest.mark.parametrize(
     ("act", "said"),
     [
-        (upsert, r"its last commit is an UPSERT, and this pipeline only appends"),
+        (upsert, r"its last commit is an UPSERT, but this pipeline only appends"),
         (stranger, r"later commits wrote rows and do not say from where: \d+ \(INSERT\)"),
-        (another_topic, r"it read others, and source\.topics is"),
+        (another_topic, r"it read others, but source\.topics is"),
         (another_system, r"table\.take_over names Hudi Streamer"),
         (another_source, r"does not hold Kafka offsets"),
         (lost, r"the next offset to read is 1000, but this partition, or another one of the topic, ends before"),
@@ -562,7 +562,7 @@ def test_x6_p6_rows_with_other_keys_or_folders_than_ours_would_have_are_refused(
     ground.send_rows(1, 2)
     write(ground, spark, [("0-0", 0, "2026/01/01")], streamer(ground, 1, 0))
     with pytest.raises(
-        TableMismatch, match=r"which are none for rows of this pipeline: column dt: '2026/01/01' has signs"
+        TableMismatch, match=r"which rows of this pipeline cannot be in: column dt: '2026/01/01' has signs"
     ):
         observe(make_pipeline(ground, table={"take_over": "hudi_streamer"}))
 

@@ -117,11 +117,11 @@ def test_k7_an_offset_that_is_not_there_is_told_with_those_that_are(ground: Grou
     for start, told in (
         (
             TopicPartition(topic, 0),
-            "there is no offset 4. The broker has offsets 0 to 2 of it, and its next offset is 3",
+            "has no offset 4. The broker has offsets 0 to 2, and the next offset is 3",
         ),
-        (TopicPartition(topic, 1), "The broker has no records of it, and its next offset is 0"),
+        (TopicPartition(topic, 1), "The broker has no records, and the next offset is 0"),
         (TopicPartition(topic, 2), f"topic {topic} has no partition 2; choose one of 0, 1"),
-        (TopicPartition("other", 0), f"other is no topic of pipeline {pipeline.name}; choose one of {topic}"),
+        (TopicPartition("other", 0), f"other is not a topic of pipeline {pipeline.name}; choose one of {topic}"),
     ):
         with pytest.raises(NoSuchOffset) as raised:
             take_sample(pipeline, {start: 4}, 1)

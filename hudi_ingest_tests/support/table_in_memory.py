@@ -255,7 +255,7 @@ class HudiInMemory:
         with _in_engine(world) as engine:
             engine.step("commit", EngineLost)
             if not world.leased(instant) and "no lease" not in world.flaws:
-                raise Fenced(f"instant {instant} is not open any more")
+                raise Fenced(f"instant {instant} is no longer open")
             world.heartbeats[instant] = world.now
             world.beating.add(instant)
             try:
@@ -322,7 +322,7 @@ class HudiInMemory:
             others = [each.name for each in world.active.values() if each.state != "completed" and each.name != instant]
             changed = set(replaced) - set(world.live())
             if others or changed:
-                raise CommitRefused(f"others are at work {others}, and {changed} are not in the table any more")
+                raise CommitRefused(f"others are at work {others}, and {changed} are no longer in the table")
 
     def roll_back(self, instant: str) -> bool:
         world = self._world
@@ -497,7 +497,7 @@ class WriterInMemory:
 
     def _require_open(self, transaction: OpenTransaction) -> None:
         if transaction.instant not in self._world.heartbeats:
-            raise Fenced(f"instant {transaction.instant} is not open any more")
+            raise Fenced(f"instant {transaction.instant} is no longer open")
         epoch = Epoch(transaction.epoch, transaction.plan.transaction_id)
         if "no epoch" not in self._world.flaws:
             TableEpoch(StorageInMemory(self._world)).require(epoch, "a file must not be written")

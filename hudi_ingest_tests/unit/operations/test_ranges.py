@@ -48,7 +48,7 @@ def refusal(known: RangeContext, wanted: list[Slice], kind: str = "backfill") ->
 
 def test_p2_a_backfill_of_what_is_in_the_table_is_refused_with_the_ranges_and_the_replay_command() -> None:
     assert refusal(KNOWN, asked(30, 75)) == (
-        "orders:0 [40,60), [70,75) is in the table already. To write it anew: `hudi-ingest replay orders --partition orders:0 "
+        "orders:0 [40,60), [70,75) is already in the table. To rewrite it: `hudi-ingest replay orders --partition orders:0 "
         "--start 40 --end 60` and `hudi-ingest replay orders --partition orders:0 --start 70 --end 75`. To add only what is "
         "missing, orders:0 [30,40), [60,70), give --skip-covered."
     )
@@ -58,28 +58,30 @@ def test_p2_a_backfill_of_what_is_in_the_table_is_refused_with_the_ranges_and_th
 
 
 def test_p6_what_is_gone_from_kafka_is_refused_before_anything_is_written() -> None:
-    assert "orders:1 [0,10) is gone from Kafka by retention: its first offset is 20" in refusal(KNOWN, asked(0, 10, P1))
+    assert "orders:1 [0,10) was deleted from Kafka by retention: its first offset is 20" in refusal(
+        KNOWN, asked(0, 10, P1)
+    )
     old = replace(KNOWN, watermarks={**KNOWN.watermarks, P0: Watermarks(15, 120)})
-    assert "[0,15) is gone" in refusal(old, asked(0, 40))
-    assert "What is left: --start 15." in refusal(old, asked(0, 40))
-    assert "orders:1 [10,20) is gone" in refusal(KNOWN, asked(10, 50, P1), "replay")
+    assert "[0,15) was deleted" in refusal(old, asked(0, 40))
+    assert "For the rest, give --start 15." in refusal(old, asked(0, 40))
+    assert "orders:1 [10,20) was deleted" in refusal(KNOWN, asked(10, 50, P1), "replay")
 
 
 def test_p1_a_replay_of_what_was_never_read_is_refused_with_the_backfill_command() -> None:
     problem = refusal(KNOWN, asked(50, 80), "replay")
-    assert "orders:0 [60,70) was never read" in problem
+    assert "orders:0 [60,70) was never ingested" in problem
     assert "`hudi-ingest backfill orders --partition orders:0 --start 60 --end 70`" in problem
     assert to_replay(KNOWN, asked(45, 55)) == {P0: ((45, 55),)}
 
 
 @pytest.mark.parametrize("kind", ["backfill", "replay"])
 def test_ranges_that_are_not_ours_are_refused(kind: str) -> None:
-    assert "from which on live transactions read. Give --end 100." in refusal(KNOWN, asked(90, 110), kind)
+    assert "where live transactions continue. Give --end 100." in refusal(KNOWN, asked(90, 110), kind)
     assert "There is nothing to do." in refusal(KNOWN, asked(100, 110), kind)
     new = TopicPartition("orders", 2)
     known = replace(KNOWN, watermarks={**KNOWN.watermarks, new: Watermarks(0, 9)})
     assert "Run `hudi-ingest run orders` once" in refusal(known, asked(0, 5, new), kind)
-    assert "is no partition of the pipeline's topics" in refusal(KNOWN, asked(0, 5, new), kind)
+    assert "is not a partition of the pipeline's topics" in refusal(KNOWN, asked(0, 5, new), kind)
     assert "recreated" in refusal(replace(KNOWN, topic_ids={"orders": "another"}), asked(0, 5), kind)
     assert refusal(replace(KNOWN, checkpoint=None), asked(0, 5), kind)
 
@@ -236,9 +238,9 @@ def test_x6_p2_what_is_before_a_take_over_is_neither_added_nor_written_anew() ->
     taken = replace(KNOWN, checkpoint=replace(CHECKPOINT, taken_over={P0: 40}))
     for kind in ("backfill", "replay"):
         said = refusal(taken, asked(30, 60), kind)
-        assert said.startswith("orders:0[30,60) begins before offset 40, where this pipeline took the table over")
+        assert said.startswith("orders:0[30,60) begins before offset 40, where this pipeline took over the table")
         assert said.endswith("Give --start 40.")
-        assert refusal(taken, asked(10, 40), kind).endswith("Read them into a new table instead.")
+        assert refusal(taken, asked(10, 40), kind).endswith("Ingest them into a new table instead.")
     assert to_backfill(taken, asked(60, 70), skip_covered=False) == {P0: ((60, 70),)}
     assert to_replay(taken, asked(40, 60)) == {P0: ((40, 60),)}
     assert to_replay(taken, asked(20, 30, P1)) == {P1: ((20, 30),)}

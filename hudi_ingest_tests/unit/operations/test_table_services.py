@@ -107,7 +107,7 @@ def test_p7_without_a_lock_that_all_drivers_share_transactions_wait(
 
 def test_p7_what_another_is_at_work_on_is_left_alone(write: Write, ledger: Ledger, tmp_path: Path) -> None:
     found, client = services(write, ledger, tmp_path, [(9, 3)], PendingClustering("left", leased=True))
-    with pytest.raises(TransactionInFlight, match="clustering left is at work"):
+    with pytest.raises(TransactionInFlight, match="clustering left is running"):
         found.run(cluster=True, clean=True, report=lambda line: None)
     with (
         ledger.table_lock(f"{found.pipeline.table.base_path}/.hoodie/services"),

@@ -167,7 +167,7 @@ def test_d3_bad_records_are_a_warning_and_a_retry_of_dead_letters_is_told_at_onc
     figures = {name: each.value for name, each in evaluation.metadata.items()}
     assert figures == {
         "bad records of the last transaction": 2,
-        "dead letters that wait": 5,
+        "pending dead letters": 5,
         "transaction": "orders-4",
     }
 
