@@ -12,7 +12,7 @@ from rich.console import Console
 from hudi_ingest.exceptions import (
     NothingToDo,
 )
-from hudi_ingest.model.plan import OffsetLoss, TransactionPlan
+from hudi_ingest.model.plan import IngestPlan, OffsetLoss
 from hudi_ingest.model.report import CommitReceipt
 from hudi_ingest.model.transaction import TransactionSchema
 
@@ -46,7 +46,7 @@ def print_nothing_to_do(error: NothingToDo, as_json: bool) -> None:
         say(f"nothing to do: {error.reason}")
 
 
-def print_plan(plan: TransactionPlan, as_json: bool) -> None:
+def print_plan(plan: IngestPlan, as_json: bool) -> None:
     from hudi_ingest.cli.views import plan_view
 
     if as_json:

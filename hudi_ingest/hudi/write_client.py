@@ -30,7 +30,7 @@ from hudi_ingest.hudi.paths import EPOCH_PATH
 from hudi_ingest.hudi.publication import Publication
 from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.hudi.timeline import Timeline
-from hudi_ingest.model.plan import ReplacedFile, TransactionKind, TransactionPlan
+from hudi_ingest.model.plan import ReplacedFile, ReplayPlan, TransactionKind, TransactionPlan
 from hudi_ingest.model.report import BaseFile
 from hudi_ingest.model.transaction import OpenInstant, TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -97,7 +97,7 @@ class HudiWriter:
         """Open an instant whose inflight file holds the plan, and return it. Raises TableUnreachable, EngineLost."""
         columns = self._schema_json(schema)
         with java_errors(f"begin an instant on {self._base_path}", self._lock), self._locking_client(columns) as client:
-            action, replaces = _action(plan.kind), plan.kind is TransactionKind.REPLAY
+            action, replaces = _action(plan.kind), isinstance(plan, ReplayPlan)
             instant: str = client.startCommit(action)
             reach("instant_requested")
             meta = self._meta_client()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hudi_ingest.model.offsets import Slice
-from hudi_ingest.model.plan import OffsetLoss, TakeOver, TransactionKind, TransactionPlan
+from hudi_ingest.model.plan import OffsetLoss, ReplayPlan, TakeOver, TransactionKind, TransactionPlan
 from hudi_ingest.model.report import SliceReport
 
 VERSION = 1
@@ -107,7 +107,7 @@ class Accounting:
                 for report in sorted(reports, key=lambda report: report.slice)
             ),
             resets=tuple(plan.resets),
-            respect_deletes=plan.respect_deletes,
+            respect_deletes=isinstance(plan, ReplayPlan) and plan.respect_deletes,
             schema_changes=tuple(plan.schema_changes),
             take_over=plan.take_over,
         )

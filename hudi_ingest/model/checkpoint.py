@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 
 from hudi_ingest.model.offset_ranges import Ranges, from_bounds, to_bounds, union
 from hudi_ingest.model.offsets import TopicPartition, TopicVersion
-from hudi_ingest.model.plan import TransactionKind, TransactionPlan
+from hudi_ingest.model.plan import IngestPlan, RangePlan, RetryPlan, TransactionPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,8 @@ def next_checkpoint(
     offsets = dict(current.offsets) if current else {}
     known = current.record_bytes if current else 0
     topics = dict(current.topics) if current else {}
-    if plan.kind.moves_offsets:
+    moves_offsets = isinstance(plan, IngestPlan)
+    if moves_offsets:
         for reset in plan.resets:
             offsets.pop(reset.source, None)
         offsets.update({slice_.source: slice_.end for slice_ in plan.slices})
@@ -132,7 +133,7 @@ def next_checkpoint(
             # The rows from before the take-over are not of the records that have these offsets now.
             taken_over.pop(reset.source, None)
     letters = current.letters if current else None
-    moved_by = "" if plan.kind.moves_offsets or current is None else current.moved_by or current.instant
+    moved_by = "" if moves_offsets or current is None else current.moved_by or current.instant
     return Checkpoint(
         plan.sequence,
         plan.transaction_id,
@@ -151,10 +152,11 @@ def next_coverage(current: Checkpoint | None, plan: TransactionPlan) -> dict[Top
     """What is covered after `plan`'s commit. Leaves out partitions whose earlier coverage is unknown."""
     committed = current.offsets if current else {}
     covered = dict(current.covered) if current else {}
-    if plan.kind is TransactionKind.RETRY:
+    if isinstance(plan, RetryPlan):
         return covered
-    # Keep what the plan determined about an older table, so that it need not be determined again.
-    covered = {**plan.covered, **covered}
+    if isinstance(plan, RangePlan):
+        # Keep what the plan determined about an older table, so that it need not be determined again.
+        covered = {**plan.covered, **covered}
     for reset in plan.resets:
         if reset.repeats:
             # The same offsets are other records from now on.

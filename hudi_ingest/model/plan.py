@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
 
 from hudi_ingest.model.offset_ranges import Ranges
 from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition, TopicVersion
@@ -134,7 +134,10 @@ class ReplacedFile:
 
 @dataclass(frozen=True, slots=True)
 class TransactionPlan:
-    """A fixed set of slices, published by one commit or not at all."""
+    """A fixed set of slices, published by one commit or not at all. Each kind of transaction is a subclass with what only that
+    kind has; where all plans are asked for it, the others answer that they have none."""
+
+    kind: ClassVar[TransactionKind]
 
     pipeline: str
     transaction_id: str
@@ -142,25 +145,8 @@ class TransactionPlan:
     slices: tuple[Slice, ...]
     topics: Mapping[str, TopicVersion] = field(default_factory=dict)
     """Which topics the slices' offsets belong to."""
-    resets: tuple[OffsetLoss, ...] = ()
-    """Accepted losses: these partitions' slices start at `restart` instead of their committed offsets."""
-    stopped: tuple[OffsetLoss, ...] = ()
-    """Losses not accepted: these partitions have no slice."""
-    kind: TransactionKind = TransactionKind.INGEST
-    retry: Retry | None = None
-    """The dead letters of a `retry`; its slices span from their first to their last offset in each partition."""
-    covered: Mapping[TopicPartition, Ranges] = field(default_factory=dict)
-    """What the table holds of partitions whose checkpoint lacks it, determined when the plan was made."""
-    replaces: tuple[ReplacedFile, ...] = ()
-    """The files that hold rows of a replay's slices."""
-    respect_deletes: bool = False
-    """Whether a replay writes only offsets that have a row in the table."""
-    schema_changes: tuple[str, ...] = ()
+    schema_changes: tuple[str, ...] = field(default=(), kw_only=True)
     """What the transaction changes in the columns of an existing table, one line each. Determined at its begin."""
-    take_over: TakeOver | None = None
-    """Where the slices of the first transaction on a table written by another system begin."""
-    request: str = ""
-    """Id of the request that it works on; "" for a live transaction."""
 
     @property
     def count(self) -> int:
@@ -170,6 +156,31 @@ class TransactionPlan:
     def busy(self) -> tuple[Slice, ...]:
         """The slices that have offsets to read."""
         return tuple(slice_ for slice_ in self.slices if slice_.count)
+
+    @property
+    def generations(self) -> Mapping[str, int]:
+        """The generation of each topic that was recreated; see TopicVersion."""
+        return {topic: version.generation for topic, version in self.topics.items() if version.generation}
+
+    @property
+    def resets(self) -> tuple[OffsetLoss, ...]:
+        return ()
+
+    @property
+    def stopped(self) -> tuple[OffsetLoss, ...]:
+        return ()
+
+    @property
+    def take_over(self) -> TakeOver | None:
+        return None
+
+    @property
+    def replaces(self) -> tuple[ReplacedFile, ...]:
+        return ()
+
+    @property
+    def request(self) -> str:
+        return ""
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -181,38 +192,89 @@ class TransactionPlan:
             "resets": [loss.to_dict() for loss in self.resets],
             "stopped": [loss.to_dict() for loss in self.stopped],
             "kind": self.kind.value,
-            **({"retry": asdict(self.retry)} if self.retry else {}),
-            **({"covered": [[str(source), ranges] for source, ranges in self.covered.items()]} if self.covered else {}),
-            **({"replaces": [asdict(file) for file in self.replaces]} if self.replaces else {}),
-            **({"respect_deletes": True} if self.respect_deletes else {}),
+            **self._own_dict(),
             "schema_changes": list(self.schema_changes),
             **({"take_over": self.take_over.to_dict()} if self.take_over else {}),
             **({"request": self.request} if self.request else {}),
         }
 
-    @classmethod
-    def from_dict(cls, plan: Mapping[str, Any]) -> TransactionPlan:
-        return cls(
+    def _own_dict(self) -> dict[str, Any]:
+        return {}
+
+    @staticmethod
+    def from_dict(plan: Mapping[str, Any]) -> TransactionPlan:
+        """Parse a plan of any kind and version. Raises TypeError if it has what its kind cannot have."""
+        own = {name: parse(plan[name]) for name, parse in _OWN_FIELDS.items() if plan.get(name)}
+        # Plans of older versions have no kind.
+        return PLAN_TYPES[TransactionKind(plan.get("kind", TransactionKind.INGEST.value))](
             pipeline=str(plan["pipeline"]),
             transaction_id=str(plan["transaction_id"]),
             sequence=int(plan["sequence"]),
             slices=tuple(Slice(**slice_) for slice_ in plan["slices"]),
             topics={topic: TopicVersion(**version) for topic, version in plan["topics"].items()},
-            resets=tuple(OffsetLoss.from_dict(loss) for loss in plan["resets"]),
-            stopped=tuple(OffsetLoss.from_dict(loss) for loss in plan["stopped"]),
-            # Plans of older versions have no kind.
-            kind=TransactionKind(plan.get("kind", TransactionKind.INGEST.value)),
-            retry=Retry.from_dict(plan["retry"]) if "retry" in plan else None,
-            covered={
-                TopicPartition.parse(source): tuple((start, end) for start, end in pairs)
-                for source, pairs in plan.get("covered", ())
-            },
-            replaces=tuple(ReplacedFile(**file) for file in plan.get("replaces", ())),
-            respect_deletes=bool(plan.get("respect_deletes", False)),
             schema_changes=tuple(plan.get("schema_changes", ())),
-            take_over=TakeOver.from_dict(plan["take_over"]) if plan.get("take_over") else None,
-            request=str(plan.get("request", "")),
+            **own,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class IngestPlan(TransactionPlan):
+    """Continues where the table's offsets end."""
+
+    kind = TransactionKind.INGEST
+
+    resets: tuple[OffsetLoss, ...] = ()
+    """Accepted losses: these partitions' slices start at `restart` instead of their committed offsets."""
+    stopped: tuple[OffsetLoss, ...] = ()
+    """Losses not accepted: these partitions have no slice."""
+    take_over: TakeOver | None = None
+    """Where the slices of the first transaction on a table written by another system begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestPlan(TransactionPlan):
+    """Works on what a person asked for, and moves no offsets."""
+
+    request: str = ""
+    """Id of the request."""
+
+
+@dataclass(frozen=True, slots=True)
+class RangePlan(RequestPlan):
+    """Reads offsets before the committed ones."""
+
+    covered: Mapping[TopicPartition, Ranges] = field(default_factory=dict)
+    """What the table holds of partitions whose checkpoint lacks it, determined when the plan was made."""
+
+    def _own_dict(self) -> dict[str, Any]:
+        pairs = [[str(source), ranges] for source, ranges in self.covered.items()]
+        return {"covered": pairs} if pairs else {}
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillPlan(RangePlan):
+    """Adds offset ranges that are not in the table."""
+
+    kind = TransactionKind.BACKFILL
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayPlan(RangePlan):
+    """Rewrites ranges that are in the table, and replaces their rows."""
+
+    kind = TransactionKind.REPLAY
+
+    replaces: tuple[ReplacedFile, ...] = ()
+    """The files that hold rows of the slices."""
+    respect_deletes: bool = False
+    """Whether it writes only offsets that have a row in the table."""
+
+    def _own_dict(self) -> dict[str, Any]:
+        return {
+            **RangePlan._own_dict(self),
+            **({"replaces": [asdict(file) for file in self.replaces]} if self.replaces else {}),
+            **({"respect_deletes": True} if self.respect_deletes else {}),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,3 +316,44 @@ class Retry:
             for file in retry["files"]
         )
         return cls(tuple(files), dict(retry["generations"]))
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPlan(RequestPlan):
+    """Adds dead letters that can become rows now. Its slices span from their first to their last offset in each partition."""
+
+    kind = TransactionKind.RETRY
+
+    retry: Retry = Retry(())
+    """Empty in a run's config, which does not list them."""
+
+    @property
+    def generations(self) -> Mapping[str, int]:
+        return self.retry.generations
+
+    def _own_dict(self) -> dict[str, Any]:
+        return {"retry": asdict(self.retry)} if self.retry.files else {}
+
+
+PLAN_TYPES: Mapping[TransactionKind, type[TransactionPlan]] = {
+    plan_type.kind: plan_type for plan_type in (IngestPlan, BackfillPlan, ReplayPlan, RetryPlan)
+}
+
+
+def _losses(losses: Iterable[Mapping[str, Any]]) -> tuple[OffsetLoss, ...]:
+    return tuple(map(OffsetLoss.from_dict, losses))
+
+
+_OWN_FIELDS: Mapping[str, Callable[[Any], Any]] = {
+    "resets": _losses,
+    "stopped": _losses,
+    "retry": Retry.from_dict,
+    "covered": lambda pairs: {
+        TopicPartition.parse(source): tuple((start, end) for start, end in ranges) for source, ranges in pairs
+    },
+    "replaces": lambda files: tuple(ReplacedFile(**file) for file in files),
+    "respect_deletes": bool,
+    "take_over": TakeOver.from_dict,
+    "request": str,
+}
+"""How the JSON of each field that only some plans have is read."""

@@ -19,7 +19,7 @@ from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition
-from hudi_ingest.model.plan import RetriedFile, Retry, TransactionKind, TransactionPlan
+from hudi_ingest.model.plan import RetriedFile, Retry, RetryPlan
 from hudi_ingest.model.report import BadRecordNote
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.columns import resolve_schema
@@ -105,8 +105,8 @@ def survey_retry(pipeline: Pipeline) -> RetrySurvey:
     if plans:
         schema = resolve_schema(pipeline, Timeline(pipeline.table.base_path))
         maker = row_maker_of(pipeline, schema, datetime.now(timezone.utc))
-        for plan, retry in plans:
-            for source, batch in by_source(batches_for_retry(storage, retry.files, plan.slices)):
+        for plan in plans:
+            for source, batch in by_source(batches_for_retry(storage, plan.retry.files, plan.slices)):
                 outcome = maker.make(source, batch)
                 rows += outcome.rows.num_rows
                 left_out += outcome.filtered + outcome.skipped
@@ -119,7 +119,7 @@ def survey_retry(pipeline: Pipeline) -> RetrySurvey:
 
 def plan_retry(
     pipeline: Pipeline, passed_over: Collection[str], instants: Collection[str], filed_at: datetime
-) -> TransactionPlan | None:
+) -> RetryPlan | None:
     """Plan the next transaction of a retry that was requested at `filed_at`; None if nothing remains. Raises
     TableUnreachable."""
     storage = TableStorage(pipeline.table.base_path)
@@ -149,7 +149,7 @@ def waiting_letters(pipeline: Pipeline) -> tuple[WaitingFile, ...]:
 
 def plan_letters(
     pipeline: Pipeline, checkpoint: Checkpoint | None, storage: TableStorage, waiting: Sequence[WaitingFile]
-) -> TransactionPlan | None:
+) -> RetryPlan | None:
     """Plan a retry's next transaction: as many files with bytes as `max_records` and MOST_FILES allow, but at least one.
     None if there are none. Raises TableUnreachable."""
     taken: list[RetriedFile] = []
@@ -177,7 +177,7 @@ def plan_letters(
     if not taken or checkpoint is None:
         return None
     sequence = checkpoint.sequence + 1
-    return TransactionPlan(
+    return RetryPlan(
         pipeline=pipeline.name,
         transaction_id=f"{pipeline.name}-{sequence:06d}-{secrets.token_hex(3)}",
         sequence=sequence,
@@ -185,7 +185,6 @@ def plan_letters(
             Slice(source.topic, source.partition, min(first for first, _ in spans), max(last for _, last in spans) + 1)
             for source, spans in sorted(ranges.items())
         ),
-        kind=TransactionKind.RETRY,
         retry=Retry(tuple(taken), dict(generations or {})),
     )
 
@@ -203,14 +202,14 @@ def withheld_letters(waiting: Sequence[WaitingFile]) -> int:
 
 def _plans(
     pipeline: Pipeline, checkpoint: Checkpoint | None, storage: TableStorage, waiting: Sequence[WaitingFile]
-) -> Iterator[tuple[TransactionPlan, Retry]]:
+) -> Iterator[RetryPlan]:
     """Yield all transactions of a retry, provided nothing else commits in between."""
     remaining = list(waiting)
     while True:
         plan = plan_letters(pipeline, checkpoint, storage, remaining)
-        if plan is None or plan.retry is None:
+        if plan is None:
             return
-        yield plan, plan.retry
+        yield plan
         taken = {file.path for file in plan.retry.files}
         remaining = [waiting_file for waiting_file in remaining if waiting_file.file.path not in taken]
 

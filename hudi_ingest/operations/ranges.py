@@ -14,7 +14,7 @@ from hudi_ingest.exceptions import RangeRefused
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offset_ranges import Ranges, difference, intersection, length, ranges, union
 from hudi_ingest.model.offsets import Slice, TopicPartition, TopicVersion, Watermarks
-from hudi_ingest.model.plan import LossReason, ReplacedFile, TransactionKind, TransactionPlan
+from hudi_ingest.model.plan import BackfillPlan, LossReason, RangePlan, ReplayPlan, TransactionKind
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.planning import Limits, backlog_limit, fair_shares, find_losses, loss_text
 
@@ -153,28 +153,25 @@ def range_transaction(
     slices: tuple[Slice, ...],
     *,
     suffix: str,
-    replaces: tuple[ReplacedFile, ...] = (),
-    respect_deletes: bool = False,
-) -> TransactionPlan:
+    request: str = "",
+) -> RangePlan:
     """Plan the table's next transaction, of these slices. `suffix` makes its id unique."""
     checkpoint = context.checkpoint
     assert checkpoint is not None, "ranges are refused while there is no checkpoint"
     sequence = checkpoint.sequence + 1
     unknown = TopicVersion("")
-    return TransactionPlan(
+    return (ReplayPlan if kind is TransactionKind.REPLAY else BackfillPlan)(
         pipeline=context.pipeline,
         transaction_id=f"{context.pipeline}-{sequence:06d}-{kind.value}-{suffix}",
         sequence=sequence,
         slices=slices,
         topics={topic: checkpoint.topics.get(topic, unknown) for topic in sorted({slice_.topic for slice_ in slices})},
-        kind=kind,
+        request=request,
         covered={
             slice_.source: context.covered[slice_.source]
             for slice_ in slices
             if slice_.source not in checkpoint.covered
         },
-        replaces=replaces,
-        respect_deletes=respect_deletes,
     )
 
 

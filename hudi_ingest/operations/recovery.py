@@ -16,7 +16,7 @@ from hudi_ingest.hudi.timeline import CommittedInstant, instant_time
 from hudi_ingest.ledger import TransactionRow
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.model.offsets import Offsets, TopicPartition
-from hudi_ingest.model.plan import TransactionPlan
+from hudi_ingest.model.plan import PLAN_TYPES
 from hudi_ingest.model.transaction import CommittedTransaction, OpenInstant
 from hudi_ingest.transaction.protocol import TransactionProtocol
 
@@ -110,14 +110,14 @@ def recover(protocol: TransactionProtocol, *, roll_back: bool) -> Recovery:
 def committed_transaction(pipeline: str, transaction_key: str, commit: CommittedInstant) -> CommittedTransaction:
     """Return the transaction that made the commit, from the accounting in the commit's metadata."""
     accounting = commit.accounting(transaction_key)
+    own: dict[str, Any] = {"resets": accounting.resets} if accounting.resets else {}
     return CommittedTransaction(
-        plan=TransactionPlan(
+        plan=PLAN_TYPES[accounting.kind](
             pipeline=pipeline,
             transaction_id=accounting.transaction_id,
             sequence=accounting.sequence,
             slices=tuple(account.slice for account in accounting.slices),
-            resets=accounting.resets,
-            kind=accounting.kind,
+            **own,
         ),
         instant=commit.instant,
         began_at=instant_time(commit.instant),

@@ -15,7 +15,7 @@ from hudi_ingest.exceptions import PlanOutdated
 from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.ledger import Ledger, Request, RequestProgress
 from hudi_ingest.model.offsets import Slice
-from hudi_ingest.model.plan import TransactionKind, TransactionPlan
+from hudi_ingest.model.plan import ReplayPlan, RequestPlan, TransactionKind, TransactionPlan
 from hudi_ingest.operations.asked_ranges import known_state
 from hudi_ingest.operations.dead_letter_retry import plan_retry
 from hudi_ingest.operations.ranges import (
@@ -92,7 +92,7 @@ def remaining_offsets(pipeline: Pipeline, situation: Situation, request: Request
 
 def next_transaction(
     pipeline: Pipeline, situation: Situation, request: Request, progress: RequestProgress
-) -> TransactionPlan | None:
+) -> RequestPlan | None:
     """Plan the request's next transaction; None if the request is done. The files that a replay replaces are still missing
     in it: see `completed`.
 
@@ -109,7 +109,7 @@ def next_transaction(
 
 def completed(
     pipeline: Pipeline, situation: Situation, request: Request, progress: RequestProgress, planned: TransactionPlan
-) -> TransactionPlan:
+) -> RequestPlan:
     """Complete the planned transaction just before it begins, from a fresh look at table and broker.
 
     Raises PlanOutdated if the request's next transaction is a different one by now, RangeRefused if the rest cannot be
@@ -122,7 +122,7 @@ def completed(
             f"{shown_slices(planned.slices)}, but next is {shown_slices(plan.slices) if plan else 'nothing'}. Nothing was written. "
             "The coordinator plans again on its own."
         )
-    if plan.kind is TransactionKind.REPLAY:
+    if isinstance(plan, ReplayPlan):
         plan = replace(plan, replaces=files_of(pipeline, situation.committed.checkpoint, plan.slices))
     return replace(plan, transaction_id=planned.transaction_id)
 
@@ -149,8 +149,6 @@ def _remaining(
     return context, to_replay(context, remaining)
 
 
-def _range_transaction(context: RangeContext, request: Request, slices: tuple[Slice, ...]) -> TransactionPlan:
-    plan = range_transaction(
-        context, request.kind, slices, suffix=secrets.token_hex(3), respect_deletes=request.respect_deletes
-    )
-    return replace(plan, request=request.request_id)
+def _range_transaction(context: RangeContext, request: Request, slices: tuple[Slice, ...]) -> RequestPlan:
+    plan = range_transaction(context, request.kind, slices, suffix=secrets.token_hex(3), request=request.request_id)
+    return replace(plan, respect_deletes=request.respect_deletes) if isinstance(plan, ReplayPlan) else plan

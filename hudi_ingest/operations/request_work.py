@@ -18,7 +18,7 @@ from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger, Owner, Request, RequestState
 from hudi_ingest.ledger.requests import RequestedCommit
-from hudi_ingest.model.plan import TransactionKind, TransactionPlan
+from hudi_ingest.model.plan import RequestPlan, TransactionKind
 from hudi_ingest.model.report import CommitReceipt
 from hudi_ingest.operations.dead_letter_retry import RetryResult, waiting_letters, withheld_letters
 from hudi_ingest.operations.ranges import shown_slices
@@ -169,7 +169,7 @@ def end_as_done(ledger: Ledger, request_id: str) -> None:
         ledger.end_request(request_id, RequestState.DONE, ending_reason(request, ledger.progress(request_id)))
 
 
-def _planned(pipeline: Pipeline, ledger: Ledger, request_id: str) -> TransactionPlan | None:
+def _planned(pipeline: Pipeline, ledger: Ledger, request_id: str) -> RequestPlan | None:
     request = ledger.request(request_id)
     if request is None or request.state is not RequestState.ACTIVE:
         return None

@@ -16,7 +16,7 @@ from hudi_ingest.exceptions import (
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offset_ranges import intersection, ranges
 from hudi_ingest.model.offsets import TopicPartition, TopicVersion
-from hudi_ingest.model.plan import OffsetLoss, TransactionKind, TransactionPlan
+from hudi_ingest.model.plan import IngestPlan, OffsetLoss, RangePlan, ReplayPlan, TransactionPlan
 from hudi_ingest.model.report import SliceReport
 from hudi_ingest.model.transaction import OpenTransaction
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -45,7 +45,7 @@ def require_same_shape(transaction: OpenTransaction, pipeline: Pipeline) -> None
 def renumbered(plan: TransactionPlan, checkpoint: Checkpoint | None) -> TransactionPlan:
     """The plan with the table's next number if only commits that moved no offsets came between: a live run planned before
     a backfill's commit still continues exactly where the offsets end."""
-    if not plan.kind.moves_offsets or checkpoint is None or plan.sequence > checkpoint.sequence:
+    if not isinstance(plan, IngestPlan) or checkpoint is None or plan.sequence > checkpoint.sequence:
         return plan
     return plan if any(_jumps(plan, checkpoint)) else replace(plan, sequence=checkpoint.sequence + 1)
 
@@ -80,7 +80,20 @@ def require_lost(plan: TransactionPlan, losses: Sequence[OffsetLoss]) -> None:
 
 
 def _jumps(plan: TransactionPlan, checkpoint: Checkpoint | None) -> Iterator[str]:
-    """Every way in which the plan does not continue the checkpoint."""
+    """Every way in which the plan does not fit the checkpoint."""
+    if isinstance(plan, IngestPlan):
+        yield from _gaps(plan, checkpoint)
+        return
+    versions = checkpoint.topics if checkpoint else {}
+    for topic, version in sorted(plan.topics.items()):
+        if versions.get(topic, version) != version:
+            yield f"topic {topic} is {version}, but {versions[topic]} is committed"
+    if isinstance(plan, RangePlan):
+        yield from _misfits(plan, checkpoint)
+
+
+def _gaps(plan: IngestPlan, checkpoint: Checkpoint | None) -> Iterator[str]:
+    """Every way in which a plan that moves offsets does not continue the checkpoint."""
     committed = checkpoint.offsets if checkpoint else {}
     versions = checkpoint.topics if checkpoint else {}
     if plan.take_over is not None:
@@ -89,12 +102,6 @@ def _jumps(plan: TransactionPlan, checkpoint: Checkpoint | None) -> Iterator[str
         committed = plan.take_over.offsets
         for source in sorted(committed.keys() - {slice_.source for slice_ in plan.slices}):
             yield f"{source} is taken over but has no slice"
-    if not plan.kind.moves_offsets:
-        for topic, version in sorted(plan.topics.items()):
-            if versions.get(topic, version) != version:
-                yield f"topic {topic} is {version}, but {versions[topic]} is committed"
-        yield from _misfits(plan, checkpoint)
-        return
     starts = {slice_.source: slice_.start for slice_ in plan.slices}
     reset = {loss.source for loss in plan.resets}
     for loss in plan.resets:
@@ -121,10 +128,8 @@ def _jumps(plan: TransactionPlan, checkpoint: Checkpoint | None) -> Iterator[str
             yield f"topic {topic} has generation {planned.generation}, but {known.generation} is committed"
 
 
-def _misfits(plan: TransactionPlan, checkpoint: Checkpoint | None) -> Iterator[str]:
+def _misfits(plan: RangePlan, checkpoint: Checkpoint | None) -> Iterator[str]:
     """Backfill slices that are already in the table, and replay slices that are not."""
-    if plan.kind not in (TransactionKind.BACKFILL, TransactionKind.REPLAY):
-        return
     committed = checkpoint.offsets if checkpoint else {}
     covered = {**plan.covered, **(checkpoint.covered if checkpoint else {})}
     for slice_ in plan.slices:
@@ -132,7 +137,7 @@ def _misfits(plan: TransactionPlan, checkpoint: Checkpoint | None) -> Iterator[s
         inside = intersection(covered.get(slice_.source, ()), whole)
         if slice_.end > committed.get(slice_.source, 0):
             yield f"{slice_} is not before the committed offset {committed.get(slice_.source)}"
-        elif inside != (whole if plan.kind is TransactionKind.REPLAY else ()):
+        elif inside != (whole if isinstance(plan, ReplayPlan) else ()):
             yield f"{slice_} is a {plan.kind.value}, but the table has {inside} of it"
 
 
@@ -194,7 +199,7 @@ def require_sums(
     """Raises WriteIncomplete unless each partition's next offset is the previous one, or its reset, plus the accounted
     offsets; a plan that moves no offsets must leave it unchanged."""
     committed = before.offsets if before else {}
-    if not plan.kind.moves_offsets:
+    if not isinstance(plan, IngestPlan):
         if after.offsets != committed:
             raise WriteIncomplete(
                 f"transaction {plan.transaction_id} is a {plan.kind.value} and must not change the committed offsets "

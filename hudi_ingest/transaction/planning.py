@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from hudi_ingest.exceptions import KafkaUnreachable, OffsetsLost
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition, TopicVersion, Watermarks
-from hudi_ingest.model.plan import LossReason, OffsetLoss, TakeOver, TransactionPlan
+from hudi_ingest.model.plan import IngestPlan, LossReason, OffsetLoss, TakeOver
 
 FIRST_GUESS_RECORD_BYTES = 1000
 """Mean record size assumed for `max_bytes` until a transaction has measured one."""
@@ -216,7 +216,7 @@ def plan_transaction(
     last_began_at: datetime | None,
     accepts: Callable[[OffsetLoss], bool] = lambda loss: False,
     take_over: TakeOver | None = None,
-) -> TransactionPlan | Skip:
+) -> IngestPlan | Skip:
     """The next transaction, or why there is none.
 
     `suffix` makes the transaction's id unique among attempts at the same sequence. `first` holds the configured first
@@ -252,7 +252,7 @@ def plan_transaction(
         return Skip(wait)
     shares = fair_shares(backlog.by_partition, most)
     sequence = checkpoint.sequence + 1 if checkpoint else 1
-    return TransactionPlan(
+    return IngestPlan(
         pipeline=pipeline,
         transaction_id=f"{pipeline}-{sequence:06d}-{suffix}",
         sequence=sequence,

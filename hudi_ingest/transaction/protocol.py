@@ -46,7 +46,7 @@ from hudi_ingest.ledger.owner import Owner, is_dead
 from hudi_ingest.ledger.tables import is_over
 from hudi_ingest.model.checkpoint import Checkpoint, LettersHead, next_checkpoint
 from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition
-from hudi_ingest.model.plan import OffsetLoss, TransactionPlan
+from hudi_ingest.model.plan import OffsetLoss, RetryPlan, TransactionPlan
 from hudi_ingest.model.report import CommitReceipt, SliceReport, mean_record_bytes
 from hudi_ingest.model.transaction import OpenInstant, OpenTransaction, TransactionSchema, TransactionState
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -393,7 +393,9 @@ class TransactionProtocol:
         return replace(receipt, warnings=tuple(filter(None, warnings)))
 
     def _require_rows_of_a_retry(self, plan: TransactionPlan, reports: Sequence[SliceReport]) -> None:
-        if plan.retry is None or any(report.rows or report.skipped or report.filtered for report in reports):
+        if not isinstance(plan, RetryPlan) or any(
+            report.rows or report.skipped or report.filtered for report in reports
+        ):
             return
         if plan.request:
             self.ledger.pass_over(plan.request, [file.path for file in plan.retry.files])

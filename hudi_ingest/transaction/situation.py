@@ -20,7 +20,7 @@ from hudi_ingest.kafka.records import first_times
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition, Watermarks
-from hudi_ingest.model.plan import LossReason, OffsetLoss, TakeOver, TransactionPlan
+from hudi_ingest.model.plan import IngestPlan, LossReason, OffsetLoss, TakeOver
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.source import KafkaSource
 from hudi_ingest.transaction.dead_letters.copies import LetterCopies
@@ -207,7 +207,7 @@ def plan_next(
     now: datetime | None = None,
     at_once: bool = False,
     accepts: Callable[[OffsetLoss], bool] = lambda loss: False,
-) -> TransactionPlan | Skip:
+) -> IngestPlan | Skip:
     """The next transaction, or why there is none. `at_once` ignores the interval and min_records; `accepts` names losses
     to accept in addition to those accepted by the pipeline's `on_data_loss`. Raises OffsetsLost, KafkaUnreachable."""
     settings = pipeline.transaction
@@ -232,7 +232,7 @@ def plan_next(
     )
 
 
-def plan_now(pipeline: Pipeline) -> TransactionPlan:
+def plan_now(pipeline: Pipeline) -> IngestPlan:
     """A transaction for what is waiting now, whatever the interval.
 
     Raises NothingToDo, OffsetsLost, KafkaUnreachable, KafkaRefused, TopicMissing, TableUnreachable.
@@ -243,9 +243,7 @@ def plan_now(pipeline: Pipeline) -> TransactionPlan:
     return plan
 
 
-def plan_accepting(
-    pipeline: Pipeline, partitions: Sequence[TopicPartition], topics: Sequence[str] = ()
-) -> TransactionPlan:
+def plan_accepting(pipeline: Pipeline, partitions: Sequence[TopicPartition], topics: Sequence[str] = ()) -> IngestPlan:
     """A transaction for what is waiting now that accepts the losses of these stopped partitions and of all stopped
     partitions of these topics.
 
@@ -266,5 +264,5 @@ def plan_accepting(
     plan = plan_next(
         pipeline, situation, at_once=True, accepts=lambda loss: loss.source in partitions or loss.topic in topics
     )
-    assert isinstance(plan, TransactionPlan), "an accepted loss is always committed"
+    assert isinstance(plan, IngestPlan), "an accepted loss is always committed"
     return plan

@@ -39,7 +39,7 @@ from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.tables import ATTEMPTS, METADATA, SLICES, TRANSACTIONS
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition, Watermarks
-from hudi_ingest.model.plan import OffsetLoss, ReplacedFile, TransactionPlan
+from hudi_ingest.model.plan import OffsetLoss, ReplacedFile, RetryPlan, TransactionPlan
 from hudi_ingest.model.report import BaseFile, LetterFile, SliceReport
 from hudi_ingest.model.transaction import OpenInstant, OpenTransaction, TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -447,7 +447,7 @@ class WriterInMemory:
     def _records(self, plan: TransactionPlan, each: Slice) -> list[tuple[int, str]]:
         """Offsets and what is there. Of dead letters those with even offsets can become rows now."""
         world = self._world
-        if plan.retry is not None:
+        if isinstance(plan, RetryPlan):
             letters = [row for file in plan.retry.files for row in letters_left(world, file.path, file.without)]
             return [
                 (offset, "bad" if offset % 2 else "row") for source, offset in sorted(letters) if source == each.source

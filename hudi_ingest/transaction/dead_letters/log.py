@@ -20,7 +20,7 @@ from hudi_ingest.hudi.paths import dead_letters_folder
 from hudi_ingest.hudi.storage import TableStorage, advice
 from hudi_ingest.model.checkpoint import Checkpoint, LettersHead
 from hudi_ingest.model.offsets import Slice
-from hudi_ingest.model.plan import TransactionKind, TransactionPlan
+from hudi_ingest.model.plan import ReplayPlan, Retry, RetryPlan, TransactionPlan
 from hudi_ingest.model.report import LetterFile, SliceReport
 from hudi_ingest.transaction.dead_letters.letter_file import read_letters
 
@@ -139,9 +139,9 @@ class DeadLetterLog:
         files = tuple(file for report in reports for file in report.letters)
         # Only a replay touches offsets that may already have letters, and without a list there are none. A replay that
         # respects deletes writes nothing where there is no row, so pending letters stay pending.
-        rewrites_all = plan.kind is TransactionKind.REPLAY and not plan.respect_deletes
+        rewrites_all = isinstance(plan, ReplayPlan) and not plan.respect_deletes
         replaced = plan.slices if rewrites_all and head else ()
-        retry = plan.retry
+        retry = plan.retry if isinstance(plan, RetryPlan) else None
         if not files and not replaced and retry is None:
             return head
         entry = LetterEntry(
@@ -150,12 +150,12 @@ class DeadLetterLog:
             kind=plan.kind.value,
             files=files,
             withheld=withheld,
-            generations=dict(retry.generations) if retry else generations_of(plan),
+            generations=dict(plan.generations),
             taken=tuple(file.path for file in retry.files) if retry else (),
             replaced=replaced,
         )
         if retry is not None:
-            require_all_taken(plan, reports)
+            require_all_taken(plan.transaction_id, retry, reports)
         resolved = retry.letters if retry else self._count_replaced(head, entry)
         waiting = (head.waiting if head else 0) - resolved + entry.letters
         return LettersHead(self._append(entry, head), waiting)
@@ -220,18 +220,13 @@ class DeadLetterLog:
 _PLACE = ("topic", "partition", "offset")
 
 
-def generations_of(plan: TransactionPlan) -> dict[str, int]:
-    return {topic: version.generation for topic, version in plan.topics.items() if version.generation}
-
-
-def require_all_taken(plan: TransactionPlan, reports: Sequence[SliceReport]) -> None:
+def require_all_taken(transaction_id: str, retry: Retry, reports: Sequence[SliceReport]) -> None:
     """Raises WriteIncomplete unless each letter that the retry takes became a row, was left out on purpose, or became a
     letter again."""
-    assert plan.retry is not None
     counted = sum(report.rows + report.skipped + report.filtered + report.rejected for report in reports)
-    if counted != plan.retry.letters:
+    if counted != retry.letters:
         raise WriteIncomplete(
-            f"transaction {plan.transaction_id} takes {plan.retry.letters} dead letters, but {counted} are accounted for. "
+            f"transaction {transaction_id} takes {retry.letters} dead letters, but {counted} are accounted for. "
             "Nothing was published; try again."
         )
 

@@ -40,7 +40,7 @@ from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.kafka.cluster import KafkaCluster, spark_options, told_by_spark
 from hudi_ingest.model.offset_ranges import Ranges, length
 from hudi_ingest.model.offsets import Slice, TopicPartition
-from hudi_ingest.model.plan import TransactionPlan
+from hudi_ingest.model.plan import ReplayPlan, RetryPlan, TransactionPlan
 from hudi_ingest.model.report import BaseFile, SliceReport
 from hudi_ingest.model.transaction import OpenTransaction
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -54,7 +54,6 @@ from hudi_ingest.transaction.bad_records import (
     withholds_bytes,
 )
 from hudi_ingest.transaction.dead_letters.letter_file import LetterLayout
-from hudi_ingest.transaction.dead_letters.log import generations_of
 from hudi_ingest.transaction.decoding import row_maker_of
 from hudi_ingest.transaction.gaps import longest_gaps, require_true_gaps
 from hudi_ingest.transaction.write.consumed_records import Consumption, pieces, run_consumption
@@ -126,7 +125,7 @@ def write_slices(
         rows_per_file=pipeline.table.rows_per_file,
         target_file_bytes=pipeline.table.target_file_bytes,
         compression=pipeline.table.compression,
-        generations=plan.retry.generations if plan.retry else generations_of(plan),
+        generations=plan.generations,
         hive_style=pipeline.table.hive_style,
         escaped_folders=transaction.schema.escaped_folders,
         record_key=transaction.schema.record_key,
@@ -141,10 +140,10 @@ def write_slices(
             letters=_letter_layout(pipeline, transaction),
             most_bad=most_bad_records(pipeline, plan.kind),
             replaced=replaced,
-            only_replaced=plan.respect_deletes,
+            only_replaced=isinstance(plan, ReplayPlan) and plan.respect_deletes,
         )
         task_reports = _run(spark, pipeline, transaction, busy, task, record_bytes)
-        if plan.retry is None:
+        if not isinstance(plan, RetryPlan):
             require_same_topics(pipeline, plan, {slice_.topic for slice_ in busy})
             require_true_gaps(pipeline, longest_gaps(busy, task_reports))
         require_all_replaced(plan.transaction_id, replaced, task_reports)
@@ -271,10 +270,10 @@ def _run(
             require_none(row.error for row in result if row.error is not None)
             return [TaskReport.from_json(row.report) for row in result]
 
-        retry = transaction.plan.retry
-        if retry is not None:
+        plan = transaction.plan
+        if isinstance(plan, RetryPlan):
             # One task per file: a file's letters are in offset order, those of several files need not be.
-            files = [file for file in retry.files if file.concerns(slices)]
+            files = [file for file in plan.retry.files if file.concerns(slices)]
             numbers = session.range(0, len(files), 1, len(files))
             return reports(numbers, partial(run_retry, task, files, slices))
         # Dead letters hold the whole record; otherwise keys and headers are read only where they are used.

@@ -14,7 +14,7 @@ from hudi_ingest.hudi.take_over import table_problems
 from hudi_ingest.hudi.timeline import CommittedInstant, instant_time
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import TopicPartition
-from hudi_ingest.model.plan import TransactionPlan
+from hudi_ingest.model.plan import IngestPlan
 from hudi_ingest.transaction.commit_metadata import commit_metadata
 from hudi_ingest_tests.support.pipeline_files import Write, load, problem
 
@@ -78,7 +78,7 @@ def test_x6_our_offsets_read_as_hudi_streamer_writes_them() -> None:
 def test_x6_topics_that_the_pipeline_had_before_are_not_in_hudi_streamers_key(write: Write) -> None:
     """Its key has one topic, and partitions without names."""
     offsets = {TopicPartition("orders", 1): 9, TopicPartition("orders", 0): 12, TopicPartition("former", 0): 5}
-    plan = TransactionPlan("orders", "orders-3", 3, ())
+    plan = IngestPlan("orders", "orders-3", 3, ())
     metadata = commit_metadata(load(write), plan, Checkpoint(3, "orders-3", offsets), [])
     assert metadata["streamer.checkpoint.key.v2"] == "orders,0:12,1:9"
 

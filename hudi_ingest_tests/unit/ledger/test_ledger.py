@@ -51,7 +51,7 @@ from hudi_ingest.ledger.owner import Owner, is_dead
 from hudi_ingest.ledger.tables import METADATA, REVISION_TABLE, TRANSACTIONS
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition
-from hudi_ingest.model.plan import TransactionPlan
+from hudi_ingest.model.plan import IngestPlan, TransactionPlan
 from hudi_ingest.model.report import BaseFile, CommitReceipt, SliceReport
 from hudi_ingest.model.transaction import CommittedTransaction, TransactionState
 
@@ -96,9 +96,7 @@ def sqlite_url(tmp_path: Path) -> str:
 
 
 def plan(transaction_id: str = "t1", *, pipeline: str = "orders", sequence: int = 1) -> TransactionPlan:
-    return TransactionPlan(
-        pipeline, transaction_id, sequence, (Slice("orders", 0, 10, 20), Slice("orders", 1, 0, 2**40))
-    )
+    return IngestPlan(pipeline, transaction_id, sequence, (Slice("orders", 0, 10, 20), Slice("orders", 1, 0, 2**40)))
 
 
 def deadline() -> datetime:
@@ -198,7 +196,7 @@ class TestBegin:
             begin(ledger)
 
     def test_refuses_what_is_no_plan_and_writes_nothing(self, ledger: Ledger) -> None:
-        twice = TransactionPlan("orders", "t1", 1, (Slice("orders", 0, 0, 1), Slice("orders", 0, 1, 2)))
+        twice = IngestPlan("orders", "t1", 1, (Slice("orders", 0, 0, 1), Slice("orders", 0, 1, 2)))
         with pytest.raises(ValueError, match="more than one slice of orders:0"):
             ledger.begin(twice, table=TABLE, owner=OWNER, deadline=deadline())
         with pytest.raises(ValueError, match="needs a time zone"):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hudi_ingest.hudi.timeline import CommittedInstant, CommittedState
 from hudi_ingest.model.checkpoint import Checkpoint, LettersHead, next_checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition
-from hudi_ingest.model.plan import LossReason, OffsetLoss, TransactionKind, TransactionPlan
+from hudi_ingest.model.plan import PLAN_TYPES, LossReason, OffsetLoss, TransactionKind
 from hudi_ingest.model.report import SliceReport
 from hudi_ingest.operations.health import (
     QUESTIONS,
@@ -56,7 +56,8 @@ class History:
         **counts: int,
     ) -> None:
         sequence = len(self.commits) + 1
-        plan = TransactionPlan("orders", f"orders-{sequence}", sequence, tuple(slices), resets=tuple(resets), kind=kind)
+        own: dict[str, Any] = {"resets": tuple(resets)} if resets else {}
+        plan = PLAN_TYPES[kind]("orders", f"orders-{sequence}", sequence, tuple(slices), **own)
         reports = [self.report(each, counts) for each in slices]
         self.checkpoint = next_checkpoint(self.checkpoint, plan, 0, f"2026112103000{sequence}000")
         metadata = commit_metadata(self.pipeline, plan, self.checkpoint, reports)

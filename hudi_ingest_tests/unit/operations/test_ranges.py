@@ -12,7 +12,15 @@ from hudi_ingest.exceptions import PlanOutdated, RangeRefused, WriteIncomplete
 from hudi_ingest.model.checkpoint import Checkpoint, next_checkpoint
 from hudi_ingest.model.offset_ranges import Ranges, difference, intersection, ranges, union
 from hudi_ingest.model.offsets import Slice, TopicPartition, TopicVersion, Watermarks
-from hudi_ingest.model.plan import LossReason, OffsetLoss, TakeOver, TransactionKind, TransactionPlan
+from hudi_ingest.model.plan import (
+    PLAN_TYPES,
+    IngestPlan,
+    LossReason,
+    OffsetLoss,
+    TakeOver,
+    TransactionKind,
+    TransactionPlan,
+)
 from hudi_ingest.model.report import SliceReport
 from hudi_ingest.operations.ranges import RangeContext, next_ranges, range_transaction, to_backfill, to_replay, without
 from hudi_ingest.transaction.checks import renumbered, require_current, require_sums
@@ -146,9 +154,9 @@ def test_p2_a_live_plan_outlives_a_backfill_that_came_between_and_no_other_live_
     assert renumbered(backfill, after) is backfill
 
 
-def ingest(checkpoint: Checkpoint) -> TransactionPlan:
+def ingest(checkpoint: Checkpoint) -> IngestPlan:
     slices = tuple(Slice("orders", each.partition, at, at + 7) for each, at in checkpoint.offsets.items())
-    return TransactionPlan("orders", f"t-{checkpoint.sequence + 1}", checkpoint.sequence + 1, slices, checkpoint.topics)
+    return IngestPlan("orders", f"t-{checkpoint.sequence + 1}", checkpoint.sequence + 1, slices, checkpoint.topics)
 
 
 def committed(checkpoint: Checkpoint, plan: TransactionPlan) -> Checkpoint:
@@ -161,7 +169,7 @@ def committed(checkpoint: Checkpoint, plan: TransactionPlan) -> Checkpoint:
 @pytest.mark.parametrize("kind", [TransactionKind.BACKFILL, TransactionKind.REPLAY, TransactionKind.RETRY])
 def test_p2_what_is_no_ingest_never_moves_offsets(kind: TransactionKind) -> None:
     slices = tuple(asked(0, 10) if kind is TransactionKind.BACKFILL else asked(40, 60))
-    plan = TransactionPlan("orders", "t-5", 5, slices, CHECKPOINT.topics, kind=kind)
+    plan = PLAN_TYPES[kind]("orders", "t-5", 5, slices, CHECKPOINT.topics)
     require_current(plan, CHECKPOINT)
     after = committed(CHECKPOINT, plan)
     assert (after.sequence, after.offsets, after.topics) == (5, CHECKPOINT.offsets, CHECKPOINT.topics)
@@ -185,7 +193,7 @@ def test_p2_what_is_no_ingest_never_moves_offsets(kind: TransactionKind) -> None
 def test_p2_begin_and_commit_refuse_a_range_that_the_table_does_not_fit(
     kind: TransactionKind, wrong: list[Slice], said: str
 ) -> None:
-    plan = TransactionPlan("orders", "t-5", 5, tuple(wrong), CHECKPOINT.topics, kind=kind)
+    plan = PLAN_TYPES[kind]("orders", "t-5", 5, tuple(wrong), CHECKPOINT.topics)
     with pytest.raises(PlanOutdated, match=said):
         require_current(plan, CHECKPOINT)
     with pytest.raises(PlanOutdated, match="topic orders is"):
@@ -198,7 +206,7 @@ def test_coverage_follows_losses_and_is_not_made_up_for_older_tables() -> None:
     lost = OffsetLoss("orders", 0, 100, 120, 20, LossReason.RETENTION)
     cut = OffsetLoss("orders", 0, 100, 0, None, LossReason.TRUNCATED)
     gone = OffsetLoss("orders", 1, 50, None, None, LossReason.RECREATED)
-    plan = TransactionPlan("orders", "t-5", 5, (Slice("orders", 0, 120, 130),), CHECKPOINT.topics, (lost,))
+    plan = IngestPlan("orders", "t-5", 5, (Slice("orders", 0, 120, 130),), CHECKPOINT.topics, (lost,))
     assert next_checkpoint(CHECKPOINT, plan, 0).covered[P0] == ((40, 60), (70, 100), (120, 130))
     again = replace(plan, slices=(Slice("orders", 0, 0, 30),), resets=(cut, gone))
     assert next_checkpoint(CHECKPOINT, again, 0).covered == {P0: ((0, 30),)}
@@ -248,7 +256,7 @@ def test_x6_p2_what_is_before_a_take_over_is_neither_added_nor_written_anew() ->
 
 def test_x6_the_checkpoint_keeps_where_the_table_was_taken_over_until_offsets_come_again() -> None:
     found = TakeOver("Hudi Streamer", "1", {P0: 40, P1: 5})
-    plan = TransactionPlan(
+    plan = IngestPlan(
         "orders",
         "t-1",
         1,
@@ -261,7 +269,7 @@ def test_x6_the_checkpoint_keeps_where_the_table_was_taken_over_until_offsets_co
     assert first.taken_over == {P0: 40, P1: 5}
     assert first.covered == {P0: ((40, 50),), P1: ()}
     again = OffsetLoss("orders", 0, 50, 0, None, LossReason.TRUNCATED)
-    later = TransactionPlan("orders", "t-2", 2, (Slice("orders", 0, 0, 9),), plan.topics, (again,))
+    later = IngestPlan("orders", "t-2", 2, (Slice("orders", 0, 0, 9),), plan.topics, (again,))
     assert next_checkpoint(first, later, 10, "2").taken_over == {P1: 5}
     elsewhere = replace(plan, slices=(Slice("orders", 0, 41, 50), Slice("orders", 1, 5, 5)))
     with pytest.raises(PlanOutdated, match="orders:0 starts at 41, but 40 is committed"):

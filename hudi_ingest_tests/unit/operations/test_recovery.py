@@ -12,7 +12,7 @@ from hudi_ingest.exceptions import KafkaUnreachable
 from hudi_ingest.hudi.timeline import CommittedInstant
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition
-from hudi_ingest.model.plan import TransactionPlan
+from hudi_ingest.model.plan import IngestPlan
 from hudi_ingest.model.report import SliceReport
 from hudi_ingest.model.transaction import OpenInstant
 from hudi_ingest.operations.recovery import Recovery, committed_transaction, moved_offsets, unknown_instants
@@ -29,7 +29,7 @@ def test_p5_a_commits_metadata_gives_the_transaction_back(write: Write) -> None:
     pipeline: Pipeline = load(write)
     slices = (Slice("orders", 0, 10, 20), Slice("orders", 1, 5, 5))
     reports = (SliceReport(slices[1], 1), SliceReport(slices[0], 0, rows=7, skipped=2, gaps=1))
-    plan = TransactionPlan("orders", "orders-000004-ab", 4, slices)
+    plan = IngestPlan("orders", "orders-000004-ab", 4, slices)
     metadata = commit_metadata(pipeline, plan, Checkpoint(4, "orders-000004-ab", {P0: 20, P1: 5}), reports)
     commit = CommittedInstant("20261121140405123", metadata, BEGAN + timedelta(seconds=3), {"a": 4000, "b": 96})
     found = committed_transaction(pipeline.name, pipeline.transaction_key, commit)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hudi_ingest.ledger import Ledger, Owner, Request, RequestState
 from hudi_ingest.ledger.requests import TICK_NOTED_SECONDS
 from hudi_ingest.model.offsets import Slice
-from hudi_ingest.model.plan import TransactionKind, TransactionPlan
+from hudi_ingest.model.plan import BackfillPlan, TransactionKind, TransactionPlan
 from hudi_ingest.operations.request_planning import ending_reason, request_goes_first
 from hudi_ingest.operations.request_work import is_worked_on
 from hudi_ingest.pipeline.transaction import TICK_SECONDS
@@ -34,7 +34,7 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 
 def plan(sequence: int, start: int, end: int, request: str = REQUEST.request_id) -> TransactionPlan:
     slices = (Slice("orders", 0, start, end),)
-    return TransactionPlan("orders", f"t-{sequence}", sequence, slices, kind=TransactionKind.BACKFILL, request=request)
+    return BackfillPlan("orders", f"t-{sequence}", sequence, slices, request=request)
 
 
 def begin(ledger: Ledger, planned: TransactionPlan) -> None:

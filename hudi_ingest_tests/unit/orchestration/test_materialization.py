@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from hudi_ingest.model.checkpoint import Checkpoint
-from hudi_ingest.model.plan import TransactionPlan
+from hudi_ingest.model.plan import IngestPlan
 from hudi_ingest.model.report import CommitReceipt
 from hudi_ingest.orchestration.column_metadata import column_schema
 from hudi_ingest.orchestration.materialization import materialization
@@ -13,7 +13,7 @@ from hudi_ingest.records.schema.ddl import parse_ddl
 
 
 def receipt(*changes: str) -> CommitReceipt:
-    plan = TransactionPlan("orders", "t1", 1, (), schema_changes=changes)
+    plan = IngestPlan("orders", "t1", 1, (), schema_changes=changes)
     return CommitReceipt(plan, "20260101000000000", Checkpoint(1, "t1", {}), ())
 
 

@@ -28,7 +28,7 @@ from dagster_pyspark import PySparkResource
 
 from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.model.offsets import Slice, TopicVersion
-from hudi_ingest.model.plan import LossReason, OffsetLoss, TakeOver, TransactionPlan
+from hudi_ingest.model.plan import IngestPlan, LossReason, OffsetLoss, TakeOver
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.definitions import build_definitions, job_name
 from hudi_ingest.orchestration.pipeline_definitions import pipeline_definitions
@@ -38,7 +38,7 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.pipeline_files import document
 
 LOST = OffsetLoss("orders", 1, 5, 9, 4, LossReason.RETENTION)
-PLAN = TransactionPlan(
+PLAN = IngestPlan(
     "orders", "orders-000007-abc", 7, (Slice("orders", 0, 3, 9),), {"orders": TopicVersion("id", 1)}, (LOST,), (LOST,)
 )
 
@@ -56,7 +56,7 @@ def orders(folder: Path) -> Pipeline:
 
 
 @pytest.mark.parametrize("plan", [PLAN, replace(PLAN, take_over=TakeOver("Hudi Streamer", "1", {LOST.source: 5}))])
-def test_p2_a_plan_survives_dagsters_run_config(tmp_path: Path, plan: TransactionPlan) -> None:
+def test_p2_a_plan_survives_dagsters_run_config(tmp_path: Path, plan: IngestPlan) -> None:
     pipeline = orders(tmp_path)
     config = run_config(pipeline, plan)
     definitions = build_definitions([pipeline])

@@ -27,7 +27,7 @@ from hudi_ingest.hudi.paths import heartbeat_path
 from hudi_ingest.ledger import Ledger, Owner
 from hudi_ingest.local.processes import free_port
 from hudi_ingest.model.offsets import Slice, TopicVersion
-from hudi_ingest.model.plan import LossReason, OffsetLoss, TransactionPlan
+from hudi_ingest.model.plan import IngestPlan, LossReason, OffsetLoss
 from hudi_ingest.operations.health import UP_TO_DATE
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.check_reports import BLIND_SECONDS
@@ -108,7 +108,7 @@ def test_p5_a_tick_restores_properties_that_a_crash_emptied_in_the_middle_of_a_t
     properties.write_text(properties_text({}))
     empty_properties(pipeline.table.base_path)
     now = datetime.now(timezone.utc)
-    plan = TransactionPlan("orders", "orders-000009-x", 9, (Slice("orders", 0, 5, 9),))
+    plan = IngestPlan("orders", "orders-000009-x", 9, (Slice("orders", 0, 5, 9),))
     with closing_ledger() as ledger:
         over = now - timedelta(minutes=5)
         ledger.begin(plan, table=pipeline.table.base_path, owner=Owner.dagster_run("gone"), deadline=over)
@@ -122,7 +122,7 @@ def test_f1_a_transaction_of_the_command_line_is_waited_for(
 ) -> None:
     ledger = Ledger.open(Home.from_environment().ledger_url)
     now = datetime.now(timezone.utc)
-    plan = TransactionPlan("orders", "orders-000009-cli", 9, (Slice("orders", 0, 5, 9),))
+    plan = IngestPlan("orders", "orders-000009-cli", 9, (Slice("orders", 0, 5, 9),))
     ledger.begin(plan, table=pipeline.table.base_path, owner=Owner.this_process(), deadline=now + timedelta(minutes=5))
     ledger.dispose()
     opened, open_ledger = list[str](), Ledger.open
@@ -156,7 +156,7 @@ def test_p5_a_run_past_its_transactions_deadline_is_not_waited_for(
     with DagsterInstance.ephemeral() as instance, closing_ledger() as ledger:
         run = DagsterRun(job_name=job, status=status, tags={tags.PIPELINE: "orders"})
         instance.add_run(run)
-        plan = TransactionPlan("orders", "orders-000007-abc", 7, (Slice("orders", 0, 5, 9),))
+        plan = IngestPlan("orders", "orders-000007-abc", 7, (Slice("orders", 0, 5, 9),))
         owner = Owner.dagster_run(run.run_id)
         ledger.begin(plan, table=pipeline.table.base_path, owner=owner, deadline=deadline)
         waiting = tick(pipeline, instance, deadline)
@@ -172,7 +172,7 @@ def test_p5_a_run_past_its_transactions_deadline_is_not_waited_for(
 
 def test_p2_a_run_whose_commit_renews_its_lease_is_waited_for_past_its_deadline(pipeline: Pipeline) -> None:
     now = datetime.now(timezone.utc)
-    plan = TransactionPlan("orders", "orders-000007-abc", 7, (Slice("orders", 0, 5, 9),))
+    plan = IngestPlan("orders", "orders-000007-abc", 7, (Slice("orders", 0, 5, 9),))
     with DagsterInstance.ephemeral() as instance, closing_ledger() as ledger:
         run = DagsterRun(job_name="orders_transaction", status=DagsterRunStatus.STARTED, tags={tags.PIPELINE: "orders"})
         instance.add_run(run)
@@ -195,7 +195,7 @@ def test_backoff_grows_and_is_bounded() -> None:
 
 
 def test_x1_the_run_config_shows_the_whole_plan_and_gives_it_back(pipeline: Pipeline) -> None:
-    plan = TransactionPlan(
+    plan = IngestPlan(
         "orders",
         "orders-000003-ab",
         3,
@@ -214,7 +214,7 @@ def test_x1_dagster_accepts_the_run_config_of_every_plan(pipeline: Pipeline) -> 
     from hudi_ingest.orchestration.pipeline_definitions import pipeline_definitions
 
     job = pipeline_definitions(pipeline, []).resolve_job_def(job_name(pipeline))
-    plan = TransactionPlan(
+    plan = IngestPlan(
         "orders",
         "orders-000003-ab",
         3,
@@ -228,7 +228,7 @@ def test_x1_dagster_accepts_the_run_config_of_every_plan(pipeline: Pipeline) -> 
 
 def test_x1_the_ticks_log_says_what_the_run_is_to_take(pipeline: Pipeline) -> None:
     slices = tuple(Slice("orders", number, 5, 5 + number) for number in range(13))
-    plan = TransactionPlan("orders", "orders-000003-ab", 3, slices, {"orders": TopicVersion("id", 1)})
+    plan = IngestPlan("orders", "orders-000003-ab", 3, slices, {"orders": TopicVersion("id", 1)})
     said = request_text(RunRequest(run_config=run_config(pipeline, plan)))
     assert said.startswith("orders-000003-ab will take 78 offsets: orders:1 [5,6), orders:2 [5,7), ")
     assert said.endswith("orders:10 [5,15) and 2 more")

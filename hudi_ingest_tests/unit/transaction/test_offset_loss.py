@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hudi_ingest.exceptions import KafkaUnreachable, OffsetsLost, PlanOutdated, WriteIncomplete
 from hudi_ingest.model.checkpoint import Checkpoint, next_checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition, TopicVersion, Watermarks
-from hudi_ingest.model.plan import LossReason, OffsetLoss, TransactionPlan
+from hudi_ingest.model.plan import IngestPlan, LossReason, OffsetLoss
 from hudi_ingest.model.report import SliceReport
 from hudi_ingest.transaction.checks import require_current, require_sums
 from hudi_ingest.transaction.planning import Limits, Skip, find_losses, plan_transaction, stop_text
@@ -29,7 +29,7 @@ def plan(
     ids: dict[str, str] = IDS,
     checkpoint: Checkpoint | None = CHECKPOINT,
     accepted: bool = False,
-) -> TransactionPlan | Skip:
+) -> IngestPlan | Skip:
     return plan_transaction(
         pipeline="shop",
         suffix="abc",
@@ -49,13 +49,13 @@ def planned(
     ids: dict[str, str] = IDS,
     checkpoint: Checkpoint | None = CHECKPOINT,
     accepted: bool = False,
-) -> TransactionPlan:
+) -> IngestPlan:
     found = plan(marks, ids, checkpoint, accepted)
-    assert isinstance(found, TransactionPlan), found
+    assert isinstance(found, IngestPlan), found
     return found
 
 
-def reports(found: TransactionPlan) -> list[SliceReport]:
+def reports(found: IngestPlan) -> list[SliceReport]:
     return [SliceReport(each, 0, rows=each.count) for each in found.slices]
 
 
@@ -214,7 +214,7 @@ AGAIN = planned({P0: Watermarks(0, 50), P1: Watermarks(0, 50)}, {"orders": "two"
         replace(AGAIN, topics={"orders": TopicVersion("two")}),
     ],
 )
-def test_p2_x4_only_an_explicit_reset_may_jump(wrong: TransactionPlan) -> None:
+def test_p2_x4_only_an_explicit_reset_may_jump(wrong: IngestPlan) -> None:
     require_current(GOOD, CHECKPOINT)
     require_current(AGAIN, CHECKPOINT)
     with pytest.raises(PlanOutdated, match="Nothing was written"):

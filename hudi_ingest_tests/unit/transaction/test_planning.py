@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hudi_ingest.model.checkpoint import Checkpoint, next_checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition, Watermarks
-from hudi_ingest.model.plan import TransactionPlan
+from hudi_ingest.model.plan import IngestPlan
 from hudi_ingest.transaction.planning import (
     Limits,
     Skip,
@@ -32,7 +32,7 @@ def plan(
     marks: dict[TopicPartition, Watermarks],
     limits: Limits = ANY,
     last: datetime | None = None,
-) -> TransactionPlan | Skip:
+) -> IngestPlan | Skip:
     first = {source: each.begin for source, each in marks.items()}
     return plan_transaction(
         pipeline="orders",
@@ -105,7 +105,7 @@ def test_k2_thousand_partitions_fit_eight_ops_evenly() -> None:
 def test_f2_an_idle_partition_gets_an_empty_slice() -> None:
     marks = {TopicPartition("orders", 0): Watermarks(0, 5), TopicPartition("orders", 1): Watermarks(3, 3)}
     found = plan(None, marks)
-    assert isinstance(found, TransactionPlan)
+    assert isinstance(found, IngestPlan)
     assert found.slices == (Slice("orders", 0, 0, 5), Slice("orders", 1, 3, 3))
 
 
@@ -116,8 +116,8 @@ def test_h3_waits_for_the_interval_unless_full() -> None:
     waits = plan(checkpoint, {source: Watermarks(0, 20)}, last=just_now)
     assert isinstance(waits, Skip)
     assert "due in 40 s" in waits.reason
-    assert isinstance(plan(checkpoint, {source: Watermarks(0, 5000)}, last=just_now), TransactionPlan)
-    assert isinstance(plan(checkpoint, {source: Watermarks(0, 20)}, last=NOW - timedelta(seconds=61)), TransactionPlan)
+    assert isinstance(plan(checkpoint, {source: Watermarks(0, 5000)}, last=just_now), IngestPlan)
+    assert isinstance(plan(checkpoint, {source: Watermarks(0, 20)}, last=NOW - timedelta(seconds=61)), IngestPlan)
 
 
 def test_p5_nobody_waits_for_the_time_of_a_clock_that_was_ahead() -> None:
@@ -126,7 +126,7 @@ def test_p5_nobody_waits_for_the_time_of_a_clock_that_was_ahead() -> None:
     few = Limits(interval_seconds=60, min_records=100, max_records=1000, max_wait_seconds=600)
     for limits in (ANY, few):
         found = plan(checkpoint, {source: Watermarks(0, 20)}, limits, last=NOW + timedelta(days=40))
-        assert isinstance(found, TransactionPlan), found
+        assert isinstance(found, IngestPlan), found
 
 
 def test_min_records_and_no_records_say_why() -> None:
@@ -160,9 +160,9 @@ def test_records_begin_a_transaction_when_enough_wait_or_long_enough(
     full = waits >= backlog_limit(limits, 0)
     found = plan(Checkpoint(1, "t", {source: 0}), {source: Watermarks(0, waits)}, limits, NOW - timedelta(seconds=age))
     begins = full or (age >= interval and (waits >= least or age >= longest))
-    assert isinstance(found, TransactionPlan) == begins, found
+    assert isinstance(found, IngestPlan) == begins, found
     # Before the first transaction nothing tells how long the records have waited.
-    assert isinstance(plan(None, {source: Watermarks(0, waits)}, limits), TransactionPlan)
+    assert isinstance(plan(None, {source: Watermarks(0, waits)}, limits), IngestPlan)
 
 
 def test_max_bytes_uses_the_measured_record_size() -> None:
@@ -192,5 +192,5 @@ def test_a_first_start_at_the_end_is_pinned_by_an_empty_transaction() -> None:
         now=NOW,
         last_began_at=None,
     )
-    assert isinstance(found, TransactionPlan)
+    assert isinstance(found, IngestPlan)
     assert found.slices == (Slice("orders", 0, 50, 50),)

@@ -32,7 +32,7 @@ from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.model.checkpoint import Checkpoint, LettersHead
 from hudi_ingest.model.offset_ranges import Ranges, intersection, ranges, union
 from hudi_ingest.model.offsets import Slice, TopicPartition
-from hudi_ingest.model.plan import RetriedFile, Retry, TransactionKind, TransactionPlan
+from hudi_ingest.model.plan import ReplayPlan, RetriedFile, Retry, RetryPlan, TransactionKind, TransactionPlan
 from hudi_ingest.model.report import SliceReport
 from hudi_ingest.model.transaction import OpenTransaction
 from hudi_ingest.operations.ranges import RangeContext, next_ranges, range_transaction, to_backfill, to_replay
@@ -320,12 +320,11 @@ class ProtocolModel(RuleBasedStateMachine):
             Slice(source.topic, source.partition, min(offsets), max(offsets) + 1)
             for source, offsets in {s: [offset for at, offset in places if at == s] for s, _ in places}.items()
         ]
-        plan = TransactionPlan(
+        plan = RetryPlan(
             self.world.pipeline.name,
             f"retry-{ident}",
             checkpoint.sequence + 1,
             tuple(slices),
-            kind=TransactionKind.RETRY,
             retry=Retry(tuple(RetriedFile(each.file.path, len(rows), each.without) for each, rows in taken)),
         )
         run = Run(ident, coordinator, plan)
@@ -353,8 +352,9 @@ class ProtocolModel(RuleBasedStateMachine):
         slices = next_ranges(left, MAX_RECORDS)
         if not slices:
             return
-        replaces = self.world.files_of(slices) if kind is TransactionKind.REPLAY else ()
-        plan = range_transaction(known, kind, slices, suffix="000000", replaces=replaces)
+        plan = range_transaction(known, kind, slices, suffix="000000")
+        if isinstance(plan, ReplayPlan):
+            plan = replace(plan, replaces=self.world.files_of(slices))
         run = Run(ident := f"run-{len(self.runs)}", coordinator, plan)
         run.plan = replace(plan, transaction_id=f"{plan.transaction_id[:-6]}{ident}")
         self.runs.append(run)
@@ -529,7 +529,7 @@ class ProtocolModel(RuleBasedStateMachine):
             plan = world.plans[published["transaction"]]
             assert sorted(plan.slices) == slices, f"P3: {instant.name} published {slices} of {plan.slices}"
             expected, bad = [], []
-            retry = plan.retry
+            retry = plan.retry if isinstance(plan, RetryPlan) else None
             if retry is not None:
                 taken = sorted(row for file in retry.files for row in letters_left(world, file.path, file.without))
                 expected = [row for row in taken if row[1] % 2 == 0]

@@ -27,7 +27,7 @@ from hudi_ingest.hudi.storage import StoredFile, TableStorage
 from hudi_ingest.hudi.timeline import Instants
 from hudi_ingest.model.checkpoint import Checkpoint, LettersHead
 from hudi_ingest.model.offsets import Slice, TopicPartition
-from hudi_ingest.model.plan import RetriedFile, Retry, TransactionKind, TransactionPlan
+from hudi_ingest.model.plan import PLAN_TYPES, RetriedFile, Retry, TransactionKind, TransactionPlan
 from hudi_ingest.model.report import BadRecordNote, LetterFile, SliceReport
 from hudi_ingest.operations.dead_letter_retry import RetryResult, RetrySurvey, plan_letters, untried
 from hudi_ingest.records.convert.formats import converter_for
@@ -256,9 +256,9 @@ def test_p2_a_retry_makes_rows_of_what_is_good_now_and_letters_of_the_rest(writi
 # ---- The list of dead letters
 
 
-def plan(number: int, kind: TransactionKind = TransactionKind.INGEST, **changes: object) -> TransactionPlan:
+def plan(number: int, kind: TransactionKind = TransactionKind.INGEST, **changes: Any) -> TransactionPlan:
     slices = (Slice("orders", 3, 10 * number, 10 * number + 10),)
-    return replace(TransactionPlan("orders", f"t-{number}", number, slices, kind=kind), **changes)  # type: ignore[arg-type]
+    return replace(PLAN_TYPES[kind]("orders", f"t-{number}", number, slices), **changes)
 
 
 def letters_file(storage: TableStorage, number: int, offsets: Sequence[int], partition: int = 3) -> LetterFile:
