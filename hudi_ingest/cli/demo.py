@@ -50,8 +50,10 @@ def run_demo(home: Home, settings: StackSettings, console: Console, report: Repo
         producer = OrderProducer(stack.bootstrap_servers, seed=int(time.time()))
         thread = threading.Thread(target=producer.keep_producing, args=(PER_SECOND, stopping), daemon=True)
         thread.start()
-        ledger = Ledger.open(home.ledger_url)
-        with Live(console=console, screen=False, auto_refresh=False) as live:
+        with (
+            Ledger.open(home.ledger_url) as ledger,
+            Live(console=console, screen=False, auto_refresh=False) as live,
+        ):
             while True:
                 live.update(_view(pipeline, ledger, stack, producer), refresh=True)
                 time.sleep(_REFRESH_SECONDS)
@@ -94,9 +96,8 @@ def _begin(home: Home, settings: StackSettings, report: Report) -> tuple[Stack, 
 
 
 def _await_all_committed(pipeline: Pipeline, home: Home, began: float, report: Report) -> int:
-    ledger = Ledger.open(home.ledger_url)
     reported, reported_at = -1, began
-    try:
+    with Ledger.open(home.ledger_url) as ledger:
         while True:
             status = _status(pipeline, ledger)
             if isinstance(status, PipelineStatus):
@@ -111,8 +112,6 @@ def _await_all_committed(pipeline: Pipeline, home: Home, began: float, report: R
                     f"not all records were committed within {ONCE_SECONDS} s. Look for the runs' errors in {home.logs} and {home.dagster}."
                 )
             time.sleep(_REFRESH_SECONDS)
-    finally:
-        ledger.dispose()
 
 
 def _status(pipeline: Pipeline, ledger: Ledger) -> PipelineStatus | IngestError:

@@ -178,18 +178,15 @@ def status(
 
     home = Home.from_environment()
     pipelines = [named_pipeline(name)] if name else list(load_pipelines(home.pipelines))
-    ledger = Ledger.open(home.ledger_url)
     statuses: list[PipelineStatus] = []
     errors: dict[str, str] = {}
-    try:
+    with Ledger.open(home.ledger_url) as ledger:
         for pipeline in pipelines:
             try:
                 statuses.append(pipeline_status(pipeline, observe(pipeline), ledger))
             except IngestError as error:
                 # One pipeline's error must not hide the state of the others.
                 errors[pipeline.name] = str(error)
-    finally:
-        ledger.dispose()
     if as_json:
         facts = [state.to_dict() for state in statuses]
         print_json([*facts, *({"pipeline": failed, "error": error} for failed, error in errors.items())])

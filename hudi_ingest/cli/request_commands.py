@@ -151,11 +151,8 @@ def list_requests(
     from hudi_ingest.ledger import Ledger
 
     name = named_pipeline(pipeline).name if pipeline else None
-    ledger = Ledger.open(Home.from_environment().ledger_url)
-    try:
+    with Ledger.open(Home.from_environment().ledger_url) as ledger:
         listed = [(request, ledger.progress(request.request_id)) for request in ledger.newest_requests(name, limit)]
-    finally:
-        ledger.dispose()
     if as_json:
         print_json([request_facts(request, request_progress) for request, request_progress in listed])
     elif listed:
@@ -172,16 +169,13 @@ def cancel(
     """Cancel a request. A running transaction still finishes; what is committed stays."""
     from hudi_ingest.ledger import Ledger, RequestState
 
-    ledger = Ledger.open(Home.from_environment().ledger_url)
-    try:
+    with Ledger.open(Home.from_environment().ledger_url) as ledger:
         request = ledger.request(request_id)
         if request is None:
             raise typer.BadParameter(
                 f"the ledger has no request {request_id}; list them with `hudi-ingest requests list`"
             )
         cancelled = ledger.end_request(request_id, RequestState.CANCELLED, "cancelled from the command line")
-    finally:
-        ledger.dispose()
     if as_json:
         print_json({"request": request_id, "cancelled": cancelled})
     else:
@@ -196,11 +190,8 @@ def _active_twin(request: Request) -> Request | None:
     """Return an active request for the same work, so that it resumes what broke off."""
     from hudi_ingest.ledger import Ledger
 
-    ledger = Ledger.open(Home.from_environment().ledger_url)
-    try:
+    with Ledger.open(Home.from_environment().ledger_url) as ledger:
         return ledger.standing_request(request)
-    finally:
-        ledger.dispose()
 
 
 def file_new(request: Request) -> Request:
@@ -230,11 +221,8 @@ def follow_request(pipeline: Pipeline, request: Request, wait: bool, as_json: bo
             say(commit_text(commit, commits))
     retry = None
     if request.kind is TransactionKind.RETRY:
-        ledger = Ledger.open(home.ledger_url)
-        try:
+        with Ledger.open(home.ledger_url) as ledger:
             retry = retry_result(pipeline, ledger, request.request_id)
-        finally:
-            ledger.dispose()
     if as_json:
         facts = retry.to_dict() if retry else {"pipeline": pipeline.name}
         print_json({**facts, "request": request.request_id, "transactions": [asdict(commit) for commit in commits]})

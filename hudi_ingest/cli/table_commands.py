@@ -29,12 +29,9 @@ def recover(
     from hudi_ingest.transaction.run import protocol_for
 
     home, pipeline = Home.from_environment(), named_pipeline(name)
-    ledger = Ledger.open(home.ledger_url)
-    try:
+    with Ledger.open(home.ledger_url) as ledger:
         progress("connecting to Spark")
         recovery = recover(protocol_for(pipeline, ledger, current_session(home)), roll_back=roll_back)
-    finally:
-        ledger.dispose()
     if as_json:
         print_json(recovery.to_dict())
     else:

@@ -3,7 +3,7 @@
 Imports `model`, `home` and `exceptions`. Public: what is listed here.
 """
 
-from hudi_ingest.ledger.ledger import Ledger, LedgerReader
+from hudi_ingest.ledger.ledger import Ledger
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.ledger.requests import Request, RequestProgress, RequestState
 from hudi_ingest.ledger.tables import AttemptRow, AttemptState, SliceRow, TransactionRow
@@ -12,7 +12,6 @@ __all__ = [
     "AttemptRow",
     "AttemptState",
     "Ledger",
-    "LedgerReader",
     "Owner",
     "Request",
     "RequestProgress",

@@ -22,6 +22,8 @@ from hudi_ingest.model.transaction import TransactionState
 
 REVISION_TABLE = "ingest_ledger_revision"
 """The table in which Alembic keeps the ledger's revision."""
+_TEXT_LIMIT = 20_000
+"""Maximum length of a stored error or reason, in characters."""
 
 
 class AttemptState(str, Enum):
@@ -255,3 +257,9 @@ class AttemptRow:
 def is_over(row: TransactionRow, run_is_finished: Callable[[str], bool | None]) -> bool:
     """Whether an open transaction can make no more progress: its owner is dead or its deadline has passed."""
     return is_dead(row.owner, run_is_finished) or datetime.now(timezone.utc) > row.deadline
+
+
+def storable(text: str) -> str:
+    """Make text storable in both backends: no NUL (PostgreSQL), no lone surrogates, no endless stack traces."""
+    limited = text if len(text) <= _TEXT_LIMIT else f"{text[:_TEXT_LIMIT]}… ({len(text)} characters)"
+    return limited.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")

@@ -17,8 +17,5 @@ from hudi_ingest.spark.session import current_session
 def connected(pipeline: Pipeline, home: Home, report: Callable[[str], None]) -> Iterator[tuple[SparkSession, Ledger]]:
     report(f"{pipeline.name}: connecting to Spark")
     spark = current_session(home)
-    ledger = Ledger.open(home.ledger_url)
-    try:
+    with Ledger.open(home.ledger_url) as ledger:
         yield spark, ledger
-    finally:
-        ledger.dispose()

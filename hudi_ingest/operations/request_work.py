@@ -45,11 +45,8 @@ def file_request(request: Request, home: Home) -> Request:
 
     Raises LedgerUnreachable.
     """
-    ledger = Ledger.open(home.ledger_url)
-    try:
+    with Ledger.open(home.ledger_url) as ledger:
         return ledger.file_request(request)
-    finally:
-        ledger.dispose()
 
 
 def fulfil(
@@ -69,11 +66,8 @@ def fulfil(
             working = work_off(pipeline, standing, home=home, report=report)
         next(working, None)
 
-    ledger = Ledger.open(home.ledger_url)
-    try:
+    with Ledger.open(home.ledger_url) as ledger:
         yield from follow(ledger, pipeline, request, alone=work)
-    finally:
-        ledger.dispose()
 
 
 def follow(
@@ -129,37 +123,42 @@ def work_off(
     failed; after any other error it stays active, for the coordinator or the same command to continue. Raises
     RangeRefused, TransactionInFlight if the table was not free in time, and what `run_transaction` raises.
     """
-    ledger = Ledger.open(home.ledger_url)
-    try:
-        ledger.work_on_request(request.request_id, Owner.this_process())
-        if request.kind is not TransactionKind.RETRY:
-            progress = settled_progress(pipeline, ledger, request.request_id)
-            offsets = remaining_offsets(pipeline, observe(pipeline), request, progress)
-            report(f"{request.request_id}: {counted(offsets, 'offset')} to write")
-        patience = WAIT_TIMEOUTS * pipeline.transaction.timeout_seconds
+    with Ledger.open(home.ledger_url) as ledger:
+        try:
+            ledger.work_on_request(request.request_id, Owner.this_process())
+            yield from _receipts(pipeline, ledger, request, home, report)
+        except (TransactionInFlight, PlanOutdated):
+            raise
+        except Terminal as error:
+            ledger.end_request(request.request_id, RequestState.FAILED, str(error))
+            raise
+        finally:
+            ledger.work_on_request(request.request_id, None)
 
-        def run_next() -> CommitReceipt | None:
-            plan = _planned(pipeline, ledger, request.request_id)
-            return run_transaction(pipeline, home=home, plan=plan, report=report) if plan else None
 
-        while True:
-            try:
-                receipt = when_table_is_free(run_next, patience, report)
-            except NothingToDo:
-                # The ledger knows which dead letters became no row; the others are next.
-                continue
-            if receipt is None:
-                end_as_done(ledger, request.request_id)
-                return
-            yield receipt
-    except (TransactionInFlight, PlanOutdated):
-        raise
-    except Terminal as error:
-        ledger.end_request(request.request_id, RequestState.FAILED, str(error))
-        raise
-    finally:
-        ledger.work_on_request(request.request_id, None)
-        ledger.dispose()
+def _receipts(
+    pipeline: Pipeline, ledger: Ledger, request: Request, home: Home, report: Callable[[str], None]
+) -> Iterator[CommitReceipt]:
+    if request.kind is not TransactionKind.RETRY:
+        progress = settled_progress(pipeline, ledger, request.request_id)
+        offsets = remaining_offsets(pipeline, observe(pipeline), request, progress)
+        report(f"{request.request_id}: {counted(offsets, 'offset')} to write")
+    patience = WAIT_TIMEOUTS * pipeline.transaction.timeout_seconds
+
+    def run_next() -> CommitReceipt | None:
+        plan = _planned(pipeline, ledger, request.request_id)
+        return run_transaction(pipeline, home=home, plan=plan, report=report) if plan else None
+
+    while True:
+        try:
+            receipt = when_table_is_free(run_next, patience, report)
+        except NothingToDo:
+            # The ledger knows which dead letters became no row; the others are next.
+            continue
+        if receipt is None:
+            end_as_done(ledger, request.request_id)
+            return
+        yield receipt
 
 
 def end_as_done(ledger: Ledger, request_id: str) -> None:

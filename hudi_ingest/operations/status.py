@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from hudi_ingest.hudi.timeline import Timeline
-from hudi_ingest.ledger import LedgerReader, TransactionRow
+from hudi_ingest.ledger import Ledger, TransactionRow
 from hudi_ingest.ledger.tables import is_over
 from hudi_ingest.model.offset_ranges import Ranges
 from hudi_ingest.model.plan import OffsetLoss
@@ -102,7 +102,7 @@ def transaction_dict(row: TransactionRow) -> dict[str, Any]:
 
 
 def pipeline_status(
-    pipeline: Pipeline, situation: Situation, ledger: LedgerReader, now: datetime | None = None
+    pipeline: Pipeline, situation: Situation, ledger: Ledger, now: datetime | None = None
 ) -> PipelineStatus:
     """Combine the situation with the ledger's history. Raises KafkaUnreachable, KafkaRefused, LedgerUnreachable,
     TableUnreachable."""

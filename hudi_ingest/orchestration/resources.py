@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 from dagster import (
@@ -52,13 +51,8 @@ class EngineSparkResource(PySparkResource):
 class LedgerResource(ConfigurableResource[Any]):
     """The ledger at `HUDI_INGEST_LEDGER_URL`."""
 
-    @contextmanager
-    def open(self) -> Iterator[Ledger]:
-        ledger = Ledger.open(Home.from_environment().ledger_url)
-        try:
-            yield ledger
-        finally:
-            ledger.dispose()
+    def open(self) -> Ledger:
+        return Ledger.open(Home.from_environment().ledger_url)
 
 
 class InstanceStorageIOManager(ConfigurableIOManagerFactory[IOManager]):

@@ -107,8 +107,7 @@ def tick(
     observed: Situation | IngestError
     with ExitStack() as resources:
         try:
-            ledger = Ledger.open(Home.from_environment().ledger_url)
-            resources.callback(ledger.dispose)
+            ledger = resources.enter_context(Ledger.open(Home.from_environment().ledger_url))
             ledger.note_tick(pipeline.name, now)
             # Must precede observe(): a run that ended between would let a plan begin at offsets that are already committed.
             busy = _busy(pipeline, instance, ledger, now)

@@ -89,8 +89,7 @@ def run_transaction(
     for title, text in losses_text(plan.pipeline, plan.stopped, plan.resets).items():
         _logger.warning("%s: %s:\n%s", plan.transaction_id, title, text)
     spark = current_session(home)
-    ledger = Ledger.open(home.ledger_url)
-    try:
+    with Ledger.open(home.ledger_url) as ledger:
         protocol = protocol_for(pipeline, ledger, spark)
         transaction = protocol.begin(plan, owner or Owner.this_process(), run_is_finished)
         for line in (*transaction.plan.schema_changes, *transaction.schema.warnings):
@@ -106,8 +105,6 @@ def run_transaction(
             # Whatever the error, Ctrl-C included, the transaction must not stay open.
             protocol.abort(transaction, f"{type(error).__name__}: {error}")
             raise
-    finally:
-        ledger.dispose()
 
 
 def when_table_is_free(

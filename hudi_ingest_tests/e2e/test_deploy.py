@@ -104,9 +104,8 @@ def test_r10_dagsters_storage_and_the_ledger_take_any_password(
     for name in ("PGPASSWORD", "PGSSLMODE", *(name for name in environment if name.startswith("POSTGRES_"))):
         monkeypatch.setenv(name, environment[name])
     for url in (environment[LEDGER_VARIABLE], encoded_url(database)):
-        ledger = Ledger.open(url)
-        assert ledger.history("orders") == ()
-        ledger.dispose()
+        with Ledger.open(url) as ledger:
+            assert ledger.history("orders") == ()
     with DagsterInstance.from_config(str(folder)) as instance:
         assert instance.get_runs() == []
 

@@ -126,15 +126,13 @@ def test_p4_two_commits_of_one_transaction_publish_it_once(ground: Ground, pipel
 
     def commit(name: str) -> Callable[[threading.Barrier], CommitReceipt | IngestError]:
         def work(barrier: threading.Barrier) -> CommitReceipt | IngestError:
-            ledger = Ledger.open(f"sqlite:///{ground.home.root / name}")
-            try:
-                mine = protocol_for(pipeline, ledger, current_session(ground.home))
-                barrier.wait()
-                return mine.commit(opened, reports)
-            except IngestError as error:
-                return error
-            finally:
-                ledger.dispose()
+            with Ledger.open(f"sqlite:///{ground.home.root / name}") as ledger:
+                try:
+                    mine = protocol_for(pipeline, ledger, current_session(ground.home))
+                    barrier.wait()
+                    return mine.commit(opened, reports)
+                except IngestError as error:
+                    return error
 
         return work
 

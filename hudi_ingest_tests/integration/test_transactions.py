@@ -310,15 +310,12 @@ def test_p5_p6_a_driver_whose_clock_was_set_back(ground: Ground, pipeline: Pipel
 def test_an_instant_that_the_ledger_does_not_know_is_waited_for(ground: Ground, pipeline: Pipeline) -> None:
     ground.send_rows(0, 5)
     open_elsewhere = ground.protocol(pipeline).begin(ground.plan(pipeline), Owner.this_process(), never)
-    other = Ledger.open(f"sqlite:///{ground.home.root / 'other.db'}")
-    try:
+    with Ledger.open(f"sqlite:///{ground.home.root / 'other.db'}") as other:
         from hudi_ingest.transaction.run import protocol_for
 
         protocol = protocol_for(pipeline, other, current_session(ground.home))
         with pytest.raises(TransactionInFlight, match=open_elsewhere.instant):
             protocol.begin(ground.plan(pipeline), Owner.this_process(), never)
-    finally:
-        other.dispose()
 
 
 def test_a_commit_is_published_once_however_often_it_is_called(ground: Ground, pipeline: Pipeline) -> None:

@@ -308,9 +308,8 @@ def test_r9_a_sweep_looks_where_unfinished_files_are(write: Write, tmp_path: Pat
     for path in partials:
         storage.write(path, b"")
     timeline = Timeline(pipeline.table.base_path)
-    ledger = Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}")
-    stored = Sweep(pipeline, timeline, ledger, frozenset)._stored()
-    ledger.dispose()
+    with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
+        stored = Sweep(pipeline, timeline, ledger, frozenset)._stored()
     assert {each.path for each in stored} == {*partials}
 
 

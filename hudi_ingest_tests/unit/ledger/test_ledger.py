@@ -85,9 +85,8 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 def ledger(url: str) -> Iterator[Ledger]:
-    opened = Ledger.open(url)
-    yield opened
-    opened.dispose()
+    with Ledger.open(url) as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -692,12 +691,10 @@ class TestTableLock:
 
 class TestOpening:
     def test_makes_the_tables_once(self, url: str) -> None:
-        first = Ledger.open(url)
-        begin(first)
-        first.dispose()
-        second = Ledger.open(url)
-        assert state_of(second) is TransactionState.OPEN
-        second.dispose()
+        with Ledger.open(url) as first:
+            begin(first)
+        with Ledger.open(url) as second:
+            assert state_of(second) is TransactionState.OPEN
 
     def test_threads_may_do_so_at_once(self, url: str) -> None:
         results = at_once(6, lambda number: begin(Ledger.open(url), f"t{number}", table=f"/data/{number}"))
@@ -707,10 +704,8 @@ class TestOpening:
         assert in_processes(3, open_in_process, url) == ["1", "1", "1"]
 
     def test_a_newer_ledger_is_refused(self, url: str) -> None:
-        ledger = Ledger.open(url)
-        with ledger._writing() as connection:
+        with Ledger.open(url) as ledger, ledger._writing() as connection:
             connection.exec_driver_sql(f"UPDATE {REVISION_TABLE} SET version_num = '9999'")
-        ledger.dispose()
         with pytest.raises(EnvironmentProblem, match=r"revision 9999(.|\n)*Upgrade hudi-ingest") as caught:
             Ledger.open(url)
         assert isinstance(caught.value, Terminal)

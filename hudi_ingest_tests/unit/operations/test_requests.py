@@ -27,9 +27,8 @@ OWNER = Owner.dagster_run("run-1")
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    found = Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}")
-    yield found
-    found.dispose()
+    with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}") as found:
+        yield found
 
 
 def plan(sequence: int, start: int, end: int, request: str = REQUEST.request_id) -> TransactionPlan:

@@ -58,9 +58,8 @@ class Client:
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    found = Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}")
-    yield found
-    found.dispose()
+    with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}") as found:
+        yield found
 
 
 def services(

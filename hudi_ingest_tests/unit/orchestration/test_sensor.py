@@ -50,9 +50,8 @@ def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
 
 @contextmanager
 def closing_ledger() -> Iterator[Ledger]:
-    ledger = Ledger.open(Home.from_environment().ledger_url)
-    yield ledger
-    ledger.dispose()
+    with Ledger.open(Home.from_environment().ledger_url) as ledger:
+        yield ledger
 
 
 def test_an_unreachable_broker_is_a_skip_with_the_reason(pipeline: Pipeline) -> None:
@@ -120,11 +119,12 @@ def test_p5_a_tick_restores_properties_that_a_crash_emptied_in_the_middle_of_a_t
 def test_f1_a_transaction_of_the_command_line_is_waited_for(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ledger = Ledger.open(Home.from_environment().ledger_url)
-    now = datetime.now(timezone.utc)
-    plan = IngestPlan("orders", "orders-000009-cli", 9, (Slice("orders", 0, 5, 9),))
-    ledger.begin(plan, table=pipeline.table.base_path, owner=Owner.this_process(), deadline=now + timedelta(minutes=5))
-    ledger.dispose()
+    with Ledger.open(Home.from_environment().ledger_url) as ledger:
+        now = datetime.now(timezone.utc)
+        plan = IngestPlan("orders", "orders-000009-cli", 9, (Slice("orders", 0, 5, 9),))
+        ledger.begin(
+            plan, table=pipeline.table.base_path, owner=Owner.this_process(), deadline=now + timedelta(minutes=5)
+        )
     opened, open_ledger = list[str](), Ledger.open
 
     def counted(url: str) -> Ledger:
