@@ -38,6 +38,11 @@ class Owner:
     def __str__(self) -> str:
         return f"{self.kind}:{self.ident}"
 
+    @property
+    def has_one_begin(self) -> bool:
+        """Whether it begins one transaction at a time: a run has one begin op, a process may have several threads."""
+        return self.kind == "dagster"
+
     @classmethod
     def this_process(cls) -> Owner:
         pid = os.getpid()

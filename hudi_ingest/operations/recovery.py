@@ -19,6 +19,7 @@ from hudi_ingest.model.offsets import Offsets, TopicPartition
 from hudi_ingest.model.plan import PLAN_TYPES
 from hudi_ingest.model.transaction import CommittedTransaction, OpenInstant
 from hudi_ingest.transaction.protocol import TransactionProtocol
+from hudi_ingest.transaction.rollback import end_instant
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ def recover(protocol: TransactionProtocol, *, roll_back: bool) -> Recovery:
         instants = protocol.instants.open_instants()
         unknown = unknown_instants(instants, row, timeout)
         if roll_back:
-            unknown = tuple(replace(instant, rolled_back=protocol.end_instant(instant.opened)) for instant in unknown)
+            unknown = tuple(replace(instant, rolled_back=end_instant(protocol, instant.opened)) for instant in unknown)
     return Recovery(
         pipeline=pipeline.name,
         table=table,

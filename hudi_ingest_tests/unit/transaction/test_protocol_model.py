@@ -40,6 +40,7 @@ from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction import checks
 from hudi_ingest.transaction import protocol as protocol_module
+from hudi_ingest.transaction import rollback as rollback_module
 from hudi_ingest.transaction.dead_letters import log as letters_module
 from hudi_ingest.transaction.dead_letters.log import DeadLetterLog
 from hudi_ingest.transaction.protocol import TransactionProtocol
@@ -796,6 +797,7 @@ def ground(tmp_path: Path) -> Iterator[Ground]:
 
     with (
         mock.patch.object(protocol_module, "reach", reach),
+        mock.patch.object(rollback_module, "reach", reach),
         mock.patch.object(letters_module, "reach", reach),
         mock.patch.object(letters_module, "read_letters", read_letters),
         mock.patch.object(protocol_module, "datetime", Clock),

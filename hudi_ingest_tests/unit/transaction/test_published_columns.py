@@ -8,7 +8,7 @@ from hudi_ingest.exceptions import CommitRefused
 from hudi_ingest.model.transaction import TransactionSchema
 from hudi_ingest.records.schema.columns import parse_spark_json, spark_json
 from hudi_ingest.records.schema.ddl import parse_ddl
-from hudi_ingest.transaction.protocol import with_columns_of_others
+from hudi_ingest.transaction.table_preparation import with_columns_of_others
 
 
 def ours(ddl: str) -> TransactionSchema:

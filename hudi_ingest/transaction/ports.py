@@ -1,0 +1,104 @@
+"""What a pipeline's transactions work with: its table, broker, ledger and Spark, as ports that tests can replace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from hudi_ingest.exceptions import TableUnreachable
+from hudi_ingest.hudi.durability import Durability
+from hudi_ingest.hudi.epoch import TableEpoch
+from hudi_ingest.hudi.publication import Publication
+from hudi_ingest.hudi.storage import StoredFile
+from hudi_ingest.hudi.timeline import CommittedState, Timeline
+from hudi_ingest.ledger import Ledger
+from hudi_ingest.model.checkpoint import Checkpoint, LettersHead
+from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition
+from hudi_ingest.model.plan import OffsetLoss, TransactionPlan
+from hudi_ingest.model.report import SliceReport
+from hudi_ingest.model.transaction import OpenInstant, OpenTransaction, TransactionSchema
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.dead_letters.log import DeadLetterLog
+
+
+class InstantWriter(Protocol):
+    """What the protocol needs from Hudi's write client; see hudi/write_client.py."""
+
+    def create_table(self, schema: TransactionSchema) -> None: ...
+    def update_properties(self, properties: dict[str, str]) -> None: ...
+    def begin(self, plan: TransactionPlan, schema: TransactionSchema) -> str: ...
+    def commit(self, publication: Publication) -> None: ...
+    def roll_back(self, instant: str) -> bool: ...
+    def roll_back_expired(self) -> None: ...
+    def open_instants(self) -> tuple[OpenInstant, ...]: ...
+
+
+class ConsumerGroups(Protocol):
+    """Where committed offsets are acknowledged; see kafka/cluster.py."""
+
+    def commit_group_offsets(self, group: str, offsets: Offsets) -> None: ...
+    def group_offsets(self, group: str) -> dict[TopicPartition, int]: ...
+
+
+LossFinder = Callable[[Checkpoint | None], tuple[OffsetLoss, ...]]
+"""Asks the broker which committed offsets it cannot honour now; see situation.py. Raises KafkaUnreachable, KafkaRefused."""
+
+LetterCopier = Callable[[LettersHead | None], int]
+"""Copies listed dead letters to their topic and returns how many; see dead_letters/copies.py."""
+
+SliceWriter = Callable[[OpenTransaction, Sequence[Slice], dict[TopicPartition, int], int], tuple[SliceReport, ...]]
+"""Writes slices: (transaction, slices, attempt of each partition, mean record bytes) → a report of each slice."""
+
+SchemaResolver = Callable[[], TransactionSchema]
+"""Finds the columns of the next transaction; see columns.py."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionPorts:
+    """One pipeline's ports, and what all steps of its transactions do with them."""
+
+    pipeline: Pipeline
+    resolve_schema: SchemaResolver
+    timeline: Timeline
+    epoch: TableEpoch
+    durability: Durability
+    ledger: Ledger
+    instants: InstantWriter
+    write_files: SliceWriter
+    groups: ConsumerGroups
+    find_losses: LossFinder
+    letters: DeadLetterLog
+    copy_letters: LetterCopier
+
+    def committed(self) -> CommittedState:
+        return self.timeline.committed(self.pipeline.checkpoint_key, self.pipeline.transaction_key)
+
+    def instant_of(self, transaction_id: str) -> str | None:
+        """Find the completed instant that published the transaction, or None. Raises TableUnreachable."""
+        return self.timeline.instant_of(self.pipeline.transaction_key, transaction_id)
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Make the block's changes below .hoodie survive a power cut. Raises TableUnreachable."""
+        before = self.look()
+        yield
+        with self.flushing():
+            self.durability.sync_changes(before)
+
+    def look(self) -> frozenset[StoredFile]:
+        """List the files below .hoodie, to sync what changes after. Raises TableUnreachable."""
+        with self.flushing():
+            return self.durability.look()
+
+    @contextmanager
+    def flushing(self) -> Iterator[None]:
+        """Raises TableUnreachable for an OSError of the block, which only uses `durability`."""
+        try:
+            yield
+        except OSError as error:
+            raise TableUnreachable(
+                f"files of the table at {self.pipeline.table.base_path} could not be flushed to disk: {error}. Check the disk, its "
+                "free space and the machine's log. If the file system cannot flush at all, set table.fsync: false."
+            ) from error

@@ -1,0 +1,129 @@
+"""Ends transactions that do not commit: dead ones before the next begin, aborted ones, and instants nobody knows.
+
+Nothing is rolled back that the timeline shows as committed; that is recorded in the ledger instead.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from hudi_ingest.exceptions import IngestError, TransactionInFlight
+from hudi_ingest.faults import reach
+from hudi_ingest.ledger import TransactionRow
+from hudi_ingest.ledger.owner import Owner, is_dead
+from hudi_ingest.ledger.tables import is_over
+from hudi_ingest.model.transaction import OpenInstant
+from hudi_ingest.transaction.ports import TransactionPorts
+
+_logger = logging.getLogger(__name__)
+
+
+def clear_dead_transaction(
+    ports: TransactionPorts, owner: Owner, run_is_finished: Callable[[str], bool | None]
+) -> None:
+    """Before `owner` begins a transaction, end what a dead one left. Raises TransactionInFlight if one is alive."""
+    _end_open_transaction(ports, owner, run_is_finished)
+    _end_open_instants(ports)
+
+
+def roll_back(ports: TransactionPorts, transaction_id: str, reason: str) -> None:
+    """End a transaction that the timeline does not show as committed.
+
+    If its instant cannot be removed now, the next begin finds it ended in the ledger but open on the timeline, and
+    removes it.
+    """
+    try:
+        open_instants = ports.instants.open_instants() if ports.timeline.exists() else ()
+        ports.epoch.retire(transaction_id)
+        reach("abort_retired")
+        for opened in open_instants:
+            if opened.transaction_id == transaction_id:
+                end_instant(ports, opened)
+        # A commit whose caller was killed may have landed since the last look.
+        instant = ports.instant_of(transaction_id)
+        if instant is not None:
+            ports.ledger.mark_committed_as_found(transaction_id, instant)
+            return
+    except IngestError as error:
+        _logger.warning("%s is not rolled back yet; the next begin does it: %s", transaction_id, error)
+    reach("abort_rolled_back")
+    try:
+        ports.ledger.mark_aborted(transaction_id, reason)
+    except IngestError as error:
+        _logger.warning("the ledger could not record that %s is rolled back: %s", transaction_id, error)
+
+
+def end_instant(ports: TransactionPorts, opened: OpenInstant) -> bool:
+    """Roll back an open instant under the table's lock. False: its commit landed in the meantime and stands.
+
+    Raises TableUnreachable, EngineLost, LedgerUnreachable.
+    """
+    # The epoch first: processes that still work for the transaction are fenced before its files are deleted.
+    ports.epoch.retire(opened.transaction_id)
+    with ports.kept():
+        rolled_back = ports.instants.roll_back(opened.instant)
+    if not rolled_back:
+        ports.ledger.mark_committed_as_found(opened.transaction_id, opened.instant)
+        return False
+    try:
+        ports.letters.forget(opened.instant)
+    except OSError as error:
+        _logger.warning("dead letters of %s no longer count; the sweep will delete them: %s", opened.instant, error)
+    return rolled_back
+
+
+def _end_open_transaction(ports: TransactionPorts, owner: Owner, run_is_finished: Callable[[str], bool | None]) -> None:
+    """End the transaction that the ledger has as open. Raises TransactionInFlight if it may still be at work."""
+    table = ports.pipeline.table.base_path
+    row = ports.ledger.open_transaction(table)
+    if row is None:
+        return
+    instant = ports.instant_of(row.transaction_id)
+    if instant is not None:
+        ports.ledger.mark_committed_as_found(row.transaction_id, instant)
+    elif is_dead(row.owner, run_is_finished) or (row.owner == owner and owner.has_one_begin):
+        # A run has one begin op, so an open transaction of the same run was left by an earlier attempt of that op.
+        roll_back(ports, row.transaction_id, f"rolled back by the next begin: {row.owner} is gone")
+    elif is_over(row, run_is_finished):
+        _require_no_commit_at_work(ports, row)
+        roll_back(ports, row.transaction_id, "rolled back by the next begin: its timeout has passed")
+    else:
+        raise TransactionInFlight(
+            f"table {table}: transaction {row.transaction_id} of {row.owner} is open since "
+            f"{row.began_at:%H:%M:%S} UTC, until {row.deadline:%H:%M:%S} UTC at the latest. A table runs one "
+            "transaction at a time, so this one wrote nothing, and nothing is wrong: a tick plans again once that one "
+            "has ended. Without a sensor, try again then, or stop its run."
+        )
+
+
+def _end_open_instants(ports: TransactionPorts) -> None:
+    """End every instant that is still open. Raises TransactionInFlight for a leased one that the ledger does not know."""
+    if not ports.timeline.exists():
+        return
+    for opened in ports.instants.open_instants():
+        if ports.ledger.transaction(opened.transaction_id) is not None:
+            end_instant(ports, opened)
+        elif opened.leased:
+            raise TransactionInFlight(
+                f"table {ports.pipeline.table.base_path}: instant {opened.instant} of transaction {opened.transaction_id} is "
+                "open, but this ledger does not know it (it belongs to another ledger, or this one was wiped). It is rolled back when its lease "
+                f"expires, {ports.pipeline.transaction.timeout_seconds} s after it began; if it is still open then, end it "
+                f"with `hudi-ingest recover {ports.pipeline.name} --roll-back`."
+            )
+
+
+def _require_no_commit_at_work(ports: TransactionPorts, row: TransactionRow) -> None:
+    """Raises TransactionInFlight if the instant of a transaction past its deadline is leased.
+
+    Only a commit renews a lease. One in another JVM, whose lock may differ from ours, would continue during the rollback
+    and publish files that are gone.
+    """
+    if not ports.timeline.exists():
+        return
+    if any(opened.leased for opened in ports.instants.open_instants() if opened.transaction_id == row.transaction_id):
+        raise TransactionInFlight(
+            f"table {row.table}: transaction {row.transaction_id} of {row.owner} is past its deadline "
+            f"{row.deadline:%H:%M:%S} UTC, but its instant's heartbeat still beats, so its commit may still be running; "
+            f"waiting for it. If {row.owner} hangs, kill it and its work is rolled back."
+        )

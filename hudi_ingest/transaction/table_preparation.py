@@ -1,0 +1,85 @@
+"""Prepares a table for the transaction that begins: takes it over or creates it, and sets its properties and columns."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+
+from hudi_ingest.exceptions import CommitRefused, PlanOutdated, TransactionInFlight
+from hudi_ingest.hudi.options import record_properties, statistics_properties, table_properties, take_over_properties
+from hudi_ingest.hudi.ownership import require_own_table, require_same_folders
+from hudi_ingest.hudi.take_over import find_take_over
+from hudi_ingest.hudi.timeline import PIPELINE_PROPERTY, CommittedState
+from hudi_ingest.model.plan import TransactionPlan
+from hudi_ingest.model.transaction import TransactionSchema
+from hudi_ingest.records.schema.columns import parse_spark_json, spark_json
+from hudi_ingest.records.schema.evolution import evolve
+from hudi_ingest.transaction.ports import TransactionPorts
+
+
+def require_take_over(ports: TransactionPorts, plan: TransactionPlan, own: str = "") -> None:
+    """Raises TransactionInFlight while any writer other than the instant `own` may still add rows; TableMismatch if the
+    table belongs to another system, and PlanOutdated if the plan does not begin where that system ended."""
+    # Before the commits are read: a writer that begins after this also completes after it, and the guard finds that.
+    pending = [instant for instant in ports.timeline.pending_writes() if not own or not instant.startswith(own)]
+    take_over = find_take_over(ports.pipeline, ports.timeline)
+    if take_over is not None and pending:
+        raise TransactionInFlight(
+            f"table {ports.pipeline.table.base_path} is still being written: {', '.join(pending[:5])} open. Stop "
+            f"{take_over.writer} after its open commits have ended; commits left open by a killed writer are rolled back at "
+            "its next start. Then the table is taken over."
+        )
+    if take_over != plan.take_over:
+        raise PlanOutdated(
+            f"plan {plan.transaction_id} is no longer current: it was planned for '{plan.take_over or 'a new table'}', and "
+            f"now there is '{take_over or 'nothing to be taken over'}'. Nothing was written. Plan again; the sensor does so "
+            "automatically."
+        )
+
+
+def prepare_table(ports: TransactionPorts, committed: CommittedState, taking_over: bool) -> TransactionSchema:
+    """Create the table or update its properties; returns the columns of the transaction that begins."""
+    if not committed.exists:
+        schema = ports.resolve_schema()
+        with ports.kept():
+            ports.instants.create_table(schema)
+        return schema
+    properties = ports.timeline.properties()
+    if PIPELINE_PROPERTY not in properties and ports.timeline.is_empty():
+        # A begin died between creating the table and writing its properties: the table has not been used yet.
+        properties = {**properties, PIPELINE_PROPERTY: ports.pipeline.name}
+        with ports.kept():
+            ports.instants.update_properties(table_properties(ports.pipeline))
+    if taking_over:
+        require_same_folders(ports.pipeline, properties)
+    else:
+        require_own_table(ports.pipeline, properties)
+    schema = ports.resolve_schema()
+    target = {**table_properties(ports.pipeline), **record_properties(schema)}
+    # Before any file has the new columns, so that no writer collects statistics of them.
+    if taking_over:
+        target |= take_over_properties(properties, ports.timeline.schema(), ports.timeline.statistics_columns())
+    else:
+        target |= statistics_properties(properties, schema)
+    if any(properties.get(key) != value for key, value in target.items()):
+        with ports.kept():
+            ports.instants.update_properties(target)
+    return schema
+
+
+def with_columns_of_others(
+    schema: TransactionSchema, table_columns: pa.Schema, transaction_id: str
+) -> TransactionSchema:
+    """The columns to publish if another writer may have changed the table's, now `table_columns`, since the begin.
+
+    The newest commit's columns become the table's, so ours must not drop columns that another writer has added. Raises
+    CommitRefused if the two are incompatible.
+    """
+    evolution = evolve(table_columns, parse_spark_json(schema.columns), loose=True)
+    if evolution.refusals:
+        raise CommitRefused(
+            f"transaction {transaction_id}: another writer has changed the table's columns since it began: "
+            f"{'; '.join(map(str, evolution.refusals))}. Nothing was published; the next transaction sees the new columns."
+        )
+    return replace(schema, columns=spark_json(evolution.schema))
