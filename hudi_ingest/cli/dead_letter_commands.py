@@ -60,11 +60,9 @@ def retry(name: PipelineName, wait: Wait = True, dry_run: DryRun = False, as_jso
 
 
 def _pending_letters(name: str) -> tuple[TableStorage, tuple[WaitingFile, ...]]:
-    from hudi_ingest.hudi.storage import TableStorage
-    from hudi_ingest.hudi.timeline import Timeline
+    from hudi_ingest.hudi.pipeline_table import PipelineTable
     from hudi_ingest.transaction.dead_letters.log import DeadLetterLog
 
-    pipeline = named_pipeline(name)
-    committed = Timeline(pipeline.table.base_path).committed(pipeline.checkpoint_key, pipeline.transaction_key)
-    storage = TableStorage(pipeline.table.base_path)
-    return storage, DeadLetterLog(storage).waiting(committed.checkpoint.letters if committed.checkpoint else None)
+    table = PipelineTable(named_pipeline(name))
+    checkpoint = table.committed().checkpoint
+    return table.storage, DeadLetterLog(table.storage).waiting(checkpoint.letters if checkpoint else None)

@@ -68,12 +68,12 @@ def validate(files: Annotated[list[Path], typer.Argument(metavar="FILE…")], as
 def plan(name: PipelineName, as_json: AsJson = False) -> None:
     """Show what the next transaction would read, and the table's columns after it. Changes nothing."""
     from hudi_ingest.cli.views import schema_facts
-    from hudi_ingest.hudi.timeline import Timeline
+    from hudi_ingest.hudi.pipeline_table import PipelineTable
     from hudi_ingest.transaction.columns import resolve_schema
     from hudi_ingest.transaction.situation import plan_now
 
     pipeline = named_pipeline(name)
-    timeline = Timeline(pipeline.table.base_path)
+    timeline = PipelineTable(pipeline).timeline
     try:
         planned = plan_now(pipeline)
     except NothingToDo as error:

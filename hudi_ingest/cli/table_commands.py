@@ -42,9 +42,9 @@ def recover(
 def files(name: PipelineName, as_json: AsJson = False) -> None:
     """List the table's live files, with the Kafka partition and offsets of each."""
     from hudi_ingest.cli.views import files_text
-    from hudi_ingest.hudi.timeline import Timeline
+    from hudi_ingest.hudi.pipeline_table import PipelineTable
 
-    live_files = Timeline(named_pipeline(name).table.base_path).files()
+    live_files = PipelineTable(named_pipeline(name)).timeline.files()
     if as_json:
         print_json([asdict(file) for file in live_files])
     else:

@@ -253,8 +253,7 @@ def _row_problems(
     partitions = [name for name in properties.get("hoodie.table.partition.fields", "").split(",") if name]
     hive_style = properties.get(HIVE_STYLE_PROPERTY, "false") == "true"
     escaped = properties.get(ESCAPED_FOLDERS_PROPERTY, "false") == "true"
-    storage = TableStorage(timeline.base_path)
-    paths = _newest_files(storage, commits)
+    paths = _newest_files(timeline.storage, commits)
     names = [path.rpartition("/")[2] for path in paths]
     # File ids of hudi-ingest begin with an offset, and another writer may continue those file groups.
     if names and all(
@@ -264,7 +263,7 @@ def _row_problems(
     read_columns = list(dict.fromkeys(["_hoodie_record_key", "_hoodie_partition_path", *keys, *partitions]))
     for path in paths:
         try:
-            rows = pa.Table.from_batches(islice(storage.parquet_batches(path, read_columns, _PROVED_ROWS), 1))
+            rows = pa.Table.from_batches(islice(timeline.storage.parquet_batches(path, read_columns, _PROVED_ROWS), 1))
         except (OSError, pa.ArrowException) as error:
             raise TableUnreachable(
                 f"cannot read {path} of the table at {timeline.base_path}: {error}. Try again; it may just have been cleaned."

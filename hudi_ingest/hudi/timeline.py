@@ -104,8 +104,8 @@ class Timeline:
 
     def __init__(self, base_path: str) -> None:
         self.base_path = base_path
-        self._storage = TableStorage(base_path)
-        self._properties = PropertiesFile(self._storage)
+        self.storage = TableStorage(base_path)
+        self._properties = PropertiesFile(self.storage)
 
     def committed(self, checkpoint_key: str, transaction_key: str) -> CommittedState:
         """Read the pipeline's checkpoint: the one with the greatest sequence that an active completed instant carries.
@@ -222,7 +222,7 @@ class Timeline:
         """
         path = self.properties().get("hoodie.table.index.defs.path", "")
         try:
-            defined = json.loads(self._storage.read(path))["indexDefinitions"] if path else {}
+            defined = json.loads(self.storage.read(path))["indexDefinitions"] if path else {}
         except FileNotFoundError:
             return ()
         except (OSError, ValueError, KeyError) as error:
@@ -267,7 +267,7 @@ class Timeline:
         for file_slice in slices:
             partition, name = file_slice.partition_path, file_slice.base_file_name
             path = f"{partition}/{name}" if partition else name
-            footer = self._storage.parquet_footer(path)
+            footer = self.storage.parquet_footer(path)
             files.append(
                 TableFile(
                     path=path,
@@ -387,7 +387,7 @@ class Timeline:
 
     def _names(self) -> tuple[str, ...]:
         try:
-            return self._storage.names(TIMELINE)
+            return self.storage.names(TIMELINE)
         except OSError as error:
             raise self._unreadable("timeline", error) from error
 

@@ -8,8 +8,7 @@ from functools import partial
 
 from hudi_ingest.exceptions import NothingToDo, RangeRefused
 from hudi_ingest.hudi.offsets_in_files import read_kafka_columns
-from hudi_ingest.hudi.storage import TableStorage
-from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.model.offset_ranges import ranges
 from hudi_ingest.model.offsets import Slice, TopicPartition
@@ -49,9 +48,9 @@ def in_time(pipeline: Pipeline, situation: Situation, start: datetime, end: date
 def of_transaction(pipeline: Pipeline, transaction_id: str) -> tuple[Slice, ...]:
     """Return the slices that a committed transaction read. Raises RangeRefused if its commit is not on the active timeline,
     TableUnreachable."""
-    timeline = Timeline(pipeline.table.base_path)
-    instant = timeline.instant_of(pipeline.transaction_key, transaction_id)
-    commits = [commit for commit in timeline.commits_of(pipeline.transaction_key) if commit.instant == instant]
+    table = PipelineTable(pipeline)
+    instant = table.instant_of(transaction_id)
+    commits = [commit for commit in table.commits() if commit.instant == instant]
     slices = tuple(
         account.slice for account in accounted_slices(commits, pipeline.transaction_key) if account.slice.count
     )
@@ -74,10 +73,10 @@ def known_state(pipeline: Pipeline, situation: Situation, sources: Iterable[Topi
     committed = checkpoint.offsets if checkpoint else {}
     unrecorded = {source for source in sources if source in committed and source not in covered}
     if unrecorded:
-        timeline = Timeline(pipeline.table.base_path)
-        accounts = accounted_slices(timeline.commits_of(pipeline.transaction_key), pipeline.transaction_key)
-        read = partial(read_kafka_columns, TableStorage(pipeline.table.base_path))
-        first = first_offsets(timeline.files(), accounts, unrecorded, read)
+        table = PipelineTable(pipeline)
+        accounts = accounted_slices(table.commits(), pipeline.transaction_key)
+        read = partial(read_kafka_columns, table.storage)
+        first = first_offsets(table.timeline.files(), accounts, unrecorded, read)
         covered |= {
             source: ranges([(first.get(source, committed[source]), committed[source])]) for source in unrecorded
         }

@@ -15,8 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.hudi.storage import TableStorage
-from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import RetriedFile, Retry, RetryPlan
@@ -97,16 +97,16 @@ class RetrySurvey:
 def survey_retry(pipeline: Pipeline) -> RetrySurvey:
     """Convert all pending dead letters in this process, without writing anything. Raises TableUnreachable, TransformFailed,
     and what `resolve_schema` and `row_maker_of` raise."""
-    storage = TableStorage(pipeline.table.base_path)
-    checkpoint, waiting = _waiting(pipeline, storage)
-    plans = tuple(_plans(pipeline, checkpoint, storage, waiting))
+    table = PipelineTable(pipeline)
+    checkpoint, waiting = _waiting(table)
+    plans = tuple(_plans(pipeline, checkpoint, table.storage, waiting))
     rows, left_out, bad = 0, 0, 0
     notes: list[BadRecordNote] = []
     if plans:
-        schema = resolve_schema(pipeline, Timeline(pipeline.table.base_path))
+        schema = resolve_schema(pipeline, table.timeline)
         maker = row_maker_of(pipeline, schema, datetime.now(timezone.utc))
         for plan in plans:
-            for source, batch in by_source(batches_for_retry(storage, plan.retry.files, plan.slices)):
+            for source, batch in by_source(batches_for_retry(table.storage, plan.retry.files, plan.slices)):
                 outcome = maker.make(source, batch)
                 rows += outcome.rows.num_rows
                 left_out += outcome.filtered + outcome.skipped
@@ -122,9 +122,9 @@ def plan_retry(
 ) -> RetryPlan | None:
     """Plan the next transaction of a retry that was requested at `filed_at`; None if nothing remains. Raises
     TableUnreachable."""
-    storage = TableStorage(pipeline.table.base_path)
-    checkpoint, waiting = _waiting(pipeline, storage)
-    return plan_letters(pipeline, checkpoint, storage, untried(waiting, passed_over, instants, filed_at))
+    table = PipelineTable(pipeline)
+    checkpoint, waiting = _waiting(table)
+    return plan_letters(pipeline, checkpoint, table.storage, untried(waiting, passed_over, instants, filed_at))
 
 
 def untried(
@@ -144,7 +144,7 @@ def untried(
 
 def waiting_letters(pipeline: Pipeline) -> tuple[WaitingFile, ...]:
     """Return the files with pending dead letters. Raises TableUnreachable."""
-    return _waiting(pipeline, TableStorage(pipeline.table.base_path))[1]
+    return _waiting(PipelineTable(pipeline))[1]
 
 
 def plan_letters(
@@ -189,10 +189,9 @@ def plan_letters(
     )
 
 
-def _waiting(pipeline: Pipeline, storage: TableStorage) -> tuple[Checkpoint | None, tuple[WaitingFile, ...]]:
-    committed = Timeline(pipeline.table.base_path).committed(pipeline.checkpoint_key, pipeline.transaction_key)
-    checkpoint = committed.checkpoint
-    return checkpoint, DeadLetterLog(storage).waiting(checkpoint.letters if checkpoint else None)
+def _waiting(table: PipelineTable) -> tuple[Checkpoint | None, tuple[WaitingFile, ...]]:
+    checkpoint = table.committed().checkpoint
+    return checkpoint, DeadLetterLog(table.storage).waiting(checkpoint.letters if checkpoint else None)
 
 
 def withheld_letters(waiting: Sequence[WaitingFile]) -> int:

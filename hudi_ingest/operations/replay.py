@@ -7,8 +7,7 @@ from functools import partial
 
 from hudi_ingest.exceptions import RangeRefused
 from hudi_ingest.hudi.offsets_in_files import offsets_in_files, read_kafka_columns
-from hudi_ingest.hudi.storage import TableStorage
-from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import ReplacedFile
@@ -28,9 +27,9 @@ def survey_replay(pipeline: Pipeline, situation: Situation, requested: Sequence[
     remaining = to_replay(context, requested)
     slices = as_slices(remaining)
     files = files_of(pipeline, context.checkpoint, slices)
-    timeline = Timeline(pipeline.table.base_path)
-    accounts = accounted_slices(timeline.commits_of(pipeline.transaction_key), pipeline.transaction_key)
-    present = offsets_in_files(TableStorage(pipeline.table.base_path), files, slices)
+    table = PipelineTable(pipeline)
+    accounts = accounted_slices(table.commits(), pipeline.transaction_key)
+    present = offsets_in_files(table.storage, files, slices)
     transactions = -(-total(remaining) // most_offsets(pipeline, context))
     return ReplaySurvey(pipeline.name, remaining, files, missing_rows(slices, present, accounts), transactions)
 
@@ -43,5 +42,6 @@ def files_of(pipeline: Pipeline, checkpoint: Checkpoint | None, slices: Sequence
     if "topic" not in pipeline.table.kafka_columns and len(topics) > 1:
         problem = "its rows are from several topics and do not say which: table.kafka_columns has no topic"
         raise RangeRefused(where, [problem])
-    read = partial(read_kafka_columns, TableStorage(pipeline.table.base_path))
-    return files_to_replace(Timeline(pipeline.table.base_path).files(), slices, read, where)
+    table = PipelineTable(pipeline)
+    read = partial(read_kafka_columns, table.storage)
+    return files_to_replace(table.timeline.files(), slices, read, where)

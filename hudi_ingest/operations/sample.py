@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from hudi_ingest.exceptions import NoSuchOffset
-from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.kafka.records import ReadRequest, read_records
 from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition, Watermarks
@@ -125,7 +125,7 @@ def take_sample(pipeline: Pipeline, starts: Offsets | None, most: int) -> Sample
     else:
         situation = observe(pipeline)
         starts, watermarks = situation.starts, situation.watermarks
-    schema = resolve_schema(pipeline, Timeline(pipeline.table.base_path))
+    schema = resolve_schema(pipeline, PipelineTable(pipeline).timeline)
     maker = row_maker_of(pipeline, schema, datetime.now(timezone.utc))
     slices = [
         Slice(source.topic, source.partition, start, watermarks[source].end) for source, start in sorted(starts.items())

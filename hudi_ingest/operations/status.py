@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
 
-from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.ledger import Ledger, TransactionRow
 from hudi_ingest.ledger.tables import is_over
 from hudi_ingest.model.offset_ranges import Ranges
@@ -142,9 +142,7 @@ def with_figures(pipeline: Pipeline, rows: Sequence[TransactionRow]) -> tuple[Tr
     """Fill in missing figures of committed transactions from the table: their op died before it could tell the ledger."""
     if not any(row.state is TransactionState.COMMITTED and row.rows is None for row in rows):
         return tuple(rows)
-    commits = {
-        commit.instant: commit for commit in Timeline(pipeline.table.base_path).commits_of(pipeline.transaction_key)
-    }
+    commits = {commit.instant: commit for commit in PipelineTable(pipeline).commits()}
     return tuple(
         replace(row, rows=commit.rows, files=len(commit.files), size_bytes=commit.size_bytes)
         if row.rows is None and row.instant is not None and (commit := commits.get(row.instant))

@@ -20,8 +20,9 @@ from hudi_ingest.home.folder import Home
 from hudi_ingest.hudi.orphans import MANIFEST, PARTIAL, Orphan, find_orphans
 from hudi_ingest.hudi.ownership import require_own_table
 from hudi_ingest.hudi.paths import HEARTBEATS, HOODIE, MARKERS, OWN_FILES
+from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.hudi.storage import StoredFile, TableStorage
-from hudi_ingest.hudi.timeline import Timeline, instant_time, is_instant
+from hudi_ingest.hudi.timeline import instant_time, is_instant
 from hudi_ingest.hudi.write_client import HudiWriter
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.model.checkpoint import Checkpoint
@@ -97,7 +98,6 @@ class Sweep:
     """Sweeps one pipeline's table. `listed_files` returns the files that the table lists; see hudi/write_client.py."""
 
     pipeline: Pipeline
-    timeline: Timeline
     ledger: Ledger
     listed_files: Callable[[], frozenset[str]]
 
@@ -111,8 +111,8 @@ class Sweep:
         now = datetime.now(timezone.utc)
         older_than = now - age
         orphans: list[Orphan] = []
-        if self.timeline.exists():
-            require_own_table(self.pipeline, self.timeline.properties())
+        if self._table.timeline.exists():
+            require_own_table(self.pipeline, self._table.timeline.properties())
             report(f"listing the storage of {table}")
             stored = self._stored()
             report(f"{len(stored)} files are stored; asking the table which of them it lists")
@@ -130,12 +130,16 @@ class Sweep:
         return SweepResult(self.pipeline.name, table, now, age, tuple(orphans), delete)
 
     @cached_property
+    def _table(self) -> PipelineTable:
+        return PipelineTable(self.pipeline)
+
+    @property
     def _storage(self) -> TableStorage:
-        return TableStorage(self.pipeline.table.base_path)
+        return self._table.storage
 
     def _orphans(self, stored: list[StoredFile], older_than: datetime) -> list[Orphan]:
         """Do the second and third of the three reads (see hudi/orphans.py); `stored` was the first."""
-        instants = self.timeline.instants()
+        instants = self._table.timeline.instants()
         if instants.undoing:
             raise TransactionInFlight(
                 f"the table at {self.pipeline.table.base_path} is being rolled back or restored (instant "
@@ -143,9 +147,9 @@ class Sweep:
                 "gone, the next transaction completes it."
             )
         # Active commits' own lists of files are redundant, but would still be right if the metadata table were wrong.
-        published = self.timeline.published_files()
+        published = self._table.timeline.published_files()
         listed = self.listed_files() | published
-        committed = self.timeline.committed(self.pipeline.checkpoint_key, self.pipeline.transaction_key).checkpoint
+        committed = self._table.committed().checkpoint
         listed |= self._listed_letters(stored, committed)
         topics = {*self.pipeline.source.topics, *(source.topic for source in (committed.offsets if committed else ()))}
         orphans = find_orphans(stored, instants, listed, topics=sorted(topics), older_than=older_than)
@@ -215,7 +219,7 @@ class Sweep:
 def sweep_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession) -> Sweep:
     """Build the sweep of the pipeline's table, on the real table, ledger and Spark."""
     writer = HudiWriter(spark, pipeline)
-    return Sweep(pipeline, Timeline(pipeline.table.base_path), ledger, writer.listed_files)
+    return Sweep(pipeline, ledger, writer.listed_files)
 
 
 def run_sweep(

@@ -21,7 +21,7 @@ from hudi_ingest.home.folder import Home
 from hudi_ingest.hudi.clustering import Clustering, HudiServices, PendingClustering
 from hudi_ingest.hudi.ownership import require_own_table
 from hudi_ingest.hudi.paths import HOODIE
-from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.operations.connection import connected
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -74,7 +74,6 @@ class TableServices:
     """Services of one pipeline's table."""
 
     pipeline: Pipeline
-    timeline: Timeline
     ledger: Ledger
     client: ServicesClient
     one_lock: bool
@@ -87,9 +86,10 @@ class TableServices:
         running on the table, or its lock is not free.
         """
         table = self.pipeline.table.base_path
-        if not self.timeline.exists():
+        timeline = PipelineTable(self.pipeline).timeline
+        if not timeline.exists():
             return ServicesResult(self.pipeline.name, table, (), 0 if clean else None)
-        require_own_table(self.pipeline, self.timeline.properties())
+        require_own_table(self.pipeline, timeline.properties())
         with self._alone():
             clusterings = self._cluster(report) if cluster else ()
             cleaned = self._clean(report) if clean else None
@@ -162,7 +162,7 @@ def services_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession, home: 
     one_lock = pipeline.table.lock is not None or (engine is not None and engine.serves(spark))
     pieces = PIECES_BESIDE_TRANSACTIONS if one_lock else PIECES_BETWEEN_TRANSACTIONS
     client = HudiServices(spark, pipeline, pieces)
-    return TableServices(pipeline, Timeline(pipeline.table.base_path), ledger, client, one_lock)
+    return TableServices(pipeline, ledger, client, one_lock)
 
 
 def run_services(

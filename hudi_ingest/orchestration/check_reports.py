@@ -20,7 +20,7 @@ from dagster import (
 )
 
 from hudi_ingest.exceptions import IngestError, KafkaRefused, KafkaUnreachable, OffsetsLost, Transient
-from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.operations.health import (
     ABOUT_COMMITS,
     ACCOUNTING_HOLDS,
@@ -162,7 +162,7 @@ def findings_after_commit(pipeline: Pipeline, situation: Situation, now: datetim
 def findings_on_commits(pipeline: Pipeline, situation: Situation) -> list[Finding]:
     """Evaluate the checks that change only with commits; reads the commits again. Raises TableUnreachable."""
     checkpoint = situation.committed.checkpoint
-    commits = Timeline(pipeline.table.base_path).commits_of(pipeline.transaction_key)
+    commits = PipelineTable(pipeline).commits()
     return [
         accounting_holds(pipeline, checkpoint, commits),
         files_large_enough(pipeline, checkpoint, commits),

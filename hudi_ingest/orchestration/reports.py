@@ -16,7 +16,8 @@ from dagster import (
 
 from hudi_ingest.exceptions import IngestError
 from hudi_ingest.exceptions.problems import counted
-from hudi_ingest.hudi.timeline import CommittedInstant, Timeline
+from hudi_ingest.hudi.pipeline_table import PipelineTable
+from hudi_ingest.hudi.timeline import CommittedInstant
 from hudi_ingest.model.accounting import Accounting
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
@@ -81,7 +82,7 @@ def report_commits(pipeline: Pipeline, instance: DagsterInstance, situation: Sit
     unreported = _unknown(pipeline, instance, unreported)
     if not unreported:
         return
-    for commit in Timeline(pipeline.table.base_path).commits_of(pipeline.transaction_key):
+    for commit in PipelineTable(pipeline).commits():
         accounting = commit.accounting(pipeline.transaction_key)
         if accounting.transaction_id in unreported:
             instance.report_runless_asset_event(_materialization(pipeline, commit, accounting))

@@ -16,8 +16,7 @@ from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.home.folder import Home
 from hudi_ingest.hudi.durability import durability_of
 from hudi_ingest.hudi.epoch import TableEpoch
-from hudi_ingest.hudi.storage import TableStorage
-from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.hudi.write_client import HudiWriter
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.ledger import Ledger
@@ -45,20 +44,19 @@ T = TypeVar("T")
 
 def protocol_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession) -> TransactionProtocol:
     """The transaction protocol with its real ports: Hudi's client and Spark in `spark`, the broker, the ledger."""
-    timeline = Timeline(pipeline.table.base_path)
-    storage = TableStorage(pipeline.table.base_path)
+    table = PipelineTable(pipeline)
     return TransactionProtocol(
         pipeline=pipeline,
-        resolve_schema=partial(resolve_schema, pipeline, timeline),
-        timeline=timeline,
-        epoch=TableEpoch(storage),
-        durability=durability_of(storage, pipeline.table.fsync),
+        resolve_schema=partial(resolve_schema, pipeline, table.timeline),
+        timeline=table.timeline,
+        epoch=TableEpoch(table.storage),
+        durability=durability_of(table.storage, pipeline.table.fsync),
         ledger=ledger,
         instants=HudiWriter(spark, pipeline),
         write_files=partial(write_slices, spark, pipeline),
         groups=KafkaCluster(pipeline.source),
         find_losses=partial(losses_now, pipeline.source),
-        letters=DeadLetterLog(storage),
+        letters=DeadLetterLog(table.storage),
         copy_letters=LetterCopies(pipeline).catch_up,
     )
 

@@ -12,9 +12,9 @@ from datetime import datetime, timedelta, timezone
 
 from hudi_ingest.exceptions import NothingToDo, TableUnreachable
 from hudi_ingest.hudi.paths import heartbeat_path
-from hudi_ingest.hudi.storage import TableStorage
+from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.hudi.take_over import find_take_over
-from hudi_ingest.hudi.timeline import CommittedState, Timeline
+from hudi_ingest.hudi.timeline import CommittedState
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.kafka.records import first_times
 from hudi_ingest.ledger import Ledger
@@ -72,9 +72,9 @@ def observe(pipeline: Pipeline) -> Situation:
     Raises KafkaUnreachable, KafkaRefused, TopicMissing, TableUnreachable; OffsetsLost if the table lost its checkpoint or
     one of our commits; TableMismatch if another system writes it, or wrote it and it cannot be taken over.
     """
-    timeline = _readable_timeline(pipeline)
-    committed = timeline.committed(pipeline.checkpoint_key, pipeline.transaction_key)
-    take_over = find_take_over(pipeline, timeline) if committed.checkpoint is None else None
+    table = _readable_table(pipeline)
+    committed = table.committed()
+    take_over = find_take_over(pipeline, table.timeline) if committed.checkpoint is None else None
     cluster = KafkaCluster(pipeline.source)
     topics = cluster.topics()
     watermarks = cluster.watermarks(partition for topic in topics.values() for partition in topic.partitions)
@@ -141,12 +141,12 @@ def _is_skipped(pipeline: Pipeline, situation: Situation, loss: OffsetLoss) -> b
     return loss.reason is not LossReason.RECREATED or bool(ids)
 
 
-def _readable_timeline(pipeline: Pipeline) -> Timeline:
-    """The table's timeline, after restoring its properties if a crash left them empty; otherwise no transaction could be
+def _readable_table(pipeline: Pipeline) -> PipelineTable:
+    """The table, after restoring its properties if a crash left them empty; otherwise no transaction could be
     planned that would restore them. Raises TableUnreachable."""
-    timeline = Timeline(pipeline.table.base_path)
-    timeline.restore_properties()
-    return timeline
+    table = PipelineTable(pipeline)
+    table.timeline.restore_properties()
+    return table
 
 
 def mark_if_committed(pipeline: Pipeline, ledger: Ledger, transaction_id: str) -> bool:
@@ -154,7 +154,7 @@ def mark_if_committed(pipeline: Pipeline, ledger: Ledger, transaction_id: str) -
 
     Raises TableUnreachable, LedgerUnreachable.
     """
-    instant = _readable_timeline(pipeline).instant_of(pipeline.transaction_key, transaction_id)
+    instant = _readable_table(pipeline).instant_of(transaction_id)
     return instant is not None and ledger.mark_committed_as_found(transaction_id, instant)
 
 
@@ -162,7 +162,7 @@ def leased_until_of(pipeline: Pipeline, instant: str) -> datetime | None:
     """When the lease of an open instant ends; None if it no longer has one. Raises TableUnreachable."""
     path = heartbeat_path(instant)
     try:
-        heartbeat = TableStorage(pipeline.table.base_path).file(path)
+        heartbeat = PipelineTable(pipeline).storage.file(path)
     except OSError as error:
         raise TableUnreachable(
             f"cannot read {pipeline.table.base_path}/{path}: {error}. Check the path, its permissions and the storage; the next "

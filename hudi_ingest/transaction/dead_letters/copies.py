@@ -15,7 +15,8 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from hudi_ingest.exceptions import KafkaRefused, KafkaUnreachable, TableUnreachable
 from hudi_ingest.faults import reach
 from hudi_ingest.hudi.paths import COPIED_LETTERS
-from hudi_ingest.hudi.storage import TableStorage, advice
+from hudi_ingest.hudi.pipeline_table import PipelineTable
+from hudi_ingest.hudi.storage import advice
 from hudi_ingest.kafka.cluster import librdkafka_options
 from hudi_ingest.model.checkpoint import LettersHead
 from hudi_ingest.model.plan import TransactionKind
@@ -41,7 +42,7 @@ class LetterCopies:
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
-        self._storage = TableStorage(pipeline.table.base_path)
+        self._storage = PipelineTable(pipeline).storage
         self._log = DeadLetterLog(self._storage)
         self._seconds = pipeline.source.request_timeout_seconds
 

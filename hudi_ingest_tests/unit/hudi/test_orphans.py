@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hudi_ingest.hudi import file_ids
 from hudi_ingest.hudi.orphans import Orphan, find_orphans
 from hudi_ingest.hudi.storage import StoredFile, TableStorage
-from hudi_ingest.hudi.timeline import Instants, Timeline
+from hudi_ingest.hudi.timeline import Instants
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.operations.sweep import DEFAULT_HOURS, Sweep, safe_age
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -307,9 +307,8 @@ def test_r9_a_sweep_looks_where_unfinished_files_are(write: Write, tmp_path: Pat
     partials = [f".hoodie/{name}.{'0a' * 16}.partial" for name in names]
     for path in partials:
         storage.write(path, b"")
-    timeline = Timeline(pipeline.table.base_path)
     with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
-        stored = Sweep(pipeline, timeline, ledger, frozenset)._stored()
+        stored = Sweep(pipeline, ledger, frozenset)._stored()
     assert {each.path for each in stored} == {*partials}
 
 

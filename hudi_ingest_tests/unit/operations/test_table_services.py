@@ -10,7 +10,7 @@ import pytest
 from hudi_ingest.cli.views import services_text
 from hudi_ingest.exceptions import TransactionInFlight
 from hudi_ingest.hudi.clustering import Clustering, PendingClustering
-from hudi_ingest.hudi.timeline import PIPELINE_PROPERTY, Timeline
+from hudi_ingest.hudi.timeline import PIPELINE_PROPERTY
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.operations.table_services import PIECES_BESIDE_TRANSACTIONS, TableServices
 from hudi_ingest_tests.support.pipeline_files import Write, load
@@ -75,7 +75,7 @@ def services(
     (table / ".hoodie" / "hoodie.properties").write_text(properties_text({PIPELINE_PROPERTY: "orders"}))
     pipeline = load(write, table__base_path=str(table))
     client = Client(ledger, str(table), plans, left)
-    return TableServices(pipeline, Timeline(str(table)), ledger, client, one_lock), client
+    return TableServices(pipeline, ledger, client, one_lock), client
 
 
 def test_r11_files_are_merged_once_though_small_ones_keep_coming_and_then_cleaned(

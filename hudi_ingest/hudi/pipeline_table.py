@@ -1,0 +1,27 @@
+"""A pipeline's table: its timeline, its storage, and what the pipeline itself has committed to it."""
+
+from __future__ import annotations
+
+from hudi_ingest.hudi.timeline import CommittedInstant, CommittedState, Timeline
+from hudi_ingest.pipeline.pipeline import Pipeline
+
+
+class PipelineTable:
+    """The table that a pipeline writes to. Each call reads the storage again."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        self.timeline = Timeline(pipeline.table.base_path)
+        self.storage = self.timeline.storage
+
+    def committed(self) -> CommittedState:
+        """Read the pipeline's checkpoint. Raises what `Timeline.committed` raises."""
+        return self.timeline.committed(self._pipeline.checkpoint_key, self._pipeline.transaction_key)
+
+    def commits(self) -> tuple[CommittedInstant, ...]:
+        """List the pipeline's own completed instants on the active timeline, oldest first. Raises TableUnreachable."""
+        return self.timeline.commits_of(self._pipeline.transaction_key)
+
+    def instant_of(self, transaction_id: str) -> str | None:
+        """Find the completed instant that published the transaction, or None. Raises TableUnreachable."""
+        return self.timeline.instant_of(self._pipeline.transaction_key, transaction_id)
