@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -24,7 +24,7 @@ from benchmarks.loads import Load, even, orders_load
 from benchmarks.pipelines import made_pipeline
 from benchmarks.results import API
 from benchmarks.run import Settings, preamble, require_disk, write_results
-from hudi_ingest.exceptions import EnvironmentProblem
+from hudi_ingest.exceptions import EnvironmentProblem, NothingToDo
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, Home
 from hudi_ingest.local.broker import BrokerSettings, start_broker
 from hudi_ingest.local.processes import free_port, stop
@@ -299,7 +299,8 @@ def _plan_seconds(pipeline: Pipeline) -> float:
     seconds = []
     for _ in range(_TICKS):
         began = time.monotonic()
-        plan_next(pipeline, observe(pipeline))
+        with suppress(NothingToDo):
+            plan_next(pipeline, observe(pipeline))
         seconds.append(time.monotonic() - began)
     return round(median(seconds), 4)
 

@@ -22,7 +22,14 @@ from dagster import (
     sensor,
 )
 
-from hudi_ingest.exceptions import IngestError, KafkaUnreachable, LedgerUnreachable, OffsetsLost, TableUnreachable
+from hudi_ingest.exceptions import (
+    IngestError,
+    KafkaUnreachable,
+    LedgerUnreachable,
+    NothingToDo,
+    OffsetsLost,
+    TableUnreachable,
+)
 from hudi_ingest.faults import reach
 from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger, Owner
@@ -38,7 +45,6 @@ from hudi_ingest.orchestration.run_config import BEGIN, executor_tags, job_name,
 from hudi_ingest.orchestration.sensor_cursor import SensorCursor, fingerprint
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.transaction import TICK_SECONDS
-from hudi_ingest.transaction.planning import Skip
 from hudi_ingest.transaction.situation import (
     Situation,
     keep_group_told,
@@ -148,32 +154,34 @@ def _next_run(
     """Request the next live transaction or the next one of a request, or say why neither. `changed_at`: when the pipeline file
     last changed."""
     lost: OffsetsLost | None = None
-    plan: TransactionPlan | Skip
+    plan: TransactionPlan | None = None
+    wait: str | None
     try:
         plan = plan_next(pipeline, situation, now=now)
+    except NothingToDo as error:
+        wait = error.reason
     except OffsetsLost as error:
         # Requests may still cover ranges before the lost offsets.
-        lost, plan = error, Skip(str(error))
-    if isinstance(plan, Skip):
+        lost, wait = error, str(error)
+    if plan is None:
         keep_group_told(pipeline, situation)
         keep_letters_copied(pipeline, situation)
     else:
         wait = _backoff_left(pipeline, _failed_runs(instance, pipeline, plan.sequence, changed_at), now)
-        plan = Skip(wait) if wait else plan
     requested = requested_transaction(
         pipeline,
         instance,
         ledger,
         situation,
-        isinstance(plan, TransactionPlan),
+        plan is not None and not wait,
         lambda failed: _backoff_left(pipeline, failed, now),
     )
     if isinstance(requested, TransactionPlan):
         plan = requested
     elif lost is not None:
         raise lost
-    if isinstance(plan, Skip):
-        return SkipReason(f"{plan.reason}; {requested}" if requested else plan.reason)
+    elif plan is None or wait:
+        return SkipReason(f"{wait}; {requested}" if requested else wait)
     reach("tick_planned")
     return RunRequest(
         # Dagster never reuses a run key, not even after a failed run; a transaction's id is used only once.

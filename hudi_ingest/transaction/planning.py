@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from hudi_ingest.exceptions import KafkaUnreachable, OffsetsLost
+from hudi_ingest.exceptions import KafkaUnreachable, NothingToDo, OffsetsLost
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition, TopicVersion, Watermarks
 from hudi_ingest.model.plan import IngestPlan, LossReason, OffsetLoss, TakeOver
@@ -26,13 +26,6 @@ class Limits:
     max_bytes: int | None = None
     max_wait_seconds: float = math.inf
     """How long `min_records` may hold a transaction back."""
-
-
-@dataclass(frozen=True, slots=True)
-class Skip:
-    """Why no transaction begins now."""
-
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,8 +209,8 @@ def plan_transaction(
     last_began_at: datetime | None,
     accepts: Callable[[OffsetLoss], bool] = lambda loss: False,
     take_over: TakeOver | None = None,
-) -> IngestPlan | Skip:
-    """The next transaction, or why there is none.
+) -> IngestPlan:
+    """The next transaction.
 
     `suffix` makes the transaction's id unique among attempts at the same sequence. `first` holds the configured first
     offsets of partitions without a commit. The interval and `max_wait_seconds` count from the start of the table's last
@@ -226,7 +219,7 @@ def plan_transaction(
     is reset if `accepts` says so (for all partitions of a recreated topic, or for none), else it is stopped: the plan
     names it and gives it no slice. `take_over`: another system's rows in the table; `first` then holds its offsets.
 
-    Raises OffsetsLost when a partition is stopped and the others have nothing to do now, and KafkaUnreachable.
+    Raises NothingToDo when none is due; OffsetsLost instead when a partition is stopped; and KafkaUnreachable.
     """
     losses = find_losses(checkpoint, watermarks, topic_ids)
     resets = tuple(loss for loss in losses if accepts(loss))
@@ -249,7 +242,7 @@ def plan_transaction(
             f"written.\n{stop_text(pipeline, stopped)}{others}"
         )
     if wait:
-        return Skip(wait)
+        raise NothingToDo(pipeline, wait)
     shares = fair_shares(backlog.by_partition, most)
     sequence = checkpoint.sequence + 1 if checkpoint else 1
     return IngestPlan(

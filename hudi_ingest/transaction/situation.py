@@ -27,7 +27,6 @@ from hudi_ingest.transaction.dead_letters.copies import LetterCopies
 from hudi_ingest.transaction.planning import (
     Lag,
     Limits,
-    Skip,
     find_losses,
     lag,
     plan_transaction,
@@ -207,9 +206,9 @@ def plan_next(
     now: datetime | None = None,
     at_once: bool = False,
     accepts: Callable[[OffsetLoss], bool] = lambda loss: False,
-) -> IngestPlan | Skip:
-    """The next transaction, or why there is none. `at_once` ignores the interval and min_records; `accepts` names losses
-    to accept in addition to those accepted by the pipeline's `on_data_loss`. Raises OffsetsLost, KafkaUnreachable."""
+) -> IngestPlan:
+    """The next transaction. `at_once` ignores the interval and min_records; `accepts` names losses
+    to accept in addition to those accepted by the pipeline's `on_data_loss`. Raises NothingToDo, OffsetsLost, KafkaUnreachable."""
     settings = pipeline.transaction
     return plan_transaction(
         pipeline=pipeline.name,
@@ -237,10 +236,7 @@ def plan_now(pipeline: Pipeline) -> IngestPlan:
 
     Raises NothingToDo, OffsetsLost, KafkaUnreachable, KafkaRefused, TopicMissing, TableUnreachable.
     """
-    plan = plan_next(pipeline, observe(pipeline), at_once=True)
-    if isinstance(plan, Skip):
-        raise NothingToDo(pipeline.name, plan.reason)
-    return plan
+    return plan_next(pipeline, observe(pipeline), at_once=True)
 
 
 def plan_accepting(pipeline: Pipeline, partitions: Sequence[TopicPartition], topics: Sequence[str] = ()) -> IngestPlan:
@@ -261,8 +257,6 @@ def plan_accepting(pipeline: Pipeline, partitions: Sequence[TopicPartition], top
         raise NothingToDo(
             pipeline.name, f"{', '.join(not_stopped)} {verb} not stopped, so there is no loss to accept{stopped}"
         )
-    plan = plan_next(
+    return plan_next(
         pipeline, situation, at_once=True, accepts=lambda loss: loss.source in partitions or loss.topic in topics
     )
-    assert isinstance(plan, IngestPlan), "an accepted loss is always committed"
-    return plan

@@ -25,7 +25,7 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction.protocol import TransactionProtocol
 from hudi_ingest.transaction.run import protocol_for, run_transaction
-from hudi_ingest.transaction.situation import observe, plan_next
+from hudi_ingest.transaction.situation import plan_now
 
 
 @dataclass
@@ -80,9 +80,7 @@ class Ground:
         )
 
     def plan(self, pipeline: Pipeline) -> TransactionPlan:
-        found = plan_next(pipeline, observe(pipeline), at_once=True)
-        assert isinstance(found, TransactionPlan), found
-        return found
+        return plan_now(pipeline)
 
     def protocol(self, pipeline: Pipeline) -> TransactionProtocol:
         return protocol_for(pipeline, self.ledger, current_session(self.home))

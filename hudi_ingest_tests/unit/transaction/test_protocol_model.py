@@ -24,7 +24,7 @@ from hypothesis import HealthCheck, Phase, Verbosity, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from hudi_ingest.exceptions import IngestError, KafkaUnreachable, RangeRefused, Terminal
+from hudi_ingest.exceptions import IngestError, KafkaUnreachable, NothingToDo, RangeRefused, Terminal
 from hudi_ingest.faults import POINTS, InjectedFault
 from hudi_ingest.hudi.epoch import Epoch, TableEpoch
 from hudi_ingest.ledger import tables
@@ -628,8 +628,12 @@ class ProtocolModel(RuleBasedStateMachine):
         if "group is the truth" in self.flaws and committed.checkpoint is not None:
             committed = replace(committed, checkpoint=replace(committed.checkpoint, offsets=self.world.group))
         situation = Situation(committed, watermarks(self.world), self.world.began, {})
-        found = plan_next(self.ground.pipeline, situation, now=self.world.now, at_once=True, accepts=lambda loss: True)
-        return found if isinstance(found, TransactionPlan) else None
+        try:
+            return plan_next(
+                self.ground.pipeline, situation, now=self.world.now, at_once=True, accepts=lambda loss: True
+            )
+        except NothingToDo:
+            return None
 
     def spawn(self, name: str, what: Callable[[], None], run: Run | None = None) -> Program:
         program = Program(name, what)
