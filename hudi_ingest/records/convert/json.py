@@ -1,4 +1,4 @@
-"""JSON records -> rows: a whole batch by `json_fast` where that is proved right, record by record where it is not.
+"""JSON records -> rows: by `json_fast`'s compiled kernel those that it can prove, the others one by one.
 
 `json_exact` says what is accepted. The fast path accepts a subset of it, with equal values: whatever it doubts goes
 to the exact path, so the outcome for a record depends on neither the path nor its neighbours.
@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from hudi_ingest.records.convert import json_fast
 from hudi_ingest.records.convert.converter import Decoded, Options
 from hudi_ingest.records.convert.fast_path import decode_in_pieces, record_by_record
 from hudi_ingest.records.convert.json_exact import RecordReader
+from hudi_ingest.records.convert.json_fast import FastPath, can_read
 from hudi_ingest.records.convert.options import refuse_options
 from hudi_ingest.records.convert.values import require_values
 
@@ -25,15 +25,13 @@ def json_converter(schema: pa.Schema, options: Options) -> JsonConverter:
 class JsonConverter:
     """Decodes JSON objects to rows of `schema`; fields that it does not declare are ignored.
 
-    Raises ValueError at construction when a type in the schema cannot be read from JSON. Schemas with a map are read
-    record by record, because pyarrow's parser has no maps.
+    Raises ValueError at construction when a type in the schema cannot be read from JSON.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
         self._exact = record_by_record(schema, RecordReader(schema).read)
-        has_map = any(json_fast.holds(field.type, pa.types.is_map) for field in schema)
-        self._fast = None if has_map else json_fast.FastPath(schema)
+        self._fast = FastPath(schema) if can_read(schema) else None
 
     def __reduce__(self) -> tuple[type[JsonConverter], tuple[pa.Schema]]:
         return (JsonConverter, (self._schema,))
@@ -41,5 +39,5 @@ class JsonConverter:
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """`values`: binary, no nulls. Raises TypeError or ValueError when it is not that; bad content never raises."""
         require_values(values)
-        fast = self._fast.read if self._fast else None
-        return decode_in_pieces(self._schema, values, fast, self._exact, json_fast.LIMITS)
+        fast = self._fast.read if self._fast and self._fast.is_worth_it(values) else None
+        return decode_in_pieces(self._schema, values, fast, self._exact)

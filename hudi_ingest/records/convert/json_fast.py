@@ -1,149 +1,101 @@
-"""A block of JSON records by `pyarrow.json`, where its result is proved to be that of the exact path."""
+"""JSON records to columns by `json_kernel`, which proves each record by itself or leaves it to the exact path."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.json
 
-from hudi_ingest.records.convert.fast_path import Doubt, Limits, Proved
-from hudi_ingest.records.convert.proved_columns import (
-    Finish,
-    binary_of,
-    dates_of,
-    finite,
-    known_timestamps,
-    list_column,
-    of_field,
-    struct_column,
-    struct_member,
-    within_precision,
-)
+from hudi_ingest.records.convert.fast_path import Proved
+from hudi_ingest.records.convert.json_columns import Columns, Tables
+from hudi_ingest.records.convert.json_nodes import has_escaped_name, nodes_of
 
-LIMITS = Limits(rows=65_536, bytes=512 * 1024 * 1024)
-"""Of one block: its size is an int32 in pyarrow, and older releases stop at 100,000 records."""
+FEW_BYTES = 256 * 1024
+"""The first records of a process that are read exactly: that takes 20 ms, and loading the kernel half a second."""
 
-_SCAN_BYTES = 256 * 1024
-_WHITESPACE = " \t\n\r"
-_NEGATIVE_EXPONENT = re.compile(rb"(?:\.([0-9]+))?[eE]-([0-9]+)")
-_MOST_DIGITS = 38
-"""Of a decimal, before or behind the point."""
+_KERNEL = "hudi_ingest.records.convert.json_kernel"
+_MARGIN = 64
+"""Bytes behind a record that the kernel may read."""
+_PROBED = 64
+"""Records from which the room for the others is estimated."""
+
+
+def can_read(schema: pa.Schema) -> bool:
+    """Of a schema whose types `json_exact` can read."""
+    return not has_escaped_name(nodes_of(schema))
 
 
 class FastPath:
-    """A block of records by one `pyarrow.json` parse.
-
-    Why an accepted block is one row per record, each row being its record's. The parser reads a stream of JSON values,
-    whatever lines they stand on. Records are joined by newlines, each begins with `{` and ends with `}` but for white
-    space, and there is no NUL, at which some releases of the parser stop without an error. If all of that parses:
-
-    - At a seam the text reads `}`, newline, `{`. No seam is inside a string: JSON forbids raw newlines there. Outside
-      strings, an object following a `}` without a comma is legal only between top-level values. So every seam lies
-      between top-level values, and each record holds one or more of them, wholly.
-    - Each top-level value gives one row (objects and, wrongly, null) or an error. So each record gives at least one
-      row, and when there are as many rows as records, each gives exactly one: that of the object it begins with.
-
-    That the first value is an object also keeps the process alive: pyarrow crashes on a block that begins with null.
-
-    Why a row's values are the exact path's: UTF-8 is verified before, escapes are verified by the parser, and each
-    type's `Finish` checks what the parser lets pass (non-finite floats, decimals beyond the precision, years beyond
-    what Python has, nulls where none may be).
-    """
+    """Records of one schema that `can_read` knows."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
-        self._parse_options = pyarrow.json.ParseOptions(
-            explicit_schema=pa.schema([_parsed_field(field) for field in schema]), unexpected_field_behavior="ignore"
-        )
-        self._finish = [of_field(field, _finish_type(field.type)) for field in schema]
-        self._decimals = any(holds(field.type, pa.types.is_decimal) for field in schema)
+        self._tables = Tables(schema)
+        self._few = FEW_BYTES
+
+    def is_worth_it(self, values: pa.BinaryArray) -> bool:
+        """Whether the kernel is loaded, or there are enough records to load it for them."""
+        if _KERNEL in sys.modules:
+            return True
+        self._few -= values.nbytes
+        return self._few < 0
 
     def read(self, values: pa.BinaryArray) -> Proved:
-        """One row per value. `values`: at least one, no nulls, within LIMITS. Raises as `fast_path.Fast` does."""
-        text = values.cast(pa.string())  # no copy: verifies that each value is UTF-8, and raises ArrowInvalid if not
-        if not _framed(text) and not _framed(pc.ascii_trim(text, characters=_WHITESPACE)):
-            raise Doubt("a record that is not framed by braces")
-        seams = pa.array([0, len(text)], pa.int32())
-        block = pc.binary_join(pa.ListArray.from_arrays(seams, text), "\n")[0].as_buffer()
-        if block.size > LIMITS.bytes + len(text) or _contains(block, b"\0") or (self._decimals and _holds_tiny(block)):
-            raise Doubt("a block that the parser may misread")
-        table = pyarrow.json.read_json(
-            pa.BufferReader(block),
-            read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=block.size + 1),
-            parse_options=self._parse_options,
-        )
-        if table.num_rows != len(text):
-            raise Doubt("not one row per record")
-        columns = [
-            finish(column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks))
-            for finish, column in zip(self._finish, table.columns, strict=True)
-        ]
-        return Proved(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+        """Rows of the values that are proved. `values`: at least one, no nulls."""
+        from hudi_ingest.records.convert.json_kernel import read_records
+
+        starts = np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, 4 * values.offset)
+        text_bytes = int(starts[-1] - starts[0])
+        probed = min(_PROBED, len(values))
+        columns = Columns(self._tables, len(values), int(starts[probed] - starts[0]), text_bytes)
+        doubtful = np.zeros(len(values), np.bool_)
+        for portion in _portions(values, starts):
+            first = portion.first
+            while True:
+                first = read_records(
+                    *columns.addresses,
+                    portion.data_address,
+                    starts.ctypes.data,
+                    doubtful.ctypes.data,
+                    first,
+                    portion.last,
+                )
+                if first == portion.last:
+                    break
+                columns.enlarge(first, int(starts[first + 1] - starts[first]))
+            if first == probed < len(values):
+                columns.foresee(probed, 2 * text_bytes // len(values))
+        return Proved(columns.batch(self._schema), ~doubtful if doubtful.any() else None)
 
 
-def _framed(text: pa.StringArray) -> bool:
-    return bool(pc.all(pc.starts_with(text, "{")).as_py() and pc.all(pc.ends_with(text, "}")).as_py())
+@dataclass(frozen=True)
+class _Portion:
+    """Records `first` to `last` of a batch, whose offsets count from the data's address."""
+
+    first: int
+    last: int
+    data_address: int
+    data: object
+    """Keeps what is at the address."""
 
 
-def _contains(block: pa.Buffer, *texts: bytes) -> bool:
-    """Whether one of the texts is in the block."""
-    # Piecewise: `bytes` finds a text ten times faster than Arrow does, and pieces stay in the processor's cache. They overlap,
-    # so that no text is cut.
-    view, overlap = memoryview(block), max(map(len, texts)) - 1
-    for at in range(0, len(view), _SCAN_BYTES):
-        piece = view[at : at + _SCAN_BYTES + overlap].tobytes()
-        if any(text in piece for text in texts):
-            return True
-    return False
-
-
-def _holds_tiny(block: pa.Buffer) -> bool:
-    """Whether there may be a number with a digit behind the last one that decimals have: the parser reads some of them as 0."""
-    # Nearly always neither is there, and both are found ten times faster than the pattern.
-    if not _contains(block, b"e-", b"E-"):
-        return False
-    exponents = _NEGATIVE_EXPONENT.finditer(memoryview(block))
-    return any(len(match[1] or b"") + int(match[2]) > _MOST_DIGITS for match in exponents)
-
-
-def holds(type_: pa.DataType, kind: Callable[[pa.DataType], bool]) -> bool:
-    """Whether the type, or one inside it, is of the kind."""
-    return kind(type_) or any(holds(type_.field(i).type, kind) for i in range(type_.num_fields))
-
-
-def _parsed_field(field: pa.Field) -> pa.Field:
-    # Nullable throughout: of a null struct the parser would say that its required fields are missing.
-    return pa.field(field.name, _parsed_type(field.type), nullable=True)
-
-
-def _parsed_type(type_: pa.DataType) -> pa.DataType:
-    """The type that the parser is asked for: it cannot read dates and takes binary to be plain text."""
-    if pa.types.is_date32(type_) or pa.types.is_binary(type_):
-        return pa.string()
-    if pa.types.is_struct(type_):
-        return pa.struct([_parsed_field(type_.field(i)) for i in range(type_.num_fields)])
-    if pa.types.is_list(type_):
-        return pa.list_(_parsed_field(type_.value_field))
-    return type_
-
-
-def _finish_type(type_: pa.DataType) -> Finish:
-    if pa.types.is_floating(type_):
-        return finite
-    if pa.types.is_decimal(type_):
-        return within_precision
-    if pa.types.is_timestamp(type_):
-        return known_timestamps
-    if pa.types.is_date32(type_):
-        return dates_of
-    if pa.types.is_binary(type_):
-        return binary_of
-    if pa.types.is_list(type_):
-        return list_column(type_, of_field(type_.value_field, _finish_type(type_.value_type)))
-    if pa.types.is_struct(type_):
-        members = [struct_member(i, field.nullable, _finish_type(field.type)) for i, field in enumerate(type_)]
-        return struct_column([*type_], members)
-    return lambda parsed: parsed
+def _portions(values: pa.BinaryArray, starts: npt.NDArray[np.int32]) -> Iterator[_Portion]:
+    """The first ones, the others, and those at the end of the buffer in a copy, behind which the kernel may read."""
+    data = values.buffers()[2]
+    size = data.size if data is not None else 0
+    safe = int(np.searchsorted(starts[1:], size - _MARGIN, side="right"))
+    probed = min(_PROBED, safe)
+    if probed:
+        yield _Portion(0, probed, data.address, data)
+    if probed < safe:
+        yield _Portion(probed, safe, data.address, data)
+    if safe < len(values):
+        begin, end = int(starts[safe]), int(starts[-1])
+        copy = np.zeros(end - begin + _MARGIN, np.uint8)
+        if end > begin:
+            copy[:-_MARGIN] = np.frombuffer(data, np.uint8, end - begin, begin)
+        yield _Portion(safe, len(values), copy.ctypes.data - begin, copy)

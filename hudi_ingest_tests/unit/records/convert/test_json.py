@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import importlib
 import json
 import pickle
 import random
@@ -15,20 +16,23 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.json
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hudi_ingest.records.convert import fast_path, json_exact, json_fast
+from hudi_ingest.records.convert import fast_path, json_exact
 from hudi_ingest.records.convert.converter import Rejected
-from hudi_ingest.records.convert.fast_path import Limits
 from hudi_ingest.records.convert.formats import converter_for
 from hudi_ingest.records.convert.json import JsonConverter
 from hudi_ingest_tests.support.outcomes import outcome
 
 UTC = timezone.utc
 RELAXED = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_records_take_the_fast_path_too() -> None:
+    importlib.import_module("hudi_ingest.records.convert.json_kernel")
 
 
 def exact_only(schema: pa.Schema) -> JsonConverter:
@@ -353,28 +357,6 @@ def test_slices_and_empty_batches() -> None:
     assert outcome(JsonConverter(WIDE).decode(values.slice(0, 0)), 0, WIDE) == []
 
 
-def test_batches_beyond_a_block_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    values = values_of([wide(n) for n in range(300)])
-    expected = exact_only(WIDE).decode(values).rows
-    monkeypatch.setattr(json_fast, "LIMITS", Limits(rows=7))
-    assert JsonConverter(WIDE).decode(values).rows == expected
-    monkeypatch.setattr(json_fast, "LIMITS", Limits(bytes=500))
-    assert JsonConverter(WIDE).decode(values).rows == expected
-    monkeypatch.setattr(json_fast, "LIMITS", Limits(bytes=10))  # every record is too large for the fast path
-    assert JsonConverter(WIDE).decode(values).rows == expected
-
-
-@pytest.mark.parametrize("before", range(4))
-def test_a_number_that_the_parser_takes_to_be_0_is_found_also_where_the_search_is_cut(before: int) -> None:
-    start = b'{"s":"%s","a":1'
-    padding = json_fast._SCAN_BYTES - before - len(start % b"")
-    message = start % (b"x" * padding) + b"e-39}"
-    assert message.index(b"e-") == json_fast._SCAN_BYTES - before
-    converter = JsonConverter(pa.schema([("s", pa.string()), ("a", pa.decimal128(38, 0))]))
-    found = converter.decode(pa.array([message], pa.binary()))
-    assert [each.field for each in found.rejected] == ["a"]
-
-
 def test_what_the_caller_gets_wrong_raises() -> None:
     with pytest.raises(ValueError, match="tombstones"):
         JsonConverter(WIDE).decode(pa.array([b"{}", None], pa.binary()))
@@ -409,54 +391,6 @@ def test_converters_travel_to_workers() -> None:
     assert again.decode(values) == JsonConverter(WIDE).decode(values)
     code = "import sys, hudi_ingest.records.convert.json; sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-# What the fast path's proof rests on, asked of the installed pyarrow.
-
-
-def parsed_rows(text: bytes) -> int | None:
-    try:
-        table = pyarrow.json.read_json(
-            pa.BufferReader(text),
-            read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=len(text) + 1),
-            parse_options=pyarrow.json.ParseOptions(
-                explicit_schema=pa.schema([("a", pa.int64())]), unexpected_field_behavior="ignore"
-            ),
-        )
-    except pa.ArrowInvalid:
-        return None
-    return int(table.num_rows)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        b'{"b":"}\n{"}',
-        b'{"b":[{}\n{}]}',
-        b'{"b":{}\n{}}',
-        b'{"b":{"c":1}\n{"d":1}}',
-        b"[{}\n{}]",
-        b'{"b":"\\}\n{"}',
-        b"{}\n{},{}",
-        b"{}\n{}]",
-        b"{}\n{}1",
-        b"{}\n{}}",
-    ],
-)
-def test_premise_a_seam_is_legal_only_between_top_level_values(text: bytes) -> None:
-    assert parsed_rows(text) is None
-
-
-def test_premise_each_top_level_value_is_a_row_or_an_error() -> None:
-    assert parsed_rows(b"{}{}\n{}") == 3
-    assert parsed_rows(b'{"a":1}null\n{"a":2}') in (3, None)
-    for other in (b"1", b'"x"', b"true", b"[]", b"[{}]"):
-        assert parsed_rows(b'{"a":1}' + other + b'{"a":1}') is None
-
-
-def test_premise_escapes_are_verified_in_declared_and_ignored_strings() -> None:
-    for text in (b'{"b":"\\ud800"}', b'{"b":"\\udc00"}', b'{"\\ud800":1}', b'{"b":"\\x41"}', b'{"b":"\t"}'):
-        assert parsed_rows(text) is None
 
 
 SMALL = pa.schema([pa.field("a", pa.int64()), pa.field("f", pa.float64()), pa.field("s", pa.string())])
@@ -705,10 +639,6 @@ def test_random_records_come_back_as_they_were_put_in(data: st.DataObject, maps:
     columns = [pa.array([row[field.name] for row, _ in records], field.type) for field in schema]
     assert decoded.rows == pa.RecordBatch.from_arrays(columns, schema=schema)
     assert decoded.rows == exact_only(schema).decode(values).rows
-    fast = JsonConverter(schema)._fast
-    # Beside a decimal, even a float's negative exponent may be left to the exact path: the block is searched as a whole.
-    if fast is not None and not (fast._decimals and any(b"e-" in value for value in values.to_pylist())):
-        assert fast.read(values).which is None
 
 
 def corrupted(messages: list[bytes], chance: random.Random) -> list[bytes]:
