@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
@@ -117,53 +117,31 @@ class Timeline:
         """
         if not self.exists():
             return CommittedState(exists=False)
-        best: Checkpoint | None = None
-        best_text = None
-        sequences: dict[str, int] = {}
-        own: set[str] = set()
-        own_commits: dict[int, CommittedInstant] = {}
-        completed_at: dict[str, datetime] = {}
         commits = self.completed()
-        for commit in commits:
-            sequences[commit.instant] = 0
-            text = commit.metadata.get(checkpoint_key)
-            if text is None:
-                continue
-            try:
-                checkpoint = Checkpoint.from_json(text)
-            except (ValueError, KeyError, TypeError) as error:
-                raise TableUnreachable(
-                    f"instant {commit.instant} of {self.base_path} carries a checkpoint under {checkpoint_key} that cannot "
-                    f"be read ({error}). Upgrade hudi-ingest if a newer version wrote it."
-                ) from error
-            sequences[commit.instant] = checkpoint.sequence
-            if transaction_key in commit.metadata:
-                own.add(commit.instant)
-                completed_at[commit.instant] = commit.completed_at
-                own_commits[checkpoint.sequence] = commit
-            if best is None or checkpoint.sequence > best.sequence:
-                best, best_text = checkpoint, text
-        owned = checkpoint_key.endswith(f".{self.properties().get(PIPELINE_PROPERTY)}")
-        # A table that is being taken over is ours before our first commit to it: see take_over.py.
-        if best is None and sequences and owned and last_ingest(commits) is None:
-            # Starting over would ingest everything twice.
-            raise OffsetsLost(
-                f"the table at {self.base_path} belongs to this pipeline, but none of its {len(sequences)} active commits carries "
-                f"{checkpoint_key}: other writers' commits did not carry it forward and archival removed the last one that "
-                "had it, or the table was restored. Nothing was written. Ingest into a table with a new name, or restore a "
-                "copy whose commits carry it."
-            )
-        if best is None:
+        carriers = [
+            (commit, self._carried_checkpoint(commit, checkpoint_key))
+            for commit in commits
+            if checkpoint_key in commit.metadata
+        ]
+        if not carriers:
+            self._require_no_lost_checkpoint(checkpoint_key, commits)
             return CommittedState(exists=True)
-        self._require_none_missing(best, sequences, own)
-        self._require_nobody_ahead(best, commits, own)
+        best_commit, best = max(carriers, key=lambda carrier: carrier[1].sequence)
+        own = [(commit, carried) for commit, carried in carriers if transaction_key in commit.metadata]
+        own_instants = {commit.instant for commit, _ in own}
+        sequences = {commit.instant: 0 for commit in commits}
+        sequences |= {commit.instant: carried.sequence for commit, carried in carriers}
+        self._require_none_missing(best, sequences, own_instants)
+        self._require_nobody_ahead(best, commits, own_instants)
         newest = best.moved_by or best.instant
         began = instant_time(newest) if newest else None
-        completed = completed_at.get(newest, began)
+        completed = next((commit.completed_at for commit, _ in own if commit.instant == newest), began)
+        own_commits = {carried.sequence: commit for commit, carried in own}
         newest_commits = [own_commits[sequence] for sequence in sorted(own_commits)[-NEWEST_COMMITS:]]
         transactions = tuple(transaction_id_of(commit.metadata[transaction_key]) for commit in newest_commits)
         last = own_commits.get(best.sequence)
         rejected = last.accounting(transaction_key).rejected if last is not None else 0
+        best_text = best_commit.metadata[checkpoint_key]
         return CommittedState(True, best, best_text, began, completed, rejected, transactions)
 
     def instant_of(self, transaction_key: str, transaction_id: str) -> str | None:
@@ -340,6 +318,28 @@ class Timeline:
             "instant_time => …)`, or restore an earlier savepoint: the checkpoint goes back with them, and the next "
             "transaction reads the lost offsets again."
         )
+
+    def _carried_checkpoint(self, commit: CommittedInstant, checkpoint_key: str) -> Checkpoint:
+        try:
+            return Checkpoint.from_json(commit.metadata[checkpoint_key])
+        except (ValueError, KeyError, TypeError) as error:
+            raise TableUnreachable(
+                f"instant {commit.instant} of {self.base_path} carries a checkpoint under {checkpoint_key} that cannot "
+                f"be read ({error}). Upgrade hudi-ingest if a newer version wrote it."
+            ) from error
+
+    def _require_no_lost_checkpoint(self, checkpoint_key: str, commits: Sequence[CommittedInstant]) -> None:
+        """Raises OffsetsLost when no commit of the pipeline's own table carries its checkpoint."""
+        owned = checkpoint_key.endswith(f".{self.properties().get(PIPELINE_PROPERTY)}")
+        # A table that is being taken over is ours before our first commit to it: see take_over.py.
+        if commits and owned and last_ingest(commits) is None:
+            # Starting over would ingest everything twice.
+            raise OffsetsLost(
+                f"the table at {self.base_path} belongs to this pipeline, but none of its {len(commits)} active commits carries "
+                f"{checkpoint_key}: other writers' commits did not carry it forward and archival removed the last one that "
+                "had it, or the table was restored. Nothing was written. Ingest into a table with a new name, or restore a "
+                "copy whose commits carry it."
+            )
 
     def _require_nobody_ahead(
         self, checkpoint: Checkpoint, commits: Collection[CommittedInstant], own: Set[str]

@@ -93,17 +93,8 @@ class RowMaker:
 
         Raises WriteIncomplete when a converter or a transform does not account for each record, and what Chain.apply raises.
         """
-        count, skipped = batch.num_rows, 0
-        bad: list[Refusal] = []
-        places: pa.Array | None = None
-        if batch["value"].null_count and self.on_tombstone != "row":
-            there = pc.is_valid(batch["value"])
-            places = pc.indices_nonzero(there).cast(pa.int64())
-            if self.on_tombstone == "fail":
-                bad += [_tombstone(place) for place in pc.indices_nonzero(pc.invert(there)).to_pylist()]
-            else:
-                skipped = batch["value"].null_count
-            batch = batch.filter(there)
+        count = batch.num_rows
+        batch, places, bad, skipped = self._without_tombstones(batch)
         if "timestamp" in self._kafka_kinds:
             batch, places, wrong = self._without_wrong_times(batch, places)
             bad += wrong
@@ -129,18 +120,34 @@ class RowMaker:
             places = _of(places, transformed.kept)
 
         rows = table_rows(transformed.rows, self.columns)
-        homeless = {**self._timeless(rows), **self._homeless(rows)}
-        if homeless:
-            refused = [homeless[index] for index in sorted(homeless)]
-            hidden = [
-                replace(refusal, found=HIDDEN) if self.chain.hides(refusal.field) else refusal for refusal in refused
-            ]
-            bad += _refusals(PARTITIONING, hidden, places)
-            remaining = pa.array([index for index in range(rows.num_rows) if index not in homeless], pa.int64())
-            rows, places = rows.take(remaining), _of(places, remaining)
+        rows, places, unplaced = self._without_unplaceable(rows, places)
+        bad += unplaced
         bad.sort(key=lambda refusal: refusal.index)
         _require_all(source, count, rows.num_rows + skipped + transformed.filtered + len(bad), "accounted for")
         return BatchOutcome(rows, places, tuple(bad), skipped, transformed.filtered)
+
+    def _without_tombstones(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Array | None, list[Refusal], int]:
+        """The records that have a value or may do without, their places, the bad ones, and how many are skipped."""
+        if not batch["value"].null_count or self.on_tombstone == "row":
+            return batch, None, [], 0
+        valid = pc.is_valid(batch["value"])
+        places = pc.indices_nonzero(valid).cast(pa.int64())
+        if self.on_tombstone == "skip":
+            return batch.filter(valid), places, [], batch["value"].null_count
+        bad = [_tombstone(place) for place in pc.indices_nonzero(pc.invert(valid)).to_pylist()]
+        return batch.filter(valid), places, bad, 0
+
+    def _without_unplaceable(
+        self, rows: pa.Table, places: pa.Array | None
+    ) -> tuple[pa.Table, pa.Array | None, list[Refusal]]:
+        """The rows that the table can hold, their places, and the others."""
+        homeless = {**self._timeless(rows), **self._homeless(rows)}
+        if not homeless:
+            return rows, places, []
+        refused = [homeless[index] for index in sorted(homeless)]
+        hidden = [replace(refusal, found=HIDDEN) if self.chain.hides(refusal.field) else refusal for refusal in refused]
+        remaining = pa.array([index for index in range(rows.num_rows) if index not in homeless], pa.int64())
+        return rows.take(remaining), _of(places, remaining), _refusals(PARTITIONING, hidden, places)
 
     def _decoded(self, batch: pa.RecordBatch) -> Decoded:
         """The columns of the values, then those of the keys. What is said of rejected records shows nothing that is masked."""

@@ -235,14 +235,8 @@ def plan_transaction(
         checkpoint is None and any(starts[source] > marks.begin for source, marks in readable.items())
     )
     wait = _reason_to_wait(backlog.total, most, len(readable), has_to_commit, limits, now, last_began_at)
-    if wait and stopped:
-        others = f"\nThe other partitions continue; now: {wait}." if readable else ""
-        raise OffsetsLost(
-            f"pipeline {pipeline}: the broker no longer has the next offset of {sources_text(stopped)}. Nothing was "
-            f"written.\n{stop_text(pipeline, stopped)}{others}"
-        )
     if wait:
-        raise NothingToDo(pipeline, wait)
+        raise _lost_for_now(pipeline, stopped, wait if readable else "") if stopped else NothingToDo(pipeline, wait)
     shares = fair_shares(backlog.by_partition, most)
     sequence = checkpoint.sequence + 1 if checkpoint else 1
     return IngestPlan(
@@ -260,6 +254,14 @@ def plan_transaction(
         resets=resets,
         stopped=stopped,
         take_over=take_over,
+    )
+
+
+def _lost_for_now(pipeline: str, stopped: Sequence[OffsetLoss], others_wait: str) -> OffsetsLost:
+    others = f"\nThe other partitions continue; now: {others_wait}." if others_wait else ""
+    return OffsetsLost(
+        f"pipeline {pipeline}: the broker no longer has the next offset of {sources_text(stopped)}. Nothing was "
+        f"written.\n{stop_text(pipeline, stopped)}{others}"
     )
 
 
