@@ -73,11 +73,30 @@ class ConfigError(Terminal):
         super().__init__(f"{where}: {count}\n{lines}")
 
 
-class KafkaUnreachable(Transient):
+class _AtKafka(IngestError):
+    """`servers`: the bootstrap servers that were asked, as far as known, beside the place in Kafka."""
+
+    servers: str | None = None
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        servers: str | None = None,
+        topic: str | None = None,
+        partition: int | None = None,
+        offset: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.servers = servers
+        self.topic, self.partition, self.offset = topic, partition, offset
+
+
+class KafkaUnreachable(_AtKafka, Transient):
     """No broker answered in time."""
 
 
-class KafkaRefused(Terminal):
+class KafkaRefused(_AtKafka, Terminal):
     """A broker refused the login or the client certificate, or its own certificate is not trusted."""
 
 
@@ -85,23 +104,44 @@ class TopicMissing(Terminal):
     """The broker answered, but the topic does not exist."""
 
 
-class OffsetsLost(Terminal):
+class OffsetsLost(_AtKafka, Terminal):
     """Records between the committed offset and the broker's first offset are gone, or the topic was recreated."""
 
 
-class NoSuchOffset(Terminal):
+class NoSuchOffset(_AtKafka, Terminal):
     """The pipeline has no such topic, the topic has no such partition, or the broker does not have the offset."""
 
 
-class RegistryUnreachable(Transient):
+class _AtRegistry(IngestError):
+    """`url`: the registry's; `subject` or `schema_id`: what it was asked for; `status`: the HTTP status of its answer."""
+
+    url: str | None = None
+    subject: str | None = None
+    schema_id: int | None = None
+    status: int | None = None
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        url: str | None = None,
+        subject: str | None = None,
+        schema_id: int | None = None,
+        status: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.url, self.subject, self.schema_id, self.status = url, subject, schema_id, status
+
+
+class RegistryUnreachable(_AtRegistry, Transient):
     """The schema registry did not answer in time, or is temporarily unable to."""
 
 
-class RegistryRefused(Terminal):
+class RegistryRefused(_AtRegistry, Terminal):
     """The schema registry refused the login or the client certificate, or its own certificate is not trusted."""
 
 
-class SchemaMissing(Terminal):
+class SchemaMissing(_AtRegistry, Terminal):
     """The schema registry answered, but has no such subject, or no schema that a table can have."""
 
 
@@ -226,7 +266,17 @@ class RangeRefused(Terminal):
 
 
 class Fenced(Terminal):
-    """This transaction was superseded: its instant is no longer open, or its epoch is over."""
+    """This transaction was superseded: its instant is no longer open, or its epoch is over.
+
+    `transaction_id` and `instant` are of the transaction that must not continue, as far as known.
+    """
+
+    transaction_id: str | None = None
+    instant: str | None = None
+
+    def __init__(self, message: str, *, transaction_id: str | None = None, instant: str | None = None) -> None:
+        super().__init__(message)
+        self.transaction_id, self.instant = transaction_id, instant
 
 
 class CommitRefused(Terminal):

@@ -270,7 +270,9 @@ def require_open_instant(storage: TableStorage, layout: BaseFileLayout, source: 
         raise Fenced(
             f"instant {layout.instant} of {storage.base_path} is no longer open (rolled back, or "
             f"committed by another process), so {source} must not write to it. "
-            "Nothing of this attempt is visible; the next transaction reads the same offsets."
+            "Nothing of this attempt is visible; the next transaction reads the same offsets.",
+            transaction_id=layout.epoch.transaction_id,
+            instant=layout.instant,
         )
     TableEpoch(storage).require(layout.epoch, f"{source} must not be written")
 

@@ -52,7 +52,8 @@ class TableEpoch:
         if number <= current.number:
             raise Fenced(
                 f"epoch {number} of transaction {transaction_id} is not above the table's epoch {current.number} of "
-                f"transaction {current.transaction_id or 'none'}: another begin came first. Nothing was written; plan again."
+                f"transaction {current.transaction_id or 'none'}: another begin came first. Nothing was written; plan again.",
+                transaction_id=transaction_id,
             )
         epoch = Epoch(number, transaction_id)
         self._put(epoch)
@@ -73,7 +74,8 @@ class TableEpoch:
                 f"{self._storage.base_path} is in epoch {current.number}"
                 + (f" of transaction {current.transaction_id}" if current.transaction_id else "")
                 + ". Nothing of this transaction is visible, and the next one reads its offsets: wait for the sensor to begin it, "
-                "or re-execute the whole run, not just its failed steps."
+                "or re-execute the whole run, not just its failed steps.",
+                transaction_id=epoch.transaction_id,
             )
 
     def _text(self) -> str:

@@ -131,7 +131,9 @@ class HudiWriter:
                 raise Fenced(
                     f"transaction {epoch.transaction_id}: instant {instant} of {self._base_path} is no longer open: it was "
                     "rolled back, or an earlier try to commit it failed (see that error). This call published nothing; "
-                    "the next transaction reads the same offsets."
+                    "the next transaction reads the same offsets.",
+                    transaction_id=epoch.transaction_id,
+                    instant=instant,
                 )
             guard = self._java_object(
                 "CommitGuard",

@@ -97,10 +97,7 @@ class KafkaCluster:
         try:
             return AdminClient(options, logger=client_logger)
         except KafkaException as error:
-            raise KafkaRefused(
-                f"no connection to Kafka {self._source.bootstrap_servers} can be made with these settings: "
-                f"{_text(error)}. Check the files that source.security names."
-            ) from error
+            raise unusable_settings(self._source, _text(error)) from error
 
     def topics(self) -> dict[str, Topic]:
         """The source's topics. Raises TopicMissing."""
@@ -167,7 +164,10 @@ class KafkaCluster:
             if refused.error.code() not in _COORDINATOR_MOVES or time.monotonic() > deadline:
                 raise KafkaUnreachable(
                     f"consumer group {group}: the offset of {refused.topic}:{refused.partition} was not accepted: "
-                    f"{refused.error.str()}. The table is not affected; the next commit sets it again."
+                    f"{refused.error.str()}. The table is not affected; the next commit sets it again.",
+                    servers=self._source.bootstrap_servers,
+                    topic=refused.topic,
+                    partition=refused.partition,
                 )
             time.sleep(_AGAIN_SECONDS)
 
@@ -216,7 +216,8 @@ class KafkaCluster:
                     raise KafkaUnreachable(
                         f"could not read offsets at Kafka {self._source.bootstrap_servers} within {self._seconds:g} s: {error}. "
                         "The partition's leader is being elected, as after a topic was created or a broker restarted; this "
-                        "is temporary, and the next tick tries again."
+                        "is temporary, and the next tick tries again.",
+                        servers=self._source.bootstrap_servers,
                     ) from error
             time.sleep(_AGAIN_SECONDS)
 
@@ -298,15 +299,28 @@ class Trouble:
         out."""
         failure = f"could not {action} at Kafka {source.bootstrap_servers}"
         if self.refusal:
-            return refused(failure, self.refusal, source.security)
+            return refused(failure, self.refusal, source)
         reason = self.last or ("" if self.all_down else answer)
         if self.all_down and (not reason or "Disconnected" in reason):
             reason = "; ".join(filter(None, (reason, _PROTOCOLS_DIFFER)))
-        return KafkaUnreachable(f"{failure} within {source.request_timeout_seconds:g} s: {reason}. {_CHECK}")
+        return KafkaUnreachable(
+            f"{failure} within {source.request_timeout_seconds:g} s: {reason}. {_CHECK}",
+            servers=source.bootstrap_servers,
+        )
 
 
-def refused(failure: str, reason: str, security: Security | None) -> KafkaRefused:
+def unusable_settings(source: KafkaSource, reason: str) -> KafkaRefused:
+    """The error for settings with which no client can be made; `reason` is the Kafka client's text."""
+    return KafkaRefused(
+        f"no connection to Kafka {source.bootstrap_servers} can be made with these settings: {reason}. "
+        "Check the files that source.security names.",
+        servers=source.bootstrap_servers,
+    )
+
+
+def refused(failure: str, reason: str, source: KafkaSource) -> KafkaRefused:
     """The error for a broker that refused us or that we did not trust; `reason` is the Kafka client's text."""
+    security = source.security
     if security is not None and security.sasl_mechanism is not None and _LOGIN_FAILED.search(reason):
         advice = (
             f"The broker does not accept user {security.username} with this password over {security.sasl_mechanism}: correct "
@@ -318,7 +332,9 @@ def refused(failure: str, reason: str, security: Security | None) -> KafkaRefuse
             "correct source.security.ca_file, certificate_file and key_file, or the broker's certificate "
             "(`openssl s_client -connect HOST:PORT` shows it)."
         )
-    return KafkaRefused(f"{failure}: {reason}. {advice} Nothing was read and nothing is visible.")
+    return KafkaRefused(
+        f"{failure}: {reason}. {advice} Nothing was read and nothing is visible.", servers=source.bootstrap_servers
+    )
 
 
 _JAVA_REFUSAL = re.compile(r"org\.apache\.kafka\.common\.errors\.S(?:asl|sl)AuthenticationException: .*")
@@ -329,9 +345,12 @@ def told_by_spark(text: str, where: str, source: KafkaSource) -> KafkaRefused | 
     """The error for Spark's text if the broker caused it, else None."""
     failure = f"{where}: could not read from Kafka {source.bootstrap_servers}"
     if errors := _JAVA_REFUSAL.findall(text):
-        return refused(failure, errors[-1].strip(), source.security)
+        return refused(failure, errors[-1].strip(), source)
     if errors := _JAVA_TIMEOUT.findall(text):
-        return KafkaUnreachable(f"{failure}: {errors[-1].strip()}. {_CHECK} Nothing is visible; the op is retried.")
+        return KafkaUnreachable(
+            f"{failure}: {errors[-1].strip()}. {_CHECK} Nothing is visible; the op is retried.",
+            servers=source.bootstrap_servers,
+        )
     return None
 
 

@@ -11,9 +11,9 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
-from hudi_ingest.exceptions import KafkaRefused, NoSuchOffset, WriteIncomplete
+from hudi_ingest.exceptions import NoSuchOffset, WriteIncomplete
 from hudi_ingest.kafka.batch_sizes import BATCH_BYTES, BATCH_ROWS
-from hudi_ingest.kafka.cluster import Trouble, client_logger, librdkafka_options
+from hudi_ingest.kafka.cluster import Trouble, client_logger, librdkafka_options, unusable_settings
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.pipeline.source import KafkaSource
 from hudi_ingest.records.kafka_columns import KAFKA_FIELDS
@@ -138,7 +138,13 @@ def _messages(consumer: Consumer, source: KafkaSource, slice_: Slice, trouble: T
                     )
                 return
             if error is not None and error.code() in _OUT_OF_RANGE:
-                raise NoSuchOffset(f"{slice_}: the broker no longer has its first offset. Nothing is visible.")
+                raise NoSuchOffset(
+                    f"{slice_}: the broker no longer has its first offset. Nothing is visible.",
+                    servers=source.bootstrap_servers,
+                    topic=slice_.topic,
+                    partition=slice_.partition,
+                    offset=slice_.start,
+                )
             if error is not None:
                 raise trouble.explained(f"read {slice_}", error.str(), source)
             if message.offset() < slice_.end:
@@ -180,7 +186,11 @@ def _read(
         if error is not None and error.code() in _OUT_OF_RANGE:
             raise NoSuchOffset(
                 f"{partition}: the broker no longer has offset {request.slice.start}: retention has just deleted it, or the "
-                "topic was recreated. Try again without --from, or see `hudi-ingest status` for the offsets."
+                "topic was recreated. Try again without --from, or see `hudi-ingest status` for the offsets.",
+                servers=source.bootstrap_servers,
+                topic=partition.topic,
+                partition=partition.partition,
+                offset=request.slice.start,
             )
         if error is not None and error.code() != KafkaError._PARTITION_EOF:
             raise trouble.explained(f"read {request.slice}", error.str(), source)
@@ -257,10 +267,7 @@ def _consumer(
     try:
         return Consumer(options, logger=client_logger)
     except KafkaException as error:
-        raise KafkaRefused(
-            f"no connection to Kafka {source.bootstrap_servers} can be made with these settings: {error.args[0].str()}. "
-            "Check the files that source.security names."
-        ) from error
+        raise unusable_settings(source, error.args[0].str()) from error
 
 
 def _batch(messages: Sequence[Message]) -> pa.RecordBatch:

@@ -46,6 +46,15 @@ class SubjectVersion:
     schema: RegisteredSchema
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a registry is asked for: as text, and the subject or the schema id."""
+
+    what: str
+    subject: str | None = None
+    schema_id: int | None = None
+
+
 class RegistryClient:
     """Asks one registry for schemas of one kind. Every method also raises RegistryUnreachable and RegistryRefused."""
 
@@ -57,29 +66,31 @@ class RegistryClient:
         except (OSError, ssl.SSLError) as error:
             raise RegistryRefused(
                 f"Schema registry {config.url}: its certificate files cannot be used ({error}); correct ca_file, "
-                "certificate_file and key_file of source.schema_registry."
+                "certificate_file and key_file of source.schema_registry.",
+                url=config.url,
             ) from None
 
     def schema(self, schema_id: int) -> RegisteredSchema | None:
         """The schema with an id; None if the registry has none, or one of another kind. Raises UnusableSchema if its
         references cannot be resolved."""
-        schema = self._ask(f"schema id {schema_id}", lambda: self._client.get_schema(schema_id))
+        asked = _Asked(f"schema id {schema_id}", schema_id=schema_id)
+        schema = self._ask(asked, lambda: self._client.get_schema(schema_id))
         return None if schema is None else self._registered(schema)
 
     def latest(self, subject: str) -> SubjectVersion:
         """The last version of a subject. Raises SchemaMissing."""
-        return self._version(
-            subject, f"the latest version of {subject}", lambda: self._client.get_latest_version(subject)
-        )
+        asked = _Asked(f"the latest version of {subject}", subject)
+        return self._version(subject, asked, lambda: self._client.get_latest_version(subject))
 
     def version(self, subject: str, version: int) -> SubjectVersion:
         """A version of a subject. Raises SchemaMissing."""
-        what = f"version {version} of {subject}"
-        return self._version(subject, what, lambda: self._client.get_version(subject, version))
+        asked = _Asked(f"version {version} of {subject}", subject)
+        return self._version(subject, asked, lambda: self._client.get_version(subject, version))
 
     def versions(self, subject: str) -> tuple[SubjectVersion, ...]:
         """All versions of a subject that are of the kind, ascending; empty if there is no such subject."""
-        numbers = self._ask(f"the versions of {subject}", lambda: self._client.get_versions(subject))
+        asked = _Asked(f"the versions of {subject}", subject)
+        numbers = self._ask(asked, lambda: self._client.get_versions(subject))
         versions = []
         for number in sorted(numbers or ()):
             try:
@@ -88,23 +99,30 @@ class RegistryClient:
                 continue  # deleted since, or of another kind
         return tuple(versions)
 
-    def _version(self, subject: str, what: str, ask: Callable[[], Any]) -> SubjectVersion:
-        answer = self._ask(what, ask)
+    def _version(self, subject: str, asked: _Asked, ask: Callable[[], Any]) -> SubjectVersion:
+        answer = self._ask(asked, ask)
         if answer is None:
             raise SchemaMissing(
-                f"Schema registry {self._config.url} has no subject {subject} with that version ({what}); register the "
-                "schema, correct the topic or `subject` of source.schema_registry, or declare table.schema."
+                f"Schema registry {self._config.url} has no subject {subject} with that version ({asked.what}); register the "
+                "schema, correct the topic or `subject` of source.schema_registry, or declare table.schema.",
+                url=self._config.url,
+                subject=subject,
+                status=404,
             )
         try:
             schema = self._registered(answer.schema)
         except UnusableSchema as problem:
             raise SchemaMissing(
-                f"Schema registry {self._config.url}: {what} cannot be used: {problem}; register a version without that."
+                f"Schema registry {self._config.url}: {asked.what} cannot be used: {problem}; register a version without that.",
+                url=self._config.url,
+                subject=subject,
             ) from None
         if schema is None:
             raise SchemaMissing(
-                f"Schema registry {self._config.url}: {what} is {answer.schema.schema_type or 'AVRO'}, and {self._kind} is "
-                "needed here; correct source.format or `subject` of source.schema_registry."
+                f"Schema registry {self._config.url}: {asked.what} is {answer.schema.schema_type or 'AVRO'}, and {self._kind} is "
+                "needed here; correct source.format or `subject` of source.schema_registry.",
+                url=self._config.url,
+                subject=subject,
             )
         return SubjectVersion(subject, int(answer.version), int(answer.schema_id), schema)
 
@@ -143,16 +161,21 @@ class RegistryClient:
 
     def _reference(self, reference: Any) -> Any:
         what = f"version {reference.version} of {reference.subject}, which a schema refers to"
-        answer = self._ask(what, partial(self._client.get_version, reference.subject, reference.version))
+        asked = _Asked(what, reference.subject)
+        answer = self._ask(asked, partial(self._client.get_version, reference.subject, reference.version))
         if answer is None:
             raise SchemaMissing(
-                f"Schema registry {self._config.url} has no {what}; register it again: it is needed to read records."
+                f"Schema registry {self._config.url} has no {what}; register it again: it is needed to read records.",
+                url=self._config.url,
+                subject=reference.subject,
+                status=404,
             )
         return answer.schema
 
-    def _ask(self, what: str, ask: Callable[[], _Answer]) -> _Answer | None:
+    def _ask(self, asked: _Asked, ask: Callable[[], _Answer]) -> _Answer | None:
         """The answer; None if the registry does not have it."""
-        where = f"Schema registry {self._config.url}: {what}"
+        where = f"Schema registry {self._config.url}: {asked.what}"
+        facts: dict[str, Any] = {"url": self._config.url, "subject": asked.subject, "schema_id": asked.schema_id}
         try:
             return ask()
         except SchemaRegistryError as error:
@@ -162,30 +185,39 @@ class RegistryClient:
             if status in (401, 403):
                 raise RegistryRefused(
                     f"{where}: the registry refused the login (HTTP {status}: {error.error_message}); correct username and "
-                    "password or token of source.schema_registry, or have that login allowed to read."
+                    "password or token of source.schema_registry, or have that login allowed to read.",
+                    status=status,
+                    **facts,
                 ) from None
             if status in (408, 429) or status >= 500:
                 raise RegistryUnreachable(
                     f"{where}: the registry could not answer (HTTP {status}: {error.error_message}); it will be asked "
-                    "again; if this persists, check the registry's log."
+                    "again; if this persists, check the registry's log.",
+                    status=status,
+                    **facts,
                 ) from None
             raise SchemaMissing(
                 f"{where}: the registry answered HTTP {status}: {error.error_message}; check the subject and its "
-                "references in the registry."
+                "references in the registry.",
+                status=status,
+                **facts,
             ) from None
         except (httpx2.TransportError, httpx2.InvalidURL) as error:
             if _untrusted(error):
                 raise RegistryRefused(
                     f"{where}: no TLS connection was made ({error}); set ca_file of source.schema_registry to the authority "
-                    "of the registry's certificate, and certificate_file and key_file if it asks for a certificate."
+                    "of the registry's certificate, and certificate_file and key_file if it asks for a certificate.",
+                    **facts,
                 ) from None
             raise RegistryUnreachable(
                 f"{where}: no answer ({type(error).__name__}: {error}); it will be asked again; check that the registry "
-                "runs, that this machine reaches it, and url of source.schema_registry."
+                "runs, that this machine reaches it, and url of source.schema_registry.",
+                **facts,
             ) from None
         except ValueError as error:
             raise RegistryUnreachable(
-                f"{where}: the answer is not from a schema registry ({error}); check url of source.schema_registry."
+                f"{where}: the answer is not from a schema registry ({error}); check url of source.schema_registry.",
+                **facts,
             ) from None
 
 

@@ -62,13 +62,19 @@ def finish(connection: sa.Connection, transaction_id: str, attempt: int, report:
     recorded = next(map(AttemptRow.from_mapping, rows), None)
     if recorded is not None and recorded.report == report:
         return
-    transactions.require_open(row, transaction_id, f"attempt {attempt} at {source} does not count")
+    row = transactions.require_open(row, transaction_id, f"attempt {attempt} at {source} does not count")
     if recorded is None:
-        raise Fenced(f"{name} was never started in this ledger. Start one and write the slice again.")
+        raise Fenced(
+            f"{name} was never started in this ledger. Start one and write the slice again.",
+            transaction_id=transaction_id,
+            instant=row.instant,
+        )
     if recorded.state is not AttemptState.RUNNING:
         raise Fenced(
             f"{name} is already recorded as {recorded.state.value} ({recorded.error or 'with another report'}), so it "
-            "cannot be recorded as done. Its files are not published; start another attempt."
+            "cannot be recorded as done. Its files are not published; start another attempt.",
+            transaction_id=transaction_id,
+            instant=row.instant,
         )
     end_as_done(connection, transaction_id, attempt, report)
 

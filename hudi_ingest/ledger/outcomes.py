@@ -37,7 +37,9 @@ def commit(
             raise Fenced(
                 f"transaction {transaction_id} of table {row.table} is recorded as committed by instant "
                 f"{row.instant} and now reported as committed by {instant}. Check both in the table's timeline: "
-                "if both are completed, its rows are in the table twice."
+                "if both are completed, its rows are in the table twice.",
+                transaction_id=transaction_id,
+                instant=instant,
             )
     else:
         values |= {
@@ -80,7 +82,9 @@ def abort(connection: sa.Connection, transaction_id: str, reason: str) -> bool:
         raise Fenced(
             f"transaction {transaction_id} of table {row.table} was committed by instant {row.instant} at "
             f"{shown_time(row.ended_at)} and cannot be aborted ({reason}). Its rows are in the table; to "
-            "replace them, replay the offsets."
+            "replace them, replay the offsets.",
+            transaction_id=transaction_id,
+            instant=row.instant,
         )
     if row.state is TransactionState.OPEN:
         transactions.update(

@@ -68,7 +68,9 @@ def begin(
     if used is not None:
         raise Fenced(
             f"transaction id {plan.transaction_id} was used before: it has been {used.state.value} on table {used.table} since "
-            f"{shown_time(used.ended_at or used.began_at)}. Plan a new transaction; it reads what is not committed."
+            f"{shown_time(used.ended_at or used.began_at)}. Plan a new transaction; it reads what is not committed.",
+            transaction_id=used.transaction_id,
+            instant=used.instant,
         )
     values = {"state": TransactionState.OPEN.value, "began_at": datetime.now(timezone.utc)}
     return add(connection, plan, base_path, owner, deadline, above, values)
@@ -123,7 +125,9 @@ def record_instant(connection: sa.Connection, transaction_id: str, instant: str)
     if row.instant not in (None, instant):
         raise Fenced(
             f"transaction {transaction_id} already has instant {row.instant}, so {instant} cannot be recorded: two "
-            "begins ran for it. Abort it; the next transaction reads the same offsets."
+            "begins ran for it. Abort it; the next transaction reads the same offsets.",
+            transaction_id=transaction_id,
+            instant=row.instant,
         )
     update(connection, transaction_id, {"instant": instant})
 
@@ -143,7 +147,9 @@ def require_open(row: TransactionRow | None, transaction_id: str, consequence: s
         state += f" ({row.reason})" if row.reason else ""
     raise Fenced(
         f"transaction {transaction_id} {state}, so {consequence}. Stop this run; the next transaction reads what is not "
-        "committed."
+        "committed.",
+        transaction_id=transaction_id,
+        instant=row.instant if row else None,
     )
 
 

@@ -91,7 +91,11 @@ class OrderProducer:
                 except BufferError:
                     self._producer.poll(0.5)
         except KafkaException as error:
-            raise KafkaUnreachable(f"cannot produce to {TOPIC} at {self._bootstrap_servers}: {error}") from error
+            raise KafkaUnreachable(
+                f"cannot produce to {TOPIC} at {self._bootstrap_servers}: {error}",
+                servers=self._bootstrap_servers,
+                topic=TOPIC,
+            ) from error
         self.count += 1
         self._producer.poll(0)
 
@@ -99,4 +103,8 @@ class OrderProducer:
         remaining = self._producer.flush(_FLUSH_SECONDS)
         if remaining or self._failed:
             reason = self._failed[0] if self._failed else f"{remaining} were not acknowledged within {_FLUSH_SECONDS} s"
-            raise KafkaUnreachable(f"producing orders to {TOPIC} at {self._bootstrap_servers} failed: {reason}")
+            raise KafkaUnreachable(
+                f"producing orders to {TOPIC} at {self._bootstrap_servers} failed: {reason}",
+                servers=self._bootstrap_servers,
+                topic=TOPIC,
+            )

@@ -173,11 +173,19 @@ def _watermarks(pipeline: Pipeline, starts: Offsets) -> dict[TopicPartition, Wat
     for source in starts:
         if source.topic not in topics:
             raise NoSuchOffset(
-                f"{source.topic} is not a topic of pipeline {pipeline.name}; choose one of {', '.join(sorted(topics))}."
+                f"{source.topic} is not a topic of pipeline {pipeline.name}; choose one of {', '.join(sorted(topics))}.",
+                servers=pipeline.source.bootstrap_servers,
+                topic=source.topic,
+                partition=source.partition,
             )
         if source not in topics[source.topic].partitions:
             numbers = ", ".join(str(partition.partition) for partition in topics[source.topic].partitions)
-            raise NoSuchOffset(f"topic {source.topic} has no partition {source.partition}; choose one of {numbers}.")
+            raise NoSuchOffset(
+                f"topic {source.topic} has no partition {source.partition}; choose one of {numbers}.",
+                servers=pipeline.source.bootstrap_servers,
+                topic=source.topic,
+                partition=source.partition,
+            )
     watermarks = cluster.watermarks(starts)
     for source, start in starts.items():
         marks = watermarks[source]
@@ -185,7 +193,11 @@ def _watermarks(pipeline: Pipeline, starts: Offsets) -> dict[TopicPartition, Wat
             available = f"offsets {marks.begin} to {marks.end - 1}" if marks.begin < marks.end else "no records"
             raise NoSuchOffset(
                 f"{source} has no offset {start}. The broker has {available}, and the next offset is {marks.end}; choose an "
-                f"offset from {marks.begin} on."
+                f"offset from {marks.begin} on.",
+                servers=pipeline.source.bootstrap_servers,
+                topic=source.topic,
+                partition=source.partition,
+                offset=start,
             )
     return watermarks
 

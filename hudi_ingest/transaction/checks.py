@@ -38,7 +38,9 @@ def require_same_shape(transaction: OpenTransaction, pipeline: Pipeline) -> None
         raise Fenced(
             f"transaction {transaction.plan.transaction_id}: the file of pipeline {pipeline.name} was changed while it ran "
             "(table.base_path, schema, partition_by, source.format or on_bad_record). It is rolled back; the next transaction "
-            "uses the new file."
+            "uses the new file.",
+            transaction_id=transaction.plan.transaction_id,
+            instant=transaction.instant,
         )
 
 

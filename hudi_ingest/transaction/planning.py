@@ -61,7 +61,10 @@ def find_losses(
             elif source not in watermarks:
                 raise KafkaUnreachable(
                     f"{source}: the broker does not list this partition, although the topic is the same (id {found_id}) and "
-                    "Kafka never removes partitions: its metadata is stale. Nothing was written; try again."
+                    "Kafka never removes partitions: its metadata is stale. Nothing was written; try again.",
+                    topic=source.topic,
+                    partition=source.partition,
+                    offset=offset,
                 )
         elif source not in watermarks or offset > watermarks[source].end:
             # Without both ids this is the only sign of a new topic, so its other partitions count as new too.
@@ -98,7 +101,10 @@ def require_held(take_over: TakeOver, watermarks: Mapping[TopicPartition, Waterm
         raise OffsetsLost(
             f"pipeline {pipeline} cannot take over the table that {take_over.writer} wrote up to instant {take_over.instant}: the "
             f"broker no longer has the next offsets.\n{lines}\nNothing was written. Correct source.bootstrap_servers if this is "
-            f"the wrong broker. Otherwise let {take_over.writer} commit once more; its own settings decide how it skips lost records."
+            f"the wrong broker. Otherwise let {take_over.writer} commit once more; its own settings decide how it skips lost records.",
+            topic=losses[0].topic,
+            partition=losses[0].partition,
+            offset=losses[0].committed,
         )
 
 
@@ -261,7 +267,10 @@ def _lost_for_now(pipeline: str, stopped: Sequence[OffsetLoss], others_wait: str
     others = f"\nThe other partitions continue; now: {others_wait}." if others_wait else ""
     return OffsetsLost(
         f"pipeline {pipeline}: the broker no longer has the next offset of {sources_text(stopped)}. Nothing was "
-        f"written.\n{stop_text(pipeline, stopped)}{others}"
+        f"written.\n{stop_text(pipeline, stopped)}{others}",
+        topic=stopped[0].topic,
+        partition=stopped[0].partition,
+        offset=stopped[0].committed,
     )
 
 

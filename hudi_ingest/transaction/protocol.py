@@ -320,7 +320,9 @@ class TransactionProtocol(TransactionPorts):
         if row is not None and row.state is not TransactionState.OPEN:
             raise Fenced(
                 f"transaction {transaction.plan.transaction_id} is {row.state.value} ({row.reason or 'no reason recorded'}) "
-                "and cannot be committed. The next transaction reads the same offsets."
+                "and cannot be committed. The next transaction reads the same offsets.",
+                transaction_id=transaction.plan.transaction_id,
+                instant=transaction.instant,
             )
 
     def _note_failed(self, transaction_id: str, attempts: Mapping[TopicPartition, int], error: IngestError) -> None:

@@ -46,7 +46,10 @@ def version_columns(
     except ValueError as problem:
         raise SchemaMissing(
             f"Schema registry {config.url}: a table cannot have the columns of version {version.version} of {version.subject}: "
-            f"{problem}; declare table.schema with the columns to take."
+            f"{problem}; declare table.schema with the columns to take.",
+            url=config.url,
+            subject=version.subject,
+            schema_id=version.schema_id,
         ) from None
 
 
@@ -78,7 +81,10 @@ def message_of(
         except ValueError as problem:
             raise SchemaMissing(
                 f"{prefix} version {version.version} of {version.subject} cannot be compiled: {problem}; give the full name of the "
-                "message type, and declare table.schema."
+                "message type, and declare table.schema.",
+                url=config.url,
+                subject=version.subject,
+                schema_id=version.schema_id,
             ) from None
     message = next(iter(names)) if len(names) == 1 else None
     if message is not None:
@@ -86,5 +92,6 @@ def message_of(
     first_messages = ", ".join(sorted(name or "no message" for name in names)) or "no Protobuf schema"
     raise SchemaMissing(
         f"{prefix} the newest schemas of {', '.join(subjects) or 'the keys'} begin with {first_messages}; give the full name of the "
-        "message type, or register the schema."
+        "message type, or register the schema.",
+        url=config.url,
     )

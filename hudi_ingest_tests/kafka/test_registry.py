@@ -140,8 +140,9 @@ def test_an_id_that_the_registry_does_not_have(registry: Registry) -> None:
 def test_a_subject_that_is_not_there(registry: Registry, topic: str) -> None:
     settings = config(registry.url)
     client = RegistryClient(settings)
-    with pytest.raises(SchemaMissing, match=f"{topic}-value"):
+    with pytest.raises(SchemaMissing, match=f"{topic}-value") as raised:
         client.latest(f"{topic}-value")
+    assert (raised.value.url, raised.value.subject, raised.value.status) == (registry.url, f"{topic}-value", 404)
     assert known_schemas(client, [f"{topic}-value"]) == {}
 
 
@@ -173,6 +174,7 @@ def test_basic_authentication_and_a_token(registry: Registry, topic: str) -> Non
             with pytest.raises(RegistryRefused, match="refused the login") as problem:
                 RegistryClient(wrong).latest(f"{topic}-value")
             assert "other" not in str(problem.value)
+            assert problem.value.status == 401
     with door(registry, "Bearer hunter3") as url:
         assert RegistryClient(config(url, token=SecretStr("hunter3"))).latest(f"{topic}-value").version == 1
 
@@ -334,8 +336,9 @@ def test_a_registry_that_is_down_makes_no_bad_record(format: str, registry: Regi
         converter_of(down)
     with door(registry, None, closed="/schemas/ids/") as url:
         made = converter_of(pipeline(url, topic, format, "id string", protobuf={"message": "shop.Order"}))
-        with pytest.raises(RegistryUnreachable, match="HTTP 503"):
+        with pytest.raises(RegistryUnreachable, match="HTTP 503") as raised:
             made.decode(values(b"\0\0\0\0\x01abc"))
+        assert (raised.value.url, raised.value.schema_id, raised.value.status) == (url, 1, 503)
 
 
 def test_a_login_opens_json_and_protobuf_schemas(registry: Registry, topic: str) -> None:

@@ -126,6 +126,7 @@ def test_k7_an_offset_that_is_not_there_is_told_with_those_that_are(ground: Grou
         with pytest.raises(NoSuchOffset) as raised:
             take_sample(pipeline, {start: 4}, 1)
         assert told in str(raised.value)
+        assert (raised.value.topic, raised.value.partition) == (start.topic, start.partition)
 
 
 def test_x1_the_first_values_are_of_all_partitions_and_of_what_retention_has_left(ground: Ground, topic: str) -> None:

@@ -110,6 +110,7 @@ def test_a_refusal_is_told_in_time_and_is_not_asked_for_again_and_again(
     assert type(raised.value) is kind, told
     assert expected in told
     assert pipeline.source.bootstrap_servers in told
+    assert raised.value.servers == pipeline.source.bootstrap_servers
     assert "source.security" in told
     assert WRONG not in told
     assert seconds < SECONDS + 1

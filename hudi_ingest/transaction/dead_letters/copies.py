@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from hudi_ingest.exceptions import KafkaRefused, KafkaUnreachable, TableUnreachable
+from hudi_ingest.exceptions import KafkaUnreachable, TableUnreachable
 from hudi_ingest.faults import reach
 from hudi_ingest.hudi.paths import COPIED_LETTERS
 from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.hudi.storage import advice
-from hudi_ingest.kafka.cluster import librdkafka_options
+from hudi_ingest.kafka.cluster import librdkafka_options, unusable_settings
 from hudi_ingest.model.checkpoint import LettersHead
 from hudi_ingest.model.plan import TransactionKind
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -83,10 +83,9 @@ class LetterCopies:
         try:
             return Producer(options)
         except KafkaException as error:
-            raise KafkaRefused(
-                f"no connection to Kafka {self._pipeline.source.bootstrap_servers} can be made with these settings: {error}. "
-                "Check the files that source.security names. No dead letter was copied; the next commit or tick tries again."
-            ) from error
+            refusal = unusable_settings(self._pipeline.source, str(error))
+            refusal.locate("", "No dead letter was copied; the next commit or tick tries again.")
+            raise refusal from error
 
     def _copy(self, producer: Producer, topic: str, entry: LetterEntry) -> int:
         failed: list[str] = []
@@ -102,7 +101,9 @@ class LetterCopies:
             raise KafkaUnreachable(
                 f"dead letters of {entry.transaction_id} could not be copied to topic {topic} at "
                 f"{self._pipeline.source.bootstrap_servers}: {reason}. The letters are in the table; the next commit or tick "
-                "copies them. Check that the topic exists and that this user may write to it."
+                "copies them. Check that the topic exists and that this user may write to it.",
+                servers=self._pipeline.source.bootstrap_servers,
+                topic=topic,
             )
         return count
 

@@ -187,7 +187,9 @@ def require_same_topics(pipeline: Pipeline, plan: TransactionPlan, topics: Itera
             raise OffsetsLost(
                 f"topic {topic} was deleted and recreated while transaction {plan.transaction_id} read it (id {planned_id}, now "
                 f"{current_id}), so the records read may be from either topic. Nothing of it is visible; the next plan reports "
-                "the loss."
+                "the loss.",
+                servers=pipeline.source.bootstrap_servers,
+                topic=topic,
             )
 
 
@@ -429,7 +431,9 @@ def _fenced(transaction: OpenTransaction, slices: Sequence[Slice], storage: Tabl
         return None
     return Fenced(
         f"{_where(transaction, slices)}: instant {transaction.instant} is no longer open (another process rolled it back or "
-        "committed it). Nothing of this attempt is visible; the next transaction reads the same offsets."
+        "committed it). Nothing of this attempt is visible; the next transaction reads the same offsets.",
+        transaction_id=transaction.plan.transaction_id,
+        instant=transaction.instant,
     )
 
 

@@ -14,10 +14,17 @@ from hypothesis import strategies as st
 from hudi_ingest.exceptions import (
     BadRecord,
     ConfigError,
+    Fenced,
     IngestError,
+    KafkaRefused,
     KafkaUnreachable,
+    NoSuchOffset,
     NothingToDo,
+    OffsetsLost,
     RangeRefused,
+    RegistryRefused,
+    RegistryUnreachable,
+    SchemaMissing,
     SchemaOutdated,
     WriteIncomplete,
     concerning,
@@ -40,6 +47,8 @@ def sorted_classes() -> list[type[IngestError]]:
 
 text = st.text(max_size=20)
 number = st.integers(0, 2**63 - 1)
+at_kafka = {"message": text, "servers": text, "topic": text, "partition": number, "offset": number}
+at_registry = {"message": text, "url": text, "subject": text, "schema_id": number, "status": number}
 notes = st.builds(BadRecordNote, text, number, number, text, text, text)
 FACTS: dict[type[IngestError], dict[str, st.SearchStrategy[Any]]] = {
     ConfigError: {"where": text, "problems": st.lists(text, max_size=3)},
@@ -53,8 +62,11 @@ FACTS: dict[type[IngestError], dict[str, st.SearchStrategy[Any]]] = {
         "records": st.lists(notes, max_size=3),
         "alternative": text,
     },
+    **dict.fromkeys((KafkaUnreachable, KafkaRefused, NoSuchOffset, OffsetsLost), at_kafka),
+    **dict.fromkeys((RegistryUnreachable, RegistryRefused, SchemaMissing), at_registry),
+    Fenced: {"message": text, "transaction_id": text, "instant": text},
 }
-"""Of classes that make their sentence of facts; the others are given a sentence."""
+"""Of classes with facts of their own; the others are given a sentence."""
 MORE: dict[type[IngestError], dict[str, object]] = {ProcessEnded: {"killed": True}}
 """What classes are given beside a sentence."""
 

@@ -25,8 +25,11 @@ def test_p4_each_begin_fences_all_that_came_before(storage: TableStorage) -> Non
     epoch.require(first, "a")
     second = epoch.advance(7, "b")
     assert epoch.current() == second
-    with pytest.raises(Fenced, match=r"^a must stop: epoch 1 of transaction a is over.*epoch 7 of transaction b"):
+    with pytest.raises(
+        Fenced, match=r"^a must stop: epoch 1 of transaction a is over.*epoch 7 of transaction b"
+    ) as raised:
         epoch.require(first, "a must stop")
+    assert raised.value.transaction_id == "a"
     with pytest.raises(Fenced, match="not above the table's epoch 7"):
         epoch.advance(7, "c")
     assert epoch.current() == second

@@ -96,8 +96,11 @@ def test_references_in_a_circle_make_bad_records_and_refuse_a_pipelines_own_sche
             assert bad.expected == "a schema that records can be read with"
             assert bad.found == "its references lead in a circle, to version 1 of a"
         assert len(asked) == 3, "the second batch knows it"
-        with pytest.raises(SchemaMissing, match="cannot be used: its references lead in a circle, to version 1 of a"):
+        with pytest.raises(
+            SchemaMissing, match="cannot be used: its references lead in a circle, to version 1 of a"
+        ) as raised:
             RegistryClient(SchemaRegistry(url=url), kind).latest("t-value")
+        assert (raised.value.url, raised.value.subject) == (url, "t-value")
 
 
 def test_a_long_chain_of_references_is_followed() -> None:

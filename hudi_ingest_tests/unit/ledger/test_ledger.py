@@ -261,16 +261,18 @@ class TestInstant:
     def test_a_second_one_is_refused(self, ledger: Ledger) -> None:
         begin(ledger)
         ledger.record_instant("t1", "i1")
-        with pytest.raises(Fenced, match="has instant i1"):
+        with pytest.raises(Fenced, match="has instant i1") as raised:
             ledger.record_instant("t1", "i2")
+        assert (raised.value.transaction_id, raised.value.instant) == ("t1", "i1")
 
     def test_of_a_transaction_that_is_not_open_is_refused(self, ledger: Ledger) -> None:
         begin(ledger)
         ledger.mark_aborted("t1", "too late")
         with pytest.raises(Fenced, match=r"t1 .*aborted.*too late.*instant i1 cannot be recorded"):
             ledger.record_instant("t1", "i1")
-        with pytest.raises(Fenced, match="is unknown"):
+        with pytest.raises(Fenced, match="is unknown") as raised:
             ledger.record_instant("t9", "i1")
+        assert (raised.value.transaction_id, raised.value.instant) == ("t9", None)
 
 
 class TestAttempts:

@@ -128,8 +128,9 @@ def test_p6_retention_stops_one_partition_and_names_the_command() -> None:
 
 
 def test_p6_when_nothing_else_is_to_be_done_a_stop_is_an_error() -> None:
-    with pytest.raises(OffsetsLost, match=r"2 records were deleted.*\n.*no new records"):
+    with pytest.raises(OffsetsLost, match=r"2 records were deleted.*\n.*no new records") as raised:
         planned({P0: Watermarks(12, 15), P1: Watermarks(0, 20)})
+    assert (raised.value.topic, raised.value.partition, raised.value.offset) == ("orders", 0, 10)
 
 
 def test_p6_a_topic_made_again_that_has_outgrown_its_offsets_stops_whole() -> None:
@@ -169,8 +170,9 @@ def test_p6_without_topic_ids_an_end_before_the_offset_speaks_for_the_whole_topi
 
 
 def test_p6_a_broker_that_does_not_list_a_partition_of_the_same_topic_is_asked_again() -> None:
-    with pytest.raises(KafkaUnreachable, match=r"orders:1.*metadata is stale"):
+    with pytest.raises(KafkaUnreachable, match=r"orders:1.*metadata is stale") as raised:
         planned({P0: Watermarks(0, 15)}, accepted=True)
+    assert (raised.value.topic, raised.value.partition) == ("orders", 1)
 
 
 def test_a_checkpoint_without_topic_ids_takes_them_with_the_next_commit() -> None:
