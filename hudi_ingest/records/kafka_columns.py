@@ -22,9 +22,9 @@ KAFKA_FIELDS: Mapping[str, pa.Field] = {
     "key": pa.field(KEY, pa.binary()),
     "headers": pa.field(HEADERS, pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))),
 }
-"""What Kafka says of a record, as columns beside the record's fields."""
+"""A record's Kafka metadata, as columns next to the record's fields."""
 
 
 def is_kafka(name: str) -> bool:
-    """Whether it is a Kafka column and not a field of the record."""
+    """Return whether this is a Kafka column rather than a field of the record."""
     return name.startswith(PREFIX)

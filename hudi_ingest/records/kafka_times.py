@@ -1,4 +1,4 @@
-"""Times of Kafka records: milliseconds since 1970 in 64 bits, in which producers may write any number. Pure."""
+"""Times of Kafka records: milliseconds since 1970 in 64 bits, and producers may write any number. Pure."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from hudi_ingest.records.times import FIRST_MICROSECOND, LAST_MICROSECOND
 KAFKA_TIME = pa.timestamp("ms", "UTC")
 """Holds every time that a record can have."""
 NO_TIME = -1
-"""Kafka's for a record without a time."""
+"""Kafka's value for a record without a time."""
 FIRST, LAST = FIRST_MICROSECOND // 1000, LAST_MICROSECOND // 1000
-"""Of the years 1 to 9999, which are the times that tables and their readers know."""
+"""The years 1 to 9999, the times that tables and their readers support."""
 EXPECTED = "a Kafka timestamp in milliseconds, in the years 1 to 9999"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -25,31 +25,31 @@ _TICKS = {"ms": 1, "us": 1000}
 
 
 def kafka_times(times: pa.Array) -> pa.Array:
-    """Whole milliseconds as KAFKA_TIME, from timestamps in milli- or microseconds."""
+    """Convert timestamps in milliseconds or microseconds to KAFKA_TIME, in whole milliseconds."""
     return pc.divide(times.cast(pa.int64()), _TICKS[times.type.unit]).cast(KAFKA_TIME)
 
 
 def outside_years(times: pa.Array) -> pa.Array:
-    """Per KAFKA_TIME whether it is no time of the years 1 to 9999."""
+    """Return for each KAFKA_TIME whether it is outside the years 1 to 9999."""
     milliseconds = times.cast(pa.int64())
     return pc.or_(pc.less(milliseconds, FIRST), pc.greater(milliseconds, LAST))
 
 
 def table_times(times: pa.Array) -> pa.Array:
-    """KAFKA_TIME of the years 1 to 9999 as a table's timestamps, null where the record has none."""
+    """Convert KAFKA_TIME in the years 1 to 9999 to a table's timestamps, null where the record has none."""
     milliseconds = times.cast(pa.int64())
     return pc.if_else(pc.equal(milliseconds, NO_TIME), pa.scalar(None, KAFKA_TIME), times).cast(TIMESTAMP)
 
 
 def as_datetime(milliseconds: int) -> datetime | None:
-    """None where the record has no time, and where it is outside of the years 1 to 9999."""
+    """Convert to a datetime; None if the record has no time, or one outside the years 1 to 9999."""
     if milliseconds == NO_TIME or not FIRST <= milliseconds <= LAST:
         return None
     return _EPOCH + timedelta(milliseconds=milliseconds)
 
 
 def time_text(milliseconds: int) -> str:
-    """For people: the time, or why there is none."""
+    """Format the time for people, or say why there is none."""
     if milliseconds == NO_TIME:
         return "no Kafka timestamp"
     known = as_datetime(milliseconds)
@@ -60,7 +60,7 @@ def time_text(milliseconds: int) -> str:
 
 
 def wrong_time_text(milliseconds: int) -> str:
-    """A number that is no time of the years 1 to 9999, with the unit that the producer has most likely mistaken."""
+    """Format a number outside the years 1 to 9999, with the unit that the producer most likely used by mistake."""
     for unit, ticks in _OTHER_UNITS.items():
         likely = as_datetime(milliseconds // ticks)
         if likely is not None and likely.year in _LIKELY:

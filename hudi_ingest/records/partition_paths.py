@@ -11,26 +11,26 @@ from collections.abc import Sequence
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED = frozenset(map(chr, [*range(0x20), 0x7F])) | frozenset("\"#%'*/:=?\\{[]^")
 UNSAFE = "[" + "".join(f"\\x{ord(character):02x}" for character in sorted(_ESCAPED)) + "]"
-"""A regular expression that matches each sign that is escaped."""
+"""A regular expression that matches the escaped characters."""
 
 MAX_FOLDER_BYTES = 255
-"""A folder's name is no longer on local file systems and on HDFS."""
+"""Maximum length of a folder's name on local file systems and HDFS."""
 
 Value = str | int | bool | datetime.date | None
 
 
 def escape(text: str) -> str:
-    """`text` with each unsafe character as `%XX`, so that one value is always one folder name."""
+    """Replace each unsafe character by `%XX`, so that one value is always one folder name."""
     return "".join(f"%{ord(character):02X}" if character in _ESCAPED else character for character in text)
 
 
 def partition_path(
     columns: Sequence[str], values: Sequence[Value], hive_style: bool = True, escaped: bool = True
 ) -> str:
-    """`a=1/b=x` for columns (a, b) and values (1, "x"), or `1/x` when not in hive style; "" when there are no columns.
+    """Return `a=1/b=x` for columns (a, b) and values (1, "x"), or `1/x` if not in hive style; "" if there are no columns.
 
-    Null and "" share a folder. Raises ValueError for a text that is no folder of rows without its column's name before it, and
-    for one with unsafe signs where those are not escaped.
+    Null and "" share a folder. Raises ValueError for a text that cannot be a folder's name without its column's name
+    before it, and for unsafe characters if they are not escaped.
     """
     folders = [_folder(value) for value in values]
     for name, value, folder in zip(columns, values, folders, strict=True):
@@ -46,7 +46,7 @@ def partition_path(
 
 
 def folder_bytes(column: str, value: Value, hive_style: bool = True) -> int:
-    """How long the folder's name of one column's value is, as UTF-8."""
+    """Return the length of a value's folder name, in bytes of UTF-8."""
     name = f"{column}={_folder(value)}" if hive_style else _folder(value)
     return len(name.encode())
 

@@ -8,12 +8,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 KEY_TYPES = (pa.string(), pa.int32(), pa.int64())
-"""Types whose values have one text, whichever of Hudi's writers makes it."""
+"""Types whose values all Hudi writers format the same way."""
 _NULL, _EMPTY = "__null__", "__empty__"
 
 
 def record_keys(rows: pa.Table, columns: Sequence[str]) -> pa.Array | pa.ChunkedArray:
-    """The value of a single column, `a:1,b:x` for several. Of rows without a key (see `keyless`) it is not one."""
+    """Return the value of a single column, or `a:1,b:x` for several. Undefined for rows without a key (see `keyless`)."""
     if len(columns) == 1:
         return rows[columns[0]].cast(pa.string())
     parts = []
@@ -25,7 +25,7 @@ def record_keys(rows: pa.Table, columns: Sequence[str]) -> pa.Array | pa.Chunked
 
 
 def keyless(rows: pa.Table, columns: Sequence[str]) -> pa.Array | pa.ChunkedArray:
-    """Per row whether all its key columns are null or empty: Hudi refuses such a row."""
+    """Return for each row whether all its key columns are null or empty: Hudi refuses such rows."""
     keyless_rows: pa.Array | pa.ChunkedArray = pa.repeat(True, rows.num_rows)
     for name in columns:
         text = rows[name].cast(pa.string())

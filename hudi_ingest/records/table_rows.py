@@ -1,7 +1,7 @@
-"""Extends a pipeline's rows to all columns of their table. Pure.
+"""Extend a pipeline's rows to all columns of their table. Pure.
 
-A table may have more columns than its newest records, and wider numbers; see `evolution`. What a row lacks is null, and
-a number becomes the nearest of the wider type.
+A table may have more columns than its newest records, and wider numbers; see `evolution`. Missing columns become null,
+and a number becomes the nearest one of the wider type.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 
 def table_rows(rows: pa.RecordBatch, columns: pa.Schema) -> pa.Table:
-    """`rows` with exactly the columns `columns`, which `evolve` gave for a table and these rows."""
+    """Return `rows` with exactly the columns `columns`, which `evolve` returned for a table and these rows."""
     names = set(rows.schema.names)
     arrays = [
         _fitted(rows[column.name], column.type) if column.name in names else pa.nulls(rows.num_rows, column.type)
@@ -46,5 +46,5 @@ def _fitted_struct(array: pa.StructArray, kind: pa.StructType) -> pa.StructArray
 
 
 def _with_content(array: pa.Array, kind: pa.DataType, content: pa.Array) -> pa.Array:
-    """Lists or maps of the same lengths and nulls with other content; not copied, also where `array` is a slice."""
+    """Return lists or maps with the same lengths and nulls but other content; not copied, even if `array` is a slice."""
     return pa.Array.from_buffers(kind, len(array), array.buffers()[:2], offset=array.offset, children=[content])

@@ -78,7 +78,7 @@ def test_p3_a_function_that_loses_rows_ends_its_transaction_with_the_class_and_p
     function = {"function": "own_numbers:shortened", "schema": "id string, n long, dt string"}
     pipeline = make_pipeline(ground, transforms=[{"python": function}])
     ground.send_rows(0, 100_000)
-    with pytest.raises(TransformFailed, match=r"gave \d+ rows for \d+; it must give one for each") as raised:
+    with pytest.raises(TransformFailed, match=r"returned \d+ rows for \d+; it must return one for each") as raised:
         ground.run(pipeline)
     error = raised.value
     assert (error.topic, error.partition, error.offset) == (topic, 0, 0)

@@ -209,7 +209,7 @@ def test_d2_inferred_columns_are_kept_by_the_table(ground: Ground, topic: str) -
     ground.send(1, [json.dumps(first[1]).encode()])
     found = resolve_schema(pipeline, Timeline(ground.base_path))
     assert found.origin == "inferred from the first 2 records"
-    assert found.warnings == ("column never is null in the whole sample, and taken for string",)
+    assert found.warnings == ("column never is null in the whole sample, and assumed to be string",)
     assert ground.run(pipeline).rows == 2
     names = [name for name in Timeline(ground.base_path).schema().names if not name.startswith("_kafka")]
     assert sorted(names) == ["day", "id", "n", "never"]

@@ -1,1 +1,1 @@
-"""Kafka values -> Arrow rows: one converter for each format, found by its name in `formats`."""
+"""Kafka values -> Arrow rows: a converter for each format, looked up by name in `formats`."""

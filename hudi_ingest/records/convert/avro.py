@@ -1,8 +1,8 @@
-"""Avro records -> rows: a whole batch by `avro_fast` where that is proved right, record by record where it is not.
+"""Avro records -> rows: whole batches by `avro_fast` where its result is proved right, otherwise record by record.
 
-A record's value begins with what names the schema that it was written with, or with nothing when all have the same.
-`avro_exact` says what is accepted and what becomes of it. The batch path accepts a subset, with equal values: whatever it
-doubts goes to the exact path, so the outcome for a record depends on neither the path nor its neighbours.
+A record's value begins with a header that names its writer's schema, unless all records have the same one. `avro_exact`
+defines what is accepted and the result. The batch path accepts a subset, with equal values, and leaves anything it doubts
+to the exact path, so a record's outcome depends on neither the path nor its neighbours.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from hudi_ingest.records.schema.avro import AvroType, WriterSchemaProblem, crc_6
 from hudi_ingest.records.schema.registered import RegisteredSchema, UnusableSchema
 
 LIMITS = Limits(rows=65_536, bytes=128 * 1024 * 1024, doubts=4)
-"""Of one batch. Doubts: a producer whose every record is in doubt must not make each be read several times."""
+"""Limits of one batch. Doubts are limited so that a producer whose records are all in doubt does not have each of them read
+several times."""
 
 
 class Writers(Protocol):
@@ -40,15 +41,15 @@ class Writers(Protocol):
 
     @property
     def header_bytes(self) -> int:
-        """How many bytes stand before the datum."""
+        """The number of bytes before the datum."""
 
     def schema(self, header: bytes) -> RegisteredSchema:
-        """The schema that a header names. Raises Mismatch when it names none."""
+        """Return the schema that a header names. Raises Mismatch when it names none."""
 
 
 @dataclass(frozen=True)
 class OneSchema:
-    """Values that are datums alone, all written with the same schema."""
+    """Values that are bare datums, all written with the same schema."""
 
     written: RegisteredSchema
     header_bytes: int = field(default=0, init=False)
@@ -81,7 +82,7 @@ class SingleObjectEncoding:
 
     @classmethod
     def of(cls, *texts: str) -> SingleObjectEncoding:
-        """For records written with any of these schemas. Raises WriterSchemaProblem."""
+        """Accept records written with any of these schemas. Raises WriterSchemaProblem."""
         return cls({crc_64(text): RegisteredSchema(text) for text in texts})
 
     def schema(self, header: bytes) -> RegisteredSchema:
@@ -101,15 +102,16 @@ class SingleObjectEncoding:
 
 @dataclass(frozen=True)
 class AvroValuesOf:
-    """What a pipeline says of its Avro values. Picklable."""
+    """A pipeline's settings for Avro values. Picklable."""
 
     writers: Writers
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    """Values of fields that a writer did not have, by their path; see `field_defaults`."""
+    """Values of fields that the writer's schema lacks, by path; see `field_defaults`."""
 
 
 def avro_converter(schema: pa.Schema, options: Options) -> AvroConverter:
-    """`values`, an AvroValuesOf, is the one option. Raises ValueError when it is missing or a column cannot be read."""
+    """Create the converter. `values`, an AvroValuesOf, is the only option. Raises ValueError when it is missing or a column
+    cannot be read."""
     values = options.get("values")
     if not isinstance(values, AvroValuesOf) or len(options) != 1:
         raise ValueError("format avro: give one option, values: how Avro values name their schemas")
@@ -117,7 +119,7 @@ def avro_converter(schema: pa.Schema, options: Options) -> AvroConverter:
 
 
 class AvroConverter:
-    """Decodes Avro records to rows of `schema`. `defaults`: values of fields that a writer did not have, by their path.
+    """Decodes Avro records to rows of `schema`. `defaults`: values of fields that the writer's schema lacks, by path.
 
     Raises ValueError at construction when a column's type cannot be read from Avro.
     """
@@ -127,15 +129,15 @@ class AvroConverter:
         self._writers = writers
         self._defaults = dict(defaults or {})
         self._readers: dict[bytes, _Reader | Mismatch] = {}
-        """By header, of those that name a schema: the others may be as many as the records. What a header means never changes,
-        so it is no state that a record could depend on."""
+        """Readers by header. Only headers that name a schema are kept: there may be as many others as records. A header's
+        meaning never changes, so this is not state that a record's outcome could depend on."""
 
     def __reduce__(self) -> tuple[type[AvroConverter], tuple[pa.Schema, Writers, Mapping[str, Any]]]:
         return (AvroConverter, (self._schema, self._writers, self._defaults))
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
-        """`values`: binary, no nulls. Raises TypeError or ValueError when it is not that, and what `SchemaLookup` raises
-        when it cannot be asked; bad content never raises."""
+        """Decode `values`, which are binary without nulls. Raises TypeError or ValueError when they are not, and what
+        `SchemaLookup` raises when it is unavailable; bad content never raises."""
         require_values(values)
         groups: list[tuple[Indexes, Decoded]] = []
         rejected: list[Rejected] = []
@@ -149,7 +151,7 @@ class AvroConverter:
         return regrouped(self._schema, len(values), groups, rejected)
 
     def _by_header(self, values: pa.BinaryArray) -> Iterator[tuple[bytes, Indexes]]:
-        """The indexes of the values that begin with the same header; in the header's order of appearance."""
+        """Yield each header with the indexes of its values, in order of appearance."""
         size = self._writers.header_bytes
         if not size:
             if len(values):

@@ -1,6 +1,7 @@
-"""One Avro datum at a time, read by fastavro and judged by the declared schema: slow, exact, and able to name what is wrong.
+"""Read one Avro datum at a time with fastavro and check it against the declared schema: slow, exact, and able to say what is
+wrong.
 
-The writer's type -> the table's, by Avro's rules of schema resolution and no others:
+The writer's types that each column type accepts, by Avro's rules of schema resolution and no others:
 
 | table | written as |
 |---|---|
@@ -17,8 +18,8 @@ The writer's type -> the table's, by Avro's rules of schema resolution and no ot
 | array, map, struct | array, map, record |
 
 A number with a logical type (time-millis, date, timestamp-nanos…) may be read as the plain number, a duration as its 12
-bytes. null is read where the column may be null. A field that the writer does not have is its default, or null; one
-that the table does not have is read over.
+bytes. null is accepted where the column is nullable. A field that the writer's schema lacks gets its default, or null; one
+that the table lacks is ignored.
 """
 
 from __future__ import annotations
@@ -49,21 +50,21 @@ TIMESTAMPS: Mapping[pa.DataType, Mapping[str, int]] = {
     pa.timestamp("us", "UTC"): {"timestamp-millis": 1000, "timestamp-micros": 1},
     pa.timestamp("us"): {"local-timestamp-millis": 1000, "local-timestamp-micros": 1},
 }
-"""By column type: the logical types it is read from, with the microseconds of their unit."""
+"""By column type: the logical types it is read from, and their units in microseconds."""
 
 _UNREADABLE = (EOFError, IndexError, ValueError, OverflowError, MemoryError)
-"""What fastavro raises for bytes that are not of the schema."""
+"""Errors that fastavro raises for bytes that do not match the schema."""
 
 
 class DatumReader:
-    """Reads datums of one writer's schema to rows of `schema`. `defaults`: values of missing fields by their path."""
+    """Reads datums of one writer's schema to rows of `schema`. `defaults`: values of missing fields by path."""
 
     def __init__(self, writer: AvroType, schema: pa.Schema, defaults: Mapping[str, Any]) -> None:
         self._wire = _strict(parse_schema(wire_schema(writer)))
         self._read = _value_reader(writer, pa.struct(list(schema)), "", defaults)
 
     def read(self, datum: bytes) -> dict[str, Any]:
-        """Column name -> value as `pyarrow.array` takes it. Raises Mismatch, nothing else."""
+        """Return column name -> value as `pyarrow.array` takes it. Raises Mismatch, nothing else."""
         source = io.BytesIO(datum)
         try:
             value = schemaless_reader(source, self._wire, None)
@@ -81,9 +82,9 @@ class DatumReader:
 
 
 class _Branches(list[Any]):
-    """The branches of a union, of which -1 is none: fastavro would take the last for it.
+    """The branches of a union. Branch number -1 is invalid, but fastavro would read it as the last branch.
 
-    Indexing a sequence from C adds its length to a negative index first, so this one claims to have none.
+    C code adds a sequence's length to a negative index first, so this sequence claims to be empty.
     """
 
     def __len__(self) -> int:
@@ -96,7 +97,7 @@ class _Branches(list[Any]):
 
 
 def _strict(schema: Any) -> Any:
-    """A parsed schema whose unions know their branches' numbers."""
+    """Make the unions of a parsed schema reject branch numbers that they do not have."""
     if isinstance(schema, list):
         return _Branches(_strict(branch) for branch in schema)
     if isinstance(schema, dict):
@@ -109,11 +110,11 @@ def _strict(schema: Any) -> Any:
 
 
 def _field_reader(writer: AvroType, field: pa.Field, path: str, defaults: Mapping[str, Any]) -> Reader:
-    there, nullable = writer.inner
-    if there.kind == "null":
+    inner, nullable = writer.inner
+    if inner.kind == "null":
         read: Reader = _refuse(in_words(field.type), "null")
     else:
-        read = _value_reader(there, field.type, path, defaults)
+        read = _value_reader(inner, field.type, path, defaults)
     if field.nullable:
         return lambda value: None if value is None else read(value)
     if not nullable:
@@ -145,7 +146,7 @@ def in_words(type_: pa.DataType) -> str:
 
 
 def _value_reader(writer: AvroType, type_: pa.DataType, path: str, defaults: Mapping[str, Any]) -> Reader:
-    """The reader of values that are not null."""
+    """Return the reader of non-null values."""
     kind, logical = writer.kind, writer.logical
     if pa.types.is_struct(type_) and kind == "record":
         return _struct_reader(writer, list(type_), path, defaults)

@@ -1,4 +1,4 @@
-"""A batch of Avro datums at once, by DataFusion's Avro reader (arrow-avro), where its result can be proved."""
+"""Read a batch of Avro datums at once with DataFusion's Avro reader (arrow-avro), where its result can be proved right."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from hudi_ingest.records.schema.avro import AvroType, wire_schema
 from hudi_ingest.records.times import FIRST_DAY, FIRST_MICROSECOND, LAST_DAY, LAST_MICROSECOND
 
 _GUARD = b"\xf3/hudi-ingest/\x00\x01"
-"""Stands after each datum. No end of it is a beginning of it, so places where it stands do not overlap."""
+"""Follows each datum. No suffix of it is also a prefix, so its occurrences do not overlap."""
 _SYNC = bytes(16)
 _ROWS_CLAIMED = 1 << 40
-"""How many rows the block says it has: more than there can be. Of a block with bytes left after its last row, arrow-avro
-would try to read the next one for ever; of this one it reads as many rows as it is asked for, and fails beyond its end."""
+"""The number of rows that the block claims: more than it can have. If bytes remain after a block's last row, arrow-avro tries
+to read the next one for ever; from this block it reads as many rows as requested, and fails beyond its end."""
 
 
 class BatchReader:
     """Reads datums of one writer's schema to rows of `schema`. Raises Doubt at construction when it cannot.
 
-    `header_bytes` stand before each datum and are skipped. The datums become one Object Container File of one block, in
-    which each is followed by a guard. Why a batch that is accepted is one row per datum, each row being its datum's:
+    The first `header_bytes` of each value are skipped. The datums become an Object Container File of one block, each
+    followed by a guard. Why an accepted batch has one row per datum, in order:
 
-    - The guard is in the file as often as there are datums, and the reader read as many rows, each ending in the guard.
-      So it read every guard at its place, and each datum from its start to its end.
-    - `fits` proves each datum to be the encoding of its row.
+    - The file has as many guards as datums, and the reader read as many rows, each ending in the guard. So it read every
+      guard in its place, and each datum from start to end.
+    - `fits` proves that each datum is the encoding of its row.
 
-    Why a row's values are the exact path's: what values mean is decided here, on columns of plain numbers and bytes.
+    Why a row has the exact path's values: their meaning is decided here, on columns of plain numbers and bytes.
     """
 
     def __init__(self, writer: AvroType, schema: pa.Schema, defaults: Mapping[str, Any], header_bytes: int = 0) -> None:
@@ -58,7 +58,8 @@ class BatchReader:
         self._finish = _finish_struct(writer, list(schema), "", defaults)
 
     def read(self, datums: pa.BinaryArray) -> Proved:
-        """One row per datum. `datums`: at least one, no nulls, less than 2 GiB in all. Raises as `fast_path.Fast` does."""
+        """Return one row per datum. `datums`: at least one, no nulls, less than 2 GiB in total. Raises as `fast_path.Fast`
+        does."""
         try:
             return Proved(self._rows(datums))
         except (OverflowError, IndexError) as error:  # a decimal of too many bytes, an enum's number beyond its symbols
@@ -78,20 +79,20 @@ class BatchReader:
         lengths = np.asarray(pc.binary_length(datums).to_numpy(zero_copy_only=False)).astype(np.int64)
         starts = np.cumsum(lengths + len(_GUARD)) - lengths - len(_GUARD) + self._header_bytes
         if not fits(self._writer, read, body, starts, lengths - self._header_bytes):
-            raise Doubt("a datum is not in the form that the columns would be written in")
+            raise Doubt("a datum is not in the form in which the columns would be written")
         columns = self._finish(read)
         return pa.RecordBatch.from_arrays(columns.flatten(), schema=self._schema)
 
 
 @lru_cache(maxsize=16)
 def _session(rows: int) -> SessionContext:
-    """A session that reads so many rows at once."""
-    # One thread: tasks run side by side already. A session belongs to its process, and worker processes begin without.
+    """Return a session that reads this many rows at once."""
+    # One thread: tasks run in parallel already. A session belongs to its process, and worker processes begin without one.
     return SessionContext(SessionConfig().with_target_partitions(1).with_batch_size(rows))
 
 
 def _read_rows(count: int, *parts: bytes) -> pa.RecordBatch:
-    """The first `count` rows of an Object Container File. Raises Doubt when they cannot be read."""
+    """Read the first `count` rows of an Object Container File. Raises Doubt when they cannot be read."""
     with tempfile.TemporaryDirectory(prefix="hudi-ingest-avro-") as folder:
         path = Path(folder, "batch.avro")
         with path.open("wb") as file:
@@ -109,7 +110,7 @@ def _file_header(schema: object) -> bytes:
 
 
 def _number(value: int) -> bytes:
-    """A count from 0 on, as Avro writes it."""
+    """Encode a non-negative number as Avro does."""
     value <<= 1
     lower = bytearray()
     while value > 0x7F:
@@ -168,7 +169,7 @@ def _finish_decimal(type_: pa.DataType, scale: int) -> Finish:
     def finish(column: pa.Array) -> pa.Array:
         if pc.any(pc.equal(pc.binary_length(column), 0)).as_py():
             raise Doubt("a decimal of no bytes")
-        # 16 bytes, the lowest first: OverflowError for numbers that take more.
+        # 16 bytes, little-endian: OverflowError for numbers that need more.
         numbers = b"".join(
             int.from_bytes(number or b"", "big", signed=True).to_bytes(16, "little", signed=True)
             for number in column.to_pylist()
@@ -202,7 +203,7 @@ def _finish_map(type_: pa.DataType, finish_value: Finish) -> Finish:
 
 
 def _offsets(column: pa.ListArray) -> pa.Array:
-    """Offsets into the flattened items, which leave out what null lists may cover; null where a list is null."""
+    """Return offsets into the flattened items, which omit anything below null lists; null where a list is null."""
     counts = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
     offsets = np.concatenate((np.zeros(1, np.int32), np.cumsum(counts, dtype=np.int32)))
     nulls = np.append(column.is_null().to_numpy(zero_copy_only=False), False)

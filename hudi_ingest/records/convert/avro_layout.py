@@ -1,9 +1,9 @@
-"""Where an encoder puts each value: the proof that decoded columns are what the bytes say.
+"""Where an encoder puts each value: the proof that decoded columns match their bytes.
 
-A native decoder may be more lenient than Avro: it takes any branch number but one for the other branch of a union. So
-its columns are not believed: from them follows how many bytes each value takes in its shortest form, from that the place
-of every branch number, and there must stand the number that the column says. A datum in another form (padded numbers,
-arrays in several blocks or with their sizes) does not pass, though it may be right.
+A native decoder may be more lenient than Avro: it reads any branch number other than one as the union's other branch. So
+its columns are not trusted: they give the size of each value in its shortest form, hence the position of every branch
+number, and the byte there must be the column's branch. A datum in another form (padded numbers, arrays in several blocks
+or with their sizes) does not pass, even if it is valid.
 """
 
 from __future__ import annotations
@@ -23,60 +23,60 @@ _FIXED_SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 
 
 def fits(type_: AvroType, column: pa.Array, body: bytes, starts: Numbers, lengths: Numbers) -> bool:
-    """Whether `column`, decoded from `body`, is what stands there. `starts`, `lengths`: of each datum, in bytes.
+    """Return whether `column`, decoded from `body`, matches its bytes. `starts` and `lengths` of the datums are in bytes.
 
     The decoder must have read each datum from its start to its end. Then, if each row's shortest form is as long as the
-    datum, the datum is in that form but for its branch numbers, and those are looked at.
+    datum, the datum is in that form except perhaps for its branch numbers, which are compared.
     """
     if not np.array_equal(_sizes(type_, column), lengths):
         return False
-    seen = np.frombuffer(body, np.uint8)
-    return all(np.array_equal(seen[places], numbers) for places, numbers in _branch_bytes(type_, column, starts))
+    encoded = np.frombuffer(body, np.uint8)
+    return all(np.array_equal(encoded[places], numbers) for places, numbers in _branch_bytes(type_, column, starts))
 
 
 def _sizes(type_: AvroType, column: pa.Array) -> Numbers:
-    """Bytes of each value in its shortest form; of values inside null ones, anything."""
-    there, nullable = type_.inner
+    """Return each value's size in its shortest form, in bytes; undefined for values inside null ones."""
+    inner, nullable = type_.inner
     if nullable:
         present = np.asarray(column.is_valid().to_numpy(zero_copy_only=False))
-        return np.where(present, _sizes(there, column), 0) + 1
-    if there.kind == "fixed":
-        return np.full(len(column), there.size, np.int64)
-    if there.kind in _FIXED_SIZES:
-        return np.full(len(column), _FIXED_SIZES[there.kind], np.int64)
-    if there.kind in ("int", "long", "enum"):
+        return np.where(present, _sizes(inner, column), 0) + 1
+    if inner.kind == "fixed":
+        return np.full(len(column), inner.size, np.int64)
+    if inner.kind in _FIXED_SIZES:
+        return np.full(len(column), _FIXED_SIZES[inner.kind], np.int64)
+    if inner.kind in ("int", "long", "enum"):
         return _number_sizes(_filled(column))
-    if there.kind in ("bytes", "string"):
+    if inner.kind in ("bytes", "string"):
         lengths = _filled(pc.binary_length(column))
         return lengths + _number_sizes(lengths)
-    if there.kind == "record":
-        members = (_sizes(part, column.field(i)) for i, part in enumerate(there.parts))
+    if inner.kind == "record":
+        members = (_sizes(part, column.field(i)) for i, part in enumerate(inner.parts))
         return sum(members, np.zeros(len(column), np.int64))
-    counts, _, before = _items(there, column)
+    counts, _, before = _items(inner, column)
     ends = np.cumsum(counts)
     content = before[ends] - before[ends - counts]
     return np.where(counts > 0, content + _number_sizes(counts) + 1, 1)
 
 
 def _branch_bytes(type_: AvroType, column: pa.Array, starts: Numbers) -> Iterator[tuple[Numbers, Numbers]]:
-    """Places of branch numbers, and the byte that must be there. `starts`: of each value."""
-    there, nullable = type_.inner
+    """Yield the positions of branch numbers, and the bytes that must be there. `starts`: where each value begins."""
+    inner, nullable = type_.inner
     if nullable:
         null = next(i for i, part in enumerate(type_.parts) if part.kind == "null")
         present = np.asarray(column.is_valid().to_numpy(zero_copy_only=False))
         yield starts, np.where(present, 2 * (1 - null), 2 * null)
-        if there.parts:
+        if inner.parts:
             column, starts = column.filter(pa.array(present)), starts[present] + 1
-    if there.kind == "record":
-        for i, part in enumerate(there.parts):
+    if inner.kind == "record":
+        for i, part in enumerate(inner.parts):
             member = column.field(i)
             yield from _branch_bytes(part, member, starts)
             starts = starts + _sizes(part, member)
-    elif there.kind in ("array", "map"):
-        counts, items, before = _items(there, column)
+    elif inner.kind in ("array", "map"):
+        counts, items, before = _items(inner, column)
         first = np.cumsum(counts) - counts
         begin = starts + _number_sizes(counts) - before[first]
-        yield from _branch_bytes(_item_type(there), items, np.repeat(begin, counts) + before[:-1])
+        yield from _branch_bytes(_item_type(inner), items, np.repeat(begin, counts) + before[:-1])
 
 
 def _item_type(type_: AvroType) -> AvroType:
@@ -86,14 +86,14 @@ def _item_type(type_: AvroType) -> AvroType:
 
 
 def _items(type_: AvroType, column: pa.ListArray) -> tuple[Numbers, pa.Array, Numbers]:
-    """How many items each list has, the items of all lists, and the bytes before each of those and after the last."""
+    """Return each list's number of items, the items of all lists, and the running total of their bytes, starting at 0."""
     items = column.flatten()
     before = np.concatenate(([0], np.cumsum(_sizes(_item_type(type_), items))))
     return _filled(pc.list_value_length(column)), items, before
 
 
 def _number_sizes(numbers: Numbers) -> Numbers:
-    """Bytes of a zigzag number of 7 bits a byte."""
+    """Return the size of each number as a zigzag varint, in bytes."""
     zigzag = ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
     sizes = np.ones(len(numbers), np.int64)
     most = int(zigzag.max()) if len(zigzag) else 0
@@ -103,6 +103,6 @@ def _number_sizes(numbers: Numbers) -> Numbers:
 
 
 def _filled(column: pa.Array) -> Numbers:
-    """Numbers as numpy has them, 0 for null."""
+    """Convert numbers to numpy, 0 for null."""
     filled = column.cast(pa.int64()).fill_null(0) if column.null_count else column.cast(pa.int64())
     return np.asarray(filled.to_numpy(zero_copy_only=False))

@@ -1,7 +1,7 @@
-"""A registry's Protobuf schemas as descriptor sets: compiled when a record needs them, once a process and text.
+"""A registry's Protobuf schemas as descriptor sets: compiled when a record needs them, once per process and text.
 
-Registries keep a schema as the text of a `.proto` file, or as what some producers register (confluent-kafka's do): the
-serialized FileDescriptorProto in base64. Its references are either, too.
+A registry keeps a schema as the text of a `.proto` file or, as some producers (confluent-kafka's) register it, as a
+serialized FileDescriptorProto in base64. The same goes for the schemas that it references.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from hudi_ingest.records.convert.wire_format import SchemaLookup
 from hudi_ingest.records.schema.registered import RegisteredSchema
 
 _BASE64 = re.compile(r"[A-Za-z0-9+/\s]+={0,2}\s*")
-"""The text of a `.proto` file has other characters."""
+"""The text of a `.proto` file always has other characters."""
 _OWN_NAME = "hudi_ingest_registered_schema.proto"
 
 
 @dataclass(frozen=True)
 class CompiledSchemas:
-    """Protobuf schemas by id. Crosses to Spark's workers by pickle, as the lookup does."""
+    """Protobuf schemas by id. Picklable, like the lookup."""
 
     schemas: SchemaLookup
 
     def descriptor_set(self, schema_id: int) -> bytes | None:
-        """None when the registry has no such Protobuf schema. Raises ValueError with why one cannot be compiled, and what
-        the lookup raises."""
+        """Return the schema as a serialized FileDescriptorSet; None when the registry has no such Protobuf schema. Raises
+        ValueError, which says why a schema cannot be compiled, and what the lookup raises."""
         schema = self.schemas.schema(schema_id)
         return None if schema is None else compiled(schema)
 
 
 @lru_cache(maxsize=256)
 def compiled(schema: RegisteredSchema) -> bytes:
-    """The serialized FileDescriptorSet of a schema with all that it imports, the schema last. Raises ValueError."""
+    """Return the serialized FileDescriptorSet of a schema and all its imports, the schema last. Raises ValueError."""
     texts: dict[str, str] = {}
     serialized: list[bytes] = []
     for name, text in zip(schema.names, schema.references, strict=True):
@@ -52,7 +52,7 @@ def compiled(schema: RegisteredSchema) -> bytes:
     if texts:
         known = known_imports(texts.values(), serialized)
         descriptors = compile_protos([*texts], texts, descriptor_set([*known, *serialized]))
-    # What is serialized may need what is a text, or nobody's text may need it.
+    # A serialized file may import one that is text, or no text may import it, so it is added last.
     return descriptors if own is None else with_files(descriptors, [*serialized, own])
 
 

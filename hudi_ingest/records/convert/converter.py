@@ -1,4 +1,4 @@
-"""What a converter is: it knows one format and one declared schema, and decodes Kafka values to Arrow rows, batch by batch."""
+"""The interface of converters: one for each format and declared schema, it decodes Kafka values to Arrow rows, batch by batch."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pyarrow as pa
 
 @dataclass(frozen=True)
 class Rejected:
-    """One value that is not a row of the declared schema: the first thing wrong with it."""
+    """One value that is not a row of the declared schema, and the first thing wrong with it."""
 
     index: int
-    """Place in the batch that was decoded."""
+    """Its index in the decoded batch."""
     field: str
     """Path such as `customer.addresses[2].zip`; "" when the record as a whole is wrong."""
     expected: str
@@ -24,7 +24,7 @@ class Rejected:
 
 @dataclass(frozen=True)
 class Decoded:
-    """What became of a batch. Every input index is either a row or rejected, and rows keep the input's order."""
+    """The outcome of a batch. Every input index is either a row or rejected, and rows keep the input's order."""
 
     rows: pa.RecordBatch
     """Exactly the good records, with exactly the declared schema."""
@@ -36,17 +36,17 @@ class Decoded:
 
 @runtime_checkable
 class Converter(Protocol):
-    """Picklable, without state between calls: the outcome for a value does not depend on the batch it came in.
+    """Picklable, without state between calls: a value's outcome does not depend on the batch that it comes in.
 
-    It does not know whether it is given the values or the keys of records: whatever bytes a batch holds, with the schema
-    of the columns that they become.
+    It does not know whether the bytes it decodes are the values or the keys of records; it has the schema of the columns
+    that they become.
     """
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
-        """`values` holds no nulls: the caller takes tombstones out before. Bad content never raises."""
+        """Decode `values`, which has no nulls: the caller removes tombstones first. Bad content never raises."""
 
 
 Options = Mapping[str, Any]
-"""What a pipeline says about its format beyond the name, with files read and schemas fetched: option -> value."""
+"""A pipeline's options for its format, with files read and schemas fetched: option -> value."""
 Factory = Callable[[pa.Schema, Options], Converter]
-"""Makes the converter of a format to rows of a schema. Raises ValueError for types and options that cannot be."""
+"""Creates a format's converter to rows of a schema. Raises ValueError for types and options that it does not support."""

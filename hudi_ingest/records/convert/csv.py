@@ -1,6 +1,6 @@
-"""CSV records -> rows: a batch by `csv_fast` where that is proved right, record by record where it is not.
+"""CSV records -> rows: batches by `csv_fast` where its result is proved right, otherwise record by record.
 
-`csv_exact` says what is accepted.
+`csv_exact` defines what is accepted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hudi_ingest.records.convert.values import require_values
 
 
 def csv_converter(schema: pa.Schema, options: Options) -> CsvConverter:
-    """Raises ValueError when a column's type cannot be read from CSV, or an option is wrong."""
+    """Create the converter. Raises ValueError when a column's type cannot be read from CSV, or an option is wrong."""
     return CsvConverter(schema, read_options(CsvOptions, "csv", options))
 
 

@@ -1,10 +1,10 @@
-"""One CSV record at a time: slow, exact, and able to name what is wrong.
+"""Read one CSV record at a time: slow, exact, and able to say what is wrong.
 
-A value is one record (RFC 4180), with or without one line end after it. A field is quoted as a whole or not at all; in a
-quoted one delimiters and line breaks are text, and a quote is written twice. With an escape character, the character
-after it is text everywhere. What a field's text means for its type is what the same token means in JSON (see
-`json_exact`): numbers also with a + or zeros in front, `true` and `false`, dates and timestamps in ISO 8601, binary as base64. An
-unquoted field that is the null text is null; a quoted one never is, and a field that a record may lack is.
+A value is one record (RFC 4180), with or without a line end. A field is quoted as a whole or not at all; inside quotes,
+delimiters and line breaks are text, and a quote is written twice. With an escape character, the character after it is
+text everywhere. A field's text means the same for its type as that token in JSON (see `json_exact`): numbers, here also
+with a leading + or zeros, `true` and `false`, dates and timestamps in ISO 8601, binary as base64. An unquoted field
+equal to the null text is null, a quoted one never is; an omitted optional field is null.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ class CsvOptions:
     """How the records are written."""
 
     delimiter: str = ","
-    """Between fields: one character."""
+    """The character between fields."""
     quote: str | None = '"'
-    """Around fields: one character; null when quotes are text."""
+    """The character around quoted fields; None when quotes are plain text."""
     escape: str | None = None
-    """Before a character that is text; null when there is none."""
+    """The character that makes the next one plain text; None when there is none."""
     null: str = ""
-    """What an unquoted field that is null holds."""
+    """The text of an unquoted field that means null."""
     columns: tuple[str, ...] | None = None
-    """Names of a record's fields in their order; those that the schema does not declare are read over. Without it, the
-    fields are the schema's columns in their order."""
+    """Names of a record's fields in order; those that the schema does not declare are ignored. By default the schema's
+    columns in order."""
     optional_fields: int = 0
-    """How many fields at the end a record may lack; they are null then."""
+    """Number of fields that a record may omit at its end; they are null then."""
 
     def __post_init__(self) -> None:
         signs = {"delimiter": self.delimiter, "quote": self.quote, "escape": self.escape}
@@ -53,11 +53,11 @@ class CsvOptions:
             raise ValueError(f"optional_fields must be 0 or more, found {self.optional_fields}")
 
     def names(self, schema: pa.Schema) -> tuple[str, ...]:
-        """The names of a record's fields. Raises ValueError when they are not those of the schema."""
+        """Return the names of a record's fields. Raises ValueError when they do not cover the schema's columns."""
         names = tuple(schema.names) if self.columns is None else self.columns
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"format csv: columns named more than once: {', '.join(twice)}")
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            raise ValueError(f"format csv: columns named more than once: {', '.join(repeated)}")
         missing = [name for name in schema.names if name not in names]
         if missing:
             raise ValueError(
@@ -66,8 +66,8 @@ class CsvOptions:
             )
         if self.optional_fields >= max(len(names), 1):
             raise ValueError(
-                f"format csv: optional_fields is {self.optional_fields}, and a record has {len(names)} fields in all; at "
-                "least the first is always there"
+                f"format csv: optional_fields is {self.optional_fields}, but a record has only {len(names)} fields, and the "
+                "first cannot be optional"
             )
         return names
 
@@ -96,7 +96,7 @@ class CsvReader:
         self._written = re.compile("|".join([*([quote * 2] if quote else []), *escaped]) or "(?!)", re.DOTALL)
 
     def read(self, record: bytes) -> dict[str, object]:
-        """Column name -> value as `pyarrow.array` takes it. Raises Mismatch, nothing else."""
+        """Return column name -> value as `pyarrow.array` takes it. Raises Mismatch, nothing else."""
         try:
             text = record.decode("utf-8")
         except UnicodeDecodeError as error:
@@ -132,7 +132,7 @@ class CsvReader:
         return token_of(text) if number or pa.types.is_boolean(column.type) else text
 
     def _fields(self, text: str) -> Iterator[str | None]:
-        """The fields' texts, None for null. Raises Mismatch."""
+        """Yield the fields' texts, None for null. Raises Mismatch."""
         at = 0
         while True:
             if self._quote is not None and text.startswith(self._quote, at):
@@ -142,7 +142,7 @@ class CsvReader:
                 yield self._unescaped(match[1], quoted=True)
             else:
                 match = self._unquoted.match(text, at)
-                assert match is not None  # the pattern matches nothing, too
+                assert match is not None  # the pattern also matches the empty string
                 yield None if match[0] == self._null else self._unescaped(match[0], quoted=False)
             at = match.end()
             if at == len(text):
@@ -159,6 +159,6 @@ class CsvReader:
 
 
 def _run_of(plain: str, alternatives: list[str], around: str = "") -> re.Pattern[str]:
-    """Any number of plain characters and alternatives in group 1. Unrolled: it takes time in proportion to the text."""
+    """Match any number of plain characters and alternatives, in group 1. Unrolled, so that matching takes linear time."""
     more = f"(?:(?:{'|'.join(alternatives)}){plain}*)*" if alternatives else ""
     return re.compile(f"{around}({plain}*{more}){around}", re.DOTALL)

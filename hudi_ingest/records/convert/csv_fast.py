@@ -1,10 +1,10 @@
-"""A block of CSV records by `pyarrow.csv`, where its result is proved to be that of the exact path.
+"""Read a block of CSV records with `pyarrow.csv`, where its result is proved equal to that of the exact path.
 
-Why a row of the fast path is the exact path's: only records without a line break and without the escape character come
-here, and with quotes only those that a regular expression proves to be well-formed. So each record is one line with
-quotes only around whole fields, which RFC 4180 and pyarrow split alike; pyarrow only splits, into texts. A column is
-converted when all its texts match a grammar for its type that is part of what the exact path accepts, and that leaves to
-Arrow's casts only texts which mean the same to both.
+Why the rows are the same: only records without line breaks and escape characters are read here, and records with quotes
+only if a regular expression proves them well-formed. So each record is one line with quotes only around whole fields,
+which RFC 4180 and pyarrow split alike, and splitting into texts is all that pyarrow does. A column is converted only if
+all its texts match a grammar for its type. The grammar is a subset of what the exact path accepts, and has only texts
+that mean the same to Arrow's casts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from hudi_ingest.records.convert.proved_columns import (
 )
 
 PARSE_BYTES = 512 * 1024 * 1024
-"""Values that are parsed as one block; its size is an int32 in pyarrow."""
+"""Maximum size of the values parsed as one block; pyarrow keeps the size in an int32."""
 
 _LINE_END = r"\r?\n\z"
 _BYTE_ORDER_MARK = "\ufeff"
@@ -42,14 +42,14 @@ _DECIMAL = r"[+-]?[0-9]{1,38}(?:\.[0-9]{1,38})?"
 
 
 class FastPath:
-    """A block of records by one `pyarrow.csv` parse."""
+    """Reads a block of records in one `pyarrow.csv` parse."""
 
     def __init__(self, schema: pa.Schema, options: CsvOptions) -> None:
         self._schema = schema
         self._options = options
         names = options.names(schema)
         self._names = [f"f{place}" for place in range(len(names))]
-        self._wanted = [self._names[names.index(name)] for name in schema.names]
+        self._columns = [self._names[names.index(name)] for name in schema.names]
         self._finish = [of_field(field, _finish_type(field.type)) for field in schema]
         self._well_formed = _well_formed(options)
         self._padding = pa.array(
@@ -68,12 +68,12 @@ class FastPath:
             null_values=[options.null],
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
-            include_columns=self._wanted,
+            include_columns=self._columns,
             check_utf8=False,
         )
 
     def read(self, values: pa.BinaryArray) -> Proved:
-        """The rows of the records that are proved, and which those are. Raises as `fast_path.Fast` does."""
+        """Return the proved rows, and which records they are. Raises as `fast_path.Fast` does."""
         text = values.cast(pa.string())  # no copy: verifies that each value is UTF-8, and raises ArrowInvalid if not
         if pc.any(pc.ends_with(text, "\n")).as_py():
             text = pc.replace_substring_regex(text, _LINE_END, "")
@@ -101,14 +101,14 @@ class FastPath:
             raise Doubt("not one row per record")
         columns = [
             finish(table[name].combine_chunks() if table[name].num_chunks != 1 else table[name].chunk(0))
-            for finish, name in zip(self._finish, self._wanted, strict=True)
+            for finish, name in zip(self._finish, self._columns, strict=True)
         ]
         return Proved(pa.RecordBatch.from_arrays(columns, schema=self._schema), proved)
 
     def _padded(self, text: pa.StringArray) -> tuple[pa.StringArray, npt.NDArray[np.bool_]]:
-        """The records that can be given all fields, null where they have none, and which ones those are.
+        """Return the records that can be padded to all fields with nulls, and which ones they are.
 
-        Not those with quotes that seem to lack one: pyarrow may take an empty field after a quoted one for quoted.
+        Excludes records with quotes that seem to lack a field: pyarrow may treat an empty field after a quoted one as quoted.
         """
         missing = len(self._names) - 1 - pc.count_substring(text, self._options.delimiter).to_numpy().astype(np.int64)
         plain = np.ones(len(text), np.bool_)
@@ -120,9 +120,9 @@ class FastPath:
         return pc.binary_join_element_wise(text, self._padding.take(pa.array(missing)), ""), whole
 
     def _simple(self, text: pa.StringArray) -> npt.NDArray[np.bool_]:
-        """Which records are one line without escapes, and well-formed where there are quotes."""
+        """Return which records are one line without escapes and, if they have quotes, well-formed."""
         options = self._options
-        # As one text: hardly any batch has such signs, and one search is faster than one for each record.
+        # As one text: hardly any batch has these characters, and one search is faster than one per record.
         block = _bytes(text)
         doubtful = [
             sign for sign in ("\n", "\r", "\0", _BYTE_ORDER_MARK, options.escape) if sign and sign.encode() in block
@@ -135,7 +135,7 @@ class FastPath:
             simple &= plain | _mask(pc.match_substring_regex(text, self._well_formed))
             if options.null:
                 simple &= plain | ~_mask(pc.match_substring(text, options.null))
-        # An empty line is no record to pyarrow in some releases.
+        # Some releases of pyarrow do not count an empty line as a record.
         return simple & _mask(pc.greater(pc.binary_length(text), 0))
 
 
@@ -152,9 +152,9 @@ def _mask(matches: pa.BooleanArray) -> npt.NDArray[np.bool_]:
 
 
 def _well_formed(options: CsvOptions) -> str:
-    """RE2 pattern of a line of fields that are each quoted as a whole, or without quotes and not empty.
+    """Return the RE2 pattern of a line whose fields are each quoted as a whole, or unquoted and not empty.
 
-    pyarrow may take an empty field after a quoted one for quoted, and such a one is never null.
+    pyarrow may treat an empty field after a quoted one as quoted, so that it would never be null.
     """
     delimiter, quote = re.escape(options.delimiter), re.escape(options.quote or "")
     field = f"(?:[^{delimiter}{quote}]+|{quote}(?:[^{quote}]|{quote}{quote})*{quote})"
@@ -186,7 +186,7 @@ def _all_match(texts: pa.Array, pattern: str) -> pa.Array:
 
 
 def _timestamps(texts: pa.Array) -> pa.Array:
-    """In UTC, without a zone. Batches in which some have a zone other than Z are for the exact path."""
+    """Parse timestamps in UTC, without a zone. Batches with zones other than Z are left to the exact path."""
     _all_match(texts, rf"{_DATE}(?:[ T]{_TIME}Z?)?")
     if pc.any(pc.ends_with(texts, "Z")).as_py():
         texts = pc.replace_substring_regex(texts, r"Z\z", "")

@@ -1,4 +1,4 @@
-"""The formats by name: those that are built in, those that other packages bring, and any class by its import path."""
+"""Find a format's converter: built in, from an installed package's entry point, or any class by its import path."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _BUILT_IN: Mapping[str, str] = {
     "string": "hudi_ingest.records.convert.plain:string_converter",
     "bytes": "hudi_ingest.records.convert.plain:bytes_converter",
 }
-"""Where the factory of a format is; imported when a pipeline uses it, because some bring large libraries."""
+"""Import path of each format's factory; imported only if a pipeline uses it, because some load large libraries."""
 
 
 def converter_for(format: str, schema: pa.Schema, options: Options | None = None) -> Converter:
-    """The converter of a `source.format` to rows of `schema`.
+    """Create the converter of a `source.format` to rows of `schema`.
 
-    Raises ValueError when the format is not known or its code cannot be used, and when a type in the schema or an
-    option is not one that the format has.
+    Raises ValueError when the format is unknown or its code cannot be used, and when it does not support a type of the
+    schema or an option.
     """
     if format in _BUILT_IN:
         return imported(format, _BUILT_IN[format])(schema, options or {})
@@ -41,6 +41,6 @@ def converter_for(format: str, schema: pa.Schema, options: Options | None = None
 
 
 def known_formats() -> tuple[str, ...]:
-    """The names of all formats: those that are built in, then those of installed packages."""
+    """Return the names of all formats: the built-in ones, then those of installed packages."""
     installed = {entry.name for entry in entry_points(group=ENTRY_POINTS)}
     return (*_BUILT_IN, *sorted(installed - _BUILT_IN.keys()))

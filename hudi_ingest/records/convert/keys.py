@@ -1,4 +1,4 @@
-"""Keys beside values: a record's key becomes columns by a converter of its own, and one row is made of both."""
+"""Records with keys: a separate converter turns the key into columns, which are joined with the value's into one row."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from hudi_ingest.records.convert.values import decoded, regrouped
 
 
 def decode_keys(converter: Converter, schema: pa.Schema, keys: pa.BinaryArray) -> Decoded:
-    """`keys`: binary; null where a record has none. Its columns, which are `schema`, are null then, and where one may not
-    be the record is rejected."""
+    """Decode `keys`, binary and null where a record has none. The key's columns, which are `schema`, are then null; if one of
+    them is NOT NULL, the record is rejected."""
     if not keys.null_count:
         return converter.decode(keys)
-    there = keys.is_valid().to_numpy(zero_copy_only=False)
-    present, absent = np.flatnonzero(there), np.flatnonzero(~there)
+    has_key = keys.is_valid().to_numpy(zero_copy_only=False)
+    present, absent = np.flatnonzero(has_key), np.flatnonzero(~has_key)
     groups = [(present, converter.decode(keys.drop_null()))] if len(present) else []
     required = [column.name for column in schema if not column.nullable]
     if required:
@@ -31,8 +31,8 @@ def decode_keys(converter: Converter, schema: pa.Schema, keys: pa.BinaryArray) -
 
 
 def beside(values: Decoded, keys: Decoded, count: int) -> Decoded:
-    """The outcome for records of which both were decoded: a row when both are, else the value's fault, or the key's, whose
-    field then begins with `key`."""
+    """Join the outcomes of values and keys: a row if both are rows, otherwise the value's fault, or else the key's, with
+    `key` before its field."""
     schema = pa.schema([*values.rows.schema, *keys.rows.schema])
     good_values, good_keys = _kept(values, count), _kept(keys, count)
     both = good_values & good_keys

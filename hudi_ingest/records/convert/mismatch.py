@@ -1,4 +1,4 @@
-"""Why a value is not a row of the declared schema, in words that are short and safe to print."""
+"""Why a value is not a row of the declared schema, as short text that is safe to print."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FOUND_CHARACTERS = 80
 
 
 class Mismatch(Exception):
-    """A value is not what the schema declares. `path` grows while the exception passes the enclosing readers."""
+    """A value does not match the declared schema. The field's path grows as the exception passes the enclosing readers."""
 
     def __init__(self, expected: str, found: str) -> None:
         self.expected = expected
@@ -30,18 +30,18 @@ class Mismatch(Exception):
         return "".join(reversed(self._path)).removeprefix(".")
 
     def rejected(self, index: int) -> Rejected:
-        """The value at this place of its batch, rejected for this reason."""
+        """Reject the value at this index of its batch."""
         return Rejected(index, self.field, self.expected, self.found)
 
 
 class Bare(str):
-    """A text that messages show without quotes, like that of a number."""
+    """Text that messages show without quotes, like a number's."""
 
     __slots__ = ()
 
 
 def shown(value: object) -> str:
-    """A parsed JSON value for an error message: printable, at most FOUND_CHARACTERS characters."""
+    """Format a parsed JSON value for an error message: printable, at most FOUND_CHARACTERS characters."""
     if isinstance(value, dict):
         return "an object"
     if isinstance(value, list):
@@ -49,14 +49,14 @@ def shown(value: object) -> str:
     if isinstance(value, Bare):
         return shortened(str(value))
     if isinstance(value, str):
-        # Cut before quoting: a string of megabytes must not be escaped as a whole for 80 characters of it.
+        # Cut before quoting: do not escape megabytes to show 80 characters.
         return shortened(json.dumps(value[: FOUND_CHARACTERS + 1], ensure_ascii=False))
     return json.dumps(value)
 
 
 def printable(text: str) -> str:
-    """Escapes what a terminal or a log would obey instead of showing it (control characters, marks of writing direction), and
-    lone surrogates, which cannot be encoded."""
+    """Escape characters that a terminal or a log would obey instead of showing (control characters, writing direction marks),
+    and lone surrogates, which cannot be encoded."""
     if text.isprintable():
         return text
     return "".join(
@@ -66,6 +66,6 @@ def printable(text: str) -> str:
 
 
 def shortened(text: str, limit: int = FOUND_CHARACTERS) -> str:
-    """Of a text that may hold a record's: printable, at most `limit` characters."""
+    """Make text from a record printable, and cut it to `limit` characters."""
     safe = printable(text[: limit + 1])
     return safe if len(safe) <= limit else safe[: limit - 1] + "…"

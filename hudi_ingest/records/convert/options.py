@@ -1,4 +1,4 @@
-"""The options of a format, from what a pipeline says to the format's own dataclass."""
+"""Read a format's options from the pipeline file into the format's own dataclass."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Chosen = TypeVar("Chosen")
 
 
 def read_options(kind: type[Chosen], format: str, options: Options) -> Chosen:
-    """`options` as `kind`, a dataclass. Raises ValueError with every option that is unknown, missing or wrong."""
+    """Read `options` as `kind`, a dataclass. Raises ValueError that lists every unknown, missing or wrong option."""
     known = [option.name for option in fields(kind)]  # type: ignore[arg-type]
     problems = [
         f"option {quoted(name)} is not known; known are: {', '.join(known)}{suggestion(name, known)}"
@@ -36,14 +36,14 @@ def read_options(kind: type[Chosen], format: str, options: Options) -> Chosen:
 
 
 def refuse_options(format: str, options: Options) -> None:
-    """Raises ValueError when there are any."""
+    """Raise ValueError when there are any options."""
     if options:
-        raise ValueError(f"format {format}: it has no options, found {', '.join(map(quoted, options))}; remove them")
+        raise ValueError(f"format {format} has no options, found {', '.join(map(quoted, options))}; remove them")
 
 
 def one_option(format: str, options: Options, name: str) -> Any:
-    """The value of the one option that a format has and needs. Raises ValueError when it is missing or there are others."""
+    """Return the value of a format's only, required option. Raises ValueError when it is missing or there are others."""
     if [*options] != [name]:
         found = ", ".join(map(quoted, options)) or "none"
-        raise ValueError(f"format {format}: it has one option, {quoted(name)}, and needs it; found {found}")
+        raise ValueError(f"format {format} needs its only option, {quoted(name)}; found {found}")
     return options[name]

@@ -13,19 +13,19 @@ from hudi_ingest.records.convert.values import decoded, require_values
 
 
 def string_converter(schema: pa.Schema, options: Options) -> StringConverter:
-    """Raises ValueError when the schema is not one string column, whatever its name, or there are options."""
+    """Create the converter. Raises ValueError unless the schema is one string column, of any name, and there are no options."""
     refuse_options("string", options)
     return StringConverter(schema)
 
 
 def bytes_converter(schema: pa.Schema, options: Options) -> BytesConverter:
-    """Raises ValueError when the schema is not one binary column, whatever its name, or there are options."""
+    """Create the converter. Raises ValueError unless the schema is one binary column, of any name, and there are no options."""
     refuse_options("bytes", options)
     return BytesConverter(schema)
 
 
 class StringConverter:
-    """Each value is text in UTF-8; other bytes are rejected. An empty value is an empty text."""
+    """Decodes each value as UTF-8 text; other bytes are rejected. An empty value is an empty string."""
 
     def __init__(self, schema: pa.Schema) -> None:
         _require_one_column("string", schema, pa.string(), pa.types.is_string)
@@ -53,7 +53,7 @@ class StringConverter:
 
 
 class BytesConverter:
-    """Each value is kept as it is."""
+    """Keeps each value as it is."""
 
     def __init__(self, schema: pa.Schema) -> None:
         _require_one_column("bytes", schema, pa.binary(), pa.types.is_binary)
@@ -65,10 +65,10 @@ class BytesConverter:
 
 
 def _require_one_column(
-    format: str, schema: pa.Schema, wanted: pa.DataType, fits: Callable[[pa.DataType], bool]
+    format: str, schema: pa.Schema, required: pa.DataType, fits: Callable[[pa.DataType], bool]
 ) -> None:
     if len(schema) != 1 or not fits(schema.field(0).type):
         columns = ", ".join(f"{column.name} {column.type}" for column in schema) or "none"
         raise ValueError(
-            f"format {format}: the schema must be one column of type {wanted}, of any name; found {columns}"
+            f"format {format}: the schema must be one column of type {required}, of any name; found {columns}"
         )

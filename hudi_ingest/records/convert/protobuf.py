@@ -1,7 +1,7 @@
 """Protobuf records -> rows: batches by ptars where its result is proved right, the rest by google.protobuf.
 
-`protobuf_exact` says what is accepted. Messages stand alone, with one schema for all; or behind Confluent's wire
-format, which says for each record its schema and its message type.
+`protobuf_exact` defines what is accepted. Values are bare messages that share one schema, or begin with Confluent's wire
+format, which names each record's schema and message type.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ from hudi_ingest.records.schema.registered import UnusableSchema
 
 @dataclass(frozen=True)
 class ProtobufOptions:
-    """Of plain messages of one type."""
+    """Options for bare messages of one type."""
 
     message: str
     """Full name of the message type, like `shop.Order`."""
     descriptor_set: bytes
     """A serialized FileDescriptorSet; see `protobuf_schema`."""
     truncate_nanoseconds: bool = False
-    """Cut timestamps to whole microseconds, instead of refusing those that are finer."""
+    """Truncate timestamps to whole microseconds instead of refusing finer ones."""
 
 
 class DescriptorLookup(Protocol):
-    """A registry's Protobuf schemas by their ids. Picklable."""
+    """A registry's Protobuf schemas by id. Picklable."""
 
     def descriptor_set(self, schema_id: int) -> bytes | None:
-        """A serialized FileDescriptorSet, its last file the schema; None when the registry has no such schema. Raises
-        ValueError when the schema is not one that can be used, and when the registry does not answer."""
+        """Return a serialized FileDescriptorSet whose last file is the schema; None when the registry has no such schema.
+        Raises ValueError when the schema cannot be used, and when the registry does not answer."""
 
 
 @dataclass(frozen=True)
 class RegisteredMessages:
-    """What a pipeline says of Protobuf values behind Confluent's wire format. Picklable."""
+    """A pipeline's settings for Protobuf values in Confluent's wire format. Picklable."""
 
     schemas: DescriptorLookup
     message: str
@@ -63,9 +63,10 @@ class RegisteredMessages:
 
 
 def protobuf_converter(schema: pa.Schema, options: Options) -> ProtobufConverter | RegisteredProtobufConverter:
-    """Options are those of ProtobufOptions for plain messages; or `registered`, a RegisteredMessages, alone.
+    """Create the converter. Options are those of ProtobufOptions for bare messages, or `registered`, a RegisteredMessages,
+    alone.
 
-    Raises ValueError when an option is wrong, or a column fits no field of the messages.
+    Raises ValueError when an option is wrong, or a column does not fit a field of the messages.
     """
     if "registered" in options:
         return RegisteredProtobufConverter(schema, one_option("protobuf", options, "registered"))
@@ -73,15 +74,15 @@ def protobuf_converter(schema: pa.Schema, options: Options) -> ProtobufConverter
 
 
 def first_message(descriptor_set: bytes) -> str | None:
-    """The full name of the first message type of a schema, which serializers write by default; None when it has none.
-    Raises ValueError when the set is not whole."""
+    """Return the full name of a schema's first message type, which serializers write by default; None when it has none.
+    Raises ValueError when the set is incomplete."""
     first = ProtobufSchema(descriptor_set).message_at((0,))
     return None if first is None else str(first.full_name)
 
 
 def require_columns(schema: pa.Schema, message: str, descriptor_sets: Iterable[bytes]) -> None:
-    """Raises ValueError when a column fits no field of the message type in the first schema, the newest, or when none
-    of the schemas has a field for it. Looks at older schemas only as far as needed."""
+    """Raise ValueError when a column does not fit its field in the first (newest) schema's message type, or when none of the
+    schemas has a field for it. Reads older schemas only as far as needed."""
     missing, known = set(schema.names), set()
     for number, descriptor_set in enumerate(descriptor_sets):
         types = ProtobufSchema(descriptor_set)
@@ -101,7 +102,7 @@ def require_columns(schema: pa.Schema, message: str, descriptor_sets: Iterable[b
 
 
 class ProtobufConverter:
-    """Plain messages of one type."""
+    """Decodes bare messages of one type."""
 
     def __init__(self, schema: pa.Schema, options: ProtobufOptions) -> None:
         self._schema, self._options = schema, options
@@ -121,16 +122,16 @@ class ProtobufConverter:
 
 
 class RegisteredProtobufConverter:
-    """Messages behind Confluent's wire format. A column that a record's schema lacks is null in it.
+    """Decodes messages in Confluent's wire format. A column that a record's schema lacks is null.
 
-    `decode` raises what `DescriptorLookup` raises when the registry cannot be asked.
+    `decode` raises what `DescriptorLookup` raises when the registry is unavailable.
     """
 
     def __init__(self, schema: pa.Schema, registered: RegisteredMessages) -> None:
         self._schema, self._registered = schema, registered
         self._types: dict[int, _SchemaTypes | Mismatch] = {}
-        """By schema id, of those that the registry has: the others may be as many as the records. What an id means never
-        changes, so it is no state that a record could depend on."""
+        """Message types by schema id. Only ids that the registry has are kept: there may be as many others as records. An
+        id's meaning never changes, so this is not state that a record's outcome could depend on."""
 
     def __reduce__(self) -> tuple[type[RegisteredProtobufConverter], tuple[pa.Schema, RegisteredMessages]]:
         return (RegisteredProtobufConverter, (self._schema, self._registered))
@@ -171,7 +172,7 @@ class RegisteredProtobufConverter:
 
 
 class _SchemaTypes:
-    """The message types of one schema, by what message indexes say. Raises ValueError when the set is not whole."""
+    """The message types of one schema, by message indexes. Raises ValueError when the set is incomplete."""
 
     def __init__(self, descriptor_set: bytes, schema: pa.Schema, registered: RegisteredMessages) -> None:
         self._types = ProtobufSchema(descriptor_set)
@@ -179,7 +180,7 @@ class _SchemaTypes:
         self._reader: _Reader | Mismatch | None = None
 
     def reader(self, path: tuple[int, ...]) -> _Reader | Mismatch:
-        """Why there is none is the same for every record of the path."""
+        """Return the reader of a path of message indexes, or why none of its records can be read."""
         expected_name = self._registered.message
         message = self._types.message_at(path)
         if message is None:
@@ -196,7 +197,7 @@ class _SchemaTypes:
 
 
 class _Reader:
-    """Reads messages of one type, which stand alone."""
+    """Reads bare messages of one type."""
 
     def __init__(self, message: Descriptor, schema: pa.Schema, truncate_nanoseconds: bool) -> None:
         self._schema = schema

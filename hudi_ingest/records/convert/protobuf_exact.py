@@ -1,8 +1,8 @@
-"""Protobuf records by google.protobuf itself: every legal encoding, and a name for what is wrong.
+"""Read Protobuf records with google.protobuf itself: every legal encoding, and an explanation of what is wrong.
 
 How a field becomes a column:
 
-| Protobuf | columns that it fits |
+| Protobuf | fits columns of type |
 |---|---|
 | int32 … sfixed64, uint32, fixed32, uint64, fixed64 | int, bigint, decimal(p,s); a number that does not fit is refused |
 | float, double | float (from float only), double; NaN and infinities are kept |
@@ -17,8 +17,8 @@ How a field becomes a column:
 | repeated | array |
 | map | map, its keys as text: 7 is "7", true is "true" |
 
-A field that is absent is null where Protobuf tells absent from default (message, oneof, `optional`, all of proto2), and
-its default where not. Fields that are not declared are read over. Messages may nest 100 deep, as in every Protobuf library.
+An absent field is null if Protobuf distinguishes absent from default (message, oneof, `optional`, all of proto2), and its
+default otherwise. Undeclared fields are ignored. Messages may nest 100 deep, as in every Protobuf library.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from hudi_ingest.records.schema.columns import ddl_type
 from hudi_ingest.records.times import FIRST_SECOND, LAST_SECOND
 
 CHUNK_ROWS = 256
-"""Messages that are alive at the same time: few enough to stay in the processor's cache."""
+"""Messages parsed at once: few enough to stay in the processor's cache."""
 
 Reader = Callable[[Any], Any]
 """A field's Python value -> what `pyarrow.array` takes for the column. Raises Mismatch."""
@@ -70,7 +70,7 @@ _INTEGER_RANGES: Mapping[int, tuple[int, int]] = {
 class MessageReader:
     """Reads messages of one type to columns of `schema`.
 
-    A column that the message type does not have is null in every row; a NOT NULL one refuses every record. Raises
+    A column that the message type lacks is null in every row; if it is NOT NULL, every record is refused. Raises
     ValueError at construction when a field does not fit its column.
     """
 
@@ -82,7 +82,7 @@ class MessageReader:
         self._columns = _field_readers(message, list(schema), "", _Timestamps(truncate_nanoseconds))
 
     def read(self, values: pa.BinaryArray) -> tuple[pa.RecordBatch, list[Rejected]]:
-        """The rows of the good records in their order, and the others by their place in `values`."""
+        """Return the rows of the good records in order, and the bad ones by their index in `values`."""
         columns: list[list[Any]] = [[] for _ in self._columns]
         rejected: list[Rejected] = []
         for start in range(0, len(values), CHUNK_ROWS):
@@ -90,7 +90,7 @@ class MessageReader:
             try:
                 by_column = self._read(chunk)
             except Mismatch:
-                # One by one: what becomes of a record does not depend on its neighbours.
+                # One by one: a record's outcome does not depend on its neighbours.
                 by_column = [[] for _ in self._columns]
                 for index, value in enumerate(chunk, start):
                     try:
@@ -276,7 +276,7 @@ def _scalar_reader(field: FieldDescriptor, type_: pa.DataType, path: str) -> Rea
             return None
     elif kind == FieldDescriptor.CPPTYPE_STRING:
         if pa.types.is_string(type_):
-            # Proto3 verifies text while it parses a message; in other syntaxes bad text is given out as bytes.
+            # Proto3 verifies text while parsing a message; in other syntaxes invalid text is returned as bytes.
             return None if is_proto3(field.file) else _text
     elif kind == FieldDescriptor.CPPTYPE_BOOL:
         if pa.types.is_boolean(type_):
@@ -320,7 +320,7 @@ def _text(value: Any) -> str:
 
 
 def _integer_reader(kind: int, type_: pa.DataType) -> tuple[Reader | None] | None:
-    """The reader of an integer, None in it when all fit; None when the type holds no integers."""
+    """Return a tuple with the reader of an integer, which is None if all values fit; None if the type holds no integers."""
     lowest, highest = _INTEGER_RANGES[kind]
     if pa.types.is_signed_integer(type_):
         least, most = -(1 << (type_.bit_width - 1)), (1 << (type_.bit_width - 1)) - 1
@@ -363,7 +363,7 @@ class _Timestamps:
         self._truncate = truncate_nanoseconds
 
     def microseconds(self, value: Any) -> int:
-        """Since 1970 in UTC. Raises Mismatch."""
+        """Return microseconds since 1970 in UTC. Raises Mismatch."""
         seconds, nanoseconds = value.seconds, value.nanos
         if not (FIRST_SECOND <= seconds <= LAST_SECOND and 0 <= nanoseconds < 1_000_000_000):
             raise Mismatch("timestamp of the years 0001 to 9999", f"{seconds} s and {nanoseconds} ns since 1970")

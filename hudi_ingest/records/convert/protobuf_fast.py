@@ -1,15 +1,15 @@
-"""A block of Protobuf records by ptars, a Rust decoder from the wire to Arrow, where its result is proved right.
+"""Read a block of Protobuf records with ptars, a Rust decoder from the wire to Arrow, where its result is proved right.
 
-Why an accepted row is the record's: ptars writes the row that it read as a message again, and a row is accepted only
-when that message is the record, byte for byte. So the record is an encoding of the row, and Protobuf decodes it to
-that row, whatever ptars may do with encodings that it does not write: unknown fields, fields given twice or out of
-order, longer varints than needed, truncated and hostile bytes. Those records go to google.protobuf. Three things are
-left to rely on, and the tests compare them with google.protobuf: that ptars writes each type as Protobuf does, that
-text is UTF-8 (which is verified here), and that every row which ptars may read is one that Protobuf has: not so a map with
-a key given twice, and two members of a oneof, so messages with maps or oneofs do not come here.
+Why an accepted row is the record's: ptars writes the row back as a message, and the row is accepted only if that message
+equals the record, byte for byte. So the record is an encoding of the row, and Protobuf decodes it to that row, whatever
+ptars may do with encodings that it does not write: unknown fields, repeated or out-of-order fields, varints longer than
+needed, truncated and hostile bytes. Those records go to google.protobuf. This relies on three things, which the tests
+compare with google.protobuf: ptars writes each type as Protobuf does; text is UTF-8 (verified here); and Protobuf can
+represent every row that ptars may read. The last is not so for a map with a repeated key or for two members of a oneof,
+so messages with maps or oneofs are not read here.
 
-Messages are given to ptars under other names, because it makes values of its own from Protobuf's well-known types, and
-fails on timestamps outside of Arrow's range.
+ptars gets the messages under other names, because it converts Protobuf's well-known types in its own way, and fails on
+timestamps outside Arrow's range.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from hudi_ingest.records.convert.proved_columns import (
 from hudi_ingest.records.times import FIRST_SECOND, LAST_SECOND
 
 MAX_FIELD_NUMBER = 4096
-"""ptars keeps a table as long as the highest field number, which may be 536,870,911."""
+"""ptars keeps a table as long as the highest field number, which can be up to 536,870,911."""
 MAX_DEPTH = 32
 
 _PREFIX = "read_by_ptars"
 
 
 def fast_path(message: Descriptor, schema: pa.Schema, truncate_nanoseconds: bool) -> FastPath | None:
-    """None when messages of this type, or columns of this schema, are for the exact path only."""
+    """Create the fast path; None when only the exact path can read messages of this type to columns of this schema."""
     absent = any(name not in message.fields_by_name for name in schema.names)
     return None if absent or not _is_plain(message, ()) else FastPath(message, schema, truncate_nanoseconds)
 
@@ -77,21 +77,21 @@ class FastPath:
         ]
 
     def read(self, values: pa.BinaryArray) -> Proved:
-        """The rows that are proved, and which values they are. Raises as `fast_path.Fast` does."""
+        """Return the proved rows, and which values they are. Raises as `fast_path.Fast` does."""
         rows, proved = self._same_messages(values)
         rows.validate(full=True)  # ptars does not verify that text is UTF-8
         columns = [finish(rows[column.name]) for finish, column in zip(self._finish, self._schema, strict=True)]
         return Proved(pa.RecordBatch.from_arrays(columns, schema=self._schema), proved)
 
     def _same_messages(self, values: pa.BinaryArray) -> tuple[pa.RecordBatch, npt.NDArray[np.bool_]]:
-        """Rows that ptars writes as the messages it read them from, and which values those are."""
+        """Return the rows that ptars writes back as the same messages, and which values they are."""
         try:
             rows = self._handler.array_to_record_batch(values)
             if rows.num_rows != len(values):
                 raise Doubt("not one row per record")
             same = pc.equal(self._handler.record_batch_to_array(rows), values)
         except BaseException as error:
-            # What a failed check in Rust becomes; the process and ptars go on after it.
+            # A failed assertion in Rust; the process and ptars survive it.
             if type(error).__name__ == "PanicException":
                 raise Doubt("ptars failed") from error
             raise
@@ -155,7 +155,7 @@ def _finish_value(field: FieldDescriptor, type_: pa.DataType, truncate: bool) ->
     if message.full_name in WRAPPERS:
         finish = _finish_value(message.fields_by_name["value"], type_, truncate)
         return lambda column: finish(pc.struct_field(column, [0]))
-    assert message.full_name == TIMESTAMP_MESSAGE  # the exact path refuses all other pairs, and is made first
+    assert message.full_name == TIMESTAMP_MESSAGE  # the exact path refuses all other pairs, and is created first
     return _finish_timestamp(type_, truncate)
 
 

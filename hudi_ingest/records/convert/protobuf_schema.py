@@ -1,8 +1,8 @@
 """Protobuf schemas: descriptor sets in, message descriptors and the columns of a table out. No records here.
 
 A schema is a serialized `FileDescriptorSet`: what `protoc --include_imports --descriptor_set_out` writes, what
-`hudi_ingest.records.convert.protoc` makes of `.proto` texts, and what `descriptor_set` makes of the files that a schema registry gives as
-`format=serialized`. Files come after the ones that they import; the last is the schema itself.
+`hudi_ingest.records.convert.protoc` compiles from `.proto` texts, and what `descriptor_set` builds from the files that a
+schema registry returns as `format=serialized`. Each file follows its imports; the last is the schema itself.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from hudi_ingest.records.schema.columns import MAX_DEPTH, MAX_FIELDS, TIMESTAMP
 
 TIMESTAMP_MESSAGE = "google.protobuf.Timestamp"
 WRAPPERS = frozenset(
-    f"google.protobuf.{each}Value"
-    for each in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
+    f"google.protobuf.{scalar}Value"
+    for scalar in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 )
-"""Messages of one field `value`, which stand for a scalar that may be null."""
+"""Messages with a single field `value`, which represent a nullable scalar."""
 JSON_MESSAGES = frozenset({"google.protobuf.Struct", "google.protobuf.Value", "google.protobuf.ListValue"})
-"""Messages that stand for a JSON value."""
+"""Messages that represent a JSON value."""
 
 _KNOWN_FILES: Mapping[str, str] = {
     **{
@@ -70,13 +70,13 @@ _KNOWN_FILES: Mapping[str, str] = {
         for name in ("meta", "type/decimal", "type/variant")
     },
 }
-"""Import path -> the module with the descriptor, of the files that producers import without bringing them: Protobuf's own, and
-those that Confluent's registry has built in."""
+"""Import path -> the module with the descriptor, for files that producers import without supplying them: Protobuf's own, and
+those built into Confluent's registry."""
 _IMPORT = re.compile(r"""^\s*import\s+(?:public\s+|weak\s+)?["']([^"']+)["']""", re.MULTILINE)
 
 
 class ProtobufSchema:
-    """The message types of one descriptor set. Raises ValueError when the set is not whole."""
+    """The message types of one descriptor set. Raises ValueError when the set is incomplete."""
 
     def __init__(self, descriptor_set: bytes) -> None:
         try:
@@ -94,13 +94,13 @@ class ProtobufSchema:
                 self._pool.FindFileByName(file.name)
             except (KeyError, TypeError) as error:
                 raise ValueError(
-                    f"the descriptor set is not whole: {file.name} needs what is not in it ({error}); make it with protoc "
+                    f"the descriptor set is incomplete: {file.name} needs what is not in it ({error}); make it with protoc "
                     "--include_imports"
                 ) from None
         self._files = tuple(file_set.file)
 
     def message(self, name: str) -> Descriptor:
-        """The message type of a full name, like `shop.Order`. Raises ValueError."""
+        """Return the message type with this full name, like `shop.Order`. Raises ValueError when there is none."""
         try:
             return self._pool.FindMessageTypeByName(name)
         except KeyError:
@@ -111,7 +111,7 @@ class ProtobufSchema:
             ) from None
 
     def has(self, name: str) -> bool:
-        """Whether it has a message type of this full name."""
+        """Return whether the set has a message type of this full name."""
         try:
             self._pool.FindMessageTypeByName(name)
         except KeyError:
@@ -119,7 +119,7 @@ class ProtobufSchema:
         return True
 
     def message_at(self, path: tuple[int, ...]) -> Descriptor | None:
-        """The message type that the message indexes of Confluent's wire format point to; None when there is none."""
+        """Return the message type that the message indexes of Confluent's wire format point to; None when there is none."""
         types = [*self._pool.FindFileByName(self._files[-1].name).message_types_by_name.values()]
         message_type: Descriptor | None = None
         for index in path:
@@ -131,33 +131,33 @@ class ProtobufSchema:
 
 
 def known_imports(texts: Iterable[str], files: Iterable[bytes]) -> list[bytes]:
-    """The serialized descriptors of known files that texts of `.proto` files and serialized descriptors import, after those
-    that they import themselves. Raises ValueError when a descriptor is not one."""
+    """Return the serialized descriptors of the known files that the `.proto` texts and serialized descriptors import, each
+    after its own imports. Raises ValueError when `files` has something that is not a descriptor."""
     paths = [path for text in texts for path in _IMPORT.findall(text)]
     paths += [path for file in descriptor_files(files) for path in file.dependency]
-    there: set[str] = set()
-    return [file for path in paths for file in _known(path, there)]
+    included: set[str] = set()
+    return [file for path in paths for file in _known(path, included)]
 
 
 def _with_known(files: Iterable[FileDescriptorProto]) -> Iterator[FileDescriptorProto]:
-    """The files, and before them those known ones which they import and do not bring."""
+    """Yield the files, preceded by the known files that they import but that are not among them."""
     files = list(files)
-    there = {file.name for file in files}
+    included = {file.name for file in files}
     for path in [path for file in files for path in file.dependency]:
-        yield from map(FileDescriptorProto.FromString, _known(path, there))
+        yield from map(FileDescriptorProto.FromString, _known(path, included))
     yield from files
 
 
-def _known(path: str, there: set[str]) -> Iterator[bytes]:
-    if path in _KNOWN_FILES and path not in there:
-        yield from _serialized(import_module(_KNOWN_FILES[path]).DESCRIPTOR, there)
+def _known(path: str, included: set[str]) -> Iterator[bytes]:
+    if path in _KNOWN_FILES and path not in included:
+        yield from _serialized(import_module(_KNOWN_FILES[path]).DESCRIPTOR, included)
 
 
-def _serialized(file: FileDescriptor, there: set[str]) -> Iterator[bytes]:
-    if file.name not in there:
-        there.add(file.name)
+def _serialized(file: FileDescriptor, included: set[str]) -> Iterator[bytes]:
+    if file.name not in included:
+        included.add(file.name)
         for dependency in file.dependencies:
-            yield from _serialized(dependency, there)
+            yield from _serialized(dependency, included)
         yield file.serialized_pb
 
 
@@ -171,7 +171,7 @@ def _names(file: FileDescriptorProto) -> Iterator[str]:
 
 
 def descriptor_set(files: Iterable[bytes]) -> bytes:
-    """Serialized `FileDescriptorProto`s, imported ones first and the schema last, as one descriptor set.
+    """Combine serialized `FileDescriptorProto`s, imports first and the schema last, into one descriptor set.
 
     Raises ValueError when one is not a file descriptor.
     """
@@ -181,16 +181,16 @@ def descriptor_set(files: Iterable[bytes]) -> bytes:
 
 
 def with_files(descriptor_set: bytes, files: Iterable[bytes]) -> bytes:
-    """The set with the serialized files behind its own, but for those that it has. Raises ValueError."""
+    """Append the serialized files that the set does not have yet. Raises ValueError."""
     file_set = FileDescriptorSet.FromString(descriptor_set)
-    there = {file.name for file in file_set.file}
-    file_set.file.extend(file for file in descriptor_files(files) if file.name not in there)
+    included = {file.name for file in file_set.file}
+    file_set.file.extend(file for file in descriptor_files(files) if file.name not in included)
     serialized: bytes = file_set.SerializeToString()
     return serialized
 
 
 def descriptor_files(files: Iterable[bytes]) -> list[FileDescriptorProto]:
-    """Serialized `FileDescriptorProto`s, read. Raises ValueError when one is not a file descriptor."""
+    """Parse serialized `FileDescriptorProto`s. Raises ValueError when one is not a file descriptor."""
     protos = []
     for number, file in enumerate(files, 1):
         try:
@@ -201,9 +201,9 @@ def descriptor_files(files: Iterable[bytes]) -> list[FileDescriptorProto]:
 
 
 def record_schema(message: Descriptor) -> pa.Schema:
-    """The columns that a message type has by itself, in the order of its field numbers.
+    """Return the columns of a message type, ordered by field number.
 
-    A field that tells absent from default (message, oneof, `optional`, proto2) is nullable, others are not. Raises
+    A field that distinguishes absent from default (message, oneof, `optional`, proto2) is nullable, others are not. Raises
     ValueError for what no table can hold: recursion, structs without columns, and more than MAX_FIELDS columns.
     """
     return pa.schema(_fields(message, (), "", count(1)))
@@ -213,15 +213,15 @@ def _fields(message: Descriptor, enclosing: tuple[str, ...], path: str, numbers:
     where = f"column {path}" if path else f"message {message.full_name}"
     if message.full_name in enclosing:
         raise ValueError(
-            f"{where}: {message.full_name} holds itself, and columns cannot; declare the columns that are wanted, to the depth "
-            "that is wanted"
+            f"{where}: {message.full_name} contains itself, which columns cannot; declare the columns you need, to the depth "
+            "you need"
         )
     if not message.fields:
         raise ValueError(
-            f"{where}: {message.full_name} has no fields, and a struct needs one; declare the other columns"
+            f"{where}: {message.full_name} has no fields, but a struct needs one; declare the other columns"
         )
     if len(enclosing) >= MAX_DEPTH:
-        raise ValueError(f"{where}: nested more than {MAX_DEPTH} deep; declare the columns that are wanted")
+        raise ValueError(f"{where}: nested more than {MAX_DEPTH} deep; declare the columns you need")
     below = (*enclosing, message.full_name)
     return [_field(field, below, f"{path}.{field.name}".removeprefix("."), numbers) for field in sorted_fields(message)]
 
@@ -231,9 +231,9 @@ def sorted_fields(message: Descriptor) -> list[FieldDescriptor]:
 
 
 def _field(field: FieldDescriptor, enclosing: tuple[str, ...], path: str, numbers: Iterator[int]) -> pa.Field:
-    # Messages that hold each other twice, and so on, are few lines and any number of columns.
+    # Messages that contain the next one twice, and so on, take few lines but have any number of columns.
     if next(numbers) > MAX_FIELDS:
-        raise ValueError(f"more than {MAX_FIELDS} columns, nested ones counted; declare the columns that are wanted")
+        raise ValueError(f"more than {MAX_FIELDS} columns, nested ones counted; declare the columns you need")
     if is_map(field):
         value = _type(field.message_type.fields_by_name["value"], enclosing, path, numbers)
         return pa.field(field.name, pa.map_(pa.string(), pa.field("value", value, False)), False)

@@ -1,4 +1,4 @@
-"""Compiles `.proto` texts to descriptor sets. The compiler is protoc itself, as the package grpcio-tools brings it."""
+"""Compile `.proto` texts to descriptor sets, with protoc itself from the package grpcio-tools."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 
 SECONDS = 60
-"""Of processor time, which unlike the time of day says the same on a busy machine."""
+"""Limit of processor time, which unlike wall-clock time does not depend on how busy the machine is."""
 _PROGRAM = """
 import resource, sys
 from grpc_tools import protoc
@@ -23,14 +23,14 @@ _OF_THE_NAME = {errno.ENAMETOOLONG, errno.EEXIST, errno.EISDIR, errno.ENOTDIR}
 
 
 def compile_protos(names: str | Sequence[str], texts: Mapping[str, str], imported: bytes = b"") -> bytes:
-    """The descriptor set of the files `names` with all that they import; `texts`: import path -> text, `names` among them.
+    """Return the descriptor set of the files `names` and all their imports; `texts`: import path -> text, `names` included.
 
-    `imported`: a descriptor set of files that are imported and have no text here. Protobuf's own files (google/protobuf/...)
-    need not be given. A file stands behind those that it imports. Raises ValueError with what protoc says.
+    `imported`: a descriptor set of imported files that have no text here. Protobuf's own files (google/protobuf/...) need
+    not be given. Each file follows its imports. Raises ValueError with protoc's message.
     """
     targets = [names] if isinstance(names, str) else [*names]
     with tempfile.TemporaryDirectory(prefix="hudi-ingest-protoc-") as folder:
-        # Resolved, because what is compared to it is too.
+        # Resolved, like the paths that are compared with it.
         root, out = Path(folder, "protos").resolve(), Path(folder, "descriptors")
         root.mkdir()
         for path, text in texts.items():
@@ -43,11 +43,11 @@ def compile_protos(names: str | Sequence[str], texts: Mapping[str, str], importe
         own = files("grpc_tools") / "_proto"
         paths = [f"--proto_path={root}", f"--proto_path={own}"]
         if imported:
-            # protoc looks into it for what the folders do not have.
+            # protoc searches it for imports that the folders do not have.
             imported_set = Path(folder, "imported")
             imported_set.write_bytes(imported)
             paths.append(f"--descriptor_set_in={imported_set}")
-        # As a program: in this process it would write its messages to the process's standard error.
+        # In a process of its own: here it would write its messages to this process's standard error.
         command = [
             sys.executable,
             "-c",

@@ -1,4 +1,4 @@
-"""What fast paths verify of whole columns: a function here raises Doubt, or one of Arrow's errors, for a wrong value."""
+"""Checks of whole columns for the fast paths: each raises Doubt, or one of Arrow's errors, for a wrong value."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from hudi_ingest.records.convert.json_exact import bytes_of
 from hudi_ingest.records.times import FIRST_DAY, FIRST_MICROSECOND, LAST_DAY, LAST_MICROSECOND
 
 Finish = Callable[[pa.Array], pa.Array]
-"""Column as a library reads it -> column of the declared type. Raises Doubt, or ArrowInvalid or ValueError, for a wrong value."""
+"""Column as a library reads it -> column of the declared type. Raises Doubt, ArrowInvalid or ValueError for a wrong value."""
 Member = Callable[[pa.StructArray], pa.Array]
 """Column of structs as a library reads it -> finished column of one of their fields. Raises as Finish does."""
 
 
 def of_field(field: pa.Field, finish: Finish) -> Finish:
-    """`finish`, and no nulls where the field may have none."""
+    """Return `finish`, with a check for nulls if the field is not nullable."""
     return finish if field.nullable else lambda column: finish(without_nulls(column))
 
 
@@ -59,12 +59,12 @@ def dates_of(texts: pa.Array) -> pa.Array:
 
 
 def binary_of(texts: pa.Array) -> pa.Array:
-    """Of base64 texts."""
+    """Decode base64 texts."""
     return pa.array([None if text is None else bytes_of(text) for text in texts.to_pylist()], pa.binary())
 
 
 def list_column(type_: pa.DataType, finish_items: Finish) -> Finish:
-    """Lists of `type_`. Of parsers whose null lists hold no items: a null among the items is then one that a record gave."""
+    """Finish lists of `type_`, for parsers whose null lists have no items: any null item then comes from a record."""
 
     def finish(lists: pa.ListArray) -> pa.Array:
         items = finish_items(lists.values)
@@ -85,11 +85,11 @@ def struct_column(fields: Sequence[pa.Field], members: Sequence[Member]) -> Fini
 
 
 def struct_member(place: int | str, nullable: bool, finish: Finish) -> Member:
-    """The field of that number or name."""
+    """Finish the field with this number or name."""
 
     def member(structs: pa.StructArray) -> pa.Array:
         column = structs.field(place)
-        # What stands below a null struct says nothing; only where the struct is present a null was given.
+        # Ignore values below a null struct: only a null in a present struct comes from a record.
         if not nullable and column.null_count and pc.any(pc.and_(structs.is_valid(), column.is_null())).as_py():
             raise Doubt("a null where none may be")
         return finish(column)

@@ -1,6 +1,6 @@
-"""Converters that are not part of this package: their outcomes are checked before they are believed.
+"""Converters from outside this package. Their outcomes are checked before they are trusted.
 
-A package brings converters by entry points of the group `hudi_ingest.converters`. An import path is
+A package provides converters as entry points of the group `hudi_ingest.converters`. An import path is
 `package.module:Name`. Either way the object is called with the schema and the options and returns a Converter.
 """
 
@@ -44,7 +44,8 @@ class ForeignConverter:
             ) from error
         if not isinstance(converter, Converter):
             raise ValueError(
-                f"format {quoted(format)} made {type(converter).__name__}, which is no converter: it has no method `decode`"
+                f"format {quoted(format)} returned {type(converter).__name__}, which is not a converter: it has no method "
+                "`decode`"
             )
         self._converter = converter
 
@@ -72,17 +73,18 @@ def _factory(format: str) -> Factory:
         return imported(format, paths[0])
     if paths:
         raise ValueError(
-            f"format {quoted(format)} is brought by several packages ({', '.join(paths)}); remove one, or write the import "
-            "path of the one that is meant"
+            f"several packages provide format {quoted(format)} ({', '.join(paths)}); remove one, or write the import path of "
+            "the one you mean"
         )
     raise ValueError(
-        f"format {quoted(format)}: no package that brings it (entry point group {ENTRY_POINTS}) is installed here; install "
+        f"format {quoted(format)}: no package that provides it (entry point group {ENTRY_POINTS}) is installed here; install "
         "it where the pipeline runs, and on Spark's workers"
     )
 
 
 def imported(format: str, path: str) -> Factory:
-    """The object at an import path. Raises ValueError: code that fails while it is imported is the pipeline's problem."""
+    """Return the object at an import path. Raises ValueError, also when the code fails on import: that is the pipeline's
+    problem."""
     where = f"format {quoted(format)}" if format == path else f"format {quoted(format)}, which is {path}"
     module, _, name = path.partition(":")
     if not module or not name:
@@ -102,7 +104,7 @@ def imported(format: str, path: str) -> Factory:
         target = getattr(target, part)
     if not callable(target):
         raise ValueError(
-            f"{where}: {name} is no converter but {describe(target)}; it must be a class or a function that takes the schema "
+            f"{where}: {name} is {describe(target)}, not a converter; it must be a class or a function that takes the schema "
             "and the options and returns a converter"
         )
     factory: Factory = target

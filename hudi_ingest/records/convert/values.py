@@ -1,4 +1,4 @@
-"""What every converter does around its format: it checks what it is given, and puts rows back in their places."""
+"""What all converters share: checking their input, and putting rows back in order."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ import pyarrow as pa
 from hudi_ingest.records.convert.converter import Decoded, Rejected
 
 Indexes = npt.NDArray[np.int64]
-"""Places in a batch, ascending."""
+"""Indexes in a batch, ascending."""
 
 
 def require_values(values: pa.BinaryArray) -> None:
-    """Raises TypeError or ValueError unless `values` is binary without nulls: a caller's mistake, not a record's."""
+    """Raise TypeError or ValueError unless `values` is binary without nulls: that would be the caller's mistake."""
     if not pa.types.is_binary(values.type):
         raise TypeError(f"values must be binary, found {values.type}")
     if values.null_count:
-        raise ValueError(f"values must hold no nulls, found {values.null_count}: take tombstones out before")
+        raise ValueError(f"values must hold no nulls, found {values.null_count}: remove tombstones first")
 
 
 def value_bytes(values: pa.BinaryArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """The bytes that `values` stands on, and where each value begins in them, with the end of the last: no copy of the
-    bytes. `values` holds no nulls."""
+    """Return the bytes below `values` without copying them, and where in them each value begins, followed by the end of the
+    last. `values` has no nulls."""
     _, offsets, data = values.buffers()
     length = len(values)
     starts = (
@@ -38,24 +38,24 @@ def value_bytes(values: pa.BinaryArray) -> tuple[npt.NDArray[np.uint8], npt.NDAr
 
 
 def without_prefix(values: pa.BinaryArray, sizes: npt.NDArray[np.int64], indexes: Indexes | None) -> pa.BinaryArray:
-    """What is left of the values at `indexes` (None for all) without their first bytes.
+    """Remove the first bytes of the values at `indexes` (None for all).
 
-    `sizes`: of each value in `values`, how many bytes go; at most its length. One gather over an array of prefixes and
-    remainders by turns, which shares the bytes of `values`. Arrow's `binary_slice` does the same, but some releases fail
-    when nothing is left of any value.
+    `sizes`: how many bytes to remove from each value in `values`, at most its length. One gather over an array that
+    alternates prefixes and remainders and shares the bytes of `values`. Arrow's `binary_slice` does the same, but some
+    releases fail when all remainders are empty.
     """
     _, starts = value_bytes(values)
     offsets = np.empty(2 * len(values) + 1, np.int32)
     offsets[0::2] = starts
     offsets[1::2] = starts[:-1] + sizes
     data = values.buffers()[2]
-    turns = pa.BinaryArray.from_buffers(pa.binary(), 2 * len(values), [None, pa.py_buffer(offsets), data])
-    wanted = np.arange(len(values)) if indexes is None else indexes
-    return turns.take(pa.array(2 * wanted + 1))
+    alternating = pa.BinaryArray.from_buffers(pa.binary(), 2 * len(values), [None, pa.py_buffer(offsets), data])
+    selected = np.arange(len(values)) if indexes is None else indexes
+    return alternating.take(pa.array(2 * selected + 1))
 
 
 def decoded(rows: pa.RecordBatch, count: int, rejected: Sequence[Rejected]) -> Decoded:
-    """`rows` of a batch of `count` values: all but the `rejected`, which are ascending by index."""
+    """Return the outcome of a batch of `count` values: `rows` are all but the `rejected`, which are ascending by index."""
     if not rejected:
         return Decoded(rows, None, ())
     kept = np.ones(count, np.bool_)
@@ -66,10 +66,10 @@ def decoded(rows: pa.RecordBatch, count: int, rejected: Sequence[Rejected]) -> D
 def regrouped(
     schema: pa.Schema, count: int, groups: Sequence[tuple[Indexes | None, Decoded]], rejected: Sequence[Rejected]
 ) -> Decoded:
-    """One outcome for a batch of `count` values that was decoded in groups.
+    """Combine the outcomes of a batch of `count` values that was decoded in groups.
 
-    `groups`: the places of a group's values in the batch, None for all of them, and what became of them. `rejected`
-    are the values of no group. Each place is in one group or rejected.
+    `groups`: the indexes of a group's values in the batch, None for all of them, and their outcome. `rejected` are values
+    outside all groups. Each index is in one group or rejected.
     """
     faults = list(rejected)
     batches: list[pa.RecordBatch] = []

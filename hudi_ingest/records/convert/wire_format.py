@@ -1,8 +1,8 @@
-"""The framing that Confluent's serializers put before a payload: whole batches are split in Arrow and numpy.
+"""The framing that Confluent's serializers put before a payload, split for whole batches in Arrow and numpy.
 
-The format (docs.confluent.io, "Wire format" of Schema Registry's serializers): one byte 0, the schema's id as four bytes
-big-endian, then the payload. Before a Protobuf payload stand the message indexes, which say which message type of
-the schema it is: their count and then each of them, all zigzag varints; one byte 0 is short for the list [0].
+The format (docs.confluent.io, "Wire format" of Schema Registry's serializers): one byte 0, the schema id as four bytes
+big-endian, then the payload. A Protobuf payload is preceded by message indexes, which select the message type within the
+schema: their count, then each of them, all zigzag varints; a single byte 0 is short for the list [0].
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from hudi_ingest.records.schema.registered import RegisteredSchema
 HEADER_BYTES = 5
 """The magic byte and the schema id."""
 MAX_MESSAGE_INDEXES = 64
-"""How deep message types may nest in each other; protoc itself stops at 32."""
+"""Maximum nesting of message types; protoc itself stops at 32."""
 
 _COMMON_PREFIXES = 8
 _MAX_VARINT_BYTES = 10
 
 
 class SchemaLookup(Protocol):
-    """A registry's schemas of one kind by their ids. Picklable."""
+    """A registry's schemas of one kind by id. Picklable."""
 
     def schema(self, schema_id: int) -> RegisteredSchema | None:
-        """None when the registry has no such schema. Raises UnusableSchema when no record of the id can be read, and when
-        the registry does not answer."""
+        """Return the schema; None when the registry has no such schema. Raises UnusableSchema when no record of the id can be
+        read, and when the registry does not answer."""
 
 
 @dataclass(frozen=True)
@@ -44,46 +44,46 @@ class Framed:
     """A batch split into schema ids and payloads. Each value is either framed or rejected."""
 
     schema_ids: npt.NDArray[np.int64]
-    """Of each framed value, 0 to 2^32 - 1."""
+    """Schema id of each framed value, 0 to 2^32 - 1."""
     payloads: pa.BinaryArray
-    """Of each framed value, what follows the header; may be empty."""
+    """Bytes after the header of each framed value; may be empty."""
     indexes: Indexes | None
-    """Places of the framed values in the batch; None when all are."""
+    """Indexes of the framed values in the batch; None when all are framed."""
     rejected: tuple[Rejected, ...]
     """Ascending by index."""
 
     def place(self, at: int) -> int:
-        """Where in the batch the framed value number `at` is."""
+        """Return the batch index of the framed value number `at`."""
         return at if self.indexes is None else int(self.indexes[at])
 
     def places(self, of: Indexes | None) -> Indexes:
-        """Where in the batch the framed values number `of` are; None stands for all of them."""
+        """Return the batch indexes of the framed values number `of`; None stands for all of them."""
         indexes = np.arange(len(self.payloads)) if self.indexes is None else self.indexes
         return indexes if of is None else indexes[of]
 
     def of_schema(self, schema_id: int) -> Framed:
-        """The framed values of one schema."""
+        """Select the framed values of one schema."""
         same = self.schema_ids == schema_id
         return self if same.all() else self.only(same)
 
-    def only(self, wanted: npt.NDArray[np.bool_]) -> Framed:
-        """The framed values where `wanted` is true."""
-        payloads = self.payloads.filter(pa.array(wanted))
-        return Framed(self.schema_ids[wanted], payloads, self.places(None)[wanted], self.rejected)
+    def only(self, mask: npt.NDArray[np.bool_]) -> Framed:
+        """Select the framed values where `mask` is true."""
+        payloads = self.payloads.filter(pa.array(mask))
+        return Framed(self.schema_ids[mask], payloads, self.places(None)[mask], self.rejected)
 
 
 def split_schema_ids(values: pa.BinaryArray) -> Framed:
-    """Takes the header off each value.
+    """Remove the header of each value.
 
-    `values`: binary, no nulls; TypeError or ValueError when it is not that. Bad content never raises. The payloads are
-    a copy: neighbours in a binary array share their offsets, so none can begin later than the one before ends.
+    `values`: binary, no nulls; otherwise raises TypeError or ValueError. Bad content never raises. The payloads are a
+    copy: neighbours in a binary array share their offsets, so none can begin later than its predecessor ends.
     """
     require_values(values)
     data, starts = value_bytes(values)
     lengths = np.diff(starts)
     good = lengths >= HEADER_BYTES
     if len(data):
-        # A start of an empty value may be the end of the data; `good` already says that such a value is too short.
+        # An empty value may begin at the end of the data; `good` already excludes it as too short.
         good &= data[np.minimum(starts[:-1], len(data) - 1)] == 0
     indexes: Indexes | None = None
     rejected: tuple[Rejected, ...] = ()
@@ -99,8 +99,8 @@ def split_schema_ids(values: pa.BinaryArray) -> Framed:
 
 
 def select_known(framed: Framed, known: Collection[int], kind: str, faults: Mapping[int, Mismatch]) -> Framed:
-    """The framed values whose schema ids are `known`; only the others are rejected in it. `kind`: JSON or Protobuf.
-    `faults`: of ids that are not known, why, where it is not that the registry lacks them."""
+    """Select the framed values whose schema ids are `known`, and reject only the others. `kind`: JSON or Protobuf. `faults`:
+    why an id is not known, if not because the registry lacks it."""
     good = np.isin(framed.schema_ids, np.fromiter(known, np.int64, len(known)))
     if good.all():
         return replace(framed, rejected=())
@@ -113,7 +113,7 @@ def select_known(framed: Framed, known: Collection[int], kind: str, faults: Mapp
 
 
 def unknown_id(number: int, kind: str) -> Mismatch:
-    """What was expected and found of a record whose schema id the registry does not have."""
+    """Describe a record whose schema id the registry does not have."""
     article = "an" if kind == "Avro" else "a"
     return Mismatch(
         f"the id of {article} {kind} schema in the schema registry", f"schema id {number}, which it does not have"
@@ -121,12 +121,12 @@ def unknown_id(number: int, kind: str) -> Mismatch:
 
 
 def unusable_schema(problem: ValueError) -> Mismatch:
-    """What was expected and found of a record whose schema is one that records cannot be read with."""
+    """Describe a record whose schema cannot be used to read records."""
     return Mismatch("a schema that records can be read with", shortened(" ".join(str(problem).split())))
 
 
 def read_schema_id(header: bytes) -> int:
-    """The schema id in the first HEADER_BYTES of a value, of which a short one has fewer. Raises Mismatch when it has none."""
+    """Read the schema id from the first HEADER_BYTES of a value, or fewer if it is short. Raises Mismatch when it has none."""
     if len(header) == HEADER_BYTES and header[0] == 0:
         return int.from_bytes(header[1:], "big")
     raise _no_header(header)
@@ -136,7 +136,7 @@ def _no_header(value: bytes) -> Mismatch:
     if not value:
         found = "an empty value"
     elif value[0] == 1:
-        # Producers that name schemas by GUID write this byte; the GUID belongs in the record's headers.
+        # Producers that identify schemas by GUID write this byte; the GUID belongs in the record's headers.
         found = "first byte 0x01, of a schema GUID; make the producer write schema ids"
     elif value[0]:
         found = f"first byte 0x{value[0]:02x}; the producer may write no schema id, or write it into headers"
@@ -147,21 +147,21 @@ def _no_header(value: bytes) -> Mismatch:
 
 @dataclass(frozen=True)
 class MessageGroup:
-    """Protobuf payloads of a batch that hold the same message type."""
+    """The Protobuf payloads of a batch that have the same message type."""
 
     path: tuple[int, ...]
-    """Place of the message type in its file, then of the one nested in it, and so on."""
+    """Index of a message type in its file, then of the one nested in it, and so on."""
     indexes: Indexes | None
-    """Places of the payloads in the batch; None when all are of this group."""
+    """Indexes of the payloads in the batch; None when all are in this group."""
     payloads: pa.BinaryArray
-    """What follows the message indexes; may be empty."""
+    """Bytes after the message indexes; may be empty."""
 
 
 def split_message_indexes(values: pa.BinaryArray) -> tuple[tuple[MessageGroup, ...], tuple[Rejected, ...]]:
-    """Takes the message indexes off each value. Each value is in one group or rejected; bad content never raises.
+    """Remove the message indexes of each value. Each value is in one group or rejected; bad content never raises.
 
-    Encodings of index lists are prefix-free, so all values that begin with the same encoding are found at once; only
-    batches with many different ones are read value by value.
+    Encodings of index lists are prefix-free, so all values that begin with the same encoding are found at once. Only
+    batches with many different encodings are read value by value.
     """
     require_values(values)
     sizes = np.zeros(len(values), np.int64)
@@ -204,7 +204,7 @@ def _bad_indexes(index: int, error: ValueError) -> Rejected:
 
 
 def _read_indexes(value: bytes) -> tuple[tuple[int, ...], int]:
-    """The path of a message type, and how many bytes say it. Raises ValueError."""
+    """Return the path of a message type, and the number of bytes that encode it. Raises ValueError."""
     count, at = _read_zigzag(value, 0)
     if count == 0:
         return (0,), at

@@ -1,8 +1,8 @@
-"""The schema that a record was written with: an Avro schema text -> a tree of types, and what its bytes look like.
+"""Parse the schema that a record was written with into a tree of types, and describe the layout of its bytes.
 
-Decoders are given the bytes' layout only (`wire_schema`): no logical types, strings and enums as the bytes and numbers
-that they are written as, and a map as the array of key-value records that it is written as. So nothing that matters to
-a row is left to a decoder: not UTF-8, not the range of a date, not a key that is there twice.
+Decoders get only the bytes' layout (`wire_schema`): no logical types, strings and enums as the bytes and numbers that
+they are written as, and maps as the arrays of key-value records that they are written as. So nothing that matters to a row
+is left to a decoder: not UTF-8, not the range of dates, not repeated keys.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _WIRE = {"string": "bytes", "enum": "int"}
 
 
 class WriterSchemaProblem(ValueError):
-    """A schema that no record can be read with; the text says why."""
+    """The schema cannot be used to read records; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class AvroType:
 
     @property
     def inner(self) -> tuple[AvroType, bool]:
-        """The one type that is there when it is not null, and whether it may be null; of other unions, the union."""
+        """The type of values that are not null, and whether null is allowed; for unions of several other types, the union."""
         values = [part for part in self.parts if part.kind != "null"]
         if self.kind != "union" or len(values) != 1:
             return self, False
@@ -75,7 +75,7 @@ def parse_writer(schema: RegisteredSchema) -> AvroType:
         schema_json = parse_schema(_loads(schema.text), named)
         return _Tree(named).type(schema_json, (), 0)
     except json.JSONDecodeError as error:
-        # A registry gives a schema of one primitive type as its bare name too.
+        # A registry may return a schema of one primitive type as its bare name.
         if schema.text in _PRIMITIVES:
             return AvroType(schema.text)
         raise WriterSchemaProblem(f"its schema is not JSON: {error}") from None
@@ -88,11 +88,11 @@ def parse_writer(schema: RegisteredSchema) -> AvroType:
 
 
 def record_schema(schema: RegisteredSchema) -> pa.Schema:
-    """The columns of a record schema. Raises SchemaProblem when no table can have them, and WriterSchemaProblem.
+    """Return the columns of a record schema. Raises SchemaProblem when no table can have them, and WriterSchemaProblem.
 
-    A logical type that tables do not have is its plain type, as Avro wants it.
+    A logical type that tables do not have is read as its plain type, as Avro requires.
     """
-    parse_writer(schema)  # so that all names are there, and none contains itself
+    parse_writer(schema)  # ensures that all names are declared, and no record contains itself
     named: dict[str, Any] = {}
     for text in schema.references:
         parse_schema(_loads(text), named)
@@ -100,7 +100,7 @@ def record_schema(schema: RegisteredSchema) -> pa.Schema:
 
 
 def _self_contained(schema: Any, named: Mapping[str, Any], declared: set[str]) -> Any:
-    """The schema with the first use of every name replaced by its declaration."""
+    """Replace the first use of every name in the schema by its declaration."""
     if isinstance(schema, str) and schema in named and schema not in declared:
         schema = named[schema]
     if isinstance(schema, list):
@@ -122,7 +122,7 @@ def _self_contained(schema: Any, named: Mapping[str, Any], declared: set[str]) -
 
 
 def field_defaults(schema: RegisteredSchema) -> dict[str, Any]:
-    """The defaults in a record schema, as `pyarrow.scalar` takes them, by the field's path (`customer.zip`,
+    """Return the defaults in a record schema, as `pyarrow.scalar` takes them, by field path (`customer.zip`,
     `lines[].price`). Raises WriterSchemaProblem."""
     defaults: dict[str, Any] = {}
     named: dict[str, Any] = {}
@@ -150,7 +150,7 @@ def _add_defaults(schema: Any, path: str, named: Mapping[str, Any], defaults: di
 
 
 def _default(type_: AvroType, value: Any) -> Any:
-    """Convert a default's JSON to its value. A union's default is of its first branch."""
+    """Convert a default's JSON to its value. A union's default belongs to its first branch."""
     if type_.kind == "union":
         return _default(type_.parts[0], value)
     if type_.kind in ("bytes", "fixed"):
@@ -174,12 +174,12 @@ def _default(type_: AvroType, value: Any) -> Any:
 
 
 def _loads(text: str) -> Any:
-    """A schema's JSON without defaults: a writer's have no use here, and fastavro refuses some that are in use."""
+    """Parse a schema's JSON without defaults: the writer's are not needed, and fastavro refuses some that occur in practice."""
     return json.loads(text, object_pairs_hook=lambda pairs: {key: value for key, value in pairs if key != "default"})
 
 
 def crc_64(text: str) -> bytes:
-    """The fingerprint that single-object encoding names a schema by, its 8 bytes in their order there. Raises
+    """Return a schema's fingerprint in single-object encoding, its 8 bytes in the encoding's order. Raises
     WriterSchemaProblem."""
     parse_writer(RegisteredSchema(text))
     canonical = to_parsing_canonical_form(parse_schema(_loads(text)))
@@ -193,7 +193,7 @@ class _Tree:
         self._types = 0
 
     def type(self, schema: Any, within: tuple[str, ...], depth: int) -> AvroType:
-        """`within`: the records around it, by name."""
+        """Parse a type. `within`: names of the enclosing records."""
         self._types += 1
         if self._types > MAX_FIELDS or depth > MAX_DEPTH:
             raise WriterSchemaProblem(
@@ -245,7 +245,7 @@ def _may_be_no_bytes(type_: AvroType) -> bool:
 
 
 def wire_schema(type_: AvroType) -> Any:
-    """An Avro schema with the same bytes and no meaning. Its names are single letters with a number."""
+    """Return an Avro schema with the same byte layout but no meaning. Its names are single letters with a number."""
     return _wire(type_, count())
 
 
@@ -255,7 +255,7 @@ def _wire(type_: AvroType, numbers: Iterator[int]) -> Any:
         fields = [{"name": f"f{i}", "type": _wire(part, numbers)} for i, part in enumerate(type_.parts)]
         return {"type": "record", "name": name, "fields": fields}
     if type_.kind == "union":
-        # A record of one field is written as the field. It keeps branches apart that are written alike.
+        # A record of one field is encoded like the field, and keeps branches apart that would look alike.
         many = type_.inner[0] is type_
         return [
             _wire(AvroType("record", names=("of",), parts=(part,)) if many and part.kind != "null" else part, numbers)
@@ -264,7 +264,7 @@ def _wire(type_: AvroType, numbers: Iterator[int]) -> Any:
     if type_.kind == "array":
         return {"type": "array", "items": _wire(type_.parts[0], numbers)}
     if type_.kind == "map":
-        # The same bytes as a map, and keys that are there twice can be seen.
+        # The same bytes as a map, but repeated keys can be detected.
         entry = AvroType("record", names=("key", "value"), parts=(AvroType("bytes"), type_.parts[0]))
         return {"type": "array", "items": _wire(entry, numbers)}
     if type_.kind == "fixed":

@@ -1,4 +1,4 @@
-"""Parses Avro schema files into columns."""
+"""Parse Avro schema files into columns."""
 
 from __future__ import annotations
 
@@ -34,9 +34,7 @@ def parse_avsc(text: str) -> pa.Schema:
     except json.JSONDecodeError as error:
         raise SchemaProblem([f"is not JSON at line {error.lineno}, column {error.colno}: {error.msg}"]) from None
     except (RecursionError, ValueError):
-        raise SchemaProblem(
-            ["is no JSON that can be read: too deeply nested, or a number of too many digits"]
-        ) from None
+        raise SchemaProblem(["is not readable JSON: too deeply nested, or a number with too many digits"]) from None
     if not isinstance(record, dict) or record.get("type") != "record":
         raise SchemaProblem(['is not an Avro record; the file must hold {"type": "record", "name": …, "fields": […]}'])
     parser = _AvroParser()
@@ -67,7 +65,7 @@ class _AvroParser:
         self._fields = 0
 
     def fields(self, record: Mapping[str, Any]) -> list[pa.Field]:
-        """The fields of the outermost record."""
+        """Parse the fields of the outermost record."""
         columns = self._type(record, "", "", 0)
         return [*columns] if pa.types.is_struct(columns) else []
 

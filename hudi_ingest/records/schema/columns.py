@@ -1,7 +1,7 @@
 """The columns of a table: Spark DDL or an Avro schema in, Arrow and Spark's JSON out. No JVM.
 
-Arrow types are the ones that reach Parquet, Hudi's Avro schema and Spark without change. What would change on the
-way (tinyint and smallint become int, map keys become strings) is refused, not converted.
+Only Arrow types that reach Parquet, Hudi's Avro schema and Spark unchanged are used. Types that would change on the way
+(tinyint and smallint become int, map keys become strings) are refused, not converted.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import pyarrow as pa
 from hudi_ingest.records.kafka_columns import KAFKA_FIELDS
 
 MAX_DEPTH = 32
-"""How deep structs, arrays and maps may nest."""
+"""Maximum nesting of structs, arrays and maps."""
 MAX_FIELDS = 10_000
-"""How many columns a schema may have, those inside structs counted too."""
+"""Maximum number of columns in a schema, including those inside structs."""
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 TIMESTAMP_NTZ = pa.timestamp("us")
@@ -47,7 +47,7 @@ DDL_TYPES = (
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _RESERVED = ("_hoodie_", "_kafka_")
 UNREADABLE: pa.DataType = pa.month_day_nano_interval()
-"""Stands for a type that was refused, so that the parser can go on and find the next problem."""
+"""Placeholder for a refused type, so that the parser can continue and find the next problem."""
 
 
 class SchemaProblem(ValueError):
@@ -63,10 +63,10 @@ class SchemaProblem(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """What the rows of a pipeline's table look like, without Hudi's own columns."""
+    """The columns of a pipeline's table, without Hudi's own."""
 
     record: pa.Schema
-    """The user's columns: what a record is decoded to."""
+    """The user's columns, which records are decoded to."""
     columns: pa.Schema
     """The user's columns and the Kafka columns, in the table's order."""
     spark_json: str
@@ -74,25 +74,25 @@ class TableSchema:
 
 
 def table_schema(record: pa.Schema, chosen: Collection[str]) -> TableSchema:
-    """The columns of a table whose records have `record`'s, with the Kafka columns; `chosen` are the optional ones of
-    those ("topic", "timestamp")."""
+    """Return the columns of a table for records with the columns `record`, with the Kafka columns; `chosen` are the optional
+    ones of those ("topic", "timestamp")."""
     kafka = [field for name, field in KAFKA_FIELDS.items() if name in {"partition", "offset", *chosen}]
     columns = pa.schema([*record, *kafka])
     return TableSchema(record, columns, spark_json(columns))
 
 
 def spark_json(schema: pa.Schema) -> str:
-    """The JSON of the Spark StructType, byte for byte what pyspark's `StructType.json()` gives."""
+    """Return the JSON of the Spark StructType, byte for byte the same as pyspark's `StructType.json()`."""
     return json.dumps(_spark_struct(schema), separators=(",", ":"), sort_keys=True)
 
 
 def column_problems(columns: pa.Schema) -> tuple[str, ...]:
-    """Why Hudi and Spark could not hold columns of these names; one line each, empty when they could."""
+    """List why Hudi and Spark could not store columns with these names; empty when they could."""
     return tuple(_name_problems([*columns], "", top=True))
 
 
 def columns_of(columns: pa.Schema) -> pa.Schema:
-    """A table's columns without Hudi's own, in this module's types, however their reader has spelled them."""
+    """Return a table's columns without Hudi's own, in this module's types, whichever equivalents the reader used."""
     return pa.schema([_own_field(column) for column in columns if not column.name.startswith("_hoodie_")])
 
 
@@ -115,7 +115,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """Equal for the ways in which a reader may spell one type."""
+    """Normalize the different forms that readers use for the same type."""
     if pa.types.is_timestamp(kind):
         return TIMESTAMP if kind.tz else TIMESTAMP_NTZ
     if pa.types.is_large_string(kind):
@@ -126,7 +126,7 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 def ddl_type(kind: pa.DataType) -> str:
-    """The Spark DDL of a type, as `parse_ddl` reads it; Arrow's own name when Spark has none."""
+    """Return the Spark DDL of a type, as `parse_ddl` reads it; Arrow's own name when Spark has none."""
     if pa.types.is_decimal(kind):
         return f"decimal({kind.precision},{kind.scale})"
     if _is_list(kind):
@@ -142,12 +142,12 @@ def ddl_type(kind: pa.DataType) -> str:
 
 
 def columns_to_dicts(schema: pa.Schema) -> list[dict[str, Any]]:
-    """Name, Spark DDL type and nullability of each column, for JSON."""
+    """Return each column's name, Spark DDL type and nullability, for JSON."""
     return [{"name": column.name, "type": ddl_type(column.type), "nullable": column.nullable} for column in schema]
 
 
 def ddl(schema: pa.Schema) -> str:
-    """The columns as Spark DDL, as a pipeline file has them."""
+    """Return the columns as Spark DDL, as written in a pipeline file."""
     return ", ".join(
         f"{column.name} {ddl_type(column.type)}" + ("" if column.nullable else " NOT NULL") for column in schema
     )
@@ -204,7 +204,7 @@ _OF_SPARK: Mapping[str, pa.DataType] = {name: kind for kind, name in _SPARK_NAME
 
 
 def parse_spark_json(text: str) -> pa.Schema:
-    """The columns that `spark_json` wrote. Raises SchemaProblem for another text."""
+    """Parse the output of `spark_json`. Raises SchemaProblem for any other text."""
     try:
         return pa.schema([_of_spark_field(field) for field in json.loads(text)["fields"]])
     except (ValueError, KeyError, TypeError) as error:
@@ -227,7 +227,7 @@ def _of_spark_type(kind: str | Mapping[str, Any]) -> pa.DataType:
 
 
 def checked_columns(fields: Sequence[pa.Field], problems: Sequence[str]) -> pa.Schema:
-    """The schema, when no problem was found and Hudi can hold these columns."""
+    """Return the schema if there are no problems and Hudi can store these columns. Raises SchemaProblem."""
     problems_found = [*problems]
     if fields:
         problems_found += _name_problems(fields, "", top=True)
@@ -252,12 +252,12 @@ def _name_problems(fields: Sequence[pa.Field], parent: str, *, top: bool = False
         first = seen.get(field.name.lower())
         seen.setdefault(field.name.lower(), field.name)
         if first is not None:
-            difference = "is declared twice" if first == field.name else f"differs from {first} in case only"
-            yield f"column {path}: {difference}; Spark does not tell such names apart, so rename or remove one"
+            difference = "is declared twice" if first == field.name else f"differs from {first} only in case"
+            yield f"column {path}: {difference}; Spark cannot tell such names apart, so rename or remove one"
         yield from _type_name_problems(field.type, path)
     if fields and all(re.fullmatch(r"member\d+", field.name) and field.nullable for field in fields):
         where = f"column {parent.rstrip('.')}" if parent else "the schema"
-        yield f"{where}: Hudi takes a struct of only nullable columns member0, member1… for a union; rename one of them"
+        yield f"{where}: Hudi treats a struct of only nullable columns member0, member1… as a union; rename one of them"
 
 
 def _type_name_problems(kind: pa.DataType, path: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Parses Spark DDL into columns."""
+"""Parse Spark DDL into columns."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def parse_ddl(text: str) -> pa.Schema:
 
 
 def ddl_comments(text: str) -> dict[str, str]:
-    """The `COMMENT '…'` of each top-level column that has one. Raises SchemaProblem."""
+    """Return the `COMMENT '…'` of each top-level column that has one. Raises SchemaProblem."""
     parser = _DdlParser(text)
     parser.schema()
     return parser.comments
@@ -55,7 +55,7 @@ class _DdlParser:
     """Spark's grammar of columns over sqlglot's tokens.
 
     sqlglot's own parser is more lenient than Spark: it reads `a: int` as a column without a type, and `select a` as a
-    query. So only its tokens are used, which know Spark's quoting and comments.
+    query. So only its tokenizer is used, which handles Spark's quoting and comments.
     """
 
     def __init__(self, text: str) -> None:
@@ -79,7 +79,7 @@ class _DdlParser:
 
     def _tokenize(self) -> list[_Token]:
         try:
-            # The parenthesis keeps sqlglot from taking a first column named `show` or `fetch` for a command.
+            # The parenthesis keeps sqlglot from reading a first column named `show` or `fetch` as a command.
             sqlglot_tokens = Spark().tokenize("(" + self._text + "\n")[1:]
         except SqlglotError:
             problem = (
@@ -95,7 +95,7 @@ class _DdlParser:
             elif sqlglot_token.token_type in (TokenType.STRING, TokenType.RAW_STRING):
                 kind = "string"
             elif set(sqlglot_token.text) <= set("<>=:"):
-                parts = list(sqlglot_token.text)  # `>=` and `<>` are two signs here
+                parts = list(sqlglot_token.text)  # `>=` and `<>` are two tokens here
             else:
                 parts = self._text[
                     sqlglot_token.start - 1 : sqlglot_token.end

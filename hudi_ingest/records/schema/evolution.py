@@ -1,8 +1,8 @@
-"""Whether a table's columns can evolve to hold newer records, and what they become. Pure.
+"""Decide whether a table's columns can evolve to hold newer records, and what they become. Pure.
 
-A table may get columns that can be null, anywhere in it, and the numbers of its own columns may widen: int to long to
-float to double, in that direction only. These are the changes that readers of older base files can follow; Spark's does
-not follow a number inside a struct, array or map. All else is refused.
+A table may get nullable columns at any level, and numbers in top-level columns may widen: int to long to float to double,
+in that direction only. Readers of older base files support these changes, except that Spark cannot widen a number inside
+a struct, array or map. Everything else is refused.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Evolution:
-    """What becomes of a table's record schema."""
+    """The outcome for a table's record schema."""
 
     schema: pa.Schema
-    """The table's columns in their order, widened where needed, then the new ones."""
+    """The table's columns in order, widened where needed, then the new ones."""
     changes: tuple[str, ...]
-    """One line for each; empty when the table can hold the records as it is."""
+    """One line for each change; empty when the table can hold the records as it is."""
     refusals: tuple[Refusal, ...]
-    """Not empty: `schema` and `changes` must not be used."""
+    """If not empty, `schema` and `changes` must not be used."""
 
 
 @dataclass(slots=True)
 class _Findings:
     loose: bool
-    """Whether a new column may be null in the table although its records must have it."""
+    """Whether a new column may be null in the table although records must have it."""
     changes: list[str] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
 
@@ -57,9 +57,10 @@ class _Findings:
 def evolve(
     table: pa.Schema, records: pa.Schema, *, partition_by: Collection[str] = (), loose: bool = False
 ) -> Evolution:
-    """What a table with the columns `table` must become to hold records with the columns `records`.
+    """Return how a table with the columns `table` must change to hold records with the columns `records`.
 
-    `partition_by`: columns whose type must stay. `loose`: what is new may be null in the table whatever the records say.
+    `partition_by`: columns whose type must not change. `loose`: new columns are nullable in the table even if the records'
+    are not.
     """
     findings = _Findings(loose)
     fields = _fields(list(table), list(records), "", findings)
@@ -84,15 +85,16 @@ def loosened(schema: pa.Schema) -> pa.Schema:
 
 
 def additions(known: pa.Schema, records: pa.Schema) -> tuple[str, ...]:
-    """What `records` have that rows of the columns `known` would lose or could not hold, one line each."""
+    """List what `records` have that rows with the columns `known` would lose or could not hold."""
     evolution = evolve(loosened(known), loosened(records))
     return (*evolution.changes, *map(str, evolution.refusals))
 
 
 def joined(schemas: Sequence[pa.Schema]) -> Evolution:
-    """Columns that hold records of all the schemas: what one of them lacks may be null, and numbers are the widest.
+    """Return columns that hold records of all the schemas: columns that any of them lacks are nullable, and numbers get the
+    widest type.
 
-    Where types do not go together, the first schema's is taken, and there is a refusal.
+    If types are incompatible, there is a refusal, and the first schema's type is used.
     """
     findings = _Findings(loose=True)
     return Evolution(
@@ -194,7 +196,7 @@ def _new_fields(
                 Refusal(
                     path,
                     f"a new column {ddl_type(column.type)} NOT NULL",
-                    "one that may be null, as the rows that are there have no value",
+                    "one that may be null, as existing rows have no value",
                     ("make it nullable", "write to a new table"),
                 )
             )
@@ -225,9 +227,7 @@ def _type(table: pa.DataType, record: pa.DataType, path: str, findings: _Finding
     if table in _WIDENING and record in _WIDENING:
         widest = max(table, record, key=_WIDENING.index)
         if widest != table and "." in path:
-            expected = (
-                f"{ddl_type(table)}, as in the table: Spark reads no wider number inside a column out of older files"
-            )
+            expected = f"{ddl_type(table)}, as in the table: Spark cannot widen numbers inside a column when it reads older files"
             findings.refusals.append(Refusal(path, ddl_type(record), expected, _keep(table)))
             return table
         if widest != table:

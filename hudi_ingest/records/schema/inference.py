@@ -1,8 +1,9 @@
-"""Columns from a sample of JSON records. Pure.
+"""Infer columns from a sample of JSON records. Pure.
 
-A field's type is what the sample has of it: whole numbers are long, numbers with and without fraction double, texts
-string, objects struct, arrays array. Dates and times are texts in JSON and stay string. All may be null. What no type
-can hold, such as a field that is a text here and a number there, is a problem, and a person declares the columns.
+A field's type follows from its values in the sample: whole numbers are long, numbers with fractions double, texts string,
+objects struct, arrays array. Dates and times are texts in JSON and stay string. All columns are nullable. Values that no
+single type can hold, such as a text in one record and a number in another, are a problem: the user must declare the
+columns.
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ _LONG = range(-(2**63), 2**63)
 
 @dataclass(frozen=True, slots=True)
 class Inferred:
-    """The columns that a sample shows."""
+    """The columns inferred from a sample."""
 
     schema: pa.Schema
-    """The columns, by their first appearance; of what is in `problems`, string."""
+    """The columns in order of first appearance; those in `problems` are string."""
     problems: tuple[str, ...]
     """Why no table can have this schema, one line each."""
     warnings: tuple[str, ...]
-    """What is guessed, one line each."""
+    """Guesses that were made, one line each."""
 
 
 @dataclass(slots=True)
 class _Seen:
-    """What a sample has of one field."""
+    """The values of one field in a sample."""
 
     places: dict[str, str] = field(default_factory=dict)
     """By kind (boolean, whole number, …): the first record that has it."""
@@ -50,7 +51,7 @@ class _Findings:
 
 
 def infer(sample: Iterable[tuple[str, bytes]]) -> Inferred:
-    """The columns of records; each comes with its place, such as `orders:0:17`, for messages."""
+    """Infer the columns of records. Each comes with its place, such as `orders:0:17`, for messages."""
     seen, unread = _Seen(), 0
     records = 0
     for place, value in sample:
@@ -65,7 +66,7 @@ def infer(sample: Iterable[tuple[str, bytes]]) -> Inferred:
         which = f"none of {records} records is a JSON object" if records else "there is no record with a value"
         return Inferred(pa.schema([]), (which,), ())
     if unread:
-        findings.warnings.append(f"{unread} of {records} records are no JSON objects, and say nothing of the columns")
+        findings.warnings.append(f"{unread} of {records} records are not JSON objects, and were ignored")
     schema = pa.schema(_fields(seen, "", findings))
     if not len(schema):
         findings.problems.append("the records have no fields")
@@ -123,7 +124,7 @@ _SIMPLE = {"boolean": pa.bool_(), "whole number": pa.int64(), "number": pa.float
 def _type(seen: _Seen, path: str, findings: _Findings) -> pa.DataType:
     kinds = set(seen.places)
     if not kinds:
-        findings.warnings.append(f"column {path} is null in the whole sample, and taken for string")
+        findings.warnings.append(f"column {path} is null in the whole sample, and assumed to be string")
         return pa.string()
     if "number" in kinds and kinds <= _NUMBERS:
         return pa.float64()

@@ -1,9 +1,9 @@
-"""The columns of a JSON Schema, of whatever draft. Pure.
+"""Derive columns from a JSON Schema of any draft. Pure.
 
-A column is made of what says which values there are: `type`, `properties`, `items`, `additionalProperties`, `format`,
-`enum` and `const`, references inside the schema, and `oneOf`, `anyOf` or `allOf` of one schema besides null. What only
-limits values (`minimum`, `pattern`, `required`…) says nothing of columns: all may be null, because versions of a schema
-let required properties come and go. What could bring values that the columns would not have is refused.
+Columns follow from keywords that say which values exist: `type`, `properties`, `items`, `additionalProperties`, `format`,
+`enum` and `const`, references inside the schema, and `oneOf`, `anyOf` or `allOf` of one schema besides null. Keywords that
+only limit values (`minimum`, `pattern`, `required`…) are ignored: all columns are nullable, because a schema's versions
+may add and drop required properties. Keywords that could allow values outside the columns are refused.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from hudi_ingest.records.schema.columns import MAX_DEPTH, MAX_FIELDS, TIMESTAMP,
 from hudi_ingest.records.schema.registered import RegisteredSchema
 
 _REFUSED = pa.null()
-"""Stands for what was refused, so that the next problem is found too."""
+"""Placeholder for a refused type, so that the next problem is found too."""
 _PLAIN: Mapping[str, pa.DataType] = {"integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}
 _TEXTS: Mapping[str, pa.DataType] = {"date-time": TIMESTAMP, "date": pa.date32()}
-"""By `format`; other texts are strings."""
+"""Type of a text by its `format`; other texts are strings."""
 
 _ALTERNATIVES = ("oneOf", "anyOf", "allOf")
 _CONDITIONAL = ("then", "else", "dependentSchemas", "dependencies")
@@ -42,15 +42,15 @@ _SHAPING = frozenset(
         *_CONDITIONAL,
     }
 )
-"""Keywords that can bring values which the schema around does not have. A schema without them only limits."""
+"""Keywords that can allow values beyond those of the enclosing schema. A schema without them only limits."""
 
 
 def record_schema(schema: RegisteredSchema) -> pa.Schema:
-    """The columns of records that the schema describes. Raises SchemaProblem when no table can have them."""
+    """Return the columns of records that the schema describes. Raises SchemaProblem when no table can have them."""
     try:
         document = json.loads(schema.text)
     except (RecursionError, ValueError) as error:
-        raise SchemaProblem([f"is no JSON that can be read: {error}"]) from None
+        raise SchemaProblem([f"is not readable JSON: {error}"]) from None
     columns = _Columns(document)
     try:
         columns_type = columns.type(document, "", (), 0)
@@ -74,14 +74,14 @@ class _Columns:
         self._types = 0
 
     def type(self, schema: Any, path: str, within: tuple[str, ...], depth: int) -> pa.DataType:
-        """`within`: the references that led here."""
+        """Return a schema's type. `within`: the references that led here."""
         self._types += 1
         if self._types > MAX_FIELDS:
             raise SchemaProblem([f"has more than {MAX_FIELDS} columns; allowed: {MAX_FIELDS}, nested ones counted"])
         if depth > MAX_DEPTH:
             return self._refuse(path, f"nested deeper than {MAX_DEPTH} levels")
         if not isinstance(schema, dict):
-            return self._refuse(path, "any value may be there, and a column has one type")
+            return self._refuse(path, "any value is allowed, but a column has one type")
         kinds = _kinds(schema)
         decisive = ["$ref"] if "$ref" in schema else [keyword for keyword in _ALTERNATIVES if keyword in schema]
         if not kinds and len(decisive) == 1 and schema.keys() & _SHAPING == {*decisive}:
@@ -93,7 +93,7 @@ class _Columns:
             keyword for keyword in ("$ref", "$dynamicRef", "$recursiveRef", "patternProperties") if schema.get(keyword)
         ]
         if beside:
-            return self._refuse(path, f"found {beside[0]}, which may bring values that the columns would not have")
+            return self._refuse(path, f"found {beside[0]}, which may allow values that the columns would not have")
         if len(kinds) != 1:
             shown = f"values of type {', '.join(kinds)}" if kinds else "no type"
             return self._refuse(path, f"found {shown}; a column has one type besides null")
@@ -112,7 +112,7 @@ class _Columns:
         if kind == "object":
             return self._object(schema, path, within, depth)
         if kind not in _PLAIN:
-            return self._refuse(path, f"found type {kind[:60]!r}, which is none of JSON Schema")
+            return self._refuse(path, f"found type {kind[:60]!r}, which JSON Schema does not have")
         return _PLAIN[kind]
 
     def _object(self, schema: Mapping[str, Any], path: str, within: tuple[str, ...], depth: int) -> pa.DataType:
@@ -128,7 +128,7 @@ class _Columns:
             )
         if value_schemas:
             return self._refuse(
-                path, "found additionalProperties of a type beside properties; a column is one of the two"
+                path, "found both additionalProperties with a type and properties; a column can be only one of the two"
             )
         if not isinstance(properties, dict) or not properties:
             return self._refuse(path, "an object without properties")
@@ -152,14 +152,14 @@ class _Columns:
     def _referred(self, target: Any, path: str, within: tuple[str, ...], depth: int) -> pa.DataType:
         shown = repr(str(target)[:60])
         if target in within or target == "#":
-            return self._refuse(path, f"the schema at $ref {shown} holds itself, and columns cannot")
+            return self._refuse(path, f"the schema at $ref {shown} contains itself, which columns cannot")
         if not isinstance(target, str) or not target.startswith("#/"):
-            return self._refuse(path, f"found $ref {shown}, which leads out of the schema; allowed: #/…")
+            return self._refuse(path, f"found $ref {shown}, which points outside the schema; allowed: #/…")
         schema = self._document
         for part in target[2:].split("/"):
             name = unquote(part).replace("~1", "/").replace("~0", "~")
             if not isinstance(schema, dict) or name not in schema:
-                return self._refuse(path, f"found $ref {shown}, which leads nowhere")
+                return self._refuse(path, f"found $ref {shown}, which points nowhere")
             schema = schema[name]
         return self.type(schema, path, (*within, target), depth)
 
@@ -169,7 +169,7 @@ class _Columns:
 
 
 def _kinds(schema: Mapping[str, Any]) -> list[str]:
-    """The types that values may have, null left out; none when the schema does not say."""
+    """Return the types that values may have, except null; none when the schema does not say."""
     types = schema.get("type")
     if types is None:
         if _is_typed(schema, "properties") or _is_typed(schema, "additionalProperties"):
@@ -192,7 +192,7 @@ def _is_null(schema: Any) -> bool:
 
 
 def _subschemas(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The schemas that a value may have to fit besides, each with its keyword."""
+    """Yield the other schemas that a value may have to match, each with its keyword."""
     for keyword in (*_ALTERNATIVES, *_CONDITIONAL):
         below = schema.get(keyword)
         if keyword.startswith("depend") and isinstance(below, dict):

@@ -1,4 +1,4 @@
-"""A schema as a registry keeps it: its text, and the texts of the schemas that it refers to."""
+"""A schema from a registry: its text, and the texts of the schemas that it references."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ class RegisteredSchema:
 
     text: str
     references: tuple[str, ...] = ()
-    """Texts of the schemas whose names `text` uses, each after those that it uses itself."""
+    """Texts of the schemas that `text` uses, each after those that it uses itself."""
     names: tuple[str, ...] = ()
-    """What each of `references` is called by those that use it: of Protobuf, its import path."""
+    """The name by which each of `references` is used: its import path in Protobuf."""

@@ -1,7 +1,7 @@
 """Transforms turn decoded rows into the table's rows: whole Arrow batches in, whole Arrow batches out.
 
-A batch holds the record's fields and, beside them, the Kafka columns that anybody downstream needs. Kafka columns
-(`_kafka_…`) can be read by every transform and pass through all of them, so a row never loses its offset.
+A batch has the record's fields, then the Kafka columns that are needed downstream. Every transform can read the Kafka
+columns (`_kafka_…`) and passes them through, so a row never loses its offset.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from hudi_ingest.exceptions.problems import Place
 from hudi_ingest.records.convert.converter import Rejected
 
 Origins = Mapping[str, frozenset[str]]
-"""By column: the paths it is made from, such as `customer` or `customer.city`."""
+"""By column: the paths that it is computed from, such as `customer` or `customer.city`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transformed:
-    """What became of a batch. Each input row is a row, rejected, or filtered, and rows keep the input's order."""
+    """The outcome of a batch. Each input row is a row, rejected, or filtered, and rows keep the input's order."""
 
     rows: pa.RecordBatch
     """Rows with exactly the schema that `output_schema` returns for the batch's."""
     kept: pa.Array | None
-    """int64 input indexes of the rows, ascending; None when every input row is there."""
+    """int64 input indexes of the rows, ascending; None when every input row was kept."""
     rejected: tuple[Rejected, ...] = ()
-    """Ascending by index, which counts in the input."""
+    """Ascending by index in the input."""
     filtered: int = 0
     """Rows that a filter dropped on purpose: accounted for, not lost."""
 
@@ -37,13 +37,13 @@ class Transform(Protocol):
     """Frozen, picklable, without state between calls: the outcome for a row does not depend on its neighbours."""
 
     def output_schema(self, incoming: pa.Schema) -> pa.Schema:
-        """The schema of what `apply` gives for a batch of schema `input`. Raises TransformProblems."""
+        """Return the schema of `apply`'s rows for a batch with schema `incoming`. Raises TransformProblems."""
 
     def origins(self, incoming: pa.Schema) -> Origins:
-        """Which of the input's columns each output column is made from; `input` is one that `output_schema` takes."""
+        """Return the incoming columns that each output column is computed from. `output_schema` has accepted `incoming`."""
 
     def apply(self, batch: pa.RecordBatch) -> Transformed:
-        """Bad content never raises. The batch's schema is one that `output_schema` takes."""
+        """Transform the batch, whose schema `output_schema` has accepted. Bad content never raises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Problem:
     """Why a transform does not fit its input columns."""
 
     place: Place
-    """Below the transform."""
+    """Where the problem is in the transform's settings."""
     text: str
     missing: str = ""
     """The missing field, if that is the problem."""

@@ -1,4 +1,4 @@
-"""`cast`: fields of other types, with the same values."""
+"""`cast`: convert fields to other types, keeping their values."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Cast:
         for name, target in self.types.items():
             field = batch.schema.field(name)
             convert = cast_of(field.type, target)
-            assert convert is not None, "output_schema takes no other type"
+            assert convert is not None, "output_schema accepts no other type"
             expected = f"a value that {ddl_type(target)} holds exactly"
             conversions[name] = Conversion(_cast_field(field, self.types), convert, expected)
         return convert_columns(batch, conversions)

@@ -1,7 +1,7 @@
-"""Column conversions that keep every value exactly or refuse it, row by row: nothing wraps, is cut or rounded.
+"""Column conversions that keep each value exactly or refuse it: nothing wraps around, is truncated or rounded.
 
-A conversion is a function of whole columns that raises when any value does not convert. It names those values itself, or
-they are found by halving with the same function; so a value's outcome depends on nothing but the value.
+A conversion is a function of whole columns that raises when any value cannot be converted. It names those values itself,
+or they are found by bisection with the same function, so a value's outcome depends on nothing but the value.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def without_rejected(rows: pa.RecordBatch, rejected: Mapping[int, Rejected]) -> 
 
 
 def convert_exactly(column: pa.Array, convert: Convert, kind: pa.DataType) -> tuple[pa.Array, list[int]]:
-    """The converted column, null for bad values, and the indexes of the bad values, ascending."""
+    """Return the converted column, null for bad values, and the ascending indexes of the bad values."""
     bad: list[int] = []
     pieces = _pieces(column, convert, kind, 0, bad)
     return (pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces)), sorted(bad)
@@ -82,7 +82,7 @@ def _pieces(column: pa.Array, convert: Convert, kind: pa.DataType, start: int, b
     try:
         return [convert(column)]
     except Refused as refused:
-        # Null passes every check, so each round has fewer values to refuse.
+        # Null passes every check, so each round has fewer bad values.
         wrong = pc.fill_null(refused.wrong, False)
         bad += [start + index for index in pc.indices_nonzero(wrong).to_pylist()]
         return _pieces(pc.if_else(wrong, pa.scalar(None, column.type), column), convert, kind, start, bad)
@@ -96,7 +96,7 @@ def _pieces(column: pa.Array, convert: Convert, kind: pa.DataType, start: int, b
 
 
 def shown(value: pa.Scalar) -> str:
-    """A value for a message: at most 80 characters."""
+    """Format a value for a message: at most 80 characters."""
     if not value.is_valid:
         return "null"
     if pa.types.is_string(value.type):
@@ -115,7 +115,7 @@ def refuse(wrong: pa.Array) -> None:
 
 
 def within_time(timestamps: pa.Array) -> pa.Array:
-    """Check that all lie in the years 0001 to 9999, which every reader can show. Raises ArrowInvalid."""
+    """Check that all times are in the years 0001 to 9999, which every reader can show. Raises ArrowInvalid."""
     ticks = timestamps.cast(pa.int64())
     refuse(pc.or_(pc.less(ticks, FIRST_MICROSECOND), pc.greater(ticks, LAST_MICROSECOND)))
     return timestamps
@@ -125,7 +125,7 @@ def within_time(timestamps: pa.Array) -> pa.Array:
 
 
 def cast_of(kind: pa.DataType, target: pa.DataType) -> Convert | None:
-    """The exact conversion from one type to another; None when there is none."""
+    """Return the exact conversion from one type to another; None when there is none."""
     if kind == target:
         return _same
     if pa.types.is_decimal(kind) or pa.types.is_decimal(target):
@@ -135,7 +135,7 @@ def cast_of(kind: pa.DataType, target: pa.DataType) -> Convert | None:
 
 
 def castable_to(kind: pa.DataType) -> tuple[str, ...]:
-    """The types that `cast_of` can convert a type to, as Spark DDL."""
+    """Return the types that `cast_of` can convert a type to, as Spark DDL."""
     simple = [ddl_type(target) for start, target in _CASTS if start == kind]
     if pa.types.is_decimal(kind):
         simple = [ddl_type(target) for target in _TO_DECIMAL]
@@ -245,7 +245,7 @@ def _decimal_cast(kind: pa.DataType, target: pa.DataType) -> Convert | None:
     if pa.types.is_decimal(kind) and target in _FLOATS:
         return partial(_float_of_decimal, target)
     if kind in _TO_DECIMAL:
-        # A float's text is the shortest that names it, so 19.99 is 19.99 and not the binary number next to it.
+        # A float's text is the shortest that identifies it, so 19.99 is 19.99 and not the nearest binary number.
         return partial(_decimal_of_text, target)
     return None
 
@@ -257,7 +257,7 @@ def _rescaled(target: pa.DataType, column: pa.Array) -> pa.Array:
 
 def _decimal_of_text(target: pa.DataType, column: pa.Array) -> pa.Array:
     text = column.cast(_STRING)
-    # Arrow turns 39 digits, and some exponents, into other numbers; it is asked only where that cannot be.
+    # Arrow turns 39 digits, and some exponents, into other numbers, so it is used only where that cannot happen.
     plain = pc.match_substring_regex(text, r"^[+-]?[0-9]{1,19}(?:\.[0-9]{1,15})?\z")
     if pc.all(plain, min_count=0).as_py():
         return _rescaled(target, text.cast(pa.decimal256(76, target.scale)))
@@ -270,7 +270,7 @@ def _decimal_of_text(target: pa.DataType, column: pa.Array) -> pa.Array:
 def _exact_decimal(text: str, target: pa.DataType) -> Decimal:
     if not _DECIMAL_TEXT.fullmatch(text):
         raise pa.ArrowInvalid("not a number")
-    # Too many digits and digits that would be rounded away raise; zeros at the end may go.
+    # Too many digits, and digits that would be rounded away, raise; trailing zeros may be dropped.
     context = Context(prec=target.precision, traps=[InvalidOperation, Inexact])
     try:
         return Decimal(text).quantize(Decimal((0, (1,), -target.scale)), context=context)

@@ -1,4 +1,4 @@
-"""The transforms of a pipeline in order: their output, the outcome of each row, and what messages may show of it."""
+"""Apply a pipeline's transforms in order: their output, each row's outcome, and what messages may show of it."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Chain:
 
     @cached_property
     def times_of_kafka(self) -> frozenset[str]:
-        """The columns of `output` that are made from the Kafka timestamp, which not all records have."""
+        """The columns of `output` that are computed from the Kafka timestamp, which not all records have."""
         source = KAFKA_FIELDS["timestamp"].name
         return frozenset(name for name in self.output.names if source in self._paths[-1][name])
 
@@ -91,7 +91,7 @@ class Chain:
         )
 
     def at(self, begin: datetime) -> Chain:
-        """The chain for the transaction that began then, so that every attempt at its records has the same outcome."""
+        """Return the chain for the transaction that began then, so that all attempts at its records have the same outcome."""
         steps = [
             replace(step, transform=step.transform.at(begin)) if isinstance(step.transform, EventTimeLimits) else step
             for step in self.steps
@@ -99,7 +99,8 @@ class Chain:
         return Chain(self.record, tuple(steps))
 
     def apply(self, batch: pa.RecordBatch) -> Transformed:
-        """`batch`: the record's fields, then at least the Kafka columns of `kafka`, which come out again after `output`.
+        """Apply all steps. `batch` has the record's fields, then at least the Kafka columns of `kafka`; the result has
+        `output`, then the same Kafka columns.
 
         Raises TransformFailed when a user's own function is wrong; bad content never raises.
         """
@@ -123,11 +124,11 @@ class Chain:
         return Transformed(rows, places, tuple(rejected), filtered)
 
     def hides(self, column: str) -> bool:
-        """Whether the values of one of the columns of `output` may not be shown."""
+        """Return whether the values of this column of `output` must not be shown."""
         return column in self._concealed[-1]
 
     def redact(self, rejected: Rejected) -> Rejected:
-        """Remove what is masked from a converter's refusal of a record: neither its value nor the key of a map remains."""
+        """Remove masked content from a converter's refusal of a record, both values and map keys."""
         if not self.masked:
             return rejected
         if not rejected.field:
@@ -140,12 +141,12 @@ class Chain:
 
     @cached_property
     def _schemas(self) -> tuple[pa.Schema, ...]:
-        """Before each step, and after the last."""
+        """The schemas before each step and after the last."""
         return _schemas(pa.schema([*self.record, *KAFKA_FIELDS.values()]), self.steps)
 
     @cached_property
     def _paths(self) -> tuple[Mapping[str, frozenset[str]], ...]:
-        """Before each step, and after the last: the paths in the record that each column is made from."""
+        """Before each step and after the last: the paths in the record that each column is computed from."""
         paths_per_step: list[Mapping[str, frozenset[str]]] = [unchanged(self._schemas[0])]
         for step, schema in zip(self.steps, self._schemas, strict=False):
             before = paths_per_step[-1]
@@ -155,7 +156,7 @@ class Chain:
 
     @cached_property
     def _concealed(self) -> tuple[frozenset[str], ...]:
-        """Before each step, and after the last: the columns whose values may not be shown."""
+        """Before each step and after the last: the columns whose values must not be shown."""
         return tuple(
             frozenset(
                 name
@@ -195,5 +196,5 @@ def _traced(paths: Collection[str], before: Mapping[str, frozenset[str]]) -> fro
 
 
 def _overlap(first: str, second: str) -> bool:
-    """Whether the paths are equal or one is above the other, so that values of one may contain values of the other."""
+    """Return whether one path equals or contains the other, so that values of one may contain values of the other."""
     return f"{first}.".startswith(f"{second}.") or f"{second}.".startswith(f"{first}.")

@@ -1,4 +1,4 @@
-"""Which columns there are and what they are called: drop, keep, rename, constant, and copies of the Kafka columns."""
+"""Choose and name columns: drop, keep, rename, constant, and copies of the Kafka columns."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class InsertKafka:
-    """Copies Kafka's metadata of a record into columns with names that the user chose."""
+    """Copies a record's Kafka metadata into columns named by the user."""
 
     columns: Mapping[str, str]
     """By kind (a key of KAFKA_FIELDS): the new column's name."""

@@ -1,4 +1,4 @@
-"""Records that are too old or too far ahead: rejected, or put into table partitions of their own."""
+"""Reject records that are too old or too far in the future, or route them to table partitions of their own."""
 
 from __future__ import annotations
 
@@ -23,23 +23,24 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 @dataclass(frozen=True, slots=True)
 class EventTimeLimits:
-    """Compares a time of the record with when Kafka got it, or with when the transaction began.
+    """Compares a time in the record with its Kafka timestamp, or with the transaction's begin.
 
-    A time exactly at a limit is within it, and so is null, and any time of a record without a Kafka timestamp.
+    A time exactly at a limit is within it. So are null and, if compared with Kafka's, any time of a record without a Kafka
+    timestamp.
     """
 
     field: str
     late_after: timedelta | None
     future_after: timedelta | None
     by_kafka: bool
-    """Whether the record's Kafka timestamp is what its time is compared with, and not the transaction's begin."""
+    """Whether the time is compared with the record's Kafka timestamp rather than with the transaction's begin."""
     begin: datetime | None = None
-    """Of the transaction, in UTC: data and no clock, so that another attempt finds the same rows late."""
+    """The transaction's begin in UTC: data rather than the clock, so that another attempt finds the same rows late."""
     route: tuple[str, ...] = ()
-    """Partition columns that get `late` or `future` instead of their value; without any, the row is rejected."""
+    """Partition columns that get `late` or `future` instead of their value; if empty, the row is rejected."""
 
     def at(self, begin: datetime) -> EventTimeLimits:
-        """The same, for the transaction that began then."""
+        """Return the same limits for the transaction that began then."""
         return replace(self, begin=begin)
 
     def output_schema(self, incoming: pa.Schema) -> pa.Schema:
@@ -81,7 +82,7 @@ class EventTimeLimits:
         times = batch[self.field].cast(pa.int64())
         if self.by_kafka:
             kafka_times = batch[kafka_columns.TIMESTAMP].cast(pa.int64())
-            # Producers may write any number. Within these bounds no difference overflows. Without one nothing is late.
+            # Producers may write any number. Within these bounds no difference overflows. Records without one are never late.
             lower_bounded = pc.max_element_wise(kafka_times, FIRST_MICROSECOND, skip_nulls=False)
             reference = pc.min_element_wise(lower_bounded, LAST_MICROSECOND, skip_nulls=False)
         else:

@@ -1,4 +1,4 @@
-"""The columns of a batch: which ones are the record's, and problems of the names that a transform is configured with."""
+"""The columns of a batch: the record's and Kafka's, and problems with the names in a transform's settings."""
 
 from __future__ import annotations
 
@@ -13,32 +13,30 @@ from hudi_ingest.records.transform import Problem, TransformProblems
 
 
 def record_names(schema: pa.Schema) -> list[str]:
-    """The record's fields, without the Kafka columns."""
+    """Return the names of the record's fields, without the Kafka columns."""
     return [name for name in schema.names if not is_kafka(name)]
 
 
 def kafka_columns(schema: pa.Schema) -> list[pa.Field]:
-    """The Kafka columns, which follow the record's fields."""
+    """Return the Kafka columns, which follow the record's fields."""
     return [field for field in schema if is_kafka(field.name)]
 
 
 def missing_fields(names: Sequence[tuple[Place, str]], incoming: pa.Schema, kafka: bool = False) -> Iterator[Problem]:
     """Yield a problem for each (place, name) that is not a field of the record; with `kafka`, Kafka columns are fine too."""
-    there = record_names(incoming)
+    names_of_record = record_names(incoming)
     for place, name in names:
         if kafka and is_kafka(name) and name in incoming.names:
             continue
         if is_kafka(name):
-            yield Problem(
-                place, f"{name} is a Kafka column, which no transform changes; insert_kafka makes a copy of it"
-            )
-        elif name not in there:
+            yield Problem(place, f"{name} is a Kafka column, which transforms cannot change; copy it with insert_kafka")
+        elif name not in names_of_record:
             parent = name.partition(".")[0]
-            if "." in name and parent in there:
+            if "." in name and parent in names_of_record:
                 advice = f"; transforms see whole columns, so flatten {parent} first"
             else:
-                advice = suggestion(name, there)
-            text = f"no field is called {quoted(name)} here; allowed: {', '.join(there)}{advice}"
+                advice = suggestion(name, names_of_record)
+            text = f"no field is called {quoted(name)} here; allowed: {', '.join(names_of_record)}{advice}"
             yield Problem(place, text, missing=name)
 
 
@@ -56,17 +54,17 @@ def require(problems: Sequence[Problem]) -> None:
 
 
 def unchanged(schema: pa.Schema) -> dict[str, frozenset[str]]:
-    """Origins in which every column is made from itself."""
+    """Return origins in which every column comes from itself."""
     return {name: frozenset([name]) for name in schema.names}
 
 
 def with_columns(schema: pa.Schema, added: list[pa.Field]) -> pa.Schema:
-    """The record's fields, the added ones, the Kafka columns."""
+    """Return the record's fields, the added ones, then the Kafka columns."""
     return pa.schema([*(field for field in schema if not is_kafka(field.name)), *added, *kafka_columns(schema)])
 
 
 def with_arrays(batch: pa.RecordBatch, added: list[pa.Field], arrays: list[pa.Array]) -> pa.RecordBatch:
-    """The rows with the added columns, as `with_columns` orders them."""
+    """Return the rows with the added columns, in the order of `with_columns`."""
     names = batch.schema.names
     columns = [batch[name] for name in names if not is_kafka(name)]
     kafka = [batch[name] for name in names if is_kafka(name)]
@@ -74,8 +72,8 @@ def with_arrays(batch: pa.RecordBatch, added: list[pa.Field], arrays: list[pa.Ar
 
 
 def name_problems(output: pa.Schema, places: Mapping[str, Place]) -> Iterator[Problem]:
-    """Yield a problem for each column that Hudi or Spark could not store next to the others. `places` has the places of new
-    names."""
+    """Yield a problem for each column that Hudi or Spark could not store next to the others. `places` says where the settings
+    introduce new names."""
     columns = pa.schema([field for field in output if not is_kafka(field.name)])
     reserved = [name for name in places if is_kafka(name)]
     for name in reserved:
@@ -86,6 +84,6 @@ def name_problems(output: pa.Schema, places: Mapping[str, Place]) -> Iterator[Pr
 
 
 def selected(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
-    """The rows with these columns only."""
+    """Return the rows with these columns only."""
     schema = pa.schema([batch.schema.field(name) for name in names])
     return pa.RecordBatch.from_arrays([batch[name] for name in names], schema=schema)

@@ -36,7 +36,7 @@ class Filter:
     op: str
     """One of OPERATORS."""
     values: tuple[object, ...] = ()
-    """Plain values of the pipeline file: one, several for in and not_in, none for is_null and is_not_null."""
+    """Plain values from the pipeline file: several for in and not_in, none for is_null and is_not_null, otherwise one."""
 
     def output_schema(self, incoming: pa.Schema) -> pa.Schema:
         require([*missing_fields([(("field",), self.field)], incoming, kafka=True)])

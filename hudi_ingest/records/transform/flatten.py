@@ -56,7 +56,7 @@ class Flatten:
         return Transformed(pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields)), None)
 
     def _parts(self, incoming: pa.Schema) -> Iterator[tuple[pa.Field, str, tuple[int, ...]]]:
-        """Each output column, the path of what it is, and the indexes that lead there."""
+        """Yield each output column, its path in the record, and the indexes that lead to it."""
         for index, field in enumerate(incoming):
             if field.name in self.fields:
                 yield from self._below(field, field.name, field.name, field.nullable, (index,))

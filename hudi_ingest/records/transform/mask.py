@@ -1,4 +1,4 @@
-"""`mask`: what fields say, hidden in one of three ways. Chain keeps their values out of messages too."""
+"""`mask`: hide fields' values in one of three ways. The chain also keeps the values out of messages."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from hudi_ingest.records.transform.casts import scalar_of
 from hudi_ingest.records.transform.fields import missing_fields, require, unchanged
 
 COVER = "****"
-"""Stands for hidden characters, however many they are."""
+"""Replaces hidden characters, however many there are."""
 
 
 class Masking(Protocol):
-    """How one value becomes another that says less. Picklable; equal values become equal ones."""
+    """A way to replace values by others that reveal less. Picklable; equal values stay equal."""
 
     def output_field(self, incoming: pa.Field) -> pa.Field:
-        """What the column is afterwards. Raises ValueError when a column of this type cannot be masked so."""
+        """Return the masked column's field. Raises ValueError when this type of column cannot be masked this way."""
 
     def masked(self, column: pa.Array) -> pa.Array:
-        """The column, value by value."""
+        """Mask the column, value by value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,8 @@ class Mask:
 
 @dataclass(frozen=True, slots=True)
 class Hash:
-    """SHA-256 of the salt's and the value's UTF-8 bytes, as 64 hex digits: Spark's `sha2(concat(salt, value), 256)`.
+    """Replaces a value by the SHA-256 of the salt and the value in UTF-8, as 64 hex digits: Spark's
+    `sha2(concat(salt, value), 256)`.
 
     Whole numbers are hashed as their decimal text. Null stays null.
     """
@@ -76,7 +77,7 @@ class Hash:
         return incoming.with_type(pa.string())
 
     def masked(self, column: pa.Array) -> pa.Array:
-        # No kernel of Arrow hashes by SHA-256. Each distinct value is hashed once.
+        # Arrow has no SHA-256 kernel. Each distinct value is hashed once.
         text = column if pa.types.is_binary(column.type) else column.cast(pa.string()).cast(pa.binary())
         encoded = text.dictionary_encode()
         salted = hashlib.sha256(self.salt.encode())
@@ -90,7 +91,7 @@ class Hash:
 
 @dataclass(frozen=True, slots=True)
 class Redact:
-    """One constant instead of every value, null included; without a constant, null."""
+    """Replaces every value, null included, by a constant; by null if there is no constant."""
 
     constant: str | int | float | bool | None = None
 
@@ -98,7 +99,7 @@ class Redact:
         if self.constant is None:
             return incoming.with_nullable(True)
         if pa.types.is_nested(incoming.type):
-            raise ValueError(f"has type {ddl_type(incoming.type)}, which no constant stands for; leave `constant` out")
+            raise ValueError(f"has type {ddl_type(incoming.type)}, which cannot have a constant; leave `constant` out")
         try:
             scalar_of(self.constant, incoming.type)
         except ValueError as error:
@@ -113,7 +114,7 @@ class Redact:
 
 @dataclass(frozen=True, slots=True)
 class KeepLast:
-    """Four stars and the last characters of a text; four stars alone when the text is not longer than those."""
+    """Keeps only a text's last characters, after four stars; a text with no more characters than that becomes four stars."""
 
     characters: int
 

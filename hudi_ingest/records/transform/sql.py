@@ -1,4 +1,4 @@
-"""`sql`: columns and a condition in SQL. Any statement makes at most one row of a record, independent of other records."""
+"""`sql`: columns and a condition in SQL. A statement turns a record into at most one row, independent of other records."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from hudi_ingest.records.transform.fields import kafka_columns, name_problems, r
 from hudi_ingest.records.transform.sql_statement import RECORDS, AllFields, Expression, NotAllowed, Statement, parse
 
 _PLACE = "__hudi_ingest_place"
-"""A column beside a batch's: which row of the batch it is."""
+"""An extra column with each row's index in the batch."""
 _CLOCKS = frozenset({"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"})
 """Functions called without parentheses."""
-_INSTEAD = "another attempt would make other rows; use _kafka_timestamp"
+_INSTEAD = "another attempt would write different rows; use _kafka_timestamp"
 _NOT_FOUND = re.compile(r'Referenced column "([^"]*)" not found')
 _BOUNDS: Mapping[pa.DataType, tuple[pa.DataType, int, int]] = {
     TIMESTAMP: (pa.int64(), FIRST_MICROSECOND, LAST_MICROSECOND),
@@ -38,10 +38,10 @@ _BOUNDS: Mapping[pa.DataType, tuple[pa.DataType, int, int]] = {
 
 @dataclass(frozen=True, slots=True)
 class Sql:
-    """Computes the columns that the statement selects, for the records for which its condition is true.
+    """Computes the statement's columns, for the records for which its condition is true.
 
-    Fields that are only named pass through unchanged, and so do all Kafka columns. A record for which a column or the
-    condition cannot be computed is rejected.
+    Fields that are merely named pass through unchanged, and so do all Kafka columns. A record is rejected if a column or
+    the condition cannot be computed for it.
     """
 
     text: str
@@ -53,7 +53,7 @@ class Sql:
         return _planned(self.text, incoming).origins
 
     def apply(self, batch: pa.RecordBatch) -> Transformed:
-        """Raises TransformFailed when the statement fails for any reason other than a record's content."""
+        """Apply the statement. Raises TransformFailed when it fails for any reason other than a record's content."""
         plan = _planned(self.text, batch.schema)
         computed, places, rejected = _computed(plan, batch)
         kept_places = None if len(places) == batch.num_rows else pa.array(places, pa.int64())
@@ -75,15 +75,15 @@ class _Fault:
 
 @dataclass(frozen=True)
 class _Plan:
-    """What a statement does with records of one schema."""
+    """How to run a statement on records of one schema."""
 
     output: pa.Schema
     copies: Mapping[str, str]
-    """Output columns that are columns of the input, and which."""
+    """Output columns that copy an incoming column, and which one."""
     computed: Mapping[str, Expression]
     where: Expression | None
     reads: Mapping[str, frozenset[str]]
-    """By output column, and "" for the condition: the input's columns that it is computed from."""
+    """By output column, and "" for the condition: the incoming columns that it is computed from."""
 
     @property
     def origins(self) -> Origins:
@@ -94,22 +94,22 @@ class _Plan:
 
     @property
     def parts(self) -> Mapping[str, Expression]:
-        """Everything that is computed; the condition has the name ""."""
+        """All expressions to compute; the condition has the name ""."""
         return self.computed if self.where is None else {**self.computed, "": self.where}
 
     def table(self, batch: pa.RecordBatch) -> pa.Table:
-        """The columns that are read, and the place of each row."""
+        """Return the columns that the statement reads, and each row's index."""
         names = sorted(set().union(*self.reads.values()))
         return pa.table([pa.array(np.arange(batch.num_rows)), *(batch[name] for name in names)], names=[_PLACE, *names])
 
     def fault(self, fault: _Fault, batch: pa.RecordBatch, place: int) -> Rejected:
-        """Why the record is bad."""
+        """Say why the record is bad."""
         name = fault.part
         expected = f"what {f'column {name}' if name else 'the condition of WHERE'} can be computed of{fault.limit}"
         reads = sorted(self.reads[name])
         if len(reads) == 1:
             return Rejected(place, reads[0], expected, shown(batch[reads[0]][place]))
-        # Without their values: the chain hides a field's, and cannot tell several apart in a text.
+        # Without values: the chain hides those of a single field, but cannot tell several apart in a text.
         description = f"other values of {', '.join(reads)}" if reads else "what no record changes"
         return Rejected(place, "", expected, shortened(description))
 
@@ -117,7 +117,7 @@ class _Plan:
 def _computed(
     plan: _Plan, batch: pa.RecordBatch
 ) -> tuple[dict[str, pa.Array], npt.NDArray[np.int64], dict[int, Rejected]]:
-    """The computed columns of the rows that stay, their places in the batch, and the rejected by their places."""
+    """Return the computed columns of the rows that stay, their indexes in the batch, and the rejected by index."""
     rejected: dict[int, Rejected] = {}
     places: npt.NDArray[np.int64] = np.arange(batch.num_rows)
     if not batch.num_rows:
@@ -146,12 +146,13 @@ def _computed(
 
 
 _Evaluated = tuple[npt.NDArray[np.int64], list[pa.Array], dict[int, _Fault]]
-"""Of the rows of which all parts can be computed: their places, and each part's values. Of the other rows: the first part
-that cannot, by place."""
+"""For rows with all parts computed: their indexes, and each part's values. For the others, by index: the first part that
+failed."""
 
 
 def _evaluated(parts: Mapping[str, Expression], table: pa.Table) -> _Evaluated:
-    """Raises TransformFailed. A record is too large for the memory when it is so alone, whatever is beside it."""
+    """Compute all parts. A record counts as too large for the memory only if it is so on its own, whatever its neighbours.
+    Raises TransformFailed."""
     from hudi_ingest.records.transform import sql_session
 
     try:
@@ -166,7 +167,7 @@ def _evaluated(parts: Mapping[str, Expression], table: pa.Table) -> _Evaluated:
 
 
 def _too_large(parts: Mapping[str, Expression], record: pa.Table) -> _Evaluated:
-    """Of one record of which not all parts fit into the memory: the first that does not fit beside those before it."""
+    """Find the part for which a single record runs out of memory: the first that does not fit together with those before."""
     from hudi_ingest.records.transform import sql_session
 
     names = [*parts]
@@ -182,10 +183,10 @@ def _too_large(parts: Mapping[str, Expression], record: pa.Table) -> _Evaluated:
 
 
 def _evaluated_at_once(parts: Mapping[str, Expression], table: pa.Table) -> _Evaluated:
-    """Raises OutOfMemory, TransformFailed.
+    """Compute all parts of all records together. Raises OutOfMemory, TransformFailed.
 
-    As columns, a condition too: as a filter DuckDB may or may not compute one side of an AND, and whether a record is bad
-    must not depend on that.
+    All parts are computed as columns, the condition too: in a filter DuckDB may skip one side of an AND, and whether a
+    record is bad must not depend on that.
     """
     from hudi_ingest.records.transform import sql_session
 
@@ -207,20 +208,20 @@ def _evaluated_at_once(parts: Mapping[str, Expression], table: pa.Table) -> _Eva
         ) from error
     if not results.column(0).equals(table[_PLACE]):
         raise TransformFailed(
-            "DuckDB did not give one row for each record, in their order; correct the statement of `sql`."
+            "DuckDB did not return one row for each record, in order; correct the statement of `sql`."
         )
     values = [column.combine_chunks() for column in results.columns[1:]]
     return results.column(0).to_numpy(), values, faults
 
 
 def _select(texts: Iterable[str]) -> str:
-    """Gives the place of each record, then the expressions."""
-    # On lines of their own, because a comment may be the last thing in them.
+    """Build the query of each record's index, then the expressions."""
+    # On lines of their own, because an expression may end in a comment.
     return f"SELECT {', '.join([_PLACE, *(f'({text}{chr(10)})' for text in texts)])} FROM {RECORDS}"
 
 
 def _beyond_time(column: pa.Array) -> npt.NDArray[np.bool_]:
-    """Which times lie outside of the years 0001 to 9999, DuckDB's infinities among them: not every reader can show them."""
+    """Return which times are outside the years 0001 to 9999, including DuckDB's infinities: not every reader can show them."""
     if column.type not in _BOUNDS:
         return np.zeros(len(column), np.bool_)
     number, first, last = _BOUNDS[column.type]
@@ -231,7 +232,7 @@ def _beyond_time(column: pa.Array) -> npt.NDArray[np.bool_]:
 
 @lru_cache(maxsize=64)
 def _planned(text: str, incoming: pa.Schema) -> _Plan:
-    """Raises TransformProblems."""
+    """Check and plan the statement. Raises TransformProblems."""
     try:
         statement = parse(text)
     except NotAllowed as error:
@@ -250,7 +251,7 @@ def _planned(text: str, incoming: pa.Schema) -> _Plan:
         elif entry.column is not None and entry.column.lower() in known:
             source = known[entry.column.lower()]
             name = source if entry.name == entry.column else entry.name
-            # A Kafka column is there anyhow.
+            # Kafka columns are in the output anyway.
             copied = [] if is_kafka(name) and name == source else [(name, source)]
         else:
             copied = []
@@ -276,7 +277,7 @@ def _planned(text: str, incoming: pa.Schema) -> _Plan:
 
 
 def _types(plan: _Plan, incoming: pa.Schema, record: list[str]) -> dict[str, pa.DataType]:
-    """Of the computed columns. Raises TransformProblems."""
+    """Return the types of the computed columns. Raises TransformProblems."""
     from hudi_ingest.records.transform import sql_session
 
     try:
@@ -284,7 +285,7 @@ def _types(plan: _Plan, incoming: pa.Schema, record: list[str]) -> dict[str, pa.
         _, *results = sql_session.bind(schema, _select(expression.text for expression in plan.parts.values()))
     except sql_session.StatementFault as error:
         unknown = _NOT_FOUND.search(str(error))
-        problem = _missing(unknown[1], record) if unknown else Problem((), f"DuckDB does not take it: {error}")
+        problem = _missing(unknown[1], record) if unknown else Problem((), f"DuckDB rejects it: {error}")
         raise TransformProblems([problem]) from None
     if len(results) != len(plan.parts):
         raise TransformProblems([Problem((), "an entry of the list makes several columns; write one entry for each")])
@@ -296,18 +297,18 @@ def _types(plan: _Plan, incoming: pa.Schema, record: list[str]) -> dict[str, pa.
             problems.append(Problem((), f"the condition of WHERE is a {result.type_name}; allowed: a BOOLEAN"))
         elif result.type is None:
             advice = "; write … AT TIME ZONE 'UTC', which makes a timestamp" if result.type_name == "TIMESTAMP" else ""
-            text = f"column {name} has DuckDB's type {result.type_name}, which no table has; cast it{advice}"
+            text = f"column {name} has DuckDB's type {result.type_name}, which tables cannot have; cast it{advice}"
             problems.append(Problem((), text))
     require(problems)
     return types
 
 
 def _refused(statement: Statement, known: Mapping[str, str]) -> Iterator[Problem]:
-    """A problem for each function whose outcome does not depend on the record alone."""
+    """Yield a problem for each function whose result does not depend on the record alone."""
     words = {word for expression in statement.expressions for word in expression.words}
     for word in sorted(words):
         if word.lower() in _CLOCKS and word.lower() not in known:
-            yield Problem((), f"{word} is not allowed: it gives something else each time; {_INSTEAD}")
+            yield Problem((), f"{word} is not allowed: it returns something else each time; {_INSTEAD}")
     calls = sorted({call for expression in statement.expressions for call in expression.calls})
     if not calls:
         return
@@ -320,7 +321,7 @@ def _refused(statement: Statement, known: Mapping[str, str]) -> Iterator[Problem
 
 
 def _reads(expression: Expression, known: Mapping[str, str]) -> frozenset[str]:
-    """The columns that it is made from, and perhaps more: any word in it that is a column's name counts."""
+    """Return the columns that it reads, and perhaps more: any word that is a column's name counts."""
     return frozenset(known[word.lower()] for word in expression.words if word.lower() in known)
 
 

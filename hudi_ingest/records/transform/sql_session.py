@@ -1,4 +1,4 @@
-"""DuckDB inside this process: SQL over columns in memory, and over nothing else."""
+"""DuckDB inside this process: SQL over columns in memory, with access to nothing else."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from hudi_ingest.records.schema.columns import MAX_DEPTH, TIMESTAMP
 from hudi_ingest.records.transform.sql_statement import RECORDS, calls_in
 
 MEMORY = "512 MB"
-"""What results may take in each of Spark's workers. DuckDB does not count what it needs to compute one value."""
+"""Memory for results in each Spark worker. DuckDB does not count the memory for computing a single value."""
 
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     # Spark runs a task on each core already.
     "threads": 1,
     "memory_limit": MEMORY,
-    # A statement reads its records: no extensions, no variables of the program.
+    # A statement reads its records only: no extensions, no variables of the program.
     "autoload_known_extensions": False,
     "autoinstall_known_extensions": False,
     "python_enable_replacements": False,
-    # What is divided by zero is null, as in Spark, and not infinity; the logarithm of a negative number is an error.
+    # Division by zero is null, as in Spark, rather than infinity; the logarithm of a negative number is an error.
     "ieee_floating_point_ops": False,
 }
 _SIMPLE: Mapping[str, pa.DataType] = {
@@ -46,33 +46,33 @@ _SIMPLE: Mapping[str, pa.DataType] = {
     "timestamp with time zone": TIMESTAMP,
 }
 _CLOCKS = frozenset({"age"})
-"""Called consistent by DuckDB, and with one argument it is not."""
+"""DuckDB calls it consistent, but with one argument it is not."""
 
 
 class RecordFault(ValueError):
-    """A record holds what the statement cannot be computed of."""
+    """The statement cannot be computed for a record's content."""
 
 
 class OutOfMemory(ValueError):
-    """What the statement makes of these records, or of one of them, takes more than MEMORY."""
+    """The statement's result for these records, or for one of them, takes more than MEMORY."""
 
 
 class StatementFault(ValueError):
-    """The statement cannot be run at all. The text is DuckDB's, and holds no record's value."""
+    """The statement cannot run at all. The text is DuckDB's, and contains no values of records."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A column that a query gives."""
+    """A column of a query's result."""
 
     type: pa.DataType | None
-    """The type that a table has for it; None when there is none."""
+    """The table type for it; None when there is none."""
     type_name: str
-    """In DuckDB's words."""
+    """DuckDB's name for its type."""
 
 
 def bind(schema: pa.Schema, query: str) -> list[Result]:
-    """What the query gives of records with this schema. Raises StatementFault."""
+    """Return the columns of the query's result for records with this schema. Raises StatementFault."""
     session = _session(current_process().ident, threading.get_ident())
     session.register(RECORDS, schema.empty_table())
     try:
@@ -82,14 +82,14 @@ def bind(schema: pa.Schema, query: str) -> list[Result]:
 
 
 def run(records: pa.Table, query: str) -> pa.Table:
-    """Rows in the records' order. Raises RecordFault, OutOfMemory, StatementFault."""
+    """Run the query; rows are in the records' order. Raises RecordFault, OutOfMemory, StatementFault."""
     session = _session(current_process().ident, threading.get_ident())
     session.register(RECORDS, records)
     try:
         return session.sql(query).to_arrow_table()
     except (duckdb.DataError, duckdb.ProgrammingError, duckdb.NotSupportedError):
-        # The query is bound already, so what it does not take now is in a record. The text may hold a record's value.
-        raise RecordFault("it fails for a record, and not for one alone") from None
+        # The query is bound already, so a record's content makes it fail. The text may contain a record's value.
+        raise RecordFault("it fails for a record, but not for that record alone") from None
     except duckdb.OutOfMemoryException:
         raise OutOfMemory(f"it takes more than {MEMORY} of memory") from None
     except duckdb.Error as error:
@@ -97,21 +97,21 @@ def run(records: pa.Table, query: str) -> pa.Table:
 
 
 def refusal(function: str) -> str:
-    """Why a function may not be called; "" when it may, or when it is no function that DuckDB lists."""
+    """Say why a function must not be called; "" when it may be, or when DuckDB does not list it."""
     return _refusals().get(function.lower(), "")
 
 
 @lru_cache(maxsize=4)
 def _session(process: int, thread: int) -> duckdb.DuckDBPyConnection:
-    """To make one takes a tenth of a second. It belongs to its process, also after a fork, and to its thread."""
+    """Return this thread's session; creating one takes 0.1 s. It belongs to its process, also after a fork, and its thread."""
     session = duckdb.connect(":memory:", config=_SETTINGS)
     session.execute("SET TimeZone = 'UTC'")
-    # Nothing goes to a disk: by default it would be a folder in whatever directory the worker runs.
+    # Write nothing to disk: the default is a folder in the worker's current directory.
     session.execute("SET temp_directory = ''")
-    # No files and no network. Last, because it refuses every change of the folder.
+    # No files and no network. Last, because after it the folder cannot be changed.
     session.execute("SET enable_external_access = false")
     if session.sql("SELECT 1 FROM duckdb_settings() WHERE name = 'error_on_division_by_zero'").fetchall():
-        # Releases before 2.0 have no such setting, and give null.
+        # Releases before 2.0 lack this setting and return null.
         session.execute("SET error_on_division_by_zero = false")
     session.execute("SET lock_configuration = true")
     return session
@@ -135,7 +135,7 @@ def _refusals() -> Mapping[str, str]:
     def judge(name: str, above: Sequence[str] = ()) -> str:
         function_kinds = kinds.get(name, {"scalar"})
         if name in unstable:
-            return "it gives something else each time"
+            return "it returns something else each time"
         if function_kinds & {"aggregate", "window"}:
             return "it sees other records"
         if not function_kinds & {"scalar", "macro"}:
@@ -149,7 +149,7 @@ def _refusals() -> Mapping[str, str]:
 
 
 def _table_type(kind: Any, levels: int = MAX_DEPTH) -> pa.DataType | None:
-    """`kind` is a DuckDBPyType, whose module has other names in other releases. None also when it has more levels."""
+    """Convert a DuckDBPyType, whose module is named differently in other releases. None also when it nests too deeply."""
     if not levels:
         return None
     if kind.id in _SIMPLE:

@@ -1,7 +1,7 @@
-"""`SELECT … FROM records WHERE …`, taken apart without being understood: its expressions stay the user's own text.
+"""Take `SELECT … FROM records WHERE …` apart without interpreting it: its expressions stay the user's own text.
 
-Only what makes at most one row of one row, by itself, may stand in it. sqlglot's tokens know quotes and comments; its
-parser and generator would write expressions anew, and might change what they mean.
+Only what turns a single row into at most one row is allowed. sqlglot's tokenizer handles quotes and comments; its parser
+and generator would rewrite expressions, and might change their meaning.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sqlglot.tokens import Token, TokenType
 from hudi_ingest.exceptions.problems import quoted
 
 RECORDS = "records"
-"""What a statement selects from."""
+"""The table that a statement selects from."""
 SHAPE = f"SELECT expression AS name, … FROM {RECORDS} WHERE condition"
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -35,7 +35,7 @@ _CLAUSES = {
     "QUALIFY": "a window sees other records",
     "WINDOW": "a window sees other records",
     "OVER": "a window sees other records",
-    "TABLESAMPLE": "each attempt would take other records",
+    "TABLESAMPLE": "each attempt would take different records",
     "WITH": "there are no other tables",
     "VALUES": "there are no other tables",
     "SELECT": "a subquery sees other records",
@@ -43,9 +43,9 @@ _CLAUSES = {
     "UNPIVOT": "it makes several rows of one",
     "UNNEST": "it makes several rows of one",
 }
-"""Words that begin what is not allowed, and why it is not."""
+"""Keywords of clauses that are not allowed, and why."""
 _TAKE_FROM = ("EXTRACT", "SUBSTRING", "TRIM", "OVERLAY")
-"""In their parentheses FROM is no clause."""
+"""Functions in whose parentheses FROM is not a clause."""
 
 
 class NotAllowed(ValueError):
@@ -57,21 +57,21 @@ class Expression:
     """A part of the statement that is computed."""
 
     text: str
-    """As it was written."""
+    """Its original text."""
     words: tuple[str, ...]
-    """All names in it: of columns, of functions, and of whatever else."""
+    """All names in it: columns, functions and anything else."""
     calls: tuple[str, ...]
-    """The names that parentheses follow, as functions' do."""
+    """Names followed by parentheses, such as functions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """One entry of the list that computes a column, or copies one."""
+    """An entry of the list that computes or copies a column."""
 
     name: str
     value: Expression
     column: str | None
-    """The column that it copies, as it was written."""
+    """The name of the column that it copies, as written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Statement:
 
 
 def parse(text: str) -> Statement:
-    """Raises NotAllowed."""
+    """Parse the statement. Raises NotAllowed."""
     tokens = _tokens(text)
     if not tokens or tokens[0].text.upper() != "SELECT":
         raise NotAllowed(f"found {quoted(text)}; allowed: {SHAPE}")
@@ -116,7 +116,7 @@ def parse(text: str) -> Statement:
 
 
 def _tokens(text: str) -> list[Token]:
-    from sqlglot.dialects.duckdb import DuckDB  # a large module, for those who need it
+    from sqlglot.dialects.duckdb import DuckDB  # a large module, loaded only if needed
 
     try:
         tokens: list[Token] = DuckDB().tokenize(text)
@@ -151,18 +151,18 @@ def _require_nothing_else(tokens: Sequence[Token]) -> None:
 
 
 def _is_clause_from(tokens: Sequence[Token], index: int) -> bool:
-    """Whether it is a FROM, and not that of IS DISTINCT FROM."""
+    """Return whether the token is the FROM of a clause, rather than of IS DISTINCT FROM."""
     is_from = tokens[index].text.upper() == "FROM" and not _is_quoted(tokens[index])
     return is_from and tokens[index - 1].text.upper() != "DISTINCT"
 
 
 def _is_comparison(tokens: Sequence[Token], index: int) -> bool:
-    """Whether a DISTINCT is that of IS DISTINCT FROM."""
+    """Return whether a DISTINCT is part of IS DISTINCT FROM."""
     return tokens[index - 1].text.upper() in ("IS", "NOT", "IS NOT")
 
 
 def _is_quoted(token: Token) -> bool:
-    """Whether it is a text or a name in quotes, and no word of SQL."""
+    """Return whether the token is a text or a name in quotes rather than an SQL keyword."""
     return token.token_type in (TokenType.IDENTIFIER, TokenType.STRING, TokenType.RAW_STRING, TokenType.HEREDOC_STRING)
 
 
@@ -171,7 +171,7 @@ def _is_name(token: Token) -> bool:
 
 
 def _depths(tokens: Sequence[Token]) -> list[int]:
-    """How many parentheses, brackets and braces are open at each token. Raises NotAllowed when they do not match."""
+    """Count the parentheses, brackets and braces that are open at each token. Raises NotAllowed when they do not match."""
     depths, depth = [], 0
     for token in tokens:
         sign = "" if _is_quoted(token) else token.text
@@ -203,7 +203,7 @@ def _entry(text: str, tokens: Sequence[Token]) -> Selected | AllFields:
             return AllFields(())
         names = tokens[3:-1:2]
         if words[1].upper() not in ("EXCLUDE", "EXCEPT") or not names or not all(map(_is_name, names)):
-            raise NotAllowed("found a * with more behind it; allowed: * or * EXCLUDE (name, …)")
+            raise NotAllowed("found a * with more after it; allowed: * or * EXCLUDE (name, …)")
         return AllFields(tuple(token.text for token in names))
     if len(tokens) == 1 and _is_name(tokens[0]):
         return Selected(words[0], _expression(text, tokens, "an entry"), words[0])
@@ -216,7 +216,7 @@ def _entry(text: str, tokens: Sequence[Token]) -> Selected | AllFields:
 
 
 def _entry_value(tokens: Sequence[Token]) -> Sequence[Token]:
-    """Without the name of what everything is from, where that is all there is before a column's."""
+    """Remove a leading `records.` from an entry that is just a column's name."""
     qualified = len(tokens) == 3 and [token.text for token in tokens[:2]] == [RECORDS, "."]
     return tokens[2:] if qualified else tokens
 
@@ -231,13 +231,13 @@ def _expression(text: str, tokens: Sequence[Token], clause: str) -> Expression:
             raise NotAllowed("* stands alone in the list, for all fields; name the fields inside of expressions")
     for token, after in zip(tokens, [*tokens[1:], None], strict=True):
         if token.text.lower() == RECORDS and not _is_quoted(token) and (after is None or after.text != "."):
-            raise NotAllowed(f"{RECORDS} is all fields at once; name those that are meant")
+            raise NotAllowed(f"{RECORDS} means all fields at once; name the ones you need")
     names = [token.text for token in tokens if _is_name(token)]
     return Expression(text[tokens[0].start : tokens[-1].end + 1], tuple(names), _calls(tokens))
 
 
 def calls_in(text: str) -> tuple[str, ...]:
-    """The names in a piece of SQL that parentheses follow. Raises NotAllowed when a quote in it is not closed."""
+    """Return the names in a piece of SQL that are followed by parentheses. Raises NotAllowed when a quote is not closed."""
     return _calls(_tokens(text))
 
 

@@ -1,7 +1,7 @@
-"""Table partitions by time: `day(ts)` in `table.partition_by` is a column of the table, made at the end of the chain.
+"""Table partitions by time: `day(ts)` in `table.partition_by` becomes a column, added at the end of the chain.
 
-Hudi splits a table by columns only. The value is a text that holds all of the larger units, so one column is enough and
-the order of texts is the order of times: 2026, 2026-01, 2026-01-31, 2026-01-31-23, as Iceberg and Flink have them.
+Hudi partitions tables by columns only. The value is a text that includes all larger units, so one column suffices and
+texts sort like the times: 2026, 2026-01, 2026-01-31, 2026-01-31-23, the same as in Iceberg and Flink.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ _EXPRESSION = re.compile(r"(?:(?P<alias>\w+)\s*=\s*)?(?P<unit>\w+)\(\s*(?P<sourc
 
 @dataclass(frozen=True, slots=True)
 class TimePartition:
-    """Adds a text column with the year, month, day or hour of a time, as clocks in `zone` show it; null for null.
+    """Adds a text column with the year, month, day or hour of a time in `zone`; null for null.
 
-    The hour that clocks show twice in autumn is one partition. A date has no zone: its year, month and day are its own.
+    The hour that clocks show twice in autumn is a single partition. A date has no zone: its year, month and day are used
+    as they are.
     """
 
     column: str
@@ -48,7 +49,7 @@ class TimePartition:
         kind = incoming.field(self.source).type
         if kind != TIMESTAMP and not (kind == pa.date32() and self.unit != "hour"):
             allowed_types = "timestamp" if self.unit == "hour" else "timestamp or date"
-            advice = "; the transform `timestamp` makes one" if kind in (pa.string(), pa.int32(), pa.int64()) else ""
+            advice = "; convert it with `timestamp`" if kind in (pa.string(), pa.int32(), pa.int64()) else ""
             text = f"{self.source} has type {ddl_type(kind)}; {self.unit}() takes a {allowed_types}{advice}"
             require([Problem((), text)])
         output = with_columns(incoming, [self._field(incoming)])
@@ -69,19 +70,20 @@ class TimePartition:
         if times.type == TIMESTAMP:
             zoned = times if self.zone == "UTC" else times.cast(pa.timestamp("us", self.zone))
             times = pc.local_timestamp(zoned)
-        # A batch has few days, so only those become texts.
+        # A batch has few distinct days, so only those are formatted.
         encoded = pc.floor_temporal(times, unit=self.unit).dictionary_encode()
         texts = pc.utf8_slice_codeunits(encoded.dictionary.cast(pa.string()), 0, _CHARACTERS[self.unit])
         return pc.replace_substring(texts, " ", "-").take(encoded.indices)
 
 
 def is_expression(text: str) -> bool:
-    """Whether an entry of `table.partition_by` is more than a column's name."""
+    """Return whether an entry of `table.partition_by` is more than a column's name."""
     return "(" in text or "=" in text
 
 
 def parse_time_partition(text: str, zone: str) -> TimePartition:
-    """`day(ts)` gives column `ts_day`, `dt=day(ts)` gives `dt`, `day(_kafka_timestamp)` gives `kafka_timestamp_day`.
+    """Parse an entry of `table.partition_by`: `day(ts)` adds column `ts_day`, `dt=day(ts)` adds `dt`, and
+    `day(_kafka_timestamp)` adds `kafka_timestamp_day`.
 
     Raises ValueError.
     """

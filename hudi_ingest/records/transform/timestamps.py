@@ -55,7 +55,7 @@ class ToTimestamp:
     zone: str = "UTC"
     """The zone of text without an offset of its own."""
     ambiguous: str = "reject"
-    """The meaning of a local time that clocks showed twice: reject, earlier or later. One that they skipped is rejected."""
+    """How to read a local time that clocks showed twice: reject, earlier or later. Skipped times are always rejected."""
 
     def output_schema(self, incoming: pa.Schema) -> pa.Schema:
         require([*missing_fields([(("fields", i), name) for i, name in enumerate(self.fields)], incoming)])
@@ -94,7 +94,7 @@ class ToTimestamp:
 
 
 def zone_problem(zone: str) -> str:
-    """Why times cannot be read in the zone; empty when they can."""
+    """Say why times cannot be read in the zone; "" when they can."""
     try:
         # Ask Arrow, because rows are converted with Arrow's time zone database.
         pc.assume_timezone(pa.array([0], _LOCAL), zone)
@@ -104,8 +104,8 @@ def zone_problem(zone: str) -> str:
 
 
 def pattern_regex(pattern: str) -> str:
-    """The regular expression of a strptime pattern. Raises ValueError when it holds other directives than DIRECTIVES, one
-    of them twice, or no whole date."""
+    """Return the regular expression of a strptime pattern. Raises ValueError when it has directives other than DIRECTIVES, one
+    of them twice, or no complete date."""
     parts, seen = [], []
     for literal, directive in re.findall(r"([^%]+)|%(.?)", pattern, re.DOTALL):
         if literal:
@@ -119,7 +119,7 @@ def pattern_regex(pattern: str) -> str:
     if twice:
         raise ValueError(f"%{twice[0]} appears twice; keep one")
     if "Y" not in seen or "d" not in seen or ("m" in seen) == ("b" in seen):
-        raise ValueError("not a whole date; a pattern needs %Y, %d, and one of %m and %b")
+        raise ValueError("not a complete date; a pattern needs %Y, %d, and one of %m and %b")
     return "".join(parts)
 
 
@@ -175,7 +175,7 @@ def _of_text(regex: str, zone: str, ambiguous: str, column: pa.Array) -> pa.Arra
 
 def _in_zone(local: pa.Array, zone: str, ambiguous: str) -> pa.Array:
     chosen = {"reject": "raise", "earlier": "earliest", "later": "latest"}[ambiguous]
-    # Raises for what the zone's clocks skipped.
+    # Raises for times that the zone's clocks skipped.
     return pc.assume_timezone(local, zone, ambiguous=chosen, nonexistent="raise").cast(TIMESTAMP)
 
 

@@ -24,8 +24,8 @@ PATH = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 class PythonFunction:
     """Calls a function that takes the record's fields and returns as many rows of `schema`, in the same order.
 
-    When it raises, it is called again with halves of the rows, so that only rows for which it raises alone are rejected.
-    So the function must treat each row independently, and may see a row more than once.
+    If it raises, it is called again with halves of the rows, and only rows that make it raise on their own are rejected. So
+    the function must treat each row independently, and may see a row more than once.
     """
 
     path: str
@@ -41,7 +41,7 @@ class PythonFunction:
         return {**dict.fromkeys(self.schema.names, everything), **unchanged(kafka)}
 
     def apply(self, batch: pa.RecordBatch) -> Transformed:
-        """Raises TransformFailed when the function cannot be imported or does not return what is declared."""
+        """Call the function. Raises TransformFailed when it cannot be imported or does not return what is declared."""
         rejected: dict[int, Rejected] = {}
         record = selected(batch, record_names(batch.schema))
         pieces = self._called(_imported(self.path), record, 0, rejected) if batch.num_rows else []
@@ -83,16 +83,16 @@ class PythonFunction:
     def _checked(self, result: object, count: int) -> pa.RecordBatch:
         if not isinstance(result, pa.RecordBatch):
             raise TransformFailed(
-                f"function {self.path} gave a {type(result).__name__}; it must give a pyarrow.RecordBatch. Correct the function."
+                f"function {self.path} returned a {type(result).__name__}; it must return a pyarrow.RecordBatch. Correct the function."
             )
         if result.num_rows != count:
             raise TransformFailed(
-                f"function {self.path} gave {result.num_rows} rows for {count}; it must give one for each, in the same order. "
+                f"function {self.path} returned {result.num_rows} rows for {count}; it must return one for each, in the same order. "
                 "Add a column that says which rows to leave out, and use the transform `filter` on it."
             )
         if result.schema.names != self.schema.names or result.schema.types != self.schema.types:
             raise TransformFailed(
-                f"function {self.path} gave columns ({_columns(result.schema)}); the pipeline file declares "
+                f"function {self.path} returned columns ({_columns(result.schema)}), but the pipeline file declares "
                 f"({_columns(self.schema)}). Make the two equal."
             )
         return pa.RecordBatch.from_arrays(result.columns, schema=self.schema)
@@ -108,7 +108,7 @@ def _imported(path: str) -> Callable[[pa.RecordBatch], object]:
             "the workers run, or correct `python.function` in the pipeline file."
         ) from error
     if not callable(function):
-        raise TransformFailed(f"{path} is no function; correct `python.function` in the pipeline file.")
+        raise TransformFailed(f"{path} is not a function; correct `python.function` in the pipeline file.")
     return function  # type: ignore[no-any-return]
 
 

@@ -319,7 +319,7 @@ def test_schema_problems_are_at_table_schema(write: Write) -> None:
     assert problems(write, table__schema="id byte, _kafka_x int, a int, A int") == [
         "table.schema: column id: found type byte: Hudi would store it as int; use `int`",
         "table.schema: column _kafka_x: names beginning with _hoodie_ or _kafka_ belong to Hudi and hudi-ingest; rename it",
-        "table.schema: column A: differs from a in case only; Spark does not tell such names apart, so rename or remove one",
+        "table.schema: column A: differs from a only in case; Spark cannot tell such names apart, so rename or remove one",
     ]
 
 

@@ -53,7 +53,7 @@ def test_a_keys_columns_stand_behind_the_values(write: Write) -> None:
     [
         (
             {"schema": "ID string"},
-            "source.key.schema: together with table.schema, column ID: differs from id in case only",
+            "source.key.schema: together with table.schema, column ID: differs from id only in case",
         ),
         ({"schema": "id string"}, "source.key.schema: together with table.schema, column id: is declared twice"),
         ({"schema": "a strin"}, "source.key.schema: "),

@@ -52,7 +52,7 @@ def changes(transforms: str | list[Any], **table: Any) -> dict[str, Any]:
         ("- drop: [id, id]", "transforms[0].drop[1]: found 'id' twice in the list; remove one"),
         ("- drop: [id, ts, amount, user, c]", "transforms[0].drop: nothing would be left; keep at least one field"),
         ("- drop: [c.city]", "transforms see whole columns, so flatten c first"),
-        ("- drop: [_kafka_offset]", "_kafka_offset is a Kafka column, which no transform changes"),
+        ("- drop: [_kafka_offset]", "_kafka_offset is a Kafka column, which transforms cannot change"),
         (
             "- mask: {fields: [user], method: redact, salt: x}",
             "transforms[0].mask.salt: not used by method redact; remove",
@@ -245,7 +245,7 @@ def test_k5_wrong_partitions(write: Write, partition_by: list[str], expected: st
 
 def test_k5_a_number_needs_to_become_a_time_first(write: Write) -> None:
     told = problem(write, **changes([], partition_by=["day(ts)"]))
-    assert told.endswith("ts has type long; day() takes a timestamp or date; the transform `timestamp` makes one")
+    assert told.endswith("ts has type long; day() takes a timestamp or date; convert it with `timestamp`")
 
 
 def test_k5_limits(write: Write) -> None:

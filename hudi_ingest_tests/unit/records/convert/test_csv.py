@@ -238,7 +238,7 @@ def test_d2_records_of_both_lengths_are_read_as_a_batch() -> None:
         ({"columns": [*WIDE.names, "id"]}, "columns named more than once: id"),
         ({"delimeter": ";"}, "did you mean delimiter"),
         ({"optional_fields": -1}, "optional_fields must be 0 or more"),
-        ({"optional_fields": 8}, "optional_fields is 8, and a record has 8 fields"),
+        ({"optional_fields": 8}, "optional_fields is 8, but a record has only 8 fields"),
     ],
 )
 def test_options_that_cannot_be(options: dict[str, Any], problem: str) -> None:

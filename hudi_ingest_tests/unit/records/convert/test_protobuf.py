@@ -123,7 +123,7 @@ def test_the_columns_of_a_message() -> None:
     mapped = record_schema(TYPES.message("shop.Mapped"))
     assert mapped.field("by_id").type == pa.map_(pa.string(), pa.field("value", point, False))
     assert mapped.field("any").type == pa.string()
-    with pytest.raises(ValueError, match=r"column left: shop\.Tree holds itself"):
+    with pytest.raises(ValueError, match=r"column left: shop\.Tree contains itself"):
         record_schema(TYPES.message("shop.Tree"))
     doubling = "".join(f"message M{n} {{ M{n + 1} a = 1; M{n + 1} b = 2; }} " for n in range(20))
     text = f'syntax = "proto3"; {doubling} message M20 {{ int32 a = 1; }}'

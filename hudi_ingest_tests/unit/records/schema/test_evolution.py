@@ -99,14 +99,14 @@ def test_what_a_table_becomes(table: str, records: str, evolved: str) -> None:
         (
             "a int",
             "a int, s struct<x:int> NOT NULL",
-            "column s: expected one that may be null, as the rows that are there have no value, found a new column "
+            "column s: expected one that may be null, as existing rows have no value, found a new column "
             "struct<x:int> NOT NULL; make it nullable, or write to a new table",
         ),
         (
             "l array<struct<x:int>>",
             "l array<struct<x:long>>",
-            "column l.element.x: expected int, as in the table: Spark reads no wider number inside a column out of older "
-            "files, found long; write int, or use a new column name, or write to a new table",
+            "column l.element.x: expected int, as in the table: Spark cannot widen numbers inside a column when it reads "
+            "older files, found long; write int, or use a new column name, or write to a new table",
         ),
         (
             "a int",

@@ -42,15 +42,15 @@ def test_what_is_null_in_the_whole_sample_is_string_and_a_warning() -> None:
     found = inferred({"a": None, "l": [], "n": 1})
     assert ddl(found.schema) == "a string, l array<string>, n long"
     assert found.warnings == (
-        "column a is null in the whole sample, and taken for string",
-        "column l.element is null in the whole sample, and taken for string",
+        "column a is null in the whole sample, and assumed to be string",
+        "column l.element is null in the whole sample, and assumed to be string",
     )
 
 
 def test_records_that_are_no_objects_are_counted() -> None:
     found = infer([("t:0:0", b"no json"), ("t:0:1", b"[1]"), ("t:0:2", b'{"a": 1}')])
     assert ddl(found.schema) == "a long"
-    assert found.warnings == ("2 of 3 records are no JSON objects, and say nothing of the columns",)
+    assert found.warnings == ("2 of 3 records are not JSON objects, and were ignored",)
     assert infer([("t:0:0", b"1")]).problems == ("none of 1 records is a JSON object",)
     assert infer([]).problems == ("there is no record with a value",)
 
@@ -65,7 +65,7 @@ def test_records_that_are_no_objects_are_counted() -> None:
         ([{"a": 2**63}], "column a: found whole number beyond long in orders:0:0; no type holds that"),
         ([{"s": {}}], "column s: found only empty objects, found object in orders:0:0; a struct needs a field"),
         ([{"a-b": 1}], "column a-b: Hudi cannot store this name"),
-        ([{"a": 1, "A": 1}], "column A: differs from a in case only"),
+        ([{"a": 1, "A": 1}], "column A: differs from a only in case"),
         ([{"_hoodie_x": 1}], "column _hoodie_x: names beginning with _hoodie_"),
         ([{}], "the records have no fields"),
     ],

@@ -172,10 +172,10 @@ def test_keywords_are_names_as_in_spark() -> None:
         ("_hoodie_x int", "column _hoodie_x: names beginning with _hoodie_ or _kafka_"),
         ("_KAFKA_offset long", "column _KAFKA_offset: names beginning with"),
         ("a int, a long", "column a: is declared twice"),
-        ("Id int, iD long", "column iD: differs from Id in case only"),
-        ("s array<struct<x: int, X: int>>", "column s.element.X: differs from x in case only"),
-        ("member0 int, member1 string", "the schema: Hudi takes a struct of only nullable columns member0"),
-        ("a int, s struct<member0: int>", "column s: Hudi takes a struct of only nullable columns member0"),
+        ("Id int, iD long", "column iD: differs from Id only in case"),
+        ("s array<struct<x: int, X: int>>", "column s.element.X: differs from x only in case"),
+        ("member0 int, member1 string", "the schema: Hudi treats a struct of only nullable columns member0"),
+        ("a int, s struct<member0: int>", "column s: Hudi treats a struct of only nullable columns member0"),
     ],
 )
 def test_refused_ddl(ddl: str, expected: str) -> None:
@@ -459,7 +459,7 @@ def test_refused_avro(kind: object, expected: str) -> None:
         ({"type": "enum", "name": "E", "symbols": ["A"]}, "is not an Avro record"),
         (record(), "a record needs `fields`"),
         ({"type": "record", "fields": []}, "a record needs a name"),
-        (record(column("int", "a"), column("int", "A")), "column A: differs from a in case only"),
+        (record(column("int", "a"), column("int", "A")), "column A: differs from a only in case"),
         (record(column("int", "_hoodie_a")), "column _hoodie_a: names beginning with"),
         (record(column("int", "a-b")), "column a-b: Hudi cannot store this name"),
     ],

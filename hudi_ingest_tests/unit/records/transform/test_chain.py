@@ -387,10 +387,10 @@ def test_k4_only_the_rows_that_a_function_refuses_are_rejected() -> None:
     [
         ("no_such_module_anywhere:f", "cannot be imported in a Spark worker: ModuleNotFoundError"),
         (f"{HERE}:no_such_function", "cannot be imported in a Spark worker: AttributeError"),
-        (f"{HERE}:HERE", "is no function"),
-        (f"{HERE}:wrong_type", "gave a list; it must give a pyarrow.RecordBatch"),
-        (f"{HERE}:too_few", "gave 1 rows for 2; it must give one for each"),
-        (f"{HERE}:other_columns", "gave columns (id string, n int32"),
+        (f"{HERE}:HERE", "is not a function"),
+        (f"{HERE}:wrong_type", "returned a list; it must return a pyarrow.RecordBatch"),
+        (f"{HERE}:too_few", "returned 1 rows for 2; it must return one for each"),
+        (f"{HERE}:other_columns", "returned columns (id string, n int32"),
     ],
 )
 def test_k4_a_function_that_is_wrong_stops_the_transaction(function: str, expected: str) -> None:

@@ -156,8 +156,8 @@ def test_k4_a_rejected_time_says_what_was_expected() -> None:
         ("%Y-%m-%q", "%q is not known; allowed: %Y"),
         ("%Y-%m-%d %", "% is not known"),
         ("%Y-%m-%d %d", "%d appears twice"),
-        ("%Y-%m", "not a whole date"),
-        ("%Y-%m-%b-%d", "not a whole date"),
+        ("%Y-%m", "not a complete date"),
+        ("%Y-%m-%b-%d", "not a complete date"),
     ],
 )
 def test_patterns_that_are_refused(pattern: str, expected: str) -> None:
