@@ -98,7 +98,8 @@ def _end_open_transaction(ports: TransactionPorts, owner: Owner, run_is_finished
 
 
 def _end_open_instants(ports: TransactionPorts) -> None:
-    """End every instant that is still open. Raises TransactionInFlight for a leased one that the ledger does not know."""
+    """End the instants that are open although the ledger has their transactions as ended. Raises TransactionInFlight for a leased
+    one that it does not know; an expired one is left to Hudi's own rollback."""
     if not ports.timeline.exists():
         return
     for opened in ports.instants.open_instants():
