@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import struct
@@ -310,6 +311,8 @@ def _subject(
 @cache
 def subjects() -> Mapping[str, Subject]:
     """By name."""
+    # Without it the JSON converters would leave so few records to their exact path.
+    importlib.import_module("hudi_ingest.records.convert.json_kernel.records")
     in_json, in_csv = (_JSON_GOOD, _JSON_BAD), (_CSV_GOOD, _CSV_BAD)
     text, raw = parse_ddl("value string not null"), parse_ddl("value binary not null")
     plain = (b"", "ü\0\n".encode(), b"x" * 300)

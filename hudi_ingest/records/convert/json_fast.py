@@ -11,15 +11,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from hudi_ingest.records.convert.fast_path import Proved
-from hudi_ingest.records.convert.json_columns import Columns, Tables
-from hudi_ingest.records.convert.json_nodes import has_escaped_name, nodes_of
+from hudi_ingest.records.convert.json_kernel.columns import Columns, Tables
+from hudi_ingest.records.convert.json_kernel.nodes import MARGIN, has_escaped_name, nodes_of
 
 FEW_BYTES = 256 * 1024
 """The first records of a process that are read exactly: that takes 20 ms, and loading the kernel half a second."""
 
-_KERNEL = "hudi_ingest.records.convert.json_kernel"
-_MARGIN = 64
-"""Bytes behind a record that the kernel may read."""
+_KERNEL = "hudi_ingest.records.convert.json_kernel.records"
 _PROBED = 64
 """Records from which the room for the others is estimated."""
 
@@ -46,7 +44,7 @@ class FastPath:
 
     def read(self, values: pa.BinaryArray) -> Proved:
         """Rows of the values that are proved. `values`: at least one, no nulls."""
-        from hudi_ingest.records.convert.json_kernel import read_records
+        from hudi_ingest.records.convert.json_kernel.records import read_records
 
         starts = np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, 4 * values.offset)
         text_bytes = int(starts[-1] - starts[0])
@@ -87,7 +85,7 @@ def _portions(values: pa.BinaryArray, starts: npt.NDArray[np.int32]) -> Iterator
     """The first ones, the others, and those at the end of the buffer in a copy, behind which the kernel may read."""
     data = values.buffers()[2]
     size = data.size if data is not None else 0
-    safe = int(np.searchsorted(starts[1:], size - _MARGIN, side="right"))
+    safe = int(np.searchsorted(starts[1:], size - MARGIN, side="right"))
     probed = min(_PROBED, safe)
     if probed:
         yield _Portion(0, probed, data.address, data)
@@ -95,7 +93,7 @@ def _portions(values: pa.BinaryArray, starts: npt.NDArray[np.int32]) -> Iterator
         yield _Portion(probed, safe, data.address, data)
     if safe < len(values):
         begin, end = int(starts[safe]), int(starts[-1])
-        copy = np.zeros(end - begin + _MARGIN, np.uint8)
+        copy = np.zeros(end - begin + MARGIN, np.uint8)
         if end > begin:
-            copy[:-_MARGIN] = np.frombuffer(data, np.uint8, end - begin, begin)
+            copy[:-MARGIN] = np.frombuffer(data, np.uint8, end - begin, begin)
         yield _Portion(safe, len(values), copy.ctypes.data - begin, copy)

@@ -32,7 +32,7 @@ RELAXED = settings(max_examples=100, deadline=None, suppress_health_check=list(H
 
 @pytest.fixture(scope="module", autouse=True)
 def _few_records_take_the_fast_path_too() -> None:
-    importlib.import_module("hudi_ingest.records.convert.json_kernel")
+    importlib.import_module("hudi_ingest.records.convert.json_kernel.records")
 
 
 def exact_only(schema: pa.Schema) -> JsonConverter:

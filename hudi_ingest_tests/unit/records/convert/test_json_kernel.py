@@ -24,10 +24,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba.core.caching import CacheImpl
 
-from hudi_ingest.records.convert import json_columns, json_kernel
 from hudi_ingest.records.convert.json import JsonConverter
 from hudi_ingest.records.convert.json_exact import RecordReader
 from hudi_ingest.records.convert.json_fast import FastPath
+from hudi_ingest.records.convert.json_kernel import columns
+from hudi_ingest.records.convert.json_kernel import records as kernel
 from hudi_ingest.records.convert.mismatch import Mismatch
 from hudi_ingest_tests.support.outcomes import outcome
 from hudi_ingest_tests.unit.records.convert.test_json import (
@@ -210,8 +211,8 @@ def test_random_bytes_never_lead_it_out_of_its_memory(data: st.DataObject, seed:
     own = SimpleNamespace(**{name: getattr(pa, name) for name in ("struct", "Array", "RecordBatch")})
     own.allocate_buffer = lambda size: Guarded(size).buffer(size)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(json_columns, "pa", own)
-        patched.setattr(json_columns, "_FIRST_ITEMS", 1)
+        patched.setattr(columns, "pa", own)
+        patched.setattr(columns, "_FIRST_ITEMS", 1)
         proved(schema, guarded(good * chance.randrange(1, 40)))
         proved(schema, guarded(corrupted(good, chance)))
         proved(schema, guarded([message[: chance.randrange(len(message) + 1)] for message in good]))
@@ -244,7 +245,7 @@ def test_it_is_compiled_also_where_no_folder_can_keep_it(monkeypatch: pytest.Mon
     def last_of_eleven(a: int, b: int, c: int, d: int, e: int, f: int, g: int, h: int, i: int, j: int, k: int) -> int:
         return k
 
-    assert json_kernel._compiled(last_of_eleven)(*range(11)) == 10
+    assert kernel._compiled(last_of_eleven)(*range(11)) == 10
 
 
 def test_names_that_json_escapes_are_read_exactly() -> None:

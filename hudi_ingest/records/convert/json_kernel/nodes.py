@@ -46,6 +46,8 @@ OBJECTS, FULL_LEVEL, FULL_NODE, FRAMES, SCRATCH = (next(_places) for _ in range(
 STATE_BYTES = next(_places)
 FRAME_BYTES = 40
 """Of a frame, one for each container that is open around another."""
+MARGIN = 64
+"""Bytes past a record that may be read, and past a text that may be written."""
 SCRATCH_ROOM = 1024
 """Longest name that is looked at, in bytes."""
 

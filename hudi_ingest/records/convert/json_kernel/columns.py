@@ -9,11 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from hudi_ingest.records.convert import json_nodes as words
-from hudi_ingest.records.convert.json_nodes import BOOL, LIST, MAP, NODE_BYTES, STRUCT, Node, nodes_of
-
-MARGIN = 64
-"""Bytes behind a text that the kernel may write."""
+from hudi_ingest.records.convert.json_kernel import nodes as words
+from hudi_ingest.records.convert.json_kernel.nodes import BOOL, LIST, MAP, NODE_BYTES, STRUCT, Node, nodes_of
 
 _SPARE = 1.125
 """What is estimated is taken so many times."""
@@ -94,12 +91,12 @@ class Columns:
         self._nodes = tables.nodes.copy()
         self._counts = np.zeros((len(tables.levels), words.LEVEL_BYTES // 8), np.int64)
         self._frames = np.empty(len(tables.columns) * words.FRAME_BYTES // 8, np.int64)
-        self._scratch = np.empty(words.SCRATCH_ROOM + MARGIN, np.uint8)
+        self._scratch = np.empty(words.SCRATCH_ROOM + words.MARGIN, np.uint8)
         self._state = np.array([0, -1, -1, self._frames.ctypes.data, self._scratch.ctypes.data], np.int64)
         self._levels: list[_Level] = []
         for number in range(len(tables.levels)):
             self._levels.append(self._allocated(number, _FIRST_ITEMS if number else rows))
-        self._texts = {number: self._text(number, text_bytes + MARGIN) for number in tables.texts}
+        self._texts = {number: self._text(number, text_bytes + words.MARGIN) for number in tables.texts}
         self.addresses = (
             self._nodes.ctypes.data,
             len(tables.columns),
@@ -163,7 +160,7 @@ class Columns:
             target[begin : begin + size] = source[old.offsets[node] : old.offsets[node] + size]
 
     def _enlarge_text(self, number: int, size: int) -> None:
-        size = min(size, self._most_text_bytes) + MARGIN
+        size = min(size, self._most_text_bytes) + words.MARGIN
         old = self._texts[number]
         if size > old.size:
             used = self._text_size(number)
