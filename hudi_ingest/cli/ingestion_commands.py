@@ -46,7 +46,7 @@ def validate(files: Annotated[list[Path], typer.Argument(metavar="FILE…")], as
     for file in files:
         try:
             pipeline = load_pipeline(file)
-            unsupported = format_problems(pipeline)
+            unsupported = format_problems(pipeline, import_user_code=True)
             if unsupported:
                 raise ConfigError(str(file), unsupported)
             columns[str(file)] = source_text(pipeline)

@@ -69,12 +69,13 @@ def up(
     keeps its last value; the defaults are 19092, 3000, local[*] and 2g.
     """
     from hudi_ingest.pipeline.folder import broken_files
+    from hudi_ingest.transaction.decoding import format_problems
 
     home = Home.from_environment()
     options = {"kafka_port": kafka_port, "ui_port": ui_port, "master": master, "driver_memory": memory}
     changes: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     stack = bring_up(home, replace(remembered_settings(home), **changes), progress)
-    broken = broken_files(home.pipelines)
+    broken = broken_files(home.pipelines, check=format_problems)
     if as_json:
         facts = {"bootstrap_servers": stack.bootstrap_servers, "url": stack.url}
         print_json({**facts, "broken_files": {str(file.path): file.problems for file in broken}})

@@ -17,11 +17,13 @@ from dagster import Component, ComponentLoadContext, Definitions
 from dagster.components.component.component import ComponentTypeSpec
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
+from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.orchestration.pipeline_definitions import pipeline_definitions
 from hudi_ingest.orchestration.topic_assets import topic_assets, topics_by_pipeline
 from hudi_ingest.pipeline.describe import keys
 from hudi_ingest.pipeline.file import load_pipeline, pipeline_from
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.decoding import format_problems
 
 _FILE = "pipeline_file"
 
@@ -80,9 +82,12 @@ class KafkaToHudi(Component):
         attributes_set = attributes.model_dump(exclude_unset=True) if attributes is not None else {}
         settings = context.resolution_context.resolve_value(attributes_set)
         folder = context.path if context.path.is_dir() else context.path.parent
-        if settings.get(_FILE) is not None:
-            return cls(load_pipeline(folder / settings[_FILE]))
-        return cls(pipeline_from(settings, folder, str(folder / "defs.yaml")))
+        file = settings.get(_FILE)
+        where = folder / ("defs.yaml" if file is None else file)
+        pipeline = pipeline_from(settings, folder, str(where)) if file is None else load_pipeline(where)
+        if problems := format_problems(pipeline):
+            raise ConfigError(str(where), problems)
+        return cls(pipeline)
 
     def build_defs(self, context: ComponentLoadContext) -> Definitions:
         pipelines = [component.pipeline for component in context.component_tree.get_all_components(KafkaToHudi)]

@@ -16,6 +16,7 @@ from hudi_ingest.orchestration.run_config import job_name
 from hudi_ingest.orchestration.topic_assets import topic_assets, topics_by_pipeline
 from hudi_ingest.pipeline.folder import BrokenFile, load_each
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.decoding import format_problems
 
 __all__ = ["build_definitions", "defs", "job_name"]
 
@@ -37,5 +38,5 @@ def build_definitions(
     return Definitions.merge(ours, *parts, broken_definitions(broken, [pipeline.name for pipeline in pipelines]))
 
 
-_loaded, _broken = load_each(Home.from_environment().pipelines)
+_loaded, _broken = load_each(Home.from_environment().pipelines, check=format_problems)
 defs = build_definitions(_loaded, broken=_broken)

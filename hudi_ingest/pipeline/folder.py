@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,12 +38,16 @@ class BrokenFile:
 
 
 def load_each(
-    folder: Path, environment: Mapping[str, str] | None = None
+    folder: Path,
+    environment: Mapping[str, str] | None = None,
+    *,
+    check: Callable[[Pipeline], Iterable[str]] = lambda pipeline: (),
 ) -> tuple[tuple[Pipeline, ...], tuple[BrokenFile, ...]]:
-    """Like `load_pipelines`, but loads the good files even if others are broken. Files that conflict with each other are
-    all broken, because there is no telling which one is right. Raises ConfigError when the folder cannot be read."""
+    """Like `load_pipelines`, but loads the good files even if others are broken. `check` finds problems that the files alone
+    do not show. Files that conflict with each other are all broken, because there is no telling which one is right. Raises
+    ConfigError when the folder cannot be read."""
     loaded = _load_all(folder, environment_or_own(environment))
-    problems = {file.path: list(file.problems) for file in loaded}
+    problems = {file.path: [*file.problems, *(check(file.pipeline) if file.pipeline else ())] for file in loaded}
     for paths, text in _conflicts(loaded):
         for path in paths:
             problems[path].append(text)
@@ -52,10 +56,10 @@ def load_each(
     return pipelines, tuple(broken)
 
 
-def broken_files(folder: Path) -> tuple[BrokenFile, ...]:
+def broken_files(folder: Path, *, check: Callable[[Pipeline], Iterable[str]]) -> tuple[BrokenFile, ...]:
     """The files that `load_each` cannot load; an unreadable folder counts as one."""
     try:
-        return load_each(folder)[1]
+        return load_each(folder, check=check)[1]
     except ConfigError as error:
         return (BrokenFile(folder, None, error.problems),)
 

@@ -17,7 +17,7 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.record import DeclaredFormat, needs_registry
 from hudi_ingest.pipeline.registry import SchemaRegistry
 from hudi_ingest.records.convert.converter import Converter
-from hudi_ingest.records.convert.formats import converter_for
+from hudi_ingest.records.convert.formats import converter_for, is_built_in
 from hudi_ingest.records.convert.wire_format import SchemaLookup
 from hudi_ingest.records.row_maker import RowMaker
 from hudi_ingest.records.schema.columns import parse_spark_json
@@ -65,13 +65,15 @@ def key_converter_of(pipeline: Pipeline) -> Converter | None:
     return None if keys is None else _converter(pipeline, keys)
 
 
-def format_problems(pipeline: Pipeline) -> tuple[str, ...]:
-    """What is wrong with the pipeline's formats, their files and their columns. Asks no registry, so formats that need one
-    are not checked against its schemas."""
+def format_problems(pipeline: Pipeline, *, import_user_code: bool = False) -> tuple[str, ...]:
+    """Return what is wrong with the pipeline's formats, their files and their columns. Asks no registry, so formats that need
+    one are not checked against its schemas. Converters of other packages are only checked with `import_user_code`."""
     problems: list[str] = []
     values = _values(pipeline) if pipeline.table.declares_schema else None
     for part in (values, _keys(pipeline)):
-        if part is not None and not needs_registry(part.declared):
+        if part is None or needs_registry(part.declared):
+            continue
+        if import_user_code or is_built_in(part.declared.format):
             try:
                 _converter(pipeline, part)
             except ConfigError as error:

@@ -29,7 +29,7 @@ def converter_for(format: str, schema: pa.Schema, options: Options | None = None
     Raises ValueError when the format is unknown or its code cannot be used, and when it does not support a type of the
     schema or an option.
     """
-    if format in _BUILT_IN:
+    if is_built_in(format):
         return imported(format, _BUILT_IN[format])(schema, options or {})
     if ":" not in format and format not in known_formats():
         known = known_formats()
@@ -38,6 +38,11 @@ def converter_for(format: str, schema: pa.Schema, options: Options | None = None
             f"like mypackage.module:MyConverter{suggestion(format, known)}"
         )
     return ForeignConverter(format, schema, options or {})
+
+
+def is_built_in(format: str) -> bool:
+    """Whether the format is one of ours, so that making its converter runs no code of others."""
+    return format in _BUILT_IN
 
 
 def known_formats() -> tuple[str, ...]:

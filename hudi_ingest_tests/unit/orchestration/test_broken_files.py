@@ -10,6 +10,7 @@ from dagster import AssetCheckKey, AssetKey, DagsterInstance, SkipReason, build_
 from hudi_ingest.orchestration.broken_files import FILE_LOADS
 from hudi_ingest.orchestration.definitions import build_definitions
 from hudi_ingest.pipeline.folder import load_each
+from hudi_ingest.transaction.decoding import format_problems
 from hudi_ingest_tests.support.pipeline_files import SECRET, document, with_security
 
 
@@ -44,6 +45,28 @@ def test_a_wrong_file_stops_no_other_and_shows_what_is_wrong(tmp_path: Path) -> 
         key = AssetCheckKey(AssetKey(["payments"]), FILE_LOADS)
         history = instance.event_log_storage.get_asset_check_execution_history(key, limit=5)
     assert [each.status.value for each in history] == ["FAILED"], "told once"
+
+
+def test_a_format_that_cannot_work_is_told_when_the_file_is_loaded(tmp_path: Path) -> None:
+    (tmp_path / "empty.desc").write_bytes(b"")
+    (tmp_path / "wrong.avsc").write_text('{"type": "record"}')
+    protobuf = {"descriptor_file": "empty.desc", "message": "shop.Order"}
+    files = folder(
+        tmp_path,
+        orders=other("orders"),
+        binary=other("binary", source__format="bytes"),
+        shop=other("shop", source__format="protobuf", source__protobuf=protobuf),
+        avro=other(
+            "avro", source__format="avro", source__avro={"wire_format": "single_object", "schema_files": ["wrong.avsc"]}
+        ),
+        own=other("own", source__format="nobody_has_this:Converter"),
+    )
+    right, broken = load_each(files, {}, check=format_problems)
+    assert [each.name for each in right] == ["orders", "own"], "nobody's code is imported to load a file"
+    told = {each.name: "; ".join(each.problems) for each in broken}
+    assert set(told) == {"avro", "binary", "shop"}
+    assert told["binary"].startswith("source.format bytes: ")
+    assert build_definitions(right, broken=broken).resolve_sensor_def("shop_coordinator")
 
 
 def test_files_that_cannot_live_together_are_both_broken_and_have_names_of_their_own(tmp_path: Path) -> None:

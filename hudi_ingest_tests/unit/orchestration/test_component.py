@@ -80,6 +80,9 @@ def test_every_problem_is_told_at_once_with_its_place(tmp_path: Path) -> None:
     first, second = raised.value.problems
     assert first.startswith("source.format: found 'jsonn'")
     assert second.startswith("transaction.interval_secnds: unknown key; allowed:")
+    with pytest.raises(Exception, match="Error while loading component orders") as unloaded:
+        load_project(make_project(tmp_path, orders=attributes(source__format="bytes")))
+    assert "defs.yaml: 1 problem\n  - source.format bytes: " in str(unloaded.value.__cause__)
 
 
 def test_a_pipeline_file_stands_alone(tmp_path: Path) -> None:

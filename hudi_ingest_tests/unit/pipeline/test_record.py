@@ -75,7 +75,7 @@ def test_what_a_key_cannot_be(write: Write, key: dict[str, Any], told: str) -> N
     ],
 )
 def test_validate_tells_what_a_keys_format_cannot_give(write: Write, key: dict[str, Any], told: str) -> None:
-    (found,) = format_problems(load(write, source__key=key))
+    (found,) = format_problems(load(write, source__key=key), import_user_code=True)
     assert told in found
 
 
