@@ -9,6 +9,7 @@ where nothing is left to migrate.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import sys
 from contextlib import closing
@@ -24,6 +25,7 @@ _DATABASES = ("schedules/schedules.db", "history/runs.db", "history/runs/index.d
 
 def prepare(folder: Path) -> None:
     """Repair, create and migrate the databases. Raises what Dagster raises if that fails."""
+    os.environ["DAGSTER_HOME"] = str(folder.absolute())
     for name in _DATABASES:
         if (folder / name).exists():
             _keep_one_revision(folder / name)

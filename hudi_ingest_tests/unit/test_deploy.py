@@ -234,7 +234,8 @@ def test_dagster_accepts_the_instance_of_deploy(tmp_path: Path, monkeypatch: pyt
         assert hasattr(importlib.import_module(data.module_name), data.class_name)
 
 
-def test_dagster_loads_the_embedded_instance(tmp_path: Path) -> None:
+def test_dagster_loads_the_embedded_instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     (tmp_path / "dagster.yaml").write_text(_embedded())
     with DagsterInstance.from_config(str(tmp_path)) as instance:
         assert instance.run_monitoring_enabled
@@ -256,6 +257,7 @@ def test_both_instances_differ_in_storage_and_in_who_starts_a_run() -> None:
     assert embedded.pop("run_launcher")["class"] == "ForkingRunLauncher"
     assert deployed["compute_logs"].pop("config") == {"base_dir": "/var/lib/dagster/logs"}
     assert deployed.pop("compute_logs") == embedded.pop("compute_logs")
+    assert embedded.pop("storage")["custom"]["class"] == "QuickSqliteStorage"
     assert {key: value for key, value in deployed.items() if key not in folders} == embedded
 
 

@@ -1,0 +1,142 @@
+"""Dagster's SQLite storage with connections that stay open holds what Dagster's own would hold, in any process."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from dagster import DagsterInstance, job, op
+from dagster._core.events.log import EventLogEntry
+from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
+from dagster._core.storage.runs.sqlite.sqlite_run_storage import SqliteRunStorage
+from dagster._core.storage.schedules.sqlite.sqlite_schedule_storage import SqliteScheduleStorage
+
+from hudi_ingest.orchestration.sqlite_storage import QuickEventLogStorage
+
+CONFIG = "storage: {custom: {module: hudi_ingest.orchestration.sqlite_storage, class: QuickSqliteStorage}}\n"
+
+
+@op
+def greet() -> int:
+    return 1
+
+
+@job
+def greeting() -> None:
+    greet()
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    (tmp_path / "dagster.yaml").write_text(f"telemetry: {{enabled: false}}\n{CONFIG}")
+    return tmp_path
+
+
+def said(run_id: str, text: str) -> EventLogEntry:
+    return EventLogEntry(  # type: ignore[no-untyped-call]
+        error_info=None,
+        level=20,
+        user_message=text,
+        run_id=run_id,
+        timestamp=time.time(),
+        step_key="greet",
+        job_name="greeting",
+        dagster_event=None,
+    )
+
+
+def texts(storage: SqliteEventLogStorage, run_id: str) -> list[str]:
+    return [entry.user_message for entry in storage.get_logs_for_run(run_id)]
+
+
+def tables(database: Path) -> dict[str, str]:
+    with closing(sqlite3.connect(database)) as connection:
+        found: dict[str, str] = dict(connection.execute("SELECT name, sql FROM sqlite_master ORDER BY name"))
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        found["revision"] = str(connection.execute("SELECT version_num FROM alembic_version").fetchall())
+        return found
+
+
+def test_the_databases_are_those_that_dagster_makes(home: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    own = tmp_path_factory.mktemp("own")
+    with SqliteEventLogStorage(str(own)).run_connection("a-run"):
+        pass
+    SqliteRunStorage.from_local(str(own))
+    SqliteScheduleStorage.from_local(str(own))
+    with DagsterInstance.from_config(str(home)) as instance:
+        run_id = greeting.execute_in_process(instance=instance).run_id
+
+    assert tables(home / "history/runs" / f"{run_id}.db") == tables(own / "a-run.db")
+    assert tables(home / "history/runs/index.db") == tables(own / "index.db")
+    assert tables(home / "history/runs.db") == tables(own / "runs.db")
+    assert tables(home / "schedules/schedules.db") == tables(own / "schedules.db")
+    assert [path.name for path in (home / "history/runs").iterdir() if path.name.endswith(".new")] == []
+
+
+def test_dagsters_own_storage_reads_what_was_written_and_the_other_way_round(home: Path) -> None:
+    with DagsterInstance.from_config(str(home)) as instance:
+        assert isinstance(instance.event_log_storage, QuickEventLogStorage)
+        run_id = greeting.execute_in_process(instance=instance).run_id
+        messages = texts(instance.event_log_storage, run_id)
+        assert messages
+        own = SqliteEventLogStorage(str(home / "history/runs"))
+        assert texts(own, run_id) == messages
+        own.store_event(said(run_id, "by Dagster's own"))
+        assert texts(instance.event_log_storage, run_id) == [*messages, "by Dagster's own"]
+        (run,) = SqliteRunStorage.from_local(str(home / "history")).get_runs()
+        assert run.is_success
+
+
+def test_a_half_made_event_log_is_completed(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "a-run.db")) as connection:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("CREATE TABLE other (id INTEGER)")
+    storage = QuickEventLogStorage(str(tmp_path))
+    storage.store_event(said("a-run", "hello"))
+    assert texts(storage, "a-run") == ["hello"]
+
+
+def test_forked_processes_and_threads_write_to_one_run(tmp_path: Path) -> None:
+    """A child that used its parent's connection would corrupt the database or wait for ever."""
+    storage = QuickEventLogStorage(str(tmp_path))
+    storage.store_event(said("a-run", "parent before"))
+    pid = os.fork()
+    if pid == 0:
+        for number in range(20):
+            storage.store_event(said("a-run", f"child {number}"))
+        os._exit(0)
+
+    def write(name: str) -> None:
+        for number in range(20):
+            storage.store_event(said("a-run", f"{name} {number}"))
+
+    writers = [threading.Thread(target=write, args=(name,)) for name in ("first", "second")]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert os.waitpid(pid, 0)[1] == 0
+    found = texts(storage, "a-run")
+    assert found[0] == "parent before"
+    assert sorted(found[1:]) == sorted(f"{name} {n}" for name in ("child", "first", "second") for n in range(20))
+    with closing(sqlite3.connect(tmp_path / "a-run.db")) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_few_runs_stay_open(tmp_path: Path) -> None:
+    storage = QuickEventLogStorage(str(tmp_path))
+    for number in range(40):
+        storage.store_event(said(f"run-{number}", "hello"))
+    opened = [
+        os.readlink(f"/proc/self/fd/{name}")
+        for name in os.listdir("/proc/self/fd")
+        if os.path.exists(f"/proc/self/fd/{name}")
+    ]
+    assert len([path for path in opened if path.startswith(str(tmp_path)) and path.endswith(".db")]) <= 17
+    assert texts(storage, "run-0") == ["hello"]
