@@ -1,7 +1,7 @@
-"""`python -m benchmarks.converters`: CPU seconds that a million orders cost in the converter alone.
+"""`python -m benchmarks.converters`: CPU seconds that the converter alone takes for a million orders.
 
-One process, no Kafka and no Spark: batches as Spark hands them over, the least of some rounds, so what other work on the
-machine takes away counts little. Which path reads a batch is the converter's choice, as ever.
+One process, without Kafka and Spark: batches as Spark passes them, and the fastest of several rounds, so that other work on
+the machine matters little. The converter chooses the path that reads a batch, as always.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _HEADER = b"\0\0\0\0\7"
 
 @dataclass(frozen=True)
 class _OneId:
-    """A registry that has one schema for every id."""
+    """A registry with the same schema for every id."""
 
     text: str = "{}"
     compiled: bytes = b""
@@ -45,20 +45,20 @@ class _OneId:
 
 
 def cpu_seconds_per_million(converter: Converter, batches: list[pa.BinaryArray]) -> float:
-    """The least of some rounds, after one that warms. Raises ValueError for a batch that does not become rows."""
+    """Return the time of the fastest of several rounds after a warm-up. Raises ValueError for a batch that does not become rows."""
     least = float("inf")
     for number in range(_ROUNDS + 1):
         began = time.process_time()
         for batch in batches:
             if converter.decode(batch).rejected:
-                raise ValueError("a record of the benchmark's own is not a row")
+                raise ValueError("one of the benchmark's own records was rejected")
         spent = time.process_time() - began
         least = min(least, spent) if number else least
     return least / sum(map(len, batches)) * 1e6
 
 
 def converters() -> Iterator[tuple[str, Converter, list[pa.BinaryArray]]]:
-    """Name, converter and batches of each format."""
+    """Yield each format's name, converter and batches."""
     schema = parse_ddl(parse_load("orders-1k").shape.ddl)
     text = pa.schema([("value", pa.string())])
     orders = [order_columns(number * _BATCH_ROWS, _BATCH_ROWS) for number in range(_BATCHES)]
@@ -81,7 +81,7 @@ def converters() -> Iterator[tuple[str, Converter, list[pa.BinaryArray]]]:
 
 
 def _behind(header: bytes, batches: list[pa.BinaryArray]) -> list[pa.BinaryArray]:
-    return [pc.binary_join_element_wise(pa.scalar(header), each, b"") for each in batches]
+    return [pc.binary_join_element_wise(pa.scalar(header), batch, b"") for batch in batches]
 
 
 def _csv(orders: pa.RecordBatch) -> pa.BinaryArray:
@@ -99,10 +99,10 @@ def _csv(orders: pa.RecordBatch) -> pa.BinaryArray:
 
 
 def main() -> None:
-    """Prints a line of JSON for each format."""
+    """Print a line of JSON for each format."""
     for name, converter, batches in converters():
         seconds = cpu_seconds_per_million(converter, batches)
-        size = sum(pc.sum(pc.binary_length(each)).as_py() for each in batches) / sum(map(len, batches))
+        size = sum(pc.sum(pc.binary_length(batch)).as_py() for batch in batches) / sum(map(len, batches))
         sys.stdout.write(
             json.dumps({"format": name, "cpu_seconds_per_million": round(seconds, 3), "bytes": round(size)}) + "\n"
         )

@@ -1,4 +1,4 @@
-"""The benchmark's orders as a producer's Avro and Protobuf libraries write them."""
+"""Encode the benchmark's orders as producers' Avro and Protobuf libraries do."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ message Order {
 
 
 def avro(orders: pa.RecordBatch) -> pa.BinaryArray:
-    """Datums of AVRO_SCHEMA."""
+    """Encode orders as datums of AVRO_SCHEMA."""
     schema = fastavro.parse_schema(json.loads(AVRO_SCHEMA))
     values = []
     for order in orders.to_pylist():
@@ -47,12 +47,12 @@ def avro(orders: pa.RecordBatch) -> pa.BinaryArray:
 
 
 def protobuf(orders: pa.RecordBatch) -> pa.BinaryArray:
-    """Plain messages."""
+    """Encode orders as bare messages."""
     message = GetMessageClass(ProtobufSchema(protobuf_descriptors()).message(PROTOBUF_MESSAGE))
     return pa.array([message(**order).SerializeToString() for order in orders.to_pylist()], pa.binary())
 
 
 @cache
 def protobuf_descriptors() -> bytes:
-    """The descriptor file of the message."""
+    """Return the message's descriptor file."""
     return compile_protos("bench_order.proto", {"bench_order.proto": _PROTO})

@@ -1,7 +1,8 @@
-"""What a transaction costs as work grows: with the table's history, with Kafka and table partitions, with pipelines.
+"""Measure how a transaction's cost grows with the table's history, Kafka and table partitions, and pipelines.
 
-All but the last axis are measured by the data path alone, on a warm engine. `fixed_seconds` is a transaction of hardly any
-records, `plan_seconds` what a sensor tick does on top of Dagster: reading the table's timeline and the broker's offsets.
+All axes but the last are measured on the data path alone, with a warm engine. `fixed_seconds` is the time of a transaction
+with hardly any records, `plan_seconds` that of a sensor tick without Dagster: reading the table's timeline and the
+broker's offsets.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ AXES: Mapping[str, tuple[int, ...]] = {
     "table_partitions": (1, 10, 100, 500),
     "pipelines": (1, 5, 20),
 }
-"""What grows, and where it is measured."""
+"""What grows, and the points at which it is measured."""
 
 _BULK_RECORDS = 500_000
 _PIPELINE_RECORDS = 20_000
@@ -54,9 +55,9 @@ Keep = Callable[[str, list[dict[str, Any]]], None]
 
 
 def parse_axes(text: str) -> dict[str, tuple[int, ...]]:
-    """`history=200,pipelines` → the axes with their points up to the limit, the limit included; all of them for "".
+    """Parse `history=200,pipelines` into axes with their points up to and including the limit; all axes for "".
 
-    Raises ValueError, with what would be right.
+    Raises ValueError, which says what is allowed.
     """
     if not text.strip():
         return dict(AXES)
@@ -79,7 +80,7 @@ def run_growth(
 
     `home` is made empty first and removed when all went well. Raises EnvironmentProblem; what was measured is kept.
     """
-    # An earlier run that was killed may have left its stack.
+    # An earlier run that was killed may have left its stack running.
     bring_down(home, report)
     require_disk(home.root, [_bulk("disk", 1)])
     results: dict[str, Any] = {**preamble(settings), "axes": {}}
@@ -90,7 +91,7 @@ def run_growth(
 
     for axis, points in axes.items():
         report(
-            f"{axis}: {', '.join(f'{each:,}' for each in points)}; about {_minutes(axis, points):.0f} minutes on 2 cores"
+            f"{axis}: {', '.join(f'{point:,}' for point in points)}; about {_minutes(axis, points):.0f} minutes on 2 cores"
         )
         shutil.rmtree(home.root, ignore_errors=True)
         home.pipelines.mkdir(parents=True)
@@ -115,7 +116,7 @@ class _Ground:
         return pipeline, folder / f"{load.pipeline}.yaml"
 
     def transaction(self, load: Load, file: Path) -> float:
-        """Seconds of one transaction that publishes the load's records, which are produced now."""
+        """Produce the load's records, and return the seconds of the transaction that publishes them."""
         topics.append(load, self.bootstrap_servers, self.report)
         assignment = Assignment(str(file), str(self.home.root), load.record_bytes, reads_back=False)
         return self.worker.run(assignment, _SECONDS).seconds
@@ -141,7 +142,7 @@ def _ground(home: Home, settings: Settings, report: Report) -> Iterator[_Ground]
 
 
 def _warm(ground: _Ground) -> None:
-    """What a fresh JVM compiles and loads is not what grows."""
+    """Warm up the engine: classes that a fresh JVM loads and compiles are not part of the growth."""
     ground.report("warming the engine")
     load = orders_load("growth-warm", even(_WARM_RECORDS, _KAFKA_PARTITIONS))
     topics.produce(orders_load(load.name, (1,) * _KAFKA_PARTITIONS), ground.bootstrap_servers, ground.report)
@@ -154,36 +155,36 @@ def _warm(ground: _Ground) -> None:
 
 
 def _history(home: Home, settings: Settings, points: tuple[int, ...], keep: Keep, report: Report) -> None:
-    """Tiny transactions one after another; each one's seconds are kept."""
+    """Run tiny transactions one after another, and keep the seconds of each."""
     load = orders_load("growth-history", (_TINY_RECORDS,))
-    found: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     seconds: list[float] = []
-    told = 0.0
+    reported_at = 0.0
     with _ground(home, settings, report) as ground:
         topics.create(load, ground.bootstrap_servers)
         pipeline, file = ground.pipeline(load)
         for number in range(1, points[-1] + 1):
             seconds.append(ground.transaction(load, file))
-            if time.monotonic() - told > _TELL_SECONDS:
-                told = time.monotonic()
+            if time.monotonic() - reported_at > _TELL_SECONDS:
+                reported_at = time.monotonic()
                 report(f"history: {number:,} of {points[-1]:,} commits, the last one in {seconds[-1]:.2f} s")
             if number in points:
-                since = found[-1]["at"] if found else 0
-                found.append(
+                since = results[-1]["at"] if results else 0
+                results.append(
                     {
                         "at": number,
                         "fixed_seconds": round(median(seconds[-_RECENT:]), 3),
                         "slowest_seconds": round(max(seconds[since:]), 3),
                         "plan_seconds": _plan_seconds(pipeline),
-                        "seconds_of_each": [round(each, 3) for each in seconds[since:]],
+                        "seconds_of_each": [round(duration, 3) for duration in seconds[since:]],
                     }
                 )
-                keep("history", found)
+                keep("history", results)
         _require_rows(pipeline, points[-1] * _TINY_RECORDS)
 
 
 def _kafka_partitions(home: Home, settings: Settings, points: tuple[int, ...], keep: Keep, report: Report) -> None:
-    """One record in each partition, then half a million spread over them."""
+    """Publish one record per partition, then half a million spread over them."""
     loads = [
         (point, orders_load(f"growth-kafka-{point}", (1,) * point), _bulk(f"growth-kafka-{point}", point))
         for point in points
@@ -192,7 +193,7 @@ def _kafka_partitions(home: Home, settings: Settings, points: tuple[int, ...], k
 
 
 def _table_partitions(home: Home, settings: Settings, points: tuple[int, ...], keep: Keep, report: Report) -> None:
-    """A few records in each table partition, then half a million spread over them, from four Kafka partitions."""
+    """Publish a few records per table partition, then half a million spread over them, from four Kafka partitions."""
     loads = [
         (
             point,
@@ -212,17 +213,17 @@ def _few_then_many(
     keep: Keep,
     report: Report,
 ) -> None:
-    found = []
+    results = []
     with _ground(home, settings, report) as ground:
         for point, few, many in loads:
             report(f"{axis} {point:,}")
             topics.create(few, ground.bootstrap_servers)
             pipeline, file = ground.pipeline(many)
-            # The first one makes the table.
+            # The first one creates the table.
             first = ground.transaction(few, file)
             fixed = median(ground.transaction(few, file) for _ in range(3))
             seconds = ground.transaction(many, file)
-            found.append(
+            results.append(
                 {
                     "at": point,
                     "first_seconds": round(first, 3),
@@ -231,53 +232,53 @@ def _few_then_many(
                     "records_per_second": round(many.records / seconds, 1),
                 }
             )
-            keep(axis, found)
+            keep(axis, results)
             _require_rows(pipeline, 4 * few.records + many.records)
             shutil.rmtree(pipeline.table.base_path)
             topics.delete(few, ground.bootstrap_servers)
 
 
 def _pipelines(home: Home, settings: Settings, points: tuple[int, ...], keep: Keep, report: Report) -> None:
-    """That many pipelines on one Dagster daemon and engine, all turned on at once, each with a topic of its own."""
-    found = []
+    """Run this many pipelines on one Dagster daemon and engine, all turned on at once, each with its own topic."""
+    results = []
     ports = StackSettings(free_port(), free_port(), settings.master, settings.driver_memory)
     servers = f"127.0.0.1:{ports.kafka_port}"
     stack = DagsterStack(home, ports, report)
     try:
         for point in points:
             report(f"pipelines {point:,}")
-            # One more, which warms the engine.
+            # One more, to warm up the engine.
             loads = [
                 orders_load(f"growth-{point}-of-{number}", even(_PIPELINE_RECORDS, _KAFKA_PARTITIONS))
                 for number in range(point + 1)
             ]
             for old in home.pipelines.iterdir():
                 old.unlink()
-            made = [
-                made_pipeline(home.pipelines, each.pipeline, each, servers, home.tables / each.pipeline)
-                for each in loads
+            pipelines = [
+                made_pipeline(home.pipelines, load.pipeline, load, servers, home.tables / load.pipeline)
+                for load in loads
             ]
             stack.renew()
             for load in loads:
                 topics.produce(load, servers, report)
-            stack.run(made[:1], _SECONDS)
-            outcomes = stack.run(made[1:], _SECONDS)
+            stack.run(pipelines[:1], _SECONDS)
+            outcomes = stack.run(pipelines[1:], _SECONDS)
             for outcome, load in zip(outcomes, loads[1:], strict=True):
                 if outcome.rows != load.records:
                     raise EnvironmentProblem(f"{load.pipeline} has {outcome.rows:,} rows instead of {load.records:,}.")
-            ended = [tick for each in made[1:] for tick in stack.ticks(each) if tick.ended is not None]
-            all_seconds = max(each.ended for each in outcomes) - min(each.began for each in outcomes)
-            found.append(
+            ended = [tick for pipeline in pipelines[1:] for tick in stack.ticks(pipeline) if tick.ended is not None]
+            all_seconds = max(outcome.ended for outcome in outcomes) - min(outcome.began for outcome in outcomes)
+            results.append(
                 {
                     "at": point,
-                    "tick_to_commit_seconds": round(median(each.seconds for each in outcomes), 3),
-                    "slowest_tick_to_commit_seconds": round(max(each.seconds for each in outcomes), 3),
-                    "tick_seconds": round(median((each.ended or 0.0) - each.began for each in ended), 3),
+                    "tick_to_commit_seconds": round(median(outcome.seconds for outcome in outcomes), 3),
+                    "slowest_tick_to_commit_seconds": round(max(outcome.seconds for outcome in outcomes), 3),
+                    "tick_seconds": round(median((tick.ended or 0.0) - tick.began for tick in ended), 3),
                     "all_committed_seconds": round(all_seconds, 3),
                     "records_per_second": round(point * _PIPELINE_RECORDS / all_seconds, 1),
                 }
             )
-            keep("pipelines", found)
+            keep("pipelines", results)
     finally:
         stack.stop()
 
@@ -295,7 +296,7 @@ def _bulk(name: str, kafka_partitions: int) -> Load:
 
 
 def _plan_seconds(pipeline: Pipeline) -> float:
-    """The median time to read timeline and offsets and to plan, in a process without a JVM."""
+    """Return the median time to read timeline and offsets and to plan, in a process without a JVM."""
     seconds = []
     for _ in range(_TICKS):
         began = time.monotonic()
@@ -309,13 +310,13 @@ def _require_rows(pipeline: Pipeline, expected: int) -> None:
     rows = table_rows(pipeline.table.base_path)
     if rows != expected:
         raise EnvironmentProblem(
-            f"table {pipeline.table.base_path} has {rows:,} rows, and {expected:,} records were produced. A wrong result has no "
-            "speed, so the benchmark stops."
+            f"table {pipeline.table.base_path} has {rows:,} rows, but {expected:,} records were produced. The speed of a wrong "
+            "result means nothing, so the benchmark stops."
         )
 
 
 def _minutes(axis: str, points: tuple[int, ...]) -> float:
-    """About how long an axis takes."""
+    """Estimate how many minutes an axis takes."""
     if axis == "history":
         return 1 + points[-1] * 2.0 / 60
     return 1 + len(points) * (2.0 if axis == "pipelines" else 1.0) + sum(points) / 150

@@ -1,4 +1,4 @@
-"""Loads by name: what their records look like and how they lie in a topic's partitions. Pure, and the same at each call."""
+"""Loads by name: their records, and how these are spread over a topic's partitions. Pure and deterministic."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from benchmarks.results import STREAMING
 
 DEFAULT_LOADS = ("orders-1m", "orders-10m", "wide-1m", "large-100k", "skew-1m", "partitions-200", "tiny")
 PARTITION_STRIDE = 1_000_000_000
-"""Numbers of one Kafka partition's records begin at a multiple of it, so that ids are distinct in the whole topic."""
+"""The numbers of each Kafka partition's records begin at a multiple of this, so that ids are unique in the topic."""
 
 _KAFKA_PARTITIONS = 4
 _DAYS = 3
@@ -45,31 +45,31 @@ Values = Callable[[int, int], pa.BinaryArray]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a record looks like. `values(first, count)` gives the records number first to first + count - 1."""
+    """The form of a load's records. `values(first, count)` returns the records with numbers first to first + count - 1."""
 
     ddl: str
     values: Values
     partition_by: str = "dt"
     source: Mapping[str, Any] = field(default_factory=lambda: {"format": "json"})
-    """What the pipeline's `source` says of the format."""
+    """The format's keys in the pipeline's `source`."""
     files: Callable[[], Mapping[str, bytes]] = dict
-    """Files that `source` names, by their paths beside the pipeline file."""
+    """Files that `source` names, by path relative to the pipeline file."""
     left_out: Mapping[str, str] = field(default_factory=dict)
-    """Contenders that cannot read such records, and why."""
+    """Contenders that cannot read these records, and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A topic's content: `counts[p]` records of the shape in Kafka partition p, over `table_partitions` values of `dt`."""
+    """A topic's content: `counts[p]` records of the shape in Kafka partition p, with `table_partitions` values of `dt`."""
 
     name: str
     shape: Shape
     counts: tuple[int, ...]
     table_partitions: int
     record_bytes: int
-    """About how long a value is."""
+    """Approximate length of a value."""
     transaction: Mapping[str, Any] = field(default_factory=dict)
-    """What the pipeline's `transaction` says beside the benchmark's own settings."""
+    """Keys of the pipeline's `transaction` in addition to the benchmark's own."""
 
     @property
     def records(self) -> int:
@@ -81,11 +81,11 @@ class Load:
 
     @property
     def pipeline(self) -> str:
-        """The name that its pipelines' names begin with."""
+        """The prefix of its pipelines' names."""
         return f"bench_{self.name.replace('-', '_')}"
 
     def blocks(self) -> Iterator[tuple[int, pa.BinaryArray]]:
-        """(Kafka partition, values) block by block, the partitions in turn as a producer would fill them."""
+        """Yield (Kafka partition, values) block by block, alternating between partitions as a producer would."""
         rows = _BLOCK_BYTES // self.record_bytes
         for done in range(0, max(self.counts), rows):
             for number, count in enumerate(self.counts):
@@ -94,33 +94,33 @@ class Load:
 
 
 def parse_load(name: str) -> Load:
-    """The load of a name such as orders-10m, partitions-200 or tiny. Raises ValueError, with what would be right."""
+    """Parse the name of a load, such as orders-10m, partitions-200 or tiny. Raises ValueError, which says what is allowed."""
     match = _NAME.fullmatch(name.strip().lower())
     maker = _KINDS.get(match["kind"]) if match else None
     if match is None or maker is None or (match["number"] is None and match["kind"] not in _OF_A_FIXED_SIZE):
         raise ValueError(
             f"load {name!r} is not known; allowed: {', '.join(f'{kind}-<n>' for kind in _KINDS)} with n like 500, 200k or "
-            f"10m (of partitions it is the number of Kafka partitions, else of records), and {' and '.join(_OF_A_FIXED_SIZE)}"
+            f"10m (the number of Kafka partitions for `partitions`, else of records), and {' and '.join(_OF_A_FIXED_SIZE)}"
         )
     number = int(match["number"]) * _UNITS[match["unit"]] if match["number"] else _TINY
     return maker(name.strip().lower(), number)
 
 
 def parse_loads(names: str) -> tuple[Load, ...]:
-    """The loads of a list separated by commas, each once. Raises ValueError."""
-    loads = [parse_load(each) for each in names.split(",") if each.strip()]
+    """Parse a comma-separated list of loads, dropping repeated ones. Raises ValueError."""
+    loads = [parse_load(name) for name in names.split(",") if name.strip()]
     if not loads:
-        raise ValueError("no load is named; an example: orders-1m,tiny")
-    return tuple({each.name: each for each in loads}.values())
+        raise ValueError("no load is given; for example: orders-1m,tiny")
+    return tuple({load.name: load for load in loads}.values())
 
 
 def orders_load(name: str, counts: Sequence[int], days: int = _DAYS) -> Load:
-    """Orders over any number of Kafka partitions and days; each day is a table partition."""
+    """Build a load of orders over any number of Kafka partitions and days; each day is a table partition."""
     return Load(name, Shape(_ORDERS_DDL, partial(order_values, days=days)), tuple(counts), days, 190)
 
 
 def avro_orders_load(name: str, counts: Sequence[int]) -> Load:
-    """The same orders as Avro datums, all of one schema."""
+    """Build a load of the same orders as Avro datums, all of one schema."""
     shape = Shape(
         _ORDERS_DDL,
         lambda first, count: encoded_orders.avro(order_columns(first, count)),
@@ -131,7 +131,7 @@ def avro_orders_load(name: str, counts: Sequence[int]) -> Load:
 
 
 def protobuf_orders_load(name: str, counts: Sequence[int]) -> Load:
-    """The same orders as plain Protobuf messages."""
+    """Build a load of the same orders as bare Protobuf messages."""
     source = {"descriptor_file": "bench_order.pb", "message": encoded_orders.PROTOBUF_MESSAGE}
     shape = Shape(
         _ORDERS_DDL,
@@ -144,13 +144,13 @@ def protobuf_orders_load(name: str, counts: Sequence[int]) -> Load:
 
 
 def even(records: int, partitions: int) -> tuple[int, ...]:
-    """The records spread over the partitions; the first ones have one more where it does not come out even."""
+    """Spread the records evenly over the partitions; the first ones get one more if necessary."""
     least, more = divmod(records, partitions)
     return tuple(least + (number < more) for number in range(partitions))
 
 
 def skewed(records: int, partitions: int = _KAFKA_PARTITIONS) -> tuple[int, ...]:
-    """90 % of the records in the first partition, the rest spread over the others."""
+    """Put 90 % of the records into the first partition, and spread the rest over the others."""
     most = int(records * _SKEWED_SHARE)
     return (most, *even(records - most, partitions - 1))
 
@@ -161,7 +161,7 @@ _ORDERS_DDL = "id string, ts long, user string, amount double, note string, dt s
 
 
 def order_columns(first: int, count: int, days: int = _DAYS) -> pa.RecordBatch:
-    """The demo's orders (local/orders.py) with a longer note, before they are encoded."""
+    """Return the demo's orders (local/orders.py) with a longer note, before encoding."""
     dice = np.random.default_rng([11, first])
     seconds = dice.integers(0, days * _DAY_SECONDS, count)
     notes = pa.array(_NOTES).take(pa.array(dice.integers(0, len(_NOTES), count)))
@@ -181,7 +181,7 @@ def order_columns(first: int, count: int, days: int = _DAYS) -> pa.RecordBatch:
 
 
 def order_values(first: int, count: int, days: int = _DAYS) -> pa.BinaryArray:
-    """The orders as JSON."""
+    """Encode the orders as JSON."""
     orders = order_columns(first, count, days)
     return _joined(
         '{"id":"',
@@ -255,12 +255,12 @@ _LARGE_DDL = "id string, ts long, dt string, title string, body string"
 
 
 def wide_values(first: int, count: int) -> pa.BinaryArray:
-    """60 fields, structs in structs and lists among them; about 1,500 bytes."""
+    """Return records of 60 fields, including nested structs and lists; about 1,500 bytes each."""
     return _pooled(_wide_pool(), first, count)
 
 
 def large_values(first: int, count: int) -> pa.BinaryArray:
-    """About 20 kB, nearly all of it one text."""
+    """Return records of about 20 kB, nearly all of it one text."""
     return _pooled(_large_pool(), first, count)
 
 

@@ -1,4 +1,4 @@
-"""What a result depends on beside the code: the machine, the versions, the commit."""
+"""Describe what a result depends on: the machine, the versions, the commit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PACKAGES = ("pyspark", "pyarrow", "hudi", "dagster", "confluent-kafka", "numpy"
 
 
 def machine() -> dict[str, Any]:
-    """Facts for the results' `machine`. Raises EnvironmentProblem when there is no Java."""
+    """Return the facts in the results' `machine`. Raises EnvironmentProblem when there is no Java."""
     return {
         "cpu": _cpu_model(),
         "cores": os.cpu_count(),
@@ -28,24 +28,24 @@ def machine() -> dict[str, Any]:
         "java": _java_version(),
         **{name.replace("-", "_"): version(name) for name in _PACKAGES},
         "spark": version("pyspark"),
-        "jars": [each.rpartition(":")[0].rpartition(":")[2] + " " + each.rpartition(":")[2] for each in _roots()],
+        "jars": [root.rpartition(":")[0].rpartition(":")[2] + " " + root.rpartition(":")[2] for root in _roots()],
     }
 
 
 def commit() -> str:
-    """The commit of the code that runs, with `-dirty` when files differ from it; "" outside a git repository."""
+    """Return the commit of the running code, with `-dirty` if files differ from it; "" outside a git repository."""
     folder = Path(__file__).parent
-    found = subprocess.run(
+    described = subprocess.run(
         ["git", "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"],
         cwd=folder,
         capture_output=True,
         text=True,
     )
-    return found.stdout.strip()
+    return described.stdout.strip()
 
 
 def _roots() -> list[str]:
-    return [each for roots in ROOTS.values() for each in roots.modules]
+    return [module for roots in ROOTS.values() for module in roots.modules]
 
 
 def _cpu_model() -> str:
@@ -58,5 +58,5 @@ def _cpu_model() -> str:
 
 
 def _java_version() -> str:
-    told = subprocess.run([str(find_java()), "-version"], capture_output=True, text=True).stderr.splitlines()
-    return told[0] if told else ""
+    lines = subprocess.run([str(find_java()), "-version"], capture_output=True, text=True).stderr.splitlines()
+    return lines[0] if lines else ""

@@ -1,4 +1,4 @@
-"""Pipeline files of the benchmark: one for each round, because each round needs an empty table."""
+"""The benchmark's pipeline files: one for each round, because each round needs a table of its own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TIMEOUT_SECONDS = 3600
 
 
 def write_pipeline(folder: Path, name: str, load: Load, bootstrap_servers: str, base_path: Path) -> Path:
-    """A pipeline that takes all of the load's topic by one transaction, with the defaults for all else."""
+    """Write a pipeline that ingests the load's topic in a single transaction, with defaults for everything else."""
     settings: dict[str, Any] = {
         "name": name,
         "source": {"bootstrap_servers": bootstrap_servers, "topics": [load.topic], **load.shape.source},

@@ -1,4 +1,4 @@
-"""Results for people: a table and bars in the terminal, and a chart as PNG."""
+"""Show results: a table and bars in the terminal, and a chart as PNG."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ def _load_view(name: str, load: Mapping[str, Any]) -> Sequence[RenderableType]:
     table.add_column("contender")
     for column in ("seconds", "records/s", "MB/s", "CPU s", "CPU s per 10⁶", "peak MB", "cold s", "rounds"):
         table.add_column(column, justify="right")
-    for contender, found in _measured(load):
-        cold = found.get("cold")
+    for contender, figures in _measured(load):
+        cold = figures.get("cold")
         table.add_row(
             TITLES[contender],
-            f"{found['seconds']:.2f}",
-            _rate(found["records_per_second"]),
-            f"{found['mb_per_second']:,.1f}",
-            f"{found['cpu_seconds']:,.1f}",
-            f"{found['cpu_seconds_per_million']:,.2f}",
-            f"{found['peak_rss_bytes'] / 1e6:,.0f}",
+            f"{figures['seconds']:.2f}",
+            _rate(figures["records_per_second"]),
+            f"{figures['mb_per_second']:,.1f}",
+            f"{figures['cpu_seconds']:,.1f}",
+            f"{figures['cpu_seconds_per_million']:,.2f}",
+            f"{figures['peak_rss_bytes'] / 1e6:,.0f}",
             f"{cold['seconds']:.2f}" if cold else "-",
-            str(found["rounds"]),
+            str(figures["rounds"]),
         )
     shown = ", ".join(f"{ratio.replace('_to_', ' / ')} {value:.2f}" for ratio, value in load["ratios"].items())
     return [table, *_bars(load), Text(f"records/s: {shown}" if shown else ""), Text()]
@@ -55,11 +55,11 @@ def _load_view(name: str, load: Mapping[str, Any]) -> Sequence[RenderableType]:
 
 def _bars(load: Mapping[str, Any]) -> list[Text]:
     measured = _measured(load)
-    most = max((found["records_per_second"] for _, found in measured), default=1.0)
+    most = max((figures["records_per_second"] for _, figures in measured), default=1.0)
     width = max(map(len, TITLES.values()))
     lines = []
-    for contender, found in measured:
-        rate = found["records_per_second"]
+    for contender, figures in measured:
+        rate = figures["records_per_second"]
         line = Text(f"{TITLES[contender]:<{width}} ")
         line.append("█" * max(1, round(_BAR_WIDTH * rate / most)), style=_TERMINAL[contender])
         lines.append(line.append(f" {_rate(rate)}/s"))
@@ -71,12 +71,12 @@ def _rate(value: float) -> str:
 
 
 def _measured(load: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
-    """Contenders of the load with warm rounds, in their fixed order."""
+    """Return the load's contenders with warm rounds, in their fixed order."""
     return [(name, load[name]) for name in CONTENDERS if load.get(name, {}).get("rounds")]
 
 
 def write_chart(results: Mapping[str, Any], path: Path) -> None:
-    """Bars of records a second and of CPU, a group for each load. Raises EnvironmentProblem without matplotlib."""
+    """Draw bars of records per second and of CPU, grouped by load. Raises EnvironmentProblem without matplotlib."""
     plot = _pyplot()
     loads = {name: load for name, load in results["loads"].items() if _measured(load)}
     figure, axes = plot.subplots(2, 1, figsize=(max(9.0, 1.9 * len(loads)), 8.5), layout="constrained")
@@ -93,15 +93,16 @@ def write_chart(results: Mapping[str, Any], path: Path) -> None:
 
 
 def _draw_bars(axis: Any, loads: Mapping[str, Mapping[str, Any]], figure: str, label: str) -> None:
-    """Within a load lengths compare; between loads only the figures on the bars do, as ten records stand beside ten millions."""
+    """Draw one chart. Bars are comparable within a load; between loads only their labels are, as loads range from ten records
+    to ten million."""
     width = 0.8 / len(CONTENDERS)
     for place, contender in enumerate(CONTENDERS):
         offsets, shares, labels = [], [], []
         for at, load in enumerate(loads.values()):
-            found = dict(_measured(load))
-            if contender in found:
-                value = found[contender][figure]
-                most = max(each[figure] for each in found.values())
+            by_contender = dict(_measured(load))
+            if contender in by_contender:
+                value = by_contender[contender][figure]
+                most = max(figures[figure] for figures in by_contender.values())
                 offsets.append(at + (place - (len(CONTENDERS) - 1) / 2) * width)
                 shares.append(value / most if most else 0.0)
                 labels.append(short(value))
@@ -114,7 +115,7 @@ def _draw_bars(axis: Any, loads: Mapping[str, Mapping[str, Any]], figure: str, l
 
 
 def growth_view(results: Mapping[str, Any]) -> RenderableType:
-    """A table for each axis; its columns are what was measured there."""
+    """Build a table for each axis, with a column for each figure."""
     return Group(*(_axis_view(name, points) for name, points in results["axes"].items() if points))
 
 
@@ -135,14 +136,12 @@ def _cell(value: Any) -> str:
 
 
 def write_growth_chart(results: Mapping[str, Any], path: Path) -> None:
-    """For each axis its seconds against its size, and below its records a second where they were measured. Raises
+    """Plot the seconds of each axis against its size and, below, its records per second if measured. Raises
     EnvironmentProblem without matplotlib."""
     plot = _pyplot()
-    axes_found = {name: points for name, points in results["axes"].items() if points}
-    figure, axes = plot.subplots(
-        2, len(axes_found), figsize=(5 * len(axes_found), 7), layout="constrained", squeeze=False
-    )
-    for column, (name, points) in enumerate(axes_found.items()):
+    measured = {name: points for name, points in results["axes"].items() if points}
+    figure, axes = plot.subplots(2, len(measured), figsize=(5 * len(measured), 7), layout="constrained", squeeze=False)
+    for column, (name, points) in enumerate(measured.items()):
         _draw_lines(axes[0][column], name, points, "_seconds", "seconds")
         _draw_lines(axes[1][column], name, points, "_per_second", "records/s")
         axes[0][column].legend(frameon=False, fontsize=8)
@@ -152,7 +151,7 @@ def write_growth_chart(results: Mapping[str, Any], path: Path) -> None:
 
 
 def _draw_lines(axis: Any, name: str, points: Sequence[Mapping[str, Any]], suffix: str, label: str) -> None:
-    """A line for each figure whose name ends so; without one the picture is left out."""
+    """Draw a line for each figure whose name ends in the suffix; hide the plot if there is none."""
     keys = [key for key in points[0] if key.endswith(suffix)]
     axis.set_visible(bool(keys))
     for key in keys:
@@ -166,7 +165,7 @@ def _draw_lines(axis: Any, name: str, points: Sequence[Mapping[str, Any]], suffi
 
 
 def short(value: float) -> str:
-    """A figure of at most five characters."""
+    """Format a figure in at most five characters."""
     for least, unit in ((1e6, "M"), (1e3, "k")):
         if value >= least:
             return f"{value / least:.3g}{unit}"

@@ -1,4 +1,4 @@
-"""Measured rounds become the figures of a report. Pure."""
+"""Turn measured rounds into a report's figures. Pure."""
 
 from __future__ import annotations
 
@@ -42,29 +42,29 @@ class Measured:
 
 
 def load_results(rounds: Iterable[Measured]) -> dict[str, Any]:
-    """What one load's rounds come to: each contender's figures, and the ratios of those that have any."""
-    found = list(rounds)
+    """Summarize one load's rounds: each contender's figures, and their ratios."""
+    all_rounds = list(rounds)
     by_contender = {
-        name: contender_results([each for each in found if each.contender == name])
+        name: contender_results([measured for measured in all_rounds if measured.contender == name])
         for name in CONTENDERS
-        if any(each.contender == name for each in found)
+        if any(measured.contender == name for measured in all_rounds)
     }
     return {**by_contender, "ratios": ratios(by_contender)}
 
 
 def contender_results(rounds: Sequence[Measured]) -> dict[str, Any]:
-    """Medians of the warm rounds, and the cold round apart. Until a warm one is there, its figures are absent."""
-    warm = [each for each in rounds if not each.cold]
-    cold = [each for each in rounds if each.cold]
+    """Return the medians of the warm rounds, and the cold round separately. Without warm rounds there are no medians."""
+    warm = [measured for measured in rounds if not measured.cold]
+    cold = [measured for measured in rounds if measured.cold]
     results: dict[str, Any] = {**_figures(warm), "rounds": len(warm)} if warm else {"rounds": 0}
     if warm:
-        results["seconds_of_each_round"] = [round(each.seconds, 3) for each in warm]
+        results["seconds_of_each_round"] = [round(measured.seconds, 3) for measured in warm]
     return {**results, **({"cold": _figures(cold)} if cold else {})}
 
 
 def ratios(by_contender: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    """Ratios of records a second, for pairs that were both measured."""
-    rates = {name: found.get("records_per_second") for name, found in by_contender.items()}
+    """Return the ratios of records per second of pairs that were both measured."""
+    rates = {name: figures.get("records_per_second") for name, figures in by_contender.items()}
     return {
         name: round(above / below, 3)
         for name, (over, under) in RATIOS.items()
@@ -73,25 +73,27 @@ def ratios(by_contender: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
 
 
 def smoke_failures(ratios: Mapping[str, float]) -> list[str]:
-    """A line for each ratio that is missing or below what SMOKE_LEAST asks for."""
+    """Return a line for each ratio that is missing or below its minimum in SMOKE_LEAST."""
     return [
-        f"{name} is {ratios.get(name, 'missing')}, and must be at least {least}"
+        f"{name} is {ratios.get(name, 'missing')}, but must be at least {least}"
         for name, least in SMOKE_LEAST.items()
         if ratios.get(name, 0.0) < least
     ]
 
 
 def _figures(rounds: Sequence[Measured]) -> dict[str, Any]:
-    """Medians. Rates are of the median seconds; CPU is of the contender's own processes, the broker's beside it."""
-    seconds = median(each.seconds for each in rounds)
+    """Return medians. Rates are based on the median seconds. The contender's CPU excludes the broker's, which is separate."""
+    seconds = median(measured.seconds for measured in rounds)
     millions = rounds[0].records / 1e6
     return {
         "records_per_second": round(rounds[0].records / seconds, 3),
         "mb_per_second": round(rounds[0].value_bytes / 1e6 / seconds, 3),
-        "cpu_seconds": round(median(each.cpu_seconds for each in rounds), 3),
-        "cpu_seconds_per_million": round(median(each.cpu_seconds for each in rounds) / millions, 3),
-        "broker_cpu_seconds_per_million": round(median(each.broker_cpu_seconds for each in rounds) / millions, 3),
-        "peak_rss_bytes": int(median(each.peak_rss_bytes for each in rounds)),
-        "peak_worker_rss_bytes": int(median(each.peak_worker_rss_bytes for each in rounds)),
+        "cpu_seconds": round(median(measured.cpu_seconds for measured in rounds), 3),
+        "cpu_seconds_per_million": round(median(measured.cpu_seconds for measured in rounds) / millions, 3),
+        "broker_cpu_seconds_per_million": round(
+            median(measured.broker_cpu_seconds for measured in rounds) / millions, 3
+        ),
+        "peak_rss_bytes": int(median(measured.peak_rss_bytes for measured in rounds)),
+        "peak_worker_rss_bytes": int(median(measured.peak_worker_rss_bytes for measured in rounds)),
         "seconds": round(seconds, 3),
     }

@@ -1,8 +1,8 @@
-"""One run of the benchmark: for each load all contenders in turn, round by round, on the same topic and broker.
+"""Run the benchmark: for each load all contenders in turn, round by round, on the same topic and broker.
 
-Each load gets fresh engines; the first round of each is its cold one. The order turns by one each round, so that no
-contender always follows the same other. Each round of a contender is the second commit of a table of its own: tables are
-made by a few records before the load is produced, as a transaction that makes a table is not what people wait for each day.
+Each load gets fresh engines; their first round is the cold one. The order rotates by one each round, so that no contender
+always follows the same other one. Each round of a contender is the second commit of a table of its own: a few records
+create the tables before the load is produced, as users rarely wait for a transaction that creates a table.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from hudi_ingest.spark.session import session_options
 
 _FIXED_SECONDS = {"hudi_ingest_dagster": 7.0, "hudi_ingest_api": 2.0, "spark_streaming": 2.5, "limit": 1.0}
 _MB_A_SECOND = {"hudi_ingest_dagster": 45.0, "hudi_ingest_api": 55.0, "spark_streaming": 22.0, "limit": 80.0}
-"""What two cores do, roughly: only to say beforehand how long it will take."""
+"""Rough speed on two cores, only used to estimate how long the benchmark takes."""
 _PRODUCED_MB_A_SECOND = 60.0
 _START_SECONDS = 75.0
 _TABLES_SECONDS = 12.0
 _SPARE_BYTES = 2 << 30
 _FIRST_RECORDS = 10
-"""At most, in each Kafka partition, for the commit that makes a table."""
+"""Maximum number of records per Kafka partition in the commit that creates a table."""
 _FIRST_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`rounds` are warm ones; a cold one comes before them."""
+    """Settings of a run. `rounds` counts warm rounds; a cold one precedes them."""
 
     loads: tuple[Load, ...]
     rounds: int = 3
@@ -57,7 +57,7 @@ class Settings:
 
 
 def estimated_seconds(settings: Settings) -> float:
-    """About how long it will take on two cores."""
+    """Estimate how long the run takes on two cores."""
     return sum(_load_seconds(load, settings) for load in settings.loads)
 
 
@@ -160,7 +160,7 @@ class Arena:
             stop([self._broker])
 
     def measure(self, load: Load, keep: Callable[[Sequence[Measured]], None]) -> None:
-        """All rounds of one load; `keep` gets what there is after each round. Raises EnvironmentProblem."""
+        """Run all rounds of one load; `keep` gets the rounds so far after each. Raises EnvironmentProblem."""
         settings = self._settings
         contenders = taking_part(settings.contenders, load)
         for name in settings.contenders:
@@ -170,7 +170,7 @@ class Arena:
         self._start_services()
         self._start_workers(contenders)
         report = self._report
-        first = replace(load, counts=tuple(min(_FIRST_RECORDS, each) for each in load.counts))
+        first = replace(load, counts=tuple(min(_FIRST_RECORDS, count) for count in load.counts))
         report(f"{load.name}: making {settings.rounds + 1} tables for each contender")
         topics.produce(first, self.bootstrap_servers, report)
         self._make_tables(contenders, load, first, published)
@@ -182,18 +182,18 @@ class Arena:
         rounds: list[Measured] = []
         for number in range(settings.rounds + 1):
             for contender in turned(contenders, number):
-                what = f"{load.name}: {'cold round' if number == 0 else f'round {number} of {settings.rounds}'}, {contender}"
-                report(f"{what} …")
+                title = f"{load.name}: {'cold round' if number == 0 else f'round {number} of {settings.rounds}'}, {contender}"
+                report(f"{title} …")
                 measured = self._round(contender, load, first.records, produced, number, published)
                 rounds.append(measured)
-                report(f"{what}: {measured.seconds:.2f} s, {measured.records / measured.seconds:,.0f} records/s")
+                report(f"{title}: {measured.seconds:.2f} s, {measured.records / measured.seconds:,.0f} records/s")
             keep(rounds)
         self._stop_workers()
         topics.delete(load, self.bootstrap_servers)
 
     def _make_tables(self, contenders: Sequence[str], load: Load, first: Load, published: Sequence[Pipeline]) -> None:
-        """Each contender commits the first records, once for each round; the limit has no tables. Nothing of it is timed, so all
-        do it at once."""
+        """Let each contender commit the first records, once for each round; the limit has no tables. As this is not timed, all
+        contenders do it at the same time."""
 
         def make(contender: str) -> None:
             for outcome in self._first_commits(contender, load, published):
@@ -220,7 +220,7 @@ class Arena:
         number: int,
         published: Sequence[Pipeline],
     ) -> Measured:
-        """`before`: records that the topic had before the load was produced."""
+        """Measure one round. `before`: records that the topic had before the load was produced."""
         pids = self._stack.pids if contender == DAGSTER else (self._workers[contender].pid,)
         seconds = _FIRST_SECONDS + load.records / 5_000
         with Meter({contender: pids, "broker": (self._broker_pid,)}) as meter:
@@ -231,10 +231,10 @@ class Arena:
                 outcome = self._workers[contender].run(assignment, seconds)
         # The limit has no table, and reads as many records as one transaction may.
         require_rows(contender, load, outcome, produced.records if contender == LIMIT else before + produced.records)
-        made = (
+        folder = (
             Path(published[number].table.base_path) if contender == DAGSTER else self._folder(contender, load, number)
         )
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
         return measured(contender, number == 0, outcome, produced, meter)
 
     def _folder(self, contender: str, load: Load, number: int) -> Path:
@@ -258,7 +258,7 @@ class Arena:
         ]
 
     def _start_services(self) -> None:
-        """The broker, once, and for each load a fresh stack around it if the stack is measured."""
+        """Start the broker once and, if the stack is measured, a fresh stack around it for each load."""
         if DAGSTER in self._settings.contenders:
             self._stack.renew()
         elif self._broker is None:
@@ -295,27 +295,27 @@ class Arena:
 
 
 def taking_part(contenders: Sequence[str], load: Load) -> tuple[str, ...]:
-    """Those who can read the load's records."""
+    """Return the contenders that can read the load's records."""
     return tuple(name for name in contenders if name not in load.shape.left_out)
 
 
 def turned(contenders: Sequence[str], number: int) -> tuple[str, ...]:
-    """The contenders, beginning with another one each round."""
+    """Rotate the contenders, so that each round begins with another one."""
     start = number % len(contenders)
     return (*contenders[start:], *contenders[:start])
 
 
 def require_rows(contender: str, load: Load, outcome: Outcome, records: int) -> None:
-    """Raises EnvironmentProblem when not exactly the topic's records were written."""
+    """Raise EnvironmentProblem unless exactly the topic's records were written."""
     if outcome.rows != records:
         raise EnvironmentProblem(
-            f"{contender} published {outcome.rows:,} rows of load {load.name}, and its topic holds {records:,} records. "
-            "A wrong result has no speed, so the benchmark stops; see the contender's log."
+            f"{contender} published {outcome.rows:,} rows of load {load.name}, but its topic has {records:,} records. The "
+            "speed of a wrong result means nothing, so the benchmark stops; see the contender's log."
         )
 
 
 def measured(contender: str, cold: bool, outcome: Outcome, produced: topics.Produced, meter: Meter) -> Measured:
-    """The round's figures, out of its times and what was sampled meanwhile."""
+    """Return the round's figures, from its times and the samples taken meanwhile."""
     at_rest = outcome.at_rest or outcome.ended
     own = meter.usage(contender, outcome.began, at_rest)
     return Measured(
@@ -332,14 +332,16 @@ def measured(contender: str, cold: bool, outcome: Outcome, produced: topics.Prod
 
 
 def bench_home(home: Home) -> Home:
-    """The benchmark's own home inside the user's, so that it neither meets nor touches his stack."""
+    """Return the benchmark's own home inside the user's, so that it does not touch the user's stack."""
     root = home.root / "benchmark"
     return replace(home, root=root, pipelines=root / "pipelines", ledger_url=f"sqlite:///{root / 'ledger.db'}")
 
 
 def _load_seconds(load: Load, settings: Settings) -> float:
     megabytes = load.records * load.record_bytes / 1e6
-    each = sum(_FIXED_SECONDS[name] + megabytes / _MB_A_SECOND[name] for name in taking_part(settings.contenders, load))
+    per_round = sum(
+        _FIXED_SECONDS[name] + megabytes / _MB_A_SECOND[name] for name in taking_part(settings.contenders, load)
+    )
     # A cold round takes about twice as long.
     starting = _START_SECONDS + _TABLES_SECONDS * (settings.rounds + 1)
-    return starting + megabytes / _PRODUCED_MB_A_SECOND + each * (settings.rounds + 2)
+    return starting + megabytes / _PRODUCED_MB_A_SECOND + per_round * (settings.rounds + 2)

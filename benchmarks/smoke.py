@@ -1,4 +1,4 @@
-"""A short run that only asks whether the data path still stands where it should between plain Spark and the limit."""
+"""A short run that only checks whether the data path's speed is still where it should be between plain Spark and the limit."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class SmokeResult:
 
 
 def run_smoke(home: Home, report: Callable[[str], None]) -> SmokeResult:
-    """One cold and one warm round of the three contenders without Dagster, in about a minute and a half.
+    """Run one cold and one warm round of the three contenders without Dagster, in about a minute and a half.
 
-    `home` is made empty first. Raises EnvironmentProblem, also for a wrong number of rows.
+    `home` is emptied first. Raises EnvironmentProblem, also for a wrong number of rows.
     """
-    found: list[Measured] = []
+    measured: list[Measured] = []
     settings = Settings(loads=(parse_load(_LOAD),), rounds=1, contenders=(API, STREAMING, LIMIT), driver_memory="1g")
     with Arena(home, settings, report) as arena:
-        arena.measure(settings.loads[0], lambda rounds: found.extend(rounds[len(found) :]))
-    ratios: dict[str, float] = load_results(found)["ratios"]
+        arena.measure(settings.loads[0], lambda rounds: measured.extend(rounds[len(measured) :]))
+    ratios: dict[str, float] = load_results(measured)["ratios"]
     return SmokeResult(ratios, smoke_failures(ratios))

@@ -1,4 +1,4 @@
-"""Fills the loads' topics. What is measured is the reading, so the writing is fast and checked, not timed."""
+"""Fill the loads' topics. Only reading is measured, so writing is fast and checked, but not timed."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ class Produced:
 
 
 def produce(load: Load, bootstrap_servers: str, report: Report) -> Produced:
-    """Makes the load's topic and fills it, compressed by lz4. Raises KafkaUnreachable unless the broker then holds exactly
-    the load's records; EnvironmentProblem when the topic is there with another number of partitions."""
+    """Create the load's topic and fill it, compressed with lz4. Raises KafkaUnreachable unless the broker then has exactly the
+    load's records, and EnvironmentProblem when the topic exists with another number of partitions."""
     create(load, bootstrap_servers)
     return append(load, bootstrap_servers, report)
 
 
 def create(load: Load, bootstrap_servers: str) -> None:
-    """Makes the load's topic, empty. Raises EnvironmentProblem."""
+    """Create the load's topic, empty. Raises EnvironmentProblem."""
     create_topic(bootstrap_servers, load.topic, len(load.counts), {"retention.ms": "-1"})
-    # A leader that was just named may not yet know that it is one.
+    # A newly elected leader may not know yet that it is one.
     wait_until(
         lambda: _tells_offsets(bootstrap_servers, load),
         what=f"the broker at {bootstrap_servers} tells the offsets of topic {load.topic}",
@@ -61,9 +61,9 @@ def _tells_offsets(bootstrap_servers: str, load: Load) -> bool:
 
 
 def append(load: Load, bootstrap_servers: str, report: Report) -> Produced:
-    """Adds the load's records to its topic once more. Raises KafkaUnreachable unless the broker has taken all of them."""
+    """Produce the load's records to its topic once more. Raises KafkaUnreachable unless the broker has accepted all of them."""
     before = topic_size(bootstrap_servers, load)
-    began = told = time.monotonic()
+    began = reported_at = time.monotonic()
     errors: list[str] = []
     producer = Producer(
         {
@@ -80,36 +80,36 @@ def append(load: Load, bootstrap_servers: str, report: Report) -> Produced:
     )
     records = value_bytes = 0
     for partition, values in load.blocks():
-        _send(producer, load.topic, partition, [{"value": each} for each in values.to_pylist()])
+        _send(producer, load.topic, partition, [{"value": value} for value in values.to_pylist()])
         records += len(values)
         value_bytes += pc.sum(pc.binary_length(values)).as_py()
-        if time.monotonic() - told > _TELL_SECONDS:
-            told = time.monotonic()
-            report(f"{load.name}: {records:,} of {load.records:,} records are produced")
-    left = producer.flush(_FLUSH_SECONDS)
-    found = topic_size(bootstrap_servers, load) - before
-    if left or found != load.records:
+        if time.monotonic() - reported_at > _TELL_SECONDS:
+            reported_at = time.monotonic()
+            report(f"{load.name}: {records:,} of {load.records:,} records produced")
+    unacknowledged = producer.flush(_FLUSH_SECONDS)
+    added = topic_size(bootstrap_servers, load) - before
+    if unacknowledged or added != load.records:
         raise KafkaUnreachable(
-            f"topic {load.topic} at {bootstrap_servers} got {found:,} of {load.records:,} records "
-            f"({'; '.join(errors[-3:]) or f'{left} are not acknowledged'}). See the broker's log, and start the benchmark again."
+            f"topic {load.topic} at {bootstrap_servers} got {added:,} of {load.records:,} records "
+            f"({'; '.join(errors[-3:]) or f'{unacknowledged} not acknowledged'}). See the broker's log, and start the benchmark again."
         )
     return Produced(records, value_bytes, time.monotonic() - began)
 
 
 def topic_size(bootstrap_servers: str, load: Load) -> int:
-    """How many offsets the load's topic holds. Raises KafkaUnreachable."""
+    """Count the offsets in the load's topic. Raises KafkaUnreachable."""
     source = KafkaSource(
         bootstrap_servers=bootstrap_servers, topics=(load.topic,), request_timeout_seconds=_ASK_SECONDS
     )
     sources = [TopicPartition(load.topic, number) for number in range(len(load.counts))]
-    return sum(each.end - each.begin for each in KafkaCluster(source).watermarks(sources).values())
+    return sum(marks.end - marks.begin for marks in KafkaCluster(source).watermarks(sources).values())
 
 
 def delete(load: Load, bootstrap_servers: str) -> None:
-    """Gives the topic's disk space back. Raises KafkaUnreachable."""
+    """Delete the topic to free disk space. Raises KafkaUnreachable."""
     client = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     try:
-        # The client must outlive its answer.
+        # The client must live until it has the answer.
         client.delete_topics([load.topic])[load.topic].result(_ASK_SECONDS)
     except KafkaException as error:
         if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
@@ -119,12 +119,12 @@ def delete(load: Load, bootstrap_servers: str) -> None:
 
 
 def _send(producer: Producer, topic: str, partition: int, messages: list[dict[str, bytes]]) -> None:
-    """Queues all of them, waiting while the queue is full."""
+    """Queue all messages, waiting while the queue is full."""
     while True:
         queued = producer.produce_batch(topic, messages, partition=partition)
         producer.poll(0)
         if queued == len(messages):
             return
-        # The client marks what it did not take for want of room.
-        messages = [{"value": each["value"]} for each in messages if "_error" in each]
+        # The client marks messages that did not fit into its queue.
+        messages = [{"value": message["value"]} for message in messages if "_error" in message]
         producer.poll(_ROOM_SECONDS)

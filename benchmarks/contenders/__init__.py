@@ -1,9 +1,9 @@
-"""Who is measured, each in a module of its own, and how the benchmark talks to their processes.
+"""The contenders, a module each, and how the benchmark talks to their processes.
 
-Each contender but the Dagster stack is one process (`python -m benchmarks.contenders.worker NAME`) with a Spark
-driver of its own that lives for a whole load. They share no JVM: what one contender's classes teach the JIT compiler about
-Spark's and Kafka's common code must not slow another down, and CPU and memory belong to one contender each. All are warmed
-by the same thing, a whole round of the same load, and that round is reported as the cold one.
+Each contender except the Dagster stack is one process (`python -m benchmarks.contenders.worker NAME`) with its own Spark
+driver, which lives for a whole load. They do not share a JVM, so that one contender's profile of Spark's and Kafka's common
+code in the JIT compiler cannot slow down another, and CPU and memory belong to one contender each. All are warmed up by a
+whole round of the same load, which is reported as the cold round.
 """
 
 from __future__ import annotations
@@ -15,36 +15,36 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """One round: what to read and where to write it. `pipeline_file` names topic, schema and table for everyone, so that
-    nobody can read or keep other columns; `folder` is the table's own, where the commit that makes it and the one that is
-    measured find each other."""
+    """One round: what to read and where to write it. `pipeline_file` defines topic, schema and table for all contenders, so
+    that all read and keep the same columns; `folder` belongs to the table, and is shared by the commit that creates it and
+    the one that is measured."""
 
     pipeline_file: str
     folder: str
     record_bytes: int
-    """Mean length of a value, which sizes the Arrow batches as a pipeline's last commit would."""
+    """Mean length of a value; it determines the size of Arrow batches, as a pipeline's last commit would."""
     reads_back: bool = True
-    """Whether the table's files are counted afterwards; of a table with a long history that takes longer than the round."""
+    """Whether the table's rows are counted afterwards, which takes longer than the round if the table has a long history."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, found: Mapping[str, Any]) -> Assignment:
-        return cls(**found)
+    def from_dict(cls, facts: Mapping[str, Any]) -> Assignment:
+        return cls(**facts)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """When a round began and when its rows were published, in seconds since the epoch; how many rows are there, told by
-    what was written and not by who wrote it."""
+    """When a round began and when its rows were published, in seconds since the epoch; and the number of rows, counted in the
+    files rather than reported by the contender."""
 
     began: float
     ended: float
     rows: int
-    """-1 when they were not counted."""
+    """-1 if they were not counted."""
     at_rest: float | None = None
-    """When its processes had nothing left to do, where that is later than `ended`."""
+    """When its processes had finished all work, if later than `ended`."""
 
     @property
     def seconds(self) -> float:

@@ -1,7 +1,7 @@
-"""hudi-ingest as it is used: a Spark engine, Dagster's daemon and webserver, and a coordinator sensor that is turned on.
+"""hudi-ingest as users run it: a Spark engine, Dagster's daemon and webserver, and a running coordinator sensor.
 
-The time is from the start of the tick that plans the run until the completed commit can be seen on the table's timeline:
-the tick, the run queue, the run's start, each op's start and its attaching to the engine, write and commit are all in it. CPU
+The time is from the start of the tick that plans the run until the completed commit is visible on the table's timeline. It
+includes the tick, the run queue, the run's start, each op's start and its attaching to the engine, write and commit. CPU
 is counted until the run has ended.
 """
 
@@ -30,8 +30,7 @@ _OVER = {"SUCCESS", "FAILURE", "CANCELED"}
 
 
 class DagsterStack:
-    """The stack in `home`; its broker is everybody's. Pipeline files are there before `renew`, or
-    their sensors are not."""
+    """The stack in `home`, whose broker all contenders use. Only pipeline files that exist before `renew` get sensors."""
 
     def __init__(self, home: Home, settings: StackSettings, report: Report) -> None:
         self._home = home
@@ -46,17 +45,18 @@ class DagsterStack:
 
     @property
     def broker_pid(self) -> int:
-        return next(each.pid for each in self.stack.processes if each.name == BROKER)
+        return next(process.pid for process in self.stack.processes if process.name == BROKER)
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """The contender's processes: all but the broker."""
-        return tuple(each.pid for each in self.stack.processes if each.name != BROKER)
+        """Pids of the contender's processes: all but the broker."""
+        return tuple(process.pid for process in self.stack.processes if process.name != BROKER)
 
     def renew(self) -> None:
-        """A fresh engine, and a Dagster that has read the pipeline files anew; a broker that runs stays. Raises EnvironmentProblem."""
+        """Start a fresh engine, and a Dagster that has read the current pipeline files; a running broker is kept. Raises
+        EnvironmentProblem."""
         if self._stack is not None:
-            by_name = {each.name: each for each in self._stack.processes}
+            by_name = {process.name: process for process in self._stack.processes}
             for names in (DAGSTER, (ENGINE,)):
                 stop([by_name[name] for name in names])
         self._stack = bring_up(self._home, self._settings, self._report)
@@ -65,23 +65,23 @@ class DagsterStack:
         bring_down(self._home, self._report)
 
     def run(self, pipelines: Sequence[Pipeline], timeout_seconds: float, commit: int = 1) -> list[Outcome]:
-        """Turns the pipelines' sensors on until each has published its commit of that number. Raises EnvironmentProblem when
-        one does not."""
+        """Turn the pipelines' sensors on until each has published its commit number `commit`. Raises EnvironmentProblem if one
+        does not."""
         deadline = time.monotonic() + timeout_seconds
-        for each in pipelines:
-            webserver.start_sensor(self.stack.url, _sensor(each))
+        for pipeline in pipelines:
+            webserver.start_sensor(self.stack.url, _sensor(pipeline))
         try:
             committed = self._await_commits(pipelines, deadline, commit)
         finally:
             # Their next ticks would disturb what is measured next.
-            for each in pipelines:
-                webserver.stop_sensor(self.stack.url, _sensor(each))
-        return [self._outcome(each, committed[each.name], deadline, commit) for each in pipelines]
+            for pipeline in pipelines:
+                webserver.stop_sensor(self.stack.url, _sensor(pipeline))
+        return [self._outcome(pipeline, committed[pipeline.name], deadline, commit) for pipeline in pipelines]
 
     def _outcome(self, pipeline: Pipeline, committed: float, deadline: float, commit: int) -> Outcome:
-        # The tick that began it may be hundreds of ticks ago.
-        launched = [each for each in self.ticks(pipeline, _ALL_TICKS) if each.run_ids]
-        began, run_id = sorted((each.began, each.run_ids[0]) for each in launched)[commit - 1]
+        # The tick that launched it may be hundreds of ticks ago.
+        launched = [tick for tick in self.ticks(pipeline, _ALL_TICKS) if tick.run_ids]
+        began, run_id = sorted((tick.began, tick.run_ids[0]) for tick in launched)[commit - 1]
         at_rest = self._await_end(run_id, deadline)
         return Outcome(began, committed, table_rows(pipeline.table.base_path), at_rest)
 
@@ -90,28 +90,28 @@ class DagsterStack:
         return webserver.ticks(self.stack.url, _sensor(pipeline), limit)
 
     def _await_commits(self, pipelines: Sequence[Pipeline], deadline: float, commit: int) -> dict[str, float]:
-        """By pipeline, when its commit of that number could be seen."""
-        asked = told = began = time.monotonic()
+        """Return when each pipeline's commit of this number became visible."""
+        asked_at = reported_at = began = time.monotonic()
         committed: dict[str, float] = {}
         while True:
-            for each in pipelines:
-                at = commit_time(each.table.base_path, commit) if each.name not in committed else None
+            for pipeline in pipelines:
+                at = commit_time(pipeline.table.base_path, commit) if pipeline.name not in committed else None
                 if at is not None:
-                    committed[each.name] = at
+                    committed[pipeline.name] = at
             if len(committed) == len(pipelines):
                 return committed
-            waiting = [each for each in pipelines if each.name not in committed]
+            waiting = [pipeline for pipeline in pipelines if pipeline.name not in committed]
             now = time.monotonic()
-            if now - asked > _ASK_SECONDS:
-                asked = now
-                for each in waiting:
-                    self._refuse_failure(each)
-            if now - told > _TELL_SECONDS:
-                told = now
+            if now - asked_at > _ASK_SECONDS:
+                asked_at = now
+                for pipeline in waiting:
+                    self._refuse_failure(pipeline)
+            if now - reported_at > _TELL_SECONDS:
+                reported_at = now
                 self._report(f"{now - began:.0f} s: {len(committed)} of {len(pipelines)} pipelines have committed")
             if now > deadline:
                 raise EnvironmentProblem(
-                    f"{', '.join(each.name for each in waiting)} committed nothing in time; {self._where(waiting[0])}"
+                    f"{', '.join(pipeline.name for pipeline in waiting)} committed nothing in time; {self._where(waiting[0])}"
                 )
             time.sleep(_LOOK_SECONDS)
 
@@ -123,7 +123,7 @@ class DagsterStack:
             for run_id in tick.run_ids:
                 state = webserver.run_state(self.stack.url, run_id)
                 if state is not None and state.status in ("FAILURE", "CANCELED"):
-                    raise EnvironmentProblem(f"run {run_id} of {pipeline.name} is over with {state.status}; {where}")
+                    raise EnvironmentProblem(f"run {run_id} of {pipeline.name} ended with {state.status}; {where}")
 
     def _await_end(self, run_id: str, deadline: float) -> float:
         while True:
@@ -132,7 +132,7 @@ class DagsterStack:
                 return state.ended or time.time()
             if time.monotonic() > deadline:
                 raise EnvironmentProblem(
-                    f"run {run_id} has committed and does not end; see {self.stack.url}/runs/{run_id}."
+                    f"run {run_id} has committed but does not end; see {self.stack.url}/runs/{run_id}."
                 )
             time.sleep(_LOOK_SECONDS * 5)
 
@@ -148,7 +148,7 @@ def _sensor(pipeline: Pipeline) -> str:
 
 
 def commit_time(base_path: str, number: int = 1) -> float | None:
-    """When the table's completed commit of that number could be seen, in seconds since the epoch; None before."""
+    """Return when the table's completed commit of this number became visible, in seconds since the epoch; None before."""
     storage = TableStorage(base_path)
     completed = [name for name in storage.names(".hoodie/timeline") if "_" in name and name.endswith(".commit")]
     if len(completed) < number:

@@ -1,7 +1,7 @@
-"""hudi-ingest's data path alone: one transaction by `run_transaction`, in a process that already has its Spark driver.
+"""hudi-ingest's data path alone: one transaction by `run_transaction`, in a process that already has a Spark driver.
 
-The time is that of the whole call: planning, begin, write, commit, consumer group, ledger. It is what the engine's users do
-without Dagster; attaching to an engine, 0.2 s once a process, is not in it.
+The time is that of the whole call: planning, begin, write, commit, consumer group, ledger. It excludes Dagster, and attaching
+to an engine, which takes 0.2 s once per process.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hudi_ingest.transaction.run import run_transaction
 
 
 def run(spark: SparkSession, assignment: Assignment) -> Outcome:
-    """Publishes all that the topic holds by one transaction. Raises what run_transaction raises."""
+    """Publish the whole topic in one transaction. Raises what run_transaction raises."""
     pipeline = load_pipeline(Path(assignment.pipeline_file))
     # run_transaction takes this process's session, which is `spark`, and the home from the environment.
     began = time.time()
@@ -28,5 +28,5 @@ def run(spark: SparkSession, assignment: Assignment) -> Outcome:
 
 
 def table_rows(base_path: str) -> int:
-    """Rows of the table's live base files, by hudi-rs and the files' own footers, whatever the commit says."""
-    return sum(each.rows for each in Timeline(base_path).files())
+    """Count the rows of the table's live base files with hudi-rs and the files' footers, whatever the commit says."""
+    return sum(file.rows for file in Timeline(base_path).files())

@@ -1,7 +1,7 @@
-"""The limit: the same reading and decoding, then one plain parquet file for each Spark task. No Hudi, no orchestration.
+"""The limit: the same reading and decoding, then one plain parquet file per Spark task. No Hudi, no orchestration.
 
-Kafka source → Arrow → the same converter → pyarrow, with the same Kafka columns, codec, level and dictionaries. What
-hudi-ingest is slower by is what its promises cost: the split by table partition, Hudi's meta columns, markers, the commit.
+Kafka source → Arrow → the same converter → pyarrow, with the same Kafka columns, codec, level and dictionaries. The
+difference to hudi-ingest is the cost of its promises: the split by table partition, Hudi's meta columns, markers, the commit.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from hudi_ingest.transaction.write.job import read_slices, rows_per_task
 
 
 def run(spark: SparkSession, assignment: Assignment) -> Outcome:
-    """Writes all that the topic holds to parquet files in the folder. Raises what Spark raises."""
+    """Write the whole topic to parquet files in the folder. Raises what Spark raises."""
     pipeline = load_pipeline(Path(assignment.pipeline_file))
     slices = plan_now(pipeline).slices
     files = Path(assignment.folder) / "files"
     files.mkdir()
     write = PlainWrite(str(files), converter_of(pipeline), pipeline.table.compression)
     session = spark.newSession()
-    # Its records have one size, so it need not guard against larger ones.
+    # Its records are all the same size, so it need not guard against larger ones.
     batch_rows = max(1, min(BATCH_ROWS, BATCH_BYTES // max(1, assignment.record_bytes)))
     session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(batch_rows))
-    count = sum(each.count for each in slices)
+    count = sum(slice_.count for slice_ in slices)
     most_rows = rows_per_task(
         pipeline.table.rows_per_file, count, spark.sparkContext.defaultParallelism, assignment.record_bytes
     )
@@ -41,4 +41,4 @@ def run(spark: SparkSession, assignment: Assignment) -> Outcome:
     records = read_slices(session, pipeline.source, slices, most_rows)
     records.mapInArrow(partial(write_plainly, write), "rows long").collect()
     ended = time.time()
-    return Outcome(began, ended, sum(pq.read_metadata(each).num_rows for each in files.glob("*.parquet")))
+    return Outcome(began, ended, sum(pq.read_metadata(path).num_rows for path in files.glob("*.parquet")))

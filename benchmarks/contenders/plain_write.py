@@ -1,6 +1,6 @@
-"""What runs in a Spark Python worker for the limit: a task's records, decoded in Arrow, become one plain parquet file.
+"""The limit's work in a Spark Python worker: decode a task's records in Arrow, and write one plain parquet file.
 
-A module of its own, so that a worker loads no more for it than for hudi-ingest's own write task.
+A separate module, so that a worker loads no more for it than for hudi-ingest's own write task.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from hudi_ingest.records.convert.converter import Converter
 
 KAFKA = ("topic", "partition", "offset", "timestamp")
 _DISTINCT = ("_kafka_offset", "_kafka_timestamp")
-"""Columns whose values hardly repeat, so that a dictionary would only cost."""
+"""Columns whose values hardly repeat, so that a dictionary would only cost time."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlainWrite:
-    """What a task needs. Crosses to the Python workers by pickle."""
+    """The settings of a task. Picklable."""
 
     folder: str
     converter: Converter
@@ -29,7 +29,7 @@ class PlainWrite:
 
 
 def write_plainly(write: PlainWrite, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Runs in a Spark Python worker: all its batches into one file. Raises ValueError for a value that is no row."""
+    """Write all batches of a Spark Python worker into one file. Raises ValueError for a value that is not a row."""
     writer: pq.ParquetWriter | None = None
     count = 0
     for batch in batches:
@@ -37,7 +37,7 @@ def write_plainly(write: PlainWrite, batches: Iterator[pa.RecordBatch]) -> Itera
             continue
         decoded = write.converter.decode(batch["value"])
         if decoded.rejected:
-            raise ValueError(f"a value of the benchmark's own is not a row: {decoded.rejected[0]}")
+            raise ValueError(f"one of the benchmark's own records was rejected: {decoded.rejected[0]}")
         rows = pa.table(
             [*decoded.rows.columns, *(batch[name] for name in KAFKA)],
             names=[*decoded.rows.schema.names, *(f"_kafka_{name}" for name in KAFKA)],

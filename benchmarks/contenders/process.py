@@ -1,4 +1,4 @@
-"""The benchmark's side of a contender's process: start it, give it rounds, end it."""
+"""The benchmark's side of a contender's process: start it, run rounds, stop it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STOP_SECONDS = 30
 
 
 class Worker:
-    """One contender's process, from `start` to `stop`. Its log is what it prints to stderr."""
+    """One contender's process, until `stop`. Its stderr goes to its log."""
 
     def __init__(self, name: str, master: str, driver_memory: str, log: Path, environment: Mapping[str, str]) -> None:
         self.name = name
@@ -46,27 +46,27 @@ class Worker:
         return self._process.pid
 
     def await_ready(self) -> None:
-        """Raises EnvironmentProblem when its driver does not start."""
+        """Wait for its driver. Raises EnvironmentProblem when the driver does not start."""
         self._answer(_START_SECONDS)
 
     def run(self, assignment: Assignment, timeout_seconds: float) -> Outcome:
-        """One round. Raises EnvironmentProblem when it fails or takes longer."""
+        """Run one round. Raises EnvironmentProblem when it fails or takes longer than the timeout."""
         assert self._process.stdin is not None
-        # Where it has ended, the answer says so.
+        # If it has ended, the answer says so.
         with suppress(BrokenPipeError):
             self._process.stdin.write(json.dumps(assignment.to_dict()) + "\n")
             self._process.stdin.flush()
         return Outcome(**self._answer(timeout_seconds))
 
     def stop(self) -> None:
-        """Ends the process and its JVM."""
+        """Stop the process and its JVM."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.close()
         try:
             self._process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:
-            # The JVM ends by itself when the pipe to its parent breaks.
+            # The JVM exits when the pipe to its parent breaks.
             self._process.kill()
             self._process.wait()
 
@@ -77,10 +77,10 @@ class Worker:
             raise self._failed(f"gave no answer in {timeout_seconds:g} s") from None
         if not line:
             raise self._failed(f"ended with code {self._process.wait(_STOP_SECONDS)}")
-        found: dict[str, Any] = json.loads(line)
-        if "error" in found:
-            raise self._failed(f"failed: {found['error']}")
-        return found
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise self._failed(f"failed: {answer['error']}")
+        return answer
 
     def _listen(self) -> None:
         assert self._process.stdout is not None

@@ -1,11 +1,11 @@
 """Plain Spark as an expert would write it: Structured Streaming from Kafka, `from_json` or `from_avro`, Hudi `bulk_insert`.
 
-What makes it as fast as it honestly can be: no record key and no index, sort mode NONE with the row writer (no shuffle), no
-inline service, the smallest bloom filter that Hudi makes, direct markers and no timeline server (both cost more on one
-machine), an in-process lock, the checkpoint on
-the local disk, permissive parsing, and the Kafka consumer options that hudi-ingest itself uses. What it must do as well:
-the same columns, the same codec and level, Hudi's meta columns, the metadata table with the same indexes. It gives
-no better promise for that: who reads what is Spark's checkpoint, not the table's.
+It is made as fast as it honestly can be: no record key and no index, sort mode NONE with the row writer (no shuffle), no
+inline services, the smallest bloom filter that Hudi can write, direct markers and no timeline server (the alternatives cost
+more on one machine), an in-process lock, the checkpoint on the local disk, permissive parsing, and the Kafka consumer
+options that hudi-ingest itself uses. It must do the same work: the same columns, codec and level, Hudi's meta columns, and
+the metadata table with the same indexes. Its guarantees are no stronger: its offsets are in Spark's checkpoint, not in the
+table.
 """
 
 from __future__ import annotations
@@ -35,14 +35,16 @@ _NOT_FOR_STREAMS = ("endingOffsets",)
 
 
 def run(spark: SparkSession, assignment: Assignment) -> Outcome:
-    """Publishes all that the topic holds by one micro-batch. Raises what Spark raises."""
+    """Publish the whole topic in one micro-batch. Raises what Spark raises."""
     pipeline = load_pipeline(Path(assignment.pipeline_file))
     table = pipeline.table
-    # Not planned as ours: the second commit's table is another system's for us.
+    # Not planned as for hudi-ingest, which treats the second commit's table as another system's.
     cluster = KafkaCluster(pipeline.source)
-    marks = cluster.watermarks(each for topic in cluster.topics().values() for each in topic.partitions)
-    slices = [Slice(at.topic, at.partition, found.begin, found.end) for at, found in sorted(marks.items())]
-    count, cores = sum(each.count for each in slices), spark.sparkContext.defaultParallelism
+    watermarks = cluster.watermarks(source for topic in cluster.topics().values() for source in topic.partitions)
+    slices = [
+        Slice(source.topic, source.partition, marks.begin, marks.end) for source, marks in sorted(watermarks.items())
+    ]
+    count, cores = sum(slice_.count for slice_ in slices), spark.sparkContext.defaultParallelism
     most_rows = rows_per_task(table.rows_per_file, count, cores, assignment.record_bytes)
     options = spark_options(pipeline.source, slices, max(len(slices), tasks_for_long(slices, most_rows)))
     reader = spark.readStream.format("kafka")
@@ -71,7 +73,7 @@ def _rows(records: Any, pipeline: Pipeline) -> Any:
 
 
 def _parsed(pipeline: Pipeline) -> Any:
-    """The value as a struct; permissive, so that a bad record becomes nulls in either format."""
+    """Parse the value into a struct; permissive, so that a bad record becomes nulls in either format."""
     if pipeline.source.format == "avro":
         written = pipeline.source.avro.schema_files[0].read_text(encoding="utf-8")
         return from_avro(F.col("value"), written, {"mode": "PERMISSIVE"})
@@ -80,7 +82,7 @@ def _parsed(pipeline: Pipeline) -> Any:
 
 
 def hudi_options(pipeline: Pipeline) -> dict[str, str]:
-    """The sink's options: pure."""
+    """Return the sink's options. Pure."""
     return {
         "hoodie.table.name": pipeline.name,
         "hoodie.datasource.write.operation": "bulk_insert",
@@ -93,8 +95,8 @@ def hudi_options(pipeline: Pipeline) -> dict[str, str]:
         "hoodie.metadata.enable": "true",
         "hoodie.metadata.index.column.stats.enable": str(pipeline.table.column_statistics).lower(),
         "hoodie.populate.meta.fields": "true",
-        # Hudi's row writer puts a bloom filter of the keys into each file and cannot be told to leave it out. Ours has none, so
-        # this one is made for a single key: what is left is one hash of each.
+        # Hudi's row writer always puts a bloom filter of the keys into each file. hudi-ingest writes none, so this one is sized
+        # for a single key, which leaves the cost of one hash per key.
         "hoodie.bloom.index.filter.type": "SIMPLE",
         "hoodie.index.bloom.num_entries": "1",
         "hoodie.index.bloom.fpp": "0.5",

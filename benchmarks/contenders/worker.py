@@ -1,6 +1,6 @@
-"""A contender's process: a Spark driver, and a loop that answers each assignment (a line of JSON) by its outcome (another).
+"""A contender's process: a Spark driver, and a loop that answers each assignment (a line of JSON) with its outcome (another).
 
-`python -m benchmarks.contenders.worker NAME MASTER MEMORY`; it ends when its input does.
+`python -m benchmarks.contenders.worker NAME MASTER MEMORY`; it exits at the end of its input.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _RUNS: dict[str, Callable[[SparkSession, Assignment], Outcome]] = {
     LIMIT: limit.run,
 }
 _PARQUET_LEVEL = {"spark.hadoop.parquet.compression.codec.zstd.level": "1"}
-"""Java's parquet writer takes 3 unless told; ours takes 1."""
+"""Java's parquet writer uses 3 by default; ours uses 1."""
 
 
 def serve(name: str, master: str, driver_memory: str) -> None:
-    """Answers until the end of input. An error is an answer, too: the benchmark decides what it means."""
+    """Answer until the end of input. An error is an answer too: the benchmark decides what it means."""
     spark = own_session(master, driver_memory, _PARQUET_LEVEL)
     _answer({"ready": spark.version})
     for line in sys.stdin:

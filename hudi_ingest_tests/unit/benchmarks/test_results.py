@@ -69,8 +69,8 @@ def test_the_smoke_test_fails_below_a_threshold_and_for_a_missing_ratio() -> Non
     good = dict(SMOKE_LEAST)
     assert smoke_failures(good) == []
     least = SMOKE_LEAST["api_to_streaming"]
-    told = f"api_to_streaming is {least - 0.01}, and must be at least {least}"
+    told = f"api_to_streaming is {least - 0.01}, but must be at least {least}"
     assert smoke_failures({**good, "api_to_streaming": least - 0.01}) == [told]
     assert smoke_failures({"api_to_streaming": 9.0}) == [
-        f"api_to_limit is missing, and must be at least {SMOKE_LEAST['api_to_limit']}"
+        f"api_to_limit is missing, but must be at least {SMOKE_LEAST['api_to_limit']}"
     ]

@@ -24,7 +24,7 @@ def test_each_contender_is_first_once_in_as_many_rounds() -> None:
 def test_a_wrong_number_of_rows_stops_the_benchmark() -> None:
     load = parse_load("tiny")
     require_rows("limit", load, Outcome(0.0, 1.0, 10), 10)
-    with pytest.raises(EnvironmentProblem, match="published 9 rows of load tiny, and its topic holds 10"):
+    with pytest.raises(EnvironmentProblem, match="published 9 rows of load tiny, but its topic has 10"):
         require_rows("limit", load, Outcome(0.0, 1.0, 9), 10)
 
 
