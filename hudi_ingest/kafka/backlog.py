@@ -1,0 +1,131 @@
+"""Keeps what was read of several ranges until it is handed on: one Kafka partition after another, within a bound of memory. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from hudi_ingest.kafka.batch_sizes import BATCH_BYTES, BATCH_ROWS, bounded
+from hudi_ingest.model.offsets import Slice, TopicPartition
+
+MOST_WAITING_BYTES = 32 * 1024 * 1024
+"""Of ranges that are not being handed on."""
+
+
+@dataclass(slots=True)
+class OpenRange:
+    """What has been read of a range. `position` is the next offset to read; the range's end when all is read."""
+
+    slice: Slice
+    position: int
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+    rows: int = 0
+    size: int = 0
+    is_held: bool = False
+
+    @property
+    def is_complete(self) -> bool:
+        return self.position >= self.slice.end
+
+    @property
+    def fills_a_batch(self) -> bool:
+        return self.size >= BATCH_BYTES or self.rows >= BATCH_ROWS
+
+
+class Backlog:
+    """Ranges of different Kafka partitions that one consumer reads at the same time, in rounds.
+
+    A range is handed on when it is complete, or, once it fills a batch, alone until it is. When the others have too much
+    waiting meanwhile, they are held: the round ends without them, and the next one goes on where they were. Each round has a
+    consumer of its own, because one that is told to go back may first deliver what it had fetched, which would look like a gap.
+    """
+
+    def __init__(self, slices: Iterable[Slice], most_waiting_bytes: int = MOST_WAITING_BYTES) -> None:
+        self._open = {slice_.source: OpenRange(slice_, slice_.start) for slice_ in slices if slice_.count}
+        self._most_waiting_bytes = most_waiting_bytes
+        self._current: OpenRange | None = None
+        self._complete: deque[OpenRange] = deque()
+        self._full: deque[OpenRange] = deque()
+        self._size = 0
+        self._reading = 0
+
+    def begin_round(self) -> dict[TopicPartition, int]:
+        """The offsets from which the round reads; none when everything has been read and handed on."""
+        for range_ in self._open.values():
+            range_.is_held = False
+        self._reading = len(self._open)
+        return {source: range_.position for source, range_ in self._open.items()}
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether the round has ranges that are neither complete nor held."""
+        return self._reading > 0
+
+    @property
+    def reading(self) -> list[Slice]:
+        return [range_.slice for range_ in self._open.values() if not range_.is_held and not range_.is_complete]
+
+    def range_of(self, source: TopicPartition) -> OpenRange | None:
+        """None if the round does not read the partition, or no longer: its messages are to be left out."""
+        range_ = self._open.get(source)
+        return None if range_ is None or range_.is_complete or range_.is_held else range_
+
+    def add(self, range_: OpenRange, batch: pa.RecordBatch, size: int) -> None:
+        """Records from the range's position on; `size` is what they count for."""
+        range_.batches.append(batch)
+        range_.rows += batch.num_rows
+        range_.size += size
+        self._size += size
+        if range_.fills_a_batch and range_ is not self._current and range_ not in self._full:
+            self._full.append(range_)
+
+    def advance(self, range_: OpenRange, position: int) -> None:
+        """All records before `position` have been added."""
+        range_.position = min(position, range_.slice.end)
+        if range_.is_complete:
+            self._reading -= 1
+            self._complete.append(range_)
+
+    def ready(self) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
+        """What can be handed on now."""
+        while (range_ := self._current or self._next()) is not None:
+            self._current = range_
+            if range_.is_complete or range_.fills_a_batch:
+                batches = range_.batches
+                self._size -= range_.size
+                range_.batches, range_.rows, range_.size = [], 0, 0
+                for batch in bounded(iter(batches)):
+                    yield range_.slice.source, batch
+            if not range_.is_complete:
+                return
+            self._current = None
+            self._complete.remove(range_)
+            del self._open[range_.slice.source]
+
+    def hold(self) -> list[TopicPartition]:
+        """Hold the ranges that are not being handed on if too much of them waits. Returns those to be read no more."""
+        if self._current is None or self._size - self._current.size <= self._most_waiting_bytes:
+            return []
+        held = [
+            range_
+            for range_ in self._open.values()
+            if range_ is not self._current and not range_.is_held and not range_.is_complete
+        ]
+        for range_ in held:
+            range_.is_held = True
+        self._reading -= len(held)
+        return [range_.slice.source for range_ in held]
+
+    def _next(self) -> OpenRange | None:
+        if self._complete:
+            return self._complete[0]
+        while self._full:
+            range_ = self._full.popleft()
+            if range_.fills_a_batch:
+                return range_
+        if self._size > self._most_waiting_bytes:
+            return max(self._open.values(), key=lambda range_: range_.size)
+        return None

@@ -1,0 +1,198 @@
+"""librdkafka's C API, as far as transactions need it: a consumer whose messages stay in C.
+
+confluent-kafka makes a Python object of each message, which costs more than fetching it. The library is the one that
+confluent-kafka is linked with; the structures are librdkafka's public ABI.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from ctypes import c_char_p, c_int, c_int32, c_int64, c_size_t, c_ssize_t, c_void_p
+from typing import Any
+
+import numpy as np
+from confluent_kafka import KafkaError, cimpl
+
+from hudi_ingest.model.offsets import TopicPartition
+
+# Loading the extension module finds the symbols of the libraries it depends on, wherever they are.
+_library = ctypes.CDLL(cimpl.__file__)
+
+
+class Message(ctypes.Structure):
+    """rd_kafka_message_t. With an error, the payload is its text, and `topic` is null unless it is a partition's."""
+
+    _fields_ = (
+        ("error", c_int),
+        ("topic", c_void_p),
+        ("partition", c_int32),
+        ("payload", c_void_p),
+        ("length", c_size_t),
+        ("key", c_void_p),
+        ("key_length", c_size_t),
+        ("offset", c_int64),
+        ("private", c_void_p),
+    )
+    error: int
+    topic: int | None
+    partition: int
+    offset: int
+
+
+class _Position(ctypes.Structure):
+    """rd_kafka_topic_partition_t."""
+
+    _fields_ = (
+        ("topic", c_char_p),
+        ("partition", c_int32),
+        ("offset", c_int64),
+        ("metadata", c_void_p),
+        ("metadata_size", c_size_t),
+        ("opaque", c_void_p),
+        ("error", c_int),
+        ("private", c_void_p),
+    )
+
+
+def address_of(name: str) -> int:
+    """A C function's address, for compiled code, which cannot be cached with the function itself."""
+    address = ctypes.cast(getattr(_library, name), c_void_p).value
+    assert address is not None
+    return address
+
+
+def _function(name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
+    function: Any = getattr(_library, name)
+    function.restype, function.argtypes = result, arguments
+    return function  # type: ignore[no-any-return]
+
+
+_ERROR_CALLBACK = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_char_p, c_void_p)
+_LOG_CALLBACK = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_char_p, c_char_p)
+
+_conf_new = _function("rd_kafka_conf_new", c_void_p)
+_conf_destroy = _function("rd_kafka_conf_destroy", None, c_void_p)
+_conf_set = _function("rd_kafka_conf_set", c_int, c_void_p, c_char_p, c_char_p, c_char_p, c_size_t)
+_conf_set_error_cb = _function("rd_kafka_conf_set_error_cb", None, c_void_p, _ERROR_CALLBACK)
+_conf_set_log_cb = _function("rd_kafka_conf_set_log_cb", None, c_void_p, _LOG_CALLBACK)
+_new = _function("rd_kafka_new", c_void_p, c_int, c_void_p, c_char_p, c_size_t)
+_set_log_queue = _function("rd_kafka_set_log_queue", c_int, c_void_p, c_void_p)
+_poll_set_consumer = _function("rd_kafka_poll_set_consumer", c_int, c_void_p)
+_queue_get_consumer = _function("rd_kafka_queue_get_consumer", c_void_p, c_void_p)
+_queue_destroy = _function("rd_kafka_queue_destroy", None, c_void_p)
+_destroy_flags = _function("rd_kafka_destroy_flags", None, c_void_p, c_int)
+_list_new = _function("rd_kafka_topic_partition_list_new", c_void_p, c_int)
+_list_add = _function(
+    "rd_kafka_topic_partition_list_add", ctypes.POINTER(_Position), c_void_p, c_char_p, c_int32
+)
+_list_destroy = _function("rd_kafka_topic_partition_list_destroy", None, c_void_p)
+_assign = _function("rd_kafka_assign", c_int, c_void_p, c_void_p)
+_incremental_unassign = _function("rd_kafka_incremental_unassign", c_void_p, c_void_p, c_void_p)
+_error_string = _function("rd_kafka_error_string", c_char_p, c_void_p)
+_error_destroy = _function("rd_kafka_error_destroy", None, c_void_p)
+_consume_batch = _function("rd_kafka_consume_batch_queue", c_ssize_t, c_void_p, c_int, c_void_p, c_size_t)
+_topic_name = _function("rd_kafka_topic_name", c_char_p, c_void_p)
+_message_text = _function("rd_kafka_message_errstr", c_char_p, c_void_p)
+_error_name = _function("rd_kafka_err2str", c_char_p, c_int)
+
+_CONSUMER = 1
+_WITHOUT_CLOSE = 8
+"""Leaving no group and committing no offsets, closing a consumer has nothing to wait for."""
+_TEXT_BYTES = 512
+_LEVELS = (logging.CRITICAL,) * 3 + (logging.ERROR, logging.WARNING, logging.INFO, logging.INFO, logging.DEBUG)
+"""By syslog's number."""
+
+
+class ClientRefused(Exception):
+    """librdkafka does not take these settings, or cannot make a client of them."""
+
+
+class Consumer:
+    """Reads assigned partitions without a group. For one thread; `close` it when its messages are destroyed."""
+
+    def __init__(
+        self, options: Mapping[str, str], on_error: Callable[[KafkaError], None], logger: logging.Logger
+    ) -> None:
+        """`on_error` and the logger are called inside `poll` only. Raises ClientRefused."""
+
+        def report(client: int, code: int, reason: bytes, opaque: int) -> None:
+            on_error(KafkaError(code, reason.decode(errors="replace")))
+
+        def log(client: int, level: int, facility: bytes, text: bytes) -> None:
+            logger.log(_LEVELS[level], "%s: %s", facility.decode(), text.decode(errors="replace"))
+
+        # librdkafka has their addresses only, so they must live as long as the client.
+        self._callbacks = _ERROR_CALLBACK(report), _LOG_CALLBACK(log)
+        text = ctypes.create_string_buffer(_TEXT_BYTES)
+        conf = _conf_new()
+        for name, value in {**options, "log.queue": "true"}.items():
+            if _conf_set(conf, name.encode(), value.encode(), text, _TEXT_BYTES):
+                _conf_destroy(conf)
+                raise ClientRefused(text.value.decode(errors="replace"))
+        _conf_set_error_cb(conf, self._callbacks[0])
+        _conf_set_log_cb(conf, self._callbacks[1])
+        self._client = _new(_CONSUMER, conf, text, _TEXT_BYTES)
+        if not self._client:
+            _conf_destroy(conf)
+            raise ClientRefused(text.value.decode(errors="replace"))
+        _set_log_queue(self._client, None)
+        _poll_set_consumer(self._client)
+        self._queue = _queue_get_consumer(self._client)
+        self._topics: dict[int, str] = {}
+
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Read these partitions, each from its offset."""
+        partitions = _partitions(positions)
+        try:
+            code = _assign(self._client, partitions)
+        finally:
+            _list_destroy(partitions)
+        if code:
+            raise RuntimeError(f"librdkafka does not assign {sorted(positions)}: {_error_name(code).decode()}")
+
+    def unassign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read no more of these. Messages fetched before may still come."""
+        unassigned = _partitions(dict.fromkeys(partitions, 0))
+        try:
+            error = _incremental_unassign(self._client, unassigned)
+        finally:
+            _list_destroy(unassigned)
+        if error:
+            reason = _error_string(error).decode(errors="replace")
+            _error_destroy(error)
+            raise RuntimeError(f"librdkafka does not unassign partitions: {reason}")
+
+    def poll(self, addresses: np.ndarray[Any, np.dtype[np.int64]], milliseconds: int) -> int:
+        """Wait for a message, and take as many as are there and have room. Each address is a Message's, and belongs to the
+        caller, who destroys it."""
+        count = _consume_batch(self._queue, milliseconds, addresses.ctypes.data, 1)
+        if count > 0 and len(addresses) > 1:
+            count += max(0, _consume_batch(self._queue, 0, addresses[1:].ctypes.data, len(addresses) - 1))
+        return max(0, int(count))
+
+    def topic(self, message: Message) -> str:
+        """The name of a message's topic, "" for an error of no partition."""
+        if message.topic is None:
+            return ""
+        name = self._topics.get(message.topic)
+        if name is None:
+            name = self._topics[message.topic] = _topic_name(message.topic).decode()
+        return name
+
+    def close(self) -> None:
+        _queue_destroy(self._queue)
+        _destroy_flags(self._client, _WITHOUT_CLOSE)
+
+
+def error_text(message: Message) -> str:
+    """What a message with an error says."""
+    return str(_message_text(ctypes.addressof(message)).decode(errors="replace"))
+
+
+def _partitions(positions: Mapping[TopicPartition, int]) -> int:
+    partitions: int = _list_new(len(positions))
+    for partition, offset in positions.items():
+        _list_add(partitions, partition.topic.encode(), partition.partition).contents.offset = offset
+    return partitions

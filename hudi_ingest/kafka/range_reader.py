@@ -1,0 +1,159 @@
+"""Reads whole ranges of Kafka partitions into Arrow, by librdkafka. Runs in Spark's Python workers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import closing
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import KafkaError
+
+from hudi_ingest.exceptions import IngestError, KafkaRefused, NoSuchOffset, WriteIncomplete, concerning
+from hudi_ingest.kafka.backlog import Backlog, OpenRange
+from hudi_ingest.kafka.batch_sizes import BATCH_BYTES, BATCH_ROWS
+from hudi_ingest.kafka.cluster import Trouble, client_logger, librdkafka_options
+from hudi_ingest.kafka.librdkafka import ClientRefused, Consumer, Message, error_text
+from hudi_ingest.kafka.message_columns import destroy, extent, record_batch
+from hudi_ingest.model.offsets import Slice, TopicPartition
+from hudi_ingest.pipeline.source import KafkaSource
+
+_OPTIONS: Mapping[str, str] = {
+    "enable.auto.commit": "false",
+    "enable.auto.offset.store": "false",
+    "isolation.level": "read_committed",
+    "check.crcs": "true",
+    # A missing offset is an error, not a reason to read elsewhere.
+    "auto.offset.reset": "error",
+    # Report the end of a partition instead of waiting there.
+    "enable.partition.eof": "true",
+    # The records exist already, so there is nothing to wait for.
+    "fetch.wait.max.ms": "10",
+    # By default a full queue lets the fetcher sleep for a second.
+    "fetch.queue.backoff.ms": "2",
+    # What is fetched ahead, for all partitions together. One answer for a partition comes on top: at least a whole batch of
+    # its producer's, uncompressed.
+    "queued.max.messages.kbytes": "32768",
+    "queued.min.messages": "100000",
+    # Also bounds what one compressed batch may grow to; larger ones would never be read.
+    "receive.message.max.bytes": "1000000000",
+}
+_POLL_MILLISECONDS = 100
+_ROWS_WITH_HEADERS = 1000
+"""Headers are not counted among the bytes of a batch."""
+_OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
+_SHOWN_RANGES = 3
+
+
+def read_ranges(
+    source: KafkaSource, group: str, slices: Collection[Slice], columns: Collection[str] = ()
+) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
+    """All committed records of the ranges (at most one per partition): one partition after the other, in any order, each in
+    order of its offsets, in batches of about BATCH_BYTES and at most BATCH_ROWS.
+
+    Columns offset, timestamp (KAFKA_TIME) and value, and those of `columns` that are key or headers. The consumer joins no
+    group and commits nothing. Waits at most `request_timeout_seconds` for the broker's next message. Raises KafkaUnreachable,
+    KafkaRefused, NoSuchOffset if a range's first offset is not there, and WriteIncomplete if a partition ends within its range.
+    """
+    backlog = Backlog(slices)
+    while positions := backlog.begin_round():
+        trouble = Trouble()
+        with closing(_consumer(source, group, trouble)) as consumer:
+            consumer.assign(positions)
+            yield from _round(consumer, backlog, source, trouble, columns)
+
+
+def _round(
+    consumer: Consumer, backlog: Backlog, source: KafkaSource, trouble: Trouble, columns: Collection[str]
+) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
+    addresses = np.empty(BATCH_ROWS, np.int64)
+    yield from backlog.ready()
+    heard = time.monotonic()
+    while backlog.is_reading:
+        count = consumer.poll(addresses, _POLL_MILLISECONDS)
+        if not count:
+            if trouble.is_final or time.monotonic() - heard > source.request_timeout_seconds:
+                raise trouble.explained(f"read {_shown(backlog.reading)}", "no answer", source)
+            continue
+        place = 0
+        try:
+            while place < count:
+                first = Message.from_address(int(addresses[place]))
+                range_ = backlog.range_of(TopicPartition(consumer.topic(first), first.partition))
+                if first.error:
+                    if range_ is not None or first.topic is None:
+                        _take_error(backlog, range_, first, trouble, source)
+                    after = place + 1
+                else:
+                    trouble.clear()
+                    after = _take_records(backlog, range_, addresses, place, count, columns)
+                destroy(addresses, place, after)
+                place = after
+                yield from backlog.ready()
+                held = backlog.hold()
+                if held:
+                    consumer.unassign(held)
+        finally:
+            destroy(addresses, place, count)
+        # Not the time before: whoever takes the batches may be slower than the broker may be.
+        heard = time.monotonic()
+
+
+def _take_records(
+    backlog: Backlog,
+    range_: OpenRange | None,
+    addresses: np.ndarray[tuple[int], np.dtype[np.int64]],
+    place: int,
+    count: int,
+    columns: Collection[str],
+) -> int:
+    """Add the records at `place` and after that are of one partition, and return the place behind them."""
+    stop = min(count, place + _ROWS_WITH_HEADERS) if "headers" in columns else count
+    run = extent(addresses, place, stop, range_.slice.end if range_ is not None else 0, BATCH_BYTES)
+    if range_ is not None:
+        if run.inside > place:
+            batch = record_batch(addresses, place, run, "key" in columns, "headers" in columns)
+            backlog.add(range_, batch, run.size)
+        backlog.advance(range_, run.last_offset + 1)
+    return run.next
+
+
+def _take_error(
+    backlog: Backlog, range_: OpenRange | None, message: Message, trouble: Trouble, source: KafkaSource
+) -> None:
+    if range_ is None:
+        raise trouble.explained(f"read {_shown(backlog.reading)}", error_text(message), source)
+    slice_ = range_.slice
+    with concerning(slice_.topic, slice_.partition, range_.position):
+        if message.error != KafkaError._PARTITION_EOF:
+            raise _error(range_, message, trouble, source)
+        if message.offset < slice_.end:
+            raise WriteIncomplete(
+                f"{slice_}: the partition ends at offset {message.offset}, within the range. Nothing of it is visible; the op "
+                "is retried, and the next plan reports the loss."
+            )
+        backlog.advance(range_, message.offset)
+
+
+def _error(range_: OpenRange, message: Message, trouble: Trouble, source: KafkaSource) -> IngestError:
+    if message.error in _OUT_OF_RANGE:
+        which = "its first offset" if range_.position == range_.slice.start else f"offset {range_.position}"
+        return NoSuchOffset(f"{range_.slice}: the broker no longer has {which}. Nothing is visible.")
+    return trouble.explained(f"read {range_.slice}", error_text(message), source)
+
+
+def _consumer(source: KafkaSource, group: str, trouble: Trouble) -> Consumer:
+    options = {name: str(value) for name, value in librdkafka_options(source).items()}
+    try:
+        return Consumer({**options, **_OPTIONS, "group.id": group}, trouble.note, client_logger)
+    except ClientRefused as error:
+        raise KafkaRefused(
+            f"no connection to Kafka {source.bootstrap_servers} can be made with these settings: {error}. "
+            "Check the files that source.security names."
+        ) from error
+
+
+def _shown(slices: Collection[Slice]) -> str:
+    shown = ", ".join(map(str, list(slices)[:_SHOWN_RANGES]))
+    return f"{shown} and {len(slices) - _SHOWN_RANGES} more" if len(slices) > _SHOWN_RANGES else shown
