@@ -1,6 +1,6 @@
-"""The limit: the same reading and decoding, then one plain parquet file per Spark task. No Hudi, no orchestration.
+"""The limit of Spark's Kafka source: the same decoding, then one plain parquet file per Spark task. No Hudi, no orchestration.
 
-Kafka source → Arrow → the same converter → pyarrow, with the same Kafka columns, codec, level and dictionaries. The
+Spark's Kafka source → Arrow → the same converter → pyarrow, with the same Kafka columns, codec, level and dictionaries. The
 difference to hudi-ingest is the cost of its promises: the split by table partition, Hudi's meta columns, markers, the commit.
 """
 
@@ -15,11 +15,12 @@ from pyspark.sql import SparkSession
 
 from benchmarks.contenders import Assignment, Outcome
 from benchmarks.contenders.plain_write import PlainWrite, write_plainly
+from benchmarks.contenders.spark_source import read_slices
 from hudi_ingest.kafka.batch_sizes import BATCH_BYTES, BATCH_ROWS
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.transaction.decoding import converter_of
 from hudi_ingest.transaction.situation import plan_now
-from hudi_ingest.transaction.write.job import read_slices, rows_per_task
+from hudi_ingest.transaction.write.task_ranges import rows_per_task
 
 
 def run(spark: SparkSession, assignment: Assignment) -> Outcome:

@@ -3,7 +3,7 @@
 It is made as fast as it honestly can be: no record key and no index, sort mode NONE with the row writer (no shuffle), no
 inline services, the smallest bloom filter that Hudi can write, direct markers and no timeline server (the alternatives cost
 more on one machine), an in-process lock, the checkpoint on the local disk, permissive parsing, and the Kafka consumer
-options that hudi-ingest itself uses. It must do the same work: the same columns, codec and level, Hudi's meta columns, and
+options that measured best. It must do the same work: the same columns, codec and level, Hudi's meta columns, and
 the metadata table with the same indexes. Its guarantees are no stronger: its offsets are in Spark's checkpoint, not in the
 table.
 """
@@ -22,12 +22,13 @@ from pyspark.sql.types import StructType
 
 from benchmarks.contenders import Assignment, Outcome
 from benchmarks.contenders.hudi_ingest_api import table_rows
-from hudi_ingest.kafka.cluster import KafkaCluster, spark_options
+from benchmarks.contenders.spark_source import spark_options, tasks_for
+from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.columns import spark_json
-from hudi_ingest.transaction.write.job import rows_per_task, tasks_for_long
+from hudi_ingest.transaction.write.task_ranges import rows_per_task
 
 _KAFKA = ("topic", "partition", "offset", "timestamp")
 _NOT_FOR_STREAMS = ("endingOffsets",)
@@ -46,7 +47,7 @@ def run(spark: SparkSession, assignment: Assignment) -> Outcome:
     ]
     count, cores = sum(slice_.count for slice_ in slices), spark.sparkContext.defaultParallelism
     most_rows = rows_per_task(table.rows_per_file, count, cores, assignment.record_bytes)
-    options = spark_options(pipeline.source, slices, max(len(slices), tasks_for_long(slices, most_rows)))
+    options = spark_options(pipeline.source, slices, max(len(slices), tasks_for(slices, most_rows)))
     reader = spark.readStream.format("kafka")
     for key, value in options.items():
         if key not in _NOT_FOR_STREAMS:

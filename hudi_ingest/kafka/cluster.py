@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import re
@@ -26,7 +25,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from hudi_ingest.exceptions import KafkaRefused, KafkaUnreachable, TopicMissing
-from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition, Watermarks
+from hudi_ingest.model.offsets import Offsets, TopicPartition, Watermarks
 from hudi_ingest.pipeline.source import KafkaSource, Security
 
 client_logger = logging.getLogger("librdkafka")
@@ -54,7 +53,6 @@ _REFUSALS = {KafkaError._AUTHENTICATION, KafkaError._SSL}
 _ALERT = "SSL alert number"
 """Marks a broker's refusal of a client certificate in what otherwise looks like a network error."""
 _LOGIN_FAILED = re.compile("SASL ?Authentication", re.IGNORECASE)
-"""Matches the texts of both librdkafka and the Java client."""
 _PROTOCOLS_DIFFER = "every connection was closed at once, as when source.security.protocol does not match the port"
 _CHECK = "Check source.bootstrap_servers and source.security, and that the broker runs."
 _RECONNECT_MILLISECONDS = 1000
@@ -337,23 +335,6 @@ def refused(failure: str, reason: str, source: KafkaSource) -> KafkaRefused:
     )
 
 
-_JAVA_REFUSAL = re.compile(r"org\.apache\.kafka\.common\.errors\.S(?:asl|sl)AuthenticationException: .*")
-_JAVA_TIMEOUT = re.compile(r"org\.apache\.kafka\.common\.errors\.TimeoutException: .*")
-
-
-def told_by_spark(text: str, where: str, source: KafkaSource) -> KafkaRefused | KafkaUnreachable | None:
-    """The error for Spark's text if the broker caused it, else None."""
-    failure = f"{where}: could not read from Kafka {source.bootstrap_servers}"
-    if errors := _JAVA_REFUSAL.findall(text):
-        return refused(failure, errors[-1].strip(), source)
-    if errors := _JAVA_TIMEOUT.findall(text):
-        return KafkaUnreachable(
-            f"{failure}: {errors[-1].strip()}. {_CHECK} Nothing is visible; the op is retried.",
-            servers=source.bootstrap_servers,
-        )
-    return None
-
-
 def _is_of(error: Exception, codes: Collection[int]) -> bool:
     return isinstance(error, KafkaException) and error.args[0].code() in codes
 
@@ -387,68 +368,5 @@ def librdkafka_options(source: KafkaSource) -> dict[str, Any]:
     return options
 
 
-def spark_options(source: KafkaSource, slices: Iterable[Slice], min_partitions: int) -> dict[str, str]:
-    """Options of Spark's Kafka source for exactly `slices`; contains the password in clear text, so never print it."""
-    starts: dict[str, dict[str, int]] = {}
-    ends: dict[str, dict[str, int]] = {}
-    for slice_ in slices:
-        starts.setdefault(slice_.topic, {})[str(slice_.partition)] = slice_.start
-        ends.setdefault(slice_.topic, {})[str(slice_.partition)] = slice_.end
-    options = {
-        "kafka.bootstrap.servers": source.bootstrap_servers,
-        "assign": json.dumps({topic: sorted(map(int, partitions)) for topic, partitions in starts.items()}),
-        "startingOffsets": json.dumps(starts),
-        "endingOffsets": json.dumps(ends),
-        "failOnDataLoss": "true",
-        "kafka.isolation.level": "read_committed",
-        # The range already exists, so there is nothing to wait for. While reading, the client prefetches beyond the range's
-        # end, and at the default of 500 ms its next request would queue behind that one: half a second per slice.
-        "kafka.fetch.max.wait.ms": "10",
-        # After each poll Spark asks for the partition's first and last offset; at the default of 500 records that takes a
-        # third of the time. A poll returns no more than was fetched, but that is compressed: large records that compress
-        # well may fill the heap, which is why later attempts use their own consumer.
-        "kafka.max.poll.records": "20000",
-        # The deadline cancels only Spark jobs, and Spark asks for the topic's partitions before it has a job.
-        "kafka.request.timeout.ms": str(_milliseconds(source)),
-        "kafka.default.api.timeout.ms": str(_milliseconds(source)),
-        "minPartitions": str(min_partitions),
-    }
-    security = source.security
-    if security is not None:
-        options["kafka.security.protocol"] = security.protocol
-        if security.ca_file is not None:
-            options["kafka.ssl.truststore.type"] = "PEM"
-            options["kafka.ssl.truststore.location"] = str(security.ca_file)
-        identity = _client_certificate(security)
-        if identity is not None:
-            # Java wants both in one file, or as text.
-            options["kafka.ssl.keystore.type"] = "PEM"
-            options["kafka.ssl.keystore.certificate.chain"], options["kafka.ssl.keystore.key"] = identity
-        if security.sasl_mechanism is not None and security.password is not None:
-            module = "plain.PlainLoginModule" if security.sasl_mechanism == "PLAIN" else "scram.ScramLoginModule"
-            options["kafka.sasl.mechanism"] = security.sasl_mechanism
-            options["kafka.sasl.jaas.config"] = (
-                f"org.apache.kafka.common.security.{module} required "
-                f"username={_quoted(security.username or '')} password={_quoted(security.password.get_secret_value())};"
-            )
-    return options
-
-
 def _milliseconds(source: KafkaSource) -> int:
     return math.ceil(source.request_timeout_seconds * 1000)
-
-
-def _client_certificate(security: Security) -> tuple[str, str] | None:
-    try:
-        return security.client_certificate()
-    except ValueError as error:
-        raise KafkaRefused(
-            f"a file that source.security names {error}. Correct certificate_file or key_file, or make it readable."
-        ) from error
-
-
-def _quoted(text: str) -> str:
-    """Quote a text for Java's login configuration, where a quoted text ends at the end of a line."""
-    for character, escaped in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r")):
-        text = text.replace(character, escaped)
-    return f'"{text}"'

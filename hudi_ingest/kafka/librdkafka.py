@@ -84,9 +84,7 @@ _queue_get_consumer = _function("rd_kafka_queue_get_consumer", c_void_p, c_void_
 _queue_destroy = _function("rd_kafka_queue_destroy", None, c_void_p)
 _destroy_flags = _function("rd_kafka_destroy_flags", None, c_void_p, c_int)
 _list_new = _function("rd_kafka_topic_partition_list_new", c_void_p, c_int)
-_list_add = _function(
-    "rd_kafka_topic_partition_list_add", ctypes.POINTER(_Position), c_void_p, c_char_p, c_int32
-)
+_list_add = _function("rd_kafka_topic_partition_list_add", ctypes.POINTER(_Position), c_void_p, c_char_p, c_int32)
 _list_destroy = _function("rd_kafka_topic_partition_list_destroy", None, c_void_p)
 _assign = _function("rd_kafka_assign", c_int, c_void_p, c_void_p)
 _incremental_unassign = _function("rd_kafka_incremental_unassign", c_void_p, c_void_p, c_void_p)

@@ -8,10 +8,9 @@ import numpy as np
 import pyarrow as pa
 from llvmlite import ir
 from numba.core import cgutils, types
-from numba.extending import intrinsic
 
 from hudi_ingest.kafka.librdkafka import Message, address_of
-from hudi_ingest.records.compiled import compiled
+from hudi_ingest.records.compiled import compiled, intrinsic
 from hudi_ingest.records.kafka_columns import KAFKA_FIELDS
 from hudi_ingest.records.kafka_times import KAFKA_TIME
 
@@ -19,9 +18,9 @@ Addresses = np.ndarray[Any, np.dtype[np.int64]]
 HEADERS = KAFKA_FIELDS["headers"].type
 
 # Offsets of the members of Message.
-_TOPIC, _PARTITION = Message.topic.offset, Message.partition.offset  # type: ignore[union-attr,attr-defined]
-_OFFSET = Message.offset.offset  # type: ignore[attr-defined]
-_VALUE, _KEY = Message.payload.offset, Message.key.offset  # type: ignore[attr-defined]
+_TOPIC, _PARTITION, _OFFSET, _VALUE, _KEY = (
+    int(getattr(Message, member).offset) for member in ("topic", "partition", "offset", "payload", "key")
+)
 _LENGTH = 8
 """From a pointer to its length."""
 _INT32_MAX = 2**31 - 1
@@ -150,9 +149,7 @@ def _copy_numbers(
 
 
 @compiled("void(int64[::1],int64,int64,int64,int32[::1],int64,uint8[::1])")
-def _copy_bytes(
-    addresses: Addresses, start: int, stop: int, member: int, ends: Any, target: int, present: Any
-) -> None:
+def _copy_bytes(addresses: Addresses, start: int, stop: int, member: int, ends: Any, target: int, present: Any) -> None:
     """`present`: a bitmap of zeros; empty where no value is null."""
     position = 0
     ends[0] = 0
@@ -168,7 +165,9 @@ def _copy_bytes(
         ends[row + 1] = position
 
 
-@compiled("Tuple((int64,int64,int64,int64))(int64[::1],int64,int64,int64,int64,int64[::1],int64,int64[::1],int64[::1],int64,int64)")
+@compiled(
+    "Tuple((int64,int64,int64,int64))(int64[::1],int64,int64,int64,int64,int64[::1],int64,int64[::1],int64[::1],int64,int64)"
+)
 def _walk_headers(
     addresses: Addresses,
     start: int,
@@ -286,9 +285,7 @@ def _headers(addresses: Addresses, start: int, stop: int) -> pa.ListArray:
     ]
     entries = pa.StructArray.from_arrays(fields, fields=[*HEADERS.value_type])
     ends = np.concatenate([[0], np.cumsum(np.maximum(counts, 0))])
-    return pa.ListArray.from_arrays(
-        pa.array(ends, pa.int32()), entries, type=HEADERS, mask=pa.array(counts < 0)
-    )
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), entries, type=HEADERS, mask=pa.array(counts < 0))
 
 
 def _variable(lengths: Addresses, data: pa.Buffer, count: int) -> pa.BinaryArray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping
 from contextlib import closing
 
 import numpy as np
@@ -48,7 +48,7 @@ _SHOWN_RANGES = 3
 
 def read_ranges(
     source: KafkaSource, group: str, slices: Collection[Slice], columns: Collection[str] = ()
-) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
+) -> Generator[tuple[TopicPartition, pa.RecordBatch], None, None]:
     """All committed records of the ranges (at most one per partition): one partition after the other, in any order, each in
     order of its offsets, in batches of about BATCH_BYTES and at most BATCH_ROWS.
 

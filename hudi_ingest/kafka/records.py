@@ -1,18 +1,17 @@
-"""Reads records with our own consumer: samples, for people and for inferring columns, and whole ranges that Spark's Kafka
-source, which transactions normally use, cannot deliver."""
+"""Reads a few records, for people and for inferring columns, and looks up where ranges have their first. Whole ranges are read by
+range_reader.py."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
-from hudi_ingest.exceptions import NoSuchOffset, WriteIncomplete
-from hudi_ingest.kafka.batch_sizes import BATCH_BYTES, BATCH_ROWS
+from hudi_ingest.exceptions import NoSuchOffset
 from hudi_ingest.kafka.cluster import Trouble, client_logger, librdkafka_options, unusable_settings
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.pipeline.source import KafkaSource
@@ -30,7 +29,7 @@ RECORDS = pa.schema(
         pa.field("headers", KAFKA_FIELDS["headers"].type),
     ]
 )
-"""The columns of Spark's Kafka source that write tasks read, with times that no producer's number can overflow."""
+"""What Kafka has of a record, with times that no producer's number can overflow."""
 
 _POLL_SECONDS = 0.1
 _POLLED_MESSAGES = 500
@@ -94,63 +93,6 @@ def first_times(source: KafkaSource, group: str, ranges: Sequence[Slice]) -> dic
             consumer.close()
     times = {partition: received[0].timestamp()[1] for partition, received in messages.items() if received}
     return {partition: milliseconds for partition, milliseconds in times.items() if milliseconds >= 0}
-
-
-def batches_of(source: KafkaSource, group: str, slice_: Slice) -> Iterator[pa.RecordBatch]:
-    """All committed records of an offset range, in order, in batches of about BATCH_BYTES of keys and values.
-
-    The broker must hold the whole range. Waits like `read_records`. Raises KafkaUnreachable, KafkaRefused, NoSuchOffset,
-    and WriteIncomplete if the partition ends within the range.
-    """
-    trouble = Trouble()
-    consumer = _consumer(source, group, trouble, "error")
-    try:
-        consumer.assign([KafkaTopicPartition(slice_.topic, slice_.partition, slice_.start)])
-        messages: list[Message] = []
-        size = 0
-        for message in _messages(consumer, source, slice_, trouble):
-            messages.append(message)
-            size += len(message.key() or b"") + len(message.value() or b"")
-            if size >= BATCH_BYTES or len(messages) == BATCH_ROWS:
-                yield _batch(messages)
-                messages, size = [], 0
-        if messages:
-            yield _batch(messages)
-    finally:
-        consumer.close()
-
-
-def _messages(consumer: Consumer, source: KafkaSource, slice_: Slice, trouble: Trouble) -> Iterator[Message]:
-    heard = time.monotonic()
-    while True:
-        polled = consumer.consume(_POLLED_MESSAGES, _POLL_SECONDS)
-        if not polled and (trouble.is_final or time.monotonic() - heard > source.request_timeout_seconds):
-            raise trouble.explained(f"read {slice_}", "no answer", source)
-        for message in polled:
-            heard = time.monotonic()
-            trouble.clear()
-            error = message.error()
-            if error is not None and error.code() == KafkaError._PARTITION_EOF:
-                if message.offset() < slice_.end:
-                    raise WriteIncomplete(
-                        f"{slice_}: the partition ends at offset {message.offset()}, within the range. Nothing of it is "
-                        "visible; the op is retried, and the next plan reports the loss."
-                    )
-                return
-            if error is not None and error.code() in _OUT_OF_RANGE:
-                raise NoSuchOffset(
-                    f"{slice_}: the broker no longer has its first offset. Nothing is visible.",
-                    servers=source.bootstrap_servers,
-                    topic=slice_.topic,
-                    partition=slice_.partition,
-                    offset=slice_.start,
-                )
-            if error is not None:
-                raise trouble.explained(f"read {slice_}", error.str(), source)
-            if message.offset() < slice_.end:
-                yield message
-            if message.offset() >= slice_.end - 1:
-                return
 
 
 def _read(

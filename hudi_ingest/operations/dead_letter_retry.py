@@ -23,10 +23,10 @@ from hudi_ingest.model.plan import RetriedFile, Retry, RetryPlan
 from hudi_ingest.model.report import BadRecordNote
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.columns import resolve_schema
-from hudi_ingest.transaction.dead_letters.letter_file import batches_for_retry, read_letters
+from hudi_ingest.transaction.dead_letters.letter_file import read_letters, records_for_retry
 from hudi_ingest.transaction.dead_letters.log import DeadLetterLog, WaitingFile
 from hudi_ingest.transaction.decoding import row_maker_of
-from hudi_ingest.transaction.write.task import by_source, notes_of
+from hudi_ingest.transaction.write.task import notes_of
 
 MOST_FILES = 200
 """Maximum number of dead-letter files per transaction: its plan names each of them."""
@@ -106,7 +106,7 @@ def survey_retry(pipeline: Pipeline) -> RetrySurvey:
         schema = resolve_schema(pipeline, table.timeline)
         maker = row_maker_of(pipeline, schema, datetime.now(timezone.utc))
         for plan in plans:
-            for source, batch in by_source(batches_for_retry(table.storage, plan.retry.files, plan.slices)):
+            for source, batch in records_for_retry(table.storage, plan.retry.files, plan.slices):
                 outcome = maker.make(source, batch)
                 rows += outcome.rows.num_rows
                 left_out += outcome.filtered + outcome.skipped

@@ -25,7 +25,7 @@ from hudi_ingest.pipeline import extras
 from hudi_ingest.pipeline.describe import allowed
 from hudi_ingest.pipeline.formats import CsvValues, ProtobufValues
 from hudi_ingest.pipeline.model import Model as _Model
-from hudi_ingest.pipeline.model import Seconds, Topic, broker_addresses, read_text
+from hudi_ingest.pipeline.model import Seconds, Topic, broker_addresses
 from hudi_ingest.pipeline.model import beside_the_file as _beside_the_file
 from hudi_ingest.pipeline.record import (
     FORMATS,
@@ -66,13 +66,6 @@ class Security(_Model):
     key_file: Path | None = Field(default=None, validate_default=True)
     """PEM file of that certificate's private key, as PKCS #8 and not encrypted (`BEGIN PRIVATE KEY`); relative to the
     pipeline file. Required with `certificate_file`, refused without."""
-
-    def client_certificate(self) -> tuple[str, str] | None:
-        """The client's certificate and its key as PEM text; None when there is none. Raises ValueError for a file that
-        cannot be read."""
-        if self.certificate_file is None or self.key_file is None:
-            return None
-        return read_text(self.certificate_file), read_text(self.key_file)
 
     @field_validator("sasl_mechanism", "username", "password")
     @classmethod

@@ -7,8 +7,12 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numba
+import numba.extending
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+
+intrinsic: Callable[[_Function], Any] = numba.extending.intrinsic
+"""numba's, for what its Python cannot say."""
 
 
 def compiled(signature: str) -> Callable[[_Function], _Function]:

@@ -88,8 +88,8 @@ class RowMaker:
     """What keys become: the last columns of `chain.record`."""
 
     def make(self, source: TopicPartition, batch: pa.RecordBatch) -> BatchOutcome:
-        """`batch`: records of `source` as Spark's Kafka source has them: offset, timestamp and value, and key and headers
-        where the chain or the key's converter reads them.
+        """`batch`: records of `source`, with columns offset, timestamp and value, and key and headers where the chain or the
+        key's converter reads them.
 
         Raises WriteIncomplete when a converter or a transform does not account for each record, and what Chain.apply raises.
         """
@@ -278,6 +278,8 @@ class RowMaker:
 def _kafka_column(kind: str, batch: pa.RecordBatch, source: TopicPartition) -> pa.Array:
     if kind == "topic":
         return pa.repeat(source.topic, batch.num_rows)
+    if kind == "partition":
+        return pa.repeat(pa.scalar(source.partition, KAFKA_FIELDS[kind].type), batch.num_rows)
     if kind == "timestamp":
         return table_times(kafka_times(batch[kind]))
     return batch[kind].cast(KAFKA_FIELDS[kind].type)

@@ -92,7 +92,7 @@ def test_trouble_with_the_broker_is_told_as_elsewhere(
     with pytest.raises(KafkaUnreachable, match=r"could not read .*:0\[0,1\) at Kafka"):
         offsets(make_pipeline(ground, source=quick).source, Slice("no-such-topic", 0, 0, 1))
     nowhere = make_pipeline(ground, source={**quick, "bootstrap_servers": "127.0.0.1:1"}).source
-    with pytest.raises(KafkaUnreachable, match="Check source.bootstrap_servers"):
+    with pytest.raises(KafkaUnreachable, match=r"Check source\.bootstrap_servers"):
         offsets(nowhere, Slice(ground.name, 0, 0, 1))
     secured_ground.send_rows(0, 1)
     one = Slice(secured_ground.name, 0, 0, 1)
@@ -101,8 +101,16 @@ def test_trouble_with_the_broker_is_told_as_elsewhere(
     for kind, changes, told in (
         (KafkaRefused, secured.source("LOGIN", password=WRONG), "does not accept user"),
         (KafkaRefused, secured.source("SSL", ca_file="/nowhere/ca.pem"), "Check the files that source.security names"),
-        (KafkaRefused, secured.source("SSL", ca_file=str(secured.stranger.certificate)), "correct source.security.ca_file"),
-        (KafkaUnreachable, {**secured.source("SSL"), "bootstrap_servers": secured.bootstrap}, "does not match the port"),
+        (
+            KafkaRefused,
+            secured.source("SSL", ca_file=str(secured.stranger.certificate)),
+            "correct source.security.ca_file",
+        ),
+        (
+            KafkaUnreachable,
+            {**secured.source("SSL"), "bootstrap_servers": secured.bootstrap},
+            "does not match the port",
+        ),
     ):
         with pytest.raises(kind) as raised:
             offsets(make_pipeline(secured_ground, source={**changes, **quick}).source, one)

@@ -12,9 +12,9 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient
 
-from hudi_ingest.exceptions import NoSuchOffset, WriteIncomplete
+from hudi_ingest.exceptions import NoSuchOffset
 from hudi_ingest.kafka.cluster import KafkaCluster
-from hudi_ingest.kafka.records import ReadRequest, batches_of, read_records
+from hudi_ingest.kafka.records import ReadRequest, read_records
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.operations.sample import Outcome, take_sample
 from hudi_ingest.pipeline.source import KafkaSource
@@ -165,24 +165,3 @@ def delete_before(ground: Ground, offset: int) -> None:
     admin = AdminClient({"bootstrap.servers": ground.bootstrap_servers})
     for each in admin.delete_records([KafkaTopicPartition(ground.name, 0, offset)]).values():
         each.result(60)
-
-
-def test_p1_a_range_is_read_whole_around_what_the_broker_does_not_hand_out(ground: Ground, topic: str) -> None:
-    source = make_pipeline(ground).source
-    ground.send_rows(0, 3)
-    abort_two(ground, source)
-    ground.send_rows(0, 2, start=3)
-
-    def offsets(start: int, end: int) -> list[int]:
-        batches = batches_of(source, ground.name, Slice(topic, 0, start, end))
-        return [offset for batch in batches for offset in batch["offset"].to_pylist()]
-
-    # Two aborted records and a marker are in between.
-    assert offsets(0, 8) == [0, 1, 2, 6, 7]
-    assert offsets(1, 4) == [1, 2]
-    assert offsets(3, 6) == []
-    with pytest.raises(WriteIncomplete, match=r"ends at offset 8, within the range"):
-        offsets(7, 9)
-    delete_before(ground, 2)
-    with pytest.raises(NoSuchOffset, match="no longer has its first offset"):
-        offsets(0, 8)

@@ -18,6 +18,7 @@ from hudi_ingest.hudi import file_ids
 from hudi_ingest.hudi.base_file import RowSource
 from hudi_ingest.hudi.paths import dead_letters_folder
 from hudi_ingest.hudi.storage import TableStorage
+from hudi_ingest.kafka.batch_sizes import bounded
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import RetriedFile
 from hudi_ingest.model.report import LetterFile
@@ -97,12 +98,12 @@ class LetterWriter:
             self.discard()
 
     def write(self, origin: RowSource, batch: pa.RecordBatch, refusals: Sequence[Refusal]) -> None:
-        """Add the refused records of a batch with the columns topic, partition, offset, timestamp, key, value and headers.
+        """Add the refused records of a batch with the columns offset, timestamp, key, value and headers.
         Raises OSError."""
         if self._origin is None:
             self._origin = origin.source
             self._path = _path(origin, batch["offset"][refusals[0].index].as_py(), self._layout.instant)
-        self._buffered.append(letters_of(batch, refusals, self._layout))
+        self._buffered.append(letters_of(origin.source, batch, refusals, self._layout))
         self._letters += len(refusals)
         if (
             sum(buffered.num_rows for buffered in self._buffered) >= ROW_GROUP_LETTERS
@@ -147,13 +148,20 @@ class LetterWriter:
         self._writer.write_table(pa.Table.from_batches(buffered))
 
 
-def letters_of(batch: pa.RecordBatch, refusals: Sequence[Refusal], layout: LetterLayout) -> pa.RecordBatch:
-    """The dead letters of a batch, of schema LETTERS."""
+def letters_of(
+    source: TopicPartition, batch: pa.RecordBatch, refusals: Sequence[Refusal], layout: LetterLayout
+) -> pa.RecordBatch:
+    """The dead letters of a batch of one partition, of schema LETTERS."""
     refused = _with_kafka_times(batch.take(pa.array([refusal.index for refusal in refusals], pa.int64())))
     count = len(refusals)
     withheld = ("key", "value", "headers") if layout.withhold else ()
+    place = {"topic": source.topic, "partition": source.partition}
     record = [
-        pa.nulls(count, column.type) if column.name in withheld else refused[column.name].cast(column.type)
+        pa.repeat(pa.scalar(place[column.name], column.type), count)
+        if column.name in place
+        else pa.nulls(count, column.type)
+        if column.name in withheld
+        else refused[column.name].cast(column.type)
         for column in _RECORD
     ]
     reasons = [pa.array([getattr(refusal, name) for refusal in refusals], pa.string()) for name in _TOLD]
@@ -162,7 +170,7 @@ def letters_of(batch: pa.RecordBatch, refusals: Sequence[Refusal], layout: Lette
 
 
 def _with_kafka_times(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Convert timestamps from microseconds, which Spark and older files use, to Kafka's milliseconds."""
+    """Convert timestamps from microseconds, which older files have, to Kafka's milliseconds."""
     place = batch.schema.get_field_index("timestamp")
     if place < 0 or batch.schema.field(place).type == KAFKA_TIME:
         return batch
@@ -207,11 +215,28 @@ def read_letters(
     return pa.Table.from_batches(letter_batches(storage, path, columns, without), schema)
 
 
-def batches_for_retry(
+def records_for_retry(
+    storage: TableStorage, files: Sequence[RetriedFile], slices: Sequence[Slice]
+) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
+    """The records of the files' dead letters within `slices`, each batch of one partition: columns topic, partition, offset,
+    timestamp, key, value and headers. Raises TableUnreachable."""
+    return by_source(bounded(_batches_for_retry(storage, files, slices)))
+
+
+def by_source(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
+    """Cut the batches where the next Kafka partition begins."""
+    for batch in batches:
+        while batch.num_rows:
+            source = TopicPartition(batch["topic"][0].as_py(), batch["partition"][0].as_py())
+            same = pc.and_(pc.equal(batch["topic"], source.topic), pc.equal(batch["partition"], source.partition))
+            end = pc.index(same, False).as_py()
+            yield source, batch if end < 0 else batch.slice(0, end)
+            batch = batch.slice(batch.num_rows if end < 0 else end)
+
+
+def _batches_for_retry(
     storage: TableStorage, files: Sequence[RetriedFile], slices: Sequence[Slice]
 ) -> Iterator[pa.RecordBatch]:
-    """The records of the files' dead letters within `slices`: columns topic, partition, offset, timestamp, key, value and
-    headers. Raises TableUnreachable."""
     for file in files:
         for batch in letter_batches(storage, file.path, [column.name for column in _RECORD], file.without):
             selected = pa.repeat(False, batch.num_rows)

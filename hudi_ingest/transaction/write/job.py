@@ -1,21 +1,20 @@
-"""One Spark job that reads exactly the slices' offsets, runs write tasks on them and reports on each slice."""
+"""One Spark job whose tasks read exactly the slices' offsets and write them, and the reports on each slice."""
 
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timezone
-from functools import partial, reduce
+from functools import partial
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from hudi_ingest.exceptions import (
     DeadlineExceeded,
@@ -37,14 +36,13 @@ from hudi_ingest.hudi.epoch import Epoch
 from hudi_ingest.hudi.offsets_in_files import offsets_in_files
 from hudi_ingest.hudi.paths import heartbeat_path
 from hudi_ingest.hudi.storage import TableStorage
-from hudi_ingest.kafka.cluster import KafkaCluster, spark_options, told_by_spark
+from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.model.offset_ranges import Ranges, length
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import ReplayPlan, RetryPlan, TransactionPlan
 from hudi_ingest.model.report import BaseFile, SliceReport
 from hudi_ingest.model.transaction import OpenTransaction
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.pipeline.source import KafkaSource
 from hudi_ingest.spark.session import answers, job_group
 from hudi_ingest.transaction.bad_records import (
     NAMED_BAD_RECORDS,
@@ -56,36 +54,21 @@ from hudi_ingest.transaction.bad_records import (
 from hudi_ingest.transaction.dead_letters.letter_file import LetterLayout
 from hudi_ingest.transaction.decoding import row_maker_of
 from hudi_ingest.transaction.gaps import longest_gaps, require_true_gaps
-from hudi_ingest.transaction.write.consumed_records import Consumption, pieces, run_consumption
 from hudi_ingest.transaction.write.outcomes import OUTCOMES, require_none
 from hudi_ingest.transaction.write.task import (
     CopyTask,
+    RangesToRead,
     TaskReport,
-    TimesShifted,
     WriteTask,
     run_copies,
+    run_ranges,
     run_retry,
-    run_task,
 )
+from hudi_ingest.transaction.write.task_ranges import ranges_of_tasks, rows_per_task
 from hudi_ingest.transaction.write.user_code import import_paths, version_of, workers_of
 
-ARROW_ROWS = 500
-"""Records of a batch on its way from Spark to the Python worker, which Spark bounds by their number only. As many of 1 MiB, the
-most that Kafka takes by default, have room in Arrow's buffers (a doubling one of at most 2 GiB) and in the JVM; the worker joins
-and cuts batches by their bytes. Larger batches of small records are not measurably cheaper."""
-TRIES_BY_SPARK = 2
-"""Later attempts at a slice use the tasks' own consumer: a fetch that decompresses to gigabytes kills the driver, whose error
-then does not mention the records."""
-SMALLEST_TASK_ROWS = 100_000
-SMALLEST_TASK_BYTES = 20_000_000
-"""Fewer records and bytes are not worth a Spark task of their own."""
 _logger = logging.getLogger(__name__)
 _SHUT_DOWN = "SparkContext was shut down"
-_BEYOND_SPARK = re.compile(
-    r"ArithmeticException: long overflow|arrow\.\S+\.(?:OversizedAllocation|OutOfMemory)Exception"
-)
-"""Errors of Spark's Kafka source and its transfer to Python: times that overflow 64-bit microseconds, and a batch too large for
-the JVM."""
 _SILENT_ABOUT_ROWS = (
     RegistryUnreachable,
     RegistryRefused,
@@ -256,18 +239,14 @@ def _run(
     task: WriteTask,
     record_bytes: int,
 ) -> list[TaskReport]:
-    # A session of its own, because the batch size is a session setting and the engine's session is shared.
-    session = spark.newSession()
-    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(ARROW_ROWS))
     with _job(spark, pipeline, transaction, slices, task.storage):
-        parallelism = spark.sparkContext.defaultParallelism
-        most_rows = rows_per_task(pipeline.table.rows_per_file, transaction.plan.count, parallelism, record_bytes)
 
         def reports(
-            rows: DataFrame, work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+            tasks: int, work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
         ) -> list[TaskReport]:
-            with workers_of(session, version_of(import_paths(_formats(pipeline), task.maker.chain))):
-                outcomes = rows.mapInArrow(work, OUTCOMES)
+            numbers = spark.range(0, tasks, 1, tasks)
+            with workers_of(spark, version_of(import_paths(_formats(pipeline), task.maker.chain))):
+                outcomes = numbers.mapInArrow(work, OUTCOMES)
             result = outcomes.collect()
             require_none(row.error for row in result if row.error is not None)
             return [TaskReport.from_json(row.report) for row in result]
@@ -276,32 +255,16 @@ def _run(
         if isinstance(plan, RetryPlan):
             # One task per file: a file's letters are in offset order, those of several files need not be.
             files = [file for file in plan.retry.files if file.concerns(slices)]
-            numbers = session.range(0, len(files), 1, len(files))
-            return reports(numbers, partial(run_retry, task, files, slices))
+            return reports(len(files), partial(run_retry, task, files, slices))
         # Dead letters hold the whole record; otherwise keys and headers are read only where they are used.
         extra_columns = task.maker.chain.kafka | ({"key", "headers"} if task.letters else frozenset())
         extra_columns |= {"key"} if pipeline.source.key else frozenset()
-        if max(task.attempts[slice_.source] for slice_ in slices) < TRIES_BY_SPARK:
-            try:
-                return reports(
-                    read_slices(session, pipeline.source, slices, most_rows, extra_columns), partial(run_task, task)
-                )
-            except TimesShifted as error:
-                reason = str(error)
-            except (Py4JError, PySparkException) as error:
-                beyond = _BEYOND_SPARK.search(_text(error))
-                if beyond is None:
-                    raise
-                reason = beyond[0]
-            _logger.warning(
-                "%s: Spark's Kafka source cannot deliver a record (%s); reading them with the tasks' own consumer",
-                ", ".join(map(str, slices)),
-                reason,
-            )
-        ranges = pieces(slices, most_rows)
-        consumption = Consumption(pipeline.source, pipeline.group_id, ranges)
-        numbers = session.range(0, len(ranges), 1, len(ranges))
-        return reports(numbers, partial(run_consumption, replace(task, job=1), consumption))
+        most_rows = rows_per_task(
+            pipeline.table.rows_per_file, plan.count, spark.sparkContext.defaultParallelism, record_bytes
+        )
+        tasks = ranges_of_tasks(slices, most_rows)
+        reading = RangesToRead(pipeline.source, pipeline.group_id, tasks, extra_columns)
+        return reports(len(tasks), partial(run_ranges, task, reading))
 
 
 def _formats(pipeline: Pipeline) -> list[str]:
@@ -337,64 +300,6 @@ def _job(
             raise _explained(error, expired.is_set(), driver_gone, pipeline, transaction, slices, storage) from error
 
 
-def rows_per_task(rows_per_file: int, count: int, parallelism: int, record_bytes: int) -> int:
-    """Roughly how many of a transaction's `count` records a Spark task gets: few enough to keep all cores busy, but enough
-    for files of a reasonable size. `parallelism`: tasks that run at the same time; `record_bytes`: 0 when unknown.
-    """
-    smallest = min(SMALLEST_TASK_ROWS, SMALLEST_TASK_BYTES // max(1, record_bytes))
-    return min(rows_per_file, max(1, smallest, -(-count // parallelism)))
-
-
-def cut(slices: Sequence[Slice], most_rows: int) -> tuple[tuple[Slice, ...], tuple[Slice, ...]]:
-    """Split into slices that several Spark tasks may read, and slices so short that one task may read several."""
-    long = tuple(slice_ for slice_ in slices if slice_.count > most_rows)
-    return long, tuple(slice_ for slice_ in slices if slice_.count <= most_rows)
-
-
-def tasks_for_long(slices: Iterable[Slice], most_rows: int) -> int:
-    """Rounded to nearest: otherwise a slice slightly too long for one task would make twice the files."""
-    return max(1, (2 * sum(slice_.count for slice_ in slices) + most_rows) // (2 * most_rows))
-
-
-def tasks_for_short(slices: Iterable[Slice], most_rows: int) -> int:
-    return -(-sum(slice_.count for slice_ in slices) // most_rows)
-
-
-def read_slices(
-    session: SparkSession,
-    source: KafkaSource,
-    slices: Sequence[Slice],
-    most_rows: int,
-    extra_columns: Collection[str] = (),
-) -> DataFrame:
-    """The slices' records, in tasks of about `most_rows`. Each task writes its own files, so fewer tasks make larger files.
-
-    Columns topic, partition, offset, timestamp and value; key and headers when they are in `also`.
-    """
-    long, short = cut(slices, most_rows)
-    parts = []
-    if long:
-        parts.append(_read(session, source, long, tasks_for_long(long, most_rows), extra_columns))
-    if short:
-        # Narrow: a task reads its slices one after another, each in the order of its offsets.
-        parts.append(_read(session, source, short, 1, extra_columns).coalesce(tasks_for_short(short, most_rows)))
-    return reduce(DataFrame.union, parts)
-
-
-def _read(
-    session: SparkSession,
-    source: KafkaSource,
-    slices: Sequence[Slice],
-    min_partitions: int,
-    extra_columns: Collection[str],
-) -> DataFrame:
-    reader = session.read.format("kafka").option("includeHeaders", str("headers" in extra_columns).lower())
-    for key, value in spark_options(source, slices, min_partitions).items():
-        reader = reader.option(key, value)
-    selected = [name for name in ("key", "headers") if name in extra_columns]
-    return reader.load().select("topic", "partition", "offset", "timestamp", "value", *selected)
-
-
 def _explained(
     error: Exception,
     expired: bool,
@@ -419,9 +324,6 @@ def _explained(
     fenced = _fenced(transaction, slices, storage)
     if fenced is not None:
         return fenced
-    kafka_error = told_by_spark(_text(error), where, pipeline.source)
-    if kafka_error is not None:
-        return kafka_error
     return WriteIncomplete(f"{where}: the Spark job failed: {root_cause(_text(error))}. {_INVISIBLE}")
 
 

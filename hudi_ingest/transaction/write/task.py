@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import asdict, dataclass, field
 
 import pyarrow as pa
@@ -18,28 +18,18 @@ from hudi_ingest.hudi.base_file import BaseFileLayout, BaseFileWriter, RowSource
 from hudi_ingest.hudi.copied_file import copy_other_rows
 from hudi_ingest.hudi.offsets_in_files import within
 from hudi_ingest.hudi.storage import TableStorage
-from hudi_ingest.kafka.batch_sizes import bounded
 from hudi_ingest.model.offset_ranges import Ranges
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import ReplacedFile, RetriedFile
 from hudi_ingest.model.report import BadRecordNote, BaseFile, LetterFile
+from hudi_ingest.pipeline.source import KafkaSource
 from hudi_ingest.records.row_maker import Refusal, RowMaker
-from hudi_ingest.records.schema.columns import TIMESTAMP
 from hudi_ingest.transaction.bad_records import NAMED_BAD_RECORDS
-from hudi_ingest.transaction.dead_letters.letter_file import LetterLayout, LetterWriter, batches_for_retry
+from hudi_ingest.transaction.dead_letters.letter_file import LetterLayout, LetterWriter, records_for_retry
 from hudi_ingest.transaction.write.outcomes import outcome_rows, packed
 
-GREGORIAN_MICROSECOND = -12_219_292_800_000_000
-"""The start of 1582-10-15."""
-_ATTEMPTS_OF_A_JOB = 100
-"""More attempts than Spark gives a task."""
 LONGEST_GAPS = 3
 """How many gaps per Kafka partition and task are looked up in Kafka again; see gaps.py."""
-
-
-class TimesShifted(WriteIncomplete):
-    """Spark's Kafka source has shifted times, as it does before the Gregorian calendar. The driver then reads them with the
-    tasks' own consumer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +48,18 @@ class WriteTask:
     """For a replay: the offsets with rows in the files it replaces."""
     only_replaced: bool = False
     """Whether other offsets are filtered out."""
-    job: int = 0
-    """The number of this Spark job in its op's attempt: a failed job's tasks may still run beside those of the next one."""
+
+
+@dataclass(frozen=True, slots=True)
+class RangesToRead:
+    """What the tasks read. Pickled to the Python workers."""
+
+    source: KafkaSource
+    group: str
+    tasks: tuple[tuple[Slice, ...], ...]
+    """The ranges of each task."""
+    columns: frozenset[str]
+    """Whether keys and headers are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,22 +103,25 @@ class TaskReport:
         return cls(**fields)
 
 
-def run_task(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Runs in a Spark Python worker on records of Kafka partitions, one after another, each in offset order.
+def run_ranges(task: WriteTask, reading: RangesToRead, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Runs in a Spark Python worker on the ranges of the tasks whose numbers are the batches' `id`. Yields what `outcomes`
+    yields."""
+    # Imported here because it loads compiled code, which drivers do not need.
+    from hudi_ingest.kafka.range_reader import read_ranges
 
-    Yields what `outcomes` yields.
+    ranges = [slice_ for batch in batches for number in batch["id"].to_pylist() for slice_ in reading.tasks[number]]
+    with closing(read_ranges(reading.source, reading.group, ranges, reading.columns)) as records:
+        yield from outcomes(task, records)
+
+
+def outcomes(task: WriteTask, records: Iterator[tuple[TopicPartition, pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+    """Write records of Kafka partitions, one partition after another, each in offset order.
+
+    Yields one report row per Kafka partition; or a single row with the IngestError that ended the task, whose files are then
+    deleted. Other errors are raised and end the Spark job.
     """
-    yield from outcomes(task, batches)
-    for _ in batches:
-        # Spark kills a worker that leaves input unread, which takes longer than sending it all.
-        pass
-
-
-def outcomes(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield one report row per Kafka partition; or a single row with the IngestError that ended the task, whose files are
-    then deleted. Other errors are raised and end the Spark job."""
     try:
-        reports = [json.dumps(asdict(report)) for report in _write_records(task, batches)]
+        reports = [json.dumps(asdict(report)) for report in _write_records(task, records)]
     except IngestError as error:
         yield outcome_rows(errors=[packed(error)])
         return
@@ -129,10 +132,10 @@ def outcomes(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
 def run_retry(
     task: WriteTask, files: Sequence[RetriedFile], slices: Sequence[Slice], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Runs in a Spark Python worker like `run_task`, on the dead letters within `slices` of the files whose numbers are the
+    """Runs in a Spark Python worker like `run_ranges`, on the dead letters within `slices` of the files whose numbers are the
     batches' `id`."""
     task_files = [files[number] for batch in batches for number in batch["id"].to_pylist()]
-    yield from outcomes(task, batches_for_retry(task.storage, task_files, slices))
+    yield from outcomes(task, records_for_retry(task.storage, task_files, slices))
 
 
 @dataclass(slots=True)
@@ -166,17 +169,16 @@ def run_copies(task: CopyTask, files: Iterator[ReplacedFile]) -> Iterator[tuple[
         yield packed(error)
 
 
-def _write_records(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> list[TaskReport]:
+def _write_records(task: WriteTask, records: Iterator[tuple[TopicPartition, pa.RecordBatch]]) -> list[TaskReport]:
     # Spark retries failed tasks silently, and ops are retried too: both numbers keep the attempts' files apart.
     context = TaskContext.get()
-    spark_attempt = (context.attemptNumber() if context else 0) + _ATTEMPTS_OF_A_JOB * task.job
+    spark_attempt = context.attemptNumber() if context else 0
     progress_of: dict[TopicPartition, _Progress] = {}
     refused = False
     with BaseFileWriter(task.storage, task.layout) as writer, _letter_writer(task) as letters:
-        for source, batch in by_source(bounded(batches)):
+        for source, batch in records:
             with concerning(source.topic, source.partition, batch["offset"][0].as_py()):
                 _note_offsets(progress_of, source, batch)
-                _require_same_calendar(batch)
                 progress = progress_of[source]
                 if task.replaced or task.only_replaced:
                     had_rows = within(batch["offset"], task.replaced.get(source, ()))
@@ -241,24 +243,6 @@ def _letter_writer(task: WriteTask) -> AbstractContextManager[LetterWriter | Non
     return nullcontext() if task.letters is None else LetterWriter(task.storage, task.letters)
 
 
-def _require_same_calendar(batch: pa.RecordBatch) -> None:
-    """Raises TimesShifted."""
-    times = batch["timestamp"]
-    if times.type == TIMESTAMP and pc.min(times.cast(pa.int64())).as_py() < GREGORIAN_MICROSECOND:
-        raise TimesShifted("Spark's Kafka source shifts times before 1582-10-15 by some days")
-
-
-def by_source(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
-    """Cut the batches where the next Kafka partition begins."""
-    for batch in batches:
-        while batch.num_rows:
-            source = TopicPartition(batch["topic"][0].as_py(), batch["partition"][0].as_py())
-            same = pc.and_(pc.equal(batch["topic"], source.topic), pc.equal(batch["partition"], source.partition))
-            end = pc.index(same, False).as_py()
-            yield source, batch if end < 0 else batch.slice(0, end)
-            batch = batch.slice(batch.num_rows if end < 0 else end)
-
-
 def _note_offsets(progress_of: dict[TopicPartition, _Progress], source: TopicPartition, batch: pa.RecordBatch) -> None:
     """Record the batch's offsets and gaps. Raises WriteIncomplete if it does not continue its partition's progress."""
     offsets = batch["offset"]
@@ -268,7 +252,7 @@ def _note_offsets(progress_of: dict[TopicPartition, _Progress], source: TopicPar
     steps = pc.subtract(offsets[1:], offsets[:-1])
     if first <= before or (len(steps) and pc.min(steps).as_py() < 1):
         raise WriteIncomplete(
-            f"{source}: Spark delivered offsets out of order after {before}. Nothing of it is visible."
+            f"{source}: the broker delivered offsets out of order after {before}. Nothing of it is visible."
         )
     if progress:
         progress.last_offset = last

@@ -31,7 +31,6 @@ from hudi_ingest.exceptions import (
 )
 from hudi_ingest.local.processes import ProcessEnded
 from hudi_ingest.model.report import BadRecordNote
-from hudi_ingest.transaction.write.task import TimesShifted
 
 
 def classes(above: type[IngestError] = IngestError) -> Iterator[type[IngestError]]:
@@ -72,7 +71,7 @@ MORE: dict[type[IngestError], dict[str, object]] = {ProcessEnded: {"killed": Tru
 
 
 def test_errors_of_other_modules_are_among_those_tried() -> None:
-    assert {IngestError, KafkaUnreachable, TimesShifted, *FACTS, *MORE} <= set(classes())
+    assert {IngestError, KafkaUnreachable, *FACTS, *MORE} <= set(classes())
 
 
 @pytest.mark.parametrize("kind", sorted_classes())

@@ -41,9 +41,9 @@ from hudi_ingest.transaction.dead_letters.copies import behind, connect_headers
 from hudi_ingest.transaction.dead_letters.letter_file import HEADERS, LETTERS, LetterLayout, read_letters
 from hudi_ingest.transaction.dead_letters.log import PAGE, DeadLetterLog, LetterEntry, waiting_files
 from hudi_ingest.transaction.dead_letters.reading import PREVIEW_CHARACTERS, count_letters, find_letters, preview
-from hudi_ingest.transaction.write.task import TaskReport, WriteTask, run_retry, run_task
+from hudi_ingest.transaction.write.task import TaskReport, WriteTask, run_retry
 from hudi_ingest_tests.support.pipeline_files import Write, load, problem
-from hudi_ingest_tests.support.task_reports import reports_of
+from hudi_ingest_tests.support.task_reports import reports_of, written
 
 INSTANT = "20261121120000000"
 RECORD = pa.schema([("id", pa.string()), ("n", pa.int64())])
@@ -93,7 +93,7 @@ def good(number: int) -> bytes:
 
 
 def run(task: WriteTask, *batches: pa.RecordBatch) -> list[TaskReport]:
-    return reports_of([*run_task(task, iter(batches))])
+    return reports_of([*written(task, iter(batches))])
 
 
 def letters_in(task: WriteTask, reports: Sequence[TaskReport]) -> pa.Table:

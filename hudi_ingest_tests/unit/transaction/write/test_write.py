@@ -30,7 +30,6 @@ from hudi_ingest.model.plan import ReplacedFile
 from hudi_ingest.model.report import BaseFile
 from hudi_ingest.records.convert.converter import Decoded
 from hudi_ingest.records.convert.formats import converter_for
-from hudi_ingest.records.kafka_times import KAFKA_TIME
 from hudi_ingest.records.row_maker import RowMaker
 from hudi_ingest.records.transform.chain import Chain, Step
 from hudi_ingest.records.transform.columns import Drop, InsertKafka
@@ -38,32 +37,21 @@ from hudi_ingest.records.transform.filter import Filter
 from hudi_ingest.records.transform.mask import Mask, Redact
 from hudi_ingest.transaction.gaps import longest_gaps
 from hudi_ingest.transaction.write.job import (
-    _BEYOND_SPARK,
-    ARROW_ROWS,
-    SMALLEST_TASK_BYTES,
-    SMALLEST_TASK_ROWS,
-    cut,
     require_all_replaced,
     root_cause,
-    rows_per_task,
     slice_report,
-    tasks_for_long,
-    tasks_for_short,
 )
 from hudi_ingest.transaction.write.outcomes import packed, require_none
 from hudi_ingest.transaction.write.task import (
-    GREGORIAN_MICROSECOND,
     LONGEST_GAPS,
     CopyTask,
     TaskReport,
-    TimesShifted,
     WriteTask,
     _note_offsets,
     _Progress,
     run_copies,
-    run_task,
 )
-from hudi_ingest_tests.support.task_reports import reports_of
+from hudi_ingest_tests.support.task_reports import reports_of, written
 
 INSTANT = "20261121120000000"
 RECORD = pa.schema([("id", pa.string()), ("n", pa.int64())])
@@ -142,13 +130,6 @@ def test_rivals_wound_a_report_stays_small_however_long_the_slice_is() -> None:
     assert all(len(json.dumps(asdict(each))) < 2048 for each in tasks)
 
 
-def test_a_batch_of_the_largest_records_has_room_in_arrow_and_in_the_jvm() -> None:
-    largest = 1024 * 1024 + 12
-    # Arrow doubles a buffer that is too short, and two tasks do so in a JVM of 2 GB.
-    doubled = 2 ** (ARROW_ROWS * largest).bit_length()
-    assert 2 * (doubled + doubled // 2) < 2 * 10**9
-
-
 def test_the_root_cause_of_a_spark_error_is_one_line() -> None:
     text = (
         "org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 failed\n"
@@ -184,33 +165,8 @@ def batch(first: int, values: list[bytes | None]) -> pa.RecordBatch:
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "beyond"),
-    [
-        ("java.lang.ArithmeticException: long overflow", True),
-        ("org.apache.arrow.vector.util.OversizedAllocationException: Memory required for vector is (2147483648)", True),
-        ("org.apache.arrow.memory.OutOfMemoryException: Failure allocating buffer.", True),
-        ("duckdb.OutOfMemoryException: Out of Memory Error", False),
-        ("org.apache.kafka.common.errors.TimeoutException: long overflow", False),
-    ],
-)
-def test_what_spark_cannot_hand_out_is_known_by_its_errors(text: str, beyond: bool) -> None:
-    assert bool(_BEYOND_SPARK.search(f"Py4JJavaError: …\nCaused by: {text}\n\tat …")) is beyond
-
-
-def test_times_that_spark_has_shifted_are_not_taken(writing: WriteTask) -> None:
-    def timed(times: pa.Array) -> pa.RecordBatch:
-        found = batch(0, [b'{"id": "a"}'])
-        return found.set_column(3, "timestamp", times)
-
-    before = GREGORIAN_MICROSECOND - 1000
-    with pytest.raises(TimesShifted):
-        run(writing, timed(pa.array([before], pa.timestamp("us", "UTC"))))
-    assert run(writing, timed(pa.array([before // 1000], KAFKA_TIME))).rows == 1, "of a consumer, which shifts none"
-
-
 def run(writing: WriteTask, *batches: pa.RecordBatch) -> TaskReport:
-    (report,) = reports_of(run_task(writing, iter(batches)))
+    (report,) = reports_of(written(writing, iter(batches)))
     return report
 
 
@@ -327,9 +283,8 @@ def test_p2_a_task_accounts_for_each_partition_that_it_reads(writing: WriteTask)
             of(4, 23, [good(6)], "payments"),
         ]
     ).combine_chunks()
-    # Arrow batches do not end where a Kafka partition does.
     batches = [*table.to_batches(max_chunksize=2), of(4, 24, [good(7)], "payments")]
-    reports = reports_of(run_task(writing, iter(batches)))
+    reports = reports_of(written(writing, iter(batches)))
     assert [
         (r.topic, r.partition, r.first_offset, r.last_offset, r.rows, r.skipped, len(r.files)) for r in reports
     ] == [
@@ -340,39 +295,15 @@ def test_p2_a_task_accounts_for_each_partition_that_it_reads(writing: WriteTask)
     assert [report.files[0].rows for report in reports] == [2, 1, 4]
     back_again = [*batches, of(3, 7, [good(1)])]
     with pytest.raises(WriteIncomplete, match=r"orders:3.*out of order after 7"):
-        reports_of(run_task(writing, iter(back_again)))
+        reports_of(written(writing, iter(back_again)))
 
 
 def test_one_bad_record_discards_the_files_of_all_partitions_of_its_task(writing: WriteTask) -> None:
     writing = replace(writing, attempts={TopicPartition("orders", number): 0 for number in (3, 4, 5)})
     batches = [of(3, 0, [good(1)]), of(4, 0, [b"bad"]), of(5, 0, [good(1)])]
-    reports = reports_of(run_task(writing, iter(batches)))
+    reports = reports_of(written(writing, iter(batches)))
     assert [(each.partition, each.rejected, each.files) for each in reports] == [(3, 0, ()), (4, 1, ()), (5, 0, ())]
     assert list(Path(writing.storage.base_path).rglob("*.parquet")) == []
-
-
-@given(st.lists(st.integers(1, 3_000_000), min_size=1, max_size=40), st.integers(1, 64), st.integers(0, 30_000))
-def test_h3_tasks_keep_all_cores_busy_and_are_no_smaller_than_need_be(
-    counts: list[int], parallelism: int, record_bytes: int
-) -> None:
-    slices = [Slice("t", number, 0, count) for number, count in enumerate(counts)]
-    most = rows_per_task(2_000_000, sum(counts), parallelism, record_bytes)
-    long, short = cut(slices, most)
-    assert sorted([*long, *short]) == slices
-    smallest = min(SMALLEST_TASK_ROWS, SMALLEST_TASK_BYTES // max(1, record_bytes))
-    assert smallest <= most <= 2_000_000
-    tasks = (tasks_for_long(long, most) if long else 0) + tasks_for_short(short, most)
-    assert tasks >= min(parallelism, sum(counts) // smallest)
-    assert tasks <= max(parallelism, sum(counts) // 2_000_000 + 1) + 2
-
-
-def test_h3_large_records_keep_all_cores_busy_and_a_slice_a_little_too_long_is_one_task() -> None:
-    assert rows_per_task(2_000_000, 100_000, 2, 20_000) == 50_000
-    assert rows_per_task(2_000_000, 100_000, 2, 190) == SMALLEST_TASK_ROWS
-    quarter = [Slice("t", 0, 0, 2_500_000)]
-    most = rows_per_task(2_000_000, 10_000_000, 2, 190)
-    assert cut(quarter, most) == (tuple(quarter), ())
-    assert tasks_for_long(quarter, most) == 1
 
 
 def test_k4_transforms_make_the_rows_and_filtered_records_are_accounted_for(writing: WriteTask) -> None:
@@ -449,10 +380,8 @@ OUTDATED = SchemaOutdated(schema_id=7, subjects="orders-value", changes=["column
 def test_an_error_of_ours_ends_a_task_as_data_and_its_files_are_deleted(writing: WriteTask) -> None:
     writing = replace(writing, maker=replace(writing.maker, converter=FailsAt(b"stop", OUTDATED)))
     writing = replace(writing, attempts={TopicPartition("orders", number): 0 for number in (3, 4)})
-    # Spark's batches are joined, so what is to be read after the error is more than a batch of the task's.
     batches = iter([of(3, 0, [good(1)]), of(4, 9, [b"stop"]), *(of(4, 10 + n, [good(n)]) for n in range(5))])
-    outcomes = [*run_task(writing, batches)]
-    assert list(batches) == [], "Spark would end a worker that leaves input unread"
+    outcomes = [*written(writing, batches)]
     assert [row["report"] for batch in outcomes for row in batch.to_pylist()] == [None]
     assert list(Path(writing.storage.base_path).rglob("*.parquet")) == []
     with pytest.raises(SchemaOutdated) as raised:
@@ -507,4 +436,4 @@ def test_offsets_that_do_not_grow_are_refused(writing: WriteTask) -> None:
 
 
 def test_a_task_without_records_reports_nothing(writing: WriteTask) -> None:
-    assert list(run_task(writing, iter([]))) == []
+    assert list(written(writing, iter([]))) == []
