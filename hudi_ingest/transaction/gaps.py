@@ -1,6 +1,6 @@
 """Checks that the gaps of a slice are gaps on the broker too.
 
-A gap is whatever remains of a range after counting the records Spark delivered, so a loss on the way from the broker would
+A gap is whatever remains of a range after counting the records that were read, so a loss on the way from the broker would
 look like one. The longest gaps are therefore looked up again, by another client.
 """
 
@@ -57,6 +57,6 @@ def require_true_gaps(pipeline: Pipeline, gaps: Sequence[Slice]) -> None:
     if records:
         shown = "; ".join(f"{gap} without {offset}" for gap, offset in records[:5])
         raise WriteIncomplete(
-            f"Spark did not deliver records that the broker has: {shown}. They would have counted as gaps. Nothing is visible; "
-            "the op is retried. If this persists, look for the Kafka consumer's warnings in the engine's log."
+            f"the tasks did not read records that the broker has: {shown}. They would have counted as gaps. Nothing is visible; "
+            "the op is retried. If this persists, look for the Kafka client's warnings in the engine's log."
         )
