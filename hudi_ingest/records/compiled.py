@@ -21,10 +21,8 @@ def compiled(signature: str) -> Callable[[_Function], _Function]:
     def decorate(function: _Function) -> _Function:
         try:
             found: _Function = numba.njit(signature, nogil=True, cache=True)(function)
-        except RuntimeError as error:
-            if "cannot cache function" not in str(error):
-                raise
-            # Neither the package's folder nor the user's cache is writable: each process compiles for itself.
+        except (RuntimeError, OSError):
+            # No folder to keep it in can be written to: each process compiles for itself.
             found = numba.njit(signature, nogil=True)(function)
         return found
 

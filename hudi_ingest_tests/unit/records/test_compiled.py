@@ -1,0 +1,33 @@
+"""Compiled loops work wherever their cache can be, and nothing imports them where they are not needed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.fast
+
+WITHOUT_A_FOLDER = """
+from numba.core.caching import CacheImpl
+CacheImpl._locator_classes = []
+from hudi_ingest.records.compiled import compiled
+
+@compiled("int64(int64)")
+def doubled(number):
+    return 2 * number
+
+assert doubled(21) == 42 and doubled.stats.cache_path is None
+"""
+
+
+def test_without_a_folder_for_its_cache_each_process_compiles_for_itself() -> None:
+    subprocess.run([sys.executable, "-c", WITHOUT_A_FOLDER], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("module", ["cli.app", "transaction.write.job", "transaction.run", "orchestration.definitions"])
+def test_only_workers_wait_for_the_compiler(module: str) -> None:
+    code = f"import sys, hudi_ingest.{module}; print('numba' in sys.modules)"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert answer.stdout.strip() == "False"
