@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -43,8 +43,11 @@ class Backlog:
     consumer of its own, because one that is told to go back may first deliver what it had fetched, which would look like a gap.
     """
 
-    def __init__(self, slices: Iterable[Slice], most_waiting_bytes: int = MOST_WAITING_BYTES) -> None:
-        self._open = {slice_.source: OpenRange(slice_, slice_.start) for slice_ in slices if slice_.count}
+    def __init__(self, slices: Collection[Slice], most_waiting_bytes: int = MOST_WAITING_BYTES) -> None:
+        ranges = [OpenRange(slice_, slice_.start) for slice_ in slices if slice_.count]
+        self._open = {range_.slice.source: range_ for range_ in ranges}
+        if len(self._open) < len(ranges):
+            raise ValueError(f"several ranges of one Kafka partition: {', '.join(map(str, slices))}")
         self._most_waiting_bytes = most_waiting_bytes
         self._current: OpenRange | None = None
         self._complete: deque[OpenRange] = deque()

@@ -26,7 +26,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from hudi_ingest.exceptions import KafkaRefused, KafkaUnreachable, TopicMissing
 from hudi_ingest.model.offsets import Offsets, TopicPartition, Watermarks
-from hudi_ingest.pipeline.source import KafkaSource, Security
+from hudi_ingest.pipeline.source import KafkaSource
 
 client_logger = logging.getLogger("librdkafka")
 """Not below our logger: the client's complaints are in our errors already."""

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import KafkaError
 
-from hudi_ingest.exceptions import IngestError, KafkaRefused, NoSuchOffset, WriteIncomplete, concerning
+from hudi_ingest.exceptions import IngestError, NoSuchOffset, WriteIncomplete, concerning
 from hudi_ingest.kafka.backlog import Backlog, OpenRange
 from hudi_ingest.kafka.batch_sizes import BATCH_BYTES, BATCH_ROWS
-from hudi_ingest.kafka.cluster import Trouble, client_logger, librdkafka_options
+from hudi_ingest.kafka.cluster import Trouble, client_logger, librdkafka_options, unusable_settings
 from hudi_ingest.kafka.librdkafka import ClientRefused, Consumer, Message, error_text
 from hudi_ingest.kafka.message_columns import destroy, extent, record_batch
 from hudi_ingest.model.offsets import Slice, TopicPartition
@@ -139,7 +139,13 @@ def _take_error(
 def _error(range_: OpenRange, message: Message, trouble: Trouble, source: KafkaSource) -> IngestError:
     if message.error in _OUT_OF_RANGE:
         which = "its first offset" if range_.position == range_.slice.start else f"offset {range_.position}"
-        return NoSuchOffset(f"{range_.slice}: the broker no longer has {which}. Nothing is visible.")
+        return NoSuchOffset(
+            f"{range_.slice}: the broker no longer has {which}. Nothing is visible.",
+            servers=source.bootstrap_servers,
+            topic=range_.slice.topic,
+            partition=range_.slice.partition,
+            offset=range_.position,
+        )
     return trouble.explained(f"read {range_.slice}", error_text(message), source)
 
 
@@ -148,10 +154,7 @@ def _consumer(source: KafkaSource, group: str, trouble: Trouble) -> Consumer:
     try:
         return Consumer({**options, **_OPTIONS, "group.id": group}, trouble.note, client_logger)
     except ClientRefused as error:
-        raise KafkaRefused(
-            f"no connection to Kafka {source.bootstrap_servers} can be made with these settings: {error}. "
-            "Check the files that source.security names."
-        ) from error
+        raise unusable_settings(source, str(error)) from error
 
 
 def _shown(slices: Collection[Slice]) -> str:
