@@ -1,4 +1,4 @@
-"""D1: an operator's way through the Dagster UI in headless Chromium: a backfill of three hours, its plots, a run that failed.
+"""D1: an operator's way through the Dagster UI in headless Chromium: the pages to watch, a backfill of three hours, a failed run.
 
 `make ui` puts the screenshots into docs/images. Needs the Python package `playwright` and a `chromium` on the PATH.
 """
@@ -43,7 +43,8 @@ NAME = "orders"
 PARTITIONS = 4
 HOURS = 3
 AN_HOUR = 8_000
-LIVE = 6_000
+LIVE = (2_000, 2_000, 8_400)
+"""Records of the live transactions; the ops of the last run in parallel."""
 PAGE_MS = 60_000
 PIPELINE = {
     "name": NAME,
@@ -54,7 +55,7 @@ PIPELINE = {
         "partition_by": ["dt"],
         "small_files_a_day": 1_000_000,
     },
-    "transaction": {"interval_seconds": 5, "max_records": 5_000, "timeout_seconds": 300},
+    "transaction": {"interval_seconds": 5, "max_records": LIVE[-1], "fan_out_from": LIVE[-1], "timeout_seconds": 300},
     "asset": {"description": "Orders of the shop.", "owners": ["team:shop"], "tags": {"domain": "sales"}},
 }
 
@@ -90,7 +91,7 @@ class Shop:
         if not any(Path(base_path, ".hoodie", "timeline").glob("*_*.commit")):
             return -1
         batches = HudiTable(str(base_path)).read(HudiReadOptions().with_projection(["id"]))
-        return sum(each.num_rows for each in batches)
+        return sum(batch.num_rows for batch in batches)
 
     def await_rows(self, count: int) -> None:
         wait_for(lambda: self.rows() == count, f"{count:,} rows are in the table", 240, pause_seconds=1.0)
@@ -107,14 +108,17 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
         this_hour = datetime.now(timezone.utc).replace(minute=0, second=0, microsecond=0)
         hours = [this_hour - timedelta(hours=HOURS - number) for number in range(HOURS)]
         create_topic(stack.bootstrap_servers, NAME, PARTITIONS)
-        found = Shop(home, stack, hours)
-        found.send(HOURS * AN_HOUR, hours[0], HOURS * 3600)
+        shop = Shop(home, stack, hours)
+        shop.send(HOURS * AN_HOUR, hours[0], HOURS * 3600)
         webserver.start_sensor(stack.url, f"{NAME}_coordinator")
-        found.await_rows(0)
-        for number in range(3):
-            found.send(LIVE // 3, this_hour, 60)
-            found.await_rows(LIVE // 3 * (number + 1))
-        yield found
+        shop.await_rows(0)
+        for number, count in enumerate(LIVE, 1):
+            # While the coordinator is off, so that one transaction takes them all.
+            webserver.stop_sensor(stack.url, f"{NAME}_coordinator")
+            shop.send(count, this_hour, 60)
+            webserver.start_sensor(stack.url, f"{NAME}_coordinator")
+            shop.await_rows(sum(LIVE[:number]))
+        yield shop
     finally:
         bring_down(home, lambda line: None)
 
@@ -128,9 +132,9 @@ def screenshots(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def browser() -> Iterator[Any]:
     with playwright.sync_playwright() as started:
         # Without its sandbox, because tests run as root in containers; it sees our own pages only.
-        found = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield found
-        found.close()
+        chromium = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
 
 
 @pytest.fixture
@@ -141,6 +145,7 @@ def page(browser: Any) -> Iterator[Any]:
     context.close()
 
 
+A_DAY = re.compile(r"\d\d/\d\d/\d{4}")
 DONE = re.compile(r"\b(Success|Succeeded|Completed)\b")
 SHOWN = """
 names => {
@@ -160,12 +165,44 @@ def take_picture(page: Any, shop: Shop, path: Path) -> None:
 
 def backfill_states(shop: Shop) -> list[str]:
     text = "{ partitionBackfillsOrError { ... on PartitionBackfills { results { status } } } }"
-    found = webserver.query(shop.stack.url, text) or {}
-    return [each["status"] for each in found.get("partitionBackfillsOrError", {}).get("results", [])]
+    answer = webserver.query(shop.stack.url, text) or {}
+    return [backfill["status"] for backfill in answer.get("partitionBackfillsOrError", {}).get("results", [])]
 
 
 def job_page(shop: Shop, job: str, tab: str) -> str:
     return f"{shop.stack.url}/locations/{webserver.LOCATION}/jobs/{NAME}_{job}/{tab}"
+
+
+def newest_run(shop: Shop, job: str) -> str:
+    text = "query($job: String!) { runsOrError(filter: {pipelineName: $job}, limit: 1) { ... on Runs { results { id } } } }"
+    answer = webserver.query(shop.stack.url, text, {"job": f"{NAME}_{job}"}) or {}
+    return str(answer["runsOrError"]["results"][0]["id"])
+
+
+def open_asset(page: Any, shop: Shop, view: str) -> None:
+    page.goto(f"{shop.stack.url}/assets/{NAME}?view={view}")
+
+
+def test_d1_the_pages_that_an_operator_watches(shop: Shop, page: Any, screenshots: Path) -> None:
+    open_asset(page, shop, "overview")
+    page.get_by_text("_kafka_offset").first.wait_for()
+    page.get_by_text(A_DAY).first.wait_for()
+    take_picture(page, shop, screenshots / "asset.png")
+    page.get_by_role("button", name="Plots").click()
+    page.get_by_text("lag (records)").first.scroll_into_view_if_needed()
+    page.get_by_text("lag (seconds)").first.wait_for()
+    take_picture(page, shop, screenshots / "plots.png")
+    open_asset(page, shop, "checks")
+    page.get_by_text("lag_below_limit", exact=True).first.click()
+    page.get_by_text("the limit is").first.wait_for()
+    take_picture(page, shop, screenshots / "checks.png")
+    page.goto(f"{shop.stack.url}/locations/{webserver.LOCATION}/sensors/{NAME}_coordinator")
+    page.get_by_role("button", name="View logs").first.wait_for()
+    take_picture(page, shop, screenshots / "sensor.png")
+    page.goto(f"{shop.stack.url}/runs/{newest_run(shop, 'transaction')}")
+    page.get_by_text("RUN_SUCCESS").first.wait_for()
+    page.get_by_text(f"{NAME}.write[{NAME}_{PARTITIONS - 1}]").first.wait_for()
+    take_picture(page, shop, screenshots / "run.png")
 
 
 def test_d1_three_hours_are_backfilled_from_the_ui_and_the_asset_plots_them(
@@ -180,13 +217,13 @@ def test_d1_three_hours_are_backfilled_from_the_ui_and_the_asset_plots_them(
     submit.wait_for()
     take_picture(page, shop, screenshots / "backfill-launch.png")
     submit.click()
-    shop.await_rows(LIVE + HOURS * AN_HOUR)
+    shop.await_rows(sum(LIVE) + HOURS * AN_HOUR)
     wait_for(lambda: backfill_states(shop) == ["COMPLETED_SUCCESS"], "the backfill is done", pause_seconds=1.0)
     page.goto(f"{shop.stack.url}/runs?view=backfills")
     page.get_by_text(f"{NAME}_backfill_hours").first.wait_for()
     wait_for(lambda: DONE.search(page.inner_text("body")), "the page says that it is done", 30, pause_seconds=0.5)
     take_picture(page, shop, screenshots / "backfill.png")
-    page.goto(f"{shop.stack.url}/assets/{NAME}?view=overview")
+    open_asset(page, shop, "overview")
     page.get_by_role("button", name="Plots").click()
     page.get_by_text("backfill/rows").first.scroll_into_view_if_needed()
     take_picture(page, shop, screenshots / "backfill-plots.png")
@@ -203,4 +240,5 @@ def test_d1_a_failed_run_says_in_one_sentence_what_to_do(shop: Shop, page: Any, 
     )
     page.get_by_role("button", name="Launch Run").click()
     page.get_by_text("ends after the committed offset").first.wait_for()
+    page.get_by_text("Process for run exited").first.wait_for()
     take_picture(page, shop, screenshots / "failed-run.png")
