@@ -153,8 +153,8 @@ class Table(_Model):
 
     column_statistics: bool = False
     """Whether the metadata table keeps the minimum and maximum of each file's columns, which let readers skip whole files.
-    It doubles the time of a commit, or more the more files its table partitions have. A table that has them keeps
-    them."""
+    It at least doubles the time of a commit; the more files a table partition has, the longer it takes. A table that
+    has them keeps them."""
 
     retain_commits: Annotated[Whole, Field(ge=1, le=500)] = 10
     """Files replaced by clustering or an update are deleted after this many further commits, or up to ten more: a query
@@ -163,7 +163,7 @@ class Table(_Model):
     fsync: bool = True
     """On a local or mounted file system, files are flushed to disk before the commit that names them, and Hudi's own files
     after each step, so that a commit survives a power failure; see docs/guarantees.md. If off, the operating system
-    decides when to write them, as for any other Hudi writer; commits are some tens of milliseconds faster."""
+    decides when to write them, as for any other Hudi writer; a transaction is about 0.1 s faster."""
 
     take_over: Literal["hudi_streamer", "kafka_connect"] | SparkCheckpoint | None = Field(
         default=None,
