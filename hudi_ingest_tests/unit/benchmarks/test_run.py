@@ -41,10 +41,10 @@ def test_more_rounds_take_longer() -> None:
 def test_results_are_replaced_as_a_whole(tmp_path: Path) -> None:
     path = tmp_path / "results" / "latest.json"
     contents: list[dict[str, dict[str, object]]] = [{"loads": {}}, {"loads": {"tiny": {}}}]
-    for each in contents:
-        write_results(path, each)
-        assert json.loads(path.read_text()) == each
-    assert [each.name for each in path.parent.iterdir()] == ["latest.json"]
+    for content in contents:
+        write_results(path, content)
+        assert json.loads(path.read_text()) == content
+    assert [file.name for file in path.parent.iterdir()] == ["latest.json"]
 
 
 def test_plain_spark_writes_what_hudi_ingest_writes(tmp_path: Path) -> None:

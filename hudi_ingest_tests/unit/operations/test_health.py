@@ -58,10 +58,10 @@ class History:
         sequence = len(self.commits) + 1
         own: dict[str, Any] = {"resets": tuple(resets)} if resets else {}
         plan = PLAN_TYPES[kind]("orders", f"orders-{sequence}", sequence, tuple(slices), **own)
-        reports = [self.report(each, counts) for each in slices]
+        reports = [self.report(slice_, counts) for slice_ in slices]
         self.checkpoint = next_checkpoint(self.checkpoint, plan, 0, f"2026112103000{sequence}000")
         metadata = commit_metadata(self.pipeline, plan, self.checkpoint, reports)
-        rows = sum(each.rows for each in reports)
+        rows = sum(report.rows for report in reports)
         self.commits.append(CommittedInstant(self.checkpoint.instant, metadata, NOW, {"dt=1/a": 1 << 27}, rows))
 
     @staticmethod
@@ -172,7 +172,7 @@ def test_p1_p2_what_transactions_commit_accounts_for_itself(
         ]
         history.commit(slices, kind=kind, skipped=skipped)
         if kind.moves_offsets:
-            at = {each.source: each.end for each in slices}
+            at = {slice_.source: slice_.end for slice_ in slices}
     found = history.finding()
     assert found.passed, found.text
     assert (found.figures["transactions"], found.figures["offsets"]) == (len(counts) + 1, at[P0] + at[P1] - 7)

@@ -148,7 +148,7 @@ def test_p2_a_live_plan_outlives_a_backfill_that_came_between_and_no_other_live_
     moved = renumbered(live, between)
     require_current(moved, between)
     after = committed(between, moved)
-    assert (after.sequence, after.offsets) == (6, {each.source: each.end for each in live.slices})
+    assert (after.sequence, after.offsets) == (6, {slice_.source: slice_.end for slice_ in live.slices})
     assert renumbered(live, after) is live
     assert renumbered(moved, CHECKPOINT) is moved
     assert renumbered(backfill, after) is backfill
@@ -160,7 +160,7 @@ def ingest(checkpoint: Checkpoint) -> IngestPlan:
 
 
 def committed(checkpoint: Checkpoint, plan: TransactionPlan) -> Checkpoint:
-    reports = [SliceReport(each, 0, rows=each.count) for each in plan.slices]
+    reports = [SliceReport(slice_, 0, rows=slice_.count) for slice_ in plan.slices]
     after = next_checkpoint(checkpoint, plan, 10, str(plan.sequence))
     require_sums(checkpoint, after, plan, reports)
     return after

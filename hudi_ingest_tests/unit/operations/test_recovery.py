@@ -70,5 +70,5 @@ def test_whatever_fails_after_a_durable_commit_is_a_warning_that_names_it(caplog
     assert told == (
         "the commit is durable, but its dead letters are not copied yet: OverflowError: date value out of range"
     )
-    assert [each.getMessage() for each in caplog.records][-1] == told
+    assert [record.getMessage() for record in caplog.records][-1] == told
     assert caplog.records[-1].exc_info, "with its place in the code"

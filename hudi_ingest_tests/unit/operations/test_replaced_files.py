@@ -36,7 +36,7 @@ TAKEN = [Slice("orders", 0, 10, 20), Slice("orders", 2, 0, 30)]
 
 
 def kafka_columns(places: Places) -> pa.Table:
-    columns = list(zip(*[each or (None, None, None) for each in places], strict=True)) or [(), (), ()]
+    columns = list(zip(*[place or (None, None, None) for place in places], strict=True)) or [(), (), ()]
     types = (pa.string(), pa.int32(), pa.int64())
     return pa.table(
         {
@@ -49,7 +49,7 @@ def kafka_columns(places: Places) -> pa.Table:
 
 
 def table_file(path: str, places: Places, statistics: bool = True) -> TableFile:
-    known = [each for each in places if each is not None] if statistics and None not in places else []
+    known = [place for place in places if place is not None] if statistics and None not in places else []
     bounds = [(min(values), max(values)) for values in zip(*known, strict=True)]
     topics, partitions, offsets = bounds or (None, None, None)
     return TableFile(path, "1", len(places), 100, None, topics, partitions, offsets)
@@ -143,8 +143,8 @@ def write(storage: TableStorage, path: str, places: Places) -> ReplacedFile:
     with storage.open_output(path) as stream:
         pq.write_table(table, stream, row_group_size=2)
     mine = sum(
-        each is not None and any(each[1] == s.partition and s.start <= each[2] < s.end for s in TAKEN)
-        for each in places
+        place is not None and any(place[1] == s.partition and s.start <= place[2] < s.end for s in TAKEN)
+        for place in places
     )
     return ReplacedFile(path, mine, len(places) - mine, 10, "orders", 0)
 
@@ -187,4 +187,4 @@ def test_p4_a_copy_of_an_instant_that_is_over_is_not_left(storage: TableStorage)
     storage.delete(heartbeat_path(INSTANT))
     with pytest.raises(Fenced):
         copy_other_rows(storage, LAYOUT, WHO, old, TAKEN)
-    assert [each.path for each in storage.files("dt=1")] == [old.path]
+    assert [file.path for file in storage.files("dt=1")] == [old.path]

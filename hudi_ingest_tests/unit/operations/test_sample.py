@@ -69,7 +69,7 @@ def shown(view: RenderableType) -> str:
 
 def test_each_record_says_what_it_became() -> None:
     found = take()
-    assert [(each.place, each.outcome.value) for each in found.records] == [
+    assert [(record.place, record.outcome.value) for record in found.records] == [
         ("orders:0:5", "row"),
         ("orders:0:6", "filtered"),
         ("orders:0:7", "skipped"),
@@ -77,7 +77,7 @@ def test_each_record_says_what_it_became() -> None:
         ("orders:0:9", "bad"),
     ]
     assert found.records[0].row == {"id": "a", "n": 1, "card": "****15"}
-    assert [each.outcome for each in take("fail").records][2] is Outcome.BAD
+    assert [record.outcome for record in take("fail").records][2] is Outcome.BAD
     tombstone = take("row").records[2]
     assert (tombstone.outcome, tombstone.is_tombstone) == (Outcome.ROW, True)
     assert tombstone.row == {"id": None, "n": None, "card": None}

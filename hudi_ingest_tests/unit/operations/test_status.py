@@ -82,7 +82,7 @@ def test_a_dead_transaction_is_not_shown_as_open_and_an_aborted_one_has_its_reas
     assert "orders-2 was aborted: pipeline orders: 1 record cannot become rows" in text
     assert "orders:3:17: field n" in text
     assert "4.3 kB" in text
-    assert [each["dead"] for each in found.to_dict()["transactions"]] == [True, False, False]
+    assert [row["dead"] for row in found.to_dict()["transactions"]] == [True, False, False]
 
 
 def test_numbers_have_units_and_plurals() -> None:

@@ -340,18 +340,18 @@ def fastavro_reads(text: str, datum: bytes) -> dict[str, Any] | None:
 def test_the_batch_path_reads_what_was_written(case: Case) -> None:
     schema = RegisteredSchema(case.text)
     reader = BatchReader(parse_writer(schema), record_schema(schema), {})
-    datums = [encoded(case.text, each) for each in case.values]
-    assume(not any(_GUARD in each for each in datums))  # Hypothesis tries constants of the source
+    datums = [encoded(case.text, value) for value in case.values]
+    assume(not any(_GUARD in datum for datum in datums))  # Hypothesis tries constants of the source
     rows = reader.read(pa.array(datums, pa.binary())).rows
     rows.validate(full=True)
     assert rows.schema.equals(record_schema(schema))
-    assert [plain(each) for each in rows.to_pylist()] == [plain(each) for each in case.values]
+    assert [plain(row) for row in rows.to_pylist()] == [plain(value) for value in case.values]
 
 
 @settings(max_examples=60, deadline=None)
 @given(cases(), st.randoms(use_true_random=False))
 def test_a_changed_datum_is_a_row_only_as_fastavro_reads_it(case: Case, random: Any) -> None:
-    good = [encoded(case.text, each) for each in case.values]
+    good = [encoded(case.text, value) for value in case.values]
     changed = bytearray(random.choice(good))
     for _ in range(random.randint(1, 3)):
         at = random.randrange(len(changed) + 1)
@@ -367,13 +367,13 @@ def test_a_changed_datum_is_a_row_only_as_fastavro_reads_it(case: Case, random: 
     bad = bytes(changed)
     alone, among = decoded(case.text, [bad]), decoded(case.text, [*good, bad, *good])
     assert len(among.rejected) == len(alone.rejected) <= 1
-    assert [plain(each) for each in among.rows.to_pylist()] == [
-        plain(each) for each in (*case.values, *alone.rows.to_pylist(), *case.values)
+    assert [plain(row) for row in among.rows.to_pylist()] == [
+        plain(value) for value in (*case.values, *alone.rows.to_pylist(), *case.values)
     ]
     alone.rows.validate(full=True)
     expected = fastavro_reads(case.text, bad)
     if alone.rows.num_rows:
-        assert [plain(each) for each in alone.rows.to_pylist()] == [plain(expected)]
+        assert [plain(row) for row in alone.rows.to_pylist()] == [plain(expected)]
     elif expected is not None:
         # Stricter than fastavro only where it reads what nobody writes.
         assert encoded(case.text, expected) != bad
@@ -415,10 +415,10 @@ ORDER = record({"name": "id", "type": "string"}, {"name": "n", "type": ["null", 
 def test_a_broken_datum_is_rejected_and_its_neighbours_are_rows(datum: bytes) -> None:
     good = encoded(ORDER, {"id": "a", "n": 1})
     found = decoded(ORDER, [good] * 100 + [datum] + [good] * 100)
-    assert [each.index for each in found.rejected] == [100]
+    assert [fault.index for fault in found.rejected] == [100]
     assert found.kept is not None and found.kept.to_pylist() == [*range(100), *range(101, 201)]
     assert found.rows.num_rows == 200 and set(found.rows["id"].to_pylist()) == {"a"}
-    assert all(len(each.found) <= 80 for each in found.rejected)
+    assert all(len(fault.found) <= 80 for fault in found.rejected)
 
 
 def test_a_branch_that_a_union_does_not_have_is_told() -> None:
@@ -439,7 +439,7 @@ def test_p1_no_bytes_are_no_decimal() -> None:
 def test_a_number_that_no_symbol_of_an_enum_has_is_rejected(number: bytes) -> None:
     text = record({"name": "e", "type": {"type": "enum", "name": "s", "symbols": ["A", "B"]}})
     found = decoded(text, [b"\x00", number, b"\x02"])
-    assert [each.index for each in found.rejected] == [1]
+    assert [fault.index for fault in found.rejected] == [1]
     assert found.rows["e"].to_pylist() == ["A", "B"]
 
 
@@ -452,14 +452,14 @@ def test_a_datum_that_holds_the_guard_is_a_row() -> None:
 def test_ends_that_are_wrong_and_fit_together_are_seen() -> None:
     text = record({"name": "b", "type": "bytes"})
     found = decoded(text, [b"\x04a", b"a\x02a"])  # together they are two datums
-    assert [each.index for each in found.rejected] == [0, 1]
+    assert [fault.index for fault in found.rejected] == [0, 1]
 
 
 def test_bytes_left_over_at_the_end_of_a_batch_are_seen() -> None:
     good = encoded(ORDER, {"id": "a", "n": 1})  # arrow-avro alone would wait for a next row for ever
     for count in (0, 1, 300):
         found = decoded(ORDER, [good] * count + [good + b"\0"])
-        assert [each.index for each in found.rejected] == [count]
+        assert [fault.index for fault in found.rejected] == [count]
         assert found.rows.num_rows == count
 
 
@@ -474,7 +474,7 @@ def test_longer_forms_of_a_datum_are_read() -> None:
     text = record({"name": "l", "type": {"type": "array", "items": "int"}})
     padded, blocks, sized = b"\x82\x00\x06\x00", b"\x02\x02\x02\x04\x00", b"\x03\x04\x02\x04\x00"
     found = decoded(text, [padded, blocks, sized])
-    assert [each["l"] for each in found.rows.to_pylist()] == [[3], [1, 2], [1, 2]]
+    assert [row["l"] for row in found.rows.to_pylist()] == [[3], [1, 2], [1, 2]]
 
 
 def test_a_key_given_twice_is_rejected() -> None:
@@ -498,7 +498,7 @@ def test_a_key_given_twice_is_rejected() -> None:
 )
 def test_records_of_a_schema_that_cannot_be_used_are_rejected(schema: str) -> None:
     found = decoded(schema, [b"\x00", b"\x02"], pa.schema([("a", pa.string())]))
-    assert [each.index for each in found.rejected] == [0, 1]
+    assert [fault.index for fault in found.rejected] == [0, 1]
     assert found.rows.num_rows == 0 and found.rows.schema.names == ["a"]
 
 
@@ -542,7 +542,7 @@ def test_records_of_several_schemas_keep_their_order() -> None:
     values[7] = FIRST + b"\x08a"
     found = pickle.loads(pickle.dumps(confluent())).decode(pa.array(values, pa.binary()))
     assert found.rows.to_pylist() == [{"id": f"{i}", "n": i} for i in range(500) if i != 7]
-    assert [each.index for each in found.rejected] == [7]
+    assert [fault.index for fault in found.rejected] == [7]
 
 
 @pytest.mark.parametrize(
@@ -557,7 +557,7 @@ def test_records_of_several_schemas_keep_their_order() -> None:
 )
 def test_a_value_that_names_no_schema_is_rejected(value: bytes, found: str) -> None:
     outcome = confluent().decode(pa.array([FIRST + encoded(ORDER, {"id": "a", "n": None}), value], pa.binary()))
-    assert [(each.index, each.field, each.found) for each in outcome.rejected] == [(1, "", found)]
+    assert [(fault.index, fault.field, fault.found) for fault in outcome.rejected] == [(1, "", found)]
     assert outcome.rows.num_rows == 1
 
 
@@ -577,7 +577,7 @@ def test_single_object_encoding() -> None:
         pa.array([b"\xc3\x01" + fingerprint + datum, b"\xc3\x01" + bytes(8) + datum, datum, b""], pa.binary())
     )
     assert found.rows.to_pylist() == [{"id": "a", "n": 1}]
-    assert [each.found for each in found.rejected] == [
+    assert [fault.found for fault in found.rejected] == [
         "fingerprint 0000000000000000 of another schema",
         "a value that begins with 02 61",
         "an empty value",

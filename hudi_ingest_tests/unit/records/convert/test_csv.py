@@ -190,7 +190,7 @@ def test_d2_records_may_lack_columns_that_came_later() -> None:
     schema = pa.schema([pa.field("a", pa.string()), pa.field("b", pa.int64(), False), pa.field("c", pa.string())])
     lines = [b"x,1", b"x,1,y", b"x,1,", b'"x,",1', b'"x,",1,"y"', b"x,1,y,z", b"x", b"", b"x,"]
     whole = {"a": "x", "b": 1, "c": "y"}
-    refused = [("", "a CSV record of 2 to 3 fields", each) for each in ("4 fields", "1 fields", "an empty value")]
+    refused = [("", "a CSV record of 2 to 3 fields", text) for text in ("4 fields", "1 fields", "an empty value")]
     expected = [{**whole, "c": None}, whole, {**whole, "c": None}, {"a": "x,", "b": 1, "c": None}, {**whole, "a": "x,"}]
     bad = ("b", "int (64 bit), not null", "null")
     assert rows_of(both(schema, lines, optional_fields=1)) == [*expected, *refused, bad]
@@ -268,13 +268,13 @@ texts = st.text(st.sampled_from('",;\n\r\\ab é\0\ufeff'), max_size=6)
 def test_what_pythons_writer_wrote_comes_back(records: list[list[str]], all_quoted: bool) -> None:
     schema = pa.schema([("a", pa.string()), ("b", pa.string())])
     messages = []
-    for each in records:
+    for record in records:
         out = io.StringIO()
         csv.writer(out, quoting=csv.QUOTE_ALL if all_quoted else csv.QUOTE_MINIMAL, lineterminator="\r\n").writerow(
-            each
+            record
         )
         messages.append(out.getvalue().encode())
-    assume(not any(each.startswith("\ufeff".encode()) for each in messages))  # no field's, to a CSV record
+    assume(not any(message.startswith("\ufeff".encode()) for message in messages))  # no field's, to a CSV record
     expected = [{"a": a, "b": b} for a, b in records]
     if not all_quoted:
         expected = [{name: text or None for name, text in each.items()} for each in expected]  # type: ignore[misc]
@@ -316,4 +316,4 @@ time_like = st.from_regex(r"[02][0-9]{3}-[01][0-9]-[0-3][0-9]([ T][0-2][0-9](:[0
     st.sampled_from(NEAR_MISS_TYPES),
 )
 def test_both_paths_read_near_misses_alike(lines: list[str], kind: pa.DataType) -> None:
-    both(pa.schema([pa.field("a", kind), pa.field("b", pa.string())]), [f"{each},x".encode() for each in lines])
+    both(pa.schema([pa.field("a", kind), pa.field("b", pa.string())]), [f"{line},x".encode() for line in lines])

@@ -49,4 +49,4 @@ def test_a_long_record_and_a_deep_one_spoil_no_other(name: str) -> None:
     found = subject.converter.decode(pa.array(batch, pa.binary()))
     rows = list(range(len(batch))) if found.kept is None else found.kept.to_pylist()
     assert rows[0] == 0 and rows[-1] == len(batch) - 1
-    assert sorted([*rows, *(each.index for each in found.rejected)]) == list(range(len(batch)))
+    assert sorted([*rows, *(fault.index for fault in found.rejected)]) == list(range(len(batch)))

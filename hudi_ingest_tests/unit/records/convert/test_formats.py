@@ -126,7 +126,7 @@ def test_deep_and_large_json(format: str) -> None:
         b'{"id":' + b"9" * 1_000_000 + b"}",
         b'{"id":9223372036854775808}',
     ]
-    found = rows_of(outcomes(converter_for(format, schema, options), schema, [head + each for each in values]))
+    found = rows_of(outcomes(converter_for(format, schema, options), schema, [head + value for value in values]))
     assert [each["id"] if isinstance(each, dict) else None for each in found] == [1, 2, *[None] * 5, 3, None, None]
     assert [each[0] for each in found if not isinstance(each, dict)] == ["l[0]", "l", "", "", "", "id", "id"]
 
@@ -156,7 +156,7 @@ class Upper:
         self._schema, self._wrong = schema, options.get("wrong")
 
     def decode(self, values: pa.BinaryArray) -> Any:
-        cells = [each.decode().upper() for each in values.to_pylist()]
+        cells = [value.decode().upper() for value in values.to_pylist()]
         rows = pa.RecordBatch.from_arrays([pa.array(cells, pa.string())], schema=self._schema)
         wrong: dict[object, Any] = {
             None: Decoded(rows, None, ()),

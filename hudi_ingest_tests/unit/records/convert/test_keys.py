@@ -52,12 +52,12 @@ def test_a_bad_key_is_named_as_a_key_and_a_bad_value_comes_first() -> None:
 
 @pytest.mark.parametrize("keys", [[None], [None, b"{}"], [b"{}", None, None]])
 def test_a_record_without_a_key(keys: list[bytes | None]) -> None:
-    assert decoded(KEY, [(GOOD, each) for each in keys]) == [{"n": 1, "id": None, "region": None}] * len(keys)
+    assert decoded(KEY, [(GOOD, key) for key in keys]) == [{"n": 1, "id": None, "region": None}] * len(keys)
     required = pa.schema([pa.field("region", pa.int32()), pa.field("id", pa.string(), False)])
-    found = decoded(required, [(GOOD, each) for each in keys])
+    found = decoded(required, [(GOOD, key) for key in keys])
     assert all(isinstance(each, tuple) and each[0] == "key.id" for each in found)
     assert [each[2] for each in found if isinstance(each, tuple)] == [
-        "no key" if each is None else "no such field" for each in keys
+        "no key" if key is None else "no such field" for key in keys
     ]
 
 
@@ -68,4 +68,4 @@ one_key = st.sampled_from([None, b"", b"{}", b'{"id": "a"}', b'{"region": 214748
 @given(st.lists(st.tuples(one_value, one_key), max_size=9), st.booleans())
 def test_the_outcome_does_not_depend_on_neighbours(records: list[tuple[bytes, bytes | None]], required: bool) -> None:
     schema = pa.schema([pa.field("id", pa.string(), not required), KEY.field("region")])
-    assert decoded(schema, records) == [decoded(schema, [each])[0] for each in records]
+    assert decoded(schema, records) == [decoded(schema, [record])[0] for record in records]

@@ -79,7 +79,7 @@ def message_class(name: str) -> Any:
     return GetMessageClass((TYPES if name.startswith("shop.") else ProtobufSchema(OLD)).message(name))
 
 
-Flat, Mapped, Tree = (message_class(f"shop.{each}") for each in ("Flat", "Mapped", "Tree"))
+Flat, Mapped, Tree = (message_class(f"shop.{name}") for name in ("Flat", "Mapped", "Tree"))
 Old = message_class("old.Old")
 
 
@@ -134,7 +134,7 @@ def test_the_columns_of_a_message() -> None:
 def test_an_empty_value_is_a_message_of_defaults() -> None:
     row = rows_of(both("shop.Flat", FLAT_SCHEMA, [b""]))[0]
     assert (row["i32"], row["text"], row["state"], row["numbers"], row["u64"]) == (0, "", "UNKNOWN", [], Decimal(0))
-    assert [row[each] for each in ("maybe", "maybe_text", "point", "at", "wrapped")] == [None] * 5
+    assert [row[name] for name in ("maybe", "maybe_text", "point", "at", "wrapped")] == [None] * 5
 
 
 def test_presence_tells_defaults_from_nothing() -> None:
@@ -309,7 +309,7 @@ def test_bad_records_in_a_large_batch_are_found_where_they_are() -> None:
     for bad in (0, 17, 1500, 2999):
         messages[bad] = b"\x72\x05ab"
     decoded = reader("shop.Flat", FLAT_SCHEMA).decode(pa.array(messages, pa.binary()))
-    assert [each.index for each in decoded.rejected] == [0, 17, 1500, 2999]
+    assert [fault.index for fault in decoded.rejected] == [0, 17, 1500, 2999]
     assert decoded.kept is not None
     assert decoded.rows["i64"].to_pylist() == decoded.kept.to_pylist()
 
@@ -334,16 +334,16 @@ flats: st.SearchStrategy[dict[str, Any]] = st.builds(
 @RELAXED
 @given(st.lists(flats, min_size=1, max_size=5), st.booleans())
 def test_what_google_protobuf_wrote_is_read_alike_by_both_paths(messages: list[dict[str, Any]], truncate: bool) -> None:
-    records = [Flat(**{name: value for name, value in each.items() if value is not None}) for each in messages]
-    both("shop.Flat", FLAT_SCHEMA, [each.SerializeToString() for each in records], truncate_nanoseconds=truncate)
+    records = [Flat(**{name: value for name, value in message.items() if value is not None}) for message in messages]
+    both("shop.Flat", FLAT_SCHEMA, [record.SerializeToString() for record in records], truncate_nanoseconds=truncate)
 
 
 @RELAXED
 @given(st.lists(flats, min_size=1, max_size=3), st.randoms(use_true_random=False), st.binary(max_size=4))
 def test_corrupted_records_have_one_outcome(messages: list[dict[str, Any]], chance: Any, noise: bytes) -> None:
     broken = []
-    for each in messages:
-        record = Flat(**{name: value for name, value in each.items() if value is not None}).SerializeToString()
+    for message in messages:
+        record = Flat(**{name: value for name, value in message.items() if value is not None}).SerializeToString()
         start, end = sorted(chance.randrange(len(record) + 1) for _ in range(2))
         broken.append(record[:start] + noise + record[chance.choice((start, end)) :])
     both("shop.Flat", FLAT_SCHEMA, broken)

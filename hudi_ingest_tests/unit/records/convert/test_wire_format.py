@@ -37,7 +37,7 @@ def message_indexes(path: tuple[int, ...]) -> bytes:
 def pairs(split: Framed, count: int) -> list[tuple[int, bytes] | None]:
     """Per value its id and payload, None when it was rejected, after checking that every value is accounted."""
     places = list(range(count)) if split.indexes is None else split.indexes.tolist()
-    out = [each.index for each in split.rejected]
+    out = [fault.index for fault in split.rejected]
     assert sorted(places + out) == list(range(count))
     assert len(split.schema_ids) == len(split.payloads) == len(places)
     found: list[tuple[int, bytes] | None] = [None] * count
@@ -57,13 +57,13 @@ headers = st.builds(framed, st.integers(0, 2**32 - 1), st.binary(max_size=8))
 @given(st.lists(st.one_of(headers, st.binary(max_size=7), st.just(b"")), max_size=12), st.integers(0, 3))
 def test_a_batch_is_split_as_its_values_are(values: list[bytes], skip: int) -> None:
     array = pa.array(values, pa.binary()).slice(skip)
-    assert pairs(split_schema_ids(array), len(array)) == [expected(each) for each in values[skip:]]
+    assert pairs(split_schema_ids(array), len(array)) == [expected(value) for value in values[skip:]]
 
 
 def test_what_has_no_header_is_rejected_with_the_reason() -> None:
     values = [b"", b"{}", b"\0\0\0\1", framed(7, b""), framed(2**32 - 1, b"x"), b"\x01\0\0\0\1"]
     split = split_schema_ids(pa.array(values, pa.binary()))
-    assert [(each.index, each.found) for each in split.rejected] == [
+    assert [(fault.index, fault.found) for fault in split.rejected] == [
         (0, "an empty value"),
         (1, "first byte 0x7b; the producer may write no schema id, or write it into headers"),
         (2, "4 bytes"),

@@ -41,7 +41,9 @@ def test_the_same_columns_change_nothing(schema: pa.Schema) -> None:
 def test_an_evolved_table_holds_both_and_is_at_its_end(table: pa.Schema, records: pa.Schema) -> None:
     found = evolve(table, records)
     if found.refusals:
-        assert all(each.field and each.found and each.expected and each.choices for each in found.refusals)
+        assert all(
+            refusal.field and refusal.found and refusal.expected and refusal.choices for refusal in found.refusals
+        )
         return
     assert found.schema.names[: len(table)] == table.names
     assert set(found.schema.names) == {*table.names, *records.names}
@@ -164,9 +166,9 @@ def test_a_loose_schema_has_the_same_columns(schema: pa.Schema) -> None:
 def test_joined_columns_hold_records_of_both(one: pa.Schema, other: pa.Schema) -> None:
     found = joined([one, other])
     if not found.refusals:
-        for each in (one, other):
-            assert additions(found.schema, each) == ()
-            assert evolve(found.schema, each).refusals == ()
+        for schema in (one, other):
+            assert additions(found.schema, schema) == ()
+            assert evolve(found.schema, schema).refusals == ()
     assert set(found.schema.names) == {*one.names, *other.names}
 
 
@@ -175,7 +177,7 @@ def test_joined_columns_that_only_some_have_may_be_null() -> None:
     assert found.schema == parse_ddl("a int, b long NOT NULL, c date")
     first = joined([parse_ddl("a int"), parse_ddl("a string")])
     assert first.schema == parse_ddl("a int")
-    assert [each.field for each in first.refusals] == ["a"]
+    assert [refusal.field for refusal in first.refusals] == ["a"]
 
 
 @pytest.mark.parametrize(

@@ -97,5 +97,5 @@ def test_records_fit_the_columns_that_are_inferred_from_them(records: list[Any])
         return
     import pyarrow as pa
 
-    values = pa.array([json.dumps(each).encode() for each in records], pa.binary())
+    values = pa.array([json.dumps(record).encode() for record in records], pa.binary())
     assert JsonConverter(found.schema).decode(values).rejected == ()

@@ -122,7 +122,7 @@ def test_nullability_and_comments_at_every_level() -> None:
 def test_keywords_are_names_as_in_spark() -> None:
     names = ["select", "from", "table", "order", "group", "show", "fetch", "begin", "end", "timestamp", "date", "not"]
     names += ["comment", "map", "struct", "array", "index", "key", "value", "type", "primary", "default"]
-    assert parse_ddl(", ".join(f"{each} string" for each in names)).names == names
+    assert parse_ddl(", ".join(f"{name} string" for name in names)).names == names
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def check(values: list[Any], found: pa.DataType, wanted: pa.DataType, oracle: Ca
     done.rows.validate(full=True)
     assert done.rows.schema == cast.output_schema(given_batch.schema)
     expected = [None if value is None else oracle(value) for value in given_batch["v"].to_pylist()]
-    assert [each.index for each in done.rejected] == [i for i, each in enumerate(expected) if each is BAD]
+    assert [fault.index for fault in done.rejected] == [i for i, each in enumerate(expected) if each is BAD]
     assert done.rows["v"].to_pylist() == [each for each in expected if each is not BAD]
     kept = [*range(len(values))] if done.kept is None else done.kept.to_pylist()
     assert kept == [i for i, each in enumerate(expected) if each is not BAD]
@@ -122,7 +122,7 @@ def test_k4_doubles(values: list[float]) -> None:
     check(values, DOUBLE, INT, whole(32))
     check(values, DOUBLE, DECIMAL, decimal_of(10, 2))
     texts = Cast({"v": TEXT}).apply(batch(values, DOUBLE)).rows["v"].to_pylist()
-    back = [None if each is None else float(each) for each in texts]
+    back = [None if text is None else float(text) for text in texts]
     assert repr(back) == repr(values)
 
 
@@ -143,7 +143,7 @@ def test_k4_decimals(values: list[Decimal]) -> None:
 def test_k4_decimals_of_all_sizes_are_rescaled_without_wrapping(values: list[int | None]) -> None:
     for scale in (0, 20, 38):
         found = pa.decimal128(38, scale)
-        decimals = [None if each is None else Decimal(f"{each}E-{scale}") for each in values]
+        decimals = [None if value is None else Decimal(f"{value}E-{scale}") for value in values]
         for wanted in (pa.decimal128(38, 0), pa.decimal128(38, 38), pa.decimal128(38, 19), pa.decimal128(9, 5)):
             check(decimals, found, wanted, decimal_of(wanted.precision, wanted.scale))
         check(decimals, found, LONG, whole(64))
@@ -224,7 +224,7 @@ def test_k4_other_types() -> None:
 
 
 def test_k4_one_bad_value_among_many_is_found() -> None:
-    values = [str(each) for each in range(10_000)]
+    values = [str(number) for number in range(10_000)]
     values[7_321] = "x"
     done = Cast({"v": LONG}).apply(batch(values, TEXT))
     (rejected,) = done.rejected
@@ -236,7 +236,7 @@ def test_k4_one_bad_value_among_many_is_found() -> None:
 def test_k4_several_columns_name_the_first_bad_one_of_a_row() -> None:
     rows = pa.RecordBatch.from_pydict({"a": ["1", "x", "3"], "b": ["y", "z", "6"]})
     done = Cast({"b": INT, "a": INT}).apply(rows)
-    assert [(each.index, each.field) for each in done.rejected] == [(0, "b"), (1, "a")]
+    assert [(fault.index, fault.field) for fault in done.rejected] == [(0, "b"), (1, "a")]
     assert done.rows.to_pylist() == [{"a": 3, "b": 6}]
 
 

@@ -142,13 +142,13 @@ def test_k4_chains_announce_their_schema_and_account_for_every_row(
     assert done.rows.num_rows + len(done.rejected) + done.filtered == batch.num_rows
     indexes = [*range(batch.num_rows)] if done.kept is None else done.kept.to_pylist()
     assert done.rows["_kafka_offset"].to_pylist() == indexes
-    refused = [each.index for each in done.rejected]
+    refused = [fault.index for fault in done.rejected]
     assert refused == sorted(set(refused))
     assert not set(refused) & set(indexes)
     # A row's outcome depends on no other row.
     alone = [chain.apply(batch.slice(i, 1)) for i in range(batch.num_rows)]
     assert [row for each in alone for row in each.rows.to_pylist()] == done.rows.to_pylist()
-    assert [each.rejected[0].found for each in alone if each.rejected] == [each.found for each in done.rejected]
+    assert [each.rejected[0].found for each in alone if each.rejected] == [fault.found for fault in done.rejected]
 
 
 @pytest.mark.parametrize("transform", ANY, ids=repr)
@@ -241,8 +241,8 @@ def test_k4_flatten_random_structs(data: st.DataObject, kind: pa.DataType, nulla
     assert rows.schema == step.output_schema(schema)
     expected = [{"x": i, **flat(field, value, "s"), "y": -i} for i, value in enumerate(values)][start:]
     assert rows.to_pylist() == expected
-    for each in rows.schema:
-        assert each.nullable or not rows[each.name].null_count
+    for field in rows.schema:
+        assert field.nullable or not rows[field.name].null_count
 
 
 # ---- Filters
@@ -375,7 +375,7 @@ def test_k4_only_the_rows_that_a_function_refuses_are_rejected() -> None:
     batch = with_kafka([{"id": "a", "n": n} for n in (1, 3, 2, 0, 3)])
     done = PythonFunction(f"{HERE}:doubled", parse_ddl("m int NOT NULL")).apply(batch)
     assert done.rows["m"].to_pylist() == [2, 0]
-    assert [(each.index, each.field, each.found) for each in done.rejected] == [
+    assert [(fault.index, fault.field, fault.found) for fault in done.rejected] == [
         (1, "", "it raised ValueError"),
         (2, "m", "null"),
         (4, "", "it raised ValueError"),

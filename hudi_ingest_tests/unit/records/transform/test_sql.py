@@ -60,8 +60,8 @@ def values(text: str, *rows: Mapping[str, Any]) -> list[Any]:
 
 def columns(text: str) -> dict[str, pa.Field]:
     output = Sql(text).output_schema(INPUT)
-    assert output.names[-len(KAFKA_FIELDS) :] == [each.name for each in KAFKA_FIELDS.values()]
-    return {each.name: each for each in output if not each.name.startswith("_kafka_")}
+    assert output.names[-len(KAFKA_FIELDS) :] == [field.name for field in KAFKA_FIELDS.values()]
+    return {field.name: field for field in output if not field.name.startswith("_kafka_")}
 
 
 def test_fields_that_are_only_named_are_handed_through_untouched() -> None:
@@ -141,7 +141,7 @@ def test_p1_overflows_and_casts_that_fail_are_bad_records_and_no_other_record_is
             part = 1 / n if n else None  # as in Spark, and not infinity
             expected.append({"twice": None if n is None else 2 * n, "number": int(word), "part": part})
     assert done.rows.select(["twice", "number", "part"]).to_pylist() == expected
-    assert {each.index: each.field for each in done.rejected} == bad
+    assert {fault.index: fault.field for fault in done.rejected} == bad
 
 
 HUGE = 600_000_000
@@ -155,7 +155,7 @@ def test_p1_what_takes_too_much_memory_is_a_bad_record_and_its_neighbours_are_ro
     assert done.rejected == tuple(Rejected(at, "", expected, "other values of id, n") for at in (3, 17, 40))
     assert done.rows["many"].to_pylist() == ["a" * at for at in range(1, 50) if at not in (3, 17, 40)]
     alone = run(text, {"n": HUGE})
-    assert [each.expected for each in alone.rejected] == [expected]
+    assert [fault.expected for fault in alone.rejected] == [expected]
     both = run("SELECT repeat('x', n) AS many, id || '!' AS more FROM records", {"n": 3}, {"n": HUGE}, {"n": 1})
     assert both.rejected == (Rejected(1, "n", expected, str(HUGE)),)
     assert both.rows["many"].to_pylist() == ["xxx", "x"]
@@ -167,7 +167,7 @@ def test_records_that_are_too_large_only_together_are_all_rows(monkeypatch: pyte
     sizes = range(4_000_000, 5_000_000, 100_000)
     done = run("SELECT repeat(id, n) AS x FROM records", *({"n": size} for size in sizes))
     sql_session._session.cache_clear()
-    assert [len(each) for each in done.rows["x"].to_pylist()] == list(sizes)
+    assert [len(row) for row in done.rows["x"].to_pylist()] == list(sizes)
 
 
 def test_a_session_puts_nothing_on_a_disk() -> None:

@@ -39,7 +39,7 @@ def read(step: ToTimestamp, values: list[Any], kind: pa.DataType) -> list[dateti
     """What each value becomes; None when it is rejected or null."""
     done = step.apply(pa.RecordBatch.from_arrays([pa.array(values, kind)], names=["t"]))
     assert done.rows.schema == pa.schema([pa.field("t", TIMESTAMP)])
-    refused = {each.index for each in done.rejected}
+    refused = {fault.index for fault in done.rejected}
     rows = iter(done.rows["t"].to_pylist())
     return [None if i in refused else next(rows) for i in range(len(values))]
 
@@ -181,13 +181,13 @@ def test_zones() -> None:
 )
 def test_k5_partitions_are_what_clocks_show(values: list[datetime | None], zone: str) -> None:
     if zone != "UTC":
-        values = [each for each in values if each is None or 1902 < each.year < 2037]
+        values = [value for value in values if value is None or 1902 < value.year < 2037]
     batch = pa.RecordBatch.from_arrays([pa.array(values, TIMESTAMP)], names=["ts"])
     for unit, width in zip(UNITS, (4, 7, 10, 13), strict=True):
         step = TimePartition("p", unit, "ts", zone)
         rows = step.apply(batch).rows
         assert rows.schema == step.output_schema(batch.schema)
-        shown = [None if each is None else each.astimezone(ZoneInfo(zone)).isoformat()[:width] for each in values]
+        shown = [None if value is None else value.astimezone(ZoneInfo(zone)).isoformat()[:width] for value in values]
         assert rows["p"].to_pylist() == [None if each is None else each.replace("T", "-") for each in shown]
 
 
@@ -229,7 +229,7 @@ def test_k5_limits(rows: list[tuple[datetime | None, datetime]], late: Any, futu
         expected.append("late" if is_late else "future" if is_future else "d")
     limits = pickle.loads(pickle.dumps(EventTimeLimits("ts", late, future, by_kafka).at(BEGIN)))
     done = limits.apply(batch)
-    assert [each.index for each in done.rejected] == [i for i, each in enumerate(expected) if each != "d"]
+    assert [fault.index for fault in done.rejected] == [i for i, each in enumerate(expected) if each != "d"]
     assert done.rows.num_rows + len(done.rejected) == len(rows)
     routed = EventTimeLimits("ts", late, future, by_kafka, route=("ts_day",)).at(BEGIN).apply(batch)
     assert routed.rows["ts_day"].to_pylist() == expected
@@ -258,4 +258,4 @@ def test_k5_any_kafka_timestamp_is_compared_without_overflow() -> None:
     limits = EventTimeLimits("ts", day, day, True)
     late, future = limits._outside(batch)
     assert (late.to_pylist(), future.to_pylist()) == ([False, True, False], [True, False, False])
-    assert [each.index for each in limits.apply(batch).rejected] == [0, 1]
+    assert [fault.index for fault in limits.apply(batch).rejected] == [0, 1]
