@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timezone
 from typing import Any
 
@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from hudi_ingest.exceptions import Fenced
 from hudi_ingest.ledger import transactions
-from hudi_ingest.ledger.tables import ATTEMPTS, SLICES, AttemptRow, AttemptState, storable
+from hudi_ingest.ledger.tables import ATTEMPTS, AttemptRow, AttemptState, storable
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.report import SliceReport
 
@@ -24,59 +24,72 @@ def of_transaction(connection: sa.Connection, transaction_id: str) -> tuple[Atte
     return tuple(map(AttemptRow.from_mapping, connection.execute(statement).mappings()))
 
 
-def start(connection: sa.Connection, transaction_id: str, source: TopicPartition) -> int:
-    transactions.lock_open(connection, transaction_id, f"no attempt at {source} may start")
-    planned = connection.execute(
-        sa.select(sa.literal(1)).where(
-            SLICES.c.transaction_id == transaction_id,
-            SLICES.c.topic == source.topic,
-            SLICES.c.partition == source.partition,
-        )
-    ).first()
-    if planned is None:
-        raise ValueError(f"transaction {transaction_id} has no slice of {source} in its plan")
-    # The transaction's row is locked, so no other attempt can take this number before the insert.
-    attempt: int = connection.execute(
-        sa.select(sa.func.coalesce(sa.func.max(ATTEMPTS.c.attempt) + 1, 0)).where(*_of(transaction_id, source))
-    ).scalar_one()
-    connection.execute(
-        ATTEMPTS.insert().values(
-            transaction_id=transaction_id,
-            topic=source.topic,
-            partition=source.partition,
-            attempt=attempt,
-            state=AttemptState.RUNNING.value,
-            started_at=_now(),
-        )
+def start(
+    connection: sa.Connection, transaction_id: str, sources: Collection[TopicPartition]
+) -> dict[TopicPartition, int]:
+    transactions.lock_open(connection, transaction_id, f"no attempt at {_shown(sources)} may start")
+    planned = {TopicPartition(slice_.topic, slice_.partition) for slice_ in transactions.slices(connection, transaction_id)}
+    unplanned = sorted(set(sources) - planned)
+    if unplanned:
+        raise ValueError(f"transaction {transaction_id} has no slice of {_shown(unplanned)} in its plan")
+    # The transaction's row is locked, so no other attempt can take these numbers before the insert.
+    newest = connection.execute(
+        sa.select(ATTEMPTS.c.topic, ATTEMPTS.c.partition, sa.func.max(ATTEMPTS.c.attempt))
+        .where(*_of_sources(transaction_id, sources))
+        .group_by(ATTEMPTS.c.topic, ATTEMPTS.c.partition)
     )
-    return attempt
+    newest_attempts = {TopicPartition(topic, partition): attempt for topic, partition, attempt in newest}
+    numbers = {source: newest_attempts.get(source, -1) + 1 for source in sources}
+    started_at = _now()
+    connection.execute(
+        ATTEMPTS.insert(),
+        [
+            {
+                "transaction_id": transaction_id,
+                "topic": source.topic,
+                "partition": source.partition,
+                "attempt": attempt,
+                "state": AttemptState.RUNNING.value,
+                "started_at": started_at,
+            }
+            for source, attempt in numbers.items()
+        ],
+    )
+    return numbers
 
 
-def finish(connection: sa.Connection, transaction_id: str, attempt: int, report: SliceReport) -> None:
-    source = report.slice.source
-    name = f"attempt {attempt} at {source} of transaction {transaction_id}"
+def finish(connection: sa.Connection, transaction_id: str, reports: Collection[SliceReport]) -> None:
     row = transactions.find(connection, transaction_id, lock=True)
-    rows = connection.execute(
-        sa.select(ATTEMPTS).where(*_of(transaction_id, source), ATTEMPTS.c.attempt == attempt)
-    ).mappings()
-    recorded = next(map(AttemptRow.from_mapping, rows), None)
-    if recorded is not None and recorded.report == report:
-        return
-    row = transactions.require_open(row, transaction_id, f"attempt {attempt} at {source} does not count")
-    if recorded is None:
-        raise Fenced(
-            f"{name} was never started in this ledger. Start one and write the slice again.",
-            transaction_id=transaction_id,
-            instant=row.instant,
-        )
-    if recorded.state is not AttemptState.RUNNING:
-        raise Fenced(
-            f"{name} is already recorded as {recorded.state.value} ({recorded.error or 'with another report'}), so it "
-            "cannot be recorded as done. Its files are not published; start another attempt.",
-            transaction_id=transaction_id,
-            instant=row.instant,
-        )
-    end_as_done(connection, transaction_id, attempt, report)
+    statement = sa.select(ATTEMPTS).where(*_of_sources(transaction_id, [report.slice.source for report in reports]))
+    recorded = {
+        (attempt.source, attempt.attempt): attempt
+        for attempt in map(AttemptRow.from_mapping, connection.execute(statement).mappings())
+    }
+    unrecorded = [
+        (report, attempt)
+        for report in reports
+        if (attempt := recorded.get((report.slice.source, report.attempt))) is None or attempt.report != report
+    ]
+    for report, attempt in unrecorded:
+        name = f"attempt {report.attempt} at {report.slice.source}"
+        row = transactions.require_open(row, transaction_id, f"{name} does not count")
+        if attempt is None:
+            raise Fenced(
+                f"{name} of transaction {transaction_id} was never started in this ledger. Start one and write the slice "
+                "again.",
+                transaction_id=transaction_id,
+                instant=row.instant,
+            )
+        if attempt.state is not AttemptState.RUNNING:
+            raise Fenced(
+                f"{name} of transaction {transaction_id} is already recorded as {attempt.state.value} "
+                f"({attempt.error or 'with another report'}), so it cannot be recorded as done. Its files are not published; "
+                "start another attempt.",
+                transaction_id=transaction_id,
+                instant=row.instant,
+            )
+    if unrecorded:
+        end_as_done(connection, transaction_id, [report for report, _ in unrecorded])
 
 
 def fail(connection: sa.Connection, transaction_id: str, source: TopicPartition, attempt: int, error: str) -> None:
@@ -85,10 +98,34 @@ def fail(connection: sa.Connection, transaction_id: str, source: TopicPartition,
     _end(connection, transaction_id, source, attempt, values)
 
 
-def end_as_done(connection: sa.Connection, transaction_id: str, attempt: int, report: SliceReport) -> None:
-    """Record the report of an attempt if it is running."""
-    values = {"state": AttemptState.DONE.value, "report": report.to_dict()}
-    _end(connection, transaction_id, report.slice.source, attempt, values)
+def end_as_done(connection: sa.Connection, transaction_id: str, reports: Iterable[SliceReport]) -> None:
+    """Record the reports of those attempts that are running."""
+    statement = (
+        ATTEMPTS.update()
+        .where(
+            ATTEMPTS.c.transaction_id == transaction_id,
+            ATTEMPTS.c.topic == sa.bindparam("of_topic"),
+            ATTEMPTS.c.partition == sa.bindparam("of_partition"),
+            ATTEMPTS.c.attempt == sa.bindparam("of_attempt"),
+            ATTEMPTS.c.state == AttemptState.RUNNING.value,
+        )
+        .values(
+            state=AttemptState.DONE.value,
+            ended_at=_now(),
+            report=sa.bindparam("its_report", type_=ATTEMPTS.c.report.type),
+        )
+    )
+    values = [
+        {
+            "of_topic": report.slice.topic,
+            "of_partition": report.slice.partition,
+            "of_attempt": report.attempt,
+            "its_report": report.to_dict(),
+        }
+        for report in reports
+    ]
+    if values:
+        connection.execute(statement, values)
 
 
 def fail_running(connection: sa.Connection, transaction_id: str, error: str) -> None:
@@ -97,6 +134,20 @@ def fail_running(connection: sa.Connection, transaction_id: str, error: str) -> 
         .where(ATTEMPTS.c.transaction_id == transaction_id, ATTEMPTS.c.state == AttemptState.RUNNING.value)
         .values(state=AttemptState.FAILED.value, ended_at=_now(), error=storable(error))
     )
+
+
+def _of_sources(transaction_id: str, sources: Collection[TopicPartition]) -> tuple[sa.ColumnElement[bool], ...]:
+    """A few more, if topics share partition numbers."""
+    return (
+        ATTEMPTS.c.transaction_id == transaction_id,
+        ATTEMPTS.c.topic.in_({source.topic for source in sources}),
+        ATTEMPTS.c.partition.in_({source.partition for source in sources}),
+    )
+
+
+def _shown(sources: Collection[TopicPartition]) -> str:
+    first = min(sources)
+    return str(first) if len(sources) == 1 else f"{first} and {len(sources) - 1} more"
 
 
 def _of(transaction_id: str, source: TopicPartition) -> tuple[sa.ColumnElement[bool], ...]:

@@ -10,7 +10,7 @@ ops do not hold a hundred connections to a PostgreSQL server.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -213,23 +213,23 @@ class Ledger:
         with self._reading() as connection:
             return attempts.of_transaction(connection, transaction_id)
 
-    def start_attempt(self, transaction_id: str, source: TopicPartition) -> int:
-        """Start an attempt at a slice and return its number: 0, 1, 2…, never the same twice.
+    def start_attempts(self, transaction_id: str, sources: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Start an attempt at each slice and return their numbers: 0, 1, 2…, for a slice never the same twice.
 
-        Raises Fenced when the transaction is no longer open or is unknown (the ledger was wiped), ValueError when
-        `source` is not in its plan.
+        Raises Fenced when the transaction is no longer open or is unknown (the ledger was wiped), ValueError when one of the
+        sources is not in its plan.
         """
         with self._writing() as connection:
-            return attempts.start(connection, transaction_id, source)
+            return attempts.start(connection, transaction_id, sources)
 
-    def finish_attempt(self, transaction_id: str, attempt: int, report: SliceReport) -> None:
-        """Record that the attempt is done. Idempotent for an equal report.
+    def finish_attempts(self, transaction_id: str, reports: Collection[SliceReport]) -> None:
+        """Record that the reports' attempts are done. Idempotent for equal reports.
 
-        Raises Fenced when the transaction is no longer open, or the attempt is unknown, has failed, or is done with
-        another report: what it wrote must not be published.
+        Raises Fenced, and records none, when the transaction is no longer open, or one of the attempts is unknown, has failed,
+        or is done with another report: what it wrote must not be published.
         """
         with self._writing() as connection:
-            attempts.finish(connection, transaction_id, attempt, report)
+            attempts.finish(connection, transaction_id, reports)
 
     def fail_attempt(self, transaction_id: str, source: TopicPartition, attempt: int, error: str) -> None:
         """Record why a running attempt failed. Leaves an unknown or ended attempt unchanged, and never raises Fenced, which

@@ -50,9 +50,8 @@ def commit(
         }
     if values:
         transactions.update(connection, transaction_id, values)
-    for report in reports:
-        # The commit published this attempt, so it was done, even if the ledger never recorded that.
-        attempts.end_as_done(connection, transaction_id, report.attempt, report)
+    # The commit published these attempts, so they were done, even if the ledger never recorded that.
+    attempts.end_as_done(connection, transaction_id, reports)
     attempts.fail_running(connection, transaction_id, "the transaction was committed without this attempt")
     return True
 

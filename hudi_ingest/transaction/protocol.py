@@ -98,7 +98,7 @@ class TransactionProtocol(TransactionPorts):
         require_time(transaction)
         require_same_shape(transaction, self.pipeline)
         self._require_epoch(transaction)
-        attempts = {slice_.source: self.ledger.start_attempt(transaction_id, slice_.source) for slice_ in slices}
+        attempts = self.ledger.start_attempts(transaction_id, [slice_.source for slice_ in slices])
         reach("attempt_started")
         checkpoint = self.committed().checkpoint
         record_bytes = checkpoint.record_bytes if checkpoint else 0
@@ -109,8 +109,7 @@ class TransactionProtocol(TransactionPorts):
             self._note_failed(transaction_id, attempts, error)
             raise
         reach("slices_written")
-        for report in reports:
-            self.ledger.finish_attempt(transaction_id, report.attempt, report)
+        self.ledger.finish_attempts(transaction_id, reports)
         reach("attempt_reported")
         return reports
 

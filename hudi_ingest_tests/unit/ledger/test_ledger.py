@@ -111,6 +111,10 @@ def report(attempt: int = 0, *, rows: int = 10) -> SliceReport:
     return SliceReport(Slice("orders", 0, 10, 20), attempt, (file,), rows=rows, gaps=10 - rows, seconds=0.1)
 
 
+def start(ledger: Ledger, transaction_id: str, source: TopicPartition) -> int:
+    return ledger.start_attempts(transaction_id, [source])[source]
+
+
 def receipt(transaction_id: str = "t1", instant: str = "i1", *reports: SliceReport) -> CommitReceipt:
     return CommitReceipt(plan(transaction_id), instant, Checkpoint(1, transaction_id, {P0: 20}), reports or (report(),))
 
@@ -278,33 +282,47 @@ class TestInstant:
 class TestAttempts:
     def test_are_numbered_for_each_partition(self, ledger: Ledger) -> None:
         begin(ledger)
-        assert [ledger.start_attempt("t1", each) for each in (P0, P0, P1, P0)] == [0, 1, 0, 2]
+        assert [start(ledger, "t1", each) for each in (P0, P0, P1, P0)] == [0, 1, 0, 2]
         assert [(each.source, each.attempt) for each in ledger.attempts("t1")] == [(P0, 0), (P0, 1), (P0, 2), (P1, 0)]
         first = ledger.attempts("t1")[0]
         assert (first.state, first.ended_at, first.report, first.error) == (AttemptState.RUNNING, None, None, None)
         assert first.started_at.utcoffset() == timedelta(0)
 
+    def test_of_several_partitions_start_and_end_at_once(self, ledger: Ledger) -> None:
+        begin(ledger)
+        assert start(ledger, "t1", P1) == 0
+        assert ledger.start_attempts("t1", [P0, P1]) == {P0: 0, P1: 1}
+        other = replace(report(1), slice=Slice("orders", 1, 0, 10))
+        with pytest.raises(Fenced, match="attempt 1 at orders:0 of transaction t1 was never started"):
+            ledger.finish_attempts("t1", [other, report(1)])
+        assert {each.state for each in ledger.attempts("t1")} == {AttemptState.RUNNING}, "none of them"
+        ledger.finish_attempts("t1", [other, report(0)])
+        states = {(each.source, each.attempt): each.report for each in ledger.attempts("t1")}
+        assert states == {(P0, 0): report(0), (P1, 0): None, (P1, 1): other}
+        with pytest.raises(ValueError, match="no slice of orders:7 and 1 more in its plan"):
+            ledger.start_attempts("t1", [P0, TopicPartition("orders", 7), TopicPartition("orders", 8)])
+
     def test_racing_threads_get_distinct_numbers(self, ledger: Ledger) -> None:
         begin(ledger)
-        results = at_once(8, lambda _: [ledger.start_attempt("t1", P0) for _ in range(3)])
+        results = at_once(8, lambda _: [start(ledger, "t1", P0) for _ in range(3)])
         assert sorted(itertools.chain.from_iterable(each.result() for each in results)) == list(range(24))
 
     def test_none_starts_once_the_transaction_ended(self, ledger: Ledger) -> None:
         begin(ledger, "t1")
         ledger.mark_aborted("t1", "deadline passed")
         with pytest.raises(Fenced, match=r"t1 of table /data/orders was aborted at .*deadline passed"):
-            ledger.start_attempt("t1", P0)
+            start(ledger, "t1", P0)
         begin(ledger, "t2")
         ledger.mark_committed(receipt("t2"))
         with pytest.raises(Fenced, match="was committed"):
-            ledger.start_attempt("t2", P0)
+            start(ledger, "t2", P0)
         with pytest.raises(Fenced, match="unknown to this ledger"):
-            ledger.start_attempt("t9", P0)
+            start(ledger, "t9", P0)
 
     def test_an_unplanned_partition_is_refused(self, ledger: Ledger) -> None:
         begin(ledger)
         with pytest.raises(ValueError, match="no slice of orders:7"):
-            ledger.start_attempt("t1", TopicPartition("orders", 7))
+            start(ledger, "t1", TopicPartition("orders", 7))
 
     def test_none_is_left_running_by_a_race_with_an_abort(self, ledger: Ledger) -> None:
         begin(ledger)
@@ -314,7 +332,7 @@ class TestAttempts:
                 ledger.mark_aborted("t1", "raced")
                 return
             while True:
-                ledger.start_attempt("t1", P0)
+                start(ledger, "t1", P0)
 
         results = at_once(4, run)
         assert [type(each.exception()) for each in results] == [type(None), Fenced, Fenced, Fenced]
@@ -322,9 +340,9 @@ class TestAttempts:
 
     def test_done_keeps_the_report(self, ledger: Ledger) -> None:
         begin(ledger)
-        ledger.start_attempt("t1", P0)
-        ledger.finish_attempt("t1", 0, report())
-        ledger.finish_attempt("t1", 0, report())
+        start(ledger, "t1", P0)
+        ledger.finish_attempts("t1", [report()])
+        ledger.finish_attempts("t1", [report()])
         (row,) = ledger.attempts("t1")
         assert (row.state, row.report, row.error) == (AttemptState.DONE, report(), None)
         assert row.ended_at is not None
@@ -332,33 +350,33 @@ class TestAttempts:
 
     def test_done_again_with_an_equal_report_is_no_error_even_after_the_end(self, ledger: Ledger) -> None:
         begin(ledger)
-        ledger.start_attempt("t1", P0)
-        ledger.finish_attempt("t1", 0, report())
+        start(ledger, "t1", P0)
+        ledger.finish_attempts("t1", [report()])
         ledger.mark_committed(receipt())
-        ledger.finish_attempt("t1", 0, report())
+        ledger.finish_attempts("t1", [report()])
 
     def test_done_is_refused_for_what_must_not_be_published(self, ledger: Ledger) -> None:
         begin(ledger)
         with pytest.raises(Fenced, match="never started"):
-            ledger.finish_attempt("t1", 0, report())
-        ledger.start_attempt("t1", P0)
+            ledger.finish_attempts("t1", [report()])
+        start(ledger, "t1", P0)
         ledger.fail_attempt("t1", P0, 0, "disk full")
         with pytest.raises(Fenced, match=r"failed \(disk full\)"):
-            ledger.finish_attempt("t1", 0, report())
-        ledger.start_attempt("t1", P0)
-        ledger.finish_attempt("t1", 1, report(1))
+            ledger.finish_attempts("t1", [report()])
+        start(ledger, "t1", P0)
+        ledger.finish_attempts("t1", [report(1)])
         with pytest.raises(Fenced, match="with another report"):
-            ledger.finish_attempt("t1", 1, report(1, rows=9))
-        ledger.start_attempt("t1", P0)
+            ledger.finish_attempts("t1", [report(1, rows=9)])
+        start(ledger, "t1", P0)
         ledger.mark_aborted("t1", "x")
         with pytest.raises(Fenced, match="attempt 2 at orders:0 does not count"):
-            ledger.finish_attempt("t1", 2, report(2))
+            ledger.finish_attempts("t1", [report(2)])
         with pytest.raises(Fenced, match="is unknown"):
-            ledger.finish_attempt("t9", 0, report())
+            ledger.finish_attempts("t9", [report()])
 
     def test_failed_keeps_the_error(self, ledger: Ledger) -> None:
         begin(ledger)
-        ledger.start_attempt("t1", P0)
+        start(ledger, "t1", P0)
         ledger.fail_attempt("t1", P0, 0, "disk full")
         ledger.fail_attempt("t1", P0, 0, "something later")
         (row,) = ledger.attempts("t1")
@@ -366,7 +384,7 @@ class TestAttempts:
 
     def test_failed_takes_any_text(self, ledger: Ledger) -> None:
         begin(ledger)
-        ledger.start_attempt("t1", P0)
+        start(ledger, "t1", P0)
         ledger.fail_attempt("t1", P0, 0, "bad \x00 byte, lone \ud800 surrogate, ok ü " + "x" * 100_000)
         (row,) = ledger.attempts("t1")
         assert row.error is not None
@@ -376,8 +394,8 @@ class TestAttempts:
 
     def test_failed_neither_undoes_done_nor_complains(self, ledger: Ledger) -> None:
         begin(ledger)
-        ledger.start_attempt("t1", P0)
-        ledger.finish_attempt("t1", 0, report())
+        start(ledger, "t1", P0)
+        ledger.finish_attempts("t1", [report()])
         ledger.fail_attempt("t1", P0, 0, "late")
         ledger.fail_attempt("t1", P0, 5, "not known")
         ledger.fail_attempt("t9", P0, 0, "not known")
@@ -480,7 +498,7 @@ class TestEnds:
     def test_commit_ends_the_attempts_that_run_still(self, ledger: Ledger) -> None:
         begin(ledger)
         for each in (P0, P0, P1):
-            ledger.start_attempt("t1", each)
+            start(ledger, "t1", each)
         ledger.mark_committed(receipt("t1", "i1", report(1)))
         unused, published, other = ledger.attempts("t1")
         assert (published.state, published.report) == (AttemptState.DONE, report(1))
@@ -490,9 +508,9 @@ class TestEnds:
 
     def test_abort_ends_the_attempts_that_run_still(self, ledger: Ledger) -> None:
         begin(ledger)
-        ledger.start_attempt("t1", P0)
-        ledger.start_attempt("t1", P1)
-        ledger.finish_attempt("t1", 0, report())
+        start(ledger, "t1", P0)
+        start(ledger, "t1", P1)
+        ledger.finish_attempts("t1", [report()])
         ledger.mark_aborted("t1", "deadline")
         done, running = ledger.attempts("t1")
         assert done.state is AttemptState.DONE
@@ -560,7 +578,7 @@ class TestModel:
                     assert before is TransactionState.COMMITTED
             else:
                 try:
-                    ledger.start_attempt(name, P0)
+                    start(ledger, name, P0)
                     assert before is TransactionState.OPEN
                 except Fenced:
                     assert before is not TransactionState.OPEN
