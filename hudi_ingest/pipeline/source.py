@@ -61,11 +61,12 @@ class Security(_Model):
     Spark's workers must find it at the same path."""
 
     certificate_file: Path | None = None
-    """PEM file of the client certificate, for brokers that ask for one; relative to the pipeline file."""
+    """PEM file of the client certificate, for brokers that ask for one; relative to the pipeline file. Spark's workers must
+    find it at the same path."""
 
     key_file: Path | None = Field(default=None, validate_default=True)
     """PEM file of that certificate's private key, as PKCS #8 and not encrypted (`BEGIN PRIVATE KEY`); relative to the
-    pipeline file. Required with `certificate_file`, refused without."""
+    pipeline file. Spark's workers must find it at the same path. Required with `certificate_file`, refused without."""
 
     @field_validator("sasl_mechanism", "username", "password")
     @classmethod
