@@ -28,7 +28,9 @@ def start(
     connection: sa.Connection, transaction_id: str, sources: Collection[TopicPartition]
 ) -> dict[TopicPartition, int]:
     transactions.lock_open(connection, transaction_id, f"no attempt at {_shown(sources)} may start")
-    planned = {TopicPartition(slice_.topic, slice_.partition) for slice_ in transactions.slices(connection, transaction_id)}
+    planned = {
+        TopicPartition(slice_.topic, slice_.partition) for slice_ in transactions.slices(connection, transaction_id)
+    }
     unplanned = sorted(set(sources) - planned)
     if unplanned:
         raise ValueError(f"transaction {transaction_id} has no slice of {_shown(unplanned)} in its plan")
