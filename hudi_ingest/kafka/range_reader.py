@@ -138,9 +138,9 @@ def _take_error(
 
 def _error(range_: OpenRange, message: Message, trouble: Trouble, source: KafkaSource) -> IngestError:
     if message.error in _OUT_OF_RANGE:
-        which = "its first offset" if range_.position == range_.slice.start else f"offset {range_.position}"
         return NoSuchOffset(
-            f"{range_.slice}: the broker no longer has {which}. Nothing is visible.",
+            f"{range_.slice}: the broker no longer has offset {range_.position}: retention deleted it, or the topic was "
+            "recreated. Nothing is visible; the next plan reports the loss, and the command that accepts it.",
             servers=source.bootstrap_servers,
             topic=range_.slice.topic,
             partition=range_.slice.partition,

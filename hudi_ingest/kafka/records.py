@@ -128,7 +128,7 @@ def _read(
         if error is not None and error.code() in _OUT_OF_RANGE:
             raise NoSuchOffset(
                 f"{partition}: the broker no longer has offset {request.slice.start}: retention has just deleted it, or the "
-                "topic was recreated. Try again without --from, or see `hudi-ingest status` for the offsets.",
+                "topic was recreated. Try again.",
                 servers=source.bootstrap_servers,
                 topic=partition.topic,
                 partition=partition.partition,

@@ -80,12 +80,13 @@ class RegistryClient:
     def latest(self, subject: str) -> SubjectVersion:
         """The last version of a subject. Raises SchemaMissing."""
         asked = _Asked(f"the latest version of {subject}", subject)
-        return self._version(subject, asked, lambda: self._client.get_latest_version(subject))
+        return self._version(subject, f"subject {subject}", asked, lambda: self._client.get_latest_version(subject))
 
     def version(self, subject: str, version: int) -> SubjectVersion:
         """A version of a subject. Raises SchemaMissing."""
         asked = _Asked(f"version {version} of {subject}", subject)
-        return self._version(subject, asked, lambda: self._client.get_version(subject, version))
+        wanted = f"version {version} of subject {subject}"
+        return self._version(subject, wanted, asked, lambda: self._client.get_version(subject, version))
 
     def versions(self, subject: str) -> tuple[SubjectVersion, ...]:
         """All versions of a subject that are of the kind, ascending; empty if there is no such subject."""
@@ -99,12 +100,12 @@ class RegistryClient:
                 continue  # deleted since, or of another kind
         return tuple(versions)
 
-    def _version(self, subject: str, asked: _Asked, ask: Callable[[], Any]) -> SubjectVersion:
+    def _version(self, subject: str, wanted: str, asked: _Asked, ask: Callable[[], Any]) -> SubjectVersion:
         answer = self._ask(asked, ask)
         if answer is None:
             raise SchemaMissing(
-                f"Schema registry {self._config.url} has no subject {subject} with that version ({asked.what}); register the "
-                "schema, correct the topic or `subject` of source.schema_registry, or declare table.schema.",
+                f"Schema registry {self._config.url} has no {wanted}; register the schema, correct the topic or "
+                "`subject` of source.schema_registry, or declare table.schema.",
                 url=self._config.url,
                 subject=subject,
                 status=404,

@@ -82,7 +82,7 @@ def files_to_replace(
         if not {PARTITION, OFFSET} <= set(columns.column_names):
             problems.append(
                 f"file {file.path} was written by another writer without Kafka columns, so it is not known which of its rows "
-                "are in the range"
+                "are in the range; remove that writer's rows, or choose a range that the file's offsets do not meet"
             )
             continue
         mask = in_slices(columns, slices)

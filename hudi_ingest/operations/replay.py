@@ -40,7 +40,10 @@ def files_of(pipeline: Pipeline, checkpoint: Checkpoint | None, slices: Sequence
     where = f"the replay of pipeline {pipeline.name} is refused; nothing was written"
     topics = {source.topic for source in checkpoint.offsets} if checkpoint else set()
     if "topic" not in pipeline.table.kafka_columns and len(topics) > 1:
-        problem = "its rows are from several topics and do not say which: table.kafka_columns has no topic"
+        problem = (
+            "the table has rows of several topics but no column _kafka_topic (table.kafka_columns lacks topic), so it is not "
+            "known which rows to replace. Ingest the topics into a new table that has the column"
+        )
         raise RangeRefused(where, [problem])
     table = PipelineTable(pipeline)
     read = partial(read_kafka_columns, table.storage)

@@ -84,7 +84,7 @@ def follow(
         yield from commits[yielded:]
         yielded = len(commits)
         if standing is None or standing.state is not RequestState.ACTIVE:
-            _require_done(pipeline, standing, commits)
+            _require_done(pipeline, request.request_id, standing, commits)
             return
         if is_worked_on(ledger, standing):
             time.sleep(ASK_AGAIN_SECONDS)
@@ -177,18 +177,26 @@ def _planned(pipeline: Pipeline, ledger: Ledger, request_id: str) -> RequestPlan
     return completed(pipeline, situation, request, progress, plan) if plan else None
 
 
-def _require_done(pipeline: Pipeline, request: Request | None, commits: tuple[RequestedCommit, ...]) -> None:
+def _require_done(
+    pipeline: Pipeline, request_id: str, request: Request | None, commits: tuple[RequestedCommit, ...]
+) -> None:
     if request is not None and request.state is RequestState.DONE:
         return
-    state = f"the ledger no longer has it: the ledger {'was' if commits else 'may have been'} wiped"
-    if request is not None:
-        state = f"it is {request.state.value}" + (f": {request.reason}" if request.reason else "")
+    remedy = "file it again to finish it"
+    if request is None:
+        outcome = f"is no longer in the ledger, which {'was' if commits else 'may have been'} wiped"
+    elif request.state is RequestState.FAILED:
+        outcome = "failed"
+        remedy = "correct the cause and file it again; `hudi-ingest requests list` shows how far it came"
+    else:
+        outcome = f"was {request.state.value}"
     kept = (
         f"{counted(len(commits), 'transaction')} committed before that; their rows stay"
         if commits
         else "nothing was written"
     )
-    raise RangeRefused(f"request of pipeline {pipeline.name}", [state, kept])
+    problems = [line for line in (request and request.reason, kept, remedy) if line]
+    raise RangeRefused(f"request {request_id} of pipeline {pipeline.name} {outcome}", problems)
 
 
 def retry_result(pipeline: Pipeline, ledger: Ledger, request_id: str) -> RetryResult:

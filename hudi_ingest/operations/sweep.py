@@ -87,8 +87,8 @@ def safe_age(pipeline: Pipeline, hours: float | None) -> timedelta:
         return timedelta(hours=max(DEFAULT_HOURS, least))
     if not least <= hours <= _LONGEST_HOURS:
         raise ValueError(
-            f"{hours:g} hours is not between {least:g}, twice the timeout_seconds of pipeline {pipeline.name}, and "
-            f"{_LONGEST_HOURS}: a transaction may still be writing a younger file."
+            f"found {hours:g} hours, but transactions may still be writing files younger than {least:g} hours (twice the "
+            f"timeout_seconds of pipeline {pipeline.name}). Give {least:g} to {_LONGEST_HOURS} hours."
         )
     return timedelta(hours=hours)
 

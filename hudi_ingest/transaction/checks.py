@@ -162,9 +162,11 @@ def require_complete(plan: TransactionPlan, reports: Sequence[SliceReport]) -> N
         foreign = [str(slice_) for slice_ in reported if slice_ not in planned] or [
             str(slice_) for slice_ in set(reported) if reported.count(slice_) > 1
         ]
+        problems = [f"missing: {', '.join(missing)}"] if missing else []
+        problems += [f"reported twice or not planned: {', '.join(foreign)}"] if foreign else []
         raise WriteIncomplete(
-            f"transaction {plan.transaction_id} cannot be committed: not reported {missing or 'none'}, reported but not "
-            f"planned or twice {foreign or 'none'}. Run its missing ops again."
+            f"the reports of transaction {plan.transaction_id} do not match its plan; {'; '.join(problems)}. Nothing was "
+            "published. Re-execute the run from failure."
         )
     for report in reports:
         if not report.accounted:
@@ -186,12 +188,15 @@ def require_complete(plan: TransactionPlan, reports: Sequence[SliceReport]) -> N
             f"transaction {plan.transaction_id}: the files it replaces hold rows of other ranges: {expected}; but these were "
             f"copied: {copied}. Nothing was published; run the ops again."
         )
-    ids = [file.file_id for report in reports for file in (*report.files, *report.copies)]
-    if len(set(ids)) < len(ids):
+    files = [file for report in reports for file in (*report.files, *report.copies)]
+    by_id = {file.file_id: file for file in files}
+    if len(by_id) < len(files):
         # Two files with one id in a commit would be one file group, and readers would see only one of them.
+        twin = next(file for file in files if by_id[file.file_id] is not file)
         raise WriteIncomplete(
-            f"transaction {plan.transaction_id}: two of its files have the id {next(i for i in ids if ids.count(i) > 1)}: rows of "
-            "the same topic, partition and offset are in the table more than once. Nothing was published."
+            f"transaction {plan.transaction_id}: {twin.path} and {by_id[twin.file_id].path} begin with the same topic, "
+            f"partition and offset ({twin.first_offset}), so the table already has that row more than once. Nothing was "
+            "published. Delete the surplus rows, and then run the replay again."
         )
 
 

@@ -141,8 +141,9 @@ class TransactionProtocol(TransactionPorts):
             checkpoint = committed.checkpoint
             if checkpoint is None or checkpoint.sequence < plan.sequence:
                 raise CommitOutcomeUnknown(
-                    f"instant {transaction.instant} was published, but the table's timeline does not show its "
-                    f"checkpoint yet. Try again."
+                    f"transaction {plan.transaction_id} of pipeline {plan.pipeline}: instant {transaction.instant} was "
+                    "published, but the timeline does not show its checkpoint yet. Nothing is deleted; commit is called "
+                    "again, and the timeline decides."
                 )
             unsynced = self._sync_commit(before)
         seconds = _phases(transaction, reports, time.monotonic() - started)
@@ -248,7 +249,9 @@ class TransactionProtocol(TransactionPorts):
             if isinstance(error, (CommitRefused, Fenced)):
                 raise
             raise CommitOutcomeUnknown(
-                f"the commit of {plan.transaction_id} failed and has not landed so far: {error}"
+                f"the commit of {plan.transaction_id} to table {self.pipeline.table.base_path} returned an error and is not "
+                "on the timeline so far. It may still land, so nothing is deleted; commit is called again, and the timeline "
+                f"decides. The error: {error}"
             ) from error
 
     def _publication(
@@ -308,7 +311,11 @@ class TransactionProtocol(TransactionPorts):
         if plan.request:
             self.ledger.pass_over(plan.request, [file.path for file in plan.retry.files])
         first = next((f" (the first: {note})" for report in reports for note in report.bad_records), "")
-        raise NothingToDo(self.pipeline.name, f"none of {plan.retry.letters} dead letters can become a row now{first}")
+        raise NothingToDo(
+            self.pipeline.name,
+            f"none of {plan.retry.letters} dead letters can become a row now{first}; correct the pipeline file or the "
+            "converter, and retry",
+        )
 
     def _require_epoch(self, transaction: OpenTransaction) -> None:
         transaction_id = transaction.plan.transaction_id

@@ -90,10 +90,10 @@ def _end_open_transaction(ports: TransactionPorts, owner: Owner, run_is_finished
         roll_back(ports, row.transaction_id, "rolled back by the next begin: its timeout has passed")
     else:
         raise TransactionInFlight(
-            f"table {table}: transaction {row.transaction_id} of {row.owner} is open since "
-            f"{row.began_at:%H:%M:%S} UTC, until {row.deadline:%H:%M:%S} UTC at the latest. A table runs one "
-            "transaction at a time, so this one wrote nothing, and nothing is wrong: a tick plans again once that one "
-            "has ended. Without a sensor, try again then, or stop its run."
+            f"table {table}: transaction {row.transaction_id} of {row.owner} has been open since "
+            f"{row.began_at:%H:%M:%S} UTC and ends by {row.deadline:%H:%M:%S} UTC. Only one transaction may run on a table, "
+            "so this one wrote nothing. The sensor plans again by itself; without a sensor, try again after that, or stop "
+            f"{row.owner}."
         )
 
 

@@ -143,5 +143,5 @@ def _commit(
         try:
             return protocol.commit(transaction, reports)
         except CommitOutcomeUnknown as error:
-            report(f"{error}; trying again")
+            report(f"trying to commit again: {error}")
     return protocol.commit(transaction, reports)

@@ -96,7 +96,7 @@ def test_f1_p4_two_sensors_and_a_person_launch_the_same_transaction(
     told.append("" if command.returncode == 0 else by_command)
     assert told.count("") == 1, told
     for text in filter(None, told):
-        assert "is no longer current" in text or "is open since" in text, text
+        assert "is no longer current" in text or "has been open since" in text, text
     assert len(own_commits(ground)) == 1
     assert verify(ground.base_path, ground.produced).exact
     ground.send_rows(0, 5, 20)
