@@ -10,17 +10,30 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks.results import API, CONTENDERS, DAGSTER, LIMIT, STREAMING
+from benchmarks.results import API, CONTENDERS, DAGSTER, LIMIT, SPARK_LIMIT, STREAMING
 from hudi_ingest.exceptions import EnvironmentProblem
 
 TITLES: Mapping[str, str] = {
     DAGSTER: "hudi-ingest, sensor tick to commit",
     API: "hudi-ingest, data path alone",
     STREAMING: "Spark Structured Streaming + bulk_insert",
-    LIMIT: "limit: plain parquet, no Hudi",
+    LIMIT: "limit: plain parquet, no Spark, no Hudi",
+    SPARK_LIMIT: "limit of Spark's Kafka source",
 }
-_COLOURS: Mapping[str, str] = {DAGSTER: "#1f6f8b", API: "#4fb0c6", STREAMING: "#d98c3f", LIMIT: "#b8b8b8"}
-_TERMINAL: Mapping[str, str] = {DAGSTER: "cyan", API: "bright_cyan", STREAMING: "yellow", LIMIT: "white"}
+_COLOURS: Mapping[str, str] = {
+    DAGSTER: "#1f6f8b",
+    API: "#4fb0c6",
+    STREAMING: "#d98c3f",
+    LIMIT: "#8a8a8a",
+    SPARK_LIMIT: "#c8c8c8",
+}
+_TERMINAL: Mapping[str, str] = {
+    DAGSTER: "cyan",
+    API: "bright_cyan",
+    STREAMING: "yellow",
+    LIMIT: "white",
+    SPARK_LIMIT: "bright_black",
+}
 _BAR_WIDTH = 40
 _NO_MATPLOTLIB = "the chart was not drawn, because matplotlib cannot be loaded; `pip install 'hudi-ingest[dev]'` has it"
 

@@ -1,45 +1,68 @@
-"""The limit of Spark's Kafka source: the same decoding, then one plain parquet file per Spark task. No Hudi, no orchestration.
+"""The limit: what this machine can do with the same records. No Spark, no Hudi, no orchestration.
 
-Spark's Kafka source → Arrow → the same converter → pyarrow, with the same Kafka columns, codec, level and dictionaries. The
-difference to hudi-ingest is the cost of its promises: the split by table partition, Hudi's meta columns, markers, the commit.
+One plain process per core: librdkafka → Arrow → the same converter → one plain parquet file per range, with the same Kafka
+columns, codec, level and dictionaries. Reader and converter are hudi-ingest's own, because nothing faster is known; the
+difference to hudi-ingest is the cost of its promises and of Spark: the split by table partition, Hudi's meta columns, markers,
+the commit, handing out tasks.
 """
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
 
 from benchmarks.contenders import Assignment, Outcome
-from benchmarks.contenders.plain_write import PlainWrite, write_plainly
-from benchmarks.contenders.spark_source import read_slices
-from hudi_ingest.kafka.batch_sizes import BATCH_BYTES, BATCH_ROWS
+from benchmarks.contenders.plain_write import PlainWrite, write_file
+from hudi_ingest.model.offsets import Slice
 from hudi_ingest.pipeline.file import load_pipeline
+from hudi_ingest.pipeline.source import KafkaSource
 from hudi_ingest.transaction.decoding import converter_of
 from hudi_ingest.transaction.situation import plan_now
-from hudi_ingest.transaction.write.task_ranges import rows_per_task
+from hudi_ingest.transaction.write.task_ranges import ranges_of_tasks, rows_per_task
 
 
-def run(spark: SparkSession, assignment: Assignment) -> Outcome:
-    """Write the whole topic to parquet files in the folder. Raises what Spark raises."""
+def processes() -> ProcessPoolExecutor:
+    """One process per core; they live as long as the contender, as Spark's Python workers do."""
+    # Forked from a process without threads: librdkafka's would not survive a fork.
+    return ProcessPoolExecutor(os.cpu_count() or 1, multiprocessing.get_context("forkserver"))
+
+
+def run(pool: ProcessPoolExecutor, assignment: Assignment) -> Outcome:
+    """Write the whole topic to parquet files in the folder. Raises what reading and writing raise."""
     pipeline = load_pipeline(Path(assignment.pipeline_file))
     slices = plan_now(pipeline).slices
     files = Path(assignment.folder) / "files"
     files.mkdir()
     write = PlainWrite(str(files), converter_of(pipeline), pipeline.table.compression)
-    session = spark.newSession()
-    # Its records are all the same size, so it need not guard against larger ones.
-    batch_rows = max(1, min(BATCH_ROWS, BATCH_BYTES // max(1, assignment.record_bytes)))
-    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(batch_rows))
     count = sum(slice_.count for slice_ in slices)
-    most_rows = rows_per_task(
-        pipeline.table.rows_per_file, count, spark.sparkContext.defaultParallelism, assignment.record_bytes
-    )
+    most_rows = rows_per_task(pipeline.table.rows_per_file, count, os.cpu_count() or 1, assignment.record_bytes)
     began = time.time()
-    records = read_slices(session, pipeline.source, slices, most_rows)
-    records.mapInArrow(partial(write_plainly, write), "rows long").collect()
+    list(pool.map(partial(_write_ranges, write, pipeline.source), ranges_of_tasks(slices, most_rows)))
     ended = time.time()
     return Outcome(began, ended, sum(pq.read_metadata(path).num_rows for path in files.glob("*.parquet")))
+
+
+def _write_ranges(write: PlainWrite, source: KafkaSource, ranges: Sequence[Slice]) -> int:
+    return write_file(write, _records(source, ranges))
+
+
+def _records(source: KafkaSource, ranges: Sequence[Slice]) -> Iterator[pa.RecordBatch]:
+    # Imported here because it loads compiled code, which only these processes need.
+    from hudi_ingest.kafka.range_reader import read_ranges
+
+    for partition, batch in read_ranges(source, "benchmark-limit", ranges):
+        count = batch.num_rows
+        place = [_same_for_all(partition.topic, count), pa.repeat(pa.scalar(partition.partition, pa.int32()), count)]
+        yield pa.RecordBatch.from_arrays([*place, *batch.columns], names=["topic", "partition", *batch.schema.names])
+
+
+def _same_for_all(value: str, count: int) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), count), [value])

@@ -1,12 +1,12 @@
-"""The limit's work in a Spark Python worker: decode a task's records in Arrow, and write one plain parquet file.
+"""The limits' work: decode records in Arrow, and write them to one plain parquet file.
 
-A separate module, so that a worker loads no more for it than for hudi-ingest's own write task.
+A separate module, so that a process loads no more for it than for hudi-ingest's own write task.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -29,7 +29,17 @@ class PlainWrite:
 
 
 def write_plainly(write: PlainWrite, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Write all batches of a Spark Python worker into one file. Raises ValueError for a value that is not a row."""
+    """Write all batches of a Spark Python worker into one file. Raises what `write_file` raises."""
+    count = write_file(write, batches)
+    if count:
+        yield pa.RecordBatch.from_pydict({"rows": pa.array([count], pa.int64())})
+
+
+def write_file(write: PlainWrite, batches: Iterable[pa.RecordBatch]) -> int:
+    """Write all records into one file, and return their number. No records, no file.
+
+    The batches have the columns `value` and KAFKA. Raises ValueError for a value that is not a row.
+    """
     writer: pq.ParquetWriter | None = None
     count = 0
     for batch in batches:
@@ -55,4 +65,4 @@ def write_plainly(write: PlainWrite, batches: Iterator[pa.RecordBatch]) -> Itera
         count += rows.num_rows
     if writer is not None:
         writer.close()
-        yield pa.RecordBatch.from_pydict({"rows": pa.array([count], pa.int64())})
+    return count

@@ -1,4 +1,4 @@
-"""A contender's process: a Spark driver, and a loop that answers each assignment (a line of JSON) with its outcome (another).
+"""A contender's process: a Spark driver, or what the contender has in its place, and a loop that answers each assignment (a line of JSON) with its outcome (another).
 
 `python -m benchmarks.contenders.worker NAME MASTER MEMORY`; it exits at the end of its input.
 """
@@ -9,20 +9,24 @@ import json
 import logging
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from benchmarks.contenders import Assignment, Outcome, hudi_ingest_api, limit, spark_streaming
-from benchmarks.results import API, LIMIT, STREAMING
+from benchmarks.contenders import Assignment, Outcome, hudi_ingest_api, limit, spark_limit, spark_streaming
+from benchmarks.results import API, LIMIT, SPARK_LIMIT, STREAMING
 from hudi_ingest.spark.session import own_session
 
-_RUNS: dict[str, Callable[[SparkSession, Assignment], Outcome]] = {
+Run = Callable[[Assignment], Outcome]
+
+_SPARK_RUNS: dict[str, Callable[[SparkSession, Assignment], Outcome]] = {
     API: hudi_ingest_api.run,
     STREAMING: spark_streaming.run,
-    LIMIT: limit.run,
+    SPARK_LIMIT: spark_limit.run,
 }
 _PARQUET_LEVEL = {"spark.hadoop.parquet.compression.codec.zstd.level": "1"}
 """Java's parquet writer uses 3 by default; ours uses 1."""
@@ -30,15 +34,27 @@ _PARQUET_LEVEL = {"spark.hadoop.parquet.compression.codec.zstd.level": "1"}
 
 def serve(name: str, master: str, driver_memory: str) -> None:
     """Answer until the end of input. An error is an answer too: the benchmark decides what it means."""
+    with _started(name, master, driver_memory) as run:
+        _answer({"ready": name})
+        for line in sys.stdin:
+            try:
+                _answer(asdict(run(Assignment.from_dict(json.loads(line)))))
+            except Exception as error:  # noqa: BLE001 - whatever it is, the benchmark stops with it
+                traceback.print_exc()
+                _answer({"error": f"{type(error).__name__}: {error}"})
+
+
+@contextmanager
+def _started(name: str, master: str, driver_memory: str) -> Iterator[Run]:
+    if name == LIMIT:
+        with limit.processes() as pool:
+            yield partial(limit.run, pool)
+        return
     spark = own_session(master, driver_memory, _PARQUET_LEVEL)
-    _answer({"ready": spark.version})
-    for line in sys.stdin:
-        try:
-            _answer(asdict(_RUNS[name](spark, Assignment.from_dict(json.loads(line)))))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the benchmark stops with it
-            traceback.print_exc()
-            _answer({"error": f"{type(error).__name__}: {error}"})
-    spark.stop()
+    try:
+        yield partial(_SPARK_RUNS[name], spark)
+    finally:
+        spark.stop()
 
 
 def _answer(facts: dict[str, Any]) -> None:
