@@ -89,7 +89,7 @@ def _receipt_facts(receipt: CommitReceipt) -> dict[str, Any]:
 
 def say_losses(pipeline: str, stopped: Sequence[OffsetLoss], resets: Sequence[OffsetLoss] = ()) -> None:
     # Not wrapped, so that its commands can be copied.
-    from hudi_ingest.transaction.planning import losses_text
+    from hudi_ingest.transaction.offset_losses import losses_text
 
     for title, text in losses_text(pipeline, stopped, resets).items():
         out.print(f"{title}:\n{text}", style="red", markup=False, highlight=False, soft_wrap=True)

@@ -16,7 +16,8 @@ from hudi_ingest.model.offset_ranges import Ranges, difference, intersection, le
 from hudi_ingest.model.offsets import Slice, TopicPartition, TopicVersion, Watermarks
 from hudi_ingest.model.plan import BackfillPlan, LossReason, RangePlan, ReplayPlan, TransactionKind
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.planning import Limits, backlog_limit, fair_shares, find_losses, loss_text
+from hudi_ingest.transaction.offset_losses import find_losses, loss_text
+from hudi_ingest.transaction.planning import Limits, backlog_limit, fair_shares
 
 _SHOWN_SLICES = 8
 RemainingRanges = Mapping[TopicPartition, Ranges]

@@ -14,7 +14,7 @@ from hudi_ingest.model.offset_ranges import Ranges
 from hudi_ingest.model.plan import OffsetLoss
 from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.planning import stop_text
+from hudi_ingest.transaction.offset_losses import stop_text
 from hudi_ingest.transaction.situation import Situation, oldest_waiting_seconds, stopped_partitions
 
 HISTORY = 5

@@ -15,7 +15,7 @@ from dagster import (
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.plan import TransactionKind
 from hudi_ingest.model.report import BaseFile, CommitReceipt, SliceReport
-from hudi_ingest.transaction.planning import losses_text
+from hudi_ingest.transaction.offset_losses import losses_text
 
 SHOWN_BAD_RECORDS = 20
 

@@ -47,7 +47,8 @@ from hudi_ingest.orchestration.resources import LEDGER, SPARK
 from hudi_ingest.orchestration.run_config import BEGIN, BeginConfig, run_tags
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.columns import parse_spark_json
-from hudi_ingest.transaction.planning import group_slices, losses_text
+from hudi_ingest.transaction.offset_losses import losses_text
+from hudi_ingest.transaction.planning import group_slices
 from hudi_ingest.transaction.protocol import TransactionProtocol
 from hudi_ingest.transaction.run import protocol_for, when_table_is_free
 from hudi_ingest.transaction.situation import Situation, observe, plan_now

@@ -20,7 +20,7 @@ from hudi_ingest.model.plan import IngestPlan, OffsetLoss, RangePlan, ReplayPlan
 from hudi_ingest.model.report import SliceReport
 from hudi_ingest.model.transaction import OpenTransaction
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.planning import is_stopped, loss_text
+from hudi_ingest.transaction.offset_losses import is_stopped, loss_text
 
 
 def shape_of(pipeline: Pipeline) -> str:

@@ -29,7 +29,7 @@ from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction.columns import resolve_schema
 from hudi_ingest.transaction.dead_letters.copies import LetterCopies
 from hudi_ingest.transaction.dead_letters.log import DeadLetterLog
-from hudi_ingest.transaction.planning import losses_text
+from hudi_ingest.transaction.offset_losses import losses_text
 from hudi_ingest.transaction.protocol import TransactionProtocol
 from hudi_ingest.transaction.situation import losses_now, plan_now
 from hudi_ingest.transaction.write.job import write_slices

@@ -24,16 +24,8 @@ from hudi_ingest.model.plan import IngestPlan, LossReason, OffsetLoss, TakeOver
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.source import KafkaSource
 from hudi_ingest.transaction.dead_letters.copies import LetterCopies
-from hudi_ingest.transaction.planning import (
-    Lag,
-    Limits,
-    find_losses,
-    lag,
-    plan_transaction,
-    require_held,
-    slice_starts,
-    stop_text,
-)
+from hudi_ingest.transaction.offset_losses import find_losses, require_held, stop_text
+from hudi_ingest.transaction.planning import Lag, Limits, lag, plan_transaction, slice_starts
 
 ASKED_PARTITIONS = 100
 
