@@ -24,6 +24,7 @@ KEEP_FILES_OF_THEIR_OWN = {
     "hudi/storage.py",
     "orchestration/code_server.py",
     "orchestration/dagster_storage.py",
+    "orchestration/sqlite_storage.py",
     "orchestration/step_logs.py",
     "orchestration/webserver.py",
     "records/convert/avro_exact.py",
@@ -41,6 +42,7 @@ PLUGS_INTO_DAGSTER = {
     "orchestration/dagster_storage.py",
     "orchestration/executor.py",
     "orchestration/run_launcher.py",
+    "orchestration/sqlite_storage.py",
     "orchestration/step_logs.py",
     "orchestration/webserver.py",
 }
