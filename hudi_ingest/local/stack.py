@@ -51,7 +51,6 @@ _TRIES = 3
 """How often `up` starts a part that is killed while it waits for it."""
 _LONGEST_SOCKET_PATH = 100
 """Bytes; the system's limit is 107, or 103 on macOS."""
-_QUIET = ("--log-level", "warning")
 
 Report = Callable[[str], None]
 
@@ -249,7 +248,7 @@ def _start(
         page = ["--port", str(settings.ui_port), "--workspace", str(_workspace(home))]
         command = ["hudi_ingest.orchestration.webserver", *page]
     else:
-        command = ["dagster._daemon", "run", "-w", str(_workspace(home)), *_QUIET]
+        command = ["hudi_ingest.orchestration.daemon", str(_workspace(home))]
     # The ledger's URL may hold a password, so it is passed on but never written to the stack's file.
     ledger = {LEDGER_VARIABLE: home.ledger_url}
     full = {**os.environ, **environment, **ledger, "JAVA_HOME": str(java_home(find_java())), "PYTHONUNBUFFERED": "1"}

@@ -19,7 +19,7 @@ import sqlite3
 import tempfile
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -96,6 +96,22 @@ class QuickRunStorage(SqliteRunStorage):
     def connect(self) -> Iterator[sa.Connection]:
         with _SHARED.of(self._conn_string).begin() as connection:
             yield connection
+
+    def changes(self) -> Callable[[], bool]:
+        """Return a function, for one thread, that says whether any process has written here since its last call."""
+        connection: sa.Connection | None = None
+        known = 0
+
+        def changed() -> bool:
+            nonlocal connection, known
+            # SQLite counts the commits of others for each connection, so this one stays.
+            connection = connection or _SHARED.of(self._conn_string).connect().execution_options(
+                isolation_level="AUTOCOMMIT"
+            )
+            before, known = known, int(connection.exec_driver_sql("PRAGMA data_version").scalar_one())
+            return known != before
+
+        return changed
 
 
 class QuickScheduleStorage(SqliteScheduleStorage):

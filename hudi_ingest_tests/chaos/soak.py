@@ -169,7 +169,15 @@ def _kind(process: psutil.Process) -> str:
     words = process.cmdline()
     if "java" in words[0]:
         return "java broker" if any("kafka.Kafka" in each for each in words) else "java Spark"
-    for kind in ("grpc", "dagster._daemon", "orchestration.webserver", "forkserver", "spawn_main", "pyspark", "engine"):
+    for kind in (
+        "grpc",
+        "orchestration.daemon",
+        "orchestration.webserver",
+        "forkserver",
+        "spawn_main",
+        "pyspark",
+        "engine",
+    ):
         if any(kind in each for each in words):
             return kind
     return "other"

@@ -23,7 +23,10 @@ KEEP_FILES_OF_THEIR_OWN = {
     "faults.py",
     "hudi/storage.py",
     "orchestration/code_server.py",
+    "orchestration/daemon/__main__.py",
     "orchestration/dagster_storage.py",
+    "orchestration/definitions.py",
+    "orchestration/run_launcher.py",
     "orchestration/sqlite_storage.py",
     "orchestration/step_logs.py",
     "orchestration/webserver.py",
@@ -37,8 +40,9 @@ KEEP_FILES_OF_THEIR_OWN = {
 ROOMS_OF_THIS_MACHINE = ("home/", "ledger/", "local/", "pipeline/", "spark/")
 """Rooms whose files are this machine's: pipeline files, state, jars. None is a table's."""
 PLUGS_INTO_DAGSTER = {
-    "local/stack.py",
     "orchestration/code_server.py",
+    "orchestration/daemon/__main__.py",
+    "orchestration/daemon/run_queue.py",
     "orchestration/dagster_storage.py",
     "orchestration/executor.py",
     "orchestration/run_launcher.py",

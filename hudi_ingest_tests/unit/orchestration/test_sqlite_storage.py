@@ -16,7 +16,7 @@ from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventL
 from dagster._core.storage.runs.sqlite.sqlite_run_storage import SqliteRunStorage
 from dagster._core.storage.schedules.sqlite.sqlite_schedule_storage import SqliteScheduleStorage
 
-from hudi_ingest.orchestration.sqlite_storage import QuickEventLogStorage
+from hudi_ingest.orchestration.sqlite_storage import QuickEventLogStorage, QuickRunStorage
 
 CONFIG = "storage: {custom: {module: hudi_ingest.orchestration.sqlite_storage, class: QuickSqliteStorage}}\n"
 
@@ -140,3 +140,18 @@ def test_few_runs_stay_open(tmp_path: Path) -> None:
     ]
     assert len([path for path in opened if path.startswith(str(tmp_path)) and path.endswith(".db")]) <= 17
     assert texts(storage, "run-0") == ["hello"]
+
+
+def test_a_change_to_a_run_is_noticed_once_whoever_makes_it(home: Path) -> None:
+    with DagsterInstance.from_config(str(home)) as instance:
+        assert isinstance(instance.run_storage, QuickRunStorage)
+        changed = instance.run_storage.changes()
+        changed()
+        assert not changed()
+        greeting.execute_in_process(instance=instance)
+        assert changed()
+        assert not changed()
+        SqliteRunStorage.from_local(str(home / "history")).set_cursor_values({"by": "another"})
+        assert changed()
+        instance.event_log_storage.store_event(said("a-run", "a line of a log"))
+        assert not changed()
