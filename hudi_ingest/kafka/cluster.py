@@ -1,10 +1,7 @@
-"""The broker's edge: partitions, watermarks, first offsets, consumer-group offsets, and client settings."""
+"""The broker's edge: partitions, watermarks, first offsets and consumer-group offsets."""
 
 from __future__ import annotations
 
-import logging
-import math
-import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future, wait
@@ -25,11 +22,10 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from hudi_ingest.exceptions import KafkaRefused, KafkaUnreachable, TopicMissing
+from hudi_ingest.kafka.client_errors import Trouble, unusable_settings
+from hudi_ingest.kafka.client_settings import client_logger, librdkafka_options
 from hudi_ingest.model.offsets import Offsets, TopicPartition, Watermarks
 from hudi_ingest.pipeline.source import KafkaSource
-
-client_logger = logging.getLogger("librdkafka")
-"""Not below our logger: the client's complaints are in our errors already."""
 
 _COORDINATOR_MOVES = {
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -49,13 +45,6 @@ _AGAIN_SECONDS = 0.2
 _NOT_A_TOPIC = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION}
 _LISTEN_SECONDS = 0.05
 
-_REFUSALS = {KafkaError._AUTHENTICATION, KafkaError._SSL}
-_ALERT = "SSL alert number"
-"""Marks a broker's refusal of a client certificate in what otherwise looks like a network error."""
-_LOGIN_FAILED = re.compile("SASL ?Authentication", re.IGNORECASE)
-_PROTOCOLS_DIFFER = "every connection was closed at once, as when source.security.protocol does not match the port"
-_CHECK = "Check source.bootstrap_servers and source.security, and that the broker runs."
-_RECONNECT_MILLISECONDS = 1000
 _COORDINATOR_MILLISECONDS = 50
 
 
@@ -268,73 +257,6 @@ class KafkaCluster:
         return self._trouble.explained(action, _text(error), self._source)
 
 
-class Trouble:
-    """Errors a client has reported outside its answers since its last good answer."""
-
-    def __init__(self) -> None:
-        self.clear()
-
-    def clear(self) -> None:
-        self.refusal = ""
-        self.last = ""
-        self.all_down = False
-
-    @property
-    def is_final(self) -> bool:
-        """Whether a broker has refused the client and no other broker is left to ask."""
-        return bool(self.refusal) and self.all_down
-
-    def note(self, error: KafkaError) -> None:
-        if error.code() == KafkaError._ALL_BROKERS_DOWN:
-            self.all_down = True
-            return
-        self.last = error.str()
-        if error.code() in _REFUSALS or _ALERT in self.last:
-            self.refusal = self.last
-
-    def explained(self, action: str, answer: str, source: KafkaSource) -> KafkaRefused | KafkaUnreachable:
-        """The error for a failed `action`, with what the client met on the way: `answer` alone often says only that time ran
-        out."""
-        failure = f"could not {action} at Kafka {source.bootstrap_servers}"
-        if self.refusal:
-            return refused(failure, self.refusal, source)
-        reason = self.last or ("" if self.all_down else answer)
-        if self.all_down and (not reason or "Disconnected" in reason):
-            reason = "; ".join(filter(None, (reason, _PROTOCOLS_DIFFER)))
-        return KafkaUnreachable(
-            f"{failure} within {source.request_timeout_seconds:g} s: {reason}. {_CHECK}",
-            servers=source.bootstrap_servers,
-        )
-
-
-def unusable_settings(source: KafkaSource, reason: str) -> KafkaRefused:
-    """The error for settings with which no client can be made; `reason` is the Kafka client's text."""
-    return KafkaRefused(
-        f"no connection to Kafka {source.bootstrap_servers} can be made with these settings: {reason}. "
-        "Check the files that source.security names.",
-        servers=source.bootstrap_servers,
-    )
-
-
-def refused(failure: str, reason: str, source: KafkaSource) -> KafkaRefused:
-    """The error for a broker that refused us or that we did not trust; `reason` is the Kafka client's text."""
-    security = source.security
-    if security is not None and security.sasl_mechanism is not None and _LOGIN_FAILED.search(reason):
-        advice = (
-            f"The broker does not accept user {security.username} with this password over {security.sasl_mechanism}: correct "
-            "source.security, or the user on the broker."
-        )
-    else:
-        advice = (
-            "Either side may have an expired certificate, one from an authority that the other does not trust, or none at all: "
-            "correct source.security.ca_file, certificate_file and key_file, or the broker's certificate "
-            "(`openssl s_client -connect HOST:PORT` shows it)."
-        )
-    return KafkaRefused(
-        f"{failure}: {reason}. {advice} Nothing was read and nothing is visible.", servers=source.bootstrap_servers
-    )
-
-
 def _is_of(error: Exception, codes: Collection[int]) -> bool:
     return isinstance(error, KafkaException) and error.args[0].code() in codes
 
@@ -342,31 +264,3 @@ def _is_of(error: Exception, codes: Collection[int]) -> bool:
 def _text(error: Exception) -> str:
     cause = error.args[0] if error.args else error
     return cause.str() if hasattr(cause, "str") else str(cause) or type(error).__name__
-
-
-def librdkafka_options(source: KafkaSource) -> dict[str, Any]:
-    """Settings for confluent-kafka clients; contains the password in clear text, so never print it."""
-    options: dict[str, Any] = {
-        "bootstrap.servers": source.bootstrap_servers,
-        "socket.timeout.ms": _milliseconds(source),
-        # By default a refused client reconnects twenty times a second.
-        "reconnect.backoff.ms": _RECONNECT_MILLISECONDS,
-        "reconnect.backoff.max.ms": _RECONNECT_MILLISECONDS,
-    }
-    security = source.security
-    if security is not None:
-        options["security.protocol"] = security.protocol
-        if security.ca_file is not None:
-            options["ssl.ca.location"] = str(security.ca_file)
-        if security.certificate_file is not None:
-            options["ssl.certificate.location"] = str(security.certificate_file)
-            options["ssl.key.location"] = str(security.key_file)
-        if security.sasl_mechanism is not None and security.password is not None:
-            options["sasl.mechanism"] = security.sasl_mechanism
-            options["sasl.username"] = security.username
-            options["sasl.password"] = security.password.get_secret_value()
-    return options
-
-
-def _milliseconds(source: KafkaSource) -> int:
-    return math.ceil(source.request_timeout_seconds * 1000)

@@ -12,7 +12,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from hudi_ingest.exceptions import NoSuchOffset
-from hudi_ingest.kafka.cluster import Trouble, client_logger, librdkafka_options, unusable_settings
+from hudi_ingest.kafka.client_errors import Trouble, unusable_settings
+from hudi_ingest.kafka.client_settings import client_logger, librdkafka_options
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.pipeline.source import KafkaSource
 from hudi_ingest.records.kafka_columns import KAFKA_FIELDS

@@ -17,7 +17,8 @@ from hudi_ingest.faults import reach
 from hudi_ingest.hudi.paths import COPIED_LETTERS
 from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.hudi.storage import advice
-from hudi_ingest.kafka.cluster import librdkafka_options, unusable_settings
+from hudi_ingest.kafka.client_errors import unusable_settings
+from hudi_ingest.kafka.client_settings import librdkafka_options
 from hudi_ingest.model.checkpoint import LettersHead
 from hudi_ingest.model.plan import TransactionKind
 from hudi_ingest.pipeline.pipeline import Pipeline

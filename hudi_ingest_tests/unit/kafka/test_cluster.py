@@ -1,9 +1,8 @@
-"""What Kafka's clients are told: secrets where they belong and nowhere else."""
+"""What the admin client does while a partition has no leader."""
 
 from __future__ import annotations
 
 from concurrent.futures import Future
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,44 +11,9 @@ from confluent_kafka import KafkaError, KafkaException
 
 from hudi_ingest.exceptions import KafkaUnreachable
 from hudi_ingest.kafka import cluster as kafka
-from hudi_ingest.kafka.cluster import KafkaCluster, librdkafka_options
+from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.model.offsets import TopicPartition, Watermarks
 from hudi_ingest.pipeline.source import KafkaSource
-
-SECURITY = {
-    "protocol": "SASL_SSL",
-    "sasl_mechanism": "SCRAM-SHA-512",
-    "username": "me",
-    "password": 'p"a\\ss',
-    "ca_file": "/etc/ca.pem",
-}
-
-
-def source(**more: Any) -> KafkaSource:
-    return KafkaSource.model_validate({"bootstrap_servers": "a:1,b:2", "topics": ["orders"], **more})
-
-
-def test_security_reaches_the_client() -> None:
-    secured = source(security=SECURITY)
-    options = librdkafka_options(secured)
-    assert (options["security.protocol"], options["sasl.mechanism"]) == ("SASL_SSL", "SCRAM-SHA-512")
-    assert (options["sasl.username"], options["sasl.password"]) == ("me", 'p"a\\ss')
-    assert options["ssl.ca.location"] == "/etc/ca.pem"
-
-
-def test_a_client_certificate_reaches_the_client(tmp_path: Path) -> None:
-    certificate, key = tmp_path / "c.pem", tmp_path / "c.key"
-    certificate.write_text("the certificate")
-    key.write_text("the key")
-    secured = source(security={"protocol": "SSL", "certificate_file": str(certificate), "key_file": str(key)})
-    options = librdkafka_options(secured)
-    assert (options["ssl.certificate.location"], options["ssl.key.location"]) == (str(certificate), str(key))
-
-
-@pytest.mark.parametrize("show", [repr, str, lambda found: found.model_dump_json()])
-def test_the_password_is_never_shown(show: Any) -> None:
-    assert 'p"a' not in show(source(security=SECURITY))
-    assert "****" in show(source(security=SECURITY))
 
 
 class _Admin:
@@ -74,7 +38,7 @@ class _Admin:
 
 def test_a_partition_whose_leader_is_being_chosen_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kafka, "_AGAIN_SECONDS", 0)
-    cluster = KafkaCluster(source(request_timeout_seconds=0.2))
+    cluster = KafkaCluster(KafkaSource(bootstrap_servers="a:1,b:2", topics=("orders",), request_timeout_seconds=0.2))
     monkeypatch.setitem(cluster.__dict__, "_admin", _Admin(3))
     partition = TopicPartition("orders", 0)
     assert cluster.watermarks([partition]) == {partition: Watermarks(7, 7)}

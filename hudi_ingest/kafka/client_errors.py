@@ -1,0 +1,84 @@
+"""Errors of a Kafka client: what it met on the way, and what that says about the broker, the login or the certificates."""
+
+from __future__ import annotations
+
+import re
+
+from confluent_kafka import KafkaError
+
+from hudi_ingest.exceptions import KafkaRefused, KafkaUnreachable
+from hudi_ingest.pipeline.source import KafkaSource
+
+_REFUSALS = {KafkaError._AUTHENTICATION, KafkaError._SSL}
+_ALERT = "SSL alert number"
+"""Marks a broker's refusal of a client certificate in what otherwise looks like a network error."""
+_LOGIN_FAILED = re.compile("SASL ?Authentication", re.IGNORECASE)
+_PROTOCOLS_DIFFER = "every connection was closed at once, as when source.security.protocol does not match the port"
+_CHECK = "Check source.bootstrap_servers and source.security, and that the broker runs."
+
+
+class Trouble:
+    """Errors a client has reported outside its answers since its last good answer."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        self.refusal = ""
+        self.last = ""
+        self.all_down = False
+
+    @property
+    def is_final(self) -> bool:
+        """Whether a broker has refused the client and no other broker is left to ask."""
+        return bool(self.refusal) and self.all_down
+
+    def note(self, error: KafkaError) -> None:
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self.all_down = True
+            return
+        self.last = error.str()
+        if error.code() in _REFUSALS or _ALERT in self.last:
+            self.refusal = self.last
+
+    def explained(self, action: str, answer: str, source: KafkaSource) -> KafkaRefused | KafkaUnreachable:
+        """The error for a failed `action`, with what the client met on the way: `answer` alone often says only that time ran
+        out."""
+        failure = f"could not {action} at Kafka {source.bootstrap_servers}"
+        if self.refusal:
+            return _refused(failure, self.refusal, source)
+        reason = self.last or ("" if self.all_down else answer)
+        if self.all_down and (not reason or "Disconnected" in reason):
+            reason = "; ".join(filter(None, (reason, _PROTOCOLS_DIFFER)))
+        return KafkaUnreachable(
+            f"{failure} within {source.request_timeout_seconds:g} s: {reason}. {_CHECK}",
+            servers=source.bootstrap_servers,
+        )
+
+
+def unusable_settings(source: KafkaSource, reason: str) -> KafkaRefused:
+    """The error for settings with which no client can be made; `reason` is the Kafka client's text."""
+    return KafkaRefused(
+        f"no connection to Kafka {source.bootstrap_servers} can be made with these settings: {reason}. "
+        "Check the files that source.security names.",
+        servers=source.bootstrap_servers,
+    )
+
+
+def _refused(failure: str, reason: str, source: KafkaSource) -> KafkaRefused:
+    """The error for a broker that refused us or that we did not trust; `reason` is the Kafka client's text."""
+    security = source.security
+    if security is not None and security.sasl_mechanism is not None and _LOGIN_FAILED.search(reason):
+        advice = (
+            f"The broker does not accept user {security.username} with this password over {security.sasl_mechanism}: correct "
+            "source.security, or the user on the broker."
+        )
+    else:
+        advice = (
+            "Either side may have an expired certificate, one from an authority that the other does not trust, or none at all: "
+            "correct source.security.ca_file, certificate_file and key_file, or the broker's certificate "
+            "(`openssl s_client -connect HOST:PORT` shows it)."
+        )
+    return KafkaRefused(
+        f"{failure}: {reason}. {advice} Nothing was read and nothing is visible.", servers=source.bootstrap_servers
+    )
