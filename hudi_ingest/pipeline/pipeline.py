@@ -21,7 +21,7 @@ from pydantic import (
 
 from hudi_ingest.exceptions.problems import Place, PlacedProblems, ProblemsFromTop, quoted
 from hudi_ingest.pipeline.asset import AssetSettings
-from hudi_ingest.pipeline.bad_records import DeadLetters
+from hudi_ingest.pipeline.dead_letters import DeadLetters
 from hudi_ingest.pipeline.model import Model as _Model
 from hudi_ingest.pipeline.model import Ratio, Whole
 from hudi_ingest.pipeline.record import (

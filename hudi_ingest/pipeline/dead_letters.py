@@ -1,4 +1,4 @@
-"""What a pipeline file says about records that cannot become rows."""
+"""What a pipeline file says about dead letters."""
 
 from __future__ import annotations
 
