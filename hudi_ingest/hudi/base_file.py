@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -43,7 +43,13 @@ SPARK_VERSION = "3.5.7"
 otherwise it refuses to read them."""
 
 _ONE_VALUE = pa.scalar(0, pa.int32())
-_HIGH_CARDINALITY = frozenset({"_hoodie_commit_seqno", "_hoodie_record_key", OFFSET, TIMESTAMP})
+_ASCENDING = (OFFSET, TIMESTAMP)
+_HIGH_CARDINALITY = frozenset({"_hoodie_commit_seqno", "_hoodie_record_key", *_ASCENDING})
+_SAMPLE_ROWS = 4096
+_LEAST_PIECE = 256
+"""Rows; smaller pieces of a table cost more than a copy."""
+_MOST_DISTINCT = _SAMPLE_ROWS * 7 // 8
+"""In the sample. With more, a column has about 16,000 values or more, and looking each up costs more than it saves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +187,7 @@ class BaseFileWriter:
         state.buffered, state.rows, state.size = [], 0, 0
         start = 0
         while start < rows.num_rows:
-            file = state.file or self._open_file(path, self._source, rows[OFFSET][start].as_py(), rows.schema)
+            file = state.file or self._open_file(path, self._source, rows.slice(start))
             state.file = file
             part = rows.slice(start, self._layout.rows_per_file - file.rows)
             start += part.num_rows
@@ -196,12 +202,13 @@ class BaseFileWriter:
         if file.rows >= self._layout.rows_per_file or file.stream.tell() >= self._layout.target_file_bytes:
             self._close_file(path, state)
 
-    def _open_file(self, path: str, origin: RowSource, first_offset: int, schema: pa.Schema) -> _OpenFile:
+    def _open_file(self, path: str, origin: RowSource, rows: pa.Table) -> _OpenFile:
+        """`rows`: those that come first."""
         if len(self._open) >= self._most_open:
             largest = max(self._open, key=self._bytes_written)
             self._close_file(largest, self._partitions[largest])
         require_open_instant(self._storage, self._layout, origin)
-        instant = self._layout.instant
+        instant, first_offset = self._layout.instant, rows[OFFSET][0].as_py()
         file_id = file_ids.file_id(origin.source.topic, origin.source.partition, first_offset, path, instant)
         name = f"{file_id}_{origin.write_token}_{instant}.parquet"
         relative = f"{path}/{name}" if path else name
@@ -212,7 +219,7 @@ class BaseFileWriter:
         self._created.append(relative)
         stream = self._storage.open_output(relative)
         self._open.add(path)
-        writer = parquet_writer(stream, _file_schema(schema), self._layout.compression)
+        writer = parquet_writer(stream, _file_schema(rows.schema), rows, self._layout.compression)
         reach("file_opened")
         return _OpenFile(origin, file_id, relative, stream, writer, first_offset, first_offset)
 
@@ -294,18 +301,44 @@ def _same_for_all(value: str, count: int) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(pa.repeat(_ONE_VALUE, count), [value])
 
 
-def parquet_writer(stream: IO[bytes], schema: pa.Schema, compression: str) -> pq.ParquetWriter:
-    """Open a writer of a base file with these columns, including Hudi's."""
+def parquet_writer(stream: IO[bytes], schema: pa.Schema, first_rows: pa.Table, compression: str) -> pq.ParquetWriter:
+    """Open a writer of a base file with these columns, including Hudi's. Encodings are chosen by its first rows."""
     writer = pq.ParquetWriter(
         stream,
         schema,
         compression=compression,
         compression_level=1 if compression == "zstd" else None,
-        use_dictionary=[column.name for column in schema if column.name not in _HIGH_CARDINALITY],
+        use_dictionary=[leaf for column in schema if _repeats(column, first_rows) for leaf in _leaves(column)],
+        column_encoding={name: "DELTA_BINARY_PACKED" for name in _ASCENDING if name in schema.names},
         store_schema=False,
     )
     writer.add_key_value_metadata({"org.apache.spark.version": SPARK_VERSION})
     return writer
+
+
+def _repeats(column: pa.Field, first_rows: pa.Table) -> bool:
+    """Whether the column's values occur often enough for a dictionary, as all of a nested column's are taken to do."""
+    if column.name in _HIGH_CARDINALITY:
+        return False
+    if pa.types.is_nested(column.type) or pa.types.is_dictionary(column.type) or first_rows.num_rows < _SAMPLE_ROWS:
+        return True
+    values = first_rows[column.name].slice(0, _SAMPLE_ROWS)
+    return bool(pc.count_distinct(values, mode="all").as_py() <= _MOST_DISTINCT)
+
+
+def _leaves(column: pa.Field, path: str = "") -> Iterator[str]:
+    """The column as Parquet names it, or what is in it."""
+    path += column.name
+    if pa.types.is_struct(column.type):
+        for member in column.type:
+            yield from _leaves(member, f"{path}.")
+    elif pa.types.is_map(column.type):
+        yield f"{path}.key_value.key"
+        yield from _leaves(column.type.item_field.with_name("value"), f"{path}.key_value.")
+    elif pa.types.is_list(column.type):
+        yield from _leaves(column.type.value_field.with_name("element"), f"{path}.list.")
+    else:
+        yield path
 
 
 def _most_open_files() -> int:
@@ -351,10 +384,21 @@ def split_by_partition(
     bounds = np.concatenate(([0], np.cumsum(np.bincount(codes, minlength=len(paths)))))
     by_path: dict[str, list[pa.Table]] = {}
     for index, path in enumerate(paths):
-        partition_rows = rows.take(pa.array(order[bounds[index] : bounds[index + 1]]))
+        partition_rows = _picked(rows, order[bounds[index] : bounds[index + 1]])
         by_path.setdefault(path, []).append(partition_rows)
     return [
         # Null and "" share one folder: put their rows back into offset order.
         (path, parts[0] if len(parts) == 1 else pa.concat_tables(parts).sort_by(OFFSET))
         for path, parts in by_path.items()
     ]
+
+
+def _picked(rows: pa.Table, places: np.ndarray) -> pa.Table:
+    """The rows at these places, which ascend: not copied if they are most of the rows, in few pieces.
+
+    A piece keeps all rows in memory for as long as it waits for its row group, so fewer of them are copied.
+    """
+    ends = np.flatnonzero(np.diff(places) != 1) + 1
+    if 2 * len(places) < rows.num_rows or _LEAST_PIECE * len(ends) > len(places):
+        return rows.take(pa.array(places))
+    return pa.concat_tables(rows.slice(piece[0], len(piece)) for piece in np.split(places, ends))

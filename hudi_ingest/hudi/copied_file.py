@@ -57,7 +57,7 @@ def copy_other_rows(
         storage.write(marker_path(layout.instant, path), b"")
         try:
             with storage.open_output(path) as stream:
-                with parquet_writer(stream, buffered[0].schema, layout.compression) as writer:
+                with parquet_writer(stream, buffered[0].schema, buffered[0], layout.compression) as writer:
                     count = 0
                     for part in (*buffered, *kept):
                         writer.write_table(_renamed(part, name))

@@ -17,7 +17,7 @@ What is accepted (RFC 8259 text in UTF-8, no byte order mark, one object per rec
 | map<string, V> | an object |
 
 A declared field given twice is refused. What is not declared is ignored as long as it is JSON. Ignored parts may hold
-repeated keys, NaN, Infinity (or Inf) and any depth, because pyarrow's parser, the other path, lets these pass there.
+repeated keys, NaN, Infinity (or Inf) and any depth.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def _parse(text: str) -> Any:
         return _parse_without_recursion(text)
     except json.JSONDecodeError:
         if "Inf" in text or "-NaN" in text:
-            # Tokens that pyarrow's parser knows and the standard decoder does not; ignored fields may hold them.
+            # Ignored fields may hold these tokens, which the standard decoder does not know.
             return _parse_without_recursion(text)
         raise
 

@@ -126,6 +126,29 @@ def test_columns_with_few_values_are_plain_text_in_the_file_by_one_dictionary_a_
     assert sorted(found, key=str) == sorted(wanted, key=str)
 
 
+def test_columns_get_dictionaries_if_their_first_rows_show_that_values_repeat(storage: TableStorage) -> None:
+    count = 5000
+    batch = rows(0, count)
+    place = pa.array([{"city": "x", "codes": [1, 2], "by": {"k": 1}}] * count, PLACE)
+    many = {"order": [f"o-{number}" for number in range(count)], "amount": [number / 7 for number in range(count)]}
+    few = {"note": [f"n{number % 3000}" for number in range(count)], "none": pa.nulls(count, pa.int64())}
+    for name, column in {**many, **few, "place": place}.items():
+        batch = batch.append_column(name, column if isinstance(column, pa.Array) else pa.array(column))
+    with BaseFileWriter(storage, layout(partition_by=(), rows_per_file=10_000)) as writer:
+        writer.write(ORDERS_3, batch)
+        writer.close()
+    (file,) = files_of(writer)
+    path = f"{storage.base_path}/{file.path}"
+    group = pq.read_metadata(path).row_group(0)
+    columns = {group.column(place).path_in_schema: group.column(place) for place in range(group.num_columns)}
+    dictionaries = {name for name, column in columns.items() if column.has_dictionary_page}
+    inside = {"place.city", "place.codes.list.element", "place.by.key_value.key", "place.by.key_value.value"}
+    assert dictionaries >= {*few, *inside}
+    assert not dictionaries & {*many, "_hoodie_record_key", "_kafka_offset"}
+    assert "DELTA_BINARY_PACKED" in columns["_kafka_offset"].encodings
+    assert pq.read_table(path).select(batch.column_names).equals(batch)
+
+
 def test_x4_offsets_that_come_again_get_other_record_keys(storage: TableStorage) -> None:
     again = layout(partition_by=(), generations={"orders": 2, "payments": 1})
     with BaseFileWriter(storage, again) as writer:
@@ -247,6 +270,22 @@ def test_spark_reads_old_dates_of_a_file_as_they_are(storage: TableStorage) -> N
         writer.close()
     footer = pq.read_metadata(f"{storage.base_path}/{files_of(writer)[0].path}").metadata
     assert footer[b"org.apache.spark.version"] == version("pyspark").encode()
+
+
+PLACE = pa.struct([("city", pa.string()), ("codes", pa.list_(pa.int64())), ("by", pa.map_(pa.string(), pa.int64()))])
+
+
+def test_a_partition_of_nearly_all_rows_is_not_copied_and_the_others_are() -> None:
+    days = ["b"] * 3 + ["a"] * 2000 + ["b"] * 2 + ["a"] * 1000
+    table = pa.table({"day": days, "_kafka_offset": range(len(days))})
+    parts = dict(split_by_partition(table, ("day",)))
+    offsets = {path: part["_kafka_offset"] for path, part in parts.items()}
+    assert {path: column.to_pylist() for path, column in offsets.items()} == {
+        f"day={day}": [offset for offset, each in enumerate(days) if each == day] for day in "ab"
+    }
+    data = table["_kafka_offset"].chunk(0).buffers()[1].address
+    assert {chunk.buffers()[1].address for chunk in offsets["day=a"].chunks} == {data}
+    assert data not in {chunk.buffers()[1].address for chunk in offsets["day=b"].chunks}
 
 
 values = st.lists(st.tuples(st.sampled_from(["a", "b", "", None]), st.sampled_from([1, 2, None])), max_size=60)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from hashlib import blake2b
 from importlib.resources import files
-from typing import Any
 
-from numba import njit, types
-
+from hudi_ingest.records.compiled import compiled
 from hudi_ingest.records.convert.json_kernel.machine import (
     byte,
     cold,
@@ -362,14 +360,5 @@ def _digest() -> str:
     return blake2b(b"".join(file.read_bytes() for file in sources), digest_size=8).hexdigest()
 
 
-def _compiled(function: Any) -> Any:
-    function.__qualname__ = f"{function.__name__}_{_digest()}"
-    signature = types.int64(*[types.int64] * 11)
-    try:
-        return njit(signature, cache=True, error_model="numpy")(function)
-    except (RuntimeError, OSError):
-        # No folder to keep it in can be written to: each process compiles for itself.
-        return njit(signature, error_model="numpy")(function)
-
-
-read_records = _compiled(_read_records)
+_read_records.__qualname__ = f"read_records_{_digest()}"
+read_records = compiled(f"int64({', '.join(['int64'] * 11)})")(_read_records)

@@ -22,13 +22,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numba.core.caching import CacheImpl
 
 from hudi_ingest.records.convert.json import JsonConverter
 from hudi_ingest.records.convert.json_exact import RecordReader
 from hudi_ingest.records.convert.json_fast import FastPath
 from hudi_ingest.records.convert.json_kernel import columns
-from hudi_ingest.records.convert.json_kernel import records as kernel
 from hudi_ingest.records.convert.mismatch import Mismatch
 from hudi_ingest_tests.support.outcomes import outcome
 from hudi_ingest_tests.unit.records.convert.test_json import (
@@ -237,15 +235,6 @@ sys.stdout.buffer.write(pickle.dumps((few, "numba" in sys.modules, converter.dec
     )
     assert (few, many) == (False, True)
     assert decoded == JsonConverter(SCHEMA).decode(values)
-
-
-def test_it_is_compiled_also_where_no_folder_can_keep_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CacheImpl, "_locator_classes", [])
-
-    def last_of_eleven(a: int, b: int, c: int, d: int, e: int, f: int, g: int, h: int, i: int, j: int, k: int) -> int:
-        return k
-
-    assert kernel._compiled(last_of_eleven)(*range(11)) == 10
 
 
 def test_names_that_json_escapes_are_read_exactly() -> None:
