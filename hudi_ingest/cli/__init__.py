@@ -1,6 +1,6 @@
 """The command line: commands, and what they print.
 
-Imports every room; nothing imports it. Public: `main`, the `hudi-ingest` command.
+May import every room; nothing imports it. Public: `main`, the `hudi-ingest` command.
 """
 
 from hudi_ingest.cli.main import main

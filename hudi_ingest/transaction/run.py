@@ -1,4 +1,4 @@
-"""One transaction, sweep or table service in one process, without an orchestrator: the embedded API and the command line."""
+"""Runs one transaction in this process, without an orchestrator; plugs the real broker, table and ledger into the protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Prepares a table for the transaction that begins: takes it over or creates it, and sets its properties and columns."""
+"""Prepares a table for the transaction that begins: takes it over or creates it, and sets its properties.
+
+New columns arrive with the commit's schema; the one that is published keeps columns that other writers have added.
+"""
 
 from __future__ import annotations
 
