@@ -21,6 +21,11 @@ class ProblemsFromTop(PlacedProblems):
     """Problems whose paths start at the top of the file, because several values are wrong in combination."""
 
 
+def dotted(place: Place) -> str:
+    """Render a place, like `transforms[1].cast`."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).lstrip(".")
+
+
 def quoted(value: str) -> str:
     """Quote a text for a message, truncated to 60 characters."""
     return repr(value if len(value) <= 60 else value[:57] + "…")

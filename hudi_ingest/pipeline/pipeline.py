@@ -19,7 +19,7 @@ from pydantic import (
     field_validator,
 )
 
-from hudi_ingest.exceptions.problems import Place, PlacedProblems, ProblemsFromTop, quoted
+from hudi_ingest.exceptions.problems import Place, PlacedProblems, ProblemsFromTop, dotted, quoted
 from hudi_ingest.pipeline.asset import AssetSettings
 from hudi_ingest.pipeline.dead_letters import DeadLetters
 from hudi_ingest.pipeline.model import Model as _Model
@@ -269,11 +269,6 @@ def _chain(table: Table, key: RecordKey | None, transforms: Sequence[TransformSt
     if problems:
         raise ProblemsFromTop(problems)
     return chain
-
-
-def dotted(place: Place) -> str:
-    """A place as messages show it, like `transforms[1].cast`."""
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).lstrip(".")
 
 
 def _span(seconds: float | None) -> timedelta | None:

@@ -8,17 +8,15 @@ from typing import get_args
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from hudi_ingest.exceptions.problems import Place
+from hudi_ingest.exceptions.problems import Place, dotted
 from hudi_ingest.pipeline.describe import allowed, has_secrets, is_secret, keys, nested_model, type_in_words
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 
 def shown(place: Place) -> str:
     """The dotted path with list indexes. A key that may be a misplaced secret is shown as ****."""
-    text = "".join(
-        f"[{part}]" if isinstance(part, int) else ".****" if hidden else f".{part}" for part, _, hidden in _walk(place)
-    )
-    return text.lstrip(".") or "the file"
+    parts = tuple("****" if hidden and isinstance(part, str) else part for part, _, hidden in _walk(place))
+    return dotted(parts) or "the file"
 
 
 def is_secret_place(place: Place) -> bool:

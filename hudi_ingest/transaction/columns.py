@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from hudi_ingest.exceptions import SchemaRefused
-from hudi_ingest.exceptions.problems import ProblemsFromTop
+from hudi_ingest.exceptions.problems import ProblemsFromTop, dotted
 from hudi_ingest.hudi.options import ESCAPED_FOLDERS_PROPERTY, record_key_of
 from hudi_ingest.hudi.timeline import RECORD_PROPERTY, Timeline
 from hudi_ingest.model.transaction import TransactionSchema
-from hudi_ingest.pipeline.pipeline import Pipeline, dotted
+from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.kafka_columns import KAFKA_FIELDS, is_kafka
 from hudi_ingest.records.schema.columns import SchemaProblem, ddl, parse_spark_json, spark_json, table_schema
 from hudi_ingest.records.schema.evolution import Evolution, evolve, joined, loosened
