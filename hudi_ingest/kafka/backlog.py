@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from hudi_ingest.kafka.batch_sizes import BATCH_BYTES, BATCH_ROWS, bounded
 from hudi_ingest.model.offsets import Slice, TopicPartition
+from hudi_ingest.records.batch_sizes import BATCH_BYTES, BATCH_ROWS, bounded
 
 MOST_WAITING_BYTES = 32 * 1024 * 1024
 """Of ranges that are not being handed on."""

@@ -18,10 +18,10 @@ from hudi_ingest.hudi import file_ids
 from hudi_ingest.hudi.base_file import RowSource
 from hudi_ingest.hudi.paths import dead_letters_folder
 from hudi_ingest.hudi.storage import TableStorage
-from hudi_ingest.kafka.batch_sizes import bounded
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import RetriedFile
 from hudi_ingest.model.report import LetterFile
+from hudi_ingest.records.batch_sizes import bounded
 from hudi_ingest.records.kafka_times import KAFKA_TIME, kafka_times
 from hudi_ingest.records.row_maker import Refusal
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hudi_ingest.kafka.batch_sizes import bounded
+from hudi_ingest.records.batch_sizes import bounded
 
 pytestmark = pytest.mark.fast
 
