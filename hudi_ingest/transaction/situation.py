@@ -67,8 +67,7 @@ def observe(pipeline: Pipeline) -> Situation:
     committed = table.committed()
     take_over = find_take_over(pipeline, table.timeline) if committed.checkpoint is None else None
     cluster = KafkaCluster(pipeline.source)
-    topics = cluster.topics()
-    watermarks = cluster.watermarks(partition for topic in topics.values() for partition in topic.partitions)
+    topic_ids, watermarks = _held_offsets(cluster)
     if take_over is not None:
         require_held(take_over, watermarks, pipeline.name)
     known = committed.checkpoint.offsets if committed.checkpoint else take_over.offsets if take_over else {}
@@ -79,7 +78,6 @@ def observe(pipeline: Pipeline) -> Situation:
     )
     if take_over is not None:
         first = {**first, **take_over.offsets}
-    topic_ids = {topic: described.topic_id for topic, described in topics.items()}
     return Situation(committed, watermarks, first, topic_ids, take_over)
 
 
@@ -88,10 +86,15 @@ def losses_now(source: KafkaSource, checkpoint: Checkpoint | None) -> tuple[Offs
 
     Raises KafkaUnreachable, KafkaRefused, TopicMissing.
     """
-    cluster = KafkaCluster(source)
+    topic_ids, watermarks = _held_offsets(KafkaCluster(source))
+    return find_losses(checkpoint, watermarks, topic_ids)
+
+
+def _held_offsets(cluster: KafkaCluster) -> tuple[dict[str, str], dict[TopicPartition, Watermarks]]:
+    """Each topic's id and, read after it, the offsets that the broker holds of each partition."""
     topics = cluster.topics()
     watermarks = cluster.watermarks(partition for topic in topics.values() for partition in topic.partitions)
-    return find_losses(checkpoint, watermarks, {topic: described.topic_id for topic, described in topics.items()})
+    return {topic: described.topic_id for topic, described in topics.items()}, watermarks
 
 
 def oldest_waiting_seconds(pipeline: Pipeline, situation: Situation, now: datetime) -> float | None:
