@@ -23,6 +23,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hudi_ingest.records.convert import json_fast
 from hudi_ingest.records.convert.json import JsonConverter
 from hudi_ingest.records.convert.json_exact import RecordReader
 from hudi_ingest.records.convert.json_fast import FastPath
@@ -211,6 +212,9 @@ def test_random_bytes_never_lead_it_out_of_its_memory(data: st.DataObject, seed:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(columns, "pa", own)
         patched.setattr(columns, "_FIRST_ITEMS", 1)
+        # So little room that the kernel stops for more again and again.
+        patched.setattr(columns, "_SPARE", 0.01)
+        patched.setattr(json_fast, "_PROBED", 1)
         proved(schema, guarded(good * chance.randrange(1, 40)))
         proved(schema, guarded(corrupted(good, chance)))
         proved(schema, guarded([message[: chance.randrange(len(message) + 1)] for message in good]))
