@@ -28,8 +28,12 @@ _SPARK_RUNS: dict[str, Callable[[SparkSession, Assignment], Outcome]] = {
     STREAMING: spark_streaming.run,
     SPARK_LIMIT: spark_limit.run,
 }
-_PARQUET_LEVEL = {"spark.hadoop.parquet.compression.codec.zstd.level": "1"}
-"""Java's parquet writer uses 3 by default; ours uses 1."""
+_SETTINGS = {
+    # Spark caches a batch's Kafka consumers for the next batch, which never reuses them: its consumer group differs.
+    "spark.kafka.consumer.cache.capacity": "1",
+    "spark.hadoop.parquet.compression.codec.zstd.level": "1",
+}
+"""Java's parquet writer uses zstd level 3 by default; ours uses 1."""
 
 
 def serve(name: str, master: str, driver_memory: str) -> None:
@@ -50,7 +54,7 @@ def _started(name: str, master: str, driver_memory: str) -> Iterator[Run]:
         with limit.processes() as pool:
             yield partial(limit.run, pool)
         return
-    spark = own_session(master, driver_memory, _PARQUET_LEVEL)
+    spark = own_session(master, driver_memory, _SETTINGS)
     try:
         yield partial(_SPARK_RUNS[name], spark)
     finally:

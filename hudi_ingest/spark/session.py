@@ -106,8 +106,8 @@ def session_options(jars: Sequence[Path], master: str, driver_memory: str) -> di
         "spark.sql.shuffle.partitions": "2",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        # Spark caches a batch's Kafka consumers for the next batch, which never reuses them: its consumer group differs.
-        "spark.kafka.consumer.cache.capacity": "1",
+        # By name, because this room knows nothing of transactions.
+        "spark.python.daemon.module": "hudi_ingest.transaction.write.worker_daemon",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.redaction.regex": "(?i)secret|password|token|access[.]key|jaas|keystore[.]key",

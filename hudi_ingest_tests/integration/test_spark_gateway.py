@@ -57,6 +57,11 @@ def test_p7_a_session_beside_an_engine_is_known_as_one_of_another_driver(
         assert ("has its own Spark driver" in caplog.text) is warned
 
 
+def test_workers_are_forked_with_the_modules_of_a_write_task(spark_home: Home) -> None:
+    modules = current_session(spark_home).sparkContext.parallelize([0], 1).map(lambda number: [*sys.modules])
+    assert {"numba", "hudi_ingest.kafka.range_reader", "hudi_ingest.transaction.write.task"} <= {*modules.first()}
+
+
 def test_spark_s_own_port_asks_for_a_secret_that_is_told_nowhere(spark_home: Home) -> None:
     context = current_session(spark_home).sparkContext
     body = b"open, sesame"
