@@ -18,7 +18,8 @@ from types import TracebackType
 import psutil
 
 PAUSE_SECONDS = 0.2
-_WORKER = "pyspark.daemon"
+_WORKER = "hudi_ingest.transaction.write.worker_daemon"
+"""The argument that Spark's Python workers have."""
 
 
 @dataclass(frozen=True, slots=True)
