@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from hudi_ingest.exceptions import WriteIncomplete
 from hudi_ingest.kafka.records import first_records_in
-from hudi_ingest.model.offsets import Slice
+from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.write.task import TaskReport, longest
 
@@ -22,12 +22,13 @@ LOOK_UP_SECONDS = 3.0
 
 def longest_gaps(slices: Iterable[Slice], tasks: Sequence[TaskReport]) -> tuple[Slice, ...]:
     """The longest ranges of each slice in which none of its tasks reported a record."""
+    tasks_of: dict[TopicPartition, list[TaskReport]] = {}
+    for task in tasks:
+        tasks_of.setdefault(TopicPartition(task.topic, task.partition), []).append(task)
     return tuple(
         Slice(slice_.topic, slice_.partition, start, end)
         for slice_ in slices
-        for start, end in longest(
-            _gaps(slice_, [task for task in tasks if (task.topic, task.partition) == (slice_.topic, slice_.partition)])
-        )
+        for start, end in longest(_gaps(slice_, tasks_of.get(slice_.source, ())))
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -64,7 +64,7 @@ from hudi_ingest.transaction.write.task import (
     run_ranges,
     run_retry,
 )
-from hudi_ingest.transaction.write.task_ranges import ranges_of_tasks, rows_per_task
+from hudi_ingest.transaction.write.task_ranges import ranges_of_tasks, rows_of_a_slice, rows_per_task
 from hudi_ingest.transaction.write.user_code import import_paths, version_of, workers_of
 
 _logger = logging.getLogger(__name__)
@@ -143,9 +143,12 @@ def write_slices(
             require_none(outcome for outcome in copied if isinstance(outcome, bytes))
             copies = [outcome for outcome in copied if not isinstance(outcome, bytes)]
     seconds = time.monotonic() - began
+    reports_of: defaultdict[TopicPartition, list[TaskReport]] = defaultdict(list)
+    for report in task_reports:
+        reports_of[TopicPartition(report.topic, report.partition)].append(report)
     return tuple(
         replace(
-            slice_report(slice_, attempts[slice_.source], task_reports, seconds),
+            slice_report(slice_, attempts[slice_.source], reports_of[slice_.source], seconds),
             copies=tuple(file for source, file in copies if source == slice_.source),
         )
         for slice_ in slices
@@ -195,11 +198,8 @@ def require_all_replaced(
 
 
 def slice_report(slice_: Slice, attempt: int, task_reports: Sequence[TaskReport], seconds: float) -> SliceReport:
-    """Combine the tasks' reports into the slice's. Raises WriteIncomplete if they overlap or leave the range."""
-    tasks = sorted(
-        (task for task in task_reports if (task.topic, task.partition) == (slice_.topic, slice_.partition)),
-        key=_by_offset,
-    )
+    """Combine the reports of the tasks that read the slice's partition into the slice's. Raises WriteIncomplete if they overlap or leave the range."""
+    tasks = sorted(task_reports, key=_by_offset)
     expected = slice_.start
     for task in tasks:
         if task.first_offset < expected or task.last_offset >= slice_.end:
@@ -259,10 +259,12 @@ def _run(
         # Dead letters hold the whole record; otherwise keys and headers are read only where they are used.
         extra_columns = task.maker.chain.kafka | ({"key", "headers"} if task.letters else frozenset())
         extra_columns |= {"key"} if pipeline.source.key else frozenset()
+        slice_rows = rows_of_a_slice(record_bytes)
+        rows = plan.count + slice_rows * len(plan.slices)
         most_rows = rows_per_task(
-            pipeline.table.rows_per_file, plan.count, spark.sparkContext.defaultParallelism, record_bytes
+            pipeline.table.rows_per_file, rows, spark.sparkContext.defaultParallelism, record_bytes
         )
-        tasks = ranges_of_tasks(slices, most_rows)
+        tasks = ranges_of_tasks(slices, most_rows, slice_rows)
         reading = RangesToRead(pipeline.source, pipeline.group_id, tasks, extra_columns)
         return reports(len(tasks), partial(run_ranges, task, reading))
 
