@@ -26,7 +26,7 @@ from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.source import KafkaSource
 from hudi_ingest.transaction.decoding import converter_of
 from hudi_ingest.transaction.situation import plan_now
-from hudi_ingest.transaction.write.task_ranges import ranges_of_tasks, rows_per_task
+from hudi_ingest.transaction.write.task_ranges import ranges_of_tasks, rows_of_a_slice, rows_per_task
 
 
 def processes() -> ProcessPoolExecutor:
@@ -42,10 +42,11 @@ def run(pool: ProcessPoolExecutor, assignment: Assignment) -> Outcome:
     files = Path(assignment.folder) / "files"
     files.mkdir()
     write = PlainWrite(str(files), converter_of(pipeline), pipeline.table.compression)
-    count = sum(slice_.count for slice_ in slices)
+    slice_rows = rows_of_a_slice(assignment.record_bytes)
+    count = sum(slice_.count + slice_rows for slice_ in slices)
     most_rows = rows_per_task(pipeline.table.rows_per_file, count, os.cpu_count() or 1, assignment.record_bytes)
     began = time.time()
-    list(pool.map(partial(_write_ranges, write, pipeline.source), ranges_of_tasks(slices, most_rows)))
+    list(pool.map(partial(_write_ranges, write, pipeline.source), ranges_of_tasks(slices, most_rows, slice_rows)))
     ended = time.time()
     return Outcome(began, ended, sum(pq.read_metadata(path).num_rows for path in files.glob("*.parquet")))
 
