@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from hudi_ingest.exceptions import EngineLost, EnvironmentProblem
 from hudi_ingest.home.folder import Home
 from hudi_ingest.home.process_identity import started_since_boot
-from hudi_ingest.spark.session import EngineConnection, answers, own_session
+from hudi_ingest.spark.session import ENGINE_OPTIONS, EngineConnection, answers, own_session
 
 HANG_SECONDS = 60.0
 """A JVM that does not answer for this long is killed."""
@@ -43,7 +43,7 @@ def run_engine(home: Home, *, master: str, driver_memory: str, report: Callable[
     signal.signal(signal.SIGINT, stop)
     home.make()
     report("starting Spark")
-    session = own_session(master, driver_memory, local_dir=home.spark)
+    session = own_session(master, driver_memory, ENGINE_OPTIONS, home.spark)
     gateway: Any = session.sparkContext._gateway
     connection = EngineConnection(
         port=gateway.gateway_parameters.port,
