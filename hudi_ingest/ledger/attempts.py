@@ -27,6 +27,9 @@ def of_transaction(connection: sa.Connection, transaction_id: str) -> tuple[Atte
 def start(
     connection: sa.Connection, transaction_id: str, sources: Collection[TopicPartition]
 ) -> dict[TopicPartition, int]:
+    if not sources:
+        # A transaction that only resets offsets reads nothing.
+        return {}
     transactions.lock_open(connection, transaction_id, f"no attempt at {_shown(sources)} may start")
     planned = {
         TopicPartition(slice_.topic, slice_.partition) for slice_ in transactions.slices(connection, transaction_id)

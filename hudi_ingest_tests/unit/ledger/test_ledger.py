@@ -297,6 +297,8 @@ class TestAttempts:
             ledger.finish_attempts("t1", [other, report(1)])
         assert {each.state for each in ledger.attempts("t1")} == {AttemptState.RUNNING}, "none of them"
         ledger.finish_attempts("t1", [other, report(0)])
+        assert ledger.start_attempts("t1", []) == {}, "a transaction that only resets offsets reads nothing"
+        ledger.finish_attempts("t1", [])
         states = {(each.source, each.attempt): each.report for each in ledger.attempts("t1")}
         assert states == {(P0, 0): report(0), (P1, 0): None, (P1, 1): other}
         with pytest.raises(ValueError, match="no slice of orders:7 and 1 more in its plan"):
