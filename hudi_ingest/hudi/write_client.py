@@ -314,20 +314,23 @@ class HudiWriter:
         return str(converted.toString())
 
     def _write_stats(self, files: Iterable[BaseFile]) -> Any:
-        stats = self._jvm.java.util.ArrayList()
+        """Build the files' HoodieWriteStats in one round trip, whatever their number, as a part of Hudi's own JSON of a commit."""
+        by_partition: dict[str, list[dict[str, str | int]]] = {}
         for file in files:
-            stat = self._hudi.common.model.HoodieWriteStat()
-            stat.setFileId(file.file_id)
-            stat.setPath(file.path)
-            stat.setPartitionPath(file.partition_path)
-            stat.setPrevCommit("null")
-            stat.setNumWrites(file.rows)
-            stat.setNumInserts(file.rows)
-            stat.setTotalWriteBytes(file.size_bytes)
-            stat.setFileSizeInBytes(file.size_bytes)
-            stat.setTotalWriteErrors(0)
-            stats.add(stat)
-        return stats
+            stat: dict[str, str | int] = {
+                "fileId": file.file_id,
+                "path": file.path,
+                "partitionPath": file.partition_path,
+                "prevCommit": "null",
+                "numWrites": file.rows,
+                "numInserts": file.rows,
+                "totalWriteBytes": file.size_bytes,
+                "fileSizeInBytes": file.size_bytes,
+            }
+            by_partition.setdefault(file.partition_path, []).append(stat)
+        metadata = self._hudi.common.model.HoodieCommitMetadata
+        text = json.dumps({"partitionToWriteStats": by_partition})
+        return metadata.fromJsonString(text, metadata().getClass()).getWriteStats()
 
     def _java_object(self, name: str, *arguments: str) -> Any:
         """Instantiate the class in `<name>.java` beside this module, compiled by the Janino bundled with Spark."""
