@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import resource
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import IO, Any
 
@@ -26,25 +27,31 @@ from hudi_ingest.records.kafka_columns import OFFSET, TIMESTAMP, TOPIC
 from hudi_ingest.records.partition_paths import partition_path
 from hudi_ingest.records.record_keys import record_keys
 
+SEQUENCE_NUMBER = "_hoodie_commit_seqno"
+RECORD_KEY = "_hoodie_record_key"
 META_COLUMNS = (
     "_hoodie_commit_time",
-    "_hoodie_commit_seqno",
-    "_hoodie_record_key",
+    SEQUENCE_NUMBER,
+    RECORD_KEY,
     "_hoodie_partition_path",
     "_hoodie_file_name",
 )
 ROW_GROUP_ROWS = 128 * 1024
 BUFFERED_BYTES = 64 * 1024 * 1024
-"""Limit for rows of all table partitions waiting for a full row group; above it the largest partition is written early."""
+"""Limit for rows of all table partitions waiting for a full row group; above it the largest partitions are written early."""
 MOST_OPEN_FILES = 500
 """Lower if the process may open fewer; above it the largest file is closed, and its table partition continues in a new one."""
+_ROWS_OF_A_GROUP = 64
+"""Rows are sorted by table partition in tables of so many rows for each: fewer would make many short slices."""
+_CHECK_SECONDS = 0.5
 SPARK_VERSION = "3.5.7"
 """Spark reads dates before 1582 and times before 1900 unchanged only if the file's footer names Spark 3.0 or later;
 otherwise it refuses to read them."""
 
 _ONE_VALUE = pa.scalar(0, pa.int32())
+_ONE_TEXT = pa.dictionary(_ONE_VALUE.type, pa.string())
 _ASCENDING = (OFFSET, TIMESTAMP)
-_HIGH_CARDINALITY = frozenset({"_hoodie_commit_seqno", "_hoodie_record_key", *_ASCENDING})
+_HIGH_CARDINALITY = frozenset({SEQUENCE_NUMBER, RECORD_KEY, *_ASCENDING})
 _SAMPLE_ROWS = 4096
 _LEAST_PIECE = 256
 """Rows; smaller pieces of a table cost more than a copy."""
@@ -85,7 +92,6 @@ class RowSource:
 
 @dataclass(slots=True)
 class _OpenFile:
-    origin: RowSource
     file_id: str
     path: str
     stream: IO[bytes]
@@ -95,24 +101,16 @@ class _OpenFile:
     rows: int = 0
 
 
-@dataclass(slots=True)
-class _TablePartition:
-    buffered: list[pa.Table] = field(default_factory=list)
-    rows: int = 0
-    size: int = 0
-    file: _OpenFile | None = None
-
-
 class BaseFileWriter:
-    """Writes rows to base files of new file groups, one open file per table partition.
+    """Writes rows to base files of new file groups, at most one open file per table partition.
 
     Pass rows in offset order, one Kafka partition after another. A base file holds rows of exactly one Kafka partition:
     when the next one begins, the files of the previous one are closed.
 
     Use it as a context manager: if it exits with an error, it deletes every file it created, because pyarrow would
     complete an unfinished one as a valid file with fewer rows. `files` holds the reports of closed files by Kafka
-    partition, complete after `close`. Memory is bounded by BUFFERED_BYTES and one row group's encoding, whatever the
-    length of the range.
+    partition, complete after `close`. Memory is bounded by BUFFERED_BYTES, a copy of these in partition order, and one row
+    group's encoding, whatever the length of the range.
     """
 
     def __init__(self, storage: TableStorage, layout: BaseFileLayout) -> None:
@@ -120,11 +118,21 @@ class BaseFileWriter:
         self._storage = storage
         self._layout = layout
         self._source: RowSource | None = None
-        self._partitions: dict[str, _TablePartition] = {}
-        self._open: set[str] = set()
-        """Table partitions with an open file."""
+        self._buffered: list[pa.Table] = []
+        """Rows of all table partitions, not split yet: splitting many rows at once costs little more than splitting a few."""
+        self._rows = 0
+        self._bytes = 0
+        self._full = min(ROW_GROUP_ROWS, layout.rows_per_file)
+        """Rows of a table partition that are worth a row group."""
+        self._rows_to_split = self._full
+        """How many buffered rows may hold a full row group."""
+        self._open: dict[str, _OpenFile] = {}
+        """By table partition."""
         self._most_open = _most_open_files()
-        self._buffered = 0
+        self._closed: list[BaseFile] = []
+        """Closed since the last check that the instant is open."""
+        self._checked_at = 0.0
+        self._known_folders: set[str] = set()
         self._created: list[str] = []
 
     def __enter__(self) -> BaseFileWriter:
@@ -141,76 +149,131 @@ class BaseFileWriter:
         if source != self._source:
             self.close()
             self._source = source
-        layout = self._layout
-        if TOPIC in rows.column_names:
-            rows = _with_column(rows, TOPIC, _same_for_all(source.source.topic, rows.num_rows))
-        for path, part in split_by_partition(rows, layout.partition_by, layout.hive_style, layout.escaped_folders):
-            state = self._partitions.setdefault(path, _TablePartition())
-            state.buffered.append(part)
-            state.rows += part.num_rows
-            state.size += part.nbytes
-            self._buffered += part.nbytes
-            if state.rows >= min(ROW_GROUP_ROWS, self._layout.rows_per_file):
-                self._write_row_group(path, state)
-        while self._buffered > BUFFERED_BYTES:
-            self._write_row_group(*max(self._partitions.items(), key=lambda item: item[1].size))
+        self._buffer(rows)
+        while self._bytes > BUFFERED_BYTES or self._rows >= self._rows_to_split:
+            self._write_largest()
 
     def close(self) -> None:
         """Write buffered rows and close all files. Raises Fenced, OSError."""
-        for path, state in self._partitions.items():
-            self._write_row_group(path, state)
-            self._close_file(path, state)
-        self._partitions.clear()
+        if self._source is None:
+            return
+        with self._open_instant(self._source) as source:
+            if self._buffered:
+                split = self._split()
+                pieces = split.pieces(split.paths)
+                self._drop_buffered()
+                del split
+                self._write_pieces(source, pieces, last=True)
+            for path in [*self._open]:
+                self._close_file(path)
 
     def discard(self) -> None:
         """Delete every file this writer created, closed or not."""
-        for state in self._partitions.values():
-            if state.file is not None:
-                # The file is deleted next, so errors of a full disk or a lost connection do not matter here.
-                with suppress(OSError, pa.ArrowException):
-                    state.file.writer.close()
-                with suppress(OSError, pa.ArrowException):
-                    state.file.stream.close()
-                state.file = None
+        for file in self._open.values():
+            # The file is deleted next, so errors of a full disk or a lost connection do not matter here.
+            with suppress(OSError, pa.ArrowException):
+                file.writer.close()
+            with suppress(OSError, pa.ArrowException):
+                file.stream.close()
         self._open.clear()
         for path in self._created:
             # A file that cannot be deleted now has a marker, so Hudi deletes it at commit or rollback.
             with suppress(OSError):
                 self._storage.delete(path)
+        self._drop_buffered()
+        self._closed.clear()
         self.files.clear()
 
-    def _write_row_group(self, path: str, state: _TablePartition) -> None:
-        if not state.buffered or self._source is None:
+    @contextmanager
+    def _open_instant(self, source: RowSource) -> Iterator[RowSource]:
+        """Check the fence before the block opens files, and again after it has closed some.
+
+        Only the second check proves anything: closing may take long, and if the instant was rolled back meanwhile, the
+        files were too late to be cleaned up with it. The error makes the writer delete them. The earlier checks make it
+        unlikely that there are such files, which a process that dies now would leave to the sweep.
+        """
+        require_open_instant(self._storage, self._layout, source)
+        self._checked_at = time.monotonic()
+        yield source
+        if self._closed:
+            require_open_instant(self._storage, self._layout, source)
+            self.files.setdefault(source.source, []).extend(self._closed)
+            self._closed.clear()
+
+    def _check_again(self, source: RowSource) -> None:
+        """A process that stood still, or writes for long, learns here that it is fenced before it opens or closes a file."""
+        if time.monotonic() - self._checked_at > _CHECK_SECONDS:
+            require_open_instant(self._storage, self._layout, source)
+            self._checked_at = time.monotonic()
+
+    def _buffer(self, rows: pa.Table) -> None:
+        self._buffered.append(rows)
+        self._rows += rows.num_rows
+        self._bytes += rows.nbytes
+
+    def _drop_buffered(self) -> None:
+        self._buffered, self._rows, self._bytes = [], 0, 0
+
+    def _split(self) -> _Split:
+        layout = self._layout
+        return _split(self._buffered, layout.partition_by, layout.hive_style, layout.escaped_folders)
+
+    def _write_largest(self) -> None:
+        """Write the table partitions with most rows, if one has a full row group or the buffer is full."""
+        if self._source is None:
             return
-        rows = pa.concat_tables(state.buffered)
-        self._buffered -= state.size
-        state.buffered, state.rows, state.size = [], 0, 0
+        split = self._split()
+        counts = split.rows_of_paths()
+        # Those with half a row group, too, or they would be copied to the next buffer.
+        least = self._full / 2 if max(counts.values()) >= self._full else np.inf
+        rows_to_keep = self._rows / 2 if self._bytes > BUFFERED_BYTES else np.inf
+        paths: list[str] = []
+        remaining = self._rows
+        for path, count in sorted(counts.items(), key=lambda item: -item[1]):
+            if count < least and remaining <= rows_to_keep:
+                break
+            paths.append(path)
+            remaining -= count
+        if paths:
+            pieces, rest = split.pieces(paths), split.rows_outside(paths)
+            # Frees the rows that were copied into the pieces.
+            self._drop_buffered()
+            del split
+            if rest.num_rows:
+                self._buffer(rest)
+            with self._open_instant(self._source) as source:
+                self._write_pieces(source, pieces)
+        largest = max((count for path, count in counts.items() if path not in paths), default=0)
+        # When the largest will have a full row group if rows go on as they came; the buffer's limit holds anyway.
+        self._rows_to_split = self._rows * self._full // largest if largest else self._full
+
+    def _write_pieces(self, source: RowSource, pieces: _Pieces, last: bool = False) -> None:
+        pieces = replace(pieces, tables=[self._with_keys(source, table) for table in pieces.tables])
+        for path, part in _parts(pieces, self._layout.partition_by):
+            self._write_row_group(source, path, part)
+            if last:
+                self._close_file(path)
+
+    def _write_row_group(self, source: RowSource, path: str, rows: pa.Table) -> None:
         start = 0
         while start < rows.num_rows:
-            file = state.file or self._open_file(path, self._source, rows.slice(start))
-            state.file = file
+            file = self._open.get(path) or self._open_file(source, path, rows.slice(start))
             part = rows.slice(start, self._layout.rows_per_file - file.rows)
             start += part.num_rows
             file.rows += part.num_rows
             file.last_offset = part[OFFSET][part.num_rows - 1].as_py()
-            self._append(path, state, file, self._with_meta_columns(part, self._source, path, file))
+            file.writer.write_table(_with_meta_columns(part, self._layout.instant, path, file.path))
+            reach("rows_written")
+            if file.rows >= self._layout.rows_per_file or file.stream.tell() >= self._layout.target_file_bytes:
+                self._close_file(path)
 
-    def _append(self, path: str, state: _TablePartition, file: _OpenFile, rows: pa.Table) -> None:
-        # Each batch has its own dictionaries, but the writer only uses those of a row group's first rows.
-        file.writer.write_table(rows.unify_dictionaries())
-        reach("rows_written")
-        if file.rows >= self._layout.rows_per_file or file.stream.tell() >= self._layout.target_file_bytes:
-            self._close_file(path, state)
-
-    def _open_file(self, path: str, origin: RowSource, rows: pa.Table) -> _OpenFile:
-        """`rows`: those that come first."""
+    def _open_file(self, source: RowSource, path: str, rows: pa.Table) -> _OpenFile:
         if len(self._open) >= self._most_open:
-            largest = max(self._open, key=self._bytes_written)
-            self._close_file(largest, self._partitions[largest])
-        require_open_instant(self._storage, self._layout, origin)
+            self._close_file(max(self._open, key=lambda other: self._open[other].stream.tell()))
+        self._check_again(source)
         instant, first_offset = self._layout.instant, rows[OFFSET][0].as_py()
-        file_id = file_ids.file_id(origin.source.topic, origin.source.partition, first_offset, path, instant)
-        name = f"{file_id}_{origin.write_token}_{instant}.parquet"
+        file_id = file_ids.file_id(source.source.topic, source.source.partition, first_offset, path, instant)
+        name = f"{file_id}_{source.write_token}_{instant}.parquet"
         relative = f"{path}/{name}" if path else name
         # The marker comes first: at commit and rollback Hudi only cleans up files that have one.
         self._storage.write(marker_path(instant, relative), b"")
@@ -218,51 +281,43 @@ class BaseFileWriter:
         self._ensure_partition_metadata(path)
         self._created.append(relative)
         stream = self._storage.open_output(relative)
-        self._open.add(path)
         writer = parquet_writer(stream, _file_schema(rows.schema), rows, self._layout.compression)
+        file = self._open[path] = _OpenFile(file_id, relative, stream, writer, first_offset, first_offset)
         reach("file_opened")
-        return _OpenFile(origin, file_id, relative, stream, writer, first_offset, first_offset)
+        return file
 
-    def _close_file(self, path: str, state: _TablePartition) -> None:
-        file = state.file
+    def _close_file(self, path: str) -> None:
+        file = self._open.get(path)
         if file is None:
             return
         reach("file_ready")
-        require_open_instant(self._storage, self._layout, file.origin)
+        if self._source is not None:
+            self._check_again(self._source)
         file.writer.close()
         size = file.stream.tell()
         file.stream.close()
-        state.file = None
-        self._open.discard(path)
+        del self._open[path]
         reach("file_closed")
-        # Closing may take long. If the instant was rolled back meanwhile, this file was too late to be cleaned up with it;
-        # the error makes the writer delete it.
-        require_open_instant(self._storage, self._layout, file.origin)
-        self.files.setdefault(file.origin.source, []).append(
+        self._closed.append(
             BaseFile(path, file.file_id, file.path, file.rows, size, file.first_offset, file.last_offset)
         )
 
-    def _bytes_written(self, path: str) -> int:
-        file = self._partitions[path].file
-        return file.stream.tell() if file is not None else 0
-
-    def _with_meta_columns(self, rows: pa.Table, source: RowSource, path: str, file: _OpenFile) -> pa.Table:
+    def _with_keys(self, source: RowSource, rows: pa.Table) -> pa.Table:
+        """Append Hudi's columns that differ from row to row, and replace the topic by a dictionary."""
         topic, partition = source.source.topic, source.source.partition
         generation = self._layout.generations.get(topic, 0)
-        offsets = rows[OFFSET].cast(pa.string())
         place = pc.binary_join_element_wise(
-            f"{topic}-{partition}", offsets, *([f"g{generation}"] if generation else []), "-"
+            f"{topic}-{partition}", rows[OFFSET].cast(pa.string()), *([f"g{generation}"] if generation else []), "-"
         )
-        meta = [
-            _same_for_all(self._layout.instant, rows.num_rows),
-            place,
-            record_keys(rows, self._layout.record_key) if self._layout.record_key else place,
-            _same_for_all(path, rows.num_rows),
-            _same_for_all(file.path.rsplit("/", 1)[-1], rows.num_rows),
-        ]
-        return pa.table([*meta, *rows.columns], schema=_file_schema(rows.schema))
+        if TOPIC in rows.column_names:
+            rows = _with_column(rows, TOPIC, _same_for_all(topic, rows.num_rows))
+        keys = record_keys(rows, self._layout.record_key) if self._layout.record_key else place
+        return rows.append_column(SEQUENCE_NUMBER, place).append_column(RECORD_KEY, keys)
 
     def _ensure_partition_metadata(self, path: str) -> None:
+        if path in self._known_folders:
+            return
+        self._known_folders.add(path)
         # Tasks may race here: each of their instants is valid, so the last write may win.
         metadata = partition_metadata_path(path)
         if not self._storage.exists(metadata):
@@ -284,12 +339,25 @@ def require_open_instant(storage: TableStorage, layout: BaseFileLayout, source: 
     TableEpoch(storage).require(layout.epoch, f"{source} must not be written")
 
 
-def _file_schema(columns: pa.Schema) -> pa.Schema:
+def _file_schema(rows: pa.Schema) -> pa.Schema:
     """Hudi's meta columns, then the table's. In the file all meta columns are strings. Those with the same value in all rows
     of a file go to the writer as dictionaries, which saves it a lookup per row."""
-    one_value = pa.dictionary(_ONE_VALUE.type, pa.string())
-    meta = [pa.field(name, pa.string() if name in _HIGH_CARDINALITY else one_value) for name in META_COLUMNS]
-    return pa.schema([*meta, *columns])
+    meta = [pa.field(name, pa.string() if name in _HIGH_CARDINALITY else _ONE_TEXT) for name in META_COLUMNS]
+    return pa.schema([*meta, *(column for column in rows if column.name not in (SEQUENCE_NUMBER, RECORD_KEY))])
+
+
+def _with_meta_columns(rows: pa.Table, instant: str, path: str, file: str) -> pa.Table:
+    """Put Hudi's columns first. `rows` has those of `_with_keys`."""
+    count = rows.num_rows
+    meta = [
+        _same_for_all(instant, count),
+        rows[SEQUENCE_NUMBER],
+        rows[RECORD_KEY],
+        _same_for_all(path, count),
+        _same_for_all(file.rpartition("/")[2], count),
+    ]
+    schema = _file_schema(rows.schema)
+    return pa.table([*meta, *(rows[name] for name in schema.names[len(META_COLUMNS) :])], schema=schema)
 
 
 def _with_column(rows: pa.Table, name: str, column: pa.DictionaryArray) -> pa.Table:
@@ -297,8 +365,9 @@ def _with_column(rows: pa.Table, name: str, column: pa.DictionaryArray) -> pa.Ta
     return rows.set_column(place, rows.schema.field(place).with_type(column.type), column)
 
 
-def _same_for_all(value: str, count: int) -> pa.DictionaryArray:
-    return pa.DictionaryArray.from_arrays(pa.repeat(_ONE_VALUE, count), [value])
+def _same_for_all(value: str | None, count: int) -> pa.DictionaryArray:
+    indices = pa.nulls(count, _ONE_VALUE.type) if value is None else pa.repeat(_ONE_VALUE, count)
+    return pa.DictionaryArray.from_arrays(indices, pa.array([value or ""]))
 
 
 def parquet_writer(stream: IO[bytes], schema: pa.Schema, first_rows: pa.Table, compression: str) -> pq.ParquetWriter:
@@ -352,19 +421,123 @@ def split_by_partition(
 ) -> list[tuple[str, pa.Table]]:
     """Split `rows` into (partition path, rows in their original order), one entry per table partition present.
 
-    Returns text partition columns as dictionaries, which grouping needs anyway and which are cheaper to copy and to write
-    to Parquet.
+    Returns text partition columns as dictionaries, which are cheaper to write to Parquet. Rows that lie grouped already are
+    not copied.
     """
     if not rows.num_rows:
         return []
-    if not columns:
-        return [("", rows)]
+    split = _split([rows], columns, hive_style, escaped)
+    return list(_parts(split.pieces(split.paths), columns))
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Rows with one combination of partition values."""
+
+    path: str
+    values: tuple[Any, ...]
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Pieces:
+    """Tables whose rows lie group by group."""
+
+    tables: list[pa.Table]
+    groups: list[_Group]
+    counts: list[np.ndarray]
+    """Each table's number of rows of each group."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Split:
+    """Rows, and which group each row belongs to."""
+
+    batches: Sequence[pa.Table]
+    groups: list[_Group]
     codes: np.ndarray
+    """Index of each row's group."""
+
+    @property
+    def paths(self) -> list[str]:
+        """One per table partition; null and "" share a folder."""
+        return list(dict.fromkeys(group.path for group in self.groups))
+
+    def rows_of_paths(self) -> dict[str, int]:
+        counts = dict.fromkeys(self.paths, 0)
+        for group in self.groups:
+            counts[group.path] += group.rows
+        return counts
+
+    def rows_outside(self, paths: Sequence[str]) -> pa.Table:
+        """Copy the rows of other table partitions, in their original order."""
+        within = self._within(paths)
+        if within.all():
+            return self.batches[0].slice(0, 0)
+        return pa.concat_tables(self.batches).filter(pa.array(~within[self.codes]))
+
+    def pieces(self, paths: Sequence[str]) -> _Pieces:
+        """Return these table partitions' rows group by group, each in its original order."""
+        within = self._within(paths)
+        # numpy radix-sorts 16-bit codes.
+        codes = self.codes.astype(np.uint16) if len(self.groups) <= 1 << 16 else self.codes
+        tables, counts = [], []
+        for start, rows in self._stages():
+            for table, count in _grouped(rows, codes[start : start + rows.num_rows], within):
+                tables.append(table)
+                counts.append(count)
+        return _Pieces(tables, self.groups, counts)
+
+    def _stages(self) -> Iterator[tuple[int, pa.Table]]:
+        """Yield the rows in tables of some rows per group, each with the number of its first row.
+
+        A table of one batch is sorted without being copied into one piece first.
+        """
+        start, stage, count = 0, [], 0
+        for batch in self.batches:
+            stage.append(batch)
+            count += batch.num_rows
+            if count >= _ROWS_OF_A_GROUP * len(self.groups):
+                yield start, pa.concat_tables(stage)
+                start, stage, count = start + count, [], 0
+        if stage:
+            yield start, pa.concat_tables(stage)
+
+    def _within(self, paths: Sequence[str]) -> np.ndarray:
+        chosen = set(paths)
+        return np.fromiter((group.path in chosen for group in self.groups), bool, len(self.groups))
+
+
+def _grouped(rows: pa.Table, codes: np.ndarray, within: np.ndarray) -> Iterator[tuple[pa.Table, np.ndarray]]:
+    """Sort the rows of the groups `within` by group, and count them.
+
+    Rows that lie so already are not copied, nor is a group of most rows in few pieces.
+    """
+    counts = np.where(within, np.bincount(codes, minlength=len(within)), 0)
+    if counts.sum() == len(codes) and not (codes[1:] < codes[:-1]).any():
+        yield rows, counts
+        return
+    largest = int(counts.argmax())
+    if 2 * counts[largest] >= len(codes):
+        places = np.flatnonzero(codes == largest)
+        ends = np.flatnonzero(np.diff(places) != 1) + 1
+        if _LEAST_PIECE * len(ends) <= len(places):
+            slices = [rows.slice(piece[0], len(piece)) for piece in np.split(places, ends)]
+            yield pa.concat_tables(slices), np.where(np.arange(len(counts)) == largest, counts, 0)
+            within = within.copy()
+            within[largest], counts[largest] = False, 0
+    places = np.flatnonzero(within[codes])
+    if len(places):
+        # A stable sort keeps the row order within a group.
+        yield rows.take(pa.array(places[np.argsort(codes[places], kind="stable")])), counts
+
+
+def _split(batches: Sequence[pa.Table], columns: Sequence[str], hive_style: bool, escaped: bool) -> _Split:
+    rows = pa.concat_tables(batches)
+    codes = np.zeros(rows.num_rows, np.int32)
     values: list[tuple[Any, ...]] = [()]
     for name in columns:
         encoded = rows[name].combine_chunks().dictionary_encode()
-        if encoded.type.value_type == pa.string():
-            rows = _with_column(rows, name, encoded)
         indices, options = encoded.indices, encoded.dictionary.to_pylist()
         if encoded.null_count:
             indices, options = indices.fill_null(len(options)), [*options, None]
@@ -376,29 +549,33 @@ def split_by_partition(
             combined = pa.array(codes * np.int64(width) + indices).dictionary_encode()
             codes = combined.indices.to_numpy()
             values = [(*values[code // width], options[code % width]) for code in combined.dictionary.to_pylist()]
-    paths = [partition_path(columns, combination, hive_style, escaped) for combination in values]
-    if len(paths) == 1:
-        return [(paths[0], rows)]
-    # numpy radix-sorts 16-bit codes, and a stable sort keeps the row order within a partition.
-    order = np.argsort(codes.astype(np.uint16) if len(paths) <= 1 << 16 else codes, kind="stable")
-    bounds = np.concatenate(([0], np.cumsum(np.bincount(codes, minlength=len(paths)))))
-    by_path: dict[str, list[pa.Table]] = {}
-    for index, path in enumerate(paths):
-        partition_rows = _picked(rows, order[bounds[index] : bounds[index + 1]])
-        by_path.setdefault(path, []).append(partition_rows)
-    return [
-        # Null and "" share one folder: put their rows back into offset order.
-        (path, parts[0] if len(parts) == 1 else pa.concat_tables(parts).sort_by(OFFSET))
-        for path, parts in by_path.items()
+    counts = np.bincount(codes, minlength=len(values)).tolist()
+    groups = [
+        _Group(partition_path(columns, combination, hive_style, escaped), combination, count)
+        for combination, count in zip(values, counts, strict=True)
     ]
+    return _Split(batches, groups, codes)
 
 
-def _picked(rows: pa.Table, places: np.ndarray) -> pa.Table:
-    """The rows at these places, which ascend: not copied if they are most of the rows, in few pieces.
-
-    A piece keeps all rows in memory for as long as it waits for its row group, so fewer of them are copied.
-    """
-    ends = np.flatnonzero(np.diff(places) != 1) + 1
-    if 2 * len(places) < rows.num_rows or _LEAST_PIECE * len(ends) > len(places):
-        return rows.take(pa.array(places))
-    return pa.concat_tables(rows.slice(piece[0], len(piece)) for piece in np.split(places, ends))
+def _parts(pieces: _Pieces, columns: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
+    """Cut the pieces into table partitions, without copying."""
+    schema = pieces.tables[0].schema
+    texts = [(index, name) for index, name in enumerate(columns) if schema.field(name).type == pa.string()]
+    ends = [np.cumsum(counts) for counts in pieces.counts]
+    by_path: dict[str, list[pa.Table]] = {}
+    for number, group in enumerate(pieces.groups):
+        slices = [
+            table.slice(end[number] - counts[number], counts[number])
+            for table, counts, end in zip(pieces.tables, pieces.counts, ends, strict=True)
+            if counts[number]
+        ]
+        if slices:
+            part = slices[0] if len(slices) == 1 else pa.concat_tables(slices)
+            for index, name in texts:
+                part = _with_column(part, name, _same_for_all(group.values[index], part.num_rows))
+            by_path.setdefault(group.path, []).append(part)
+    for path, parts in by_path.items():
+        if len(parts) > 1:
+            # Null and "" share one folder: put their rows back into offset order.
+            parts = [pa.concat_tables(parts).unify_dictionaries().combine_chunks().sort_by(OFFSET)]
+        yield path, parts[0]

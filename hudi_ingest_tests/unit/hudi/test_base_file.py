@@ -11,11 +11,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hudi_ingest.exceptions import Fenced
-from hudi_ingest.hudi import file_ids
+from hudi_ingest.hudi import base_file, file_ids
 from hudi_ingest.hudi.base_file import BaseFileLayout, BaseFileWriter, RowSource, split_by_partition
 from hudi_ingest.hudi.epoch import Epoch, TableEpoch
 from hudi_ingest.hudi.paths import heartbeat_path, marker_path
@@ -229,6 +229,26 @@ def test_p4_a_newer_epoch_fences_a_writer_whose_instant_could_not_be_rolled_back
         writer.close()
 
 
+@pytest.mark.parametrize("point", ["marker_written", "file_opened", "rows_written", "file_ready", "file_closed"])
+def test_p4_files_that_are_closed_after_the_rollback_are_deleted(
+    storage: TableStorage, point: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fence is checked once for all files that are closed together."""
+    reached: list[str] = []
+
+    def roll_back_at(name: str) -> None:
+        reached.append(name)
+        if reached.count(point) == 2:
+            storage.delete(heartbeat_path(INSTANT))
+
+    monkeypatch.setattr(base_file, "reach", roll_back_at)
+    with pytest.raises(Fenced), BaseFileWriter(storage, layout()) as writer:
+        writer.write(ORDERS_3, rows(0, 30, days=5))
+        writer.close()
+    assert not files_of(writer)
+    assert not list(Path(storage.base_path).rglob("*.parquet"))
+
+
 def test_attempts_never_share_a_file(storage: TableStorage) -> None:
     names = set()
     for token in ("3-0-0", "3-1-0", "3-0-1"):
@@ -286,6 +306,51 @@ def test_a_partition_of_nearly_all_rows_is_not_copied_and_the_others_are() -> No
     data = table["_kafka_offset"].chunk(0).buffers()[1].address
     assert {chunk.buffers()[1].address for chunk in offsets["day=a"].chunks} == {data}
     assert data not in {chunk.buffers()[1].address for chunk in offsets["day=b"].chunks}
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.lists(st.integers(0, 6), min_size=1, max_size=30), min_size=1, max_size=12),
+    st.integers(1, 40),
+    st.integers(1, 40),
+    st.sampled_from([100, 1_000, 1 << 20]),
+)
+def test_every_row_is_in_the_file_of_its_table_partition_however_full_the_buffer(
+    tmp_path_factory: pytest.TempPathFactory, batches: list[list[int]], full: int, per_file: int, buffered: int
+) -> None:
+    storage = opened_table(tmp_path_factory.mktemp("table"))
+    expected: dict[str, list[int]] = {}
+    offset = 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(base_file, "ROW_GROUP_ROWS", full)
+        patch.setattr(base_file, "BUFFERED_BYTES", buffered)
+        writer = BaseFileWriter(storage, layout(rows_per_file=per_file))
+        for days in batches:
+            batch = rows(offset, len(days))
+            batch = batch.set_column(1, "dt", pa.array([f"d{day}" for day in days]))
+            for day in days:
+                expected.setdefault(f"dt=d{day}", []).append(offset)
+                offset += 1
+            writer.write(ORDERS_3, batch)
+        writer.close()
+    written: dict[str, list[int]] = {}
+    for file in files_of(writer):
+        table = pq.read_table(f"{storage.base_path}/{file.path}", partitioning=None)
+        assert {f"dt={day}" for day in table["dt"].to_pylist()} == {file.partition_path}
+        assert table["_hoodie_commit_seqno"].to_pylist() == [
+            f"orders-3-{o}" for o in table["_kafka_offset"].to_pylist()
+        ]
+        assert table.num_rows == file.rows <= per_file
+        written.setdefault(file.partition_path, []).extend(table["_kafka_offset"].to_pylist())
+    assert written == expected
+
+
+def test_rows_that_lie_grouped_by_table_partition_are_not_copied() -> None:
+    table = rows(0, 6).set_column(1, "dt", pa.array(["b", "b", "a", "a", "a", "c"]))
+    parts = split_by_partition(table, ("dt",))
+    assert [(path, part.num_rows) for path, part in parts] == [("dt=b", 2), ("dt=a", 3), ("dt=c", 1)]
+    memory = table["_kafka_offset"].chunk(0).buffers()[1].address
+    assert [part["_kafka_offset"].chunk(0).buffers()[1].address for _, part in parts] == [memory] * 3
 
 
 values = st.lists(st.tuples(st.sampled_from(["a", "b", "", None]), st.sampled_from([1, 2, None])), max_size=60)
