@@ -11,13 +11,13 @@ from hudi_ingest.transaction.write.outcomes import require_none
 from hudi_ingest.transaction.write.task import TaskReport, WriteTask, outcomes
 
 
-def written(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def written(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> Iterator[TaskReport | bytes]:
     """The outcomes of the task for these records, which have the columns topic and partition as well."""
     return outcomes(task, by_source(batches))
 
 
-def reports_of(outcomes: Iterable[pa.RecordBatch]) -> list[TaskReport]:
+def reports_of(outcomes: Iterable[TaskReport | bytes]) -> list[TaskReport]:
     """Raises the task's error if it has one."""
-    rows = [row for batch in outcomes for row in batch.to_pylist()]
-    require_none(row["error"] for row in rows if row["error"] is not None)
-    return [TaskReport.from_json(row["report"]) for row in rows]
+    found = list(outcomes)
+    require_none(outcome for outcome in found if isinstance(outcome, bytes))
+    return [outcome for outcome in found if not isinstance(outcome, bytes)]

@@ -11,7 +11,6 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
 
-import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -54,7 +53,7 @@ from hudi_ingest.transaction.bad_records import (
 from hudi_ingest.transaction.dead_letters.letter_file import LetterLayout
 from hudi_ingest.transaction.decoding import row_maker_of
 from hudi_ingest.transaction.gaps import longest_gaps, require_true_gaps
-from hudi_ingest.transaction.write.outcomes import OUTCOMES, require_none
+from hudi_ingest.transaction.write.outcomes import require_none
 from hudi_ingest.transaction.write.task import (
     CopyTask,
     RangesToRead,
@@ -241,15 +240,15 @@ def _run(
 ) -> list[TaskReport]:
     with _job(spark, pipeline, transaction, slices, task.storage):
 
-        def reports(
-            tasks: int, work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-        ) -> list[TaskReport]:
-            numbers = spark.range(0, tasks, 1, tasks)
+        def reports(tasks: int, work: Callable[[Iterator[int]], Iterator[TaskReport | bytes]]) -> list[TaskReport]:
+            # Not a DataFrame: planning one takes longer than such a job.
+            outcomes = spark.sparkContext.parallelize(range(tasks), tasks).mapPartitions(work)
             with workers_of(spark, version_of(import_paths(_formats(pipeline), task.maker.chain))):
-                outcomes = numbers.mapInArrow(work, OUTCOMES)
+                # Spark notes the workers' environment now.
+                outcomes.id()
             result = outcomes.collect()
-            require_none(row.error for row in result if row.error is not None)
-            return [TaskReport.from_json(row.report) for row in result]
+            require_none(outcome for outcome in result if isinstance(outcome, bytes))
+            return [outcome for outcome in result if not isinstance(outcome, bytes)]
 
         plan = transaction.plan
         if isinstance(plan, RetryPlan):

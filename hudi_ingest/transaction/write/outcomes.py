@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import pickle
 import traceback
-from collections.abc import Iterable, Sequence
-
-import pyarrow as pa
+from collections.abc import Iterable
 
 from hudi_ingest.exceptions import IngestError, Terminal
-
-OUTCOMES = "report string, error binary"
-"""A row holds either a report as JSON or an error from `packed`."""
 
 
 class WorkerTraceback(Exception):
@@ -19,16 +14,6 @@ class WorkerTraceback(Exception):
 
     def __str__(self) -> str:
         return f"\n{self.args[0]}"
-
-
-def outcome_rows(reports: Sequence[str] = (), errors: Sequence[bytes] = ()) -> pa.RecordBatch:
-    """A batch of OUTCOMES."""
-    return pa.RecordBatch.from_pydict(
-        {
-            "report": pa.array([*reports, *[None] * len(errors)], pa.string()),
-            "error": pa.array([*[None] * len(reports), *errors], pa.binary()),
-        }
-    )
 
 
 def packed(error: IngestError) -> bytes:

@@ -3,10 +3,9 @@ records among them dead letters."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,7 +25,7 @@ from hudi_ingest.pipeline.source import KafkaSource
 from hudi_ingest.records.row_maker import Refusal, RowMaker
 from hudi_ingest.transaction.bad_records import NAMED_BAD_RECORDS
 from hudi_ingest.transaction.dead_letters.letter_file import LetterLayout, LetterWriter, records_for_retry
-from hudi_ingest.transaction.write.outcomes import outcome_rows, packed
+from hudi_ingest.transaction.write.outcomes import packed
 
 LONGEST_GAPS = 3
 """How many gaps per Kafka partition and task are looked up in Kafka again; see gaps.py."""
@@ -93,48 +92,34 @@ class TaskReport:
     gaps: Ranges = ()
     """The longest offset ranges between two records, at most LONGEST_GAPS."""
 
-    @classmethod
-    def from_json(cls, text: str) -> TaskReport:
-        fields = json.loads(text)
-        fields["files"] = tuple(BaseFile(**file) for file in fields["files"])
-        fields["bad_records"] = tuple(BadRecordNote(**note) for note in fields["bad_records"])
-        fields["letters"] = tuple(LetterFile(**file) for file in fields["letters"])
-        fields["gaps"] = tuple((start, end) for start, end in fields["gaps"])
-        return cls(**fields)
 
-
-def run_ranges(task: WriteTask, reading: RangesToRead, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Runs in a Spark Python worker on the ranges of the tasks whose numbers are the batches' `id`. Yields what `outcomes`
-    yields."""
+def run_ranges(task: WriteTask, reading: RangesToRead, numbers: Iterator[int]) -> Iterator[TaskReport | bytes]:
+    """Runs in a Spark Python worker on the ranges of the tasks with these numbers. Yields what `outcomes` yields."""
     # Imported here because it loads compiled code, which drivers do not need.
     from hudi_ingest.kafka.range_reader import read_ranges
 
-    ranges = [slice_ for batch in batches for number in batch["id"].to_pylist() for slice_ in reading.tasks[number]]
+    ranges = [slice_ for number in numbers for slice_ in reading.tasks[number]]
     with closing(read_ranges(reading.source, reading.group, ranges, reading.columns)) as records:
         yield from outcomes(task, records)
 
 
-def outcomes(task: WriteTask, records: Iterator[tuple[TopicPartition, pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+def outcomes(task: WriteTask, records: Iterator[tuple[TopicPartition, pa.RecordBatch]]) -> Iterator[TaskReport | bytes]:
     """Write records of Kafka partitions, one partition after another, each in offset order.
 
-    Yields one report row per Kafka partition; or a single row with the IngestError that ended the task, whose files are then
+    Yields one report per Kafka partition; or only the packed IngestError that ended the task, whose files are then
     deleted. Other errors are raised and end the Spark job.
     """
     try:
-        reports = [json.dumps(asdict(report)) for report in _write_records(task, records)]
+        yield from _write_records(task, records)
     except IngestError as error:
-        yield outcome_rows(errors=[packed(error)])
-        return
-    if reports:
-        yield outcome_rows(reports=reports)
+        yield packed(error)
 
 
 def run_retry(
-    task: WriteTask, files: Sequence[RetriedFile], slices: Sequence[Slice], batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Runs in a Spark Python worker like `run_ranges`, on the dead letters within `slices` of the files whose numbers are the
-    batches' `id`."""
-    task_files = [files[number] for batch in batches for number in batch["id"].to_pylist()]
+    task: WriteTask, files: Sequence[RetriedFile], slices: Sequence[Slice], numbers: Iterator[int]
+) -> Iterator[TaskReport | bytes]:
+    """Runs in a Spark Python worker like `run_ranges`, on the dead letters within `slices` of the files with these numbers."""
+    task_files = [files[number] for number in numbers]
     yield from outcomes(task, records_for_retry(task.storage, task_files, slices))
 
 

@@ -236,8 +236,7 @@ def test_p2_a_retry_makes_rows_of_what_is_good_now_and_letters_of_the_rest(writi
     writing.storage.write(heartbeat_path("20261121120001000"), b"")
     files = (RetriedFile(file.path, file.letters),)
     slices = [Slice("orders", 3, 5, 9), Slice("orders", 4, 40, 41)]
-    numbers = pa.RecordBatch.from_pydict({"id": [0]})
-    reports = reports_of([*run_retry(fixed, files, slices, iter([numbers]))])
+    reports = reports_of([*run_retry(fixed, files, slices, iter([0]))])
     assert [(each.partition, each.rows, each.rejected) for each in reports] == [(3, 2, 1), (4, 1, 0)]
     assert offsets_of_rows(fixed, reports) == [5, 8, 40]
     again = letters_in(fixed, reports).to_pylist()
@@ -249,7 +248,7 @@ def test_p2_a_retry_makes_rows_of_what_is_good_now_and_letters_of_the_rest(writi
     keys = [key for table in tables for key in table["_hoodie_record_key"].to_pylist()]
     assert keys == ["orders-3-5", "orders-3-8", "orders-4-40"], "what ingest would have given"
     replaced = (RetriedFile(file.path, 1, (Slice("orders", 3, 0, 8),)),)
-    part = reports_of([*run_retry(replace(fixed, attempts={SOURCE: 9}), replaced, slices[:1], iter([numbers]))])
+    part = reports_of([*run_retry(replace(fixed, attempts={SOURCE: 9}), replaced, slices[:1], iter([0]))])
     assert offsets_of_rows(fixed, part) == [8], "only letters that count, and of the op's own slices"
 
 
@@ -577,7 +576,7 @@ def test_any_kafka_timestamp_is_kept_shown_and_tried_again(
     (letter,) = find_letters(writing.storage, waiting_files([LetterEntry("1", "t-1", "ingest", (file,))]))
     assert letter_text(letter).startswith(f"orders:3:11 of {shown}")
     assert (letter.to_dict()["timestamp"], letter.to_dict()["timestamp_ms"]) == (as_json, time)
-    numbers = iter([pa.RecordBatch.from_pydict({"id": [0]})])
+    numbers = iter([0])
     retried = run_retry(
         replace(writing, attempts={SOURCE: 3}), [RetriedFile(file.path, 1)], [Slice("orders", 3, 11, 12)], numbers
     )
