@@ -109,8 +109,8 @@ class BaseFileWriter:
 
     Use it as a context manager: if it exits with an error, it deletes every file it created, because pyarrow would
     complete an unfinished one as a valid file with fewer rows. `files` holds the reports of closed files by Kafka
-    partition, complete after `close`. Memory is bounded by BUFFERED_BYTES, a copy of these in partition order, and one row
-    group's encoding, whatever the length of the range.
+    partition, complete after `close`. Memory is bounded by BUFFERED_BYTES and one row group's encoding, whatever the
+    length of the range.
     """
 
     def __init__(self, storage: TableStorage, layout: BaseFileLayout) -> None:
@@ -160,9 +160,8 @@ class BaseFileWriter:
         with self._open_instant(self._source) as source:
             if self._buffered:
                 split = self._split()
-                pieces = split.pieces(split.paths)
+                pieces, _ = split.pieces(split.paths)
                 self._drop_buffered()
-                del split
                 self._write_pieces(source, pieces, last=True)
             for path in [*self._open]:
                 self._close_file(path)
@@ -235,12 +234,13 @@ class BaseFileWriter:
             paths.append(path)
             remaining -= count
         if paths:
-            pieces, rest = split.pieces(paths), split.rows_outside(paths)
-            # Frees the rows that were copied into the pieces.
+            pieces, rest = split.pieces(paths)
             self._drop_buffered()
-            del split
-            if rest.num_rows:
-                self._buffer(rest)
+            if rest and 4 * sum(rows.nbytes for rows in rest) < BUFFERED_BYTES:
+                # Rows that wait for long would become ever more small tables.
+                rest = [pa.concat_tables(rest).combine_chunks()]
+            for rows in rest:
+                self._buffer(rows)
             with self._open_instant(self._source) as source:
                 self._write_pieces(source, pieces)
         largest = max((count for path, count in counts.items() if path not in paths), default=0)
@@ -427,7 +427,7 @@ def split_by_partition(
     if not rows.num_rows:
         return []
     split = _split([rows], columns, hive_style, escaped)
-    return list(_parts(split.pieces(split.paths), columns))
+    return list(_parts(split.pieces(split.paths)[0], columns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -453,7 +453,7 @@ class _Pieces:
 class _Split:
     """Rows, and which group each row belongs to."""
 
-    batches: Sequence[pa.Table]
+    batches: list[pa.Table]
     groups: list[_Group]
     codes: np.ndarray
     """Index of each row's group."""
@@ -469,39 +469,37 @@ class _Split:
             counts[group.path] += group.rows
         return counts
 
-    def rows_outside(self, paths: Sequence[str]) -> pa.Table:
-        """Copy the rows of other table partitions, in their original order."""
-        within = self._within(paths)
-        if within.all():
-            return self.batches[0].slice(0, 0)
-        return pa.concat_tables(self.batches).filter(pa.array(~within[self.codes]))
+    def pieces(self, paths: Sequence[str]) -> tuple[_Pieces, list[pa.Table]]:
+        """Return these table partitions' rows group by group, each in its original order, and the other rows.
 
-    def pieces(self, paths: Sequence[str]) -> _Pieces:
-        """Return these table partitions' rows group by group, each in its original order."""
+        Takes the batches out of `batches`, so that each is freed when its rows are copied.
+        """
         within = self._within(paths)
         # numpy radix-sorts 16-bit codes.
         codes = self.codes.astype(np.uint16) if len(self.groups) <= 1 << 16 else self.codes
-        tables, counts = [], []
-        for start, rows in self._stages():
-            for table, count in _grouped(rows, codes[start : start + rows.num_rows], within):
+        tables, counts, others = [], [], []
+        start = 0
+        while self.batches:
+            rows = self._next_rows()
+            codes_of_rows = codes[start : start + rows.num_rows]
+            start += rows.num_rows
+            if not within.all():
+                other_rows = rows.filter(pa.array(~within[codes_of_rows]))
+                if other_rows.num_rows:
+                    others.append(other_rows)
+            for table, count in _grouped(rows, codes_of_rows, within):
                 tables.append(table)
                 counts.append(count)
-        return _Pieces(tables, self.groups, counts)
+        return _Pieces(tables, self.groups, counts), others
 
-    def _stages(self) -> Iterator[tuple[int, pa.Table]]:
-        """Yield the rows in tables of some rows per group, each with the number of its first row.
-
-        A table of one batch is sorted without being copied into one piece first.
-        """
-        start, stage, count = 0, [], 0
-        for batch in self.batches:
-            stage.append(batch)
-            count += batch.num_rows
-            if count >= _ROWS_OF_A_GROUP * len(self.groups):
-                yield start, pa.concat_tables(stage)
-                start, stage, count = start + count, [], 0
-        if stage:
-            yield start, pa.concat_tables(stage)
+    def _next_rows(self) -> pa.Table:
+        """Take out some rows per group. One batch is sorted without being copied into one piece first."""
+        batches = [self.batches.pop(0)]
+        count = batches[0].num_rows
+        while self.batches and count < _ROWS_OF_A_GROUP * len(self.groups):
+            batches.append(self.batches.pop(0))
+            count += batches[-1].num_rows
+        return pa.concat_tables(batches)
 
     def _within(self, paths: Sequence[str]) -> np.ndarray:
         chosen = set(paths)
@@ -532,7 +530,7 @@ def _grouped(rows: pa.Table, codes: np.ndarray, within: np.ndarray) -> Iterator[
         yield rows.take(pa.array(places[np.argsort(codes[places], kind="stable")])), counts
 
 
-def _split(batches: Sequence[pa.Table], columns: Sequence[str], hive_style: bool, escaped: bool) -> _Split:
+def _split(batches: list[pa.Table], columns: Sequence[str], hive_style: bool, escaped: bool) -> _Split:
     rows = pa.concat_tables(batches)
     codes = np.zeros(rows.num_rows, np.int32)
     values: list[tuple[Any, ...]] = [()]
