@@ -14,7 +14,9 @@ In dagster.yaml:
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sqlite3
 import tempfile
 import threading
@@ -34,9 +36,9 @@ from dagster._core.storage.schedules.sqlite.sqlite_schedule_storage import Sqlit
 from dagster._core.storage.sqlite_storage import DagsterSqliteStorage
 from dagster._serdes import ConfigurableClassData
 
-from hudi_ingest.exceptions import EnvironmentProblem
-
 _BUSY_SECONDS = 30
+_TEMPORARY_FOLDER = "HUDI_INGEST_TEMPORARY_DAGSTER"
+"""Environment variable by which the processes of one Dagster command share a temporary folder."""
 
 
 class _Engines:
@@ -147,8 +149,8 @@ class QuickEventLogStorage(SqliteEventLogStorage):
 
 
 class QuickSqliteStorage(DagsterSqliteStorage):
-    """Databases below `base_dir`, by default `$DAGSTER_HOME`, laid out like those of Dagster's own storage. Raises EnvironmentProblem
-    if neither is set."""
+    """Databases below `base_dir`, by default `$DAGSTER_HOME`, laid out like those of Dagster's own storage. Without either they are
+    temporary, as Dagster's whole instance is then."""
 
     def __init__(self, base_dir: str, inst_data: ConfigurableClassData | None = None) -> None:
         self.base_dir = base_dir
@@ -165,12 +167,21 @@ class QuickSqliteStorage(DagsterSqliteStorage):
     def from_config_value(
         cls, inst_data: ConfigurableClassData | None, config_value: Mapping[str, Any]
     ) -> QuickSqliteStorage:
-        folder = config_value.get("base_dir") or os.environ.get("DAGSTER_HOME")
-        if not folder:
-            raise EnvironmentProblem(
-                "storage has no base_dir and DAGSTER_HOME is not set, so there is no place for Dagster's databases; set either."
-            )
-        return cls(folder, inst_data)
+        return cls(config_value.get("base_dir") or os.environ.get("DAGSTER_HOME") or _temporary_folder(), inst_data)
+
+
+def _temporary_folder() -> str:
+    """Return a folder for this process and those that it starts, deleted when it ends."""
+    if _TEMPORARY_FOLDER not in os.environ:
+        os.environ[_TEMPORARY_FOLDER] = tempfile.mkdtemp(prefix="hudi-ingest-dagster-")
+        atexit.register(_delete_folder, os.environ[_TEMPORARY_FOLDER], os.getpid())
+    return os.environ[_TEMPORARY_FOLDER]
+
+
+def _delete_folder(path: str, creator: int) -> None:
+    # Forked processes inherit what is to be done at the end.
+    if os.getpid() == creator:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _is_complete(engines: _Engines, path: str, *tables: str) -> bool:
