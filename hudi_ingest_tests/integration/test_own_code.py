@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 
-from hudi_ingest.exceptions import TransformFailed
+from hudi_ingest.exceptions import DeadlineExceeded, TransformFailed
+from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import TransactionKind
 from hudi_ingest.spark.session import current_session
@@ -85,3 +88,16 @@ def test_p3_a_function_that_loses_rows_ends_its_transaction_with_the_class_and_p
     assert str(error).endswith("Nothing of it is visible.")
     assert "in _checked" in str(error.__cause__), "the worker's traceback"
     assert list(Path(ground.base_path).rglob("*.parquet")) == []
+
+
+def test_the_deadline_cancels_a_running_spark_job(ground: Ground, topic: str, module: Path) -> None:
+    module.write_text("import time\n\n\ndef endless(rows):\n    time.sleep(300)\n    return rows\n")
+    function = {"function": "own_numbers:endless", "schema": "id string, n long, dt string"}
+    pipeline = make_pipeline(ground, transforms=[{"python": function}])
+    ground.send_rows(0, 1)
+    protocol = ground.protocol(pipeline)
+    opened = protocol.begin(ground.plan(pipeline), Owner.this_process(), lambda run_id: None)
+    soon = datetime.now(timezone.utc) + timedelta(seconds=1)
+    with pytest.raises(DeadlineExceeded, match="cancelled"):
+        protocol.write(replace(opened, deadline=soon), opened.plan.slices)
+    protocol.abort(opened, "too late")

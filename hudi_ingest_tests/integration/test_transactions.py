@@ -456,16 +456,6 @@ def test_r7_a_transaction_past_its_timeout_cannot_commit(ground: Ground, pipelin
     assert ground.run(pipeline).rows == 5
 
 
-def test_the_deadline_cancels_a_running_spark_job(ground: Ground, pipeline: Pipeline) -> None:
-    ground.send_rows(0, 20_000)
-    protocol = ground.protocol(pipeline)
-    opened = protocol.begin(ground.plan(pipeline), Owner.this_process(), never)
-    soon = datetime.now(timezone.utc) + timedelta(milliseconds=30)
-    with pytest.raises(DeadlineExceeded, match="cancelled"):
-        protocol.write(replace(opened, deadline=soon), opened.plan.slices)
-    protocol.abort(opened, "too late")
-
-
 def test_f2_a_missing_report_blocks_the_commit(ground: Ground, pipeline: Pipeline) -> None:
     ground.send_rows(0, 5)
     ground.send_rows(1, 5)
