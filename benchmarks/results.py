@@ -23,8 +23,9 @@ RATIOS: Mapping[str, tuple[str, str]] = {
 SMOKE_LEAST: Mapping[str, float] = {
     # Wide on purpose: one short round on a machine that may be busy. They catch a data path that has lost its lead or its
     # sense, not a slow day; the real figures are those of the whole benchmark.
+    # Seen on two cores: 2.1 and 0.10. Half of either fails.
     "api_to_streaming": 1.0,
-    "api_to_limit": 0.08,
+    "api_to_limit": 0.05,
 }
 
 
