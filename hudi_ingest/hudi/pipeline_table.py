@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.hudi.timeline import CommittedInstant, CommittedState, Timeline
 from hudi_ingest.pipeline.pipeline import Pipeline
 
@@ -9,10 +10,13 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 class PipelineTable:
     """The table that a pipeline writes to. Each call reads the storage again."""
 
-    def __init__(self, pipeline: Pipeline) -> None:
+    def __init__(self, pipeline: Pipeline, timeline: Timeline | None = None) -> None:
         self._pipeline = pipeline
-        self.timeline = Timeline(pipeline.table.base_path)
-        self.storage = self.timeline.storage
+        self.timeline = timeline or Timeline(pipeline.table.base_path)
+
+    @property
+    def storage(self) -> TableStorage:
+        return self.timeline.storage
 
     def committed(self) -> CommittedState:
         """Read the pipeline's checkpoint. Raises what `Timeline.committed` raises."""

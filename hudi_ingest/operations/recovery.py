@@ -78,11 +78,11 @@ def recover(protocol: TransactionProtocol, *, roll_back: bool) -> Recovery:
     table = pipeline.table.base_path
     timeout = timedelta(seconds=pipeline.transaction.timeout_seconds)
     with ledger.table_lock(table):
-        state = protocol.timeline.committed(pipeline.checkpoint_key, pipeline.transaction_key)
+        state = protocol.table.committed()
         if not state.exists:
             return Recovery(pipeline.name, table, 0, (), pipeline.group_id, {}, None, ())
         require_own_table(pipeline, protocol.timeline.properties())
-        commits = protocol.timeline.commits_of(pipeline.transaction_key)
+        commits = protocol.table.commits()
         restored = []
         for commit in commits:
             transaction = committed_transaction(pipeline.name, pipeline.transaction_key, commit)

@@ -10,9 +10,10 @@ from typing import Protocol
 from hudi_ingest.exceptions import TableUnreachable
 from hudi_ingest.hudi.durability import Durability
 from hudi_ingest.hudi.epoch import TableEpoch
+from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.hudi.publication import Publication
 from hudi_ingest.hudi.storage import StoredFile
-from hudi_ingest.hudi.timeline import CommittedState, Timeline
+from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.model.checkpoint import Checkpoint, LettersHead
 from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition
@@ -61,7 +62,7 @@ class TransactionPorts:
 
     pipeline: Pipeline
     resolve_schema: SchemaResolver
-    timeline: Timeline
+    table: PipelineTable
     epoch: TableEpoch
     durability: Durability
     ledger: Ledger
@@ -72,12 +73,9 @@ class TransactionPorts:
     letters: DeadLetterLog
     copy_letters: LetterCopier
 
-    def committed(self) -> CommittedState:
-        return self.timeline.committed(self.pipeline.checkpoint_key, self.pipeline.transaction_key)
-
-    def instant_of(self, transaction_id: str) -> str | None:
-        """Find the completed instant that published the transaction, or None. Raises TableUnreachable."""
-        return self.timeline.instant_of(self.pipeline.transaction_key, transaction_id)
+    @property
+    def timeline(self) -> Timeline:
+        return self.table.timeline
 
     @contextmanager
     def kept(self) -> Iterator[None]:

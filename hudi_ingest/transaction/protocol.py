@@ -79,7 +79,7 @@ class TransactionProtocol(TransactionPorts):
                 )
             clear_dead_transaction(self, owner, run_is_finished)
             reach("begin_cleared")
-            committed = self.committed()
+            committed = self.table.committed()
             plan = renumbered(plan, committed.checkpoint)
             require_current(plan, committed.checkpoint)
             if plan.resets:
@@ -100,7 +100,7 @@ class TransactionProtocol(TransactionPorts):
         self._require_epoch(transaction)
         attempts = self.ledger.start_attempts(transaction_id, [slice_.source for slice_ in slices])
         reach("attempt_started")
-        checkpoint = self.committed().checkpoint
+        checkpoint = self.table.committed().checkpoint
         record_bytes = checkpoint.record_bytes if checkpoint else 0
         try:
             reports = self.write_files(transaction, slices, attempts, record_bytes)
@@ -130,14 +130,14 @@ class TransactionProtocol(TransactionPorts):
         before: frozenset[StoredFile] = frozenset()
         with self._table_lock():
             reach("commit_locked")
-            published = self.instant_of(plan.transaction_id)
-            committed = self.committed()
+            published = self.table.instant_of(plan.transaction_id)
+            committed = self.table.committed()
             if published is None:
                 seen = self._require_publishable(transaction, committed)
                 before = self.look()
                 reach("commit_checked")
                 self._publish(transaction, reports, committed, seen)
-                committed = self.committed()
+                committed = self.table.committed()
             checkpoint = committed.checkpoint
             if checkpoint is None or checkpoint.sequence < plan.sequence:
                 raise CommitOutcomeUnknown(
@@ -159,7 +159,7 @@ class TransactionProtocol(TransactionPorts):
         transaction_id = transaction.plan.transaction_id
         try:
             with self._table_lock():
-                if self.instant_of(transaction_id) is None:
+                if self.table.instant_of(transaction_id) is None:
                     roll_back(self, transaction_id, reason)
         except IngestError as error:
             _logger.warning("%s is not rolled back yet; the next begin does it: %s", transaction_id, error)
@@ -238,7 +238,7 @@ class TransactionProtocol(TransactionPorts):
         except IngestError as error:
             # Whatever the error says, the commit may have landed, perhaps through an earlier call whose caller was killed.
             try:
-                published = self.instant_of(plan.transaction_id)
+                published = self.table.instant_of(plan.transaction_id)
             except TableUnreachable as unread:
                 raise CommitOutcomeUnknown(
                     f"the commit of {plan.transaction_id} failed ({error}), and the timeline cannot be read to see "

@@ -41,7 +41,7 @@ def roll_back(ports: TransactionPorts, transaction_id: str, reason: str) -> None
             if opened.transaction_id == transaction_id:
                 end_instant(ports, opened)
         # A commit whose caller was killed may have landed since the last look.
-        instant = ports.instant_of(transaction_id)
+        instant = ports.table.instant_of(transaction_id)
         if instant is not None:
             ports.ledger.mark_committed_as_found(transaction_id, instant)
             return
@@ -79,7 +79,7 @@ def _end_open_transaction(ports: TransactionPorts, owner: Owner, run_is_finished
     row = ports.ledger.open_transaction(table)
     if row is None:
         return
-    instant = ports.instant_of(row.transaction_id)
+    instant = ports.table.instant_of(row.transaction_id)
     if instant is not None:
         ports.ledger.mark_committed_as_found(row.transaction_id, instant)
     elif is_dead(row.owner, run_is_finished) or (row.owner == owner and owner.has_one_begin):

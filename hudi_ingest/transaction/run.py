@@ -48,7 +48,7 @@ def protocol_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession) -> Tra
     return TransactionProtocol(
         pipeline=pipeline,
         resolve_schema=partial(resolve_schema, pipeline, table.timeline),
-        timeline=table.timeline,
+        table=table,
         epoch=TableEpoch(table.storage),
         durability=durability_of(table.storage, pipeline.table.fsync),
         ledger=ledger,

@@ -134,7 +134,7 @@ def written(protocol: TransactionProtocol, transaction: OpenTransaction) -> Publ
     """Writes the transaction; what HudiWriter.commit would publish."""
     plan = transaction.plan
     reports = protocol.write_files(transaction, plan.slices, {each.source: 1 for each in plan.slices}, 0)
-    committed = protocol.timeline.committed(protocol.pipeline.checkpoint_key, protocol.pipeline.transaction_key)
+    committed = protocol.table.committed()
     checkpoint = next_checkpoint(committed.checkpoint, plan, 0)
     files = [file for report in reports for file in report.files]
     metadata = commit_metadata(protocol.pipeline, plan, checkpoint, reports)
@@ -229,7 +229,7 @@ def test_p5_without_zookeeper_nothing_is_half_done_and_with_it_the_next_transact
         with pytest.raises(CommitOutcomeUnknown, match=f"ZooKeeper at {zookeeper.address}.*no server there answered"):
             protocol.commit(opened, reports)
         assert time.monotonic() - began < 30
-        assert protocol.timeline.committed(locked.checkpoint_key, locked.transaction_key).checkpoint is None
+        assert protocol.table.committed().checkpoint is None
         zookeeper.start()
         protocol.commit(opened, reports)
         assert verify(ground.base_path, ground.produced).exact

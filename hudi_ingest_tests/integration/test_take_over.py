@@ -386,7 +386,7 @@ def test_x6_p4_the_guard_refuses_a_take_over_of_a_table_that_was_not_seen_as_it_
     opened = protocol.begin(ground.plan(pipeline), Owner.this_process(), never)
     reports = protocol.write(opened, opened.plan.slices)
     seen = [each.instant for each in protocol.timeline.completed()]
-    committed = protocol.timeline.committed(pipeline.checkpoint_key, pipeline.transaction_key)
+    committed = protocol.table.committed()
     write(ground, spark, [record(0, 10)], streamer(ground, 11, 5))
     with pytest.raises(CommitRefused, match="was completed while the table was being taken over"):
         protocol._publish(opened, reports, committed, seen)

@@ -27,6 +27,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from hudi_ingest.exceptions import IngestError, KafkaUnreachable, NothingToDo, RangeRefused, Terminal
 from hudi_ingest.faults import POINTS, InjectedFault
 from hudi_ingest.hudi.epoch import Epoch, TableEpoch
+from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.ledger import tables
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.model.checkpoint import Checkpoint, LettersHead
@@ -131,7 +132,7 @@ class ProtocolModel(RuleBasedStateMachine):
             TransactionProtocol(
                 pipeline=ground.pipeline,
                 resolve_schema=partial(declared_schema, ground.pipeline),
-                timeline=self.timeline,
+                table=PipelineTable(ground.pipeline, self.timeline),
                 epoch=(NoFence if "no epoch" in flaws else TableEpoch)(StorageInMemory(self.world)),
                 durability=DurabilityInMemory(self.world),
                 ledger=ledger,
