@@ -9,6 +9,8 @@ from confluent_kafka import KafkaError
 from hudi_ingest.exceptions import KafkaRefused, KafkaUnreachable
 from hudi_ingest.pipeline.source import KafkaSource
 
+OUT_OF_RANGE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
+"""Codes of errors that say that the broker does not have the offset to be read."""
 _REFUSALS = {KafkaError._AUTHENTICATION, KafkaError._SSL}
 _ALERT = "SSL alert number"
 """Marks a broker's refusal of a client certificate in what otherwise looks like a network error."""

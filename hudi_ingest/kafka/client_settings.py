@@ -11,6 +11,17 @@ from hudi_ingest.pipeline.source import KafkaSource
 client_logger = logging.getLogger("librdkafka")
 """Not below our logger: the client's complaints are in our errors already."""
 
+READ_COMMITTED: dict[str, str] = {
+    "isolation.level": "read_committed",
+    "enable.auto.commit": "false",
+    "enable.auto.offset.store": "false",
+    # A missing offset is an error, not a reason to read elsewhere.
+    "auto.offset.reset": "error",
+    # Report the end of a partition instead of waiting there.
+    "enable.partition.eof": "true",
+}
+"""Settings of a consumer that reads given offsets, only what is committed, and commits nothing itself."""
+
 _RECONNECT_MILLISECONDS = 1000
 
 

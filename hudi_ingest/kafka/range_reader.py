@@ -12,8 +12,8 @@ from confluent_kafka import KafkaError
 
 from hudi_ingest.exceptions import IngestError, NoSuchOffset, WriteIncomplete, concerning
 from hudi_ingest.kafka.backlog import Backlog, OpenRange
-from hudi_ingest.kafka.client_errors import Trouble, unusable_settings
-from hudi_ingest.kafka.client_settings import client_logger, librdkafka_options
+from hudi_ingest.kafka.client_errors import OUT_OF_RANGE, Trouble, unusable_settings
+from hudi_ingest.kafka.client_settings import READ_COMMITTED, client_logger, librdkafka_options
 from hudi_ingest.kafka.librdkafka import ClientRefused, Consumer, Message, error_text
 from hudi_ingest.kafka.message_columns import destroy, extent, record_batch
 from hudi_ingest.model.offsets import Slice, TopicPartition
@@ -21,14 +21,8 @@ from hudi_ingest.pipeline.source import KafkaSource
 from hudi_ingest.records.batch_sizes import BATCH_BYTES, BATCH_ROWS
 
 _OPTIONS: Mapping[str, str] = {
-    "enable.auto.commit": "false",
-    "enable.auto.offset.store": "false",
-    "isolation.level": "read_committed",
+    **READ_COMMITTED,
     "check.crcs": "true",
-    # A missing offset is an error, not a reason to read elsewhere.
-    "auto.offset.reset": "error",
-    # Report the end of a partition instead of waiting there.
-    "enable.partition.eof": "true",
     # The records exist already, so there is nothing to wait for.
     "fetch.wait.max.ms": "10",
     # By default a full queue lets the fetcher sleep for a second.
@@ -43,7 +37,6 @@ _OPTIONS: Mapping[str, str] = {
 _POLL_MILLISECONDS = 100
 _ROWS_WITH_HEADERS = 1000
 """Headers are not counted among the bytes of a batch."""
-_OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 _SHOWN_RANGES = 3
 
 
@@ -138,7 +131,7 @@ def _take_error(
 
 
 def _error(range_: OpenRange, message: Message, trouble: Trouble, source: KafkaSource) -> IngestError:
-    if message.error in _OUT_OF_RANGE:
+    if message.error in OUT_OF_RANGE:
         return NoSuchOffset(
             f"{range_.slice}: the broker no longer has offset {range_.position}: retention deleted it, or the topic was "
             "recreated. Nothing is visible; the next plan reports the loss, and the command that accepts it.",

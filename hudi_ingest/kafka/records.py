@@ -12,8 +12,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from hudi_ingest.exceptions import NoSuchOffset
-from hudi_ingest.kafka.client_errors import Trouble, unusable_settings
-from hudi_ingest.kafka.client_settings import client_logger, librdkafka_options
+from hudi_ingest.kafka.client_errors import OUT_OF_RANGE, Trouble, unusable_settings
+from hudi_ingest.kafka.client_settings import READ_COMMITTED, client_logger, librdkafka_options
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.pipeline.source import KafkaSource
 from hudi_ingest.records.kafka_columns import KAFKA_FIELDS
@@ -33,10 +33,8 @@ RECORDS = pa.schema(
 """What Kafka has of a record, with times that no producer's number can overflow."""
 
 _POLL_SECONDS = 0.1
-_POLLED_MESSAGES = 500
 _SMALL_FETCH_BYTES = 65536
 _FETCH_WAIT_MILLISECONDS = 50
-_OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +124,7 @@ def _read(
         if request is None:
             continue  # was fetched before its partition was paused
         error = message.error()
-        if error is not None and error.code() in _OUT_OF_RANGE:
+        if error is not None and error.code() in OUT_OF_RANGE:
             raise NoSuchOffset(
                 f"{partition}: the broker no longer has offset {request.slice.start}: retention has just deleted it, or the "
                 "topic was recreated. Try again.",
@@ -195,14 +193,9 @@ def _consumer(
 ) -> Consumer:
     options = {
         **librdkafka_options(source),
+        **READ_COMMITTED,
         "group.id": group,
-        "enable.auto.commit": False,
-        "enable.auto.offset.store": False,
-        "isolation.level": "read_committed",
-        # Report the end of a partition instead of waiting there.
-        "enable.partition.eof": True,
         "fetch.wait.max.ms": _FETCH_WAIT_MILLISECONDS,
-        # By default a missing offset is an error, not a reason to read elsewhere.
         "auto.offset.reset": where_gone,
         "error_cb": trouble.note,
         **(extra or {}),

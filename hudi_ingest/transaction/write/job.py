@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -66,7 +65,6 @@ from hudi_ingest.transaction.write.task import (
 from hudi_ingest.transaction.write.task_ranges import ranges_of_tasks, rows_of_a_slice, rows_per_task
 from hudi_ingest.transaction.write.user_code import import_paths, version_of, workers_of
 
-_logger = logging.getLogger(__name__)
 _SHUT_DOWN = "SparkContext was shut down"
 _SILENT_ABOUT_ROWS = (
     RegistryUnreachable,

@@ -43,7 +43,6 @@ LEVEL_BYTES = next(_places)
 _places = count(0, 8)
 OBJECTS, FULL_LEVEL, FULL_NODE, FRAMES, SCRATCH = (next(_places) for _ in range(5))
 """Words of the state: objects so far; place of the level or node that has no room, or -1; addresses."""
-STATE_BYTES = next(_places)
 FRAME_BYTES = 40
 """Of a frame, one for each container that is open around another."""
 MARGIN = 64
