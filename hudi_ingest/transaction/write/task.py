@@ -142,22 +142,17 @@ class _Progress:
 def run_copies(task: CopyTask, files: Iterator[ReplacedFile]) -> Iterator[tuple[TopicPartition, BaseFile] | bytes]:
     """Runs in a Spark Python worker. Yields the copies, each with the partition whose slice reports it; last, the IngestError
     that ended the task, if any."""
-    context = TaskContext.get()
-    attempt = context.attemptNumber() if context else 0
     try:
         for file in files:
-            token = f"{file.partition}-{task.attempts[file.source]}-{attempt}"
+            origin = _row_source(file.source, task.attempts)
             with concerning(file.topic, file.partition):
-                copy = copy_other_rows(task.storage, task.layout, RowSource(file.source, token), file, task.slices)
+                copy = copy_other_rows(task.storage, task.layout, origin, file, task.slices)
             yield file.source, copy
     except IngestError as error:
         yield packed(error)
 
 
 def _write_records(task: WriteTask, records: Iterator[tuple[TopicPartition, pa.RecordBatch]]) -> list[TaskReport]:
-    # Spark retries failed tasks silently, and ops are retried too: both numbers keep the attempts' files apart.
-    context = TaskContext.get()
-    spark_attempt = context.attemptNumber() if context else 0
     progress_of: dict[TopicPartition, _Progress] = {}
     refused = False
     with BaseFileWriter(task.storage, task.layout) as writer, _letter_writer(task) as letters:
@@ -185,7 +180,7 @@ def _write_records(task: WriteTask, records: Iterator[tuple[TopicPartition, pa.R
                     )
                 if refused:
                     continue
-                origin = RowSource(source, f"{source.partition}-{task.attempts[source]}-{spark_attempt}")
+                origin = _row_source(source, task.attempts)
                 if outcome.rows.num_rows:
                     progress.rows += outcome.rows.num_rows
                     writer.write(origin, outcome.rows)
@@ -222,6 +217,14 @@ def _write_records(task: WriteTask, records: Iterator[tuple[TopicPartition, pa.R
             )
             for source, progress in progress_of.items()
         ]
+
+
+def _row_source(source: TopicPartition, attempts: Mapping[TopicPartition, int]) -> RowSource:
+    """Its write token keeps the files of attempts apart, of which several may be alive: ops are retried, and Spark retries
+    tasks silently, runs slow ones twice and repeats a stage whose executor is lost. Spark numbers the attempts anew in each
+    stage attempt; their ids are unique in a driver, and an op that uses another driver is another attempt."""
+    context = TaskContext.get()
+    return RowSource(source, f"{source.partition}-{attempts[source]}-{context.taskAttemptId() if context else 0}")
 
 
 def _letter_writer(task: WriteTask) -> AbstractContextManager[LetterWriter | None]:

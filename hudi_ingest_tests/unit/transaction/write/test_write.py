@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark import TaskContext
 
 from hudi_ingest.exceptions import (
     Fenced,
@@ -35,6 +36,7 @@ from hudi_ingest.records.transform.chain import Chain, Step
 from hudi_ingest.records.transform.columns import Drop, InsertKafka
 from hudi_ingest.records.transform.filter import Filter
 from hudi_ingest.records.transform.mask import Mask, Redact
+from hudi_ingest.transaction.dead_letters.letter_file import LetterLayout
 from hudi_ingest.transaction.gaps import longest_gaps
 from hudi_ingest.transaction.write.job import (
     require_all_replaced,
@@ -417,6 +419,27 @@ def test_of_several_tasks_errors_a_terminal_one_is_raised_and_else_the_lowest() 
         with pytest.raises(Fenced, match="earlier"):
             require_none(errors)
     require_none([])
+
+
+def test_p2_p3_two_live_attempts_of_a_task_never_share_a_file(
+    writing: WriteTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark repeats a stage whose executor is lost while that executor may still write, and numbers the attempts from 0 again."""
+    TopicPartition("orders", 3)
+    letters = LetterLayout(INSTANT, "orders", "t", "", withhold=True)
+    writing = replace(writing, most_bad=None, letters=letters)
+    tokens: list[str] = []
+    for task_attempt_id in (17, 18):
+        context = TaskContext()
+        context._attemptNumber, context._taskAttemptId = 0, task_attempt_id
+        monkeypatch.setattr(TaskContext, "_taskContext", context)
+        report = run(writing, batch(5, [good(1), b"bad"]))
+        old = ReplacedFile(report.files[0].path, 0, 1, 1, "orders", 3)
+        copying = CopyTask(writing.storage, writing.layout, (Slice("orders", 3, 100, 200),), writing.attempts)
+        (copy,) = run_copies(copying, iter([old]))
+        assert isinstance(copy, tuple)
+        tokens += [path.split("_")[-2] for path in (report.files[0].path, report.letters[0].path, copy[1].path)]
+    assert tokens == ["3-2-17"] * 3 + ["3-2-18"] * 3
 
 
 def test_p4_a_copy_that_is_fenced_says_so_as_data(writing: WriteTask) -> None:
