@@ -12,6 +12,8 @@ EXTRAS = {
     ],
     # What confluent-kafka's client of the schema registry needs; its extra asks for the newest certifi besides.
     "registry": ["attrs>=21.2", "authlib>=1.8", "cachetools>=5.5", "certifi", "httpx2>=2.0"],
+    # 1.36 is the first whose PUT of an object takes both conditions.
+    "s3": ["botocore>=1.36"],
     "sql": ["duckdb>=1.5,<3"],
 }
 
@@ -62,11 +64,15 @@ setup(
             "cryptography",
             # `dg check defs` on a project with the component
             "dagster-dg-cli>=1.12,<1.14",
+            # moto's server; its own extra also brings what its other services need, which conflicts with Dagster.
+            "flask",
+            "flask-cors",
             "hypothesis",
             "import-linter",
             # What confluent-kafka's serializer of JSON Schema needs.
             "jsonschema",
             "matplotlib",
+            "moto[s3]>=5.1",
             "mypy",
             "pytest",
             "pytest-timeout",

@@ -14,6 +14,7 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
+from hudi_ingest.model.storage_options import SecretReference
 from hudi_ingest.pipeline.model import Model as _Model
 
 
@@ -50,7 +51,12 @@ def default(info: FieldInfo) -> str | None:
 
 def is_secret(info: FieldInfo) -> bool:
     """Whether no message may show the field's value."""
-    return any(part is SecretStr for part in _parts(info.annotation))
+    return any(part in (SecretStr, SecretReference) for part in _parts(info.annotation))
+
+
+def is_reference(info: FieldInfo) -> bool:
+    """Whether the field holds only a reference to a secret."""
+    return any(part is SecretReference for part in _parts(info.annotation))
 
 
 def has_secrets(model: type[BaseModel]) -> bool:

@@ -11,6 +11,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "protobuf": ("grpc_tools", "ptars", "google.type"),
     # What confluent-kafka's client imports.
     "registry": ("httpx2", "authlib", "attrs", "cachetools", "certifi"),
+    "s3": ("botocore",),
     "sql": ("duckdb",),
 }
 """By extra: the modules it installs."""

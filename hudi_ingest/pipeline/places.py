@@ -9,7 +9,15 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from hudi_ingest.exceptions.problems import Place, dotted
-from hudi_ingest.pipeline.describe import allowed, has_secrets, is_secret, keys, nested_model, type_in_words
+from hudi_ingest.pipeline.describe import (
+    allowed,
+    has_secrets,
+    is_reference,
+    is_secret,
+    keys,
+    nested_model,
+    type_in_words,
+)
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 
@@ -21,6 +29,11 @@ def shown(place: Place) -> str:
 
 def is_secret_place(place: Place) -> bool:
     return any(hidden or (info is not None and is_secret(info)) for _, info, hidden in _walk(place))
+
+
+def is_reference_place(place: Place) -> bool:
+    """Whether the value is only a reference to a secret, which is kept as the file has it."""
+    return any(info is not None and is_reference(info) for _, info, _ in _walk(place))
 
 
 def _walk(place: Place) -> Iterator[tuple[str | int, FieldInfo | None, bool]]:

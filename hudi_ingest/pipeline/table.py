@@ -18,10 +18,13 @@ from pydantic import (
 )
 
 from hudi_ingest.exceptions.problems import Place, PlacedProblems, describe, quoted, suggestion
+from hudi_ingest.model.storage_options import S3_SCHEME, StorageOptions, is_s3
+from hudi_ingest.pipeline import extras
 from hudi_ingest.pipeline.describe import allowed
 from hudi_ingest.pipeline.model import Model as _Model
 from hudi_ingest.pipeline.model import Seconds, Whole, broker_addresses, read_text
 from hudi_ingest.pipeline.model import beside_the_file as _beside_the_file
+from hudi_ingest.pipeline.storage import Storage
 from hudi_ingest.pipeline.transforms import legal_zone
 from hudi_ingest.records.schema.avsc import parse_avsc
 from hudi_ingest.records.schema.columns import TableSchema, table_schema
@@ -97,9 +100,9 @@ class EventTime(_Model):
 class Table(_Model):
     """What to write to."""
 
-    base_path: str = Field(json_schema_extra={"allowed": "an absolute path, or file:///…"})
-    """Folder of the Hudi table, on a local or mounted file system. The first transaction creates it, and no other pipeline
-    may write there."""
+    base_path: str = Field(json_schema_extra={"allowed": "an absolute path, file:///…, s3a://bucket/path or s3://…"})
+    """Folder of the Hudi table, on a local or mounted file system or on S3 (`s3://` means the same as `s3a://`). The first
+    transaction creates it, and no other pipeline may write there."""
 
     schema_: str | None = Field(
         default=None,
@@ -175,14 +178,40 @@ class Table(_Model):
     refused; see docs/take-over.md. After it, the setting has no effect. Without it, a table written by another system is
     refused."""
 
-    lock: Lock | None = None
+    storage: Storage | None = None
+    """How to reach the object store of an `s3a://` table."""
+
+    lock: Lock | None = Field(default=None, validate_default=True)
     """Where Hudi's table lock is held; without it, inside each JVM. It is written into the table's own properties, so that
-    other Spark writers take the same lock. Change it only while nothing writes to the table."""
+    other Spark writers take the same lock. Change it only while nothing writes to the table. Required with
+    `storage.conditional_writes: false`."""
 
     @field_validator("base_path")
     @classmethod
     def _base_path(cls, value: str) -> str:
-        return _normal_path(value)
+        path = _normal_path(value)
+        if is_s3(path):
+            extras.require("s3")
+        return path
+
+    @field_validator("storage")
+    @classmethod
+    def _storage(cls, value: Storage | None, info: ValidationInfo) -> Storage | None:
+        base_path = info.data.get("base_path", S3_SCHEME)
+        if value is not None and not is_s3(base_path):
+            raise ValueError(f"only for tables on S3, and base_path is {base_path}; remove it")
+        return value
+
+    @field_validator("lock")
+    @classmethod
+    def _lock(cls, value: Lock | None, info: ValidationInfo) -> Lock | None:
+        storage: Storage | None = info.data.get("storage")
+        if value is None and storage is not None and not storage.conditional_writes:
+            raise ValueError(
+                "missing; with storage.conditional_writes: false nothing else keeps two coordinators apart: add "
+                "`lock: {zookeeper: host:port}`"
+            )
+        return value
 
     @field_validator("schema_")
     @classmethod
@@ -244,7 +273,7 @@ class Table(_Model):
             and isinstance(value["spark_checkpoint"], str)
         ):
             try:
-                return SparkCheckpoint(spark_checkpoint=_normal_path(value["spark_checkpoint"]))
+                return SparkCheckpoint(spark_checkpoint=_local_path(value["spark_checkpoint"]))
             except ValueError as error:
                 raise PlacedProblems([(("spark_checkpoint",), str(error))]) from None
         raise ValueError(f"found {describe(value)}; allowed: {allowed(cls.model_fields['take_over'])}")
@@ -261,6 +290,11 @@ class Table(_Model):
     def model_post_init(self, context: object, /) -> None:
         # Only once: a schema file that changes later must not change a loaded pipeline.
         self._record_schema = _declared(self.schema_, self.schema_file)
+
+    @property
+    def storage_options(self) -> StorageOptions:
+        """How to reach the table's object store; without meaning for a local path."""
+        return self.storage.options() if self.storage is not None else StorageOptions()
 
     @property
     def declares_schema(self) -> bool:
@@ -310,35 +344,78 @@ def _can_partition(kind: pa.DataType) -> bool:
     return kind in (pa.string(), pa.bool_(), pa.int32(), pa.int64(), pa.date32())
 
 
+_LOCAL = "an absolute path like /data/orders or file:///data/orders"
+_S3 = "s3a://bucket/path"
+_UNTRIED = {
+    "s3n": "Hadoop has removed it; write s3a:// for the same bucket",
+    "gs": "tables on Google Cloud Storage have not been tried",
+    "abfs": "tables on Azure storage have not been tried",
+    "abfss": "tables on Azure storage have not been tried",
+    "wasb": "tables on Azure storage have not been tried",
+    "wasbs": "tables on Azure storage have not been tried",
+    "hdfs": "tables on HDFS have not been tried",
+}
+"""By scheme: why it is refused."""
+
+
 def _normal_path(value: str) -> str:
-    expected = "an absolute path like /data/orders or file:///data/orders"
     scheme, separator, rest = value.partition("://")
+    if separator and scheme.lower() in ("s3", "s3a"):
+        return _normal_s3_path(rest)
     if not separator:
         path = value
         if not path.startswith("/"):
-            raise ValueError(f"not an absolute path; found {quoted(value)}; allowed: {expected}")
+            raise ValueError(f"not an absolute path; found {quoted(value)}; allowed: {_LOCAL}, or {_S3}")
     else:
         path = rest
         # Show only the scheme: the rest may contain a login.
         if scheme.lower() != "file":
             store = f"{scheme}://" if re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]{0,20}", scheme) else "a store's address"
+            why = _UNTRIED.get(scheme.lower(), "it is not a store that hudi-ingest knows")
             raise ValueError(
-                f"found {store}, but tables must be on a local or mounted file system: object stores and HDFS are not "
-                f"supported yet; allowed: {expected}, which may be a mounted bucket"
+                f"found {store}; {why}, so there is no telling whether its promises hold there; allowed: {_LOCAL}, which may "
+                f"be a mounted bucket, or {_S3}"
             )
         if not path.startswith("/"):
-            raise ValueError(f"a file: path begins with three slashes; allowed: {expected}")
-    if re.search(r"[*?{}\[\]\x00-\x1f\x7f]", value):
-        path_shown = quoted(value)
+            raise ValueError(f"a file: path begins with three slashes; allowed: {_LOCAL}")
+    _require_plain(path, quoted(value))
+    path = posixpath.normpath("/" + path.strip("/"))
+    if path == "/":
+        raise ValueError(f"names no folder; found {quoted(value)}; allowed: {_LOCAL}")
+    return path
+
+
+def _local_path(value: str) -> str:
+    path = _normal_path(value)
+    if is_s3(path):
+        raise ValueError(f"found s3://; allowed: {_LOCAL}, so copy the checkpoint's folder there")
+    return path
+
+
+def _normal_s3_path(rest: str) -> str:
+    bucket, _, key = rest.partition("/")
+    if "@" in bucket or ":" in bucket:
+        raise ValueError(
+            f"must not contain a login or a port; allowed: {_S3}, with the login and the endpoint in table.storage"
+        )
+    if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", bucket):
+        raise ValueError(
+            f"not a bucket's name; found {quoted(bucket)}; allowed: 3 to 63 lower-case letters, digits, `.` and `-`"
+        )
+    _require_plain(key, quoted(key))
+    folders = [folder for folder in key.split("/") if folder]
+    if not folders:
+        raise ValueError(f"names no folder in the bucket; allowed: {_S3}")
+    return f"{S3_SCHEME}{bucket}/{'/'.join(folders)}"
+
+
+def _require_plain(path: str, path_shown: str) -> None:
+    if re.search(r"[*?{}\[\]\x00-\x1f\x7f]", path):
         raise ValueError(
             f"contains a character that readers treat as a pattern; found {path_shown}; allowed: a path without * ? {{ }} [ ]"
         )
     if {".", ".."} & set(path.split("/")):
-        raise ValueError(f"contains a . or .. folder; found {quoted(value)}; write the path without it")
-    path = posixpath.normpath("/" + path.strip("/"))
-    if path == "/":
-        raise ValueError(f"names no folder; found {quoted(value)}; allowed: {expected}")
-    return path
+        raise ValueError(f"contains a . or .. folder; found {path_shown}; write the path without it")
 
 
 def partition_problem(name: str, columns: pa.Schema, transformed: bool) -> str:

@@ -16,7 +16,7 @@ import yaml
 
 from hudi_ingest.exceptions.problems import Place, kind_of
 from hudi_ingest.home.stack_variables import missing_because
-from hudi_ingest.pipeline.places import shown
+from hudi_ingest.pipeline.places import is_reference_place, shown
 
 _MOST_LEVELS = 50
 _TAG = "tag:yaml.org,2002:"
@@ -201,7 +201,9 @@ class _Builder:
             return value
 
         pattern = r"\$\$\{|\$\{file:(?P<file>[^-}][^}]*)\}|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}|\$\{"
-        return re.sub(pattern, replace, text)
+        filled_in = re.sub(pattern, replace, text)
+        # A reference is resolved where the secret is used; here only its problems count.
+        return text if is_reference_place(place) else filled_in
 
     def _content(self, name: str, place: Place) -> str:
         path = self._folder / name

@@ -27,6 +27,7 @@ NEEDS = {
     "source.format": ("avro", pipeline_text(", format: avro, avro: {wire_format: datum, schema_files: [shop.avsc]}")),
     "source.key.format": ("protobuf", pipeline_text(", key: {format: protobuf, schema: 'k string'}")),
     "source.schema_registry": ("registry", pipeline_text(f", format: json_schema, {REGISTRY}")),
+    "table.base_path": ("s3", pipeline_text().replace("/tables/shop", "'s3a://tables/shop'")),
     "transforms[0].sql": ("sql", pipeline_text(more="transforms: [{sql: 'SELECT *, n + 1 AS m FROM records'}]")),
 }
 """By place: the extra, and a pipeline that needs it there."""

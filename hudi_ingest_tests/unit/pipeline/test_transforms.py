@@ -158,7 +158,7 @@ def test_k4_an_error_in_sql_is_told_beside_whatever_else_is_wrong(write: Write) 
     wrong: list[dict[str, Any]] = [
         {"name": "a b"},
         {"table__compression": "lz4"},
-        {"table__base_path": "s3a://lake/orders"},
+        {"table__base_path": "gs://lake/orders"},
         {"table__colour": "red"},
         {"source__topics": []},
         {"source__bootstrap_servers": "${NOT_SET}"},
