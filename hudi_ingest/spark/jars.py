@@ -63,6 +63,11 @@ ROOTS: Mapping[str, Roots] = {
         ),
         transitive=False,
     ),
+    # For tables in S3. PySpark's Hadoop has the same version.
+    "s3": Roots(
+        ("org.apache.hadoop:hadoop-aws:3.3.4", "com.amazonaws:aws-java-sdk-bundle:1.12.262"),
+        transitive=False,
+    ),
     "kafka": Roots(("org.apache.kafka:kafka_2.13:4.1.1", "org.slf4j:slf4j-simple:1.7.36"), transitive=True),
 }
 
@@ -200,6 +205,11 @@ def spark_jars(report: Callable[[str], None]) -> tuple[Path, ...]:
     Raises EnvironmentProblem when they cannot be fetched.
     """
     return _cached("spark", report)
+
+
+def s3_jars(report: Callable[[str], None]) -> tuple[Path, ...]:
+    """Return the jars with which Spark and Hudi reach S3; see `spark_jars`."""
+    return _cached("s3", report)
 
 
 def kafka_jars(report: Callable[[str], None]) -> tuple[Path, ...]:

@@ -1,0 +1,161 @@
+"""Gives a running driver and its executors Hadoop's S3 client, and the settings of a pipeline's bucket.
+
+Only when a table in S3 is opened: an engine may have been started before the pipeline file was written. The settings are per
+bucket, so pipelines with different stores share a driver. They hold no secret.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import zipfile
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from hudi_ingest.model.storage_options import SecretReference, StorageOptions
+from hudi_ingest.spark.jars import cache_root, s3_jars
+from hudi_ingest.spark.session import is_local
+
+_logger = logging.getLogger(__name__)
+_FILE_SYSTEM = "org.apache.hadoop.fs.s3a.S3AFileSystem"
+_CREDENTIALS = "HudiIngestCredentials"
+_DEFAULT_CREDENTIALS = "com.amazonaws.auth.DefaultAWSCredentialsProviderChain"
+_APPLIED = "hudi-ingest.applied"
+"""Key, below a bucket's prefix, of the digest of the settings that were set last."""
+
+_BOUNDS = {
+    # By default a store that is down takes Hadoop's client hours to give up; with these it takes about half a minute, and
+    # the step is retried anyway.
+    "connection.establish.timeout": "5000",
+    "connection.timeout": "30000",
+    "attempts.maximum": "3",
+    "retry.limit": "5",
+    "retry.interval": "500ms",
+    "retry.throttle.limit": "6",
+    "retry.throttle.interval": "500ms",
+}
+
+_OPTIONAL = {
+    "endpoint",
+    "connection.ssl.enabled",
+    "endpoint.region",
+    "hudi-ingest.access.key",
+    "hudi-ingest.secret.key",
+    "hudi-ingest.session.token",
+    "hudi-ingest.profile",
+}
+"""Keys that not every bucket has."""
+
+
+def bucket_settings(options: StorageOptions) -> dict[str, str]:
+    """Build the Hadoop settings of a bucket, without the prefix `fs.s3a.bucket.<bucket>.`; pure."""
+    settings = {
+        **_BOUNDS,
+        "path.style.access": str(options.path_style).lower(),
+        # Deleting the markers of parent folders takes requests at each write. Hadoop before 3.2.2 misreads kept ones.
+        "directory.marker.retention": "keep",
+    }
+    if options.endpoint is not None:
+        settings["endpoint"] = options.endpoint
+        settings["connection.ssl.enabled"] = str(not options.endpoint.startswith("http://")).lower()
+    if options.region is not None:
+        settings["endpoint.region"] = options.region
+    references = {f"hudi-ingest.{key.replace('_', '.')}": _place(secret) for key, secret in options.secrets}
+    if options.profile is not None:
+        references["hudi-ingest.profile"] = options.profile
+    settings["aws.credentials.provider"] = _CREDENTIALS if references else _DEFAULT_CREDENTIALS
+    return {**settings, **references}
+
+
+def connect_bucket(spark: SparkSession, bucket: str, options: StorageOptions) -> None:
+    """Let the driver and its executors reach the bucket. Cheap if they already can.
+
+    Raises EnvironmentProblem when the jars cannot be fetched.
+    """
+    context: Any = spark.sparkContext._jsc
+    hadoop = context.hadoopConfiguration()
+    prefix = f"fs.s3a.bucket.{bucket}."
+    settings = bucket_settings(options)
+    local = is_local(str(context.sc().master()))
+    scratch = context.sc().conf().get("spark.local.dir", "")
+    if local and scratch:
+        # By default files are buffered in /tmp, where other users can read them.
+        settings["buffer.dir"] = f"{scratch}/s3a"
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+    applied = hadoop.get(prefix + _APPLIED)
+    if applied == digest:
+        return
+    _add_classes(spark, hadoop.getClassLoader(), context, local=local)
+    hadoop.set("fs.s3.impl", _FILE_SYSTEM)
+    for key in _OPTIONAL - settings.keys():
+        hadoop.unset(prefix + key)
+    for key, value in settings.items():
+        # Whoever set other bounds in the engine's Spark settings had a reason.
+        if key not in _BOUNDS or hadoop.get(prefix + key) is None:
+            hadoop.set(prefix + key, value)
+    if applied is not None:
+        _forget_file_system(spark, bucket, hadoop)
+    hadoop.set(prefix + _APPLIED, digest)
+
+
+def _place(reference: SecretReference) -> str:
+    """A reference in a form that Hadoop, which expands `${…}` itself, leaves alone."""
+    content = reference.text.removeprefix("${").removesuffix("}")
+    return content if content.startswith("file:") else f"env:{content}"
+
+
+def _add_classes(spark: SparkSession, loader: Any, context: Any, *, local: bool) -> None:
+    """Add what is missing on the driver's class path. In a cluster the executors load it from the driver."""
+    jvm: Any = spark._jvm
+    jars: list[Path] = []
+    if not _has_class(loader, _FILE_SYSTEM):
+        jars += s3_jars(_logger.info)
+        _add_to_driver(jvm, loader, jars)
+    if not _has_class(loader, _CREDENTIALS):
+        jar = _credentials_jar(jvm, loader)
+        _add_to_driver(jvm, loader, [jar])
+        jars.append(jar)
+    if not local:
+        for jar in jars:
+            context.addJar(str(jar))
+
+
+def _has_class(loader: Any, name: str) -> bool:
+    return loader.getResource(f"{name.replace('.', '/')}.class") is not None
+
+
+def _add_to_driver(jvm: Any, loader: Any, jars: list[Path]) -> None:
+    for jar in jars:
+        loader.addURL(jvm.java.io.File(str(jar)).toURI().toURL())
+
+
+def _credentials_jar(jvm: Any, loader: Any) -> Path:
+    """Compile the credentials provider by the Janino bundled with Spark; a jar in the cache, so executors can have it too."""
+    source = resources.files("hudi_ingest.spark").joinpath(f"{_CREDENTIALS}.java").read_text()
+    jar = cache_root(os.environ) / f"credentials-{hashlib.sha256(source.encode()).hexdigest()[:12]}.jar"
+    if jar.exists():
+        return jar
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(loader)
+    compiler.cook(source)
+    content: Mapping[str, bytes] = compiler.getBytecodes()
+    jar.parent.mkdir(parents=True, exist_ok=True)
+    partial = jar.with_name(f"{jar.name}.{os.getpid()}.part")
+    with zipfile.ZipFile(partial, "w") as archive:
+        for name in content:
+            archive.writestr(f"{name}.class", bytes(content[name]))
+    os.replace(partial, jar)
+    return jar
+
+
+def _forget_file_system(spark: SparkSession, bucket: str, hadoop: Any) -> None:
+    """Close the client that Hadoop caches for the bucket, which has the old settings. A step that is using it fails and is
+    retried."""
+    jvm: Any = spark._jvm
+    jvm.org.apache.hadoop.fs.FileSystem.get(jvm.java.net.URI(f"s3a://{bucket}"), hadoop).close()
