@@ -29,11 +29,14 @@ from hudi_ingest.hudi.options import (
 from hudi_ingest.hudi.paths import EPOCH_PATH
 from hudi_ingest.hudi.publication import Publication
 from hudi_ingest.hudi.storage import TableStorage
+from hudi_ingest.hudi.store_errors import store_advice
 from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.model.plan import ReplacedFile, ReplayPlan, TransactionKind, TransactionPlan
 from hudi_ingest.model.report import BaseFile
+from hudi_ingest.model.storage_options import S3_SCHEME, bucket_and_key, is_s3
 from hudi_ingest.model.transaction import OpenInstant, TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.spark.s3 import connect_bucket
 
 _ACTION, _REPLACE = "commit", "replacecommit"
 _RECORD_NAME = "record"
@@ -62,6 +65,10 @@ class HudiWriter:
         self._context: Any = spark.sparkContext._jsc
         self._pipeline = pipeline
         self._base_path = pipeline.table.base_path
+        if is_s3(self._base_path):
+            with java_errors(f"give Spark the settings of {self._base_path}"):
+                bucket, _ = bucket_and_key(self._base_path)
+                connect_bucket(self._jvm, self._context, bucket, pipeline.table.storage_options)
         self._lock = lock_place(pipeline.table)
 
     def create_table(self, schema: TransactionSchema) -> None:
@@ -402,6 +409,9 @@ class java_errors:
                     f"{' <- '.join(chain[:4])}. Check which writer holds it and whether that writer is alive; the step is "
                     "retried."
                 ) from error
+            advice = store_advice("\n".join(chain)) if S3_SCHEME in self._operation else None
+            if advice is not None:
+                raise TableUnreachable(f"could not {self._operation}: {advice}. Nothing is lost.") from error
             raise TableUnreachable(
                 f"could not {self._operation}: {' <- '.join(chain[:4])}. Check the path, its permissions, free space and "
                 "the Spark driver's log."

@@ -16,8 +16,6 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
-
 from hudi_ingest.model.storage_options import SecretReference, StorageOptions
 from hudi_ingest.spark.jars import cache_root, s3_jars
 from hudi_ingest.spark.session import is_local
@@ -73,12 +71,11 @@ def bucket_settings(options: StorageOptions) -> dict[str, str]:
     return {**settings, **references}
 
 
-def connect_bucket(spark: SparkSession, bucket: str, options: StorageOptions) -> None:
-    """Let the driver and its executors reach the bucket. Cheap if they already can.
+def connect_bucket(jvm: Any, context: Any, bucket: str, options: StorageOptions) -> None:
+    """Let the driver and its executors reach the bucket. Cheap if they already can. `context` is the JavaSparkContext.
 
-    Raises EnvironmentProblem when the jars cannot be fetched.
+    Raises EnvironmentProblem when the jars cannot be fetched, and py4j's errors.
     """
-    context: Any = spark.sparkContext._jsc
     hadoop = context.hadoopConfiguration()
     prefix = f"fs.s3a.bucket.{bucket}."
     settings = bucket_settings(options)
@@ -91,7 +88,7 @@ def connect_bucket(spark: SparkSession, bucket: str, options: StorageOptions) ->
     applied = hadoop.get(prefix + _APPLIED)
     if applied == digest:
         return
-    _add_classes(spark, hadoop.getClassLoader(), context, local=local)
+    _add_classes(jvm, hadoop.getClassLoader(), context, local=local)
     hadoop.set("fs.s3.impl", _FILE_SYSTEM)
     for key in _OPTIONAL - settings.keys():
         hadoop.unset(prefix + key)
@@ -100,7 +97,7 @@ def connect_bucket(spark: SparkSession, bucket: str, options: StorageOptions) ->
         if key not in _BOUNDS or hadoop.get(prefix + key) is None:
             hadoop.set(prefix + key, value)
     if applied is not None:
-        _forget_file_system(spark, bucket, hadoop)
+        _forget_file_system(jvm, bucket, hadoop)
     hadoop.set(prefix + _APPLIED, digest)
 
 
@@ -110,9 +107,8 @@ def _place(reference: SecretReference) -> str:
     return content if content.startswith("file:") else f"env:{content}"
 
 
-def _add_classes(spark: SparkSession, loader: Any, context: Any, *, local: bool) -> None:
+def _add_classes(jvm: Any, loader: Any, context: Any, *, local: bool) -> None:
     """Add what is missing on the driver's class path. In a cluster the executors load it from the driver."""
-    jvm: Any = spark._jvm
     jars: list[Path] = []
     if not _has_class(loader, _FILE_SYSTEM):
         jars += s3_jars(_logger.info)
@@ -154,8 +150,7 @@ def _credentials_jar(jvm: Any, loader: Any) -> Path:
     return jar
 
 
-def _forget_file_system(spark: SparkSession, bucket: str, hadoop: Any) -> None:
+def _forget_file_system(jvm: Any, bucket: str, hadoop: Any) -> None:
     """Close the client that Hadoop caches for the bucket, which has the old settings. A step that is using it fails and is
     retried."""
-    jvm: Any = spark._jvm
     jvm.org.apache.hadoop.fs.FileSystem.get(jvm.java.net.URI(f"s3a://{bucket}"), hadoop).close()

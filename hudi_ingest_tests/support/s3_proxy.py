@@ -225,4 +225,4 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(content)
         self.wfile.flush()
 
-    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _forward  # noqa: N815 - http.server's names
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _forward

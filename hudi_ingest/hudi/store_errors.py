@@ -1,0 +1,66 @@
+"""What is wrong with an S3 store, from the texts of the errors of Hadoop's client, of Arrow's and of hudi-rs."""
+
+from __future__ import annotations
+
+import re
+
+_CAUSES: tuple[tuple[str, str], ...] = (
+    (r"hudi-ingest credentials: ([^\n]*? where Spark runs)", r"\1; set it for the engine (and a cluster's executors)"),
+    (
+        r"SignatureDoesNotMatch|signature we calculated does not match",
+        "the store says that the secret key is wrong; correct table.storage.secret_key, or the credentials of the environment",
+    ),
+    (
+        r"InvalidAccessKeyId|XAdminUserNotFound|access key ID you provided does not exist",
+        "the store does not know the access key; correct table.storage.access_key, or the credentials of the environment",
+    ),
+    (
+        r"ExpiredToken|InvalidToken|TokenRefreshRequired",
+        "the temporary credentials have expired or their session token is wrong; renew them",
+    ),
+    (
+        r"RequestTimeTooSkewed|RequestExpired",
+        "the store refuses requests because this machine's clock is wrong; set the clock",
+    ),
+    (
+        r"NoSuchBucket|[Bb]ucket does not exist|UnknownStoreException",
+        "the bucket does not exist; create it, or correct table.base_path or table.storage.endpoint",
+    ),
+    (
+        r"AuthorizationHeaderMalformed|PermanentRedirect|IllegalLocationConstraint|Status Code: 30[17]|HTTP (?:code|status) 301",
+        "the bucket is in another region; set table.storage.region to the bucket's",
+    ),
+    (
+        r"NoAuthWithAWSException|No AWS Credentials|Unable to load (?:AWS )?credentials",
+        "no credentials were found; set table.storage.access_key and secret_key or a profile, or give the process AWS's "
+        "environment variables or a role",
+    ),
+    (
+        r"AccessDenied|ACCESS_DENIED|Status Code: 403|Forbidden",
+        "the store refused access; correct the credentials, or allow them to list the bucket and to read, write and delete "
+        "the table's objects",
+    ),
+    (
+        r"SlowDown|SLOW_DOWN|Throttl|Status Code: 50[023]|Service Unavailable",
+        "the store is overloaded or broken at the moment (it answered 5xx at every try); the step is retried",
+    ),
+    (
+        r"Status Code: 400|AWSBadRequestException",
+        "the store refused a request without saying why, as some do for a wrong table.storage.region or a wrong clock; correct "
+        "them",
+    ),
+    (
+        r"Connection refused|UnknownHost|timed out|Unable to execute HTTP request|curlCode|NETWORK_CONNECTION",
+        "the store does not answer; start it, or correct table.storage.endpoint; the step is retried",
+    ),
+)
+"""Pattern and explanation, the most telling first: a text may match several."""
+
+
+def store_advice(text: str) -> str | None:
+    """Explain an S3 store's error and what to do; None for an error of another kind."""
+    for pattern, explanation in _CAUSES:
+        match = re.search(pattern, text)
+        if match is not None:
+            return match.expand(explanation)
+    return None

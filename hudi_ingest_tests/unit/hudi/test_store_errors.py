@@ -1,0 +1,48 @@
+"""Texts that Hadoop's client gave for real stores (versitygw 1.8.0, and a proxy before it), and what is made of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from hudi_ingest.hudi.store_errors import store_advice
+
+TEXTS = {
+    "bucket does not exist; create it": (
+        "UnknownStoreException: `s3a://nobucket/x': getFileStatus on s3a://nobucket/x: AmazonS3Exception: The specified bucket "
+        "does not exist. (Service: Amazon S3; Status Code: 404; Error Code: NoSuchBucket; Request ID: FHUUZ8MFBIOXY3KO)"
+    ),
+    "secret key is wrong": (
+        "AccessDeniedException: s3a://lake/x: getFileStatus on s3a://lake/x: AmazonS3Exception: The request signature we "
+        "calculated does not match the signature you provided. (Status Code: 403; Error Code: SignatureDoesNotMatch)"
+    ),
+    "refused access": "AmazonS3Exception: Forbidden (Service: Amazon S3; Status Code: 403; Error Code: 403 Forbidden; Proxy: null)",
+    "does not know the access key": (
+        "FileNotFoundException: Writing Object on x: AmazonS3Exception: No user exists with the provided access key ID. "
+        "(Service: Amazon S3; Status Code: 404; Error Code: XAdminUserNotFound; Proxy: null)"
+    ),
+    "environment variable LAKE_KEY is not set or empty where Spark runs; set it": (
+        "AccessDeniedException: s3a://lake/x: NoAuthWithAWSException: No AWS Credentials provided by HudiIngestCredentials : "
+        "SdkClientException: hudi-ingest credentials: environment variable LAKE_KEY is not set or empty where Spark runs\nmore"
+    ),
+    "No AWS profile named 'nope' where Spark runs": (
+        "SdkClientException: hudi-ingest credentials: No AWS profile named 'nope' where Spark runs"
+    ),
+    "no credentials were found": "SdkClientException: Unable to load AWS credentials from any provider in the chain: [Env…]",
+    "in another region": (
+        'AWSBadRequestException: getFileStatus on s3a://lake/x: AmazonS3Exception: The region "eu-west-1" is wrong; expecting '
+        '"us-east-1" (Service: Amazon S3; Status Code: 400; Error Code: AuthorizationHeaderMalformed; Proxy: null)'
+    ),
+    "without saying why": "AWSBadRequestException: getFileStatus on s3a://l/x: AmazonS3Exception: Bad Request (Status Code: 400)",
+    "clock is wrong": "AmazonS3Exception: The difference is too large. (Status Code: 403; Error Code: RequestTimeTooSkewed)",
+    "overloaded or broken": "AWSServiceThrottledException: AmazonS3Exception: Service Unavailable (Status Code: 503; Proxy: null)",
+    "does not answer": "SdkClientException: Unable to execute HTTP request: Connect to 127.0.0.1:1 failed: Connection refused",
+}
+
+
+@pytest.mark.parametrize(("meaning", "text"), TEXTS.items(), ids=[meaning[:24] for meaning in TEXTS])
+def test_an_error_of_the_store_says_what_to_do(meaning: str, text: str) -> None:
+    assert meaning in (store_advice(text) or "")
+
+
+def test_other_errors_are_not_explained_by_the_store() -> None:
+    assert store_advice("HoodieException: Unable to read the schema of s3a://lake/x") is None

@@ -1,0 +1,48 @@
+"""The Hadoop settings of a pipeline's bucket."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hudi_ingest.model.storage_options import SecretReference, StorageOptions
+from hudi_ingest.spark.s3 import bucket_settings
+
+
+def test_a_store_of_ones_own_is_reached_by_its_address_and_path() -> None:
+    settings = bucket_settings(StorageOptions(endpoint="http://minio:9000", region="eu-west-1", path_style=True))
+    assert settings["endpoint"] == "http://minio:9000"
+    assert settings["endpoint.region"] == "eu-west-1"
+    assert settings["path.style.access"] == "true"
+    assert settings["connection.ssl.enabled"] == "false"
+
+
+def test_aws_is_reached_by_hadoops_defaults_and_awss_chain() -> None:
+    settings = bucket_settings(StorageOptions())
+    assert not {"endpoint", "endpoint.region", "connection.ssl.enabled"} & settings.keys()
+    assert settings["aws.credentials.provider"] == "com.amazonaws.auth.DefaultAWSCredentialsProviderChain"
+
+
+def test_settings_hold_references_that_hadoop_does_not_expand_and_no_secret() -> None:
+    options = StorageOptions(
+        access_key=SecretReference.parse("${STORE_KEY}", Path("/p")),
+        secret_key=SecretReference.parse("${file:store.secret}", Path("/p")),
+    )
+    settings = bucket_settings(options)
+    assert settings["hudi-ingest.access.key"] == "env:STORE_KEY"
+    assert settings["hudi-ingest.secret.key"] == "file:/p/store.secret"
+    assert settings["aws.credentials.provider"] == "HudiIngestCredentials"
+    assert not any("${" in value for value in settings.values())
+
+
+def test_a_profile_is_passed_by_name() -> None:
+    settings = bucket_settings(StorageOptions(profile="lake"))
+    assert (settings["hudi-ingest.profile"], settings["aws.credentials.provider"]) == ("lake", "HudiIngestCredentials")
+
+
+def test_every_wait_for_a_store_is_bounded() -> None:
+    settings = bucket_settings(StorageOptions())
+    assert {key: settings[key] for key in ("attempts.maximum", "retry.limit", "retry.throttle.limit")} == {
+        "attempts.maximum": "3",
+        "retry.limit": "5",
+        "retry.throttle.limit": "6",
+    }
