@@ -284,6 +284,11 @@ class Ledger:
         with self._writing() as connection:
             return requests.change(connection, request_id, worker=str(worker) if worker else None)
 
+    def last_deadline_of(self, request_id: str) -> datetime | None:
+        """Return the latest deadline of the request's transactions, None if it has had none."""
+        with self._reading() as connection:
+            return requests.last_deadline(connection, request_id)
+
     def pass_over(self, request_id: str, paths: Iterable[str]) -> None:
         """Record that no dead letter in these files can become a row now."""
         with self._writing() as connection:

@@ -10,6 +10,7 @@ import os
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, cast
 
 import psutil
@@ -17,13 +18,22 @@ import psutil
 from hudi_ingest.home.process_identity import running_process, same_start, started_since_boot
 
 
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+"""Random at each boot of a kernel, and the same in all its containers."""
+_BOOT_DIGITS = 12
+
+
 @dataclass(frozen=True, slots=True)
 class Owner:
     """A Dagster run or an operating system process. Its text form is `<kind>:<ident>`.
 
-    `ident` is the run id, or `<host>:<pid>:<start>`, where host is `<host name>/<pid namespace>` (two containers with
-    the same host name do not see each other's processes) and start is the number of seconds from boot to the process's
-    start: unlike the wall-clock start time, it does not change when the clock is set.
+    `ident` is the run id, or `<host>:<pid>:<start>`, where host is `<host name>/<boot>/<pid namespace>` and start is the
+    number of seconds from boot to the process's start: unlike the wall-clock start time, it does not change when the clock
+    is set.
+
+    Only boot and pid namespace together name a process table. Two containers may have the same host name and still not see
+    each other's processes. Two machines may have the same host name, too, and their first pid namespace always has the same
+    number.
     """
 
     kind: Literal["dagster", "process"]
@@ -59,6 +69,11 @@ class Owner:
         return cls(cast("Literal['dagster', 'process']", kind), ident)
 
 
+def is_of_this_host(owner: Owner) -> bool:
+    """Whether `owner` is a process that this host can inspect: of the same boot and pid namespace as this process."""
+    return owner.kind == "process" and _process_parts(owner.ident)[0] == _this_host()
+
+
 def living_process(owner: Owner) -> psutil.Process | None:
     """Return `owner`'s process on this host, None if it has ended, runs on another host, or is a Dagster run."""
     if owner.kind != "process":
@@ -75,8 +90,8 @@ def living_process(owner: Owner) -> psutil.Process | None:
 def is_dead(owner: Owner, run_is_finished: Callable[[str], bool | None]) -> bool:
     """Whether `owner` provably no longer runs.
 
-    `run_is_finished` takes a Dagster run id and returns None when it does not know that run. A process on another
-    host or in another container cannot be inspected, so it counts as alive until its transaction's deadline.
+    `run_is_finished` takes a Dagster run id and returns None when it does not know that run. A process on another host, in
+    another container, or from before a reboot cannot be inspected, so it counts as alive until its transaction's deadline.
     """
     if owner.kind == "dagster":
         return run_is_finished(owner.ident) is True
@@ -109,6 +124,7 @@ def _process_parts(ident: str) -> tuple[str, int, float]:
 def _this_host() -> str:
     try:
         namespace = os.readlink("/proc/self/ns/pid").strip("pid:[]")
+        boot = _BOOT_ID.read_text().replace("-", "")[:_BOOT_DIGITS].strip()
     except OSError:  # no pid namespaces here: macOS, a sandbox without /proc
-        namespace = "0"
-    return f"{socket.gethostname()}/{namespace}"
+        namespace, boot = "0", f"{psutil.boot_time():.0f}"
+    return f"{socket.gethostname()}/{boot}/{namespace}"

@@ -14,7 +14,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from hudi_ingest.ledger.owner import Owner, is_dead
+from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.ledger.tables import COORDINATORS, REQUESTS, SLICES, TRANSACTIONS
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import TransactionKind
@@ -62,11 +62,6 @@ class Request:
     def asks(self) -> tuple[Any, ...]:
         """What the request asks for, regardless of when and by whom."""
         return (self.pipeline, self.table, self.kind, self.ranges, self.skip_covered, self.respect_deletes)
-
-    @property
-    def has_worker(self) -> bool:
-        """Whether a process that is not provably dead runs it."""
-        return self.worker is not None and not is_dead(self.worker, lambda run: None)
 
     @classmethod
     def from_mapping(cls, row: sa.RowMapping) -> Request:
@@ -199,6 +194,15 @@ def progress(connection: sa.Connection, request_id: str) -> RequestProgress:
         pieces = tuple(Slice(*piece) for piece in slices)
         commits.append(RequestedCommit(row["transaction_id"], row["instant"], row["rows"], row["files"], pieces))
     return RequestProgress(tuple(commits), failures, reason)
+
+
+def last_deadline(connection: sa.Connection, request_id: str) -> datetime | None:
+    """Return the latest deadline of the request's transactions, None if it has had none."""
+    return connection.execute(
+        sa.select(sa.func.max(TRANSACTIONS.c.deadline, type_=TRANSACTIONS.c.deadline.type)).where(
+            TRANSACTIONS.c.request_id == request_id
+        )
+    ).scalar_one()
 
 
 def last_tried(connection: sa.Connection, base_path: str) -> int | None:

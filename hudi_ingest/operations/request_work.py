@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 
 from hudi_ingest.exceptions import (
     NothingToDo,
@@ -17,6 +17,7 @@ from hudi_ingest.exceptions import (
 from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger, Owner, Request, RequestState
+from hudi_ingest.ledger.owner import is_dead, is_of_this_host
 from hudi_ingest.ledger.requests import RequestedCommit
 from hudi_ingest.model.plan import RequestPlan, TransactionKind
 from hudi_ingest.model.report import CommitReceipt
@@ -86,7 +87,7 @@ def follow(
         if standing is None or standing.state is not RequestState.ACTIVE:
             _require_done(pipeline, request.request_id, standing, commits)
             return
-        if is_worked_on(ledger, standing):
+        if is_worked_on(ledger, standing, pipeline.transaction.timeout_seconds):
             time.sleep(ASK_AGAIN_SECONDS)
         else:
             alone(standing)
@@ -102,11 +103,27 @@ def commit_text(commit: RequestedCommit, commits: Sequence[RequestedCommit]) -> 
     )
 
 
-def is_worked_on(ledger: Ledger, request: Request) -> bool:
-    """Return whether a coordinator or another process works on the request. Raises LedgerUnreachable."""
+def has_worker(ledger: Ledger, request: Request, timeout_seconds: float, now: datetime) -> bool:
+    """Return whether a process runs the request without the coordinator. Raises LedgerUnreachable.
+
+    A process that this host cannot inspect counts as gone once the request's last transaction has been over for longer than
+    its next one would wait for the table. If it lives after all, the two take turns: each of their plans starts from what is
+    in the table by then.
+    """
+    if request.worker is None or is_dead(request.worker, lambda run_id: None):
+        return False
+    if is_of_this_host(request.worker):
+        return True
+    last_sign = ledger.last_deadline_of(request.request_id) or request.filed_at
+    return now <= last_sign + timedelta(seconds=WAIT_TIMEOUTS * timeout_seconds)
+
+
+def is_worked_on(ledger: Ledger, request: Request, timeout_seconds: float) -> bool:
+    """Return whether a coordinator or another process works on the request. `timeout_seconds`: of the pipeline's transactions.
+    Raises LedgerUnreachable."""
     if request.worker == Owner.this_process():
         return False
-    if request.has_worker:
+    if has_worker(ledger, request, timeout_seconds, datetime.now(timezone.utc)):
         return True
     ticked = ledger.coordinator_ticked_at(request.pipeline)
     if ticked is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime, timezone
 from itertools import takewhile
 
 from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
@@ -11,7 +12,7 @@ from hudi_ingest.exceptions import RangeRefused
 from hudi_ingest.ledger import Ledger, Request, RequestState
 from hudi_ingest.model.plan import TransactionPlan
 from hudi_ingest.operations.request_planning import next_transaction, request_goes_first, settled_progress
-from hudi_ingest.operations.request_work import end_as_done
+from hudi_ingest.operations.request_work import end_as_done, has_worker
 from hudi_ingest.orchestration import tags
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.situation import Situation
@@ -65,8 +66,10 @@ def requested_transaction(
 
 
 def _next_request(pipeline: Pipeline, ledger: Ledger) -> Request | None:
-    """Return the oldest request that no live process is working on itself."""
-    return next((request for request in ledger.active_requests(pipeline.name) if not request.has_worker), None)
+    """Return the oldest request that no other process runs."""
+    timeout_seconds, now = pipeline.transaction.timeout_seconds, datetime.now(timezone.utc)
+    requests = ledger.active_requests(pipeline.name)
+    return next((request for request in requests if not has_worker(ledger, request, timeout_seconds, now)), None)
 
 
 def _failed_in_a_row(instance: DagsterInstance, request: Request) -> list[tuple[str, float]]:

@@ -28,7 +28,7 @@ from dagster._core.origin import JobPythonOrigin
 from dagster._core.storage.dagster_run import DagsterRun
 from dagster._utils.interrupts import capture_interrupts
 
-from hudi_ingest.ledger.owner import Owner, is_dead, living_process
+from hudi_ingest.ledger.owner import Owner, is_dead, is_of_this_host, living_process
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.executor import IMPORTED_BY_OPS
 
@@ -86,6 +86,11 @@ class ForkingRunLauncher(DefaultRunLauncher):
         worker = Owner.parse(run.tags[tags.WORKER])
         if is_dead(worker, lambda _: None):
             return CheckRunHealthResult(WorkerStatus.FAILED, f"The run's worker ({worker}) died before the run ended")
+        if not is_of_this_host(worker):
+            # Runs are forked beside the daemon, which asks, so they cannot outlive its machine or container.
+            return CheckRunHealthResult(
+                WorkerStatus.FAILED, f"The run's worker ({worker}) was on a machine or in a container that has ended"
+            )
         return CheckRunHealthResult(WorkerStatus.RUNNING)
 
 

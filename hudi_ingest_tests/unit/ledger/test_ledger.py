@@ -47,7 +47,7 @@ from hudi_ingest.exceptions import (
     Transient,
 )
 from hudi_ingest.ledger import AttemptState, Ledger, migrations
-from hudi_ingest.ledger.owner import Owner, is_dead
+from hudi_ingest.ledger.owner import Owner, is_dead, is_of_this_host, living_process
 from hudi_ingest.ledger.tables import METADATA, REVISION_TABLE, TRANSACTIONS
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition
@@ -892,10 +892,35 @@ class TestOwner:
         host, pid, started = Owner.this_process().ident.rsplit(":", 2)
         assert is_dead(Owner("process", f"{host}:{pid}:{float(started) - 100}"), unknown)
 
-    def test_processes_of_other_hosts_and_containers_are_not_known(self) -> None:
-        host, _, namespace = Owner.this_process().ident.rsplit(":", 2)[0].partition("/")
-        assert not is_dead(Owner("process", f"elsewhere/{namespace}:999999999:1.0"), unknown)
-        assert not is_dead(Owner("process", f"{host}/1:999999999:1.0"), unknown)
+    @pytest.mark.parametrize("other", ["host name", "boot", "pid namespace"])
+    def test_p4_processes_of_other_hosts_and_containers_are_not_judged_by_this_process_table(self, other: str) -> None:
+        """Two machines may share name and namespace, two containers their name, two boots everything but the boot."""
+        place, living, started = Owner.this_process().ident.rsplit(":", 2)
+        host, boot, namespace = place.split("/")
+        elsewhere = {
+            "host name": f"elsewhere/{boot}/{namespace}",
+            "boot": f"{host}/0123456789ab/{namespace}",
+            "pid namespace": f"{host}/{boot}/1",
+        }[other]
+        for pid, start in ((living, started), (living, float(started) - 100), (999999999, 1.0)):
+            owner = Owner("process", f"{elsewhere}:{pid}:{start}")
+            assert not is_dead(owner, unknown)
+            assert living_process(owner) is None
+            assert not is_of_this_host(owner)
+
+    def test_p4_the_place_is_the_kernels_boot_and_the_pid_namespace(self) -> None:
+        host, boot, namespace = Owner.this_process().ident.rsplit(":", 2)[0].split("/")
+        assert host == socket.gethostname()
+        if sys.platform == "linux":
+            assert Path("/proc/sys/kernel/random/boot_id").read_text().replace("-", "").startswith(boot)
+            assert len(boot) == 12
+            assert os.readlink("/proc/self/ns/pid") == f"pid:[{namespace}]"
+
+    def test_p5_an_owner_of_an_earlier_release_is_alive_until_its_deadline(self) -> None:
+        host, pid, started = Owner.this_process().ident.rsplit(":", 2)
+        name, _, namespace = host.split("/")
+        assert not is_dead(Owner.parse(f"process:{name}/{namespace}:999999999:{started}"), unknown)
+        assert not is_dead(Owner.parse(f"process:{name}/{namespace}:{pid}:{started}"), unknown)
 
     def test_a_killed_process_is_dead_before_and_after_it_is_reaped(self) -> None:
         code = "import sys; from hudi_ingest.ledger.owner import Owner; print(Owner.this_process(), flush=True); sys.stdin.read()"

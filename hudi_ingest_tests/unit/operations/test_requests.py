@@ -16,7 +16,7 @@ from hudi_ingest.ledger.requests import TICK_NOTED_SECONDS
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import BackfillPlan, TransactionKind, TransactionPlan
 from hudi_ingest.operations.request_planning import ending_reason, request_goes_first
-from hudi_ingest.operations.request_work import is_worked_on
+from hudi_ingest.operations.request_work import has_worker, is_worked_on
 from hudi_ingest.pipeline.transaction import TICK_SECONDS
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
@@ -100,11 +100,11 @@ def test_ticks_are_noted_seldom_and_a_new_request_is_known_to_be_worked_on_at_on
     ledger.note_tick("orders", NOON - timedelta(hours=1))
     assert ledger.coordinator_ticked_at("orders") == NOON - timedelta(hours=1)
     ledger.file_request(REQUEST)
-    assert not is_worked_on(ledger, REQUEST)
+    assert not is_worked_on(ledger, REQUEST, 300)
     now = datetime.now(timezone.utc)
     # As old as a note can be when the next tick renews it.
     ledger.note_tick("orders", now - timedelta(seconds=TICK_NOTED_SECONDS + TICK_SECONDS))
-    assert is_worked_on(ledger, REQUEST)
+    assert is_worked_on(ledger, REQUEST, 300)
 
 
 def test_a_request_names_who_works_it_off(ledger: Ledger) -> None:
@@ -115,6 +115,20 @@ def test_a_request_names_who_works_it_off(ledger: Ledger) -> None:
     ledger.work_on_request(REQUEST.request_id, None)
     (free,) = ledger.active_requests("orders")
     assert free.worker is None
+
+
+def test_p5_a_request_whose_worker_died_on_another_host_goes_back_to_the_coordinator(ledger: Ledger) -> None:
+    ledger.file_request(REQUEST)
+    ledger.work_on_request(REQUEST.request_id, Owner("process", "elsewhere/0/1:7:1.0"))
+    (standing,) = ledger.active_requests("orders")
+    assert has_worker(ledger, standing, 300, NOON + timedelta(seconds=900))
+    assert not has_worker(ledger, standing, 300, NOON + timedelta(seconds=901))
+    begin(ledger, plan(1, 5, 15))
+    assert has_worker(ledger, standing, 300, NOON + timedelta(hours=1, seconds=900))
+    assert not has_worker(ledger, standing, 300, NOON + timedelta(hours=1, seconds=901))
+    ledger.work_on_request(REQUEST.request_id, Owner.this_process())
+    (standing,) = ledger.active_requests("orders")
+    assert has_worker(ledger, standing, 300, NOON + timedelta(days=1)), "this host sees that it lives"
 
 
 outcomes = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=60)
