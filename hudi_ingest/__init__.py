@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from hudi_ingest.orchestration.code_location import ingest_definitions
     from hudi_ingest.pipeline.file import load_pipeline
     from hudi_ingest.pipeline.pipeline import Pipeline
 
@@ -16,6 +17,7 @@ __all__ = [
     "Pipeline",
     "Rejected",
     "__version__",
+    "ingest_definitions",
     "load_pipeline",
     "run_transaction",
 ]
@@ -27,6 +29,7 @@ _MODULES = {
     "KafkaToHudi": "hudi_ingest.orchestration.component",
     "Pipeline": "hudi_ingest.pipeline.pipeline",
     "Rejected": "hudi_ingest.records.convert.converter",
+    "ingest_definitions": "hudi_ingest.orchestration.code_location",
     "load_pipeline": "hudi_ingest.pipeline.file",
     "run_transaction": "hudi_ingest.transaction.run",
 }

@@ -10,6 +10,7 @@ ops do not hold a hundred connections to a PostgreSQL server.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -47,6 +48,11 @@ class Ledger:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {shown_url(self._engine.url)}>"
+
+    @property
+    def place(self) -> str:
+        """Where the ledger is, without a password. Two places that differ may still be one ledger, under two names."""
+        return f"{self._where} on {socket.gethostname()}" if self._engine.dialect.name == "sqlite" else self._where
 
     @classmethod
     def open(cls, url: str) -> Ledger:

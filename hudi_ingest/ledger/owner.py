@@ -17,7 +17,6 @@ import psutil
 
 from hudi_ingest.home.process_identity import running_process, same_start, started_since_boot
 
-
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 """Random at each boot of a kernel, and the same in all its containers."""
 _BOOT_DIGITS = 12

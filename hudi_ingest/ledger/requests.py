@@ -199,10 +199,11 @@ def progress(connection: sa.Connection, request_id: str) -> RequestProgress:
 def last_deadline(connection: sa.Connection, request_id: str) -> datetime | None:
     """Return the latest deadline of the request's transactions, None if it has had none."""
     return connection.execute(
-        sa.select(sa.func.max(TRANSACTIONS.c.deadline, type_=TRANSACTIONS.c.deadline.type)).where(
-            TRANSACTIONS.c.request_id == request_id
-        )
-    ).scalar_one()
+        sa.select(TRANSACTIONS.c.deadline)
+        .where(TRANSACTIONS.c.request_id == request_id)
+        .order_by(TRANSACTIONS.c.deadline.desc())
+        .limit(1)
+    ).scalar_one_or_none()
 
 
 def last_tried(connection: sa.Connection, base_path: str) -> int | None:

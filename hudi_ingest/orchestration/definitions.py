@@ -9,13 +9,11 @@ from typing import Any
 from dagster import Definitions
 
 from hudi_ingest.home.folder import Home
-from hudi_ingest.orchestration.broken_files import broken_definitions
+from hudi_ingest.orchestration.code_location import definitions_of
 from hudi_ingest.orchestration.executor import EXECUTOR
-from hudi_ingest.orchestration.pipeline_definitions import pipeline_definitions
-from hudi_ingest.orchestration.resources import IO_MANAGER, InstanceStorageIOManager, ingest_resources
+from hudi_ingest.orchestration.resources import IO_MANAGER, InstanceStorageIOManager
 from hudi_ingest.orchestration.run_config import job_name
 from hudi_ingest.orchestration.run_launcher import RUN_PIPELINE
-from hudi_ingest.orchestration.topic_assets import topic_assets, topics_by_pipeline
 from hudi_ingest.pipeline.folder import BrokenFile, load_each
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.decoding import format_problems
@@ -29,17 +27,11 @@ def build_definitions(
     broken: Sequence[BrokenFile] = (),
     only: str = "",
 ) -> Definitions:
-    """Build the assets, checks, jobs, sensors and schedules of all pipelines, and report files that cannot be loaded.
+    """Build our own code location: what `ingest_definitions` returns, with our executor and IO manager.
     `spark_config`: settings for ops that find no engine and start their own Spark; `only`: the one pipeline to build, if it is
     among them."""
     ours = Definitions(executor=EXECUTOR, resources={IO_MANAGER: InstanceStorageIOManager()})
-    resources = ingest_resources(spark_config)
-    topics = topics_by_pipeline(pipelines)
-    parts = [
-        pipeline_definitions(pipeline, topic_assets(pipeline, topics[pipeline.name]), resources)
-        for pipeline in [one for one in pipelines if one.name == only] or pipelines
-    ]
-    return Definitions.merge(ours, *parts, broken_definitions(broken, [pipeline.name for pipeline in pipelines]))
+    return Definitions.merge(ours, definitions_of(pipelines, broken, spark_config, only=only))
 
 
 def _problems(pipeline: Pipeline) -> Iterable[str]:

@@ -14,6 +14,9 @@ from dagster import (
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 START_SECONDS = 120
+NO_RUN_RETRIES = "0"
+"""The sensor plans the run that follows a failed one. One that the instance's `run_retries` repeats would be in its way: its
+transaction is rolled back."""
 
 
 def max_runtime(pipeline: Pipeline) -> str:

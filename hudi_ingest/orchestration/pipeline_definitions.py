@@ -8,9 +8,9 @@ from typing import Any
 from dagster import AssetSelection, AssetSpec, Definitions, ResourceDefinition, define_asset_job
 
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.op_settings import max_runtime
+from hudi_ingest.orchestration.op_settings import NO_RUN_RETRIES, max_runtime
 from hudi_ingest.orchestration.request_jobs import request_jobs
-from hudi_ingest.orchestration.resources import RESOURCES
+from hudi_ingest.orchestration.resources import IO_MANAGER, RESOURCES
 from hudi_ingest.orchestration.run_config import job_name
 from hudi_ingest.orchestration.sensor import coordinator_sensor
 from hudi_ingest.orchestration.services_job import services_job, services_schedule
@@ -21,7 +21,10 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 
 
 def pipeline_definitions(
-    pipeline: Pipeline, topics: Sequence[AssetSpec], resources: Mapping[str, ResourceDefinition] = RESOURCES
+    pipeline: Pipeline,
+    topics: Sequence[AssetSpec],
+    resources: Mapping[str, ResourceDefinition] = RESOURCES,
+    io_manager_key: str = IO_MANAGER,
 ) -> Definitions:
     """Build the definitions of a pipeline, with those of its topics that no other pipeline of the code location provides.
 
@@ -29,7 +32,7 @@ def pipeline_definitions(
     """
     transaction, sweep, services = _job(pipeline), sweep_job(pipeline), services_job(pipeline)
     return Definitions(
-        assets=[table_asset(pipeline), *topics],
+        assets=[table_asset(pipeline, io_manager_key), *topics],
         asset_checks=[table_checks(pipeline)],
         jobs=[transaction, sweep, services, *request_jobs(pipeline)],
         sensors=[coordinator_sensor(pipeline, transaction)],
@@ -47,5 +50,6 @@ def _job(pipeline: Pipeline) -> Any:
         tags={
             tags.PIPELINE: pipeline.name,
             tags.MAX_RUNTIME: max_runtime(pipeline),
+            tags.MAX_RETRIES: NO_RUN_RETRIES,
         },
     )

@@ -215,7 +215,7 @@ def _file_and_follow(
     context: OpExecutionContext, pipeline: Pipeline, request: Request, facts: dict[str, Any] | None = None
 ) -> Output[None]:
     """File the request and wait until it is done. Terminating the run cancels the request."""
-    with context.resources.ledger.open() as ledger:
+    with getattr(context.resources, LEDGER).open() as ledger:
         if request.kind is TransactionKind.BACKFILL:
             # Refuse it here, where the user sees the reason, and not in a later tick.
             what_is_missing(pipeline, observe(pipeline), request.ranges, skip_covered=request.skip_covered)

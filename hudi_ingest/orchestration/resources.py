@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,9 +10,12 @@ from dagster import (
     ConfigurableIOManagerFactory,
     ConfigurableResource,
     DagsterRun,
+    Failure,
     FilesystemIOManager,
     InitResourceContext,
+    InputContext,
     IOManager,
+    OutputContext,
     ResourceDefinition,
 )
 from dagster_pyspark import PySparkResource
@@ -24,8 +28,8 @@ from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.spark.session import current_session
 
-SPARK = "pyspark"
-LEDGER = "ledger"
+SPARK = "hudi_ingest_spark"
+LEDGER = "hudi_ingest_ledger"
 IO_MANAGER = "io_manager"
 
 
@@ -59,12 +63,38 @@ class InstanceStorageIOManager(ConfigurableIOManagerFactory[IOManager]):
     """Dagster's default IO manager, always in the instance's own folder: it unpickles what it finds there."""
 
     def create_io_manager(self, context: InitResourceContext) -> IOManager:
-        return FilesystemIOManager().create_io_manager(context)
+        return _LocalResults(FilesystemIOManager().create_io_manager(context))
 
 
-def ingest_resources(spark_config: Mapping[str, Any] | None = None) -> dict[str, ResourceDefinition]:
+class _LocalResults(IOManager):
+    """Op results in files; says why one is missing that an op on another host has written."""
+
+    def __init__(self, files: IOManager) -> None:
+        self._files = files
+
+    def handle_output(self, context: OutputContext, obj: object) -> None:
+        self._files.handle_output(context, obj)
+
+    def load_input(self, context: InputContext) -> object:
+        try:
+            return self._files.load_input(context)
+        except FileNotFoundError as error:
+            raise Failure(
+                f"This op cannot read the result of the op before it: {error.filename or error} is not on host "
+                f"{socket.gethostname()}. If each op has a host or a container of its own, give the code location an IO manager "
+                "that all of them reach: Definitions(executor=..., resources={'io_manager': ...}), see \"Your own Dagster\" in "
+                "docs/getting-started.md.",
+                allow_retries=False,
+            ) from error
+
+
+def ingest_resources(spark_config: Mapping[str, Any] | None = None) -> Mapping[str, ResourceDefinition]:
     """Return the resources shared by all pipelines of a code location. `spark_config`: for processes that start their own Spark."""
-    settings = {"spark_config": dict(spark_config or {})}
+    return _resources(spark_config) if spark_config else RESOURCES
+
+
+def _resources(spark_config: Mapping[str, Any]) -> dict[str, ResourceDefinition]:
+    settings = {"spark_config": dict(spark_config)}
     spark = EngineSparkResource(**settings).get_resource_definition()
     return {
         # Unbound fields of a resource would be keys of the run's config.
@@ -73,7 +103,8 @@ def ingest_resources(spark_config: Mapping[str, Any] | None = None) -> dict[str,
     }
 
 
-RESOURCES = ingest_resources()
+RESOURCES: Mapping[str, ResourceDefinition] = _resources({})
+"""The same objects for every use: `Definitions.merge` refuses two resources of one name."""
 
 
 def _require_bound_io_manager(run: DagsterRun) -> None:

@@ -187,7 +187,7 @@ def _next_run(
         # Dagster never reuses a run key, not even after a failed run; a transaction's id is used only once.
         run_key=plan.transaction_id,
         run_config=run_config(pipeline, plan),
-        tags={**run_tags(pipeline, plan), **executor_tags(pipeline, plan)},
+        tags={**run_tags(pipeline, plan), **executor_tags(pipeline, plan), tags.LEDGER: ledger.place},
     )
 
 

@@ -51,8 +51,8 @@ def services_job(pipeline: Pipeline) -> JobDefinition:
         retry_policy=retry_policy(pipeline),
     )
     def services(context: OpExecutionContext, config: ServicesConfig) -> Output[None]:
-        with as_dagster_failures(), context.resources.ledger.open() as ledger:
-            spark = context.resources.pyspark.spark_session
+        with as_dagster_failures(), getattr(context.resources, LEDGER).open() as ledger:
+            spark = getattr(context.resources, SPARK).spark_session
             result = services_for(pipeline, ledger, spark, Home.from_environment()).run(
                 cluster=config.cluster, clean=config.clean, report=context.log.info
             )

@@ -60,8 +60,8 @@ def sweep_job(pipeline: Pipeline) -> JobDefinition:
             age = safe_age(pipeline, config.older_than_hours)
         except ValueError as error:
             raise Failure(f"older_than_hours: {error}", allow_retries=False) from error
-        with as_dagster_failures(), context.resources.ledger.open() as ledger:
-            result = sweep_for(pipeline, ledger, context.resources.pyspark.spark_session).run(
+        with as_dagster_failures(), getattr(context.resources, LEDGER).open() as ledger:
+            result = sweep_for(pipeline, ledger, getattr(context.resources, SPARK).spark_session).run(
                 age, delete=config.delete, report=context.log.info
             )
         outcome = "deleted" if result.deleted else "found, not deleted"

@@ -1,7 +1,7 @@
 """The run: begin → one mapped op per Kafka partition → commit; its result is the Hudi table, an asset."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime, timedelta, timezone
@@ -42,9 +42,10 @@ from hudi_ingest.orchestration.column_metadata import pipeline_columns
 from hudi_ingest.orchestration.failures import as_dagster_failures, first_failure, stopped
 from hudi_ingest.orchestration.lag_points import lag_metadata
 from hudi_ingest.orchestration.materialization import SLICE_COLUMNS, by_kind, materialization, metadata_table, slice_row
-from hudi_ingest.orchestration.op_settings import max_runtime, pool, retry_policy, run_is_finished
-from hudi_ingest.orchestration.resources import LEDGER, SPARK
+from hudi_ingest.orchestration.op_settings import NO_RUN_RETRIES, max_runtime, pool, retry_policy, run_is_finished
+from hudi_ingest.orchestration.resources import IO_MANAGER, LEDGER, SPARK
 from hudi_ingest.orchestration.run_config import BEGIN, BeginConfig, run_tags
+from hudi_ingest.orchestration.shared_ledger import require_ledger_of_begin, require_ledger_of_sensor
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.columns import parse_spark_json
 from hudi_ingest.transaction.offset_losses import losses_text
@@ -55,13 +56,16 @@ from hudi_ingest.transaction.situation import Situation, observe, plan_now
 
 WRITE = "write"
 COMMIT = "commit"
+_LEDGER = "ledger"
+"""Key of what begin hands on, beside the transaction's own: where its ledger is."""
 
 
-def table_asset(pipeline: Pipeline) -> AssetsDefinition:
-    """Build the pipeline's table as a graph-backed asset, downstream of its topics."""
+def table_asset(pipeline: Pipeline, io_manager_key: str = IO_MANAGER) -> AssetsDefinition:
+    """Build the pipeline's table as a graph-backed asset, downstream of its topics. `io_manager_key`: the resource that keeps
+    what its ops hand on."""
     asset, key = pipeline.asset, table_key(pipeline)
     table = AssetsDefinition.from_graph(
-        _transaction_graph(pipeline),
+        _transaction_graph(pipeline, io_manager_key),
         keys_by_input_name={
             _topic_input(index): topic_key(topic) for index, topic in enumerate(pipeline.source.topics)
         },
@@ -90,8 +94,9 @@ def mapping_keys(groups: Sequence[Sequence[Slice]]) -> list[str]:
     return names if len(set(names)) == len(names) else [f"{name}__{index}" for index, name in enumerate(names)]
 
 
-def _transaction_graph(pipeline: Pipeline) -> GraphDefinition:
-    begin, write, commit = _begin_op(pipeline), _write_op(pipeline), _commit_op(pipeline)
+def _transaction_graph(pipeline: Pipeline, io_manager_key: str) -> GraphDefinition:
+    begin, write = _begin_op(pipeline, io_manager_key), _write_op(pipeline, io_manager_key)
+    commit = _commit_op(pipeline)
 
     @graph(
         name=pipeline.name,
@@ -110,23 +115,27 @@ def _topic_input(index: int) -> str:
     return f"topic_{index}"
 
 
-def _begin_op(pipeline: Pipeline) -> OpDefinition:
+def _begin_op(pipeline: Pipeline, io_manager_key: str) -> OpDefinition:
     @op(
         name=f"{pipeline.name}__begin",
         description="Checks that the plan starts at the committed offsets, rolls back what a dead transaction left, and opens an instant.",
         ins={_topic_input(index): In(Nothing) for index in range(len(pipeline.source.topics))},
         # Without a transaction the later ops are skipped: see _is_harmless.
-        out={"transaction": Out(dict, is_required=False), "slices": DynamicOut(list)},
+        out={
+            "transaction": Out(dict, is_required=False, io_manager_key=io_manager_key),
+            "slices": DynamicOut(list, io_manager_key=io_manager_key),
+        },
         required_resource_keys={SPARK, LEDGER},
         retry_policy=retry_policy(pipeline),
         pool=pool(pipeline),
     )
     def begin(context: OpExecutionContext, config: BeginConfig) -> Iterator[Any]:
         with as_dagster_failures(), _protocol(context, pipeline) as protocol:
+            require_ledger_of_sensor(protocol.ledger, pipeline.name, context.run.tags.get(tags.LEDGER, ""))
             plan = config.plan(pipeline.name) or plan_now(pipeline)
-            # The job has the limit already; a run from the asset's page does not.
-            limit = {tags.MAX_RUNTIME: max_runtime(pipeline)}
-            context.instance.add_run_tags(context.run_id, {**run_tags(pipeline, plan), **limit})
+            # The job has the limits already; a run from the asset's page does not.
+            limits = {tags.MAX_RUNTIME: max_runtime(pipeline), tags.MAX_RETRIES: NO_RUN_RETRIES}
+            context.instance.add_run_tags(context.run_id, {**run_tags(pipeline, plan), **limits})
             try:
                 transaction = _begun(context, pipeline, protocol, plan)
             except (PlanOutdated, TransactionInFlight) as error:
@@ -147,7 +156,8 @@ def _begin_op(pipeline: Pipeline) -> OpDefinition:
                 context.log.info(f"the table's schema evolves: {line}")
             for line in transaction.schema.warnings:
                 context.log.warning(line)
-        yield Output(transaction.to_dict(), "transaction", metadata={"instant": transaction.instant})
+            opened = {**transaction.to_dict(), _LEDGER: protocol.ledger.place}
+        yield Output(opened, "transaction", metadata={"instant": transaction.instant})
         groups = group_slices(plan.busy, pipeline.transaction.write_ops(plan.count))
         for name, group in zip(mapping_keys(groups), groups, strict=True):
             yield DynamicOutput([asdict(slice_) for slice_ in group], output_name="slices", mapping_key=name)
@@ -185,12 +195,12 @@ def _planned_request(pipeline: Pipeline, ledger: Ledger, plan: TransactionPlan) 
     return completed(pipeline, observe(pipeline), request, progress, plan)
 
 
-def _write_op(pipeline: Pipeline) -> OpDefinition:
+def _write_op(pipeline: Pipeline, io_manager_key: str) -> OpDefinition:
     @op(
         name=f"{pipeline.name}__write",
         description="Reads a bounded offset range of its Kafka partitions and writes their base files.",
         ins={"transaction": In(dict), "slices": In(list)},
-        out=Out(list),
+        out=Out(list, io_manager_key=io_manager_key),
         required_resource_keys={SPARK, LEDGER},
         retry_policy=retry_policy(pipeline),
     )
@@ -198,7 +208,7 @@ def _write_op(pipeline: Pipeline) -> OpDefinition:
         context: OpExecutionContext, transaction: dict[str, Any], slices: list[dict[str, Any]]
     ) -> Output[list[dict[str, Any]]]:
         opened = OpenTransaction.from_dict(transaction)
-        with as_dagster_failures(), _protocol(context, pipeline) as protocol:
+        with as_dagster_failures(), _protocol(context, pipeline, transaction) as protocol:
             try:
                 reports = protocol.write(opened, [Slice(**fields) for fields in slices])
             except Fenced as error:
@@ -241,7 +251,7 @@ def _commit_op(pipeline: Pipeline) -> OpDefinition:
     ) -> Iterator[Output[None]]:
         opened = OpenTransaction.from_dict(transaction)
         slice_reports = [SliceReport.from_dict(fields) for group in reports for fields in group]
-        with as_dagster_failures(), _protocol(context, pipeline) as protocol:
+        with as_dagster_failures(), _protocol(context, pipeline, transaction) as protocol:
             try:
                 receipt = protocol.commit(opened, slice_reports)
             except NothingToDo as nothing:
@@ -312,6 +322,12 @@ def _definition_metadata(pipeline: Pipeline) -> dict[str, Any]:
 
 
 @contextmanager
-def _protocol(context: OpExecutionContext, pipeline: Pipeline) -> Iterator[TransactionProtocol]:
-    with context.resources.ledger.open() as ledger:
-        yield protocol_for(pipeline, ledger, context.resources.pyspark.spark_session)
+def _protocol(
+    context: OpExecutionContext, pipeline: Pipeline, opened: Mapping[str, Any] | None = None
+) -> Iterator[TransactionProtocol]:
+    """Yield the protocol for an op. `opened`: what begin handed to it; None in begin itself."""
+    ledger_resource, spark_resource = (getattr(context.resources, key) for key in (LEDGER, SPARK))
+    with ledger_resource.open() as ledger:
+        if opened is not None:
+            require_ledger_of_begin(ledger, opened["plan"]["transaction_id"], opened.get(_LEDGER, ""))
+        yield protocol_for(pipeline, ledger, spark_resource.spark_session)

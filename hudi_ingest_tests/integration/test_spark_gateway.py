@@ -79,9 +79,9 @@ OP_WITHOUT_ENGINE = """
 from dagster import Definitions, OpExecutionContext, job, op
 from hudi_ingest.orchestration.resources import ingest_resources
 
-@op(required_resource_keys={"pyspark"})
+@op(required_resource_keys={"hudi_ingest_spark"})
 def show(context: OpExecutionContext) -> None:
-    context_of_spark = context.resources.pyspark.spark_context
+    context_of_spark = context.resources.hudi_ingest_spark.spark_context
     print({key: context_of_spark.getConf().get(key) for key in %r}, flush=True)
 
 @job

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from dagster import AssetKey
+from dagster import AssetKey, GraphDefinition
 
 from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.orchestration.component import KafkaToHudi
@@ -56,13 +56,17 @@ def test_the_attributes_mean_what_a_pipeline_file_means(tmp_path: Path, monkeypa
 
 
 def test_a_pipeline_file_beside_it_may_be_named_instead(tmp_path: Path) -> None:
-    project = make_project(tmp_path, orders={"pipeline_file": "../orders.yaml"})
+    project = make_project(tmp_path, orders={"pipeline_file": "../orders.yaml", "io_manager_key": "results"})
     (project / "src" / "shop" / "defs" / "orders.yaml.txt").write_text("")
     beside = project / "src" / "shop" / "orders.yaml"
     beside.write_text(yaml.safe_dump(attributes("other")))
     place = project / "src" / "shop" / "defs" / "orders" / "defs.yaml"
     place.write_text(place.read_text().replace("../orders.yaml", "../../orders.yaml"))
-    assert load_project(project).resolve_asset_graph().has(AssetKey(["other"]))
+    definitions = load_project(project)
+    assert definitions.resolve_asset_graph().has(AssetKey(["other"]))
+    graph = definitions.resolve_job_def("other_transaction").graph.node_dict["other"].definition
+    assert isinstance(graph, GraphDefinition)
+    assert {output.io_manager_key for output in graph.node_dict["begin"].definition.output_defs} == {"results"}
 
 
 def test_two_pipelines_may_read_one_topic(tmp_path: Path) -> None:

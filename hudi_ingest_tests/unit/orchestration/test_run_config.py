@@ -96,10 +96,12 @@ def test_r10_our_own_location_has_an_executor_that_spares_small_runs_processes(t
 
 
 OTHER_FOLDER = {"io_manager": {"config": {"base_dir": "/tmp/pickles"}}}
-SPARK_SETTING = {"pyspark": {"config": {"spark_config": {"spark.jars": "/tmp/other.jar"}}}}
+SPARK_SETTING = {"hudi_ingest_spark": {"config": {"spark_config": {"spark.jars": "/tmp/other.jar"}}}}
 
 
-@pytest.mark.parametrize("resources", [OTHER_FOLDER, SPARK_SETTING, {"ledger": {"config": {"url": "sqlite:///x"}}}])
+@pytest.mark.parametrize(
+    "resources", [OTHER_FOLDER, SPARK_SETTING, {"hudi_ingest_ledger": {"config": {"url": "sqlite:///x"}}}]
+)
 def test_no_runs_config_changes_what_ops_load_and_start(tmp_path: Path, resources: dict[str, object]) -> None:
     definitions = build_definitions([orders(tmp_path)], {"spark.executor.memory": "2g"})
     jobs = [each for each in definitions.resolve_all_job_defs() if each.name.startswith("orders_")]
@@ -125,8 +127,8 @@ def test_where_a_foreign_location_keeps_results_is_not_a_runs_to_say(tmp_path: P
 def test_spark_settings_of_the_location_are_the_resources(tmp_path: Path) -> None:
     definitions = build_definitions([orders(tmp_path)], {"spark": {"executor": {"memory": "2g"}}})
     with build_resources(definitions.resources or {}, instance=DagsterInstance.ephemeral()) as resources:
-        assert isinstance(resources.pyspark, PySparkResource)
-        assert resources.pyspark.spark_config == {"spark": {"executor": {"memory": "2g"}}}
+        assert isinstance(resources.hudi_ingest_spark, PySparkResource)
+        assert resources.hudi_ingest_spark.spark_config == {"spark": {"executor": {"memory": "2g"}}}
 
 
 @pytest.mark.parametrize(

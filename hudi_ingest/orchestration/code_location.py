@@ -1,0 +1,65 @@
+"""Pipelines as part of a code location that is not ours: definitions to merge with a team's own.
+
+defs = Definitions.merge(
+    ingest_definitions("pipelines"),
+    Definitions(assets=[...], executor=k8s_job_executor, resources={"io_manager": ...}),
+)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dagster import Definitions
+
+from hudi_ingest.home.folder import Home
+from hudi_ingest.orchestration.broken_files import broken_definitions
+from hudi_ingest.orchestration.pipeline_definitions import pipeline_definitions
+from hudi_ingest.orchestration.resources import IO_MANAGER, ingest_resources
+from hudi_ingest.orchestration.topic_assets import topic_assets, topics_by_pipeline
+from hudi_ingest.pipeline.folder import BrokenFile, load_each
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.decoding import format_problems
+
+
+def ingest_definitions(
+    pipelines: Path | str | Sequence[Pipeline] | None = None,
+    *,
+    spark_config: Mapping[str, Any] | None = None,
+    io_manager_key: str = IO_MANAGER,
+) -> Definitions:
+    """Return the assets, checks, jobs, sensors and schedules of pipelines, for `Definitions.merge` with a team's own.
+
+    They set neither executor nor IO manager: jobs take those of the merged definitions. Their own resources are called
+    `hudi_ingest_spark` and `hudi_ingest_ledger`.
+
+    `pipelines`: a folder of pipeline files, by default `HUDI_INGEST_PIPELINES`, or loaded pipelines. A file that cannot be
+    loaded becomes an asset that says why. `spark_config`: Spark settings for ops that find no engine and start their own
+    driver. `io_manager_key`: the resource through which a run's ops hand each other their results, small values that any JSON
+    or pickle store takes; name another one if the location's `io_manager` stores only tables. Raises ConfigError if the folder
+    cannot be read.
+    """
+    broken: Sequence[BrokenFile] = ()
+    if pipelines is None or isinstance(pipelines, (str, Path)):
+        folder = Home.from_environment().pipelines if pipelines is None else Path(pipelines)
+        pipelines, broken = load_each(folder, check=format_problems)
+    return definitions_of(pipelines, broken, spark_config, io_manager_key)
+
+
+def definitions_of(
+    pipelines: Sequence[Pipeline],
+    broken: Sequence[BrokenFile] = (),
+    spark_config: Mapping[str, Any] | None = None,
+    io_manager_key: str = IO_MANAGER,
+    only: str = "",
+) -> Definitions:
+    """As `ingest_definitions`, of pipelines and files already loaded. `only`: the one pipeline to build, if it is among them."""
+    resources = ingest_resources(spark_config)
+    topics = topics_by_pipeline(pipelines)
+    parts = [
+        pipeline_definitions(pipeline, topic_assets(pipeline, topics[pipeline.name]), resources, io_manager_key)
+        for pipeline in [pipeline for pipeline in pipelines if pipeline.name == only] or pipelines
+    ]
+    return Definitions.merge(*parts, broken_definitions(broken, [pipeline.name for pipeline in pipelines]))
