@@ -1,12 +1,13 @@
 """The run: begin → one mapped op per Kafka partition → commit; its result is the Hudi table, an asset."""
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime, timedelta, timezone
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from dagster import (
     AssetsDefinition,
@@ -56,6 +57,7 @@ from hudi_ingest.transaction.situation import Situation, observe, plan_now
 
 WRITE = "write"
 COMMIT = "commit"
+_Result = TypeVar("_Result", dict[str, Any], list[dict[str, Any]])
 _LEDGER = "ledger"
 """Key of what begin hands on, beside the transaction's own: where its ledger is."""
 
@@ -156,7 +158,7 @@ def _begin_op(pipeline: Pipeline, io_manager_key: str) -> OpDefinition:
                 context.log.info(f"the table's schema evolves: {line}")
             for line in transaction.schema.warnings:
                 context.log.warning(line)
-            opened = {**transaction.to_dict(), _LEDGER: protocol.ledger.place}
+            opened = _plain({**transaction.to_dict(), _LEDGER: protocol.ledger.place})
         yield Output(opened, "transaction", metadata={"instant": transaction.instant})
         groups = group_slices(plan.busy, pipeline.transaction.write_ops(plan.count))
         for name, group in zip(mapping_keys(groups), groups, strict=True):
@@ -222,7 +224,7 @@ def _write_op(pipeline: Pipeline, io_manager_key: str) -> OpDefinition:
                 protocol.abort(opened, str(error))
                 raise
         return Output(
-            [report.to_dict() for report in reports],
+            _plain([report.to_dict() for report in reports]),
             metadata={
                 "rows": sum(report.rows for report in reports),
                 "files": sum(len(report.files) for report in reports),
@@ -279,6 +281,12 @@ def _commit_op(pipeline: Pipeline) -> OpDefinition:
         )
 
     return commit
+
+
+def _plain(value: _Result) -> _Result:
+    """Return an op's result as it comes back from a store of JSON, so that it passes through any IO manager unchanged."""
+    plain: _Result = json.loads(json.dumps(value))
+    return plain
 
 
 def _situation_now(context: OpExecutionContext, pipeline: Pipeline) -> Situation | None:

@@ -17,6 +17,13 @@ mutation($params: ExecutionParams!) { launchRun(executionParams: $params) {
   ... on PythonError { message }
 } }"""
 
+_TERMINATE = """
+mutation($id: String!) { terminateRun(runId: $id) {
+  __typename
+  ... on TerminateRunFailure { message }
+  ... on PythonError { message }
+} }"""
+
 
 def launch(url: str, job: str, config: Mapping[str, Any]) -> str:
     """What *Launch Run* in the job's Launchpad does with this config. Returns the run's id."""
@@ -27,6 +34,13 @@ def launch(url: str, job: str, config: Mapping[str, Any]) -> str:
     answer = (found or {}).get("launchRun") or {}
     assert answer.get("__typename") == "LaunchRunSuccess", answer
     return str(answer["run"]["runId"])
+
+
+def terminate(url: str, run_id: str) -> None:
+    """What *Terminate* on the run's page does."""
+    found = webserver.query(url, _TERMINATE, {"id": run_id})
+    answer = (found or {}).get("terminateRun") or {}
+    assert answer.get("__typename") == "TerminateRunSuccess", answer
 
 
 def await_end(url: str, run_id: str, seconds: float) -> str:
