@@ -103,6 +103,14 @@ def fail(connection: sa.Connection, transaction_id: str, source: TopicPartition,
     _end(connection, transaction_id, source, attempt, values)
 
 
+def running(connection: sa.Connection, transaction_id: str) -> set[tuple[TopicPartition, int]]:
+    """Return the slices' sources and the numbers of the attempts that run."""
+    statement = sa.select(ATTEMPTS.c.topic, ATTEMPTS.c.partition, ATTEMPTS.c.attempt).where(
+        ATTEMPTS.c.transaction_id == transaction_id, ATTEMPTS.c.state == AttemptState.RUNNING.value
+    )
+    return {(TopicPartition(topic, partition), attempt) for topic, partition, attempt in connection.execute(statement)}
+
+
 def end_as_done(connection: sa.Connection, transaction_id: str, reports: Iterable[SliceReport]) -> None:
     """Record the reports of those attempts that are running."""
     statement = (

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import os
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import event
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, DisconnectionError
 
 from hudi_ingest.exceptions import ConfigError, EnvironmentProblem
 
 _BUSY_SECONDS = 30
 """How long a statement waits for another writer."""
+_REUSED_SECONDS = 60
+"""Firewalls forget connections that are silent for longer."""
 WRITES = "hudi_ingest_writes"
 
 
 def open_engine(url: str) -> sa.Engine:
-    """Open the ledger at this URL. Raises ConfigError and EnvironmentProblem."""
+    """Open the ledger at this URL; a process has one engine for each. Raises ConfigError and EnvironmentProblem."""
     setting = "the ledger's URL (HUDI_INGEST_LEDGER_URL)"
     forms = "use sqlite:///<path> or postgresql+psycopg2://<user>:<password>@<host>/<database>"
     try:
@@ -48,7 +52,12 @@ def _sqlite_engine(url: sa.URL, setting: str) -> sa.Engine:
             f"ledger {shown_url(url)}: cannot create its folder {path.parent} ({error}). Create it, or set "
             "HUDI_INGEST_LEDGER_URL to a location that this user can write to."
         ) from error
-    engine = sa.create_engine(url.set(database=str(path)), poolclass=sa.NullPool)
+    return _sqlite_file(path)
+
+
+@cache
+def _sqlite_file(path: Path) -> sa.Engine:
+    engine = sa.create_engine(sa.URL.create("sqlite", database=str(path)), poolclass=sa.NullPool)
 
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, _record: object) -> None:
@@ -65,24 +74,57 @@ def _sqlite_engine(url: sa.URL, setting: str) -> sa.Engine:
     return engine
 
 
+@cache
 def _postgresql_engine(url: sa.URL) -> sa.Engine:
+    """Keep one connection between calls, because opening one costs the server more than a transaction's statements; threads that
+    need more at the same time open and close their own."""
     timeouts = {} if "connect_timeout" in url.query else {"connect_timeout": 10}
     try:
-        engine = sa.create_engine(url, poolclass=sa.NullPool, isolation_level="READ COMMITTED", connect_args=timeouts)
+        engine = sa.create_engine(
+            url,
+            pool_size=1,
+            max_overflow=-1,
+            pool_recycle=_REUSED_SECONDS,
+            # The server may have been restarted since the last call.
+            pool_pre_ping=True,
+            connect_args=timeouts,
+            # It would ask the server for the type's id on each connection.
+            use_native_hstore=False,
+            # One message for 100 rows instead of one for each.
+            executemany_mode="values_plus_batch",
+        )
     except ModuleNotFoundError as error:
         raise EnvironmentProblem(
             f"ledger {shown_url(url)}: the PostgreSQL driver is missing ({error}). Run `pip install psycopg2-binary`."
         ) from error
 
     @event.listens_for(engine, "connect")
-    def prepare(connection: Any, _record: object) -> None:
-        # A process that hangs inside a transaction must not block all the others.
+    def prepare(connection: Any, record: Any) -> None:
+        record.info["pid"] = os.getpid()
+        connection.autocommit = True
         with connection.cursor() as cursor:
-            cursor.execute(f"SET lock_timeout = '{_BUSY_SECONDS}s'")
-            cursor.execute(f"SET idle_in_transaction_session_timeout = '{2 * _BUSY_SECONDS}s'")
-        connection.commit()
+            # The timeouts: a process that hangs inside a transaction must not block all the others.
+            cursor.execute(
+                "SET default_transaction_isolation = 'read committed';"
+                f"SET lock_timeout = '{_BUSY_SECONDS}s';"
+                f"SET idle_in_transaction_session_timeout = '{2 * _BUSY_SECONDS}s'"
+            )
+        connection.autocommit = False
+
+    @event.listens_for(engine, "checkout")
+    def not_of_another_process(_connection: Any, record: Any, fairy: Any) -> None:
+        if record.info["pid"] != os.getpid():
+            # Forgotten instead of closed: the process that forked this one uses it.
+            record.dbapi_connection = fairy.dbapi_connection = None
+            raise DisconnectionError("the connection belongs to the process that forked this one")
 
     return engine
+
+
+def close_afterwards(connection: sa.Connection) -> None:
+    """Let the end of its use close the connection to the server, instead of keeping it for the next call."""
+    if isinstance(connection.engine.pool, sa.QueuePool):
+        connection.detach()
 
 
 def shown_url(url: sa.URL) -> str:

@@ -33,7 +33,8 @@ def translated(where: str) -> Iterator[None]:
 def _translation(error: DBAPIError, where: str) -> Exception:
     """Translate a database error into ours; return a programming error as it is."""
     code = getattr(error.orig, "pgcode", None)
-    message = f"{where}: {str(error.orig).strip()}"
+    # PostgreSQL's messages have several lines.
+    message = f"{where}: {' '.join(str(error.orig).split())}"
     if isinstance(error, (OperationalError, InterfaceError)) or code == _UNDEFINED_TABLE:
         return LedgerUnreachable(
             f"{message}. The Hudi table is not affected. Try again; if the error persists, check that the database is "

@@ -4,8 +4,9 @@ The Hudi table is the source of truth. A ledger may be wiped at any time and nev
 transaction that it does not know is not an error, and what the table says replaces what the ledger says. Its fencing is
 only an early check: a transaction that is not open here gets no new attempts.
 
-Each call opens and closes its own connection, so threads and forked processes may share a ledger, and a hundred waiting
-ops do not hold a hundred connections to a PostgreSQL server.
+Each call takes a connection of its own, so threads and forked processes may share a ledger. Between calls a process keeps
+at most one to a PostgreSQL server, and none once an attempt has started: a hundred writing ops do not hold a hundred
+connections.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from hudi_ingest.ledger import attempts, locks, outcomes, requests, transactions
-from hudi_ingest.ledger.database import WRITES, open_engine, shown_url
+from hudi_ingest.ledger.database import WRITES, close_afterwards, open_engine, shown_url
 from hudi_ingest.ledger.database_errors import translated
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.ledger.requests import Request, RequestProgress, RequestState
@@ -36,7 +37,7 @@ _BEGIN_TRIES = 20
 
 
 class Ledger:
-    """Access to the ledger; `with` closes it at the end. Each method is one database transaction. Safe to share between threads.
+    """Access to the ledger. Leaving `with` keeps a connection for this process's next ledger. Each method is one database transaction. Safe to share between threads.
 
     Every method raises LedgerUnreachable, and EnvironmentProblem when the file is not a database.
     """
@@ -76,10 +77,10 @@ class Ledger:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.dispose()
+        """Do nothing: the next call, or the process's next ledger, goes on with the same connection."""
 
     def dispose(self) -> None:
-        """Close all connections. A held table lock is not affected."""
+        """Close the idle connection. A held table lock is not affected."""
         self._engine.dispose()
 
     @contextmanager
@@ -226,6 +227,8 @@ class Ledger:
         sources is not in its plan.
         """
         with self._writing() as connection:
+            # What follows may read and write for minutes.
+            close_afterwards(connection)
             return attempts.start(connection, transaction_id, sources)
 
     def finish_attempts(self, transaction_id: str, reports: Collection[SliceReport]) -> None:

@@ -216,6 +216,8 @@ class _AdvisoryLock:
         # Autocommit: the server's timeouts would end a session that is idle in a transaction.
         self._connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
         try:
+            # Never returned to the pool: closing the session releases the lock whatever went wrong.
+            self._connection.detach()
             # The server keeps only 63 bytes, so the pid comes before the host name, which may be long.
             kind = f"{_UNFENCED} process" if unfenced else "process"
             holder = f"hudi-ingest {kind} {os.getpid()} on {socket.gethostname()}"[:63]

@@ -50,9 +50,12 @@ def commit(
         }
     if values:
         transactions.update(connection, transaction_id, values)
-    # The commit published these attempts, so they were done, even if the ledger never recorded that.
-    attempts.end_as_done(connection, transaction_id, reports)
-    attempts.fail_running(connection, transaction_id, "the transaction was committed without this attempt")
+    running = attempts.running(connection, transaction_id)
+    if running:
+        # Those that the commit published were done, even if the ledger never recorded that.
+        published = [report for report in reports if (report.slice.source, report.attempt) in running]
+        attempts.end_as_done(connection, transaction_id, published)
+        attempts.fail_running(connection, transaction_id, "the transaction was committed without this attempt")
     return True
 
 

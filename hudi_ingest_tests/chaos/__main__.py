@@ -90,9 +90,7 @@ def _run_lane(options: argparse.Namespace) -> int:
     disk = tables_disk(root, root / "tables")
     failed = False
     # Every other lane has its ledger in PostgreSQL, where there is one.
-    # Not in the home: that is its user's alone, and the server's user may be another.
-    database = Path(tempfile.mkdtemp(prefix=f"hudi-ingest-chaos-ledger{options.lane}-"))
-    ledger = postgres.running(database) if options.lane % 2 else nullcontext()
+    ledger = postgres.running() if options.lane % 2 else nullcontext()
     try:
         with (
             ledger as ledger_url,
@@ -129,7 +127,6 @@ def _run_lane(options: argparse.Namespace) -> int:
                 say(f"table {lane.name}: {dict(anomalies) or 'exact, nothing left behind'}")
                 note(anomalies=anomalies)
     finally:
-        shutil.rmtree(database, ignore_errors=True)
         if disk is not None:
             disk.remove()
         if failed or os.environ.get("KEEP"):

@@ -33,8 +33,8 @@ READY_SECONDS = 180
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Iterator[sa.URL]:
-    with postgres.running(tmp_path, PASSWORD) as url:
+def database() -> Iterator[sa.URL]:
+    with postgres.running(PASSWORD) as url:
         assert url is not None
         yield sa.make_url(url)
 

@@ -1,0 +1,86 @@
+"""The ledger's connections to a PostgreSQL server, and what a restart of that server leaves behind."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterator
+
+import pytest
+import sqlalchemy as sa
+
+from benchmarks.ledger import run_load, wrong_rows
+from hudi_ingest.ledger import Ledger
+from hudi_ingest_tests.support import postgres
+from hudi_ingest_tests.support.waiting import wait_for
+from hudi_ingest_tests.unit.ledger.test_ledger import P0, TABLE, begin, report
+
+TRANSACTIONS = 6
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with postgres.running() as served:
+        if served is None:
+            pytest.skip("PostgreSQL is not installed")
+        yield served
+
+
+def backends(url: str) -> set[int]:
+    engine = sa.create_engine(url, poolclass=sa.NullPool)
+    with engine.connect() as connection:
+        statement = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+        return set(connection.execute(sa.text(statement)).scalars())
+
+
+def test_one_connection_serves_all_calls_and_none_waits_for_a_writing_op(url: str) -> None:
+    Ledger.open(url).dispose()
+    with Ledger.open(url) as ledger:
+        begin(ledger, "t1")
+    kept = backends(url)
+    assert len(kept) == 1
+    with Ledger.open(url) as ledger:
+        ledger.open_transaction(TABLE)
+        assert backends(url) == kept
+        ledger.start_attempts("t1", [P0])
+        wait_for(lambda: not backends(url), "the op that writes has no connection", 10)
+        ledger.finish_attempts("t1", [report()])
+        with ledger.table_lock(TABLE):
+            ledger.mark_aborted("t1", "the test ends")
+            assert len(backends(url)) == 2
+        wait_for(lambda: len(backends(url)) == 1, "the lock's session has ended", 10)
+
+
+def test_a_forked_process_leaves_its_parent_s_connection_alone(url: str) -> None:
+    with Ledger.open(url) as ledger:
+        ledger.history("orders")
+        ours = backends(url)
+        context = multiprocessing.get_context("fork")
+        receiver, sender = context.Pipe(duplex=False)
+
+        def child() -> None:
+            ledger.history("orders")
+            sender.send(backends(url))
+
+        process = context.Process(target=child)
+        process.start()
+        assert receiver.poll(30)
+        assert len(receiver.recv() - ours) == 1
+        process.join(30)
+        assert process.exitcode == 0
+        ledger.history("orders")
+        wait_for(lambda: backends(url) == ours, "only the parent's connection is open", 10)
+
+
+def test_p5_a_restart_of_the_server_loses_and_doubles_nothing(url: str) -> None:
+    def restart_after_a_commit() -> None:
+        with Ledger.open(url) as ledger:
+            wait_for(lambda: any(row.ended_at for row in ledger.history("load000")), "a transaction has ended", 60)
+        postgres.restart(url)
+
+    done = run_load(url, 4, TRANSACTIONS, 2, 2, beside=restart_after_a_commit)
+    assert done.errors, "the restart came too late to disturb anything"
+    for message in done.errors:
+        assert message.startswith(f"ledger {url}: ")
+        assert "Try again" in message
+        assert "\n" not in message
+    assert not wrong_rows(url, 4, TRANSACTIONS)
