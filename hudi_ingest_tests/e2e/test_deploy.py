@@ -40,13 +40,23 @@ def database() -> Iterator[sa.URL]:
 
 
 def commands(ui_port: int, folder: Path) -> dict[str, list[str]]:
-    """What docker-compose.yaml runs, with places of this machine in place of the containers'."""
+    """What docker-compose.yaml runs, behind the image's entrypoint, with places of this machine in place of the containers'."""
     services: dict[str, Any] = yaml.safe_load((DEPLOY / "docker-compose.yaml").read_text())["services"]
     places = {"0.0.0.0": "127.0.0.1", "3000": str(ui_port), "engine-and-ops": str(folder / "engine-and-ops.sh")}
     found = {}
     for name in ("migrate", "engine", "webserver", "daemon"):
         words = [places.get(word, word).replace("/opt/dagster", str(folder)) for word in services[name]["command"]]
-        found[name] = [re.sub(r"^\$\{ENGINE_MEMORY.*", "1g", word) for word in words]
+        words = [re.sub(r"^\$\{ENGINE_MEMORY.*", "1g", word) for word in words]
+        found[name] = [str(folder / "with-secrets.sh"), *words]
+    return found
+
+
+def kubernetes_container() -> dict[str, Any]:
+    """The engine's in kubernetes/engine.yaml."""
+    documents = yaml.safe_load_all((DEPLOY / "kubernetes" / "engine.yaml").read_text())
+    (engine,) = [each for each in documents if each["kind"] == "StatefulSet"]
+    (container,) = engine["spec"]["template"]["spec"]["containers"]
+    found: dict[str, Any] = container
     return found
 
 
@@ -55,7 +65,7 @@ def folder(tmp_path: Path) -> Path:
     """DAGSTER_HOME, with the configuration files of deploy/ for this machine."""
     found = tmp_path / "dagster"
     found.mkdir()
-    for name in ("dagster.yaml", "workspace.yaml", "engine-and-ops.sh"):
+    for name in ("dagster.yaml", "workspace.yaml", "engine-and-ops.sh", "with-secrets.sh"):
         copy = found / name
         copy.write_text((DEPLOY / name).read_text().replace("/var/lib/dagster", str(found)))
         copy.chmod(0o755)
@@ -64,8 +74,7 @@ def folder(tmp_path: Path) -> Path:
 
 def environment_of(home: Path, database: sa.URL, folder: Path) -> dict[str, str]:
     """The containers' variables, with values for this machine."""
-    text = re.sub(r"\$\{POSTGRES_PASSWORD[^}]*\}", "THE PASSWORD", (DEPLOY / "docker-compose.yaml").read_text())
-    text = re.sub(r"\$\{[A-Z_]+:-([^}]*)\}", r"\1", text)
+    text = re.sub(r"\$\{[A-Z_]+:-([^}]*)\}", r"\1", (DEPLOY / "docker-compose.yaml").read_text())
     given: dict[str, str] = yaml.safe_load(text)["services"]["engine"]["environment"]
     own = {
         "POSTGRES_HOST": "127.0.0.1",
@@ -79,9 +88,12 @@ def environment_of(home: Path, database: sa.URL, folder: Path) -> dict[str, str]
         "DAGSTER_HOME": str(folder),
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
     }
-    password = {name: PASSWORD for name, value in given.items() if value == "THE PASSWORD"}
-    assert password.keys() == {"POSTGRES_PASSWORD", "PGPASSWORD"}
-    return {**os.environ, **given, **own, **password}
+    secret = folder / "password"
+    secret.write_text(f"{PASSWORD}\n")
+    secret.chmod(0o400)
+    files = {name: str(secret) for name, value in given.items() if value == "/run/secrets/postgres_password"}
+    assert files.keys() == {"POSTGRES_PASSWORD_FILE", "PGPASSWORD_FILE"}
+    return {**os.environ, **given, **own, **files}
 
 
 def encoded_url(database: sa.URL) -> str:
@@ -101,8 +113,10 @@ def test_r10_dagsters_storage_and_the_ledger_take_any_password(
 ) -> None:
     environment = environment_of(tmp_path, database, folder)
     migrate(environment, folder)
-    for name in ("PGPASSWORD", "PGSSLMODE", *(name for name in environment if name.startswith("POSTGRES_"))):
+    for name in ("PGSSLMODE", *(name for name in environment if name.startswith("POSTGRES_"))):
         monkeypatch.setenv(name, environment[name])
+    for name in ("PGPASSWORD", "POSTGRES_PASSWORD"):
+        monkeypatch.setenv(name, PASSWORD)
     for url in (environment[LEDGER_VARIABLE], encoded_url(database)):
         with Ledger.open(url) as ledger:
             assert ledger.history("orders") == ()
@@ -144,7 +158,7 @@ def test_r10_each_command_of_deploy_starts_and_a_transaction_is_committed(
             records_to_watch=[engine],
         )
         validated = subprocess.run(
-            ["dagster", "definitions", "validate", "-w", str(folder / "workspace.yaml")],
+            [run["migrate"][0], "dagster", "definitions", "validate", "-w", str(folder / "workspace.yaml")],
             env=environment,
             capture_output=True,
             text=True,
@@ -169,8 +183,47 @@ def test_r10_each_command_of_deploy_starts_and_a_transaction_is_committed(
         )
         assert verify(ground.base_path, ground.produced).exact
         status = subprocess.run(
-            ["hudi-ingest", "status", "--json"], env=environment, capture_output=True, text=True, timeout=READY_SECONDS
+            [run["migrate"][0], "hudi-ingest", "status", "--json"],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=READY_SECONDS,
         )
         assert status.returncode == 0, status.stderr
         assert '"committed"' in status.stdout
         assert PASSWORD not in status.stdout + status.stderr
+        assert healthy(run["daemon"][0], "dagster-daemon", "liveness-check", env=environment)
+        stop([*others, engine])
+
+        # The same engine and code server as Kubernetes starts them: on a port, with the chart's names for things.
+        port = free_port()
+        container, home = kubernetes_container(), ground.home.root / "pod"
+        places = {"engine-and-ops": str(folder / "engine-and-ops.sh"), "2g": "1g", "3030": str(port)}
+        given = {each["name"]: each["value"] for each in container["env"]}
+        pod = {name: value for name, value in environment.items() if name in {*os.environ, *given}} | {
+            HOME_VARIABLE: str(home),
+            "PATH": environment["PATH"],
+            **{name: environment["PGPASSWORD_FILE"] for name in given if name.endswith("_FILE")},
+        }
+        assert set(given) <= set(pod)
+        record = start(
+            "pod",
+            [run["migrate"][0], *(places.get(word, word) for word in container["args"])],
+            log=tmp_path / "pod.log",
+            env=pod,
+        )
+        started.callback(stop, [record])
+        for probe, what in (
+            (container["startupProbe"]["exec"]["command"], "the engine is up"),
+            (["dagster", "api", "grpc-health-check", "--port", str(port)], "the code server answers health checks"),
+        ):
+            wait_until(
+                lambda probe=probe: healthy(*probe, env=pod),  # type: ignore[misc]
+                what=what,
+                timeout_seconds=READY_SECONDS,
+                records_to_watch=[record],
+            )
+
+
+def healthy(*command: str, env: dict[str, str]) -> bool:
+    return subprocess.run(command, env=env, capture_output=True, timeout=READY_SECONDS).returncode == 0

@@ -23,6 +23,7 @@ KEEP_FILES_OF_THEIR_OWN = {
     "faults.py",
     "hudi/storage.py",
     "model/storage_options.py",
+    "orchestration/code_location.py",
     "orchestration/code_server.py",
     "orchestration/daemon/__main__.py",
     "orchestration/dagster_storage.py",

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import os
 import re
 import runpy
 import shutil
+import subprocess
+import sys
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import jsonschema  # type: ignore[import-untyped]
 import pytest
 import yaml
-from dagster import DagsterInstance
+from dagster import DagsterInstance, DefaultRunLauncher
 from dagster._config import process_config
 from dagster._core.instance.config import dagster_instance_config_schema
 from dagster._core.instance.ref import InstanceRef
@@ -34,6 +39,7 @@ REPOSITORY = Path(__file__).parent.parent.parent
 DEPLOY = REPOSITORY / "deploy"
 JARS_VARIABLE = "HUDI_INGEST_JARS"
 OURS = ("migrate", "engine", "webserver", "daemon")
+SECRET = "/run/secrets/postgres_password"
 POSTGRES = {
     "POSTGRES_HOST": "postgres",
     "POSTGRES_PORT": "6432",
@@ -43,6 +49,17 @@ POSTGRES = {
 }
 DRIVER = {"PGPASSWORD", "PGSSLMODE"}
 """Variables that PostgreSQL's own client library heeds."""
+FROM_FILES = {"POSTGRES_PASSWORD", "PGPASSWORD"}
+"""Variables that the image's entrypoint sets from files."""
+COMPOSE_SCHEMA = Path(__file__).parent.parent / "support" / "compose_spec.json"
+"""Of docker-compose 1.29.2, which knows every key but the project's name."""
+USER_DEPLOYMENT = {
+    *("name", "image", "dagsterApiGrpcArgs", "codeServerArgs", "includeConfigInLaunchedRuns", "port", "env"),
+    *("envConfigMaps", "envSecrets", "annotations", "nodeSelector", "affinity", "tolerations", "podSecurityContext"),
+    *("securityContext", "resources", "livenessProbe", "readinessProbe", "startupProbe", "labels", "volumeMounts"),
+    *("volumes", "schedulerName", "deploymentNamespace"),
+}
+"""What Dagster's chart knows of a user deployment; Helm ignores other keys."""
 
 
 @pytest.fixture(scope="module")
@@ -105,25 +122,153 @@ def test_variables_are_ones_that_the_code_knows(compose: dict[str, Any], dockerf
     in_image = dict(re.findall(r"\b([A-Z_]+)=(\S+)", dockerfile.split("\nENV ")[1].split("\n")[0]))
     assert set(in_image) - {"DAGSTER_HOME", "PYTHONUNBUFFERED"} == {HOME_VARIABLE, JARS_VARIABLE}
     for name in OURS:
-        assert set(compose["services"][name]["environment"]) | set(in_image) == (
-            known | set(POSTGRES) | DRIVER | {"DAGSTER_HOME", "PYTHONUNBUFFERED"}
-        )
+        given = {variable.removesuffix("_FILE") for variable in compose["services"][name]["environment"]}
+        assert given | set(in_image) == known | set(POSTGRES) | DRIVER | {"DAGSTER_HOME", "PYTHONUNBUFFERED"}
     example = (DEPLOY / ".env.example").read_text()
     used = set(re.findall(r"(?<!\$)\$\{([A-Z_]+)", (DEPLOY / "docker-compose.yaml").read_text()))
     assert used == set(re.findall(r"^(?:# )?([A-Z_]+)=", example, re.MULTILINE))
-    assert ".env" in (DEPLOY / ".gitignore").read_text().split()
 
 
-def test_the_password_comes_from_outside(compose: dict[str, Any]) -> None:
-    for name in ("postgres", *OURS):
-        environment = compose["services"][name]["environment"]
-        assert environment["POSTGRES_PASSWORD"].startswith("${POSTGRES_PASSWORD:?")
-    for name in OURS:
-        environment = compose["services"][name]["environment"]
-        # A URL would need its special characters escaped, which compose cannot do.
-        assert environment["PGPASSWORD"] == environment["POSTGRES_PASSWORD"]
-        assert "PASSWORD" not in environment[LEDGER_VARIABLE]
-    assert "POSTGRES_PASSWORD=\n" in (DEPLOY / ".env.example").read_text()
+def test_the_password_is_in_a_file_only(compose: dict[str, Any], dockerfile: str) -> None:
+    (name, secret), *others = compose["secrets"].items()
+    assert not others
+    assert Path(secret["file"]) == Path("secrets", name)
+    assert {".env", "secrets/"} <= set((DEPLOY / ".gitignore").read_text().split())
+    for service in ("postgres", *OURS):
+        assert compose["services"][service]["secrets"] == [name]
+        environment = compose["services"][service]["environment"]
+        passwords = {variable: value for variable, value in environment.items() if "PASSWORD" in variable}
+        assert set(passwords) == {
+            f"{each}_FILE" for each in ({"POSTGRES_PASSWORD"} if service == "postgres" else FROM_FILES)
+        }
+        assert set(passwords.values()) == {f"/run/secrets/{name}"} == {SECRET}
+        assert "PASSWORD" not in environment.get(LEDGER_VARIABLE, "")
+    assert 'ENTRYPOINT ["with-secrets"]' in dockerfile
+    # A health check does not go through the entrypoint; this one connects to the database.
+    assert compose["services"]["daemon"]["healthcheck"]["test"][:2] == ["CMD", "with-secrets"]
+
+
+def test_the_entrypoint_sets_passwords_from_files_and_nothing_else(tmp_path: Path) -> None:
+    password = "p@ss:w/o%rd #1 'quoted' $HOME `id`"
+    file = tmp_path / "password"
+    file.write_text(f"{password}\n")
+    environment = {
+        "PATH": os.environ["PATH"],
+        **{f"{variable}_FILE": str(file) for variable in (*FROM_FILES, "DAGSTER_PG_PASSWORD", "OTHER")},
+        "PGPASSWORD": "set already",
+    }
+    command = [
+        str(DEPLOY / "with-secrets.sh"),
+        sys.executable,
+        "-c",
+        "import os, json; print(json.dumps(dict(os.environ)))",
+    ]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    variables = json.loads(done.stdout)
+    assert variables["POSTGRES_PASSWORD"] == variables["DAGSTER_PG_PASSWORD"] == password
+    assert variables["PGPASSWORD"] == "set already"
+    assert "OTHER" not in variables
+    gone = {**environment, "PGPASSWORD": "", "PGPASSWORD_FILE": str(tmp_path / "gone")}
+    refused = subprocess.run(command, env=gone, capture_output=True, text=True, timeout=60)
+    assert refused.returncode == 1
+    assert f"PGPASSWORD_FILE names {tmp_path / 'gone'}, which cannot be read" in refused.stderr
+
+
+def test_compose_accepts_the_file(compose: dict[str, Any]) -> None:
+    schema = jsonschema.Draft201909Validator(json.loads(COMPOSE_SCHEMA.read_text()))
+    known = {key: value for key, value in compose.items() if key != "name"}
+    assert [error.message for error in schema.iter_errors(known)] == []
+
+
+def test_no_container_is_root_or_without_limits(compose: dict[str, Any], dockerfile: str) -> None:
+    assert re.findall(r"^USER (.*)$", dockerfile, re.MULTILINE) == ["1000"]
+    for name, service in compose["services"].items():
+        assert "build" in service or service["user"] not in ("root", "0"), name
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert {"mem_limit", "cpus"} <= set(service), name
+
+
+@pytest.fixture(scope="module")
+def manifests() -> dict[str, dict[str, Any]]:
+    """Those of the engine on Kubernetes, by kind."""
+    return {each["kind"]: each for each in yaml.safe_load_all((DEPLOY / "kubernetes" / "engine.yaml").read_text())}
+
+
+@pytest.fixture(scope="module")
+def values() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((DEPLOY / "kubernetes" / "values.yaml").read_text())
+    return found
+
+
+def test_kubernetes_accepts_the_manifests_and_what_the_chart_makes_of_the_values(
+    manifests: dict[str, dict[str, Any]], values: dict[str, Any]
+) -> None:
+    validator = pytest.importorskip("kubernetes_validate")
+    for manifest in (*manifests.values(), pod_of(values)):
+        validator.validate(manifest, "1.31", strict=True)
+
+
+def pod_of(values: dict[str, Any]) -> dict[str, Any]:
+    (deployment,) = values["dagster-user-deployments"]["deployments"]
+    container = {key: deployment[key] for key in ("name", "env", "volumeMounts", "securityContext", "resources")}
+    container |= {"image": deployment["image"]["repository"]}
+    spec = {
+        "securityContext": deployment["podSecurityContext"],
+        "volumes": deployment["volumes"],
+        "containers": [container],
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "code-server"}, "spec": spec}
+
+
+def test_kubernetes_pods_are_hardened_and_take_secrets_from_files(
+    manifests: dict[str, dict[str, Any]], values: dict[str, Any]
+) -> None:
+    (deployment,) = values["dagster-user-deployments"]["deployments"]
+    assert set(deployment) <= USER_DEPLOYMENT
+    for spec in (manifests["StatefulSet"]["spec"]["template"]["spec"], pod_of(values)["spec"]):
+        (container,) = spec["containers"]
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["securityContext"]["runAsUser"] == 1000
+        assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+        assert set(container["resources"]["limits"]) == {"cpu", "memory"}
+        variables = {each["name"]: each["value"] for each in container["env"]}
+        assert {PIPELINES_VARIABLE, LEDGER_VARIABLE, BOOTSTRAP_VARIABLE, TABLES_VARIABLE} <= set(variables)
+        files = {variable: value for variable, value in variables.items() if "PASSWORD" in variable}
+        assert files
+        assert all(variable.endswith("_FILE") for variable in files)
+        mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+        assert variables[PIPELINES_VARIABLE] == mounts["pipelines"]
+        assert {Path(file).parent.as_posix() for file in files.values()} == {mounts["secrets"]}
+        assert set(mounts) == {volume["name"] for volume in spec["volumes"]}
+        secret = next(volume["secret"] for volume in spec["volumes"] if volume["name"] == "secrets")
+        assert secret["secretName"] == values["global"]["postgresqlSecretName"]
+
+
+def test_the_engines_manifests_fit_together_and_the_chart_finds_its_code_server(
+    manifests: dict[str, dict[str, Any]],
+) -> None:
+    engine = manifests["StatefulSet"]["spec"]
+    (container,) = engine["template"]["spec"]["containers"]
+    assert {"startupProbe", "readinessProbe", "livenessProbe"} <= set(container)
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert container["args"][0] == "engine-and-ops"
+    assert container["args"][2:] == [str(ports["code-server"])]
+    assert container["livenessProbe"]["grpc"]["port"] == ports["code-server"]
+    service = manifests["Service"]
+    assert engine["serviceName"] == service["metadata"]["name"]
+    labels = engine["template"]["metadata"]["labels"]
+    assert service["spec"]["selector"] == labels == manifests["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"]
+    assert {port["targetPort"] for port in service["spec"]["ports"]} == set(ports)
+    allowed = manifests["NetworkPolicy"]["spec"]["ingress"]
+    assert {port["port"] for rule in allowed for port in rule["ports"]} == set(ports)
+    assert all(rule["from"] for rule in allowed), "nobody else"
+    overlay = yaml.safe_load((DEPLOY / "kubernetes" / "values-engine.yaml").read_text())
+    (server,) = overlay["dagsterWebserver"]["workspace"]["servers"]
+    assert (server["host"], server["port"]) == (service["metadata"]["name"], ports["code-server"])
+    launcher = overlay["runLauncher"]["config"]["customRunLauncher"]
+    assert getattr(importlib.import_module(launcher["module"]), launcher["class"]) is DefaultRunLauncher
 
 
 def test_the_ledger_is_in_the_same_postgresql(compose: dict[str, Any]) -> None:
@@ -161,7 +306,9 @@ def test_sources_and_programs_of_the_image_exist(compose: dict[str, Any], docker
         assert (REPOSITORY / source).exists(), source
     command = compose["services"]["engine"]["command"][0]
     assert ["deploy/engine-and-ops.sh", f"/usr/local/bin/{command}"] in copied
-    assert (DEPLOY / "engine-and-ops.sh").stat().st_mode & 0o111
+    assert ["deploy/with-secrets.sh", "/usr/local/bin/with-secrets"] in copied
+    for script in ("engine-and-ops.sh", "with-secrets.sh"):
+        assert (DEPLOY / script).stat().st_mode & 0o111
     pinned = (REPOSITORY / "requirements.txt").read_text()
     assert "--require-hashes --requirement requirements.txt" in dockerfile
     assert all(f"\n{package}==" in pinned for package in ("dagster", "dagster-postgres", "dagster-webserver"))
@@ -203,7 +350,8 @@ def test_the_code_server_is_reached_by_a_socket_on_a_shared_volume(compose: dict
     assert origin.location_name == "hudi_ingest"
     socket = server["grpc_server"]["socket"]
     start = (DEPLOY / "engine-and-ops.sh").read_text()
-    assert f"code-server start --socket {socket} -m hudi_ingest.orchestration.definitions" in start
+    assert f"listen=(--socket {socket})" in start
+    assert 'code-server start "${listen[@]}" -m hudi_ingest.orchestration.definitions' in start
     assert f"--location-name {origin.location_name}" in start
     assert f"--socket {socket}" in compose["services"]["engine"]["healthcheck"]["test"][1]
     for name in ("engine", "webserver", "daemon"):
