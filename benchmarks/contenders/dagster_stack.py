@@ -15,7 +15,7 @@ from benchmarks.contenders import Outcome
 from benchmarks.contenders.hudi_ingest_api import table_rows
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home.folder import Home
-from hudi_ingest.hudi.storage import TableStorage
+from hudi_ingest.hudi.local_storage import LocalStorage
 from hudi_ingest.local import dagster_api as webserver
 from hudi_ingest.local.processes import stop
 from hudi_ingest.local.stack import BROKER, DAGSTER, ENGINE, Report, Stack, StackSettings, bring_down, bring_up
@@ -149,7 +149,7 @@ def _sensor(pipeline: Pipeline) -> str:
 
 def commit_time(base_path: str, number: int = 1) -> float | None:
     """Return when the table's completed commit of this number became visible, in seconds since the epoch; None before."""
-    storage = TableStorage(base_path)
+    storage = LocalStorage(base_path)
     completed = [name for name in storage.names(".hoodie/timeline") if "_" in name and name.endswith(".commit")]
     if len(completed) < number:
         return None

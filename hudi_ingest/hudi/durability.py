@@ -60,4 +60,5 @@ class NoDurability(Durability):
 
 
 def durability_of(storage: TableStorage, fsync: bool) -> Durability:
-    return (Durability if fsync else NoDurability)(storage)
+    # An object store keeps what it has acknowledged.
+    return (Durability if fsync and storage.is_local else NoDurability)(storage)

@@ -1,6 +1,7 @@
 """The table's epoch: a number that grows with every begin and abort, and names the only transaction that may write.
 
-It is stored in the table itself, so it holds whatever happens to the ledger.
+It is stored in the table itself, so it holds whatever happens to the ledger. On a store with conditional writes it is changed
+by compare-and-set, so of two that change it at once one fails, whatever happens to the ledger's table lock.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 
 from hudi_ingest.exceptions import Fenced, TableUnreachable
 from hudi_ingest.hudi.paths import EPOCH_PATH
-from hudi_ingest.hudi.storage import TableStorage, advice
+from hudi_ingest.hudi.storage import TableStorage, Versioned, WriteConflict, advice
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +34,20 @@ class TableEpoch:
 
     def current(self) -> Epoch:
         """Read the current epoch; before the first begin it is epoch 0 of no transaction."""
-        text = self._text()
-        if not text:
-            return Epoch(0, "")
+        return self._read()[0]
+
+    def _read(self) -> tuple[Epoch, Versioned]:
         try:
-            content = json.loads(text)
-            return Epoch(int(content["epoch"]), str(content["transaction"]))
+            stored = self._storage.read_versioned(EPOCH_PATH)
+        except OSError as error:
+            raise self._unreachable("read", error) from error
+        if not stored.content:
+            return Epoch(0, ""), stored
+        try:
+            content = json.loads(stored.content)
+            return Epoch(int(content["epoch"]), str(content["transaction"])), stored
         except (ValueError, KeyError, TypeError) as error:
+            text = stored.content.decode(errors="replace")
             raise TableUnreachable(
                 f"the epoch of the table at {self._storage.base_path} cannot be read: {EPOCH_PATH} holds {text[:80]!r} "
                 "(a damaged disk, or another program's file). While no transaction runs, delete that file: the next begin "
@@ -48,22 +56,31 @@ class TableEpoch:
 
     def advance(self, number: int, transaction_id: str) -> Epoch:
         """Let only `transaction_id` write from now on. Raises Fenced unless `number` is above the current one."""
-        current = self.current()
+        current, stored = self._read()
+        if current.number == 0:
+            # The first begin on this table, or on this copy of it.
+            self._storage.require_conditional_writes()
         if number <= current.number:
-            raise Fenced(
-                f"epoch {number} of transaction {transaction_id} is not above the table's epoch {current.number} of "
-                f"transaction {current.transaction_id or 'none'}: another begin came first. Nothing was written; plan again.",
-                transaction_id=transaction_id,
-            )
+            raise self._came_later(number, transaction_id, current)
         epoch = Epoch(number, transaction_id)
-        self._put(epoch)
+        try:
+            self._put(epoch, stored)
+        except WriteConflict:
+            raise self._came_later(number, transaction_id, self.current()) from None
         return epoch
 
     def retire(self, transaction_id: str) -> None:
         """Stop `transaction_id` from writing from now on. If another transaction owns the epoch, nothing changes."""
-        current = self.current()
-        if current.transaction_id == transaction_id:
-            self._put(Epoch(current.number + 1, ""))
+        while True:
+            current, stored = self._read()
+            if current.transaction_id != transaction_id:
+                return
+            try:
+                self._put(Epoch(current.number + 1, ""), stored)
+            except WriteConflict:
+                # Another process was faster: look again whether the epoch is still this transaction's.
+                continue
+            return
 
     def require(self, epoch: Epoch, consequence: str) -> None:
         """Raises Fenced unless `epoch` is the current one. `consequence` begins the error message."""
@@ -78,17 +95,16 @@ class TableEpoch:
                 transaction_id=epoch.transaction_id,
             )
 
-    def _text(self) -> str:
-        try:
-            return self._storage.read(EPOCH_PATH).decode()
-        except FileNotFoundError:
-            return ""
-        except OSError as error:
-            raise self._unreachable("read", error) from error
+    def _came_later(self, number: int, transaction_id: str, current: Epoch) -> Fenced:
+        return Fenced(
+            f"epoch {number} of transaction {transaction_id} is not above the table's epoch {current.number} of "
+            f"transaction {current.transaction_id or 'none'}: another begin came first. Nothing was written; plan again.",
+            transaction_id=transaction_id,
+        )
 
-    def _put(self, epoch: Epoch) -> None:
+    def _put(self, epoch: Epoch, before: Versioned) -> None:
         try:
-            self._storage.replace(EPOCH_PATH, epoch.to_json().encode())
+            self._storage.put_if(EPOCH_PATH, epoch.to_json().encode(), before)
         except OSError as error:
             raise self._unreachable("write", error) from error
 

@@ -12,7 +12,7 @@ class PipelineTable:
 
     def __init__(self, pipeline: Pipeline, timeline: Timeline | None = None) -> None:
         self._pipeline = pipeline
-        self.timeline = timeline or Timeline(pipeline.table.base_path)
+        self.timeline = timeline or Timeline(pipeline.table.base_path, pipeline.table.storage_options)
 
     @property
     def storage(self) -> TableStorage:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 
 from hudi_ingest.exceptions import TableMismatch, TableUnreachable
-from hudi_ingest.hudi.storage import TableStorage
+from hudi_ingest.hudi.local_storage import LocalStorage
 from hudi_ingest.model.offsets import TopicPartition
 
 
@@ -18,7 +18,7 @@ def offsets_after(folder: str, batch: int) -> dict[TopicPartition, int]:
 
     Raises TableMismatch when the folder is not a Kafka query's, or `batch` cannot be its last one; TableUnreachable.
     """
-    storage = TableStorage(folder)
+    storage = LocalStorage(folder)
     try:
         planned, done = (_numbers(storage, name) for name in ("offsets", "commits"))
         if not planned:
@@ -35,7 +35,7 @@ def offsets_after(folder: str, batch: int) -> dict[TopicPartition, int]:
     return _offsets(folder, batch, text)
 
 
-def _numbers(storage: TableStorage, folder: str) -> set[int]:
+def _numbers(storage: LocalStorage, folder: str) -> set[int]:
     return {int(name) for name in storage.names(folder) if name.isdecimal()}
 
 

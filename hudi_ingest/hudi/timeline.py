@@ -19,10 +19,12 @@ from hudi_ingest.hudi.file_ids import FileOrigin
 from hudi_ingest.hudi.other_writers import HUDI_STREAMER, last_ingest, other_writer
 from hudi_ingest.hudi.paths import PRIMARY, TIMELINE
 from hudi_ingest.hudi.properties_file import PropertiesFile
-from hudi_ingest.hudi.storage import TableStorage
+from hudi_ingest.hudi.s3_access import hudi_rs_options
+from hudi_ingest.hudi.storage_at import storage_at
 from hudi_ingest.model.accounting import Accounting, transaction_id_of
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import TopicPartition
+from hudi_ingest.model.storage_options import StorageOptions
 from hudi_ingest.records.kafka_columns import OFFSET, PARTITION, TOPIC
 from hudi_ingest.records.schema.columns import columns_of
 
@@ -102,9 +104,10 @@ class TableFile:
 class Timeline:
     """The timeline of one table. Each call reads the storage again."""
 
-    def __init__(self, base_path: str) -> None:
+    def __init__(self, base_path: str, options: StorageOptions | None = None) -> None:
         self.base_path = base_path
-        self.storage = TableStorage(base_path)
+        self._options = options or StorageOptions()
+        self.storage = storage_at(base_path, self._options)
         self._properties = PropertiesFile(self.storage)
 
     def committed(self, checkpoint_key: str, transaction_key: str) -> CommittedState:
@@ -182,14 +185,14 @@ class Timeline:
     def schema(self) -> pa.Schema:
         """Read the table's columns without Hudi's own. Raises TableUnreachable."""
         try:
-            return columns_of(HudiTable(self.base_path).get_schema())
+            return columns_of(self._hudi_table().get_schema())
         except Exception as error:
             raise self._unreadable("schema", error) from error
 
     def column_names(self) -> tuple[str, ...]:
         """Read the names of the table's columns, including Hudi's own. Raises TableUnreachable."""
         try:
-            return tuple(HudiTable(self.base_path).get_schema().names)
+            return tuple(self._hudi_table().get_schema().names)
         except Exception as error:
             raise self._unreadable("schema", error) from error
 
@@ -238,7 +241,7 @@ class Timeline:
         if not self.exists():
             return []
         try:
-            slices = HudiTable(self.base_path).get_file_slices()
+            slices = self._hudi_table().get_file_slices()
         except Exception as error:
             raise self._unreadable("files", error) from error
         files = []
@@ -382,6 +385,9 @@ class Timeline:
                     "To continue after it, give the pipeline a new name and set table.take_over: hudi_streamer."
                 )
 
+    def _hudi_table(self) -> HudiTable:
+        return HudiTable(self.base_path, dict(hudi_rs_options(self.base_path, self._options)))
+
     def _savepoints(self) -> frozenset[str]:
         return frozenset(name.split("_", 1)[0] for name in self._names() if name.endswith(".savepoint"))
 
@@ -393,7 +399,7 @@ class Timeline:
 
     def _completed(self) -> Iterator[CommittedInstant]:
         try:
-            timeline = HudiTable(self.base_path).get_timeline()
+            timeline = self._hudi_table().get_timeline()
             # A commit's file is <requested time>_<completion time>.<action>.
             names = [name.partition("_") for name in self._names()]
             completed = {requested: instant_time(rest) for requested, _, rest in names if rest.endswith("commit")}

@@ -28,7 +28,7 @@ from hudi_ingest.hudi.options import (
 )
 from hudi_ingest.hudi.paths import EPOCH_PATH
 from hudi_ingest.hudi.publication import Publication
-from hudi_ingest.hudi.storage import TableStorage
+from hudi_ingest.hudi.storage_at import storage_at
 from hudi_ingest.hudi.store_errors import store_advice
 from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.model.plan import ReplacedFile, ReplayPlan, TransactionKind, TransactionPlan
@@ -74,7 +74,7 @@ class HudiWriter:
     def create_table(self, schema: TransactionSchema) -> None:
         """Create the table with the transaction's columns. Raises TableUnreachable, EngineLost."""
         table = self._pipeline.table
-        TableStorage(self._base_path).make()
+        storage_at(self._base_path, table.storage_options).make()
         with java_errors(f"create the table at {self._base_path}"):
             builder = (
                 self._hudi.common.table.HoodieTableMetaClient.newTableBuilder()
@@ -228,7 +228,12 @@ class HudiWriter:
         """
         driver_newest = self._hudi.common.table.timeline.HoodieInstantTimeGenerator.getLastInstantTime()
         clock = clock_of(self._jvm.java.lang.System.currentTimeMillis)
-        wait_for_clock(self._base_path, Timeline(self._base_path).newest_instant(), driver_newest, clock)
+        wait_for_clock(
+            self._base_path,
+            Timeline(self._base_path, self._pipeline.table.storage_options).newest_instant(),
+            driver_newest,
+            clock,
+        )
         lock = self._pipeline.table.lock
         if lock is None:
             return self._client(schema, more)

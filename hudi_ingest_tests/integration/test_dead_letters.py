@@ -19,7 +19,7 @@ from dagster import AssetCheckEvaluation, AssetCheckKey, AssetKey, DagsterInstan
 from hudi_ingest.exceptions import BadRecord, IngestError
 from hudi_ingest.faults import InjectedFault
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
-from hudi_ingest.hudi.storage import TableStorage
+from hudi_ingest.hudi.local_storage import LocalStorage
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.local.verification import verify
 from hudi_ingest.model.plan import TransactionKind
@@ -77,7 +77,7 @@ def repairable(number: int) -> bytes:
 
 def letters(ground: Ground, pipeline: Pipeline) -> dict[Place, dict[str, Any]]:
     """The pending dead letters by place, each once."""
-    storage = TableStorage(ground.base_path)
+    storage = LocalStorage(ground.base_path)
     checkpoint = observe(pipeline).committed.checkpoint
     assert checkpoint is not None
     found: dict[Place, dict[str, Any]] = {}

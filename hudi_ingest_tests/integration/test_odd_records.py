@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from hudi_ingest.exceptions import BadRecord
-from hudi_ingest.hudi.storage import TableStorage
+from hudi_ingest.hudi.local_storage import LocalStorage
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.transaction.dead_letters.log import DeadLetterLog
 from hudi_ingest.transaction.dead_letters.reading import find_letters
@@ -54,8 +54,8 @@ def test_d3_p1_a_kafka_timestamp_of_any_number_is_a_row_or_a_bad_record_by_the_p
     assert receipt.warnings == (), "the letters were copied, too"
     rows = [row for row in ground.rows().to_pylist() if row["_kafka_partition"] == 0]
     assert {row["id"]: int(row["_kafka_timestamp"].timestamp() * 1000) for row in rows} == {"a0": NOON, "a4": NOON + 1}
-    log = DeadLetterLog(TableStorage(ground.base_path))
-    found = [*find_letters(TableStorage(ground.base_path), log.waiting(receipt.checkpoint.letters))]
+    log = DeadLetterLog(LocalStorage(ground.base_path))
+    found = [*find_letters(LocalStorage(ground.base_path), log.waiting(receipt.checkpoint.letters))]
     assert [(each.offset, each.timestamp) for each in found] == [*enumerate(TIMES)][1:4]
 
 

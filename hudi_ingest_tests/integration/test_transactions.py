@@ -30,8 +30,8 @@ from hudi_ingest.exceptions import (
     WriteIncomplete,
 )
 from hudi_ingest.hudi.epoch import Epoch, TableEpoch
+from hudi_ingest.hudi.local_storage import LocalStorage
 from hudi_ingest.hudi.publication import Publication
-from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.hudi.write_client import HudiWriter
 from hudi_ingest.kafka.cluster import KafkaCluster
@@ -369,7 +369,7 @@ def test_p4_epochs_grow_also_when_the_ledger_is_wiped(ground: Ground, pipeline: 
     (ground.home.root / "ledger.db").unlink()
     ground.send_rows(0, 5, 10)
     ground.run(pipeline)
-    epoch = TableEpoch(TableStorage(ground.base_path)).current()
+    epoch = TableEpoch(LocalStorage(ground.base_path)).current()
     assert epoch == Epoch(3, ground.ledger.history(pipeline.name)[0].transaction_id)
 
 

@@ -30,10 +30,11 @@ from hudi_ingest.exceptions import (
 from hudi_ingest.faults import POINTS, InjectedFault
 from hudi_ingest.hudi.durability import Durability
 from hudi_ingest.hudi.epoch import Epoch, TableEpoch
+from hudi_ingest.hudi.local_storage import LocalStorage
 from hudi_ingest.hudi.options import table_properties
 from hudi_ingest.hudi.paths import EPOCH_PATH, dead_letters_folder
 from hudi_ingest.hudi.publication import Publication
-from hudi_ingest.hudi.storage import StoredFile, TableStorage
+from hudi_ingest.hudi.storage import StoredFile
 from hudi_ingest.hudi.timeline import CommittedInstant, Timeline, instant_time
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.tables import ATTEMPTS, METADATA, SLICES, TRANSACTIONS
@@ -513,7 +514,7 @@ def letters_left(world: World, path: str, without: Iterable[Slice]) -> list[Row]
     return [row for row in world.letters[path] if not is_of(row, without)]
 
 
-class StorageInMemory(TableStorage):
+class StorageInMemory(LocalStorage):
     """The small files of a table: the epoch, the manifests of dead letters."""
 
     def __init__(self, world: World) -> None:

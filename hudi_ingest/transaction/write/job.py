@@ -34,6 +34,7 @@ from hudi_ingest.hudi.epoch import Epoch
 from hudi_ingest.hudi.offsets_in_files import offsets_in_files
 from hudi_ingest.hudi.paths import heartbeat_path
 from hudi_ingest.hudi.storage import TableStorage
+from hudi_ingest.hudi.storage_at import storage_at
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.model.offset_ranges import Ranges, length
 from hudi_ingest.model.offsets import Slice, TopicPartition
@@ -96,7 +97,7 @@ def write_slices(
     began = time.monotonic()
     plan = transaction.plan
     busy = [slice_ for slice_ in slices if slice_.count]
-    storage = TableStorage(pipeline.table.base_path)
+    storage = storage_at(pipeline.table.base_path, pipeline.table.storage_options)
     task_reports: list[TaskReport] = []
     layout = BaseFileLayout(
         instant=transaction.instant,

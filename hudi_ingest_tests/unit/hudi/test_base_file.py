@@ -18,6 +18,7 @@ from hudi_ingest.exceptions import Fenced
 from hudi_ingest.hudi import base_file, file_ids
 from hudi_ingest.hudi.base_file import BaseFileLayout, BaseFileWriter, RowSource, split_by_partition
 from hudi_ingest.hudi.epoch import Epoch, TableEpoch
+from hudi_ingest.hudi.local_storage import LocalStorage
 from hudi_ingest.hudi.paths import heartbeat_path, marker_path
 from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.model.offsets import TopicPartition
@@ -52,7 +53,7 @@ def storage(tmp_path: Path) -> TableStorage:
 
 def opened_table(path: Path) -> TableStorage:
     """A table that may be written in INSTANT and EPOCH."""
-    found = TableStorage(str(path))
+    found = LocalStorage(str(path))
     found.write(heartbeat_path(INSTANT), b"")
     TableEpoch(found).advance(EPOCH.number, EPOCH.transaction_id)
     return found
@@ -263,10 +264,11 @@ MANY_FOLDERS = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 from hudi_ingest.hudi import base_file
+from hudi_ingest.hudi.local_storage import LocalStorage
 from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest_tests.unit.hudi.test_base_file import ORDERS_3, files_of, layout, rows
 base_file.BUFFERED_BYTES = 5_000
-with base_file.BaseFileWriter(TableStorage(sys.argv[1]), layout()) as writer:
+with base_file.BaseFileWriter(LocalStorage(sys.argv[1]), layout()) as writer:
     for start in range(0, 400, 200):
         writer.write(ORDERS_3, rows(start, 200, days=300))
     writer.close()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hudi_ingest.hudi.durability import NoDurability, durability_of
+from hudi_ingest.hudi.local_storage import LocalStorage
 from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest_tests.support.power_cut import Disk
 
@@ -20,7 +21,7 @@ def table(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def storage(table: Path) -> TableStorage:
-    return TableStorage(str(table))
+    return LocalStorage(str(table))
 
 
 @pytest.fixture

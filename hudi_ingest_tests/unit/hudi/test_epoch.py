@@ -9,13 +9,14 @@ import pytest
 
 from hudi_ingest.exceptions import Fenced, TableUnreachable
 from hudi_ingest.hudi.epoch import Epoch, TableEpoch
+from hudi_ingest.hudi.local_storage import LocalStorage
 from hudi_ingest.hudi.paths import EPOCH_PATH
 from hudi_ingest.hudi.storage import TableStorage
 
 
 @pytest.fixture
 def storage(tmp_path: Path) -> TableStorage:
-    return TableStorage(str(tmp_path / "table"))
+    return LocalStorage(str(tmp_path / "table"))
 
 
 def test_p4_each_begin_fences_all_that_came_before(storage: TableStorage) -> None:

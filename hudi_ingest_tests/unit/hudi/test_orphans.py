@@ -14,8 +14,9 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from hudi_ingest.hudi import file_ids
+from hudi_ingest.hudi.local_storage import LocalStorage
 from hudi_ingest.hudi.orphans import Orphan, find_orphans
-from hudi_ingest.hudi.storage import StoredFile, TableStorage
+from hudi_ingest.hudi.storage import StoredFile
 from hudi_ingest.hudi.timeline import Instants
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.operations.sweep import DEFAULT_HOURS, Sweep, safe_age
@@ -302,7 +303,7 @@ def test_r9_what_was_never_finished_is_swept_once_it_is_old(path: str, swept: bo
 
 def test_r9_a_sweep_looks_where_unfinished_files_are(write: Write, tmp_path: Path) -> None:
     pipeline = load(write, table__base_path=str(tmp_path / "table"))
-    storage = TableStorage(pipeline.table.base_path)
+    storage = LocalStorage(pipeline.table.base_path)
     names = ("hudi_ingest/epoch", "hudi_ingest/dead_letters/copied", "hoodie.properties")
     partials = [f".hoodie/{name}.{'0a' * 16}.partial" for name in names]
     for path in partials:

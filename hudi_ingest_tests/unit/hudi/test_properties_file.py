@@ -8,8 +8,8 @@ import pytest
 
 from hudi_ingest.exceptions import TableUnreachable
 from hudi_ingest.hudi import properties_file
+from hudi_ingest.hudi.local_storage import LocalStorage
 from hudi_ingest.hudi.properties_file import PropertiesFile, whole
-from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest_tests.support.properties_text import empty_properties, properties_text
 
@@ -83,7 +83,7 @@ def test_a_file_that_is_being_written_is_left_to_its_writer(hoodie: Path, monkey
         (hoodie / "hoodie.properties").write_text(rewritten)
 
     monkeypatch.setattr("hudi_ingest.hudi.properties_file.time.sleep", writer_goes_on)
-    assert not PropertiesFile(TableStorage(str(hoodie.parent))).restore()
+    assert not PropertiesFile(LocalStorage(str(hoodie.parent))).restore()
     assert (hoodie / "hoodie.properties").read_text() == rewritten
 
 

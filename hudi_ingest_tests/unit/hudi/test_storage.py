@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hudi_ingest.exceptions import TableUnreachable
-from hudi_ingest.hudi.storage import TableStorage
+from hudi_ingest.hudi.local_storage import LocalStorage
 
 pytestmark = pytest.mark.fast
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.fast
 def test_the_folder_is_made_with_those_above_it(tmp_path: Path) -> None:
     folder = tmp_path / "lake" / "orders"
     for _ in range(2):
-        TableStorage(str(folder)).make()
+        LocalStorage(str(folder)).make()
         assert folder.is_dir()
 
 
@@ -25,9 +25,9 @@ def test_p6_a_folder_that_cannot_be_made_is_told(tmp_path: Path, above: str) -> 
     with pytest.raises(
         TableUnreachable, match=r"the table's folder \S+.*/y cannot be created or written to: .*Correct table"
     ):
-        TableStorage(str(tmp_path / above / "y")).make()
+        LocalStorage(str(tmp_path / above / "y")).make()
 
 
 def test_p6_a_file_system_that_is_read_only_is_told() -> None:
     with pytest.raises(TableUnreachable, match="cannot be created or written to"):
-        TableStorage("/proc/sys").make()
+        LocalStorage("/proc/sys").make()

@@ -16,6 +16,7 @@ from hudi_ingest.hudi import file_ids
 from hudi_ingest.hudi.base_file import META_COLUMNS, BaseFileLayout, RowSource
 from hudi_ingest.hudi.copied_file import copy_other_rows
 from hudi_ingest.hudi.epoch import Epoch, TableEpoch
+from hudi_ingest.hudi.local_storage import LocalStorage
 from hudi_ingest.hudi.paths import heartbeat_path, marker_path
 from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.hudi.timeline import TableFile
@@ -124,7 +125,7 @@ def test_deleted_rows_are_told_from_offsets_that_never_had_one() -> None:
 
 @pytest.fixture
 def storage(tmp_path: Path) -> TableStorage:
-    found = TableStorage(str(tmp_path / "table"))
+    found = LocalStorage(str(tmp_path / "table"))
     found.write(heartbeat_path(INSTANT), b"")
     TableEpoch(found).advance(4, "t-1")
     return found
@@ -155,7 +156,7 @@ def test_p1_a_copy_has_exactly_the_other_rows_with_their_commit_times(
     tmp_path_factory: pytest.TempPathFactory, places: list[tuple[str, int, int] | None]
 ) -> None:
     places = [*places, ("orders", 0, 40)]
-    storage = TableStorage(str(tmp_path_factory.mktemp("table")))
+    storage = LocalStorage(str(tmp_path_factory.mktemp("table")))
     storage.write(heartbeat_path(INSTANT), b"")
     TableEpoch(storage).advance(4, "t-1")
     old = write(storage, "dt=1/f_t_1.parquet", places)

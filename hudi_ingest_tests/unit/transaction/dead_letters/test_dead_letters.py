@@ -21,6 +21,7 @@ from hudi_ingest.hudi import file_ids
 from hudi_ingest.hudi.base_file import BaseFileLayout
 from hudi_ingest.hudi.epoch import TableEpoch
 from hudi_ingest.hudi.file_ids import FileOrigin
+from hudi_ingest.hudi.local_storage import LocalStorage
 from hudi_ingest.hudi.orphans import find_orphans
 from hudi_ingest.hudi.paths import DEAD_LETTERS, dead_letters_folder, heartbeat_path
 from hudi_ingest.hudi.storage import StoredFile, TableStorage
@@ -55,7 +56,7 @@ SOURCE = TopicPartition("orders", 3)
 
 @pytest.fixture
 def storage(tmp_path: Path) -> TableStorage:
-    found = TableStorage(str(tmp_path / "table"))
+    found = LocalStorage(str(tmp_path / "table"))
     found.write(heartbeat_path(INSTANT), b"")
     return found
 
@@ -151,7 +152,7 @@ def test_p1_every_kind_of_badness_is_a_letter_and_filtered_records_are_not(writi
 def test_p1_p2_each_record_has_one_fate(
     tmp_path_factory: pytest.TempPathFactory, kinds: list[str], batch_rows: int
 ) -> None:
-    storage = TableStorage(str(tmp_path_factory.mktemp("t")))
+    storage = LocalStorage(str(tmp_path_factory.mktemp("t")))
     storage.write(heartbeat_path(INSTANT), b"")
     chain = Chain.of(RECORD, [Step("transforms[0].filter", Filter("n", ">=", (0,)))])
     task = WriteTask(
@@ -311,7 +312,7 @@ def test_p1_the_list_holds_what_each_commit_added_however_long_it_is(storage: Ta
     assert checkpoint.letters.waiting == sum(numbers)
     reads: list[str] = []
 
-    class Counted(TableStorage):
+    class Counted(LocalStorage):
         def read(self, path: str) -> bytes:
             reads.append(path)
             return super().read(path)

@@ -24,8 +24,8 @@ from hudi_ingest.exceptions import (
 )
 from hudi_ingest.hudi.base_file import BaseFileLayout
 from hudi_ingest.hudi.epoch import TableEpoch
+from hudi_ingest.hudi.local_storage import LocalStorage
 from hudi_ingest.hudi.paths import heartbeat_path
-from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import ReplacedFile
 from hudi_ingest.model.report import BaseFile
@@ -146,7 +146,7 @@ def test_the_root_cause_of_a_spark_error_is_one_line() -> None:
 
 @pytest.fixture
 def writing(tmp_path: Path) -> WriteTask:
-    storage = TableStorage(str(tmp_path / "table"))
+    storage = LocalStorage(str(tmp_path / "table"))
     storage.write(heartbeat_path(INSTANT), b"")
     epoch = TableEpoch(storage).advance(1, "t-1")
     layout = BaseFileLayout(INSTANT, epoch, (), 1000, 1 << 30, "zstd")

@@ -1,0 +1,179 @@
+"""Connections to S3 stores, one per process, options and login; and a login's credentials, resolved in this process."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import pyarrow.fs as pafs
+
+from hudi_ingest.home.folder import Home
+from hudi_ingest.home.stack_variables import pipeline_environment
+from hudi_ingest.hudi.s3_errors import StoreError, store_error
+from hudi_ingest.model.storage_options import Credentials, StorageOptions, bucket_and_key, is_s3
+
+CONNECT_SECONDS = 5
+REQUEST_SECONDS = 20
+TRIES = 4
+"""A store that is down is noticed within half a minute."""
+_DEFAULT_REGION = "us-east-1"
+_CONNECTIONS = 8
+"""Options and logins whose connections a process keeps: refreshed temporary credentials are another login."""
+
+
+def credentials_of(options: StorageOptions) -> Credentials:
+    """Resolve the login, in this process's environment and files. Raises StoreError."""
+    if options.access_key is not None:
+        values = {key: _resolved(key, options) for key, _ in options.secrets}
+        return Credentials(values["access_key"], values["secret_key"], values.get("session_token"))
+    try:
+        found = _session(options.profile).get_credentials()
+        frozen = found.get_frozen_credentials() if found is not None else None
+    except Exception as error:
+        raise StoreError(
+            f"no credentials for {options.endpoint or 'AWS S3'}: {' '.join(str(error).split())[:200]}",
+            f"Correct the AWS configuration files of {_process()}, or set table.storage.access_key and secret_key.",
+        ) from error
+    if frozen is None:
+        raise StoreError(
+            f"no credentials for {options.endpoint or 'AWS S3'}: neither environment variables, nor a default profile, nor a "
+            "role of this machine has any",
+            f"Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment of {_process()}, or set "
+            "table.storage.access_key and secret_key.",
+        )
+    return Credentials(frozen.access_key, frozen.secret_key, frozen.token)
+
+
+def client_of(options: StorageOptions) -> Any:
+    """Return botocore's S3 client. Raises StoreError."""
+    return _client(options, credentials_of(options))
+
+
+def filesystem_of(options: StorageOptions) -> pafs.S3FileSystem:
+    """Return pyarrow's file system, for reading and writing streams. Raises StoreError."""
+    return _filesystem(options, credentials_of(options))
+
+
+def hudi_rs_options(base_path: str, options: StorageOptions) -> Mapping[str, str]:
+    """Return hudi-rs's options for a table: none for a local path. They hold the login. Raises StoreError."""
+    if not is_s3(base_path):
+        return {}
+    credentials = credentials_of(options)
+    endpoint = _endpoint(options, credentials)
+    if not options.path_style and options.endpoint is not None:
+        scheme, _, host = endpoint.partition("://")
+        endpoint = f"{scheme}://{bucket_and_key(base_path)[0]}.{host}"
+    return {
+        "aws_access_key_id": credentials.access_key,
+        "aws_secret_access_key": credentials.secret_key,
+        **({"aws_session_token": credentials.session_token} if credentials.session_token else {}),
+        "aws_region": _region(options),
+        "aws_endpoint": endpoint,
+        "aws_allow_http": str(endpoint.startswith("http://")).lower(),
+        "aws_virtual_hosted_style_request": str(not options.path_style and options.endpoint is not None).lower(),
+    }
+
+
+def _resolved(key: str, options: StorageOptions) -> str:
+    reference = dict(options.secrets)[key]
+    try:
+        try:
+            return reference.resolve(os.environ)
+        except ValueError:
+            # A variable of the running embedded stack.
+            return reference.resolve(pipeline_environment(Home.from_environment()))
+    except ValueError as error:
+        raise StoreError(
+            f"table.storage.{key} is {reference}, and {error}",
+            f"Set it for {_process()}: where the engine (`hudi-ingest up`) or Dagster is started, or for executors of a "
+            "cluster by spark.executorEnv or a mounted file.",
+        ) from None
+
+
+def _process() -> str:
+    return f"process {os.getpid()} on {platform.node()}"
+
+
+def _endpoint(options: StorageOptions, credentials: Credentials) -> str:
+    return options.endpoint or str(_client(options, credentials).meta.endpoint_url)
+
+
+def _region(options: StorageOptions) -> str:
+    if options.region is not None:
+        return options.region
+    # botocore itself only looks at the second.
+    named = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    return named or _session(options.profile).get_config_variable("region") or _DEFAULT_REGION
+
+
+@lru_cache
+def _session(profile: str | None) -> Any:
+    # Imported here because it is an extra, and slow.
+    import botocore.session
+
+    return botocore.session.Session(profile=profile)
+
+
+@lru_cache(_CONNECTIONS)
+def _client(options: StorageOptions, credentials: Credentials) -> Any:
+    from botocore.config import Config
+    from botocore.exceptions import BotoCoreError
+
+    config = Config(
+        connect_timeout=CONNECT_SECONDS,
+        read_timeout=REQUEST_SECONDS,
+        retries={"total_max_attempts": TRIES, "mode": "standard"},
+        s3={"addressing_style": "path" if options.path_style else "auto"},
+        # Endpoints come from the pipeline file alone, for all clients of a table alike.
+        ignore_configured_endpoint_urls=True,
+        # Other stores than AWS do not know its newer checksums.
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+    )
+    try:
+        return _session(options.profile).create_client(
+            "s3",
+            region_name=_region(options),
+            endpoint_url=options.endpoint,
+            aws_access_key_id=credentials.access_key,
+            aws_secret_access_key=credentials.secret_key,
+            aws_session_token=credentials.session_token,
+            config=config,
+        )
+    except (BotoCoreError, ValueError) as error:
+        raise store_error(error, options, "") from error
+
+
+@lru_cache(_CONNECTIONS)
+def _filesystem(options: StorageOptions, credentials: Credentials) -> pafs.S3FileSystem:
+    scheme, _, host = _endpoint(options, credentials).partition("://")
+    return pafs.S3FileSystem(
+        access_key=credentials.access_key,
+        secret_key=credentials.secret_key,
+        session_token=credentials.session_token,
+        region=_region(options),
+        scheme=scheme,
+        endpoint_override=host,
+        force_virtual_addressing=not options.path_style,
+        connect_timeout=CONNECT_SECONDS,
+        request_timeout=REQUEST_SECONDS,
+        retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=TRIES),
+        # A small file is one request instead of three.
+        allow_delayed_open=True,
+        # So that an error is raised by the write that it concerns.
+        background_writes=False,
+        # Asking for the bucket and the folders above a file would be further requests.
+        check_directory_existence_before_creation=False,
+    )
+
+
+def _forget() -> None:
+    """A forked process must not use its parent's sockets."""
+    _client.cache_clear()
+    _filesystem.cache_clear()
+
+
+os.register_at_fork(after_in_child=_forget)
