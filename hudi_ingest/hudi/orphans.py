@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from hudi_ingest.hudi import file_ids
 from hudi_ingest.hudi.file_ids import FileOrigin
 from hudi_ingest.hudi.paths import DEAD_LETTERS, HEARTBEATS, MARKERS, OWN_FILES, PRIMARY
-from hudi_ingest.hudi.storage import StoredFile
+from hudi_ingest.hudi.storage import StoredFile, Upload
 from hudi_ingest.hudi.timeline import Instants
 
 _BASE_FILE = re.compile(
@@ -43,6 +43,8 @@ class Orphan:
     """"" for files that belong to no instant."""
     reason: str
     origin: FileOrigin | None = None
+    upload: Upload | None = None
+    """Set if the file does not exist yet, because its upload was not completed."""
 
 
 def find_orphans(
@@ -71,6 +73,27 @@ def find_orphans(
         and candidate.instant not in instants.pending
         and candidate.instant <= newest
         and candidate.file.modified < older_than
+    ]
+
+
+def find_dead_uploads(
+    uploads: Iterable[Upload], instants: Instants, *, topics: Iterable[str], older_than: datetime
+) -> list[Orphan]:
+    """Return the uploads of base files and dead-letter files whose instants have ended, under the rules of `find_orphans`.
+
+    A file that the table lists has been completed by another upload, so lists do not matter here.
+    """
+    known_topics = tuple(topics)
+    return [
+        replace(orphan, reason="its upload was never completed", upload=upload)
+        for upload in uploads
+        for orphan in find_orphans(
+            [StoredFile(upload.path, 0, upload.began)],
+            instants,
+            frozenset(),
+            topics=known_topics,
+            older_than=older_than,
+        )
     ]
 
 

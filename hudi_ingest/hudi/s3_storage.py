@@ -51,15 +51,13 @@ class S3Storage(TableStorage):
             self.write(probe, b"")
             self.delete(probe)
             return
-        try:
-            refused = False
-            for content in (b"1", b"2"):
-                code = self._put_on_condition(probe, content, {"IfNoneMatch": "*"})
-                refused = refused or code in _CONDITION_FAILED
-                if code in _NO_CONDITIONS:
-                    break
-        finally:
-            self.delete(probe)
+        refused = False
+        for content in (b"1", b"2"):
+            code = self._put_on_condition(probe, content, {"IfNoneMatch": "*"})
+            refused = refused or code in _CONDITION_FAILED
+            if code in _NO_CONDITIONS:
+                break
+        self.delete(probe)
         if not refused:
             raise TableUnreachable(
                 f"{self.options.endpoint or 'the store'} of table {self.base_path} does not honour If-None-Match when an object is "
@@ -191,9 +189,7 @@ class S3Storage(TableStorage):
         return True
 
     def explained(self, error: OSError) -> OSError:
-        if isinstance(error, (StoreError, FileNotFoundError)):
-            return error
-        return store_error(error, self.options, self._bucket)
+        return store_error(error, self.options, self._bucket) if "AWS Error" in str(error) else error
 
     @property
     def _arrow(self) -> Any:

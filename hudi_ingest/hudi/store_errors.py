@@ -1,4 +1,4 @@
-"""What is wrong with an S3 store, from the texts of the errors of Hadoop's client, of Arrow's and of hudi-rs."""
+"""What is wrong with an S3 store, from the texts of the errors of Hadoop's client, of botocore's, of Arrow's and of hudi-rs."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ import re
 _CAUSES: tuple[tuple[str, str], ...] = (
     (r"hudi-ingest credentials: ([^\n]*? where Spark runs)", r"\1; set it for the engine (and a cluster's executors)"),
     (
-        r"SignatureDoesNotMatch|signature we calculated does not match",
+        r"SignatureDoesNotMatch|INVALID_SIGNATURE|signature we calculated does not match",
         "the store says that the secret key is wrong; correct table.storage.secret_key, or the credentials of the environment",
     ),
     (
-        r"InvalidAccessKeyId|XAdminUserNotFound|access key ID you provided does not exist",
+        r"InvalidAccessKeyId|INVALID_ACCESS_KEY_ID|XAdminUserNotFound|access key ID you provided does not exist",
         "the store does not know the access key; correct table.storage.access_key, or the credentials of the environment",
     ),
     (
-        r"ExpiredToken|InvalidToken|TokenRefreshRequired",
+        r"ExpiredToken|EXPIRED_TOKEN|InvalidToken|TokenRefreshRequired",
         "the temporary credentials have expired or their session token is wrong; renew them",
     ),
     (
-        r"RequestTimeTooSkewed|RequestExpired",
+        r"RequestTimeTooSkewed|REQUEST_TIME_TOO_SKEWED|RequestExpired",
         "the store refuses requests because this machine's clock is wrong; set the clock",
     ),
     (
-        r"NoSuchBucket|[Bb]ucket does not exist|UnknownStoreException",
+        r"NoSuchBucket|NO_SUCH_BUCKET|[Bb]ucket does not exist|UnknownStoreException",
         "the bucket does not exist; create it, or correct table.base_path or table.storage.endpoint",
     ),
     (
-        r"AuthorizationHeaderMalformed|PermanentRedirect|IllegalLocationConstraint|Status Code: 30[17]|HTTP (?:code|status) 301",
+        r"AuthorizationHeaderMalformed|PermanentRedirect|IllegalLocationConstraint|\(301\)|Status Code: 30[17]|HTTP (?:code|status) 301",
         "the bucket is in another region; set table.storage.region to the bucket's",
     ),
     (
@@ -41,16 +41,22 @@ _CAUSES: tuple[tuple[str, str], ...] = (
         "the table's objects",
     ),
     (
-        r"SlowDown|SLOW_DOWN|Throttl|Status Code: 50[023]|Service Unavailable",
+        r"SlowDown|SLOW_DOWN|Throttl|ServiceUnavailable|SERVICE_UNAVAILABLE|InternalError|INTERNAL_FAILURE|RequestTimeout|\(50[023]\)|"
+        r"Status Code: 50[023]|Service Unavailable",
         "the store is overloaded or broken at the moment (it answered 5xx at every try); the step is retried",
     ),
     (
-        r"Status Code: 400|AWSBadRequestException",
+        r"Status Code: 400|\(400\)|AWSBadRequestException",
         "the store refused a request without saying why, as some do for a wrong table.storage.region or a wrong clock; correct "
         "them",
     ),
     (
-        r"Connection refused|UnknownHost|timed out|Unable to execute HTTP request|curlCode|NETWORK_CONNECTION",
+        r"SSLError|SSL validation|certificate",
+        "the store's certificate is not trusted here, or it speaks no TLS; correct http:// or https:// in "
+        "table.storage.endpoint, or name the certificate's authority in AWS_CA_BUNDLE",
+    ),
+    (
+        r"Connection refused|Could not connect|ConnectionClosed|Connection was closed|[Tt]imeout on endpoint|UnknownHost|timed out|Unable to execute HTTP request|curlCode|NETWORK_CONNECTION",
         "the store does not answer; start it, or correct table.storage.endpoint; the step is retried",
     ),
 )

@@ -20,11 +20,13 @@ from hudi_ingest.hudi.other_writers import HUDI_STREAMER, last_ingest, other_wri
 from hudi_ingest.hudi.paths import PRIMARY, TIMELINE
 from hudi_ingest.hudi.properties_file import PropertiesFile
 from hudi_ingest.hudi.s3_access import hudi_rs_options
+from hudi_ingest.hudi.s3_errors import StoreError
 from hudi_ingest.hudi.storage_at import storage_at
+from hudi_ingest.hudi.store_errors import store_advice
 from hudi_ingest.model.accounting import Accounting, transaction_id_of
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import TopicPartition
-from hudi_ingest.model.storage_options import StorageOptions
+from hudi_ingest.model.storage_options import StorageOptions, is_s3
 from hudi_ingest.records.kafka_columns import OFFSET, PARTITION, TOPIC
 from hudi_ingest.records.schema.columns import columns_of
 
@@ -426,10 +428,15 @@ class Timeline:
             raise self._unreadable("timeline", error) from error
 
     def _unreadable(self, part: str, error: Exception) -> TableUnreachable:
-        return TableUnreachable(
-            f"cannot read the {part} of the table at {self.base_path}: {error}. If it is being written right now, try "
-            "again; otherwise check the path, its permissions and the network."
+        remedy = (
+            "If it is being written right now, try again; otherwise check the path, its permissions and the network."
         )
+        if isinstance(error, StoreError):
+            remedy = error.remedy
+        elif is_s3(self.base_path) and (cause := store_advice(str(error))):
+            # hudi-rs's error.
+            remedy = f"{cause[0].upper()}{cause[1:]}."
+        return TableUnreachable(f"cannot read the {part} of the table at {self.base_path}: {error}. {remedy}")
 
 
 def missing_sequences(

@@ -17,11 +17,11 @@ from pyspark.sql import SparkSession
 
 from hudi_ingest.exceptions import TableUnreachable, TransactionInFlight
 from hudi_ingest.home.folder import Home
-from hudi_ingest.hudi.orphans import MANIFEST, PARTIAL, Orphan, find_orphans
+from hudi_ingest.hudi.orphans import MANIFEST, PARTIAL, Orphan, find_dead_uploads, find_orphans
 from hudi_ingest.hudi.ownership import require_own_table
 from hudi_ingest.hudi.paths import HEARTBEATS, HOODIE, MARKERS, OWN_FILES
 from hudi_ingest.hudi.pipeline_table import PipelineTable
-from hudi_ingest.hudi.storage import StoredFile, TableStorage
+from hudi_ingest.hudi.storage import StoredFile, TableStorage, Upload, advice
 from hudi_ingest.hudi.timeline import instant_time, is_instant
 from hudi_ingest.hudi.write_client import HudiWriter
 from hudi_ingest.ledger import Ledger
@@ -114,16 +114,16 @@ class Sweep:
         if self._table.timeline.exists():
             require_own_table(self.pipeline, self._table.timeline.properties())
             report(f"listing the storage of {table}")
-            stored = self._stored()
+            stored, uploads = self._stored(), self._uploads()
             report(f"{len(stored)} files are stored; asking the table which of them it lists")
-            orphans = self._orphans(stored, older_than)
+            orphans = self._orphans(stored, uploads, older_than)
         if delete and orphans:
             with self.ledger.table_lock(table):
                 # Time has passed, so read everything again and delete only what is an unchanged orphan both times.
                 orphans_before = set(orphans)
                 orphans = [
                     orphan
-                    for orphan in self._orphans(self._stored_now(orphans), older_than)
+                    for orphan in self._orphans(self._stored_now(orphans), self._uploads_now(orphans), older_than)
                     if orphan in orphans_before
                 ]
                 self._delete(orphans, report)
@@ -137,8 +137,8 @@ class Sweep:
     def _storage(self) -> TableStorage:
         return self._table.storage
 
-    def _orphans(self, stored: list[StoredFile], older_than: datetime) -> list[Orphan]:
-        """Do the second and third of the three reads (see hudi/orphans.py); `stored` was the first."""
+    def _orphans(self, stored: list[StoredFile], uploads: list[Upload], older_than: datetime) -> list[Orphan]:
+        """Do the second and third of the three reads (see hudi/orphans.py); `stored` and `uploads` were the first."""
         instants = self._table.timeline.instants()
         if instants.undoing:
             raise TransactionInFlight(
@@ -151,8 +151,11 @@ class Sweep:
         listed = self.listed_files() | published
         committed = self._table.committed().checkpoint
         listed |= self._listed_letters(stored, committed)
-        topics = {*self.pipeline.source.topics, *(source.topic for source in (committed.offsets if committed else ()))}
-        orphans = find_orphans(stored, instants, listed, topics=sorted(topics), older_than=older_than)
+        topics = sorted(
+            {*self.pipeline.source.topics, *(source.topic for source in (committed.offsets if committed else ()))}
+        )
+        orphans = find_orphans(stored, instants, listed, topics=topics, older_than=older_than)
+        orphans += find_dead_uploads(uploads, instants, topics=topics, older_than=older_than)
         return sorted(orphans, key=lambda orphan: orphan.file.path)
 
     def _listed_letters(self, stored: list[StoredFile], committed: Checkpoint | None) -> frozenset[str]:
@@ -180,11 +183,22 @@ class Sweep:
         try:
             current = [
                 self._marker_folder(path) if path.startswith(f"{MARKERS}/") else self._storage.file(path)
-                for path in (orphan.file.path for orphan in orphans)
+                for path in (orphan.file.path for orphan in orphans if orphan.upload is None)
             ]
         except OSError as error:
             raise self._unreadable(error) from error
         return [file for file in current if file is not None]
+
+    def _uploads(self) -> list[Upload]:
+        try:
+            return self._storage.unfinished_uploads()
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    def _uploads_now(self, orphans: list[Orphan]) -> list[Upload]:
+        """Return the orphans' uploads that are still open."""
+        known = {orphan.upload for orphan in orphans} - {None}
+        return [upload for upload in self._uploads() if upload in known] if known else []
 
     def _marker_folder(self, folder: str) -> StoredFile:
         """Return a folder of markers as a single file: as new as its newest marker, or as its instant if it is empty."""
@@ -199,20 +213,22 @@ class Sweep:
                 report(f"deleting {number + 1} to {min(number + _PROGRESS_FILES, len(orphans))} of {len(orphans)}")
             path = orphan.file.path
             try:
-                if path.startswith(f"{MARKERS}/"):
+                if orphan.upload is not None:
+                    self._storage.abort_upload(orphan.upload)
+                elif path.startswith(f"{MARKERS}/"):
                     self._storage.delete_folder(path)
                 else:
                     self._storage.delete(path)
             except OSError as error:
                 raise TableUnreachable(
                     f"could not delete {path} of the table at {self.pipeline.table.base_path}: {error}. {number} of "
-                    f"{len(orphans)} orphans were deleted. Check the path's permissions and the network, and sweep again."
+                    f"{len(orphans)} orphans were deleted. {advice(error)} Then sweep again."
                 ) from error
 
     def _unreadable(self, error: OSError) -> TableUnreachable:
         return TableUnreachable(
             f"could not list the files of the table at {self.pipeline.table.base_path}: {error}. Nothing was deleted. "
-            "Check the path, its permissions and the network, and sweep again."
+            f"{advice(error)} Then sweep again."
         )
 
 

@@ -70,6 +70,13 @@ def end_instant(ports: TransactionPorts, opened: OpenInstant) -> bool:
         ports.letters.forget(opened.instant)
     except OSError as error:
         _logger.warning("dead letters of %s no longer count; the sweep will delete them: %s", opened.instant, error)
+    try:
+        for upload in ports.timeline.storage.unfinished_uploads():
+            # A writer that still works for the transaction can then no longer complete the file.
+            if upload.path.endswith(f"_{opened.instant}.parquet"):
+                ports.timeline.storage.abort_upload(upload)
+    except OSError as error:
+        _logger.warning("uploads of %s remain open; the sweep will abort them: %s", opened.instant, error)
     return rolled_back
 
 

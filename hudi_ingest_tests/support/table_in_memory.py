@@ -546,6 +546,7 @@ class TimelineInMemory(Timeline):
 
     def __init__(self, world: World) -> None:
         self.base_path = world.pipeline.table.base_path
+        self.storage = StorageInMemory(world)
         self._world = world
 
     def schema(self) -> pa.Schema:

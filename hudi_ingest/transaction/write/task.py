@@ -4,18 +4,19 @@ records among them dead letters."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
-from hudi_ingest.exceptions import IngestError, WriteIncomplete, concerning
+from hudi_ingest.exceptions import IngestError, TableUnreachable, WriteIncomplete, concerning
 from hudi_ingest.faults import reach
 from hudi_ingest.hudi.base_file import BaseFileLayout, BaseFileWriter, RowSource
 from hudi_ingest.hudi.copied_file import copy_other_rows
 from hudi_ingest.hudi.offsets_in_files import within
+from hudi_ingest.hudi.s3_errors import StoreError
 from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.model.offset_ranges import Ranges
 from hudi_ingest.model.offsets import Slice, TopicPartition
@@ -110,9 +111,24 @@ def outcomes(task: WriteTask, records: Iterator[tuple[TopicPartition, pa.RecordB
     deleted. Other errors are raised and end the Spark job.
     """
     try:
-        yield from _write_records(task, records)
+        with _store_errors(task.storage):
+            yield from _write_records(task, records)
     except IngestError as error:
         yield packed(error)
+
+
+@contextmanager
+def _store_errors(storage: TableStorage) -> Iterator[None]:
+    """Raises TableUnreachable for an object store's error, which says what to do about it."""
+    try:
+        yield
+    except OSError as error:
+        explained = storage.explained(error)
+        if not isinstance(explained, StoreError):
+            raise
+        raise TableUnreachable(
+            f"files of the table at {storage.base_path} cannot be written: {explained}. {explained.remedy}"
+        ) from error
 
 
 def run_retry(
@@ -145,7 +161,7 @@ def run_copies(task: CopyTask, files: Iterator[ReplacedFile]) -> Iterator[tuple[
     try:
         for file in files:
             origin = _row_source(file.source, task.attempts)
-            with concerning(file.topic, file.partition):
+            with concerning(file.topic, file.partition), _store_errors(task.storage):
                 copy = copy_other_rows(task.storage, task.layout, origin, file, task.slices)
             yield file.source, copy
     except IngestError as error:
