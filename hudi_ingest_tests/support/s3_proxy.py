@@ -194,7 +194,13 @@ class _Handler(BaseHTTPRequestHandler):
                 self._upstream.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
                 for name, value in headers.items():
                     self._upstream.putheader(name, value)
-                self._upstream.endheaders(body or None)
+                if self._is_chunked():
+                    # Its length in bytes may be unknown to the signature.
+                    self._upstream.putheader("Transfer-Encoding", "chunked")
+                    body_sent = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body) if body else b"0\r\n\r\n"
+                    self._upstream.endheaders(body_sent)
+                else:
+                    self._upstream.endheaders(body or None)
                 return self._upstream.getresponse()
             except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError):
                 # The store has closed an idle connection.
@@ -203,8 +209,11 @@ class _Handler(BaseHTTPRequestHandler):
                     raise
         raise AssertionError("unreachable")
 
+    def _is_chunked(self) -> bool:
+        return bool(self.headers.get("Transfer-Encoding", "").lower() == "chunked")
+
     def _body(self) -> bytes:
-        if self.headers.get("Transfer-Encoding", "").lower() == "chunked":
+        if self._is_chunked():
             pieces = []
             while size := int(self.rfile.readline().split(b";")[0], 16):
                 pieces.append(self.rfile.read(size))
