@@ -32,7 +32,6 @@ from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import IngestPlan
 from hudi_ingest.model.report import BaseFile, CommitReceipt, SliceReport
-from hudi_ingest.transaction.planning import group_slices
 
 _OPS = 4
 _STEPS = ("tick", "begin", "write", "commit")
@@ -88,7 +87,7 @@ class _Pipeline:
                 return newest
             self._begin(ledger, plan)
         reports: list[SliceReport] = []
-        for group in group_slices(slices, _OPS):
+        for group in filter(None, (slices[op::_OPS] for op in range(_OPS))):
             with self._timed("write") as ledger:
                 attempts = ledger.start_attempts(plan.transaction_id, [slice_.source for slice_ in group])
                 done = [_report(slice_, attempts[slice_.source]) for slice_ in group]
