@@ -17,9 +17,7 @@ from benchmarks.run import Settings, bench_home, run_benchmark
 from benchmarks.smoke import run_smoke
 from hudi_ingest.exceptions import EnvironmentProblem, IngestError
 from hudi_ingest.home.folder import Home
-from hudi_ingest.local.stack import StackSettings
 
-_DEFAULTS = StackSettings()
 _out = Console(width=None if sys.stdout.isatty() else 140)
 _err = Console(stderr=True, soft_wrap=True, highlight=False)
 
@@ -38,8 +36,8 @@ def bench(
         bool, typer.Option("--growth", help="Measure how the cost of a transaction grows instead.")
     ] = False,
     smoke: Annotated[bool, typer.Option("--smoke", help="Run one short round; exit 1 if a ratio is far off.")] = False,
-    master: Annotated[str, typer.Option(help="Spark master of the engine.")] = _DEFAULTS.master,
-    memory: Annotated[str, typer.Option(help="Driver memory of the engine.")] = _DEFAULTS.driver_memory,
+    master: Annotated[str, typer.Option(help="Spark master of the engine.")] = "local[*]",
+    memory: Annotated[str, typer.Option(help="Driver memory of the engine.")] = "2g",
     results: Annotated[Path, typer.Option(help="Folder for the JSON and PNG results.")] = Path("benchmarks/results"),
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:

@@ -30,6 +30,7 @@ from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, Home
 from hudi_ingest.local.broker import BrokerSettings, start_broker
 from hudi_ingest.local.processes import ProcessRecord, free_port, stop
 from hudi_ingest.local.stack import Report, StackSettings
+from hudi_ingest.pipeline.engine import EngineSettings
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import session_options
 
@@ -121,6 +122,7 @@ def run_benchmark(home: Home, settings: Settings, output: Path, report: Report) 
 
 def preamble(settings: Settings) -> dict[str, Any]:
     """What every results file begins with. Raises EnvironmentProblem."""
+    engine = EngineSettings(master=settings.master, driver_memory=settings.driver_memory)
     return {
         "machine": machine(),
         "git": commit(),
@@ -129,11 +131,7 @@ def preamble(settings: Settings) -> dict[str, Any]:
             "rounds": settings.rounds,
             "master": settings.master,
             "driver_memory": settings.driver_memory,
-            "spark": {
-                key: value
-                for key, value in session_options([], settings.master, settings.driver_memory).items()
-                if key != "spark.jars"
-            },
+            "spark": {key: value for key, value in session_options([], engine).items() if key != "spark.jars"},
         },
     }
 

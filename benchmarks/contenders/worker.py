@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.contenders import Assignment, Outcome, hudi_ingest_api, limit, spark_limit, spark_streaming
 from benchmarks.results import API, LIMIT, SPARK_LIMIT, STREAMING
+from hudi_ingest.pipeline.engine import EngineSettings
 from hudi_ingest.spark.session import own_session
 
 Run = Callable[[Assignment], Outcome]
@@ -54,7 +55,7 @@ def _started(name: str, master: str, driver_memory: str) -> Iterator[Run]:
         with limit.processes() as pool:
             yield partial(limit.run, pool)
         return
-    spark = own_session(master, driver_memory, _SETTINGS)
+    spark = own_session(EngineSettings(master=master, driver_memory=driver_memory), _SETTINGS)
     try:
         yield partial(_SPARK_RUNS[name], spark)
     finally:

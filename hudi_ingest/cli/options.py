@@ -18,12 +18,11 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON."
 PipelineName = Annotated[str, typer.Argument(metavar="PIPELINE", help="Name of a pipeline, or path of its file.")]
 KAFKA_PORT = typer.Option(min=1, max=65535, help="Kafka broker port on 127.0.0.1.")
 UI_PORT = typer.Option(min=1, max=65535, help="Dagster UI port on 127.0.0.1.")
-MASTER = typer.Option(help="Spark master of the engine.")
-MEMORY = typer.Option(help="Driver memory of the engine.")
+MASTER = typer.Option(help="Spark master of the engine, like local[*] or spark://host:7077.")
+MEMORY = typer.Option(help="Driver memory of the engine, like 2g.")
+DRIVER_HOST = typer.Option(help="Name or address by which a cluster's executors reach the engine.")
 KafkaPort = Annotated[int, KAFKA_PORT]
 UiPort = Annotated[int, UI_PORT]
-Master = Annotated[str, MASTER]
-Memory = Annotated[str, MEMORY]
 
 RangePartition = Annotated[
     str | None,

@@ -10,14 +10,13 @@ import typer
 from hudi_ingest.cli.app import app
 from hudi_ingest.cli.options import (
     DEFAULTS,
+    DRIVER_HOST,
     KAFKA_PORT,
     MASTER,
     MEMORY,
     UI_PORT,
     AsJson,
     KafkaPort,
-    Master,
-    Memory,
     UiPort,
 )
 from hudi_ingest.cli.printing import out, print_json, progress, say
@@ -66,7 +65,7 @@ def up(
     """Start the parts of the embedded stack that are not running: Kafka, the Spark engine, Dagster.
 
     Parts that are running are left alone, and their options cannot change: use `down` first. An option that you leave out
-    keeps its last value; the defaults are 19092, 3000, local[*] and 2g.
+    keeps its last value; the defaults are 19092, 3000, and what engine.yaml says or else local[*] and 2g.
     """
     from hudi_ingest.pipeline.folder import broken_files
     from hudi_ingest.transaction.decoding import format_problems
@@ -93,8 +92,18 @@ def down() -> None:
 
 
 @app.command()
-def engine(master: Master = DEFAULTS.master, memory: Memory = DEFAULTS.driver_memory) -> None:
-    """Run the Spark engine in the foreground. Ops on this machine attach to it."""
+def engine(
+    master: Annotated[str | None, MASTER] = None,
+    memory: Annotated[str | None, MEMORY] = None,
+    driver_host: Annotated[str | None, DRIVER_HOST] = None,
+) -> None:
+    """Run the Spark engine in the foreground. Ops on this machine attach to it.
+
+    Options go over the HUDI_INGEST_ENGINE_… variables, and these over engine.yaml.
+    """
+    from hudi_ingest.pipeline.engine import load_engine_settings
     from hudi_ingest.spark.engine import run_engine
 
-    run_engine(Home.from_environment(), master=master, driver_memory=memory, report=progress)
+    home = Home.from_environment()
+    options = {"master": master, "driver_memory": memory, "driver_host": driver_host}
+    run_engine(home, load_engine_settings(home, options), progress)

@@ -11,24 +11,29 @@ from pathlib import Path
 HOME_VARIABLE = "HUDI_INGEST_HOME"
 PIPELINES_VARIABLE = "HUDI_INGEST_PIPELINES"
 LEDGER_VARIABLE = "HUDI_INGEST_LEDGER_URL"
+ENGINE_VARIABLE = "HUDI_INGEST_ENGINE"
 
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """`HUDI_INGEST_HOME` (default ./.hudi-ingest), `HUDI_INGEST_PIPELINES` (default ./pipelines) and
-    `HUDI_INGEST_LEDGER_URL` (default SQLite below the home)."""
+    """`HUDI_INGEST_HOME` (default ./.hudi-ingest), `HUDI_INGEST_PIPELINES` (default ./pipelines),
+    `HUDI_INGEST_LEDGER_URL` (default SQLite below the home) and `HUDI_INGEST_ENGINE`."""
 
     root: Path
     pipelines: Path
     ledger_url: str
+    engine_settings: Path | None = None
+    """The file of Spark settings; None for engine.yaml beside the pipelines folder, which need not exist."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Home:
         root = Path(environment.get(HOME_VARIABLE) or ".hudi-ingest").expanduser().resolve()
+        engine_settings = environment.get(ENGINE_VARIABLE)
         return cls(
             root=root,
             pipelines=Path(environment.get(PIPELINES_VARIABLE) or "pipelines").expanduser().resolve(),
             ledger_url=environment.get(LEDGER_VARIABLE) or f"sqlite:///{root / 'ledger.db'}",
+            engine_settings=Path(engine_settings).expanduser().resolve() if engine_settings else None,
         )
 
     def make(self) -> None:
@@ -45,6 +50,10 @@ class Home:
     @property
     def engine_file(self) -> Path:
         return self.root / "engine.json"
+
+    @property
+    def engine_settings_file(self) -> Path:
+        return self.engine_settings or self.pipelines.parent / "engine.yaml"
 
     @property
     def stack_file(self) -> Path:

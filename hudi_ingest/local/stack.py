@@ -57,12 +57,12 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class StackSettings:
-    """Ports on 127.0.0.1, and the engine's Spark master and memory."""
+    """Ports on 127.0.0.1, and the engine's Spark master and memory; None if the engine's own settings say it."""
 
     kafka_port: int = 19092
     ui_port: int = 3000
-    master: str = "local[*]"
-    driver_memory: str = "2g"
+    master: str | None = None
+    driver_memory: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +241,9 @@ def _start(
     if name == ENGINE:
         spark_jars(report)
         report("starting the Spark engine")
-        command = ["hudi_ingest.cli", "engine", "--master", settings.master, "--memory", settings.driver_memory]
+        chosen = {"--master": settings.master, "--memory": settings.driver_memory}
+        options = [text for option, value in chosen.items() if value is not None for text in (option, value)]
+        command = ["hudi_ingest.cli", "engine", *options]
     elif name == CODE_SERVER:
         command = ["hudi_ingest.orchestration.code_server", str(_code_socket(home))]
     elif name == WEBSERVER:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -60,8 +60,13 @@ def is_reference(info: FieldInfo) -> bool:
 
 
 def has_secrets(model: type[BaseModel]) -> bool:
-    """Whether one of the model's own fields is a secret."""
-    return any(is_secret(info) for info in model.model_fields.values())
+    """Whether one of the model's own fields is a secret; a mapping's values are not next to the model's keys."""
+    return any(is_secret(info) and not _is_mapping(info) for info in model.model_fields.values())
+
+
+def _is_mapping(info: FieldInfo) -> bool:
+    origin = get_origin(info.annotation)
+    return isinstance(origin, type) and issubclass(origin, Mapping)
 
 
 def _extra(info: FieldInfo) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Writes docs/configuration.md from the models of pipeline files: `python -m hudi_ingest.pipeline.docs`."""
+"""Writes docs/configuration.md from the models of pipeline files and engine.yaml: `python -m hudi_ingest.pipeline.docs`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from hudi_ingest.pipeline.describe import allowed, default, keys, nested_model
+from hudi_ingest.pipeline.engine import EngineSettings
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.avsc import AVRO_TYPES
 from hudi_ingest.records.schema.columns import DDL_TYPES
@@ -89,9 +90,21 @@ that differ in case only, and names that begin with `_hoodie_` or `_kafka_`.
 """
 
 
+_ENGINE = """\
+# The Spark engine
+
+The file engine.yaml, beside the pipelines folder or at `HUDI_INGEST_ENGINE`, says how Spark is started: by
+`hudi-ingest engine`, and by processes that find no engine. It is optional. The environment variables
+`HUDI_INGEST_ENGINE_MASTER`, `HUDI_INGEST_ENGINE_DRIVER_HOST` and so on, one for each key but `spark_conf`, override it.
+Values from the environment and from files work as in pipeline files. [Clusters](cluster.md) has examples.
+"""
+
+
 def render() -> str:
     """Render the whole page."""
-    return "\n".join([_INTRODUCTION, *_sections(Pipeline, ""), _TYPES])
+    return "\n".join(
+        [_INTRODUCTION, *_sections(Pipeline, ""), _TYPES, _ENGINE, *_sections(EngineSettings, "engine.yaml")]
+    )
 
 
 def _sections(model: type[BaseModel], place: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Turns pydantic's errors into sentences of a pipeline file: each with its place, and never with a secret."""
+"""Turns pydantic's errors into sentences of a settings file: each with its place, and never with a secret."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pydantic_core import ErrorDetails
 
 from hudi_ingest.exceptions.problems import Place, PlacedProblems, ProblemsFromTop, describe, kind_of, suggestion
 from hudi_ingest.pipeline.describe import keys
-from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.places import allowed_at, is_secret_place, model_at, shown
 from hudi_ingest.pipeline.yaml_document import Document
 from hudi_ingest.records.schema.columns import SchemaProblem
@@ -39,38 +38,39 @@ _PROBLEMS = {
 def sentences(error: ErrorDetails, document: Document) -> Iterator[str]:
     """Yield one line for each problem in a pydantic error."""
     place: Place = error["loc"]
+    root = document.model
     if document.is_broken(place):
         return
     cause = error.get("ctx", {}).get("error")
     if isinstance(cause, SchemaProblem):
-        yield from (f"{shown(place)}: {problem}" for problem in cause.problems)
+        yield from (f"{shown(place, root)}: {problem}" for problem in cause.problems)
     elif isinstance(cause, PlacedProblems):
         if isinstance(cause, ProblemsFromTop):
             place = ()
         for below, problem in cause.problems:
             if not document.is_broken((*place, *below)):
-                yield f"{shown((*place, *below))}: {problem}"
+                yield f"{shown((*place, *below), root)}: {problem}"
     elif isinstance(cause, ValueError):
-        yield f"{shown(place)}: {cause}"
+        yield f"{shown(place, root)}: {cause}"
     elif error["type"] == "extra_forbidden":
-        model = model_at(place[:-1]) or Pipeline
+        model = model_at(place[:-1], root) or root
         known = list(keys(model))
         line = f" in line {document.lines[place]}" if place in document.lines else ""
         close = suggestion(str(place[-1]), known)
-        yield f"{shown(place)}: unknown key{line}; allowed: {', '.join(known)}{close}"
+        yield f"{shown(place, root)}: unknown key{line}; allowed: {', '.join(known)}{close}"
     else:
-        problem = _PROBLEMS.get(error["type"], "not allowed" if is_secret_place(place) else error["msg"])
+        problem = _PROBLEMS.get(error["type"], "not allowed" if is_secret_place(place, root) else error["msg"])
         parts = [problem]
         if error["type"] != "missing":
             parts.append(f"found {_found(error, place, document)}")
-        if allowed_values := allowed_at(place):
+        if allowed_values := allowed_at(place, root):
             parts.append(f"allowed: {allowed_values}")
-        yield f"{shown(place)}: {'; '.join(parts)}"
+        yield f"{shown(place, root)}: {'; '.join(parts)}"
 
 
 def _found(error: ErrorDetails, place: Place, document: Document) -> str:
     value = error["input"]
-    if is_secret_place(place):
+    if is_secret_place(place, document.model):
         return "****" if value is not None else "nothing"
     if error["type"] == "model_type":
         return kind_of(value)  # the value may contain a login

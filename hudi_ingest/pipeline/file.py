@@ -39,7 +39,7 @@ def pipeline_from(
 
     The settings mean the same as in a pipeline file. Raises ConfigError with all problems.
     """
-    document = parse_document(yaml.safe_dump(dict(settings)), folder, environment_or_own(environment))
+    document = parse_document(yaml.safe_dump(dict(settings)), folder, environment_or_own(environment), Pipeline)
     document.lines.clear()  # line numbers of the dump above mean nothing to the user
     loaded = _validated(document, Path(where), folder)
     if loaded.pipeline is None:
@@ -58,7 +58,7 @@ class LoadedFile:
 
 
 def load_file(path: Path, environment: Mapping[str, str]) -> LoadedFile:
-    return _validated(read_document(path, environment), path, path.parent)
+    return _validated(read_document(path, environment, Pipeline), path, path.parent)
 
 
 def environment_or_own(environment: Mapping[str, str] | None) -> Mapping[str, str]:

@@ -1,4 +1,4 @@
-"""A place in a pipeline file: which setting it is, and how messages write it without showing a secret."""
+"""A place in a settings file: which setting of its model it is, and how messages write it without showing a secret."""
 
 from __future__ import annotations
 
@@ -18,27 +18,26 @@ from hudi_ingest.pipeline.describe import (
     nested_model,
     type_in_words,
 )
-from hudi_ingest.pipeline.pipeline import Pipeline
 
 
-def shown(place: Place) -> str:
+def shown(place: Place, root: type[BaseModel]) -> str:
     """The dotted path with list indexes. A key that may be a misplaced secret is shown as ****."""
-    parts = tuple("****" if hidden and isinstance(part, str) else part for part, _, hidden in _walk(place))
+    parts = tuple("****" if hidden and isinstance(part, str) else part for part, _, hidden in _walk(place, root))
     return dotted(parts) or "the file"
 
 
-def is_secret_place(place: Place) -> bool:
-    return any(hidden or (info is not None and is_secret(info)) for _, info, hidden in _walk(place))
+def is_secret_place(place: Place, root: type[BaseModel]) -> bool:
+    return any(hidden or (info is not None and is_secret(info)) for _, info, hidden in _walk(place, root))
 
 
-def is_reference_place(place: Place) -> bool:
+def is_reference_place(place: Place, root: type[BaseModel]) -> bool:
     """Whether the value is only a reference to a secret, which is kept as the file has it."""
-    return any(info is not None and is_reference(info) for _, info, _ in _walk(place))
+    return any(info is not None and is_reference(info) for _, info, _ in _walk(place, root))
 
 
-def _walk(place: Place) -> Iterator[tuple[str | int, FieldInfo | None, bool]]:
+def _walk(place: Place, root: type[BaseModel]) -> Iterator[tuple[str | int, FieldInfo | None, bool]]:
     """Yield each step of a place with its field, and whether it is an unknown key (or below one) next to a secret."""
-    model: type[BaseModel] | None = Pipeline
+    model: type[BaseModel] | None = root
     info: FieldInfo | None = None
     hidden = False
     for part in place:
@@ -49,13 +48,13 @@ def _walk(place: Place) -> Iterator[tuple[str | int, FieldInfo | None, bool]]:
         yield part, info, hidden
 
 
-def model_at(place: Place) -> type[BaseModel] | None:
-    steps = [*_walk(place)]
-    return Pipeline if not steps else nested_model(steps[-1][1]) if steps[-1][1] is not None else None
+def model_at(place: Place, root: type[BaseModel]) -> type[BaseModel] | None:
+    steps = [*_walk(place, root)]
+    return root if not steps else nested_model(steps[-1][1]) if steps[-1][1] is not None else None
 
 
-def allowed_at(place: Place) -> str:
-    steps = [*_walk(place)]
+def allowed_at(place: Place, root: type[BaseModel]) -> str:
+    steps = [*_walk(place, root)]
     info = steps[-1][1] if steps else None
     if info is None:
         return ""

@@ -1,4 +1,4 @@
-"""A pipeline file's YAML as plain values, with values filled in from the environment and from files, and its problems.
+"""A settings file's YAML as plain values, with values filled in from the environment and from files, and its problems.
 
 `${NAME}`, `${NAME:-default}` and `${file:PATH}` are filled in. No problem shows a secret: neither a password, nor any
 value in a place where a password may have been intended.
@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import BaseModel
 
 from hudi_ingest.exceptions.problems import Place, kind_of
 from hudi_ingest.home.stack_variables import missing_because
+from hudi_ingest.pipeline.describe import keys
 from hudi_ingest.pipeline.places import is_reference_place, shown
 
 _MOST_LEVELS = 50
@@ -27,6 +29,8 @@ _INT, _FLOAT, _BOOL, _NULL, _STR = (f"{_TAG}{kind}" for kind in ("int", "float",
 class Document:
     """A YAML file as plain values, with what messages need to refer to them."""
 
+    model: type[BaseModel]
+    """Of the whole file: what it may contain."""
     data: dict[str, Any] = field(default_factory=dict)
     """Empty when the file cannot be read at all; `problems` says why."""
     problems: list[str] = field(default_factory=list)
@@ -67,39 +71,45 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
-def read_document(path: Path, environment: Mapping[str, str]) -> Document:
+def read_document(path: Path, environment: Mapping[str, str], model: type[BaseModel]) -> Document:
     """Read a file; whatever is wrong with it is in the document's problems."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
-        return Document(problems=["file not found; check the path, or list the folder"])
+        return Document(model, problems=["file not found; check the path, or list the folder"])
     except OSError as error:
-        return Document(problems=[f"the file cannot be read: {error.strerror or error}"])
+        return Document(model, problems=[f"the file cannot be read: {error.strerror or error}"])
     except UnicodeDecodeError as error:
-        return Document(problems=[f"the file is not UTF-8 text (byte {error.start + 1}); save it as UTF-8"])
-    return parse_document(text, path.parent, environment)
+        return Document(model, problems=[f"the file is not UTF-8 text (byte {error.start + 1}); save it as UTF-8"])
+    return parse_document(text, path.parent, environment, model)
 
 
-def parse_document(text: str, folder: Path, environment: Mapping[str, str]) -> Document:
+def parse_document(text: str, folder: Path, environment: Mapping[str, str], model: type[BaseModel]) -> Document:
     """Parse the text of a file whose paths are relative to `folder`."""
     try:
         root = yaml.compose(text, Loader=_Loader)
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        return Document(problems=[f"line {line}: character U+{error.character:04X} is not allowed in YAML; remove it"])
+        return Document(
+            model, problems=[f"line {line}: character U+{error.character:04X} is not allowed in YAML; remove it"]
+        )
     except _TooDeep as error:
         problem = f"{error}: nested deeper than {_MOST_LEVELS} levels, which no setting is; look for unclosed brackets"
-        return Document(problems=[problem])
+        return Document(model, problems=[problem])
     except yaml.MarkedYAMLError as error:
-        return Document(problems=[_syntax_problem(text, error)])
-    document = Document()
+        return Document(model, problems=[_syntax_problem(text, error)])
+    document = Document(model)
     data = None if root is None else _Builder(folder, environment, document).value(root, ())
     if isinstance(data, dict) and data:
         document.data = data
-    elif not document.problems and not data:
-        document.problems.append("the file is empty; begin with `name:`, `source:` and `table:`")
-    elif not document.problems:
-        document.problems.append(f"the file must hold keys (name, source, table …); found {kind_of(data)}")
+        return document
+    required = [key for key, info in keys(model).items() if info.is_required()]
+    if not document.problems and not data and required:
+        *first, last = (f"`{key}:`" for key in required)
+        document.problems.append(f"the file is empty; begin with {', '.join(first)} and {last}")
+    elif not document.problems and data:
+        some = ", ".join((required or [*keys(model)])[:3])
+        document.problems.append(f"the file must hold keys ({some} …); found {kind_of(data)}")
     return document
 
 
@@ -158,14 +168,16 @@ class _Builder:
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
             if not isinstance(key_node, yaml.ScalarNode):
-                where = f"{shown(place)}: " if place else ""
+                where = f"{shown(place, self._document.model)}: " if place else ""
                 self._document.problems.append(f"{where}line {line}: a key must be plain text")
                 continue
             key = str(key_node.value)  # keys are always text, even the number of a Kafka partition
             inner = (*place, key)
             if key in mapping:
                 first = self._document.lines[inner]
-                text = f"{shown(inner)}: duplicate key, in line {first} and in line {line}; keep one"
+                text = (
+                    f"{shown(inner, self._document.model)}: duplicate key, in line {first} and in line {line}; keep one"
+                )
                 self._document.problems.append(text)
                 continue
             self._document.lines[inner] = line
@@ -203,7 +215,7 @@ class _Builder:
         pattern = r"\$\$\{|\$\{file:(?P<file>[^-}][^}]*)\}|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}|\$\{"
         filled_in = re.sub(pattern, replace, text)
         # A reference is resolved where the secret is used; here only its problems count.
-        return text if is_reference_place(place) else filled_in
+        return text if is_reference_place(place, self._document.model) else filled_in
 
     def _content(self, name: str, place: Place) -> str:
         path = self._folder / name
@@ -216,5 +228,5 @@ class _Builder:
             return ""
 
     def _note(self, place: Place, problem: str) -> None:
-        self._document.problems.append(f"{shown(place)}: {problem}" if place else problem)
+        self._document.problems.append(f"{shown(place, self._document.model)}: {problem}" if place else problem)
         self._document.broken.add(place)

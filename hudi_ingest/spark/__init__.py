@@ -1,4 +1,4 @@
 """Spark sessions, the shared engine, and the Java and jars that pyspark does not include.
 
-Imports `model`, `home` and `exceptions`. Public: `session.current_session`, `engine`, `jars.spark_jars`, `s3.connect_bucket`, `java`.
+Imports `pipeline`, `model`, `home` and `exceptions`. Public: `session.current_session`, `engine`, `jars.spark_jars`, `s3.connect_bucket`, `java`.
 """

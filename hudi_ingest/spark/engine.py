@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from hudi_ingest.exceptions import EngineLost, EnvironmentProblem
 from hudi_ingest.home.folder import Home
 from hudi_ingest.home.process_identity import started_since_boot
+from hudi_ingest.pipeline.engine import EngineSettings
 from hudi_ingest.spark.session import ENGINE_OPTIONS, EngineConnection, answers, own_session
 
 HANG_SECONDS = 60.0
@@ -23,10 +24,10 @@ HANG_SECONDS = 60.0
 _WATCH_SECONDS = 1.0
 
 
-def run_engine(home: Home, *, master: str, driver_memory: str, report: Callable[[str], None]) -> None:
+def run_engine(home: Home, settings: EngineSettings, report: Callable[[str], None]) -> None:
     """Start the driver, publish its connection in `home.engine_file`, and serve until SIGTERM or SIGINT.
 
-    Raises EnvironmentProblem when another engine already serves this home, EngineLost when the JVM dies or hangs.
+    Raises EnvironmentProblem when another engine already serves this home or no executor can be used, EngineLost when the JVM dies or hangs.
     """
     running = EngineConnection.read(home.engine_file)
     if running is not None:
@@ -43,17 +44,18 @@ def run_engine(home: Home, *, master: str, driver_memory: str, report: Callable[
     signal.signal(signal.SIGINT, stop)
     home.make()
     report("starting Spark")
-    session = own_session(master, driver_memory, ENGINE_OPTIONS, home.spark)
+    session = own_session(settings, ENGINE_OPTIONS, home.spark)
     gateway: Any = session.sparkContext._gateway
     connection = EngineConnection(
         port=gateway.gateway_parameters.port,
         secret=gateway.gateway_parameters.auth_token,
         pid=os.getpid(),
         started=started_since_boot(os.getpid()),
+        python=settings.executors_python,
     )
     try:
         connection.write(home.engine_file)
-        report(f"engine ready: Spark {session.version} on {master}, pid {connection.pid}")
+        report(f"engine ready: Spark {session.version} on {settings.master}, pid {connection.pid}")
         with ThreadPoolExecutor(1, thread_name_prefix="watch") as executor:
             while not stopping.wait(_WATCH_SECONDS):
                 _require_alive(session, gateway.proc, executor)

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from hudi_ingest.model.storage_options import SecretReference, StorageOptions
+from hudi_ingest.pipeline.engine import is_local
 from hudi_ingest.spark.jars import cache_root, s3_jars
-from hudi_ingest.spark.session import is_local
 
 _logger = logging.getLogger(__name__)
 _FILE_SYSTEM = "org.apache.hadoop.fs.s3a.S3AFileSystem"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 import signal
 import socket
 import stat
@@ -26,8 +25,11 @@ from pyspark.sql import SparkSession
 from hudi_ingest.exceptions import EngineLost, EnvironmentProblem
 from hudi_ingest.home.folder import Home, write_private
 from hudi_ingest.home.process_identity import running_process
+from hudi_ingest.pipeline.engine import ARCHIVE_FOLDER, EngineSettings, load_engine_settings
+from hudi_ingest.spark.executors import require_executors, require_master
 from hudi_ingest.spark.jars import spark_jars
 from hudi_ingest.spark.java import find_java, java_home
+from hudi_ingest.spark.worker_version import OWN_PYTHON, note_version
 
 _logger = logging.getLogger(__name__)
 _CANCEL_SECONDS = 0.2
@@ -37,6 +39,8 @@ _GONE = (Py4JError, ConnectionError)
 _QUIET_SIZING = "-Djdk.attach.allowAttachSelf=true -Djol.skipHotspotSAAttach=true"
 """Hudi measures object sizes with a library that otherwise warns about processes it may not attach to."""
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_EXECUTOR_JAVA_OPTIONS = "spark.executor.extraJavaOptions"
+_JVM_OPTIONS = (_JAVA_OPTIONS, _EXECUTOR_JAVA_OPTIONS)
 _DRIVER_OPTIONS = f"-Duser.timezone=UTC -XX:+ExitOnOutOfMemoryError {_QUIET_SIZING}"
 _OPTIMIZE_LATE = (
     "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
@@ -44,19 +48,21 @@ _OPTIMIZE_LATE = (
 )
 """Ten times the defaults. Most of what the engine does is many small steps of Spark and Hudi; the optimizing compiler took more
 CPU for them than they did themselves. Loops over a table's rows still reach the thresholds within a second."""
-ENGINE_OPTIONS = {_JAVA_OPTIONS: f"{_DRIVER_OPTIONS} {_OPTIMIZE_LATE}"}
+ENGINE_OPTIONS = {_JAVA_OPTIONS: _OPTIMIZE_LATE}
 """Settings of the engine's session on top of `session_options`."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineConnection:
     """How to reach a running engine: its py4j port on this machine, its secret, and its process (pid, and start time in
-    seconds since boot)."""
+    seconds since boot); `python` and `python_version` (like 3.11) are of its executors."""
 
     port: int
     secret: str
     pid: int
     started: float
+    python: str = sys.executable
+    python_version: str = OWN_PYTHON
 
     def write(self, path: Path) -> None:
         """Publish the connection atomically, to this user only."""
@@ -91,17 +97,28 @@ class EngineConnection:
         gateway: Any = session.sparkContext._gateway
         return bool(gateway.gateway_parameters.port == self.port)
 
+    def require_same_python(self) -> None:
+        """Raises EnvironmentProblem unless this process can send functions to the engine's executors."""
+        if self.python_version != OWN_PYTHON:
+            raise EnvironmentProblem(
+                f"this process runs Python {OWN_PYTHON}, but the executors of the engine (pid {self.pid}) run Python "
+                f"{self.python_version} ({self.python}), and functions cannot go from one to the other: run hudi-ingest with "
+                f"Python {self.python_version}, or start the engine with Python {OWN_PYTHON}."
+            )
+
     def __repr__(self) -> str:
         return f"EngineConnection(port={self.port}, secret='****', pid={self.pid})"
 
 
-def session_options(jars: Sequence[Path], master: str, driver_memory: str) -> dict[str, str]:
-    """Build the settings of our own session; pure."""
-    return {
-        "spark.master": master,
+def session_options(
+    jars: Sequence[Path], settings: EngineSettings, more: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Build Spark's settings of our own session, with the `spark_conf` and then `more` on top of ours; pure."""
+    options = {
+        "spark.master": settings.master,
         "spark.app.name": "hudi-ingest",
-        "spark.driver.memory": driver_memory,
-        "spark.jars": ",".join(str(jar) for jar in jars),
+        "spark.driver.memory": settings.driver_memory,
+        **_jar_options(jars, settings.executor_jars),
         "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
         "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
         "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
@@ -112,49 +129,71 @@ def session_options(jars: Sequence[Path], master: str, driver_memory: str) -> di
         "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
         "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
         _JAVA_OPTIONS: _DRIVER_OPTIONS,
-        "spark.executor.extraJavaOptions": "-Duser.timezone=UTC",
+        _EXECUTOR_JAVA_OPTIONS: "-Duser.timezone=UTC",
         "spark.sql.shuffle.partitions": "2",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": settings.advertised_host,
+        "spark.driver.bindAddress": settings.bind_address or settings.advertised_host,
+        **_given(
+            {
+                "spark.driver.port": settings.driver_port,
+                "spark.driver.blockManager.port": settings.block_manager_port,
+                "spark.cores.max": settings.cores,
+                "spark.archives": settings.archive and f"{settings.archive}#{ARCHIVE_FOLDER}",
+            }
+        ),
         # By name, because this room knows nothing of transactions.
         "spark.python.daemon.module": "hudi_ingest.transaction.write.worker_daemon",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.redaction.regex": "(?i)secret|password|token|access[.]key|jaas|keystore[.]key",
-        **(_LOCAL_OPTIONS if is_local(master) else {}),
+        **(_LOCAL_OPTIONS if settings.is_local else {}),
+    }
+    conf = {key: value.get_secret_value() for key, value in settings.spark_conf.items()}
+    for key, text in (*conf.items(), *(more or {}).items()):
+        # Of two contradicting options a JVM takes the later one.
+        options[key] = f"{options[key]} {text}" if key in _JVM_OPTIONS else text
+    return options
+
+
+def _jar_options(jars: Sequence[Path], executor_jars: str | None) -> dict[str, str]:
+    """Where JVMs find the jars. `spark.jars` copies all of them to each executor."""
+    if executor_jars is None:
+        return {"spark.jars": ",".join(map(str, jars))}
+    return {
+        "spark.driver.extraClassPath": ":".join(map(str, jars)),
+        "spark.executor.extraClassPath": ":".join(f"{executor_jars.rstrip('/')}/{jar.name}" for jar in jars),
     }
 
 
+def _given(options: Mapping[str, int | str | None]) -> dict[str, str]:
+    return {key: str(value) for key, value in options.items() if value is not None}
+
+
 _LOCAL_OPTIONS = {
-    # The driver's RPC port accepts commands and serialized objects. Spark generates the secret and keeps it in the JVM.
+    # The driver's RPC port accepts commands and serialized objects. Spark generates the secret and keeps it in the JVM. Who
+    # may join a cluster is for its own settings to say.
     "spark.authenticate": "true",
 }
 
 
-def is_local(master: str) -> bool:
-    """Whether this Spark master runs driver and executors in one JVM. A cluster's own settings say who may join."""
-    return re.fullmatch(r"local(\[.*\])?", master) is not None
-
-
 def own_session(
-    master: str = "local[*]",
-    driver_memory: str = "2g",
-    more: Mapping[str, str] | None = None,
-    local_dir: Path | None = None,
+    settings: EngineSettings, more: Mapping[str, str] | None = None, local_dir: Path | None = None
 ) -> SparkSession:
     """Start a session in a JVM of this process; `more` settings override ours. With a local master, shuffle files (which
     contain rows) go below `local_dir`, because every user can read Spark's default, /tmp.
 
-    Raises EnvironmentProblem when Java or the jars are missing, EngineLost when the JVM ends while starting.
+    Raises EnvironmentProblem when Java or the jars are missing, or when the master or its executors cannot be used;
+    EngineLost when the JVM ends while starting.
     """
-    prepare_environment()
+    prepare_environment(settings.executors_python)
     more = more or {}
-    master = more.get("spark.master", master)
-    options = session_options(spark_jars(_logger.info), master, driver_memory)
-    if local_dir is not None and is_local(master):
-        options["spark.local.dir"] = str(local_dir)
+    settings = settings.model_copy(update={"master": more.get("spark.master", settings.master)})
+    require_master(settings.master)
+    options = session_options(spark_jars(_logger.info), settings, more)
+    if local_dir is not None and settings.is_local:
+        options.setdefault("spark.local.dir", str(local_dir))
     builder = SparkSession.builder
-    for key, value in {**options, **more}.items():
+    for key, value in options.items():
         builder = builder.config(key, value)
     try:
         with _stdout_is_stderr():
@@ -167,9 +206,16 @@ def own_session(
         _forget_dead_context()
         raise EngineLost(
             f"Spark's JVM ended while it was starting ({error}). Its output is above; if there is none, a person or the "
-            f"system killed it, often because memory ran out (see `dmesg`): it may use {driver_memory} and a bit more. Free "
+            f"system killed it, often because memory ran out (see `dmesg`): it may use {settings.driver_memory} and a bit more. Free "
             "some memory or start the engine with `hudi-ingest up`, then try again."
         ) from error
+    note_version(session.sparkContext)
+    if not settings.is_local:
+        try:
+            require_executors(session, settings)
+        except BaseException:
+            session.stop()
+            raise
     return session
 
 
@@ -193,19 +239,21 @@ def _stdout_is_stderr() -> Iterator[None]:
         os.close(stdout)
 
 
-def prepare_environment() -> None:
-    """Set what pyspark reads from the environment: Java, and the Python that runs our functions in the executors."""
+def prepare_environment(python: str) -> None:
+    """Set what pyspark reads from the environment: Java, and the `python` that runs our functions in the executors."""
     os.environ["JAVA_HOME"] = str(java_home(find_java()))
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = python
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 
 def attached_session(connection: EngineConnection) -> SparkSession:
     """Attach to the engine's driver. The session must never be stopped here, because all ops share it.
 
-    Raises EngineLost, also when the engine hangs or refuses the secret.
+    Raises EngineLost, also when the engine hangs or refuses the secret; EnvironmentProblem when its executors run another
+    Python than this process.
     """
-    prepare_environment()
+    connection.require_same_python()
+    prepare_environment(connection.python)
     _require_answer(connection)
     os.environ["PYSPARK_GATEWAY_PORT"] = str(connection.port)
     os.environ["PYSPARK_GATEWAY_SECRET"] = connection.secret
@@ -214,7 +262,9 @@ def attached_session(connection: EngineConnection) -> SparkSession:
         existing = gateway.jvm.org.apache.spark.SparkContext.getOrCreate()
         context: Any = gateway.jvm.org.apache.spark.api.java.JavaSparkContext.fromSparkContext(existing)
         with _keeping_interrupt_handler():
-            return SparkSession(SparkContext(gateway=gateway, jsc=context))
+            session = SparkSession(SparkContext(gateway=gateway, jsc=context))
+        note_version(session.sparkContext)
+        return session
     except (Py4JError, ConnectionError, OSError) as error:
         raise _no_answer(connection, error) from error
     finally:
@@ -269,7 +319,7 @@ def current_session(home: Home, more: Mapping[str, str] | None = None) -> SparkS
     if connection is not None:
         return attached_session(connection)
     home.make()
-    return own_session(more=more, local_dir=home.spark)
+    return own_session(load_engine_settings(home), more, home.spark)
 
 
 def _warn_of_another_driver(session: SparkSession, home: Home) -> None:

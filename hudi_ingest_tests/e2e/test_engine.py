@@ -59,7 +59,8 @@ def test_a_jvm_that_hangs_is_not_waited_for_and_is_killed(ground: Ground, monkey
     monkeypatch.setattr("hudi_ingest.spark.session._ANSWER_SECONDS", 2.0)
     code = (
         "import hudi_ingest.spark.engine as engine; from hudi_ingest.home.folder import Home; engine.HANG_SECONDS = 5.0;"
-        "engine.run_engine(Home.from_environment(), master='local[1]', driver_memory='1g', report=print)"
+        "from hudi_ingest.pipeline.engine import EngineSettings;"
+        "engine.run_engine(Home.from_environment(), EngineSettings(master='local[1]', driver_memory='1g'), print)"
     )
     with running_engine(ground.home, (sys.executable, "-c", code)) as engine:
         (jvm,) = (each for each in psutil.Process(engine.pid).children(recursive=True) if "java" in each.name())

@@ -20,6 +20,7 @@ import pytest
 from hudi_ingest.exceptions import EngineLost
 from hudi_ingest.home.folder import Home
 from hudi_ingest.home.process_identity import started_since_boot
+from hudi_ingest.pipeline.engine import EngineSettings
 from hudi_ingest.spark.session import EngineConnection, answers, attached_session, current_session, session_options
 from hudi_ingest_tests.support.command_line import environment
 
@@ -116,7 +117,7 @@ def test_an_op_without_engine_starts_spark_with_the_locations_settings_on_top_of
 
 @pytest.mark.parametrize("master", ["spark://one:7077", "yarn", "k8s://https://one", "local-cluster[2,1,1024]"])
 def test_who_may_join_a_cluster_is_the_clusters_to_say(master: str) -> None:
-    assert "spark.authenticate" not in session_options([], master, "1g")
+    assert "spark.authenticate" not in session_options([], EngineSettings(master=master, driver_host="one"))
 
 
 def test_what_spark_shuffles_is_this_users_alone(spark_home: Home) -> None:

@@ -15,6 +15,7 @@ from hudi_ingest.exceptions import IngestError
 from hudi_ingest.hudi import write_client as jvm
 from hudi_ingest.hudi.publication import Publication
 from hudi_ingest.local.processes import ProcessRecord, start, wait_until
+from hudi_ingest.pipeline.engine import EngineSettings
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import own_session
 
@@ -60,7 +61,7 @@ class Driver:
 
 
 def _serve(folder: Path) -> None:
-    session = own_session("local[1]", "512m")
+    session = own_session(EngineSettings(master="local[1]", driver_memory="512m"))
     (folder / "ready").touch()
     parent = os.getppid()
     while os.getppid() == parent:

@@ -3,10 +3,15 @@ ends workers that were idle for a minute."""
 
 from __future__ import annotations
 
-from pyspark.daemon import manager
+from hudi_ingest.spark.worker_version import require_same_version
 
-import hudi_ingest.kafka.range_reader
-import hudi_ingest.transaction.write.task  # noqa: F401
+# Before anything else, which an environment of another version may lack.
+require_same_version()
+
+from pyspark.daemon import manager  # noqa: E402
+
+import hudi_ingest.kafka.range_reader  # noqa: E402
+import hudi_ingest.transaction.write.task  # noqa: E402, F401
 
 if __name__ == "__main__":
     manager()

@@ -10,13 +10,14 @@ from pydantic import BaseModel
 
 from hudi_ingest.pipeline import docs as config_docs
 from hudi_ingest.pipeline.describe import keys, nested_model
+from hudi_ingest.pipeline.engine import EngineSettings
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 pytestmark = pytest.mark.fast
 
 
-def _models(model: type[BaseModel] = Pipeline) -> Iterator[type[BaseModel]]:
+def _models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
     yield model
     for info in keys(model).values():
         below = nested_model(info)
@@ -32,7 +33,7 @@ def test_the_page_is_what_the_models_say() -> None:
 
 def test_every_key_is_on_the_page_with_one_or_two_sentences() -> None:
     page = config_docs.render()
-    for model in _models():
+    for model in (*_models(Pipeline), *_models(EngineSettings)):
         for key, info in keys(model).items():
             assert f"| `{key}` |" in page
             assert info.description, f"{model.__name__}.{key} has no docstring"

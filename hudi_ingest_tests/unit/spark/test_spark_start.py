@@ -12,13 +12,14 @@ import pytest
 PROGRAM = """
 import sys
 from pathlib import Path
+from hudi_ingest.pipeline.engine import EngineSettings
 from hudi_ingest.spark import session
 from hudi_ingest.exceptions import EngineLost
 session.find_java, session.java_home = (lambda: Path(sys.argv[1])), (lambda java: java.parent.parent)
 session.spark_jars = lambda report: ()
 for _ in range(2):
     try:
-        session.own_session()
+        session.own_session(EngineSettings())
     except EngineLost as error:
         print(error)
 """

@@ -425,7 +425,6 @@ def test_p2_p3_two_live_attempts_of_a_task_never_share_a_file(
     writing: WriteTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark repeats a stage whose executor is lost while that executor may still write, and numbers the attempts from 0 again."""
-    TopicPartition("orders", 3)
     letters = LetterLayout(INSTANT, "orders", "t", "", withhold=True)
     writing = replace(writing, most_bad=None, letters=letters)
     tokens: list[str] = []

@@ -1,0 +1,98 @@
+"""A Spark standalone cluster on this machine: a master and workers as plain processes on loopback, from PySpark's own jars."""
+
+from __future__ import annotations
+
+import json
+import os
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from hudi_ingest.exceptions import EnvironmentProblem
+from hudi_ingest.local.processes import LOOPBACK, ProcessRecord, free_port, start, stop, wait_until
+from hudi_ingest.spark.java import find_java, java_home
+
+_READY_SECONDS = 90.0
+_OPEN = (
+    "java.base/java.lang",
+    "java.base/java.nio",
+    "java.base/java.util",
+    "java.base/sun.nio.ch",
+    "java.base/java.net",
+)
+"""What Spark uses of Java 17's insides."""
+
+
+@dataclass(frozen=True)
+class SparkCluster:
+    """`url` is what `master` in engine.yaml says."""
+
+    url: str
+    page: str
+    master: ProcessRecord
+    workers: tuple[ProcessRecord, ...]
+
+    def state(self) -> dict[str, Any]:
+        """What the master says of itself: workers and their states, applications."""
+        with urllib.request.urlopen(f"{self.page}/json/", timeout=5) as answer:
+            state: dict[str, Any] = json.load(answer)
+        return state
+
+
+@contextmanager
+def spark_cluster(folder: Path, workers: int = 2, cores: int = 1, memory: str = "1g") -> Iterator[SparkCluster]:
+    """A ready cluster, which ends with everything it has started. Each worker offers `cores` and `memory`; their work folders
+    and logs are in `folder`. Raises EnvironmentProblem if it does not start."""
+    port, page = free_port(), free_port()
+    url = f"spark://{LOOPBACK}:{port}"
+    records: list[ProcessRecord] = []
+    try:
+        place = ["--host", LOOPBACK, "--port", str(port), "--webui-port", str(page)]
+        records.append(_start("spark-master", "master.Master", place, folder))
+        for number in range(workers):
+            name = f"spark-worker-{number}"
+            offer = ["--cores", str(cores), "--memory", memory, "--work-dir", str(folder / name)]
+            records.append(
+                _start(name, "worker.Worker", ["--host", LOOPBACK, "--webui-port", "0", *offer, url], folder)
+            )
+        cluster = SparkCluster(url, f"http://{LOOPBACK}:{page}", records[0], tuple(records[1:]))
+        wait_until(
+            lambda: _alive(cluster) == workers,
+            what=f"{workers} workers have registered with {url}",
+            timeout_seconds=_READY_SECONDS,
+            records_to_watch=records,
+        )
+        yield cluster
+    finally:
+        stop(records)
+
+
+def _alive(cluster: SparkCluster) -> int:
+    try:
+        return sum(worker["state"] == "ALIVE" for worker in cluster.state()["workers"])
+    except OSError:
+        return 0
+
+
+def _start(name: str, kind: str, arguments: list[str], folder: Path) -> ProcessRecord:
+    package = find_spec("pyspark")
+    if package is None or package.origin is None:
+        raise EnvironmentProblem("PySpark is not installed, so there are no jars to start a Spark cluster from.")
+    home, java = Path(package.origin).parent, find_java()
+    opened = [f"--add-opens={module}=ALL-UNNAMED" for module in _OPEN]
+    # Executors' folders hold copies of all jars, and Spark keeps them by default.
+    options = ["-Xmx256m", "-Dspark.worker.cleanup.enabled=true", *opened]
+    command = [str(java), *options, "-cp", f"{home / 'jars'}/*", f"org.apache.spark.deploy.{kind}", *arguments]
+    environment = {
+        **os.environ,
+        "JAVA_HOME": str(java_home(java)),
+        "SPARK_HOME": str(home),
+        "SPARK_LOCAL_IP": LOOPBACK,
+        # A pip installation lacks the folders from which a worker would guess it, and its executors would die at once.
+        "SPARK_SCALA_VERSION": "2.12",
+    }
+    return start(name, command, log=folder / f"{name}.log", env=environment)

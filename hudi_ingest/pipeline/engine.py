@@ -1,0 +1,253 @@
+"""The Spark engine's settings: an optional file, engine.yaml, and environment variables on top of it."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import sys
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from hudi_ingest.exceptions import ConfigError
+from hudi_ingest.exceptions.problems import Place, ProblemsFromTop, quoted, suggestion
+from hudi_ingest.home.folder import ENGINE_VARIABLE, Home
+from hudi_ingest.home.stack_variables import pipeline_environment
+from hudi_ingest.pipeline.describe import keys
+from hudi_ingest.pipeline.model import Model, Whole
+from hudi_ingest.pipeline.yaml_document import Document, read_document
+
+ARCHIVE_FOLDER = "environment"
+"""Where Spark unpacks the archive in an executor's working folder."""
+_MASTERS = "local[*], spark://host:7077, k8s://https://host:443 or yarn"
+_MASTER = re.compile(r"local(\[.+\])?|local-cluster\[\d+, *\d+, *\d+\]|spark://[^/\s]+:\d+|k8s://\S+|yarn")
+_SIZE = re.compile(r"[1-9]\d*[mgt]")
+_LOOPBACK = "127.0.0.1"
+_HUDI = "Hudi's client works with this value alone"
+_UTC = "rows, dates and instants are in UTC"
+_OWNED: Mapping[str, str] = {
+    "spark.master": "set `master`",
+    "spark.driver.memory": "set `driver_memory`",
+    "spark.driver.host": "set `driver_host`",
+    "spark.driver.bindAddress": "set `bind_address`",
+    "spark.driver.port": "set `driver_port`",
+    "spark.driver.blockManager.port": "set `block_manager_port`",
+    "spark.cores.max": "set `cores`",
+    "spark.archives": "set `archive`",
+    "spark.pyspark.python": "set `python`",
+    "spark.pyspark.driver.python": "the driver runs in the Python that runs hudi-ingest",
+    "spark.submit.deployMode": "the driver runs in the process that needs it, so only client mode is possible",
+    "spark.jars": "hudi-ingest puts its own jars there; add others with spark.jars.packages, or with "
+    "spark.driver.extraClassPath and spark.executor.extraClassPath",
+    "spark.python.daemon.module": "hudi-ingest's own compares versions and imports what write tasks need",
+    "spark.python.use.daemon": "hudi-ingest's daemon compares versions and imports what write tasks need",
+    "spark.serializer": _HUDI,
+    "spark.kryo.registrator": _HUDI,
+    "spark.sql.extensions": _HUDI,
+    "spark.sql.catalog.spark_catalog": _HUDI,
+    "spark.sql.session.timeZone": _UTC,
+    "spark.sql.parquet.datetimeRebaseModeInRead": "all writers of hudi-ingest keep old dates as they are",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "all writers of hudi-ingest keep old dates as they are",
+}
+"""Why `spark_conf` may not contain them."""
+_PORT = Annotated[Whole, Field(ge=1, le=65535)]
+
+
+def _as_text(value: object) -> object:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, (int, float)) else value
+
+
+class EngineSettings(Model):
+    """How Spark drivers of hudi-ingest are started: the engine's, and those of processes that find no engine."""
+
+    master: str = Field(default="local[*]", json_schema_extra={"allowed": _MASTERS})
+    """Where the executors are: in the driver's own process, or on a cluster."""
+
+    driver_memory: str = Field(default="2g", json_schema_extra={"allowed": "a number with m, g or t, like 2g"})
+    """Heap of the driver's JVM."""
+
+    driver_host: str | None = None
+    """Name or address by which executors reach the driver. Without it 127.0.0.1, which is refused when the master is on
+    another host."""
+
+    bind_address: str | None = Field(
+        default=None, json_schema_extra={"default": "the driver_host", "allowed": "a name or an address"}
+    )
+    """Address on which the driver listens, for example 0.0.0.0 in a container whose host forwards the ports."""
+
+    driver_port: _PORT | None = None
+    """Port on which executors reach the driver; any free one without it. If it is in use, Spark tries the next 16."""
+
+    block_manager_port: _PORT | None = None
+    """Port on which executors fetch data from the driver; any free one without it. If it is in use, Spark tries the next
+    16."""
+
+    cores: Annotated[Whole, Field(ge=1)] | None = None
+    """The most cores of a standalone cluster that a driver takes, for as long as it lives; without it, all of them."""
+
+    python: str | None = Field(
+        default=None, json_schema_extra={"default": "the Python that runs hudi-ingest, or the archive's"}
+    )
+    """The executors' Python: a path on their hosts. It must be of the driver's minor version and have the same version of
+    hudi-ingest."""
+
+    archive: str | None = Field(default=None, json_schema_extra={"allowed": "a path or URL of a .tar.gz, .tgz or .zip"})
+    """A packed virtual environment that each executor unpacks; without it, executors' hosts must have hudi-ingest
+    installed."""
+
+    executor_jars: str | None = None
+    """Folder on the executors' hosts with the driver's jars; without it, Spark copies the jars to each executor of each
+    driver."""
+
+    spark_conf: Mapping[str, Annotated[SecretStr, BeforeValidator(_as_text)]] = Field(
+        default={}, json_schema_extra={"allowed": "Spark settings, like spark.executor.memory: 4g", "default": "none"}
+    )
+    """Any other Spark settings; see docs/cluster.md for those that are refused. JVM options are appended to ours."""
+
+    @field_validator("master")
+    @classmethod
+    def _master(cls, value: str) -> str:
+        if not _MASTER.fullmatch(value):
+            raise ValueError(f"found {quoted(value)}; allowed: {_MASTERS}")
+        return value
+
+    @field_validator("driver_memory")
+    @classmethod
+    def _memory(cls, value: str) -> str:
+        if not _SIZE.fullmatch(value):
+            raise ValueError(f"found {quoted(value)}; allowed: a number with m, g or t, like 2g")
+        return value
+
+    @field_validator("archive")
+    @classmethod
+    def _archive(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is None:
+            return None
+        if not value.endswith((".tar.gz", ".tgz", ".zip")):
+            raise ValueError(f"found {quoted(value)}; allowed: a path or URL of a .tar.gz, .tgz or .zip")
+        folder = (info.context or {}).get("folder")
+        return value if "://" in value or folder is None else os.path.abspath(folder / value)
+
+    @field_validator("spark_conf", mode="before")
+    @classmethod
+    def _spark_conf(cls, value: object) -> object:
+        if not isinstance(value, Mapping):
+            return value
+        problems: list[tuple[Place, str]] = []
+        for key in value:
+            if key in _OWNED:
+                problems.append(((key,), f"remove it: {_OWNED[key]}"))
+            elif not str(key).startswith("spark."):
+                problems.append(((key,), "not a Spark setting; allowed: names that begin with `spark.`"))
+        if problems:
+            raise ProblemsFromTop([(("spark_conf", *place), text) for place, text in problems])
+        return value
+
+    @model_validator(mode="after")
+    def _together(self) -> EngineSettings:
+        problems: list[tuple[Place, str]] = []
+        if self.driver_host is None and not (self.is_local or self._master_is_on_loopback):
+            problems.append(
+                (
+                    ("driver_host",),
+                    f"missing; executors of {self.master} connect to the driver at this name or address of the driver's host",
+                )
+            )
+        if self.is_local:
+            problems += [
+                ((key,), f"remove it, or set `master` to a cluster: with {self.master} there are no other executors")
+                for key in ("archive", "executor_jars", "cores")
+                if getattr(self, key) is not None
+            ]
+        elif self.cores is not None and not self.master.startswith("spark://"):
+            problems.append(
+                (("cores",), "remove it: only standalone masters know it; set spark.executor.instances in `spark_conf`")
+            )
+        if problems:
+            raise ProblemsFromTop(problems)
+        return self
+
+    @property
+    def is_local(self) -> bool:
+        """Whether driver and executors are one JVM."""
+        return is_local(self.master)
+
+    @property
+    def _master_is_on_loopback(self) -> bool:
+        if self.master.startswith("local-cluster"):
+            return True
+        hosts = [address.rpartition(":")[0] for address in self.master.removeprefix("spark://").split(",")]
+        return self.master.startswith("spark://") and all(map(_is_loopback, hosts))
+
+    @property
+    def advertised_host(self) -> str:
+        return self.driver_host or _LOOPBACK
+
+    @property
+    def executors_python(self) -> str:
+        """The Python that runs our functions in the executors: a path on their hosts."""
+        if self.python is not None:
+            return self.python
+        return sys.executable if self.archive is None else f"./{ARCHIVE_FOLDER}/bin/python"
+
+
+def is_local(master: str) -> bool:
+    """Whether this Spark master runs driver and executors in one JVM."""
+    return re.fullmatch(r"local(\[.*\])?", master) is not None
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def load_engine_settings(
+    home: Home, overrides: Mapping[str, Any] | None = None, environment: Mapping[str, str] = os.environ
+) -> EngineSettings:
+    """The settings of the home's file, if there is one; over them the `HUDI_INGEST_ENGINE_…` variables, and over these the
+    `overrides` that are not None. Raises ConfigError with all problems."""
+    path = home.engine_settings_file
+    document = Document(EngineSettings)
+    if path.exists() or home.engine_settings is not None:
+        document = read_document(path, pipeline_environment(home, environment), EngineSettings)
+    variables = {name: _setting(name) for name in sorted(environment) if name.startswith(f"{ENGINE_VARIABLE}_")}
+    known = {key: f"{ENGINE_VARIABLE}_{key.upper()}" for key in keys(EngineSettings) if key != "spark_conf"}
+    problems = document.problems
+    for name, key in variables.items():
+        if key not in known:
+            problems.append(
+                f"environment variable {name}: unknown; allowed: {', '.join(known.values())}{suggestion(key, known)}"
+            )
+        elif environment[name]:
+            document.data[key] = environment[name]
+    document.data |= {key: value for key, value in (overrides or {}).items() if value is not None}
+    try:
+        settings = EngineSettings.model_validate(document.data, context={"folder": path.parent})
+    except ValidationError as error:
+        # Imported here because it loads pyarrow, which commands that only look at the stack do not need.
+        from hudi_ingest.pipeline.error_sentences import sentences
+
+        problems += [line for details in error.errors(include_url=False) for line in sentences(details, document)]
+    if problems:
+        named = [name for name in variables if environment[name]]
+        source = f"{path} and {', '.join(named)}" if named else str(path)
+        raise ConfigError(source, problems)
+    return settings
+
+
+def _setting(variable: str) -> str:
+    return variable.removeprefix(f"{ENGINE_VARIABLE}_").lower()

@@ -1,0 +1,124 @@
+"""Whether a cluster's executors can do what write tasks need; if not, why, in one sentence within a bounded time."""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from hudi_ingest.exceptions import EnvironmentProblem
+from hudi_ingest.pipeline.engine import EngineSettings
+from hudi_ingest.spark.worker_version import OWN_PYTHON
+
+EXECUTOR_SECONDS = 60.0
+"""How long a cluster may take to start an executor and its Python."""
+_CONNECT_SECONDS = 5.0
+_GROUP = "hudi-ingest: executors"
+
+
+def require_master(master: str) -> None:
+    """Raises EnvironmentProblem if no standalone master accepts connections: Spark itself would try for a minute and then stop
+    the driver without a word. Other masters answer for themselves."""
+    if not master.startswith("spark://"):
+        return
+    reasons = []
+    for address in master.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
+            return
+        except OSError as error:
+            reasons.append(f"{address}: {error}")
+    raise EnvironmentProblem(
+        f"no Spark master answers at {master} ({'; '.join(reasons)}); start it, or correct `master` in engine.yaml."
+    )
+
+
+def require_executors(session: SparkSession, settings: EngineSettings) -> None:
+    """Run a function on the cluster. Raises EnvironmentProblem if that is impossible, after EXECUTOR_SECONDS at most."""
+    context = session.sparkContext
+    _require_reachable(settings, int(context.getConf().get("spark.driver.port") or 0))
+    too_late = threading.Event()
+
+    def cancel() -> None:
+        too_late.set()
+        context.cancelJobGroup(_GROUP)
+
+    context.setJobGroup(_GROUP, "checking the executors")
+    timer = threading.Timer(EXECUTOR_SECONDS, cancel)
+    timer.start()
+    try:
+        context.parallelize(range(1), 1).map(str).collect()
+    except (Py4JError, PySparkException) as error:
+        problem = executor_problem(str(error), settings.executors_python)
+        if problem is None:
+            problem = _no_executor(context, settings) if too_late.is_set() or _stopped(context) else str(error)
+        raise EnvironmentProblem(problem) from error
+    finally:
+        timer.cancel()
+        if not _stopped(context):
+            context.setLocalProperty("spark.jobGroup.id", None)
+
+
+def executor_problem(text: str, python: str) -> str | None:
+    """What an error of a Spark job says about the executors' Python, in one sentence; None if it is about something else."""
+    where = f"executors run {python} (`python` in engine.yaml)"
+    other = re.search(r"OtherVersion: (.+)", text)
+    if other:
+        return f"{other[1].strip()}: install the driver's version in the executors' environment, and restart the engine if it is older."
+    program = re.search(r'Cannot run program "([^"]+)"', text)
+    if program:
+        return (
+            f"{where}, but a host of the cluster has no such program; install it there, or set `python` or `archive`."
+        )
+    mismatch = re.search(r"different version:? \((\d+), (\d+)\)", text)
+    if mismatch:
+        version = f"{mismatch[1]}.{mismatch[2]}"
+        return f"{where}, which is Python {version}, but the driver is Python {OWN_PYTHON}; both must be of one minor version."
+    if "Error from python worker" in text:
+        module = re.search(r"No module named '?([\w.]+)'?", text)
+        if module:
+            return (
+                f"{where}, which has no module {module[1]}; install the driver's version of hudi-ingest, with its "
+                "dependencies, in that environment, or set `archive`."
+            )
+        lines = text[text.index("Error from python worker") :].splitlines()[1:]
+        reason = next((line.strip() for line in lines if line.strip()), "no reason given")
+        return f"{where}, which did not start: {reason[:300]}."
+    return None
+
+
+def _require_reachable(settings: EngineSettings, port: int) -> None:
+    """The driver at least reaches itself where executors look for it."""
+    host = settings.advertised_host
+    try:
+        socket.create_connection((host, port), _CONNECT_SECONDS).close()
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"executors cannot reach the driver at {host}:{port}, because not even its own host can ({error}); correct "
+            "`driver_host` and `bind_address` in engine.yaml."
+        ) from error
+
+
+def _no_executor(context: SparkContext, settings: EngineSettings) -> str:
+    port = settings.driver_port or "(any port; set `driver_port` to open one)"
+    return (
+        f"no executor of {settings.master} was ready within {EXECUTOR_SECONDS:g} s. Either the cluster has no free cores or "
+        "memory for one (see the master's page), or executors end at once because they cannot connect to the driver at "
+        f"{settings.advertised_host}:{port} (see their stderr in the workers' work folders): check `driver_host`, the "
+        "firewall, and spark.executor.memory."
+    )
+
+
+def _stopped(context: SparkContext) -> bool:
+    java: Any = context._jsc
+    try:
+        return java is None or bool(java.sc().isStopped())
+    except (Py4JError, ConnectionError, OSError):
+        return True

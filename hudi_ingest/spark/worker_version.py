@@ -1,0 +1,36 @@
+"""Keeps tasks from executors whose hudi-ingest has another version than the process that submits them.
+
+The process puts its version into the environment of its Python workers. Spark starts a daemon for each such environment, so
+after an upgrade in place workers of an old version are not used either.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import hudi_ingest
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+VARIABLE = "HUDI_INGEST_DRIVER_VERSION"
+OWN_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def note_version(context: SparkContext) -> None:
+    """Require this version in all tasks that this process submits through the context."""
+    context.environment[VARIABLE] = hudi_ingest.__version__
+
+
+def require_same_version(environment: Mapping[str, str] = os.environ) -> None:
+    """For a Python worker's daemon. Raises SystemExit with one line if the process that submits tasks has another version."""
+    own = hudi_ingest.__version__
+    wanted = environment.get(VARIABLE, own)
+    if wanted != own:
+        sys.exit(
+            f"OtherVersion: {sys.executable} on {socket.gethostname()} has hudi-ingest {own}, the driver has {wanted}"
+        )
