@@ -45,6 +45,8 @@ _ROWS_OF_A_GROUP = 64
 """Rows are sorted by table partition in tables of so many rows for each: fewer would make many short slices."""
 _CHECK_SECONDS = 0.05
 """How old the fence's check may be when a file is opened or closed; a check costs 0.1 ms."""
+_CHECK_SECONDS_OF_A_STORE = 1.0
+"""On an object store, where a check is two requests."""
 SPARK_VERSION = "3.5.7"
 """Spark reads dates before 1582 and times before 1900 unchanged only if the file's footer names Spark 3.0 or later;
 otherwise it refuses to read them."""
@@ -133,6 +135,7 @@ class BaseFileWriter:
         self._closed: list[BaseFile] = []
         """Closed since the last check that the instant is open."""
         self._checked_at = 0.0
+        self._check_seconds = _CHECK_SECONDS if storage.is_local else _CHECK_SECONDS_OF_A_STORE
         self._known_folders: set[str] = set()
         self._created: list[str] = []
 
@@ -202,7 +205,7 @@ class BaseFileWriter:
 
     def _check_again(self, source: RowSource) -> None:
         """A process that stood still, or writes for long, learns here that it is fenced before it opens or closes a file."""
-        if time.monotonic() - self._checked_at > _CHECK_SECONDS:
+        if time.monotonic() - self._checked_at > self._check_seconds:
             require_open_instant(self._storage, self._layout, source)
             self._checked_at = time.monotonic()
 

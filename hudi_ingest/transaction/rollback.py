@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from hudi_ingest.exceptions import IngestError, TransactionInFlight
 from hudi_ingest.faults import reach
+from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.ledger import TransactionRow
 from hudi_ingest.ledger.owner import Owner, is_dead
 from hudi_ingest.ledger.tables import is_over
@@ -71,13 +72,20 @@ def end_instant(ports: TransactionPorts, opened: OpenInstant) -> bool:
     except OSError as error:
         _logger.warning("dead letters of %s no longer count; the sweep will delete them: %s", opened.instant, error)
     try:
-        for upload in ports.timeline.storage.unfinished_uploads():
-            # A writer that still works for the transaction can then no longer complete the file.
-            if upload.path.endswith(f"_{opened.instant}.parquet"):
-                ports.timeline.storage.abort_upload(upload)
+        abort_uploads(ports.timeline.storage, opened.instant)
     except OSError as error:
         _logger.warning("uploads of %s remain open; the sweep will abort them: %s", opened.instant, error)
     return rolled_back
+
+
+def abort_uploads(storage: TableStorage, instant: str) -> None:
+    """Abort the open uploads of a rolled-back instant's files. Raises OSError.
+
+    A process that still works for its transaction can then no longer complete them.
+    """
+    for upload in storage.unfinished_uploads():
+        if upload.path.endswith(f"_{instant}.parquet"):
+            storage.abort_upload(upload)
 
 
 def _end_open_transaction(ports: TransactionPorts, owner: Owner, run_is_finished: Callable[[str], bool | None]) -> None:

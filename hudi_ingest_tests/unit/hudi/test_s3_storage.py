@@ -1,0 +1,422 @@
+"""A table's storage on S3: the same as on a disk, in few requests, with conditional writes and open uploads."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from hudi_ingest.exceptions import Fenced, TableUnreachable
+from hudi_ingest.hudi.base_file import BaseFileLayout, BaseFileWriter, RowSource
+from hudi_ingest.hudi.durability import NoDurability, durability_of
+from hudi_ingest.hudi.epoch import Epoch, TableEpoch
+from hudi_ingest.hudi.local_storage import LocalStorage
+from hudi_ingest.hudi.paths import EPOCH_PATH, heartbeat_path, marker_path
+from hudi_ingest.hudi.s3_access import credentials_of, hudi_rs_options
+from hudi_ingest.hudi.s3_errors import StoreError
+from hudi_ingest.hudi.s3_storage import S3Storage
+from hudi_ingest.hudi.storage import TableStorage, WriteConflict
+from hudi_ingest.local.processes import LOOPBACK, free_port
+from hudi_ingest.model.offsets import TopicPartition
+from hudi_ingest.model.storage_options import SecretReference, StorageOptions
+from hudi_ingest.transaction.rollback import abort_uploads
+from hudi_ingest_tests.support.s3_proxy import Request
+from hudi_ingest_tests.support.s3_table import SECRET, S3Tables, s3_tables
+
+pytestmark = pytest.mark.fast
+
+INSTANT = "20261121140405123"
+EPOCH = Epoch(1, "t-1")
+ORDERS_3 = RowSource(TopicPartition("orders", 3), "3-0-0")
+
+
+@pytest.fixture(scope="module")
+def tables() -> Iterator[S3Tables]:
+    with s3_tables() as found:
+        yield found
+
+
+@pytest.fixture
+def storage(tables: S3Tables) -> S3Storage:
+    return tables.table()
+
+
+# ---- the same as on a disk
+
+
+def test_files_are_found_as_on_a_disk(storage: S3Storage, tmp_path: Path) -> None:
+    local = LocalStorage(str(tmp_path / "table"))
+    paths = [
+        "a",
+        ".hidden",
+        ".hoodie/x",
+        ".hoodie/timeline/1.commit",
+        "dt=1/a",
+        "dt=1/b/c",
+        "dt=1.5/a",
+        "dt=é ö/a+b",
+        "z/y",
+    ]
+
+    def facts(of: TableStorage) -> list[object]:
+        folders = ["", ".hoodie", "dt=1", "dt", "dt=é ö", "nowhere"]
+        return [
+            [of.names(folder) for folder in folders],
+            [sorted(file.path for file in of.files(folder)) for folder in folders],
+            sorted((file.path, file.size_bytes) for file in of.data_files()),
+            sorted(file.path for file in of.files_beside(".hoodie", {"timeline"})),
+            [(of.exists(path), file.size_bytes if (file := of.file(path)) else None) for path in [*paths, "nowhere"]],
+        ]
+
+    for each in (local, storage):
+        for number, path in enumerate(paths):
+            each.write(path, b"1" * number)
+    assert facts(storage) == facts(local)
+    assert abs(storage.files("dt=1")[0].modified - datetime.now(timezone.utc)) < timedelta(minutes=5)
+    for each in (local, storage):
+        each.write("a", b"other")
+        each.replace("z/y", b"other")
+        each.delete("dt=1.5/a")
+        each.delete("nowhere")
+        each.delete_folder("dt=1")
+        each.delete_folder("nowhere")
+        assert (each.read("a"), each.read("z/y"), each.size("a")) == (b"other", b"other", 5)
+        for ask in (each.read, each.size, each.parquet_footer):
+            with pytest.raises(FileNotFoundError):
+                ask("nowhere")
+    # On a disk the folder of a deleted file stays.
+    assert [file.path for file in storage.files("")] == sorted(file.path for file in local.files(""))
+
+
+def test_many_files_are_listed_and_deleted_in_pages(tables: S3Tables, storage: S3Storage) -> None:
+    for number in range(1005):
+        storage.write(f"f/{number:04}", b"")
+    with tables.proxy.counted() as counts:
+        assert len(storage.files("f")) == len(storage.names("f")) == len(storage.data_files()) == 1005
+        storage.delete_folder("f")
+    assert storage.files("") == []
+    assert counts == {"LIST": 8, "POST-delete": 2}
+
+
+def test_a_listing_jumps_over_the_metadata_however_long_it_is(tables: S3Tables, storage: S3Storage) -> None:
+    for path in (".hoodie/a", ".hoodie/b/c", "dt=1/a", "dt=2/a"):
+        storage.write(path, b"")
+    with tables.proxy.counted() as counts:
+        assert [file.path for file in storage.data_files()] == ["dt=1/a", "dt=2/a"]
+    assert counts == {"LIST": 2}
+
+
+def test_each_call_is_one_request(tables: S3Tables, storage: S3Storage) -> None:
+    storage.write("a", b"1")
+    storage.read_versioned("a")
+    for call in (
+        lambda: storage.write("a/b/c", b"1"),
+        lambda: storage.read("a"),
+        lambda: storage.exists("a"),
+        lambda: storage.exists("nowhere"),
+        lambda: storage.size("a"),
+        lambda: storage.delete("nowhere"),
+        lambda: storage.names("a"),
+    ):
+        with tables.proxy.counted() as counts:
+            call()
+        assert counts.total() == 1, counts
+
+
+def test_no_flushing_and_no_listing_for_it(storage: S3Storage) -> None:
+    assert isinstance(durability_of(storage, fsync=True), NoDurability)
+
+
+# ---- base files
+
+
+def layout() -> BaseFileLayout:
+    return BaseFileLayout(INSTANT, EPOCH, ("dt",), rows_per_file=1000, target_file_bytes=1 << 30, compression="zstd")
+
+
+def opened(storage: S3Storage) -> S3Storage:
+    storage.write(heartbeat_path(INSTANT), b"")
+    TableEpoch(storage).advance(EPOCH.number, EPOCH.transaction_id)
+    return storage
+
+
+def rows(count: int) -> pa.Table:
+    return pa.table(
+        {
+            "dt": ["d0"] * count,
+            "_kafka_partition": pa.array([3] * count, pa.int32()),
+            "_kafka_offset": pa.array(range(count), pa.int64()),
+        }
+    )
+
+
+def test_a_small_base_file_is_one_request_beside_its_marker_and_checks(tables: S3Tables, storage: S3Storage) -> None:
+    opened(storage)
+    with tables.proxy.counted() as counts, BaseFileWriter(storage, layout()) as writer:
+        writer.write(ORDERS_3, rows(10))
+        writer.close()
+    [file] = writer.files[ORDERS_3.source]
+    assert storage.size(file.path) == file.size_bytes
+    assert storage.parquet_footer(file.path).num_rows == 10
+    assert storage.exists(marker_path(INSTANT, file.path))
+    # Heartbeat and epoch before and after; marker, the folder's metadata, the file.
+    assert counts == {"HEAD": 3, "GET": 2, "PUT": 3}
+
+
+@pytest.mark.parametrize("size", [10, 12_000_000])
+def test_p3_a_file_that_an_error_closes_is_deleted(storage: S3Storage, size: int) -> None:
+    opened(storage)
+    with pytest.raises(RuntimeError), BaseFileWriter(storage, layout()) as writer:
+        table = rows(2).append_column("text", pa.array([os.urandom(size // 2).hex()] * 2))
+        writer.write(ORDERS_3, table)
+        writer._write_largest()
+        raise RuntimeError("in the middle")
+    assert not [file.path for file in storage.data_files() if file.path.endswith(".parquet")]
+    assert storage.unfinished_uploads() == []
+
+
+def test_p4_a_rollback_aborts_the_open_uploads_of_its_instant(storage: S3Storage) -> None:
+    path = f"dt=d0/x_{INSTANT}.parquet"
+    stream, other = storage.open_output(path), storage.open_output("dt=d0/x_20261121140405124.parquet")
+    for each in (stream, other):
+        each.write(b"x" * 12_000_000)
+    assert {upload.path for upload in storage.unfinished_uploads()} == {path, "dt=d0/x_20261121140405124.parquet"}
+    abort_uploads(storage, INSTANT)
+    [left] = storage.unfinished_uploads()
+    assert left.path == "dt=d0/x_20261121140405124.parquet"
+    with pytest.raises(OSError, match="AWS Error"):
+        stream.close()
+    assert not storage.exists(path)
+    other.close()
+    assert storage.size(left.path) == 12_000_000
+    assert not storage.abort_upload(left)
+
+
+# ---- the epoch
+
+
+def test_p4_of_two_begins_at_once_one_is_fenced(storage: S3Storage) -> None:
+    epoch = TableEpoch(storage)
+    epoch.advance(1, "a")
+    before = storage.read_versioned(EPOCH_PATH)
+    epoch.advance(2, "b")
+    with pytest.raises(WriteConflict):
+        storage.put_if(EPOCH_PATH, b"other", before)
+    assert epoch.current() == Epoch(2, "b")
+    fenced: list[str] = []
+    start = threading.Barrier(4)
+
+    def begin(number: int) -> None:
+        start.wait()
+        try:
+            TableEpoch(storage).advance(3, f"t-{number}")
+        except Fenced:
+            fenced.append(f"t-{number}")
+
+    threads = [threading.Thread(target=begin, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(fenced) == 3
+    assert epoch.current().transaction_id not in fenced
+
+
+def test_p4_only_one_of_two_makes_the_first_epoch(storage: S3Storage) -> None:
+    before = storage.read_versioned(EPOCH_PATH)
+    storage.put_if(EPOCH_PATH, b"1", before)
+    with pytest.raises(WriteConflict):
+        storage.put_if(EPOCH_PATH, b"2", before)
+    storage.delete(EPOCH_PATH)
+    with pytest.raises(WriteConflict):
+        storage.put_if(EPOCH_PATH, b"2", replace(before, version='"gone"'))
+
+
+def test_p5_a_change_whose_answer_was_lost_is_recognized(tables: S3Tables, storage: S3Storage) -> None:
+    def is_epoch(request: Request) -> bool:
+        return request.kind == "PUT" and request.key.endswith(EPOCH_PATH)
+
+    epoch = TableEpoch(storage)
+    for change in (partial(epoch.advance, 1, "a"), partial(epoch.advance, 2, "b"), partial(epoch.retire, "b")):
+        with tables.proxy.silent(is_epoch) as times:
+            change()
+        assert times() == 1
+    assert epoch.current() == Epoch(3, "")
+
+
+class _Careless(BaseHTTPRequestHandler):
+    """A store that takes whatever it is given."""
+
+    status = 200
+
+    def do_PUT(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(self.status)
+        self.end_headers()
+
+    def do_DELETE(self) -> None:
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        return
+
+
+@contextmanager
+def careless_store(status: int) -> Iterator[str]:
+    server = ThreadingHTTPServer((LOOPBACK, 0), type("Careless", (_Careless,), {"status": status}))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://{LOOPBACK}:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize("status", [200, 501])
+def test_p6_a_store_without_conditional_writes_is_refused(tables: S3Tables, status: int) -> None:
+    with careless_store(status) as endpoint:
+        options = replace(tables.options, endpoint=endpoint)
+        for ask in (S3Storage.make, S3Storage.require_conditional_writes):
+            with pytest.raises(
+                TableUnreachable, match=r"does not honour If-None-Match.*conditional_writes: false and give table\.lock"
+            ):
+                ask(S3Storage("s3a://lake/t", options))
+    if status == 200:
+        with careless_store(status) as endpoint:
+            S3Storage("s3a://lake/t", replace(options, endpoint=endpoint, conditional_writes=False)).make()
+
+
+# ---- logins
+
+
+def test_no_secret_travels_and_a_worker_resolves_its_own(storage: S3Storage) -> None:
+    storage.write("a", b"content")
+    pickled = pickle.dumps(storage)
+    assert SECRET.encode() not in pickled
+    code = "import pickle, sys; print(pickle.loads(sys.stdin.buffer.read()).read('a').decode())"
+    answer = subprocess.run([sys.executable, "-c", code], input=pickled, capture_output=True, timeout=60)
+    assert answer.stdout == b"content\n", answer.stderr
+    without = {name: value for name, value in os.environ.items() if name != "TEST_STORE_SECRET"}
+    answer = subprocess.run([sys.executable, "-c", code], input=pickled, capture_output=True, timeout=60, env=without)
+    last = answer.stderr.decode().strip().splitlines()[-1]
+    assert (
+        "table.storage.secret_key is ${TEST_STORE_SECRET}, and environment variable TEST_STORE_SECRET is not set"
+        in last
+    )
+
+
+def test_a_forked_process_has_connections_of_its_own(storage: S3Storage) -> None:
+    storage.write("a", b"parent")
+    with storage.open_output("p") as stream:
+        pq.write_table(rows(1), stream)
+    child = os.fork()
+    if child == 0:
+        try:
+            storage.write("b", storage.read("a"))
+            with storage.open_output("c") as stream:
+                pq.write_table(rows(2), stream)
+        finally:
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert storage.read("b") == storage.read("a")
+    assert storage.parquet_footer("c").num_rows == 2
+
+
+@pytest.fixture
+def no_login(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    from hudi_ingest.hudi import s3_access
+
+    s3_access._session.cache_clear()
+    return monkeypatch
+
+
+def test_the_default_chain_and_profiles(no_login: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="neither environment variables, nor a default profile, nor a role") as raised:
+        credentials_of(StorageOptions())
+    assert "AWS_ACCESS_KEY_ID" in raised.value.remedy
+    with pytest.raises(StoreError, match=r"profile \(lake\) could not be found"):
+        credentials_of(StorageOptions(profile="lake"))
+    (tmp_path / "credentials").write_text("[lake]\naws_access_key_id=k\naws_secret_access_key=s\n")
+    (tmp_path / "config").write_text("[profile lake]\nregion=eu-north-1\n")
+    from hudi_ingest.hudi import s3_access
+
+    s3_access._session.cache_clear()
+    assert credentials_of(StorageOptions(profile="lake")).access_key == "k"
+    assert hudi_rs_options("s3a://lake/t", StorageOptions(profile="lake"))["aws_region"] == "eu-north-1"
+    no_login.setenv("AWS_ACCESS_KEY_ID", "e")
+    no_login.setenv("AWS_SECRET_ACCESS_KEY", "s")
+    no_login.setenv("AWS_SESSION_TOKEN", "t")
+    s3_access._session.cache_clear()
+    found = credentials_of(StorageOptions())
+    assert (found.access_key, found.session_token) == ("e", "t")
+    s3_access._session.cache_clear()
+
+
+def test_hudi_rs_gets_the_same_login(tables: S3Tables) -> None:
+    found = hudi_rs_options("s3a://lake/t", tables.options)
+    assert found == {
+        "aws_access_key_id": "key",
+        "aws_secret_access_key": SECRET,
+        "aws_region": "us-east-1",
+        "aws_endpoint": tables.options.endpoint,
+        "aws_allow_http": "true",
+        "aws_virtual_hosted_style_request": "false",
+    }
+    hosted = replace(tables.options, endpoint="https://store.example", path_style=False)
+    assert hudi_rs_options("s3a://lake/t", hosted)["aws_endpoint"] == "https://lake.store.example"
+    assert hudi_rs_options("/tables/t", tables.options) == {}
+
+
+# ---- bad input
+
+
+def test_p6_a_store_that_is_down_is_told_soon(tables: S3Tables) -> None:
+    down = S3Storage("s3a://lake/t", replace(tables.options, endpoint=f"http://{LOOPBACK}:{free_port()}"))
+    with pytest.raises(StoreError, match="Could not connect") as raised:
+        down.read("a")
+    assert "correct table.storage.endpoint" in raised.value.remedy
+    with pytest.raises(TableUnreachable, match=r"cannot be written to.*correct table\.storage\.endpoint"):
+        down.make()
+    assert pickle.loads(pickle.dumps(raised.value)).remedy == raised.value.remedy
+
+
+def test_p6_a_missing_bucket_is_told_for_objects_and_streams(tables: S3Tables) -> None:
+    missing = S3Storage("s3a://nowhere/t", tables.options)
+    with pytest.raises(StoreError) as raised:
+        missing.read("a")
+    assert raised.value.remedy.startswith("The bucket does not exist; create it")
+    with pytest.raises(OSError) as of_stream, missing.open_output("a") as stream:
+        stream.write(b"1")
+    explained = missing.explained(of_stream.value)
+    assert isinstance(explained, StoreError) and explained.remedy == raised.value.remedy
+
+
+def test_p6_a_busy_store_is_tried_again_for_a_while(tables: S3Tables, storage: S3Storage) -> None:
+    with tables.proxy.counted() as counts, tables.proxy.busy(), pytest.raises(StoreError) as raised:
+        storage.read("a")
+    assert "overloaded" in raised.value.remedy
+    assert counts == {"GET": 4}
+
+
+def test_a_reference_that_is_missing_says_where_to_set_it(tables: S3Tables) -> None:
+    options = replace(tables.options, secret_key=SecretReference("${NOT_SET_ANYWHERE}"))
+    with pytest.raises(StoreError, match=r"^table\.storage\.secret_key is \$\{NOT_SET_ANYWHERE\}") as raised:
+        S3Storage("s3a://lake/t", options).exists("a")
+    assert "hudi-ingest up" in raised.value.remedy
