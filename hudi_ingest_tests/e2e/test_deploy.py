@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,6 +24,7 @@ from hudi_ingest.local import dagster_api as webserver
 from hudi_ingest.local.processes import ProcessRecord, free_port, start, stop, wait_until
 from hudi_ingest.local.verification import verify
 from hudi_ingest.model.transaction import TransactionState
+from hudi_ingest.spark.java import find_java
 from hudi_ingest_tests.support import postgres
 from hudi_ingest_tests.support.ground import Ground, write_pipeline
 
@@ -223,6 +226,48 @@ def test_r10_each_command_of_deploy_starts_and_a_transaction_is_committed(
                 timeout_seconds=READY_SECONDS,
                 records_to_watch=[record],
             )
+
+
+@pytest.mark.spark
+@pytest.mark.e2e
+@pytest.mark.long
+def test_r10_the_spark_cluster_of_deploy_comes_together(tmp_path: Path) -> None:
+    services = yaml.safe_load((DEPLOY / "docker-compose.cluster.yaml").read_text())["services"]
+    port, page = free_port(), free_port()
+    java = find_java()
+    places = {
+        "spark-standalone": str(DEPLOY / "spark-standalone.sh"),
+        **dict.fromkeys(services, "127.0.0.1"),
+        "7077": str(port),
+        "spark://spark-master:7077": f"spark://127.0.0.1:{port}",
+        "2g": "512m",
+    }
+    path = os.pathsep.join([str(Path(sys.executable).parent), str(java.parent), os.environ["PATH"]])
+    environment = {**os.environ, "PATH": path, "JAVA_HOME": str(java.parent.parent), "SPARK_LOCAL_IP": "127.0.0.1"}
+    names = ["spark-master", "spark-worker-1", "spark-worker-2"]
+    with ExitStack() as started:
+        for name in names:
+            own = {
+                **places,
+                "8080": str(page if name == "spark-master" else 0),
+                "/var/lib/hudi-ingest/work": str(tmp_path / name),
+            }
+            command = [own.get(word, word) for word in services[name]["command"]]
+            record = start(name, command, log=tmp_path / f"{name}.log", env=environment)
+            started.callback(stop, [record])
+        check = services["spark-master"]["healthcheck"]["test"][1:]
+        check = [word.replace("127.0.0.1:8080", f"127.0.0.1:{page}") for word in check]
+        wait_until(
+            lambda: healthy(*check, env=environment) and workers_of(page) == ["ALIVE", "ALIVE"],
+            what="the master is well and both workers have joined it",
+            timeout_seconds=READY_SECONDS,
+            records_to_watch=[record],
+        )
+
+
+def workers_of(page: int) -> list[str]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{page}/json/", timeout=10) as answer:
+        return [worker["state"] for worker in json.load(answer)["workers"]]
 
 
 def healthy(*command: str, env: dict[str, str]) -> bool:

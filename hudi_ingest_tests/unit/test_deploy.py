@@ -69,6 +69,13 @@ def compose() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
+def cluster() -> dict[str, Any]:
+    """What goes on top of it: an S3 store and a Spark cluster."""
+    found: dict[str, Any] = yaml.safe_load((DEPLOY / "docker-compose.cluster.yaml").read_text())
+    return found
+
+
+@pytest.fixture(scope="module")
 def dockerfile() -> str:
     return (DEPLOY / "Dockerfile").read_text().replace("\\\n", " ")
 
@@ -175,19 +182,47 @@ def test_the_entrypoint_sets_passwords_from_files_and_nothing_else(tmp_path: Pat
     assert f"PGPASSWORD_FILE names {tmp_path / 'gone'}, which cannot be read" in refused.stderr
 
 
-def test_compose_accepts_the_file(compose: dict[str, Any]) -> None:
+def test_compose_accepts_the_files(compose: dict[str, Any], cluster: dict[str, Any]) -> None:
     schema = jsonschema.Draft201909Validator(json.loads(COMPOSE_SCHEMA.read_text()))
-    known = {key: value for key, value in compose.items() if key != "name"}
-    assert [error.message for error in schema.iter_errors(known)] == []
+    for document in (compose, cluster):
+        known = {key: value for key, value in document.items() if key != "name"}
+        assert [error.message for error in schema.iter_errors(known)] == []
 
 
-def test_no_container_is_root_or_without_limits(compose: dict[str, Any], dockerfile: str) -> None:
+def test_no_container_is_root_or_without_limits(
+    compose: dict[str, Any], cluster: dict[str, Any], dockerfile: str
+) -> None:
     assert re.findall(r"^USER (.*)$", dockerfile, re.MULTILINE) == ["1000"]
-    for name, service in compose["services"].items():
+    on_top = {name: service for name, service in cluster["services"].items() if name not in compose["services"]}
+    assert set(on_top) == {"s3", "spark-master", "spark-worker-1", "spark-worker-2"}
+    assert all("healthcheck" in service and service["restart"] == "unless-stopped" for service in on_top.values())
+    assert not any("ports" in service for service in on_top.values()), "reached by the other containers only"
+    for name, service in [*compose["services"].items(), *on_top.items()]:
         assert "build" in service or service["user"] not in ("root", "0"), name
         assert service["cap_drop"] == ["ALL"]
         assert service["security_opt"] == ["no-new-privileges:true"]
         assert {"mem_limit", "cpus"} <= set(service), name
+
+
+def test_the_cluster_and_the_engine_find_each_other_and_share_the_stores_keys(
+    compose: dict[str, Any], cluster: dict[str, Any]
+) -> None:
+    services = cluster["services"]
+    engine, master = services["engine"], services["spark-master"]
+    options = dict(zip(master["command"][2::2], master["command"][3::2], strict=True))
+    address = f"spark://{options['--host']}:{options['--port']}"
+    assert engine["environment"]["HUDI_INGEST_ENGINE_MASTER"] == address
+    assert engine["environment"]["HUDI_INGEST_ENGINE_DRIVER_HOST"] == engine["hostname"]
+    for name in ("spark-worker-1", "spark-worker-2"):
+        command = services[name]["command"]
+        assert command[-1] == address
+        assert command[command.index("--host") + 1] == services[name]["hostname"] == name
+    for name in ("s3", "engine", "spark-worker-1", "spark-worker-2"):
+        assert services[name]["secrets"] == list(cluster["secrets"])
+        assert set(services[name].get("depends_on", ())) <= {*services, *compose["services"]}
+    assert f"--port :{engine['environment']['S3_ENDPOINT'].rpartition(':')[2]} " in services["s3"]["command"][0]
+    assert "/data/objects/lake" in services["s3"]["command"][0], "the tables' bucket"
+    assert engine["environment"][TABLES_VARIABLE].startswith("s3a://lake/")
 
 
 @pytest.fixture(scope="module")
@@ -307,7 +342,8 @@ def test_sources_and_programs_of_the_image_exist(compose: dict[str, Any], docker
     command = compose["services"]["engine"]["command"][0]
     assert ["deploy/engine-and-ops.sh", f"/usr/local/bin/{command}"] in copied
     assert ["deploy/with-secrets.sh", "/usr/local/bin/with-secrets"] in copied
-    for script in ("engine-and-ops.sh", "with-secrets.sh"):
+    assert ["deploy/spark-standalone.sh", "/usr/local/bin/spark-standalone"] in copied
+    for script in ("engine-and-ops.sh", "with-secrets.sh", "spark-standalone.sh"):
         assert (DEPLOY / script).stat().st_mode & 0o111
     pinned = (REPOSITORY / "requirements.txt").read_text()
     assert "--require-hashes --requirement requirements.txt" in dockerfile
