@@ -1,24 +1,20 @@
-"""An instance as Dagster makes it, without a setting: runs that died, *Re-execute from failure*, and topics added to the list later."""
+"""An instance as Dagster makes it, without a setting: ops in containers of their own, *Re-execute from failure*, and topics added to
+the list later."""
 
 from __future__ import annotations
 
+import json
 import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 from dagster import (
     DagsterInstance,
-    DagsterRun,
-    DagsterRunStatus,
     JobExecutionResult,
     ReexecutionOptions,
     RunRequest,
-    SkipReason,
     execute_job,
 )
 from dagster._core.definitions.reconstruct import ReconstructableJob, ReconstructableRepository
@@ -28,15 +24,16 @@ from hudi_ingest.local.broker import create_topic
 from hudi_ingest.local.verification import verify
 from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.dead_runs import ENDING_SECONDS
 from hudi_ingest.orchestration.run_config import job_name
 from hudi_ingest.orchestration.sensor import tick
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest_tests.support.command_line import environment
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
+from hudi_ingest_tests.support.pods import PODS
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+REPOSITORY = Path(__file__).parent.parent.parent
 
 DEFINITIONS = """
 from pathlib import Path
@@ -108,49 +105,48 @@ def steps_of(result: JobExecutionResult) -> set[str]:
     return {str(event.step_key).split(".")[1].split("[")[0] for event in result.all_events if event.is_step_success}
 
 
+PODS_DEFINITIONS = """
+from pathlib import Path
+from dagster import Definitions, FilesystemIOManager
+from hudi_ingest import ingest_definitions
+from hudi_ingest_tests.support.pods import pods
+
+results = FilesystemIOManager(base_dir={results!r})
+defs = Definitions.merge(
+    ingest_definitions({pipelines!r}), Definitions(executor=pods, resources={{"io_manager": results}})
+)
+"""
+
+
 @pytest.mark.long
-def test_p5_a_run_whose_processes_were_all_killed_is_not_waited_for_longer_than_its_transaction(
-    ground: Ground, once: Pipeline, instance: DagsterInstance, dagster_home: Path, fault: Fault
+def test_r10_each_op_in_a_place_of_its_own_needs_only_the_ledger_and_says_so(
+    ground: Ground, once: Pipeline, instance: DagsterInstance, dagster_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ground.send_rows(0, 20)
-    ground.send_rows(1, 20)
-    job_of(ground, once)
-    fault.arm("slices_written", "stop")
-    command = ["job", "execute", "-f", str(ground.home.root / "definitions.py"), "-a", "defs", "-j", job_name(once)]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "dagster", *command],
-        env=environment(ground.home, {"DAGSTER_HOME": str(dagster_home)}),
-        start_new_session=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+    file, variables = ground.home.root / "pods.py", ground.home.root / "pods.json"
+    file.write_text(
+        PODS_DEFINITIONS.format(results=str(ground.home.root / "results"), pipelines=str(ground.home.pipelines))
     )
-    try:
-        fault.await_reached("slices_written", 180)
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait(30)
-    (dead,) = instance.get_runs()
-    assert dead.status is DagsterRunStatus.STARTED
-    now = datetime.now(timezone.utc)
-    waiting = tick(once, instance, now)
-    assert isinstance(waiting, SkipReason)
-    assert dead.run_id[:8] in str(waiting.skip_message)
-    later = now + timedelta(seconds=once.transaction.timeout_seconds + ENDING_SECONDS + 1)
-    request = requested(once, instance, later)
-    assert found(instance, dead.run_id).status is DagsterRunStatus.FAILURE
-    result = execute_job(
-        job_of(ground, once), instance, run_config=request.run_config, tags={**request.tags, tags.IN_PROCESS: "true"}
-    )
-    assert result.success
+    shared = {
+        **{name: os.environ[name] for name in ("PATH", "HOME", "JAVA_HOME", "SPARK_SUBMIT_OPTS") if name in os.environ},
+        "PYTHONPATH": os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")]),
+        "DAGSTER_HOME": str(dagster_home),
+    }
+    monkeypatch.setenv(PODS, str(variables))
+    monkeypatch.setenv("DAGSTER_HOME", str(dagster_home))
+    job = ReconstructableJob(ReconstructableRepository.for_file(str(file), "defs"), job_name(once))
+    results = []
+    for more in ({}, {LEDGER_VARIABLE: ground.home.ledger_url}):
+        variables.write_text(json.dumps({**shared, **more}))
+        request = requested(once, instance)
+        results.append(execute_job(job, instance, run_config=request.run_config, tags=request.tags))
+    alone, together = results
+    assert not alone.success
+    assert "the sensor of pipeline" in failure_of(instance, alone)
+    assert "Set HUDI_INGEST_LEDGER_URL to the same PostgreSQL" in failure_of(instance, alone)
+    assert together.success, failure_of(instance, together)
+    assert steps_of(together) == {"begin", "write", "commit"}
     assert verify(ground.base_path, ground.produced).exact
-    states = [row.state for row in ground.ledger.history(once.name)]
-    assert states == [TransactionState.COMMITTED, TransactionState.ABORTED]
-
-
-def found(instance: DagsterInstance, run_id: str) -> DagsterRun:
-    run = instance.get_run_by_id(run_id)
-    assert run is not None
-    return run
 
 
 def test_p4_re_execution_from_failure_of_an_aborted_transaction_is_fenced_and_says_so(
