@@ -30,6 +30,7 @@ from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.run_launcher import ForkingRunLauncher
 from hudi_ingest.orchestration.web_access import HOSTS_VARIABLE, hosts_from
 from hudi_ingest.orchestration.webserver import options_of
+from hudi_ingest.pipeline.engine import load_engine_settings
 from hudi_ingest.pipeline.folder import load_pipelines
 from hudi_ingest.spark.jars import cache_root
 
@@ -202,6 +203,29 @@ def test_no_container_is_root_or_without_limits(
         assert service["cap_drop"] == ["ALL"]
         assert service["security_opt"] == ["no-new-privileges:true"]
         assert {"mem_limit", "cpus"} <= set(service), name
+
+
+def test_the_engine_accepts_its_settings(
+    cluster: dict[str, Any], manifests: dict[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    on_kubernetes = re.findall(
+        r"^ +# - \{name: (HUDI_INGEST_ENGINE_\w+), value: \"?([^\"}]*)\"?\}",
+        (DEPLOY / "kubernetes" / "engine.yaml").read_text(),
+        re.MULTILINE,
+    )
+    (container,) = manifests["StatefulSet"]["spec"]["template"]["spec"]["containers"]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    home = Home(root=tmp_path, pipelines=tmp_path / "pipelines", ledger_url="sqlite:///x")
+    for variables in (cluster["services"]["engine"]["environment"], dict(on_kubernetes)):
+        settings = load_engine_settings(home, environment=variables)
+        assert settings.master == "spark://spark-master:7077"
+        assert settings.bind_address == "0.0.0.0"
+        assert settings.driver_host is not None
+        assert (settings.driver_port, settings.block_manager_port) == (ports["driver"], ports["blocks"])
+    assert (
+        settings.driver_host
+        == f"{manifests['StatefulSet']['metadata']['name']}-0.{manifests['Service']['metadata']['name']}"
+    )
 
 
 def test_the_cluster_and_the_engine_find_each_other_and_share_the_stores_keys(
