@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import uuid4
 
+from moto.core.models import DEFAULT_ACCOUNT_ID
+from moto.s3.models import s3_backends
 from moto.server import ThreadedMotoServer
 
 from hudi_ingest.hudi.s3_access import client_of
@@ -31,6 +33,12 @@ class S3Tables:
     def table(self) -> S3Storage:
         """A table of its own, empty."""
         return S3Storage(f"s3a://{BUCKET}/{uuid4().hex}/orders", self.options)
+
+    def fill(self, table: S3Storage, paths: Iterable[str]) -> None:
+        """Put empty files into the table, without a request for each."""
+        folder = table.base_path.removeprefix(f"s3a://{BUCKET}/")
+        for path in paths:
+            s3_backends[DEFAULT_ACCOUNT_ID]["aws"].put_object(BUCKET, f"{folder}/{path}", b"")
 
 
 @contextmanager

@@ -102,8 +102,7 @@ def test_files_are_found_as_on_a_disk(storage: S3Storage, tmp_path: Path) -> Non
 
 
 def test_many_files_are_listed_and_deleted_in_pages(tables: S3Tables, storage: S3Storage) -> None:
-    for number in range(1005):
-        storage.write(f"f/{number:04}", b"")
+    tables.fill(storage, [f"f/{number:04}" for number in range(1005)])
     with tables.proxy.counted() as counts:
         assert len(storage.files("f")) == len(storage.names("f")) == len(storage.data_files()) == 1005
         storage.delete_folder("f")
@@ -261,14 +260,18 @@ class _Careless(BaseHTTPRequestHandler):
     """A store that takes whatever it is given."""
 
     status = 200
+    protocol_version = "HTTP/1.1"
 
     def do_PUT(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
-        self.send_response(self.status)
-        self.end_headers()
+        self._answer(self.status)
 
     def do_DELETE(self) -> None:
-        self.send_response(204)
+        self._answer(204)
+
+    def _answer(self, status: int) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", "0")
         self.end_headers()
 
     def log_message(self, format: str, *arguments: object) -> None:
@@ -278,7 +281,7 @@ class _Careless(BaseHTTPRequestHandler):
 @contextmanager
 def careless_store(status: int) -> Iterator[str]:
     server = ThreadingHTTPServer((LOOPBACK, 0), type("Careless", (_Careless,), {"status": status}))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     yield f"http://{LOOPBACK}:{server.server_port}"
     server.shutdown()
     server.server_close()
