@@ -66,7 +66,11 @@ class PropertiesFile:
         return backup is not None and chosen(self._storage.base_path, primary, backup)[1]
 
     def _texts(self) -> tuple[bytes | None, bytes | None]:
-        return self._text(PRIMARY), self._text(BACKUP)
+        primary = self._text(PRIMARY)
+        if primary is not None and not self._storage.is_local:
+            # An object appears whole, so its backup is not needed.
+            return primary, None
+        return primary, self._text(BACKUP)
 
     def _text(self, path: str) -> bytes | None:
         try:

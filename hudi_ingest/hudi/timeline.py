@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
@@ -35,6 +36,10 @@ RECORD_PROPERTY = "hudi_ingest.record_schema"
 """The decoded records' columns, for a pipeline that declares none, as the JSON of a Spark StructType."""
 NEWEST_COMMITS = 20
 """Maximum number of transactions that `committed` lists."""
+_READS_AT_ONCE = 8
+"""Commits read from a store at the same time."""
+_MOST_REMEMBERED = 2000
+"""Commits of tables on stores that a process keeps."""
 _INSTANT_FILE = re.compile(r"(?P<requested>\d+)(?P<completed>_\d+)?\.(?P<rest>.+)")
 """`<requested>_<completed>.<action>`, or `<requested>.` and anything else while it is pending."""
 
@@ -410,22 +415,29 @@ class Timeline:
                 *timeline.get_completed_deltacommits(desc=True),
                 *timeline.get_completed_replacecommits(desc=True),
             ]
-            for instant in instants:
-                content: dict[str, Any] = json.loads(timeline.get_instant_metadata_in_json(instant))
-                partitions = (content.get("partitionToWriteStats") or {}).values()
-                stats = [stat for partition_stats in partitions for stat in partition_stats]
-                yield CommittedInstant(
-                    instant=instant.timestamp,
-                    metadata=content.get("extraMetadata") or {},
-                    completed_at=completed.get(instant.timestamp) or instant_time(instant.timestamp),
-                    files={stat["path"]: stat["fileSizeInBytes"] for stat in stats if stat.get("path")},
-                    rows=sum(stat["numWrites"] for stat in stats),
-                    operation=content.get("operationType") or "",
-                )
+            if not is_s3(self.base_path):
+                yield from (_commit(timeline, instant, completed.get(instant.timestamp)) for instant in instants)
+                return
+            with ThreadPoolExecutor(_READS_AT_ONCE) as pool:
+                commits = [*pool.map(lambda i: self._remembered(timeline, i, completed.get(i.timestamp)), instants)]
+            yield from commits
         except Exception as error:
             if isinstance(error, IngestError):
                 raise
             raise self._unreadable("timeline", error) from error
+
+    def _remembered(self, timeline: Any, instant: Any, completed_at: datetime | None) -> CommittedInstant:
+        """Read a commit of a table on a store once in this process: no commit changes."""
+        if completed_at is None:
+            # Completed since its file was looked for, so its time of completion is not known yet.
+            return _commit(timeline, instant, None)
+        place = (self.base_path, instant.timestamp, completed_at)
+        found = _commits_read.get(place)
+        if found is None:
+            if len(_commits_read) >= _MOST_REMEMBERED:
+                _commits_read.clear()
+            found = _commits_read[place] = _commit(timeline, instant, completed_at)
+        return found
 
     def _unreadable(self, part: str, error: Exception) -> TableUnreachable:
         remedy = (
@@ -437,6 +449,24 @@ class Timeline:
             # hudi-rs's error.
             remedy = f"{cause[0].upper()}{cause[1:]}."
         return TableUnreachable(f"cannot read the {part} of the table at {self.base_path}: {error}. {remedy}")
+
+
+_commits_read: dict[tuple[str, str, datetime], CommittedInstant] = {}
+"""By base path, instant and time of completion."""
+
+
+def _commit(timeline: Any, instant: Any, completed_at: datetime | None) -> CommittedInstant:
+    content: dict[str, Any] = json.loads(timeline.get_instant_metadata_in_json(instant))
+    partitions = (content.get("partitionToWriteStats") or {}).values()
+    stats = [stat for partition_stats in partitions for stat in partition_stats]
+    return CommittedInstant(
+        instant=instant.timestamp,
+        metadata=content.get("extraMetadata") or {},
+        completed_at=completed_at or instant_time(instant.timestamp),
+        files={stat["path"]: stat["fileSizeInBytes"] for stat in stats if stat.get("path")},
+        rows=sum(stat["numWrites"] for stat in stats),
+        operation=content.get("operationType") or "",
+    )
 
 
 def missing_sequences(
