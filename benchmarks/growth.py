@@ -101,7 +101,7 @@ def run_growth(
 
 
 @dataclass(frozen=True, slots=True)
-class _Ground:
+class Ground:
     """A broker and a warm process that runs transactions."""
 
     home: Home
@@ -123,7 +123,7 @@ class _Ground:
 
 
 @contextmanager
-def _ground(home: Home, settings: Settings, report: Report) -> Iterator[_Ground]:
+def started_ground(home: Home, settings: Settings, report: Report) -> Iterator[Ground]:
     broker = BrokerSettings(home.kafka, free_port(), free_port())
     record = start_broker(broker, report)
     worker = None
@@ -132,7 +132,7 @@ def _ground(home: Home, settings: Settings, report: Report) -> Iterator[_Ground]
         report("starting Spark")
         worker = Worker(API, settings.master, settings.driver_memory, home.logs / f"{API}.log", environment)
         worker.await_ready()
-        ground = _Ground(home, broker.bootstrap, worker, report)
+        ground = Ground(home, broker.bootstrap, worker, report)
         _warm(ground)
         yield ground
     finally:
@@ -141,7 +141,7 @@ def _ground(home: Home, settings: Settings, report: Report) -> Iterator[_Ground]
         stop([record])
 
 
-def _warm(ground: _Ground) -> None:
+def _warm(ground: Ground) -> None:
     """Warm up the engine: classes that a fresh JVM loads and compiles are not part of the growth."""
     ground.report("warming the engine")
     load = orders_load("growth-warm", even(_WARM_RECORDS, _KAFKA_PARTITIONS))
@@ -160,7 +160,7 @@ def _history(home: Home, settings: Settings, points: tuple[int, ...], keep: Keep
     results: list[dict[str, Any]] = []
     seconds: list[float] = []
     reported_at = 0.0
-    with _ground(home, settings, report) as ground:
+    with started_ground(home, settings, report) as ground:
         topics.create(load, ground.bootstrap_servers)
         pipeline, file = ground.pipeline(load)
         for number in range(1, points[-1] + 1):
@@ -214,7 +214,7 @@ def _few_then_many(
     report: Report,
 ) -> None:
     results = []
-    with _ground(home, settings, report) as ground:
+    with started_ground(home, settings, report) as ground:
         for point, few, many in loads:
             report(f"{axis} {point:,}")
             topics.create(few, ground.bootstrap_servers)

@@ -95,7 +95,7 @@ class ProcessTrees:
 
     def _is_worker(self, process: psutil.Process) -> bool:
         if process not in self._workers:
-            self._workers[process] = _WORKER in process.cmdline()
+            self._workers[process] = is_python_worker(process)
         return self._workers[process]
 
     def _members(self) -> Iterable[psutil.Process]:
@@ -147,6 +147,11 @@ class Meter:
     def _take(self) -> None:
         for name, trees in self._trees.items():
             self._samples[name].append(trees.sample())
+
+
+def is_python_worker(process: psutil.Process) -> bool:
+    """Whether it is one of Spark's Python workers, or the daemon that forks them. Raises psutil.NoSuchProcess."""
+    return _WORKER in process.cmdline()
 
 
 def _processes(pids: Iterable[int]) -> Iterable[psutil.Process]:
