@@ -207,7 +207,8 @@ class _Builder:
                 return value or default
             if value is None:
                 down = missing_because(name, self._environment)
-                remedy = f", because {down}" if down else f"; set it or write ${{{name}:-default}}"
+                default_remedy = "" if is_reference_place(place) else f" or write ${{{name}:-default}}"
+                remedy = f", because {down}" if down else f"; set it{default_remedy}"
                 self._note(place, f"environment variable {name} is not set{remedy}")
                 return ""
             return value

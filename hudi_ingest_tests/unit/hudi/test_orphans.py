@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from hudi_ingest.hudi import file_ids
 from hudi_ingest.hudi.local_storage import LocalStorage
-from hudi_ingest.hudi.orphans import Orphan, find_orphans
-from hudi_ingest.hudi.storage import StoredFile
+from hudi_ingest.hudi.orphans import Orphan, find_dead_uploads, find_orphans
+from hudi_ingest.hudi.storage import StoredFile, Upload
 from hudi_ingest.hudi.timeline import Instants
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.operations.sweep import DEFAULT_HOURS, Sweep, safe_age
@@ -299,6 +299,28 @@ def test_r9_what_was_never_finished_is_swept_once_it_is_old(path: str, swept: bo
     assert bool(sweep([StoredFile(path, 1, START)], gone, set(), now)) is swept
     assert sweep([StoredFile(path, 1, now - AGE + timedelta(seconds=1))], gone, set(), now) == []
     assert sweep([StoredFile(path, 1, START)], replace(gone, undoing=frozenset([OLD])), set(), now) == []
+
+
+@pytest.mark.parametrize(
+    ("instant", "topic", "age", "swept"),
+    [
+        (OLD, TOPIC, AGE, True),
+        ("20260102000000000", TOPIC, AGE, True),
+        ("20260103000000000", TOPIC, AGE, False),
+        ("20260104000000000", TOPIC, AGE, False),
+        (OLD, "others", AGE, False),
+        (OLD, TOPIC, AGE - timedelta(seconds=1), False),
+    ],
+    ids=["rolled back", "committed", "pending", "not on the timeline yet", "another writer's", "young"],
+)
+def test_r9_uploads_of_ended_instants_are_swept(instant: str, topic: str, age: timedelta, swept: bool) -> None:
+    now = START + 2 * AGE
+    instants = Instants(frozenset(["20260103000000000"]), frozenset(["20260102000000000"]))
+    path = f"dt=1/{file_ids.file_id(topic, 0, 7, 'dt=1', instant)}_0-0-0_{instant}.parquet"
+    uploads = [Upload(path, "u1", now - age - timedelta(seconds=0.5)), Upload("dt=1/other.parquet", "u2", START)]
+    found = find_dead_uploads(uploads, instants, topics=[TOPIC], older_than=now - AGE)
+    assert [orphan.upload for orphan in found] == uploads[:1] * swept
+    assert find_dead_uploads(uploads, replace(instants, undoing=frozenset([OLD])), topics=[TOPIC], older_than=now) == []
 
 
 def test_r9_a_sweep_looks_where_unfinished_files_are(write: Write, tmp_path: Path) -> None:

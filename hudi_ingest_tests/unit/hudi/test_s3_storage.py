@@ -23,20 +23,33 @@ from hudi_ingest.exceptions import Fenced, TableUnreachable
 from hudi_ingest.hudi.base_file import BaseFileLayout, BaseFileWriter, RowSource
 from hudi_ingest.hudi.durability import NoDurability, durability_of
 from hudi_ingest.hudi.epoch import Epoch, TableEpoch
+from hudi_ingest.hudi.file_ids import file_id
 from hudi_ingest.hudi.local_storage import LocalStorage
+from hudi_ingest.hudi.orphans import find_dead_uploads
 from hudi_ingest.hudi.paths import EPOCH_PATH, heartbeat_path, marker_path
 from hudi_ingest.hudi.s3_access import credentials_of, hudi_rs_options
 from hudi_ingest.hudi.s3_errors import StoreError
 from hudi_ingest.hudi.s3_storage import S3Storage
 from hudi_ingest.hudi.storage import TableStorage, WriteConflict
+from hudi_ingest.hudi.timeline import Instants
+from hudi_ingest.ledger import Ledger
 from hudi_ingest.local.processes import LOOPBACK, free_port
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.storage_options import SecretReference, StorageOptions
+from hudi_ingest.operations.sweep import Sweep
 from hudi_ingest.transaction.rollback import abort_uploads
+from hudi_ingest_tests.support.pipeline_files import Write, load
 from hudi_ingest_tests.support.s3_proxy import Request
 from hudi_ingest_tests.support.s3_table import SECRET, S3Tables, s3_tables
 
 pytestmark = pytest.mark.fast
+
+
+def storage_settings(options: StorageOptions) -> dict[str, str]:
+    """`table.storage` of a pipeline file."""
+    login = {key: reference.text for key, reference in options.secrets}
+    return {"endpoint": str(options.endpoint), "region": str(options.region), **login}
+
 
 INSTANT = "20261121140405123"
 EPOCH = Epoch(1, "t-1")
@@ -202,6 +215,31 @@ def test_p4_a_rollback_aborts_the_open_uploads_of_its_instant(storage: S3Storage
     other.close()
     assert storage.size(left.path) == 12_000_000
     assert not storage.abort_upload(left)
+
+
+def test_r9_a_sweep_aborts_dead_uploads(storage: S3Storage, write: Write, tmp_path: Path) -> None:
+    pipeline = load(
+        write,
+        environment=dict(os.environ),
+        table__base_path=storage.base_path,
+        table__storage=storage_settings(storage.options),
+    )
+    path = f"dt=d0/{file_id('orders', 0, 7, 'dt=d0', INSTANT)}_0-0-0_{INSTANT}.parquet"
+    stream = storage.open_output(path)
+    stream.write(b"x" * 12_000_000)
+    reported: list[str] = []
+    with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
+        sweep = Sweep(pipeline, ledger, frozenset)
+        instants = Instants(frozenset(), frozenset([INSTANT]))
+        found = find_dead_uploads(
+            sweep._uploads(), instants, topics=["orders"], older_than=datetime.now(timezone.utc) + timedelta(1)
+        )
+        assert [orphan.file.path for orphan in found] == [path]
+        assert sweep._uploads_now(found) == [found[0].upload]
+        sweep._delete(found, reported.append)
+        assert sweep._uploads_now(found) == []
+    with pytest.raises(OSError, match="AWS Error"):
+        stream.close()
 
 
 # ---- the epoch

@@ -6,6 +6,37 @@ import pytest
 
 from hudi_ingest.hudi.store_errors import store_advice
 
+_OF_BOTOCORE = "ClientError: An error occurred ({}) when calling the HeadObject operation: {}"
+_OF_ARROW = "When uploading object with key 'x' in bucket 'lake': AWS Error {} during PutObject operation: {}"
+PYTHONS = [
+    ("secret key is wrong", _OF_BOTOCORE.format("SignatureDoesNotMatch", "The request signature we calculated …")),
+    ("does not know the access key", _OF_BOTOCORE.format("InvalidAccessKeyId", "…")),
+    ("does not know the access key", _OF_ARROW.format("INVALID_ACCESS_KEY_ID", "…")),
+    ("have expired", _OF_BOTOCORE.format("ExpiredToken", "The provided token has expired.")),
+    ("refused access", _OF_BOTOCORE.format("403", "Forbidden")),
+    ("refused access", _OF_ARROW.format("ACCESS_DENIED", "No response body.")),
+    ("bucket does not exist", _OF_BOTOCORE.format("NoSuchBucket", "The specified bucket does not exist.")),
+    ("bucket does not exist", _OF_ARROW.format("NO_SUCH_BUCKET", "The specified bucket does not exist.")),
+    ("in another region", _OF_BOTOCORE.format("301", "Moved Permanently")),
+    ("in another region", _OF_BOTOCORE.format("PermanentRedirect", "The bucket you are attempting to access …")),
+    ("clock is wrong", _OF_BOTOCORE.format("RequestTimeTooSkewed", "The difference … is too large.")),
+    ("without saying why", _OF_BOTOCORE.format("400", "Bad Request")),
+    ("overloaded or broken", _OF_BOTOCORE.format("SlowDown", "Please reduce your request rate.")),
+    ("overloaded or broken", _OF_ARROW.format("INTERNAL_FAILURE", "")),
+    ("does not answer", 'EndpointConnectionError: Could not connect to the endpoint URL: "http://127.0.0.1:9/lake/x"'),
+    ("does not answer", 'ConnectTimeoutError: Connect timeout on endpoint URL: "http://10.0.0.1/lake/x"'),
+    ("does not answer", 'ReadTimeoutError: Read timeout on endpoint URL: "http://10.0.0.1/lake/x"'),
+    (
+        "does not answer",
+        "ConnectionClosedError: Connection was closed before we received a valid response from endpoint URL",
+    ),
+    (
+        "certificate is not trusted",
+        "SSLError: SSL validation failed for https://127.0.0.1:9000/lake [SSL: WRONG_VERSION_NUMBER]",
+    ),
+]
+"""Texts of botocore and Arrow."""
+
 TEXTS = {
     "bucket does not exist; create it": (
         "UnknownStoreException: `s3a://nobucket/x': getFileStatus on s3a://nobucket/x: AmazonS3Exception: The specified bucket "
@@ -41,6 +72,11 @@ TEXTS = {
 
 @pytest.mark.parametrize(("meaning", "text"), TEXTS.items(), ids=[meaning[:24] for meaning in TEXTS])
 def test_an_error_of_the_store_says_what_to_do(meaning: str, text: str) -> None:
+    assert meaning in (store_advice(text) or "")
+
+
+@pytest.mark.parametrize(("meaning", "text"), PYTHONS)
+def test_an_error_of_pythons_clients_says_the_same(meaning: str, text: str) -> None:
     assert meaning in (store_advice(text) or "")
 
 
