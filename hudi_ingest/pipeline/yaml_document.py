@@ -192,6 +192,8 @@ class _Builder:
             return self._note(place, "not a value that YAML can read; put it in quotes")
 
     def _substituted(self, text: str, place: Place) -> str:
+        is_reference = is_reference_place(place, self._document.model)
+
         def replace(match: re.Match[str]) -> str:
             if match[0] == "$${":
                 return "${"
@@ -207,7 +209,7 @@ class _Builder:
                 return value or default
             if value is None:
                 down = missing_because(name, self._environment)
-                default_remedy = "" if is_reference_place(place) else f" or write ${{{name}:-default}}"
+                default_remedy = "" if is_reference else f" or write ${{{name}:-default}}"
                 remedy = f", because {down}" if down else f"; set it{default_remedy}"
                 self._note(place, f"environment variable {name} is not set{remedy}")
                 return ""
@@ -216,7 +218,7 @@ class _Builder:
         pattern = r"\$\$\{|\$\{file:(?P<file>[^-}][^}]*)\}|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}|\$\{"
         filled_in = re.sub(pattern, replace, text)
         # A reference is resolved where the secret is used; here only its problems count.
-        return text if is_reference_place(place, self._document.model) else filled_in
+        return text if is_reference else filled_in
 
     def _content(self, name: str, place: Place) -> str:
         path = self._folder / name
