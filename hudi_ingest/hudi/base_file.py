@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import IO, Any
@@ -95,6 +95,7 @@ class RowSource:
 
 @dataclass(slots=True)
 class _OpenFile:
+    source: TopicPartition
     file_id: str
     path: str
     stream: IO[bytes]
@@ -132,7 +133,7 @@ class BaseFileWriter:
         self._open: dict[str, _OpenFile] = {}
         """By table partition."""
         self._most_open = _most_open_files()
-        self._closed: list[BaseFile] = []
+        self._closed: list[tuple[TopicPartition, BaseFile]] = []
         """Closed since the last check that the instant is open."""
         self._checked_at = 0.0
         self._check_seconds = _CHECK_SECONDS if storage.is_local else _CHECK_SECONDS_OF_A_STORE
@@ -151,7 +152,7 @@ class BaseFileWriter:
     def write(self, source: RowSource, rows: pa.Table) -> None:
         """Write rows of `source` with the table's columns (Kafka columns included). Raises Fenced, OSError."""
         if source != self._source:
-            self.close()
+            self._finish_source()
             self._source = source
         self._buffer(rows)
         while self._bytes > BUFFERED_BYTES or self._rows >= self._rows_to_split:
@@ -159,16 +160,21 @@ class BaseFileWriter:
 
     def close(self) -> None:
         """Write buffered rows and close all files. Raises Fenced, OSError."""
+        self._finish_source()
+        if self._closed and self._source is not None:
+            self._check(self._source)
+
+    def _finish_source(self) -> None:
         if self._source is None:
             return
-        with self._open_instant(self._source) as source:
-            if self._buffered:
-                split = self._split()
-                pieces, _ = split.pieces(split.paths)
-                self._drop_buffered()
-                self._write_pieces(source, pieces, last=True)
-            for path in [*self._open]:
-                self._close_file(path)
+        self._check_if_due(self._source)
+        if self._buffered:
+            split = self._split()
+            pieces, _ = split.pieces(split.paths)
+            self._drop_buffered()
+            self._write_pieces(self._source, pieces, last=True)
+        for path in [*self._open]:
+            self._close_file(path)
 
     def discard(self) -> None:
         """Delete every file this writer created, closed or not."""
@@ -187,27 +193,23 @@ class BaseFileWriter:
         self._closed.clear()
         self.files.clear()
 
-    @contextmanager
-    def _open_instant(self, source: RowSource) -> Iterator[RowSource]:
-        """Check the fence before the block opens files, and again after it has closed some.
+    def _check(self, source: RowSource) -> None:
+        """Check the fence, and report the files closed before.
 
-        Only the second check proves anything: closing may take long, and if the instant was rolled back meanwhile, the
-        files were too late to be cleaned up with it. The error makes the writer delete them. The earlier checks make it
-        unlikely that there are such files, which a process that dies now would leave to the sweep.
+        Only this check, after they are closed, proves anything: closing may take long, and if the instant was rolled back
+        meanwhile, the files were too late to be cleaned up with it. The error makes the writer delete them.
         """
         require_open_instant(self._storage, self._layout, source)
         self._checked_at = time.monotonic()
-        yield source
-        if self._closed:
-            require_open_instant(self._storage, self._layout, source)
-            self.files.setdefault(source.source, []).extend(self._closed)
-            self._closed.clear()
+        for kafka_partition, file in self._closed:
+            self.files.setdefault(kafka_partition, []).append(file)
+        self._closed.clear()
 
-    def _check_again(self, source: RowSource) -> None:
-        """A process that stood still, or writes for long, learns here that it is fenced before it opens or closes a file."""
+    def _check_if_due(self, source: RowSource) -> None:
+        """A process that stood still, or writes for long, learns here that it is fenced before it opens or closes a file.
+        That makes files unlikely which are too late, and which a process that dies now would leave to the sweep."""
         if time.monotonic() - self._checked_at > self._check_seconds:
-            require_open_instant(self._storage, self._layout, source)
-            self._checked_at = time.monotonic()
+            self._check(source)
 
     def _buffer(self, rows: pa.Table) -> None:
         self._buffered.append(rows)
@@ -245,8 +247,8 @@ class BaseFileWriter:
                 rest = [pa.concat_tables(rest).combine_chunks()]
             for rows in rest:
                 self._buffer(rows)
-            with self._open_instant(self._source) as source:
-                self._write_pieces(source, pieces)
+            self._check_if_due(self._source)
+            self._write_pieces(self._source, pieces)
         largest = max((count for path, count in counts.items() if path not in paths), default=0)
         # When the largest will have a full row group if rows go on as they came; the buffer's limit holds anyway.
         self._rows_to_split = self._rows * self._full // largest if largest else self._full
@@ -274,7 +276,7 @@ class BaseFileWriter:
     def _open_file(self, source: RowSource, path: str, rows: pa.Table) -> _OpenFile:
         if len(self._open) >= self._most_open:
             self._close_file(max(self._open, key=lambda other: self._open[other].stream.tell()))
-        self._check_again(source)
+        self._check_if_due(source)
         instant, first_offset = self._layout.instant, rows[OFFSET][0].as_py()
         file_id = file_ids.file_id(source.source.topic, source.source.partition, first_offset, path, instant)
         name = f"{file_id}_{source.write_token}_{instant}.parquet"
@@ -286,7 +288,9 @@ class BaseFileWriter:
         self._created.append(relative)
         stream = self._storage.open_output(relative)
         writer = parquet_writer(stream, _file_schema(rows.schema), rows, self._layout.compression)
-        file = self._open[path] = _OpenFile(file_id, relative, stream, writer, first_offset, first_offset)
+        file = self._open[path] = _OpenFile(
+            source.source, file_id, relative, stream, writer, first_offset, first_offset
+        )
         reach("file_opened")
         return file
 
@@ -296,15 +300,14 @@ class BaseFileWriter:
             return
         reach("file_ready")
         if self._source is not None:
-            self._check_again(self._source)
+            self._check_if_due(self._source)
         file.writer.close()
         size = file.stream.tell()
         file.stream.close()
         del self._open[path]
         reach("file_closed")
-        self._closed.append(
-            BaseFile(path, file.file_id, file.path, file.rows, size, file.first_offset, file.last_offset)
-        )
+        closed = BaseFile(path, file.file_id, file.path, file.rows, size, file.first_offset, file.last_offset)
+        self._closed.append((file.source, closed))
 
     def _with_keys(self, source: RowSource, rows: pa.Table) -> pa.Table:
         """Append Hudi's columns that differ from row to row, and replace the topic by a dictionary."""

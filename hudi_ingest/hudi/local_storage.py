@@ -94,8 +94,11 @@ class LocalStorage(TableStorage):
 
     def open_output(self, path: str) -> IO[bytes]:
         absolute = self._absolute(path)
-        self._filesystem.create_dir(absolute.rsplit("/", 1)[0], recursive=True)
-        stream: IO[bytes] = self._filesystem.open_output_stream(absolute)
+        try:
+            stream: IO[bytes] = self._filesystem.open_output_stream(absolute)
+        except FileNotFoundError:
+            self._filesystem.create_dir(absolute.rsplit("/", 1)[0], recursive=True)
+            stream = self._filesystem.open_output_stream(absolute)
         return stream
 
     def delete(self, path: str) -> None:

@@ -16,7 +16,13 @@ from hypothesis import strategies as st
 
 from hudi_ingest.exceptions import Fenced
 from hudi_ingest.hudi import base_file, file_ids
-from hudi_ingest.hudi.base_file import BaseFileLayout, BaseFileWriter, RowSource, split_by_partition
+from hudi_ingest.hudi.base_file import (
+    BaseFileLayout,
+    BaseFileWriter,
+    RowSource,
+    require_open_instant,
+    split_by_partition,
+)
 from hudi_ingest.hudi.epoch import Epoch, TableEpoch
 from hudi_ingest.hudi.local_storage import LocalStorage
 from hudi_ingest.hudi.paths import heartbeat_path, marker_path
@@ -25,6 +31,7 @@ from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.report import BaseFile
 
 INSTANT = "20261121120000000"
+LATER = "20261121120001000"
 EPOCH = Epoch(4, "t-1")
 ORDERS_3 = RowSource(TopicPartition("orders", 3), "3-0-0")
 
@@ -248,6 +255,35 @@ def test_p4_files_that_are_closed_after_the_rollback_are_deleted(
         writer.close()
     assert not files_of(writer)
     assert not list(Path(storage.base_path).rglob("*.parquet"))
+
+
+def test_p4_files_of_short_ranges_share_a_check_and_are_all_deleted_after_the_rollback(
+    storage: TableStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks: list[str] = []
+
+    def count(storage: TableStorage, layout: BaseFileLayout, source: RowSource) -> None:
+        checks.append(str(source))
+        require_open_instant(storage, layout, source)
+
+    monkeypatch.setattr(base_file, "require_open_instant", count)
+    monkeypatch.setattr(base_file, "_CHECK_SECONDS", 60)
+    storage.write(heartbeat_path(LATER), b"")
+    ranges = [RowSource(TopicPartition("orders", number), f"{number}-0-0") for number in range(4)]
+    with BaseFileWriter(storage, layout()) as writer:
+        for source in ranges:
+            writer.write(source, rows(0, 2))
+        writer.close()
+    assert checks == ["orders:0", "orders:3"]
+    assert [*writer.files] == [source.source for source in ranges]
+
+    with pytest.raises(Fenced), BaseFileWriter(storage, layout(instant=LATER)) as writer:
+        for source in ranges:
+            writer.write(source, rows(0, 2))
+        storage.delete(heartbeat_path(LATER))
+        writer.close()
+    assert not files_of(writer)
+    assert not list(Path(storage.base_path).rglob(f"*{LATER}.parquet"))
 
 
 def test_attempts_never_share_a_file(storage: TableStorage) -> None:
