@@ -2,9 +2,11 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.InputStream;
 import java.util.Arrays;
+import java.util.HashSet;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import org.apache.hudi.common.config.HoodieMetadataConfig;
 import org.apache.hudi.common.engine.HoodieLocalEngineContext;
 import org.apache.hudi.common.model.HoodieBaseFile;
@@ -38,9 +40,10 @@ public class CommitGuard implements java.util.function.BiConsumer {
   private final String transactionId;
   private final String replaced;
   private final String seen;
+  private final String read;
 
   public CommitGuard(String epochPath, String epoch, String instant, String checkpointKey, String expectedCheckpoint,
-      String transactionKey, String transactionId, String replaced, String seen) {
+      String transactionKey, String transactionId, String replaced, String seen, String read) {
     this.epochPath = epochPath;
     this.epoch = epoch;
     this.instant = instant;
@@ -50,6 +53,7 @@ public class CommitGuard implements java.util.function.BiConsumer {
     this.transactionId = transactionId;
     this.replaced = replaced;
     this.seen = seen;
+    this.read = read;
   }
 
   public void accept(Object metaClient, Object metadata) {
@@ -105,11 +109,28 @@ public class CommitGuard implements java.util.function.BiConsumer {
   private void requireCheckpoint(HoodieTableMetaClient fresh) throws java.io.IOException {
     ObjectMapper json = new ObjectMapper();
     HoodieTimeline done = fresh.getActiveTimeline().getCommitsTimeline().filterCompletedInstants();
-    Iterator instants = done.getInstants().iterator();
+    // A completed instant never changes, so those that the coordinator has read need not be read again, as long as all of them
+    // are still there: the carrier of the expected checkpoint may have been rolled back since.
+    Set known = new HashSet(Arrays.asList(read.split(",")));
+    Set present = new HashSet();
+    Iterator all = done.getInstants().iterator();
+    while (all.hasNext()) {
+      present.add(((HoodieInstant) all.next()).requestedTime());
+    }
     String newest = "";
     long sequence = -1;
+    if (!present.containsAll(known)) {
+      known.clear();
+    } else if (!expectedCheckpoint.isEmpty()) {
+      newest = expectedCheckpoint;
+      sequence = json.readTree(expectedCheckpoint).get("sequence").asLong();
+    }
+    Iterator instants = done.getInstants().iterator();
     while (instants.hasNext()) {
       HoodieInstant candidate = (HoodieInstant) instants.next();
+      if (known.contains(candidate.requestedTime())) {
+        continue;
+      }
       HoodieCommitMetadata commit = TimelineUtils.getCommitMetadata(candidate, done);
       String transaction = commit.getMetadata(transactionKey);
       if (transaction != null && json.readTree(transaction).get("transaction").asText().equals(transactionId)) {

@@ -47,8 +47,10 @@ class HudiServices(HudiWriter):
     def pending_clusterings(self) -> tuple[PendingClustering, ...]:
         """List those planned by this pipeline's services, oldest first. Raises TableUnreachable, EngineLost."""
         clusterings = []
-        with java_errors(f"read the pending clusterings of {self._base_path}"), self._client() as client:
-            meta = self._meta_client()
+        with (
+            java_errors(f"read the pending clusterings of {self._base_path}"),
+            self._client(meta := self._meta_client()) as client,
+        ):
             timeline = meta.getActiveTimeline()
             requested = getattr(self._hudi.common.table.timeline, "HoodieInstant$State").REQUESTED
             for pending in timeline.filterPendingClusteringTimeline().getInstantsAsStream().toArray():
@@ -62,7 +64,10 @@ class HudiServices(HudiWriter):
 
     def plan_clustering(self) -> str | None:
         """Plan to merge each partition's small files; None if there are none to merge. Raises TableUnreachable, EngineLost."""
-        with java_errors(f"plan a clustering of {self._base_path}", self._lock), self._locking_client() as client:
+        with (
+            java_errors(f"plan a clustering of {self._base_path}", self._lock),
+            self._locking_client(self._meta_client()) as client,
+        ):
             planned = client.scheduleClustering(self._option(self._java_map({PLANNED_BY: self._pipeline.name})))
             return str(planned.get()) if planned.isPresent() else None
 
@@ -71,7 +76,7 @@ class HudiServices(HudiWriter):
 
         No other process may be running it: see `PendingClustering.leased`. Raises TableUnreachable, EngineLost.
         """
-        closing = _ClosedUnlessInterrupted(self._locking_client(self._table_schema()))
+        closing = _ClosedUnlessInterrupted(self._locking_client(self._meta_client(), self._table_schema()))
         with java_errors(f"cluster {self._base_path} at {instant}", self._lock), closing as client:
             heartbeat = client.getHeartbeatClient()
             heartbeat.start(instant)
@@ -103,7 +108,7 @@ class HudiServices(HudiWriter):
 
         Raises TableUnreachable, EngineLost.
         """
-        with java_errors(f"clean {self._base_path}", self._lock), self._locking_client() as client:
+        with java_errors(f"clean {self._base_path}", self._lock), self._locking_client(self._meta_client()) as client:
             done: Any = client.clean()
             return int(done.getTotalFilesDeleted()) if done is not None else 0
 

@@ -29,5 +29,8 @@ class Publication:
     """The guard checks that the table still has them."""
     seen: Collection[str] = ()
     """The completed instants that the plan knows. If not empty, the guard refuses when there are others, or another writer is active."""
+    read: Collection[str] = ()
+    """Completed instants whose commits the caller has read: none is of this transaction, and the greatest checkpoint of theirs is
+    the expected one. The guard reads only newer ones."""
     clean: bool = True
     """Whether Hudi cleans old replaced files after the commit."""

@@ -91,6 +91,8 @@ class CommittedState:
     """Bad records of the pipeline's last transaction; also 0 if its commit is archived."""
     transactions: tuple[str, ...] = ()
     """Ids of the pipeline's newest transactions on the active timeline, oldest first, at most NEWEST_COMMITS."""
+    instants: frozenset[str] = frozenset()
+    """Every writer's completed instants on the active timeline, among which the checkpoint is the greatest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +154,8 @@ class Timeline:
         last = own_commits.get(best.sequence)
         rejected = last.accounting(transaction_key).rejected if last is not None else 0
         best_text = best_commit.metadata[checkpoint_key]
-        return CommittedState(True, best, best_text, began, completed, rejected, transactions)
+        instants = frozenset(commit.instant for commit in commits)
+        return CommittedState(True, best, best_text, began, completed, rejected, transactions, instants)
 
     def instant_of(self, transaction_key: str, transaction_id: str) -> str | None:
         """Find the completed instant that published the transaction, or None. Raises TableUnreachable."""

@@ -103,11 +103,14 @@ class HudiWriter:
     def begin(self, plan: TransactionPlan, schema: TransactionSchema) -> str:
         """Open an instant whose inflight file holds the plan, and return it. Raises TableUnreachable, EngineLost."""
         columns = self._schema_json(schema)
-        with java_errors(f"begin an instant on {self._base_path}", self._lock), self._locking_client(columns) as client:
+        # One meta client for a step, because on an object store each takes several requests.
+        with (
+            java_errors(f"begin an instant on {self._base_path}", self._lock),
+            self._locking_client(meta := self._meta_client(), columns) as client,
+        ):
             action, replaces = _action(plan.kind), isinstance(plan, ReplayPlan)
             instant: str = client.startCommit(action)
             reach("instant_requested")
-            meta = self._meta_client()
             state = getattr(self._jvm, "org.apache.hudi.common.table.timeline.HoodieInstant$State")
             model = self._hudi.common.model
             payload = model.HoodieReplaceCommitMetadata() if replaces else model.HoodieCommitMetadata()
@@ -131,7 +134,7 @@ class HudiWriter:
         columns = self._schema_json(publication.schema)
         with (
             java_errors(f"commit instant {instant} of {self._base_path}", self._lock),
-            self._locking_client(columns, {} if publication.clean else WITHOUT_CLEANING) as client,
+            self._locking_client(self._meta_client(), columns, {} if publication.clean else WITHOUT_CLEANING) as client,
         ):
             heartbeat = client.getHeartbeatClient()
             if heartbeat.isHeartbeatExpired(instant):
@@ -153,6 +156,7 @@ class HudiWriter:
                 epoch.transaction_id,
                 "\n".join(f"{file.partition_path}\t{file.file_id}\t{file.name}" for file in publication.replaced),
                 ",".join(sorted(publication.seen)),
+                ",".join(sorted(publication.read)),
             )
             client.setOperationType(self._operation(publication.kind))
             # From here on this client's timer renews the lease. Otherwise it could expire during the commit, and a waiting
@@ -179,12 +183,11 @@ class HudiWriter:
         """
         with (
             java_errors(f"roll back instant {instant} of {self._base_path}", self._lock),
-            self._locking_client() as client,
+            self._locking_client(meta := self._meta_client()) as client,
         ):
             # Not called directly: py4j caches methods by class name, but each call compiles a new class.
             self._jvm.java.util.Optional.of(client).ifPresent(self._java_object("CommitBarrier"))
-            meta = self._meta_client()
-            completed = meta.getActiveTimeline().filterCompletedInstants().containsInstant(instant)
+            completed = meta.reloadActiveTimeline().filterCompletedInstants().containsInstant(instant)
             if not completed:
                 # Without its heartbeat the instant counts as expired. Never client.rollback(instant): it would also
                 # delete what a completed instant wrote.
@@ -198,15 +201,18 @@ class HudiWriter:
         """Roll back every open instant whose heartbeat has expired. Raises TableUnreachable, EngineLost."""
         with (
             java_errors(f"roll back expired instants of {self._base_path}", self._lock),
-            self._locking_client() as client,
+            self._locking_client(meta := self._meta_client()) as client,
         ):
-            client.rollbackFailedWrites(self._meta_client())
+            client.rollbackFailedWrites(meta)
 
     def open_instants(self) -> tuple[OpenInstant, ...]:
         """List this pipeline's instants that are neither completed nor rolled back. Raises TableUnreachable, EngineLost."""
         instants = []
-        with java_errors(f"read the open instants of {self._base_path}"), self._client() as client:
-            pending = self._meta_client().getActiveTimeline().filterInflights()
+        with (
+            java_errors(f"read the open instants of {self._base_path}"),
+            self._client(meta := self._meta_client()) as client,
+        ):
+            pending = meta.getActiveTimeline().filterInflights()
             for pending_instant in pending.getInstantsAsStream().toArray():
                 if pending_instant.getAction() not in (_ACTION, _REPLACE):
                     continue
@@ -218,8 +224,8 @@ class HudiWriter:
                     instants.append(OpenInstant(instant, json.loads(text)["transaction_id"], leased))
         return tuple(instants)
 
-    def _locking_client(self, schema: str | None = None, more: Mapping[str, str] = _NOTHING) -> _Closing:
-        """Open a client for operations that take the table's lock and a new instant.
+    def _locking_client(self, meta: Any, schema: str | None = None, more: Mapping[str, str] = _NOTHING) -> _Closing:
+        """Open a client for operations that take the table's lock and a new instant; `meta` is a new meta client.
 
         Raises ClockBehind, and TableUnreachable when ZooKeeper keeps the lock and does not answer.
 
@@ -236,7 +242,7 @@ class HudiWriter:
         )
         lock = self._pipeline.table.lock
         if lock is None:
-            return self._client(schema, more)
+            return self._client(meta, schema, more)
         curator = self._hudi.org.apache.curator
         seconds = self._jvm.java.util.concurrent.TimeUnit.SECONDS
         client = curator.framework.CuratorFrameworkFactory.newClient(
@@ -252,7 +258,7 @@ class HudiWriter:
                 )
         finally:
             client.close()
-        return self._client(schema, more)
+        return self._client(meta, schema, more)
 
     def listed_files(self) -> frozenset[str]:
         """List all data files that the table knows: live ones, and replaced ones that are not cleaned yet.
@@ -276,9 +282,9 @@ class HudiWriter:
                 listed: str = self._jvm.java.util.Optional.of(metadata).map(lister).get()
         return frozenset(listed.split("\0")) - {""}
 
-    def _client(self, schema: str | None = None, more: Mapping[str, str] = _NOTHING) -> _Closing:
+    def _client(self, meta: Any, schema: str | None = None, more: Mapping[str, str] = _NOTHING) -> _Closing:
         properties = self._jvm.java.util.Properties()
-        table = self._meta_client().getTableConfig()
+        table = meta.getTableConfig()
         partitions = ",".join(sorted(table.getMetadataPartitions()))
         stored = table.getProps()
         options = write_options(
@@ -347,7 +353,8 @@ class HudiWriter:
     def _java_object(self, name: str, *arguments: str) -> Any:
         """Instantiate the class in `<name>.java` beside this module, compiled by the Janino bundled with Spark."""
         compiler = self._jvm.org.codehaus.janino.SimpleCompiler()
-        compiler.setParentClassLoader(self._meta_client().getClass().getClassLoader())
+        # Any of Hudi's classes will do.
+        compiler.setParentClassLoader(self._hudi.common.model.HoodieCommitMetadata().getClass().getClassLoader())
         compiler.cook(resources.files("hudi_ingest.hudi").joinpath(f"{name}.java").read_text())
         compiled = compiler.getClassLoader().loadClass(name)
         gateway: Any = self._spark.sparkContext._gateway

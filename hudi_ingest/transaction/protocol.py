@@ -280,6 +280,7 @@ class TransactionProtocol(TransactionPorts):
             kind=plan.kind,
             replaced=plan.replaces,
             seen=seen,
+            read=committed.instants,
             clean=plan.sequence % COMMITS_A_CLEANING == 0,
         )
 

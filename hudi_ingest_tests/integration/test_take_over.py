@@ -398,7 +398,8 @@ def test_x6_p4_the_guard_refuses_a_take_over_of_a_table_that_was_not_seen_as_it_
 def test_x6_a_table_that_is_still_being_written_is_refused(ground: Ground, topic: str, spark: SparkSession) -> None:
     streamed(ground, spark)
     pipeline = make_pipeline(ground, table={"take_over": "hudi_streamer"})
-    with HudiWriter(spark, pipeline)._client() as theirs:
+    writer = HudiWriter(spark, pipeline)
+    with writer._client(writer._meta_client()) as theirs:
         instant = theirs.startCommit("commit")
         with pytest.raises(
             TransactionInFlight, match=rf"is still being written: {instant} \(commit\) open\. Stop Hudi Streamer"

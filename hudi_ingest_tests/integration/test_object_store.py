@@ -1,0 +1,185 @@
+"""A table on S3: the promises hold there too, also when the store is down, slow, or silent about what it did.
+
+versitygw where it is installed, else moto; before it a proxy that counts requests and makes trouble.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pytest
+from hudi import HudiTable
+
+from hudi_ingest.exceptions import CommitRefused, IngestError, TableUnreachable
+from hudi_ingest.faults import InjectedFault
+from hudi_ingest.hudi.epoch import Epoch
+from hudi_ingest.hudi.publication import Publication
+from hudi_ingest.hudi.s3_access import hudi_rs_options
+from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.ledger.owner import Owner
+from hudi_ingest.local.object_store import ObjectStore, find_versitygw, start_object_store
+from hudi_ingest.local.processes import free_port, stop
+from hudi_ingest.model.offsets import Slice
+from hudi_ingest.model.plan import TransactionKind
+from hudi_ingest.operations.sweep import run_sweep, safe_age
+from hudi_ingest.operations.table_services import run_services
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.spark.session import current_session
+from hudi_ingest_tests.support.fault import Fault
+from hudi_ingest_tests.support.ground import Ground, make_pipeline
+from hudi_ingest_tests.support.requesting import requested
+from hudi_ingest_tests.support.s3_proxy import Request, S3Proxy, s3_proxy
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+BUCKET = "lake"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    home = tmp_path_factory.mktemp("store")
+    found = start_object_store(home, free_port(), lambda line: None, program=find_versitygw(home, os.environ))
+    found.make_bucket(BUCKET)
+    yield found
+    stop([found.record])
+
+
+@pytest.fixture(scope="module")
+def proxy(store: ObjectStore) -> Iterator[S3Proxy]:
+    with s3_proxy(store.port) as found:
+        yield found
+
+
+@dataclass(frozen=True)
+class Lake:
+    """A test's pipeline whose table is on S3."""
+
+    ground: Ground
+    pipeline: Pipeline
+    proxy: S3Proxy
+
+    def rows(self) -> list[tuple[int, int]]:
+        """(partition, offset) of all rows, sorted, read by hudi-rs."""
+        table = self.pipeline.table
+        options = dict(hudi_rs_options(table.base_path, table.storage_options))
+        rows = pa.Table.from_batches(HudiTable(table.base_path, options).read())
+        return sorted(zip(rows["_kafka_partition"].to_pylist(), rows["_kafka_offset"].to_pylist(), strict=True))
+
+    def is_exact(self) -> bool:
+        return self.rows() == sorted(self.ground.produced)
+
+    def rows_of_spark(self) -> int:
+        spark = current_session(self.ground.home)
+        return int(spark.read.format("hudi").load(self.pipeline.table.base_path).count())
+
+    def stray_objects(self) -> set[str]:
+        """Data files in the bucket that are not in the table."""
+        timeline = Timeline(self.pipeline.table.base_path, self.pipeline.table.storage_options)
+        stored = {file.path for file in timeline.storage.data_files() if file.path.endswith(".parquet")}
+        return stored - {file.path for file in timeline.files()}
+
+
+@pytest.fixture
+def lake(ground: Ground, topic: str, store: ObjectStore, proxy: S3Proxy) -> Lake:
+    table = {
+        "base_path": f"s3a://{BUCKET}/shop/{topic}",
+        "storage": store.settings(proxy.endpoint),
+        "retain_commits": 1,
+    }
+    return Lake(ground, make_pipeline(ground, table=table), proxy)
+
+
+def test_p1_p2_p3_transactions_services_and_a_replay_are_read_back_exactly(lake: Lake) -> None:
+    ground, pipeline = lake.ground, lake.pipeline
+    for start in (0, 30):
+        for partition in (0, 1):
+            ground.send_rows(partition, 30, start)
+        ground.run(pipeline)
+    assert lake.is_exact()
+    merged = run_services(pipeline, home=ground.home)
+    assert merged.replaced > merged.written > 0
+    again = [Slice(ground.name, 0, 10, 20)]
+    assert [receipt.rows for receipt in requested(ground, pipeline, TransactionKind.REPLAY, again)] == [10]
+    assert lake.is_exact()
+    assert lake.rows_of_spark() == 120
+    assert not run_sweep(pipeline, safe_age(pipeline, None), delete=True, home=ground.home).orphans
+
+
+@pytest.mark.parametrize("point", ["file_closed", "commit_leased"])
+def test_p5_objects_of_a_transaction_that_failed_are_gone(lake: Lake, fault: Fault, point: str) -> None:
+    ground, pipeline = lake.ground, lake.pipeline
+    ground.send_rows(0, 10)
+    fault.arm(point, "raise")
+    with pytest.raises((IngestError, InjectedFault)):
+        ground.run(pipeline)
+    assert fault.was_reached(point)
+    assert ground.run(pipeline).rows == 10
+    assert lake.is_exact()
+    assert not lake.stray_objects()
+
+
+def test_p4_the_guard_reads_the_epoch_from_the_store(lake: Lake) -> None:
+    lake.ground.send_rows(0, 5)
+    protocol = lake.ground.protocol(lake.pipeline)
+    opened = protocol.begin(lake.ground.plan(lake.pipeline), Owner.this_process(), lambda run_id: None)
+    files = [file for report in protocol.write(opened, opened.plan.slices) for file in report.files]
+    protocol.epoch.retire(opened.plan.transaction_id)
+    epoch = Epoch(opened.epoch, opened.plan.transaction_id)
+    with pytest.raises(CommitRefused, match="which is over"):
+        protocol.instants.commit(Publication(opened.instant, files, {}, None, epoch, opened.schema))
+    protocol.abort(opened, "the test's")
+    assert lake.ground.run(lake.pipeline).rows == 5
+    assert lake.is_exact()
+    assert not lake.stray_objects()
+
+
+LOST: dict[str, Callable[[Request], bool]] = {
+    "epoch": lambda request: request.method == "PUT" and request.key.endswith("/epoch"),
+    "marker": lambda request: request.method == "PUT" and ".marker" in request.key,
+    "base file": lambda request: request.method == "PUT" and request.key.endswith(".parquet"),
+    "commit": lambda request: request.method == "PUT" and request.key.endswith(".commit"),
+    "heartbeat": lambda request: request.method == "DELETE" and "/.heartbeat/" in request.key,
+}
+
+
+def test_p1_p2_a_request_whose_answer_was_lost_is_neither_done_twice_nor_forgotten(lake: Lake) -> None:
+    for number, (what, choice) in enumerate(LOST.items()):
+        lake.ground.send_rows(0, 10, number * 10)
+        with lake.proxy.silent(choice) as lost:
+            lake.ground.run(lake.pipeline)
+        assert lost() == 1, what
+        assert lake.is_exact(), what
+    assert not lake.stray_objects()
+
+
+def test_p5_a_store_that_is_too_busy_for_some_requests_is_asked_again(lake: Lake) -> None:
+    lake.ground.send_rows(0, 10)
+    number = itertools.count()
+    with lake.proxy.busy(lambda request: next(number) % 20 == 0):
+        lake.ground.run(lake.pipeline)
+    assert next(number) > 100
+    assert lake.is_exact()
+
+
+def test_a_missing_bucket_is_named(lake: Lake, store: ObjectStore) -> None:
+    lake.ground.send_rows(0, 1)
+    lost = replace(
+        lake, pipeline=make_pipeline(lake.ground, table={"base_path": "s3a://missing/t", "storage": store.settings()})
+    )
+    with pytest.raises(TableUnreachable, match=r"missing.*(does not exist|[Cc]reate)"):
+        lost.ground.run(lost.pipeline)
+
+
+def test_requests_of_a_transaction_are_few_and_do_not_grow_with_the_history(lake: Lake) -> None:
+    counts = []
+    for number in range(6):
+        lake.ground.send_rows(0, 3, number * 3)
+        with lake.proxy.counted() as requests:
+            lake.ground.run(lake.pipeline)
+        counts.append(sum(requests.values()))
+    assert counts[-1] <= 300
+    assert counts[-1] - counts[1] <= 4 * 4, counts
