@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from importlib import resources
 from pathlib import Path
 
-from hudi_ingest.exceptions import EnvironmentProblem
+from hudi_ingest.exceptions import ConfigError, EnvironmentProblem
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE, Home, write_private
 from hudi_ingest.home.log_files import cut_back, stack_logs
 from hudi_ingest.home.stack_variables import BOOTSTRAP_VARIABLE, TABLES_VARIABLE
@@ -39,7 +39,9 @@ from hudi_ingest.local.processes import (
     stop,
     wait_until,
 )
-from hudi_ingest.spark.jars import spark_jars
+from hudi_ingest.model.storage_options import is_s3
+from hudi_ingest.pipeline.folder import load_each
+from hudi_ingest.spark.jars import s3_jars, spark_jars
 from hudi_ingest.spark.java import find_java, java_home
 from hudi_ingest.spark.session import EngineConnection
 
@@ -233,6 +235,14 @@ def _environment(home: Home, settings: StackSettings) -> dict[str, str]:
     }
 
 
+def _has_table_on_s3(home: Home, environment: Mapping[str, str]) -> bool:
+    try:
+        pipelines, _ = load_each(home.pipelines, {**os.environ, **environment})
+    except ConfigError:
+        return False
+    return any(is_s3(pipeline.table.base_path) for pipeline in pipelines)
+
+
 def _start(
     name: str, home: Home, settings: StackSettings, environment: Mapping[str, str], report: Report
 ) -> ProcessRecord:
@@ -240,6 +250,9 @@ def _start(
         return launch_broker(_broker_settings(home, settings), report)
     if name == ENGINE:
         spark_jars(report)
+        if _has_table_on_s3(home, environment):
+            # The engine would fetch them too, but without showing it.
+            s3_jars(report)
         report("starting the Spark engine")
         chosen = {"--master": settings.master, "--memory": settings.driver_memory}
         options = [text for option, value in chosen.items() if value is not None for text in (option, value)]

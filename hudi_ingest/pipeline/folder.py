@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.exceptions.problems import quoted, suggestion
+from hudi_ingest.model.storage_options import bucket_and_key, is_s3
 from hudi_ingest.pipeline.file import LoadedFile, environment_or_own, load_file, load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
 
@@ -108,6 +109,15 @@ def _load_all(folder: Path, environment: Mapping[str, str]) -> list[LoadedFile]:
     return [load_file(path, environment) for path in paths]
 
 
+def _reach_a_bucket_differently(one: Pipeline, other: Pipeline) -> bool:
+    tables = (one.table, other.table)
+    if not all(is_s3(table.base_path) for table in tables):
+        return False
+    buckets = {bucket_and_key(table.base_path)[0] for table in tables}
+    ways = {replace(table.storage_options, conditional_writes=True) for table in tables}
+    return len(buckets) == 1 and len(ways) == 2
+
+
 def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.suffix in (".yaml", ".yml") and path.is_file())
 
@@ -120,6 +130,13 @@ def _conflicts(loaded: Iterable[LoadedFile]) -> Iterator[tuple[tuple[Path, Path]
             files = f"{earlier_path.name} and {path.name}"
             if pipeline.name == earlier.name:
                 yield (earlier_path, path), f"{files}: both have the name {pipeline.name}; rename one"
+            if _reach_a_bucket_differently(pipeline, earlier):
+                bucket, _ = bucket_and_key(pipeline.table.base_path)
+                text = (
+                    f"{files}: their tables are in bucket {bucket}, but their table.storage differs; a Spark driver reaches a "
+                    "bucket in one way, so give both the same"
+                )
+                yield (earlier_path, path), text
             base, earlier_base = (f"{candidate.table.base_path}/" for candidate in (pipeline, earlier))
             if base == earlier_base:
                 text = f"{files}: both have the table.base_path {pipeline.table.base_path}; a table has one pipeline"

@@ -176,10 +176,10 @@ def test_a_missing_bucket_is_named(lake: Lake, store: ObjectStore) -> None:
 
 def test_requests_of_a_transaction_are_few_and_do_not_grow_with_the_history(lake: Lake) -> None:
     counts = []
-    for number in range(6):
+    for number in range(4):
         lake.ground.send_rows(0, 3, number * 3)
         with lake.proxy.counted() as requests:
             lake.ground.run(lake.pipeline)
         counts.append(sum(requests.values()))
-    assert counts[-1] <= 300
-    assert counts[-1] - counts[1] <= 4 * 4, counts
+    assert counts[-1] <= 270
+    assert counts[-1] - counts[1] <= 4, counts

@@ -97,6 +97,24 @@ def test_find_names_what_is_known(write: Write, tmp_path: Path) -> None:
     assert raised.value.problems[1].startswith("c.yaml: line ")
 
 
+def test_one_bucket_is_reached_in_one_way(write: Write) -> None:
+    here, there = {"region": "eu-west-1"}, {"region": "us-east-1"}
+    folder = folder_of(
+        write,
+        a_yaml=document(name="one", table__base_path="s3a://lake/one", table__storage=here),
+        b_yaml=document(name="two", table__base_path="s3://lake/two", table__storage=here),
+        c_yaml=document(name="three", table__base_path="s3a://lake/three", table__storage=there),
+        d_yaml=document(name="four", table__base_path="s3a://pond/four", table__storage=there),
+    )
+    with pytest.raises(ConfigError) as raised:
+        load_pipelines(folder, {})
+    assert [problem.partition(":")[0] for problem in raised.value.problems] == [
+        "a.yaml and c.yaml",
+        "b.yaml and c.yaml",
+    ]
+    assert "bucket lake" in raised.value.problems[0]
+
+
 def test_find_is_not_stopped_by_other_files(write: Write) -> None:
     folder = folder_of(
         write,
