@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
@@ -128,7 +129,8 @@ def test_r10_each_op_in_a_place_of_its_own_needs_only_the_ledger_and_says_so(
         PODS_DEFINITIONS.format(results=str(ground.home.root / "results"), pipelines=str(ground.home.pipelines))
     )
     shared = {
-        **{name: os.environ[name] for name in ("PATH", "HOME", "JAVA_HOME", "SPARK_SUBMIT_OPTS") if name in os.environ},
+        **{name: os.environ[name] for name in ("HOME", "JAVA_HOME", "SPARK_SUBMIT_OPTS") if name in os.environ},
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
         "PYTHONPATH": os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")]),
         "DAGSTER_HOME": str(dagster_home),
     }
