@@ -8,7 +8,7 @@ import signal
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 import yaml
-from dagster import AssetCheckKey, AssetKey, DagsterEventType, DagsterInstance, RunsFilter
+from dagster import AssetCheckKey, AssetKey, DagsterEventType, DagsterInstance, DagsterRunStatus, RunsFilter
 
 from hudi_ingest.home.folder import Home
-from hudi_ingest.ledger import Ledger
+from hudi_ingest.ledger import Ledger, Owner
 from hudi_ingest.local import dagster_api as webserver
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.local.processes import ProcessRecord, accepts_connections, free_port, start, stop, wait_until
@@ -48,7 +48,7 @@ pytestmark = [
 REPOSITORY = Path(__file__).parent.parent.parent
 READY_SECONDS = 180
 RUN_SECONDS = 240
-TIMEOUT_SECONDS = 40
+TIMEOUT_SECONDS = 60
 """The struck pipeline's, in which a dead run is noticed."""
 STARTING_SECONDS = 60
 """How long a stock Dagster may take from the sensor's request to begin: its tick, its queue, its processes."""
@@ -97,15 +97,15 @@ class Team:
 
 
 @contextmanager
-def running_team(home: Home, database: sa.URL, table: str, project: Path, more: Mapping[str, object]) -> Iterator[Team]:
-    """Dagster's own commands on a stock dagster.yaml with PostgreSQL and `more` settings. The code location has the home's
-    pipelines and the components of a `dg` project."""
+def running_team(home: Home, database: sa.URL, table: str, project: Path) -> Iterator[Team]:
+    """Dagster's own commands on a stock dagster.yaml with PostgreSQL. The code location has the home's pipelines and the
+    components of a `dg` project."""
     folder = home.root / "dagster"
     folder.mkdir()
     storage = {
         "postgres": {"postgres_url": database.set(drivername="postgresql").render_as_string(hide_password=False)}
     }
-    (folder / "dagster.yaml").write_text(yaml.safe_dump({"storage": storage, "telemetry": {"enabled": False}, **more}))
+    (folder / "dagster.yaml").write_text(yaml.safe_dump({"storage": storage, "telemetry": {"enabled": False}}))
     code_port, ui_port = free_port(), free_port()
     server = {"host": "127.0.0.1", "port": code_port, "location_name": webserver.LOCATION}
     (folder / "workspace.yaml").write_text(yaml.safe_dump({"load_from": [{"grpc_server": server}]}))
@@ -131,7 +131,7 @@ def running_team(home: Home, database: sa.URL, table: str, project: Path, more: 
             )
             return code
 
-        yield_team = Team(f"http://127.0.0.1:{ui_port}", folder, bring_up_code)
+        team = Team(f"http://127.0.0.1:{ui_port}", folder, bring_up_code)
         workspace = str(folder / "workspace.yaml")
         # Only one process at a time makes an instance's tables.
         with DagsterInstance.from_config(str(folder)):
@@ -141,12 +141,12 @@ def running_team(home: Home, database: sa.URL, table: str, project: Path, more: 
             bring_up("webserver", f"{dagster}-webserver", "-h", "127.0.0.1", "-p", str(ui_port), "-w", workspace),
         ]
         wait_until(
-            lambda: webserver.daemons_are_healthy(yield_team.url),
+            lambda: webserver.daemons_are_healthy(team.url),
             what="the daemon is well",
             timeout_seconds=READY_SECONDS,
             records_to_watch=others,
         )
-        yield yield_team
+        yield team
 
 
 def end_host(code: ProcessRecord) -> None:
@@ -186,10 +186,8 @@ def test_r10_p5_everything_works_in_a_stock_dagster_and_a_run_that_died_with_its
         assert url is not None
         home = Home(root=ground.home.root, pipelines=ground.home.pipelines, ledger_url=url)
         ledger = stack.enter_context(Ledger.open(url))
-        if not os.environ.get("WITHOUT_ENGINE"):
-            stack.enter_context(running_engine(home))
-        more = {"run_monitoring": {"enabled": True}} if os.environ.get("WITH_MONITORING") else {}
-        team = stack.enter_context(running_team(home, sa.make_url(url), ground.name, project, more))
+        stack.enter_context(running_engine(home))
+        team = stack.enter_context(running_team(home, sa.make_url(url), ground.name, project))
         instance = stack.enter_context(DagsterInstance.from_config(str(team.folder)))
         code = team.bring_up_code()
 
@@ -237,21 +235,16 @@ def test_r10_p5_everything_works_in_a_stock_dagster_and_a_run_that_died_with_its
 
         # The dead run is known by its transaction's deadline; Dagster alone would show it as started for ever.
         bound = TIMEOUT_SECONDS + ENDING_SECONDS + TICK_SECONDS + STARTING_SECONDS
-        wait_for(
-            lambda: len(states(ledger, ground.name)) == 2 or time.monotonic() > died + bound,
-            "the next transaction begins",
-            bound + 10,
-            0.2,
-        )
-        began = [row.began_at for row in ledger.history(ground.name)]
-        assert len(began) == 2, f"not within {bound} s"
-        assert (began[0] - began[1]).total_seconds() < bound
-        wait_for(
-            lambda: states(ledger, ground.name) == [TransactionState.COMMITTED, TransactionState.ABORTED],
-            "its commit",
-            RUN_SECONDS,
-            0.5,
-        )
+        left = max(0.0, died + bound - time.monotonic())
+        wait_for(lambda: len(ledger.history(ground.name)) > 1, "the next transaction begins", left, 0.2)
+        *_, second, first = ledger.history(ground.name)
+        assert (second.began_at - first.began_at).total_seconds() < bound
+        assert first.owner == Owner.dagster_run(dead.run_id)
+        dead = instance.get_runs(RunsFilter(run_ids=[dead.run_id]))[0]
+        assert dead.status is DagsterRunStatus.FAILURE
+        # On a machine whose cores are all busy, the next one may not be ready in time either.
+        wait_for(lambda: states(ledger, ground.name)[0] is TransactionState.COMMITTED, "its commit", RUN_SECONDS, 0.5)
+        assert set(states(ledger, ground.name)[1:]) == {TransactionState.ABORTED}
         assert verify(ground.base_path, ground.produced).exact
         for name in (ground.name, calm.name):
             wait_for(lambda name=name: checks_pass(instance, name), "the checks pass", RUN_SECONDS, 0.5)  # type: ignore[misc]
