@@ -53,7 +53,7 @@ def client_of(options: StorageOptions) -> Any:
 
 
 def filesystem_of(options: StorageOptions) -> pafs.S3FileSystem:
-    """Return pyarrow's file system, for reading and writing streams. Raises StoreError."""
+    """Return pyarrow's file system, for reading Parquet and for big uploads. Raises StoreError."""
     return _filesystem(options, credentials_of(options))
 
 
@@ -161,7 +161,7 @@ def _filesystem(options: StorageOptions, credentials: Credentials) -> pafs.S3Fil
         connect_timeout=CONNECT_SECONDS,
         request_timeout=REQUEST_SECONDS,
         retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=TRIES),
-        # A small file is one request instead of three.
+        # A file of one part needs one request instead of three.
         allow_delayed_open=True,
         # So that an error is raised by the write that it concerns.
         background_writes=False,

@@ -1,15 +1,16 @@
 """Tables on S3 and compatible stores.
 
-Small objects and listings go through botocore, which has conditional writes and multipart uploads and sends exactly one
-request for each call; files that are written or read as streams go through pyarrow, which needs no Python per block.
+Objects and listings go through botocore, which has conditional writes, lists and aborts multipart uploads, and sends exactly
+one request for each call; big files are uploaded by pyarrow, and it reads Parquet.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Container, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timezone
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from hudi_ingest.exceptions import TableUnreachable
 from hudi_ingest.hudi.paths import HOODIE, OWN_FILES
@@ -23,6 +24,8 @@ _CONDITION_FAILED = {"412", "PreconditionFailed", "409", "ConditionalRequestConf
 _NO_CONDITIONS = {"501", "NotImplemented"}
 _MOST_DELETED = 1000
 """Keys of one request."""
+_MOST_BUFFERED = 8 * 1024 * 1024
+"""Bytes of a file that is one PUT; above it, the file is a multipart upload."""
 _AFTER_ALL = "\U0010ffff"
 
 
@@ -111,8 +114,11 @@ class S3Storage(TableStorage):
         return
 
     def open_output(self, path: str) -> IO[bytes]:
-        stream: IO[bytes] = self._arrow.open_output_stream(self._absolute(path))
-        return stream
+        return cast("IO[bytes]", _Output(self, path))
+
+    def open_upload(self, path: str) -> Any:
+        """Open pyarrow's stream of a file that is too big for one request."""
+        return self._arrow.open_output_stream(self._absolute(path))
 
     def delete(self, path: str) -> None:
         self._call("delete_object", Key=self._key_of(path))
@@ -263,3 +269,68 @@ class S3Storage(TableStorage):
             raise store_error(error, self.options, self._bucket) from error
         except BotoCoreError as error:
             raise store_error(error, self.options, self._bucket) from error
+
+
+class _Output:
+    """A file that is one PUT when it is closed while small, and pyarrow's multipart upload from then on.
+
+    pyarrow's own stream takes 10 MiB from the first byte, and a task may have hundreds of files open. In contrast to that
+    stream, one that is dropped, or left by an error, does not complete the file while it is small.
+    """
+
+    def __init__(self, storage: S3Storage, path: str) -> None:
+        self.closed = False
+        self._storage = storage
+        self._path = path
+        self._buffered: list[bytes] = []
+        self._size = 0
+        self._upload: Any = None
+
+    def __enter__(self) -> _Output:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None or self._upload is not None:
+            self.close()
+        self.closed = True
+
+    def write(self, content: bytes) -> int:
+        self._size += len(content)
+        if self._upload is not None:
+            with self._explained():
+                self._upload.write(content)
+            return len(content)
+        # A copy, because the caller may reuse its buffer.
+        self._buffered.append(bytes(content))
+        if self._size > _MOST_BUFFERED:
+            with self._explained():
+                self._upload = self._storage.open_upload(self._path)
+                self._upload.write(b"".join(self._buffered))
+            self._buffered.clear()
+        return len(content)
+
+    def tell(self) -> int:
+        return self._size
+
+    def writable(self) -> bool:
+        return True
+
+    def flush(self) -> None:
+        return
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        if self._upload is None:
+            self._storage.write(self._path, b"".join(self._buffered))
+        else:
+            with self._explained():
+                self._upload.close()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise self._storage.explained(error) from error

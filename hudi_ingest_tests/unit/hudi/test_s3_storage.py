@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import subprocess
@@ -15,6 +16,7 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -198,6 +200,35 @@ def test_p3_a_file_that_an_error_closes_is_deleted(storage: S3Storage, size: int
         raise RuntimeError("in the middle")
     assert not [file.path for file in storage.data_files() if file.path.endswith(".parquet")]
     assert storage.unfinished_uploads() == []
+
+
+def test_a_small_file_takes_the_memory_of_its_bytes(storage: S3Storage) -> None:
+    def resident() -> int:
+        return psutil.Process().memory_info().rss
+
+    with storage.open_output("warm") as stream:
+        pq.write_table(rows(10), stream)
+    before, most = resident(), 0
+    streams = [storage.open_output(f"f{number}") for number in range(100)]
+    for stream in streams:
+        pq.write_table(rows(10), stream)
+    most = max(most, resident())
+    for stream in streams:
+        stream.close()
+    # pyarrow's streams take 10 MiB each.
+    assert max(most, resident()) - before < 100 * 1024 * 1024
+    assert storage.parquet_footer("f99").num_rows == 10
+
+
+def test_p3_a_file_that_an_error_leaves_or_nobody_closes_does_not_appear(storage: S3Storage) -> None:
+    with pytest.raises(RuntimeError), storage.open_output("left") as stream:
+        pq.write_table(rows(10), stream)
+        raise RuntimeError
+    dropped = storage.open_output("dropped")
+    dropped.write(b"1")
+    del dropped
+    gc.collect()
+    assert storage.files("") == []
 
 
 def test_p4_a_rollback_aborts_the_open_uploads_of_its_instant(storage: S3Storage) -> None:
@@ -443,10 +474,10 @@ def test_p6_a_missing_bucket_is_told_for_objects_and_streams(tables: S3Tables) -
     with pytest.raises(StoreError) as raised:
         missing.read("a")
     assert raised.value.remedy.startswith("The bucket does not exist; create it")
-    with pytest.raises(OSError) as of_stream, missing.open_output("a") as stream:
-        stream.write(b"1")
-    explained = missing.explained(of_stream.value)
-    assert isinstance(explained, StoreError) and explained.remedy == raised.value.remedy
+    for size in (1, 12_000_000):
+        with pytest.raises(StoreError) as of_stream, missing.open_output("a") as stream:
+            stream.write(b"x" * size)
+        assert of_stream.value.remedy == raised.value.remedy
 
 
 def test_p6_a_busy_store_is_tried_again_for_a_while(tables: S3Tables, storage: S3Storage) -> None:
