@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from dagster import AssetKey, GraphDefinition
+from dagster import AssetKey, Definitions, GraphDefinition, mem_io_manager
 
 from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.orchestration.component import KafkaToHudi
@@ -62,7 +62,8 @@ def test_a_pipeline_file_beside_it_may_be_named_instead(tmp_path: Path) -> None:
     beside.write_text(yaml.safe_dump(attributes("other")))
     place = project / "src" / "shop" / "defs" / "orders" / "defs.yaml"
     place.write_text(place.read_text().replace("../orders.yaml", "../../orders.yaml"))
-    definitions = load_project(project)
+    results = Definitions(resources={"results": mem_io_manager})
+    definitions = Definitions.merge(results, load_project(project))
     assert definitions.resolve_asset_graph().has(AssetKey(["other"]))
     graph = definitions.resolve_job_def("other_transaction").graph.node_dict["other"].definition
     assert isinstance(graph, GraphDefinition)
