@@ -133,14 +133,18 @@ def test_d1_executors_of_dagsters_own_libraries(folder: Path, module: str, name:
 
 
 def test_an_op_on_another_host_says_that_it_cannot_read_what_its_predecessor_left(tmp_path: Path) -> None:
-    with DagsterInstance.ephemeral(tempdir=str(tmp_path)) as instance:
-        manager = InstanceStorageIOManager().create_io_manager(build_init_resource_context(instance=instance))
-        output = build_output_context(run_id="r", step_key="orders.begin", name="transaction")
+    with (
+        DagsterInstance.ephemeral(tempdir=str(tmp_path)) as instance,
+        build_init_resource_context(instance=instance) as context,
+        build_output_context(run_id="r", step_key="orders.begin", name="transaction") as output,
+        build_input_context(upstream_output=output) as wanted,
+    ):
+        manager = InstanceStorageIOManager().create_io_manager(context)
         with pytest.raises(Failure, match=r"not on host .* give the code location an IO manager") as refused:
-            manager.load_input(build_input_context(upstream_output=output))
+            manager.load_input(wanted)
         assert not refused.value.allow_retries
         manager.handle_output(output, {"instant": "1"})
-        assert manager.load_input(build_input_context(upstream_output=output)) == {"instant": "1"}
+        assert manager.load_input(wanted) == {"instant": "1"}
 
 
 def test_ops_with_a_ledger_of_their_own_say_what_to_set(tmp_path: Path) -> None:
