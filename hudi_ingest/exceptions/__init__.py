@@ -175,6 +175,10 @@ class TableUnreachable(Transient):
     """The table's storage is temporarily unreadable or unwritable."""
 
 
+class CatalogNotSynced(Transient):
+    """The table's newest commits are not in its catalog yet. The commits themselves are not affected."""
+
+
 class ClockBehind(Transient):
     """The Spark driver's clock is behind the newest instant of the table, or behind one that the driver itself created."""
 

@@ -14,6 +14,7 @@ PARTITION_METADATA = ".hoodie_partition_metadata"
 
 OWN_FILES = f"{HOODIE}/hudi_ingest"
 EPOCH_PATH = f"{OWN_FILES}/epoch"
+CATALOG_STATE = f"{OWN_FILES}/catalog.json"
 DEAD_LETTERS = f"{OWN_FILES}/dead_letters"
 COPIED_LETTERS = f"{DEAD_LETTERS}/copied"
 """Records up to which manifest dead letters have been copied to their topic."""

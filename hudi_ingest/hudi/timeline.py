@@ -93,6 +93,8 @@ class CommittedState:
     """Ids of the pipeline's newest transactions on the active timeline, oldest first, at most NEWEST_COMMITS."""
     instants: frozenset[str] = frozenset()
     """Every writer's completed instants on the active timeline, among which the checkpoint is the greatest."""
+    commits: tuple[CommittedInstant, ...] = ()
+    """Every writer's completed instants on the active timeline, by completion, newest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,7 @@ class Timeline:
         ]
         if not carriers:
             self._require_no_lost_checkpoint(checkpoint_key, commits)
-            return CommittedState(exists=True)
+            return CommittedState(exists=True, commits=commits)
         best_commit, best = max(carriers, key=lambda carrier: carrier[1].sequence)
         own = [(commit, carried) for commit, carried in carriers if transaction_key in commit.metadata]
         own_instants = {commit.instant for commit, _ in own}
@@ -155,7 +157,7 @@ class Timeline:
         rejected = last.accounting(transaction_key).rejected if last is not None else 0
         best_text = best_commit.metadata[checkpoint_key]
         instants = frozenset(commit.instant for commit in commits)
-        return CommittedState(True, best, best_text, began, completed, rejected, transactions, instants)
+        return CommittedState(True, best, best_text, began, completed, rejected, transactions, instants, commits)
 
     def instant_of(self, transaction_key: str, transaction_id: str) -> str | None:
         """Find the completed instant that published the transaction, or None. Raises TableUnreachable."""

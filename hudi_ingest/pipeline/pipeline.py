@@ -21,6 +21,7 @@ from pydantic import (
 
 from hudi_ingest.exceptions.problems import Place, PlacedProblems, ProblemsFromTop, dotted, quoted
 from hudi_ingest.pipeline.asset import AssetSettings
+from hudi_ingest.pipeline.catalog import Catalog
 from hudi_ingest.pipeline.dead_letters import DeadLetters
 from hudi_ingest.pipeline.model import Model as _Model
 from hudi_ingest.pipeline.model import Ratio, Whole
@@ -64,6 +65,9 @@ class Pipeline(_Model):
         default=(), validate_default=True, json_schema_extra={"default": "[]"}
     )
     """What happens to every record, in this order, between `table.schema`, which describes the records, and the table."""
+
+    catalog: Catalog | None = None
+    """Where query engines find the table."""
 
     transaction: Transaction = Transaction()
     """How much one transaction publishes, and how long it may take."""
@@ -187,6 +191,16 @@ class Pipeline(_Model):
         plain = TypeAdapter(Any).dump_python(parts)
         text = json.dumps(plain, default=_hidden_or_text)
         return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def catalog_table(self) -> str:
+        """The table's full name in its catalog, "" if it has none."""
+        return f"{self.catalog.database}.{self.catalog.table or self.name.lower()}" if self.catalog else ""
+
+    @property
+    def catalog_place(self) -> str:
+        """The table's full name in its catalog and the catalog's address, "" if it has none."""
+        return f"{self.catalog_table} at {self.catalog.uris}" if self.catalog else ""
 
     @property
     def max_lag(self) -> int:

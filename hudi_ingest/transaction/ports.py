@@ -13,7 +13,7 @@ from hudi_ingest.hudi.epoch import TableEpoch
 from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.hudi.publication import Publication
 from hudi_ingest.hudi.storage import StoredFile
-from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.hudi.timeline import CommittedInstant, Timeline
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.model.checkpoint import Checkpoint, LettersHead
 from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition
@@ -49,6 +49,9 @@ LossFinder = Callable[[Checkpoint | None], tuple[OffsetLoss, ...]]
 LetterCopier = Callable[[LettersHead | None], int]
 """Copies listed dead letters to their topic and returns how many; see dead_letters/copies.py."""
 
+CatalogSyncer = Callable[[Sequence[CommittedInstant]], object]
+"""Syncs the table to its catalog if these commits, newest first, bring something new to it; see catalog_sync.py."""
+
 SliceWriter = Callable[[OpenTransaction, Sequence[Slice], dict[TopicPartition, int], int], tuple[SliceReport, ...]]
 """Writes slices: (transaction, slices, attempt of each partition, mean record bytes) → a report of each slice."""
 
@@ -72,6 +75,7 @@ class TransactionPorts:
     find_losses: LossFinder
     letters: DeadLetterLog
     copy_letters: LetterCopier
+    sync_catalog: CatalogSyncer
 
     @property
     def timeline(self) -> Timeline:

@@ -26,7 +26,7 @@ from hudi_ingest.faults import reach
 from hudi_ingest.hudi.epoch import Epoch
 from hudi_ingest.hudi.publication import Publication
 from hudi_ingest.hudi.storage import StoredFile
-from hudi_ingest.hudi.timeline import CommittedState
+from hudi_ingest.hudi.timeline import CommittedInstant, CommittedState
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.model.checkpoint import next_checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition
@@ -148,7 +148,7 @@ class TransactionProtocol(TransactionPorts):
             unsynced = self._sync_commit(before)
         seconds = _phases(transaction, reports, time.monotonic() - started)
         receipt = CommitReceipt(plan, transaction.instant, checkpoint, tuple(reports), seconds)
-        return self._tell_the_others(receipt, unsynced)
+        return self._tell_the_others(receipt, committed.commits, unsynced)
 
     def abort(self, transaction: OpenTransaction, reason: str) -> None:
         """Roll the transaction back unless its commit has landed.
@@ -284,11 +284,14 @@ class TransactionProtocol(TransactionPorts):
             clean=plan.sequence % COMMITS_A_CLEANING == 0,
         )
 
-    def _tell_the_others(self, receipt: CommitReceipt, warnings: list[str]) -> CommitReceipt:
-        """Acknowledge a durable commit to the consumer group, the ledger and the topic of dead letters.
+    def _tell_the_others(
+        self, receipt: CommitReceipt, commits: Sequence[CommittedInstant], warnings: list[str]
+    ) -> CommitReceipt:
+        """Acknowledge a durable commit to the consumer group, the ledger, the topic of dead letters and the catalog.
 
         No failure here may turn a durable commit into a failed one: each commit sets all the group's offsets again, begin
-        corrects the ledger from the table, and missing copies are made after the next commit. Appends to `warnings`.
+        corrects the ledger from the table, and missing copies and the catalog are made up for after the next commit. Appends to
+        `warnings`. `commits`: all on the active timeline, newest first.
         """
         group = self.pipeline.group_id
         warnings.append(
@@ -302,6 +305,8 @@ class TransactionProtocol(TransactionPorts):
         reach("ledger_told")
         letters = receipt.checkpoint.letters
         warnings.append(_tell(lambda: self.copy_letters(letters), "its dead letters are not copied yet"))
+        # Last, because it may take the longest.
+        warnings.append(_tell(lambda: self.sync_catalog(commits), "its catalog does not have all of it yet"))
         return replace(receipt, warnings=tuple(filter(None, warnings)))
 
     def _require_rows_of_a_retry(self, plan: TransactionPlan, reports: Sequence[SliceReport]) -> None:

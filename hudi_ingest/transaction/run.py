@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from hudi_ingest.exceptions import CommitOutcomeUnknown, IngestError, PlanOutdated, TransactionInFlight
 from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.home.folder import Home
+from hudi_ingest.hudi.catalog_client import CatalogClient
 from hudi_ingest.hudi.durability import durability_of
 from hudi_ingest.hudi.epoch import TableEpoch
 from hudi_ingest.hudi.pipeline_table import PipelineTable
@@ -26,10 +27,12 @@ from hudi_ingest.model.report import CommitReceipt, SliceReport
 from hudi_ingest.model.transaction import OpenTransaction
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
+from hudi_ingest.transaction.catalog_sync import CatalogSync
 from hudi_ingest.transaction.columns import resolve_schema
 from hudi_ingest.transaction.dead_letters.copies import LetterCopies
 from hudi_ingest.transaction.dead_letters.log import DeadLetterLog
 from hudi_ingest.transaction.offset_losses import losses_text
+from hudi_ingest.transaction.ports import CatalogSyncer
 from hudi_ingest.transaction.protocol import TransactionProtocol
 from hudi_ingest.transaction.situation import losses_now, plan_now
 from hudi_ingest.transaction.write.job import write_slices
@@ -58,7 +61,15 @@ def protocol_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession) -> Tra
         find_losses=partial(losses_now, pipeline.source),
         letters=DeadLetterLog(table.storage),
         copy_letters=LetterCopies(pipeline).catch_up,
+        sync_catalog=catalog_syncer(pipeline, table, spark),
     )
+
+
+def catalog_syncer(pipeline: Pipeline, table: PipelineTable, spark: SparkSession) -> CatalogSyncer:
+    """What is called with a table's commits, newest first, after each of them."""
+    if pipeline.catalog is None:
+        return lambda commits: None
+    return CatalogSync(pipeline, table, CatalogClient(spark, pipeline)).if_due
 
 
 def run_transaction(

@@ -142,6 +142,7 @@ class ProtocolModel(RuleBasedStateMachine):
                 letters=DeadLetterLog(StorageInMemory(self.world)),
                 find_losses=LossesInMemory(self.world),
                 copy_letters=self.copy_letters,
+                sync_catalog=lambda commits: None,
             )
             for ledger in ground.ledgers
         ]

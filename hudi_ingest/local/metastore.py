@@ -1,0 +1,95 @@
+"""A Hive metastore in its own process, from the jars that PySpark brings, on the loopback interface only."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+import pyspark
+
+from hudi_ingest.local.processes import (
+    LOOPBACK,
+    ProcessRecord,
+    accepts_connections,
+    require_port_free,
+    start,
+    stop,
+    wait_until,
+)
+from hudi_ingest.spark.java import find_java
+
+START_TIMEOUT_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class MetastoreSettings:
+    """`home` holds everything of the metastore: its Derby database, its settings and its log. A table elsewhere than on this
+    machine's disks needs `jars` that can reach it, because the metastore looks at its location, and `more` settings for
+    them."""
+
+    home: Path
+    port: int
+    jars: Sequence[Path] = ()
+    more: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def uri(self) -> str:
+        return f"thrift://{LOOPBACK}:{self.port}"
+
+    @property
+    def log(self) -> Path:
+        return self.home / "metastore.log"
+
+
+def start_metastore(settings: MetastoreSettings, report: Callable[[str], None]) -> ProcessRecord:
+    """Start the metastore and wait until it accepts connections. The catalog of an earlier start on the same home is kept.
+
+    Raises EnvironmentProblem if Java, the port or the home are unusable, or if it does not listen in time; then nothing is
+    left running.
+    """
+    require_port_free(settings.port, "the Hive metastore", "--metastore-port")
+    home = settings.home.absolute()
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "hive-site.xml").write_text(hive_site(settings), encoding="utf-8")
+    spark_jars = Path(pyspark.__file__).parent / "jars"
+    class_path = os.pathsep.join([str(home), f"{spark_jars}/*", *map(str, settings.jars)])
+    report(f"starting a Hive metastore on {settings.uri}")
+    with resources.as_file(resources.files("hudi_ingest.local").joinpath("Metastore.java")) as source:
+        command = [str(find_java()), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", class_path]
+        command += [f"-Dderby.stream.error.file={home / 'derby.log'}", "org.codehaus.janino.SimpleCompiler"]
+        command += [str(source), "Metastore", LOOPBACK, str(settings.port)]
+        record = start("metastore", command, log=settings.log, env=os.environ, cwd=home)
+        try:
+            wait_until(
+                lambda: accepts_connections(settings.port),
+                what=f"the Hive metastore accepts connections on {settings.uri}",
+                timeout_seconds=START_TIMEOUT_SECONDS,
+                records_to_watch=[record],
+            )
+        except BaseException:
+            stop([record])
+            raise
+    return record
+
+
+def hive_site(settings: MetastoreSettings) -> str:
+    """Return the text of hive-site.xml."""
+    home = settings.home.absolute()
+    values = {
+        "javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={home / 'catalog'};create=true",
+        "hive.metastore.warehouse.dir": str(home / "warehouse"),
+        "datanucleus.schema.autoCreateAll": "true",
+        "hive.metastore.schema.verification": "false",
+        # Otherwise Hive's log needs a jar that PySpark does not bring.
+        "hive.async.log.enabled": "false",
+        **settings.more,
+    }
+    entries = "".join(
+        f"<property><name>{escape(name)}</name><value>{escape(value)}</value></property>\n"
+        for name, value in values.items()
+    )
+    return f"<configuration>\n{entries}</configuration>\n"

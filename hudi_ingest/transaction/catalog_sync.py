@@ -1,0 +1,77 @@
+"""Keeps a table's catalog up to date: after commits that bring something new to it, and again after a failure.
+
+A sync that finishes looks at the timeline once more. So whichever of two syncs ends last leaves the newest state in the
+catalog, even if it began first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Protocol
+
+import pyarrow as pa
+
+from hudi_ingest.exceptions import IngestError
+from hudi_ingest.hudi.catalog_state import COMMITS_BEHIND, CatalogState, read_state, write_state
+from hudi_ingest.hudi.pipeline_table import PipelineTable
+from hudi_ingest.hudi.timeline import CommittedInstant
+from hudi_ingest.pipeline.catalog import Catalog
+from hudi_ingest.pipeline.pipeline import Pipeline
+
+_ROUNDS = 3
+"""How often one sync is repeated because commits came meanwhile; the next commit or tick does the rest."""
+
+
+class CatalogWriter(Protocol):
+    """What writes to the catalog; see hudi/catalog_client.py."""
+
+    def sync(self, catalog: Catalog, columns: pa.Schema, state: CatalogState, *, full: bool) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogSync:
+    """The catalog of one pipeline's table."""
+
+    pipeline: Pipeline
+    table: PipelineTable
+    writer: CatalogWriter
+
+    def if_due(self, commits: Sequence[CommittedInstant], now: datetime | None = None) -> str:
+        """Sync the table if its commits, newest first, bring something new to the catalog, and say what; "" if nothing was done.
+
+        After a failed sync nothing is tried for a while, so that a catalog that is away does not hold up every commit. Raises
+        CatalogNotSynced, EngineLost, TableUnreachable.
+        """
+        if self.pipeline.catalog is None:
+            return ""
+        now = now or datetime.now(timezone.utc)
+        state = read_state(self.table.storage)
+        news = state.news(self.pipeline.catalog_place, commits)
+        if news and state.may_try(now):
+            self._sync(self.pipeline.catalog, state, commits, full=False)
+            return news
+        if not news and len(state.unsynced(commits)) >= COMMITS_BEHIND:
+            write_state(self.table.storage, state.with_commits(self.pipeline.catalog_place, commits))
+        return ""
+
+    def in_full(self, catalog: Catalog) -> None:
+        """Sync the table whatever is known about the catalog, and compare all partitions; raises as `if_due`."""
+        commits = self.table.timeline.completed()
+        self._sync(catalog, read_state(self.table.storage), commits, full=True)
+
+    def _sync(self, catalog: Catalog, state: CatalogState, commits: Sequence[CommittedInstant], *, full: bool) -> None:
+        place = self.pipeline.catalog_place
+        for _ in range(_ROUNDS):
+            known = state if state.catalog == place else CatalogState()
+            try:
+                self.writer.sync(catalog, self.table.timeline.schema(), known, full=full)
+            except IngestError as error:
+                write_state(self.table.storage, state.failed(str(error), datetime.now(timezone.utc)))
+                raise
+            state = known.with_commits(place, commits)
+            write_state(self.table.storage, state)
+            commits = self.table.timeline.completed()
+            if not state.news(place, commits):
+                return
