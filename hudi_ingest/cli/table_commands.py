@@ -1,4 +1,4 @@
-"""recover, files, sweep, services: table maintenance."""
+"""recover, files, sweep, services, sync-catalog: table maintenance."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import typer
 
 from hudi_ingest.cli.app import app
 from hudi_ingest.cli.options import AsJson, PipelineName, named_pipeline
-from hudi_ingest.cli.printing import print_json, progress, say
+from hudi_ingest.cli.printing import print_json, print_nothing_to_do, progress, say
+from hudi_ingest.exceptions import NothingToDo
 from hudi_ingest.home.folder import Home
 
 
@@ -100,3 +101,20 @@ def services(
         print_json(result.to_dict())
     else:
         say(services_text(result))
+
+
+@app.command("sync-catalog")
+def sync_catalog(name: PipelineName, as_json: AsJson = False) -> None:
+    """Sync the table to its catalog now, with all partitions. Commits do this by themselves when there is something new."""
+    from hudi_ingest.operations.catalog import sync_catalog
+
+    try:
+        synced = sync_catalog(named_pipeline(name), report=progress)
+    except NothingToDo as error:
+        print_nothing_to_do(error, as_json)
+        return
+    if as_json:
+        print_json(synced.to_dict())
+    else:
+        known = f"before, {synced.lacked}" if synced.lacked else "it was up to date as far as is known"
+        say(f"{synced.base_path} is in sync with {synced.catalog} ({synced.seconds:.1f} s; {known})")

@@ -45,7 +45,9 @@ def status_view(status: PipelineStatus) -> RenderableType:
         offsets.add_row(name, committed, end, f"{partition.lag:,}", style=style)
     offsets.add_row("all", "", "", f"{status.lag:,}", style="bold")
     letters = [Text(f"pending dead letters: {status.dead_letters:,}")] if status.dead_letters else []
-    return Group(offsets, Text(age_text(status, datetime.now(timezone.utc))), *letters, transactions_view(status))
+    catalog = [Text(status.catalog.text, style="" if status.catalog.passed else "red")] if status.catalog else []
+    age = Text(age_text(status, datetime.now(timezone.utc)))
+    return Group(offsets, age, *letters, *catalog, transactions_view(status))
 
 
 def age_text(status: PipelineStatus, now: datetime) -> str:

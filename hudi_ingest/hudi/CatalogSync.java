@@ -1,5 +1,7 @@
 import com.fasterxml.jackson.databind.ObjectMapper;
+import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.Callable;
@@ -11,11 +13,13 @@ import java.util.function.Function;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hudi.common.fs.FSUtils;
 import org.apache.hudi.common.util.Option;
+import org.apache.hudi.common.util.PartitionPathEncodeUtils;
 import org.apache.hudi.hive.HiveSyncTool;
+import org.apache.hudi.hive.MultiPartKeysValueExtractor;
 
 /**
  * Syncs a table to a Hive metastore by Hudi's own tool, and gives up after some seconds; called with Spark's Hadoop
- * configuration. A sync that was given up may go on: each of its calls to the metastore has a timeout, and the next sync
+ * configuration, it returns why it failed, or nothing. A sync that was given up may go on: each of its calls to the metastore has a timeout, and the next sync
  * of the same table in this JVM waits for it, so that it cannot undo what that one writes.
  * Compiled by Janino: raw types, no lambdas.
  */
@@ -47,17 +51,29 @@ public class CatalogSync implements Function, Callable {
     FutureTask task = new FutureTask(this);
     Thread thread = new Thread(task, "catalog sync of " + basePath());
     thread.setDaemon(true);
+    // Hudi loads Values by its name.
+    thread.setContextClassLoader(CatalogSync.class.getClassLoader());
     thread.start();
     try {
       return task.get(seconds, TimeUnit.SECONDS);
     } catch (TimeoutException error) {
       task.cancel(true);
-      throw new RuntimeException("hudi-ingest catalog: no answer within " + seconds + " s");
+      return "hudi-ingest catalog: no answer within " + seconds + " s";
     } catch (ExecutionException error) {
-      throw new RuntimeException(error.getCause());
+      return causes(error.getCause());
     } catch (InterruptedException error) {
-      throw new RuntimeException(error);
+      return causes(error);
     }
+  }
+
+  /** A line for each cause, the outermost first, without the stack traces that Hive puts into messages. */
+  private static String causes(Throwable error) {
+    StringBuilder lines = new StringBuilder();
+    for (Throwable cause = error; cause != null; cause = cause.getCause()) {
+      String message = String.valueOf(cause.getMessage()).split("\\R", 2)[0];
+      lines.append(cause.getClass().getSimpleName()).append(": ").append(message).append("\n");
+    }
+    return lines.toString();
   }
 
   public Object call() {
@@ -66,7 +82,7 @@ public class CatalogSync implements Function, Callable {
         new Tool(sync, configuration, syncedInstant, syncedCompletion).syncHoodieTable();
       }
     }
-    return "synced";
+    return "";
   }
 
   private String basePath() {
@@ -112,6 +128,17 @@ public class CatalogSync implements Function, Callable {
         properties.put(COMPLETION, syncedCompletion);
         syncClient.updateTableProperties(table, properties);
       }
+    }
+  }
+
+  /** The values in a partition's path, as they are in its rows. */
+  public static class Values extends MultiPartKeysValueExtractor {
+    public List extractPartitionValuesInPath(String path) {
+      List values = new ArrayList();
+      for (Object value : super.extractPartitionValuesInPath(path)) {
+        values.add(PartitionPathEncodeUtils.unescapePathName((String) value));
+      }
+      return values;
     }
   }
 }

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from datetime import datetime
 
 import pyarrow as pa
-from py4j.protocol import Py4JJavaError
 
 from hudi_ingest.exceptions import CatalogNotSynced
 from hudi_ingest.hudi.catalog_state import CatalogState
-from hudi_ingest.hudi.write_client import HudiWriter, java_errors, java_messages
+from hudi_ingest.hudi.write_client import HudiWriter, java_errors
+from hudi_ingest.model.storage_options import is_s3
 from hudi_ingest.pipeline.catalog import Catalog
 from hudi_ingest.pipeline.pipeline import Pipeline
 
@@ -34,15 +34,13 @@ class CatalogClient(HudiWriter):
         instant, completed = ("", "") if full else (state.instant, _instant_text(state.completed_at))
         sync, hive = sync_options(self._pipeline, columns, full), hive_settings(catalog)
         with java_errors(f"sync {self._base_path} to its catalog"):
-            try:
-                # Not called directly: py4j caches methods by class name, but each call compiles a new class.
-                syncer = self._java_object(
-                    "CatalogSync", json.dumps(sync), json.dumps(hive), str(SYNC_SECONDS), instant, completed
-                )
-                self._jvm.java.util.Optional.of(self._context.hadoopConfiguration()).map(syncer).get()
-            except Py4JJavaError as error:
-                causes = java_messages(error.java_exception)
-                raise CatalogNotSynced(not_synced_text(self._pipeline, catalog, causes)) from error
+            # Not called directly: py4j caches methods by class name, but each call compiles a new class.
+            syncer = self._java_object(
+                "CatalogSync", json.dumps(sync), json.dumps(hive), str(SYNC_SECONDS), instant, completed
+            )
+            causes: str = self._option(self._context.hadoopConfiguration()).map(syncer).get()
+        if causes:
+            raise CatalogNotSynced(not_synced_text(self._pipeline, catalog, causes.splitlines()))
 
 
 def sync_options(pipeline: Pipeline, columns: pa.Schema, full: bool) -> dict[str, str]:
@@ -51,26 +49,31 @@ def sync_options(pipeline: Pipeline, columns: pa.Schema, full: bool) -> dict[str
     assert catalog is not None
     database, _, name = pipeline.catalog_table.partition(".")
     partitions = table.partition_columns
-    extractor = "MultiPartKeysValueExtractor" if partitions else "NonPartitionedExtractor"
+    # Hudi's own for several columns would leave the values as they are escaped in the folders' names.
+    extractor = "CatalogSync$Values" if partitions else "org.apache.hudi.hive.NonPartitionedExtractor"
     texts = all(columns.field(column).type == pa.string() for column in partitions if column in columns.names)
     hive_sync = "hoodie.datasource.hive_sync."
     return {
-        "hoodie.datasource.meta.sync.base.path": table.base_path,
+        "hoodie.datasource.meta.sync.base.path": location(pipeline, catalog),
         "hoodie.table.name": pipeline.name,
         f"{hive_sync}mode": "hms",
         f"{hive_sync}metastore.uris": catalog.uris,
         f"{hive_sync}database": database,
         f"{hive_sync}table": name,
         f"{hive_sync}partition_fields": ",".join(partitions),
-        f"{hive_sync}partition_extractor_class": f"org.apache.hudi.hive.{extractor}",
+        f"{hive_sync}partition_extractor_class": extractor,
         # Otherwise a timestamp is a number there.
         f"{hive_sync}support_timestamp": "true",
         # The metastore filters only texts on every database; without a filter Hudi reads all its partitions.
         f"{hive_sync}filter_pushdown_enabled": str(texts).lower(),
         "hoodie.meta.sync.incremental": str(not full).lower(),
-        # Values in folders' names are escaped, values in a catalog are not.
-        "hoodie.meta.sync.decode_partition": "true",
     }
+
+
+def location(pipeline: Pipeline, catalog: Catalog) -> str:
+    """Return the table's path as the catalog shows it."""
+    path = pipeline.table.base_path
+    return f"{catalog.location_scheme}://{path.split('://', 1)[1]}" if is_s3(path) else path
 
 
 def hive_settings(catalog: Catalog) -> Mapping[str, str]:
@@ -81,6 +84,8 @@ def hive_settings(catalog: Catalog) -> Mapping[str, str]:
         "hive.metastore.connect.retries": "1",
         "hive.metastore.failure.retries": "0",
         "hive.metastore.client.connect.retry.delay": "1s",
+        # The tool opens the table by the path that the catalog gets.
+        **({"fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem"} if catalog.location_scheme == "s3" else {}),
     }
 
 

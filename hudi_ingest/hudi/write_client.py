@@ -408,7 +408,7 @@ class java_errors:
         if error is None or isinstance(error, IngestError):
             return
         if isinstance(error, Py4JJavaError):
-            chain = java_messages(error.java_exception)
+            chain = _java_messages(error.java_exception)
             for message in chain:
                 if "hudi-ingest guard:" in message:
                     raise CommitRefused(
@@ -435,8 +435,7 @@ class java_errors:
             ) from error
 
 
-def java_messages(error: Any) -> list[str]:
-    """List the messages of a Java error and its causes, the outermost first."""
+def _java_messages(error: Any) -> list[str]:
     chain: list[str] = []
     while error is not None and len(chain) < 10:
         chain.append(f"{error.getClass().getSimpleName()}: {error.getMessage()}")

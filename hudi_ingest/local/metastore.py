@@ -9,8 +9,6 @@ from importlib import resources
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-import pyspark
-
 from hudi_ingest.local.processes import (
     LOOPBACK,
     ProcessRecord,
@@ -20,6 +18,7 @@ from hudi_ingest.local.processes import (
     stop,
     wait_until,
 )
+from hudi_ingest.spark.jars import pyspark_jars
 from hudi_ingest.spark.java import find_java
 
 START_TIMEOUT_SECONDS = 120.0
@@ -55,8 +54,7 @@ def start_metastore(settings: MetastoreSettings, report: Callable[[str], None]) 
     home = settings.home.absolute()
     home.mkdir(parents=True, exist_ok=True)
     (home / "hive-site.xml").write_text(hive_site(settings), encoding="utf-8")
-    spark_jars = Path(pyspark.__file__).parent / "jars"
-    class_path = os.pathsep.join([str(home), f"{spark_jars}/*", *map(str, settings.jars)])
+    class_path = os.pathsep.join([str(home), f"{pyspark_jars()}/*", *map(str, settings.jars)])
     report(f"starting a Hive metastore on {settings.uri}")
     with resources.as_file(resources.files("hudi_ingest.local").joinpath("Metastore.java")) as source:
         command = [str(find_java()), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", class_path]

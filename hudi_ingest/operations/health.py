@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from hudi_ingest.exceptions.problems import counted
+from hudi_ingest.hudi.catalog_state import CatalogState
 from hudi_ingest.hudi.small_files import small_files, small_files_warning
 from hudi_ingest.hudi.timeline import CommittedInstant, CommittedState
 from hudi_ingest.model.accounting import Accounting
@@ -27,6 +28,7 @@ RUNS_SUCCEED = "runs_succeed"
 ACCOUNTING_HOLDS = "accounting_holds"
 FILES_LARGE_ENOUGH = "files_large_enough"
 DEAD_LETTERS = "dead_letters"
+CATALOG_SYNCED = "catalog_synced"
 
 QUESTIONS = {
     OFFSETS_HONOURED: "Fails while a partition is stopped because the broker no longer has its committed offset.",
@@ -37,11 +39,21 @@ QUESTIONS = {
     FILES_LARGE_ENOUGH: "Fails if commits like the last one create more small files a day than table.small_files_a_day.",
     DEAD_LETTERS: "Fails while the last transaction had bad records and committed without them.",
 }
-"""The description of each check."""
+"""The description of each check of every table."""
+CATALOG_QUESTION = (
+    "Fails while the catalog does not have the table's newest columns and partitions, a minute after their commit."
+)
 ABOUT_COMMITS = (ACCOUNTING_HOLDS, FILES_LARGE_ENOUGH, DEAD_LETTERS)
 """Checks whose answer changes only with commits; their figure `transaction` names the last one considered."""
 CLOCK_SECONDS = 60
 """Tolerated difference between two machines' clocks, in seconds."""
+CATALOG_SECONDS = 60
+"""How long after a commit the catalog may lack what it brought, in seconds."""
+
+
+def questions(pipeline: Pipeline) -> dict[str, str]:
+    """Return the description of each check of the pipeline's table."""
+    return {**QUESTIONS, **({CATALOG_SYNCED: CATALOG_QUESTION} if pipeline.catalog else {})}
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +228,30 @@ def dead_letters(pipeline: Pipeline, checkpoint: Checkpoint | None, last_rejecte
             f"`hudi-ingest dead-letters retry {pipeline.name}` turns them into rows."
         )
     return Finding(DEAD_LETTERS, not last_rejected, " ".join(sentences), figures, warning=True)
+
+
+def catalog_synced(
+    pipeline: Pipeline, state: CatalogState, commits: Sequence[CommittedInstant], now: datetime
+) -> Finding:
+    """Check that the catalog has the table's columns and partitions. `state`: what it is known to have; `commits`: all on the
+    active timeline, newest first."""
+    place, news, failure = pipeline.catalog_place, state.news(pipeline.catalog_place, commits), state.failure
+    figures: dict[str, int | float | str] = {"catalog": place, "failed syncs in a row": failure.tries if failure else 0}
+    if not commits:
+        return Finding(CATALOG_SYNCED, True, f"{place} gets the table with its first commit.", figures)
+    if not news:
+        return Finding(CATALOG_SYNCED, True, f"{place} has the table's columns and partitions.", figures)
+    retry = (
+        f"It is tried again by itself; `hudi-ingest sync-catalog {pipeline.name}` tries at once. The commits themselves are not "
+        "affected, and readers that use the table's path see them."
+    )
+    if failure is not None:
+        text = f"{place} is not up to date: {news}. The last try, at {failure.at[:19]} UTC, failed: {failure.error} {retry}"
+        return Finding(CATALOG_SYNCED, False, text, figures)
+    age = (now - commits[0].completed_at).total_seconds()
+    recent = age <= CATALOG_SECONDS
+    text = f"{place} is not up to date: {news}. {'It is being synced.' if recent else retry}"
+    return Finding(CATALOG_SYNCED, recent, text, figures)
 
 
 def _read_offsets(checkpoint: Checkpoint | None) -> int:

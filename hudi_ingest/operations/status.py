@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
 
+from hudi_ingest.hudi.catalog_state import read_state
 from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.ledger import Ledger, TransactionRow
 from hudi_ingest.ledger.tables import is_over
 from hudi_ingest.model.offset_ranges import Ranges
 from hudi_ingest.model.plan import OffsetLoss
 from hudi_ingest.model.transaction import TransactionState
+from hudi_ingest.operations.health import Finding, catalog_synced
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.offset_losses import stop_text
 from hudi_ingest.transaction.situation import Situation, oldest_waiting_seconds, stopped_partitions
@@ -52,6 +54,8 @@ class PipelineStatus:
     """Age of the oldest waiting record by its Kafka timestamp; None if unknown."""
     dead: frozenset[str] = frozenset()
     """Ids of open transactions whose owner is gone or whose deadline has passed: the next begin clears them."""
+    catalog: Finding | None = None
+    """Whether the catalog has the table's columns and partitions, None if the table has no catalog."""
 
     @property
     def lag(self) -> int:
@@ -66,6 +70,7 @@ class PipelineStatus:
             "lag_seconds": self.lag_seconds,
             "last_committed_at": self.last_committed_at.isoformat() if self.last_committed_at else None,
             "dead_letters": self.dead_letters,
+            "catalog": {"synced": self.catalog.passed, "text": self.catalog.text} if self.catalog else None,
             "partitions": [
                 {
                     "topic": partition.topic,
@@ -130,12 +135,19 @@ def pipeline_status(
         dead_letters=checkpoint.letters.waiting if checkpoint and checkpoint.letters else 0,
         last_committed_at=situation.committed.last_committed_at,
         lag_seconds=oldest_waiting_seconds(pipeline, situation, now or datetime.now(timezone.utc)),
+        catalog=_catalog(pipeline, situation, now or datetime.now(timezone.utc)),
         dead=frozenset(
             row.transaction_id
             for row in rows
             if row.state is TransactionState.OPEN and is_over(row, lambda run_id: None)
         ),
     )
+
+
+def _catalog(pipeline: Pipeline, situation: Situation, now: datetime) -> Finding | None:
+    if pipeline.catalog is None:
+        return None
+    return catalog_synced(pipeline, read_state(PipelineTable(pipeline).storage), situation.committed.commits, now)
 
 
 def with_figures(pipeline: Pipeline, rows: Sequence[TransactionRow]) -> tuple[TransactionRow, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import takewhile
@@ -20,19 +20,22 @@ from dagster import (
 )
 
 from hudi_ingest.exceptions import IngestError, KafkaRefused, KafkaUnreachable, OffsetsLost, Transient
+from hudi_ingest.hudi.catalog_state import read_state
 from hudi_ingest.hudi.pipeline_table import PipelineTable
+from hudi_ingest.hudi.timeline import CommittedInstant
 from hudi_ingest.operations.health import (
     ABOUT_COMMITS,
     ACCOUNTING_HOLDS,
     LAG_BELOW_LIMIT,
-    QUESTIONS,
     UP_TO_DATE,
     Finding,
     accounting_holds,
+    catalog_synced,
     dead_letters,
     files_large_enough,
     lag_below_limit,
     offsets_honoured,
+    questions,
     runs_succeed,
     up_to_date,
 )
@@ -92,7 +95,7 @@ def report_trouble(
 
 
 def findings_now(pipeline: Pipeline, situation: Situation, now: datetime, busy: str = "") -> list[Finding]:
-    """Evaluate the checks that can change at any moment. Raises KafkaUnreachable."""
+    """Evaluate the checks that can change at any moment. Raises KafkaUnreachable, and TableUnreachable for a table in a catalog."""
     waiting, committed = situation.lag.total, situation.committed
     timely = up_to_date(pipeline, waiting, committed, now, busy=busy)
     if not timely.passed:
@@ -103,7 +106,15 @@ def findings_now(pipeline: Pipeline, situation: Situation, now: datetime, busy: 
         offsets_honoured(pipeline, stopped_partitions(pipeline, situation)),
         lag_below_limit(pipeline, waiting),
         timely,
+        *findings_on_catalog(pipeline, committed.commits, now),
     ]
+
+
+def findings_on_catalog(pipeline: Pipeline, commits: Sequence[CommittedInstant], now: datetime) -> list[Finding]:
+    """Evaluate the check of the catalog, if the table has one. Raises TableUnreachable."""
+    if pipeline.catalog is None:
+        return []
+    return [catalog_synced(pipeline, read_state(PipelineTable(pipeline).storage), commits, now)]
 
 
 def age_of_oldest(pipeline: Pipeline, situation: Situation, now: datetime) -> float | None:
@@ -198,7 +209,7 @@ class _ReportedChecks:
     @classmethod
     def of(cls, pipeline: Pipeline, instance: DagsterInstance) -> _ReportedChecks:
         table = table_key(pipeline)
-        keys = [AssetCheckKey(table, name) for name in QUESTIONS]
+        keys = [AssetCheckKey(table, name) for name in questions(pipeline)]
         by_key = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
         materialized = instance.get_latest_materialization_event(table)
         records = {key.name: record for key, record in by_key.items()}

@@ -8,6 +8,7 @@ from typing import Any
 from dagster import AssetSelection, AssetSpec, Definitions, ResourceDefinition, define_asset_job
 
 from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.catalog_job import catalog_job
 from hudi_ingest.orchestration.op_settings import NO_RUN_RETRIES, max_runtime
 from hudi_ingest.orchestration.request_jobs import request_jobs
 from hudi_ingest.orchestration.resources import IO_MANAGER, RESOURCES
@@ -31,11 +32,12 @@ def pipeline_definitions(
     They fit into any code location: executor and IO manager are the location's.
     """
     transaction, sweep, services = _job(pipeline), sweep_job(pipeline), services_job(pipeline)
+    coordinated = [transaction, *([catalog_job(pipeline)] if pipeline.catalog else [])]
     return Definitions(
         assets=[table_asset(pipeline, io_manager_key), *topics],
         asset_checks=[table_checks(pipeline)],
-        jobs=[transaction, sweep, services, *request_jobs(pipeline)],
-        sensors=[coordinator_sensor(pipeline, transaction)],
+        jobs=[*coordinated, sweep, services, *request_jobs(pipeline)],
+        sensors=[coordinator_sensor(pipeline, coordinated)],
         schedules=[sweep_schedule(pipeline, sweep), services_schedule(pipeline, services)],
         resources=resources,
     )

@@ -37,6 +37,7 @@ from hudi_ingest.ledger.tables import is_over
 from hudi_ingest.model.plan import TransactionPlan
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
+from hudi_ingest.orchestration.catalog_job import catalog_run
 from hudi_ingest.orchestration.dead_runs import UnfinishedRun, report_dead, why_dead
 from hudi_ingest.orchestration.op_settings import max_runtime, run_is_finished
 from hudi_ingest.orchestration.reports import report
@@ -71,13 +72,15 @@ _ACTIVE = [
 ]
 
 
-def coordinator_sensor(pipeline: Pipeline, job: JobDefinition | UnresolvedAssetJobDefinition) -> SensorDefinition:
-    """Build the pipeline's sensor. It starts no JVM, and each tick plans from the table. The cursor only serves messages and
-    backoff, and may be lost."""
+def coordinator_sensor(
+    pipeline: Pipeline, jobs: Sequence[JobDefinition | UnresolvedAssetJobDefinition]
+) -> SensorDefinition:
+    """Build the pipeline's sensor, which runs these jobs. It starts no JVM, and each tick plans from the table. The cursor only
+    serves messages and backoff, and may be lost."""
 
     @sensor(
         name=sensor_name(pipeline.name),
-        job=job,
+        jobs=jobs,
         minimum_interval_seconds=TICK_SECONDS,
         default_status=DefaultSensorStatus.RUNNING if pipeline.enabled else DefaultSensorStatus.STOPPED,
         description=f"Begins a transaction of {pipeline.name} at most every {pipeline.transaction.interval_seconds:g} s.",
@@ -178,14 +181,19 @@ def _next_run(
     )
     if isinstance(requested, TransactionPlan):
         plan = requested
-    elif lost is not None:
-        raise lost
     elif plan is None or wait:
+        # A transaction syncs the catalog itself.
+        resync = catalog_run(pipeline, instance, situation, now)
+        if resync is not None:
+            return resync
+        if lost is not None:
+            raise lost
         return SkipReason(f"{wait}; {requested}" if requested else wait)
     reach("tick_planned")
     return RunRequest(
         # Dagster never reuses a run key, not even after a failed run; a transaction's id is used only once.
         run_key=plan.transaction_id,
+        job_name=job_name(pipeline),
         run_config=run_config(pipeline, plan),
         tags={**run_tags(pipeline, plan), **executor_tags(pipeline, plan), tags.LEDGER: ledger.place},
     )
@@ -193,6 +201,8 @@ def _next_run(
 
 def request_text(request: RunRequest) -> str:
     """Say what the requested run will do, in one sentence."""
+    if not request.run_config:
+        return "the catalog lacks something that the table has; a run of its job syncs it"
     (begin,) = (op["ops"][BEGIN]["config"] for op in request.run_config["ops"].values())
     ranges = [
         f"{slice_['topic']}:{slice_['partition']} [{slice_['start']},{slice_['end']})" for slice_ in begin["slices"]

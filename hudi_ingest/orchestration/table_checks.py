@@ -11,7 +11,7 @@ from dagster import (
     multi_asset_check,
 )
 
-from hudi_ingest.operations.health import QUESTIONS
+from hudi_ingest.operations.health import questions
 from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.check_reports import evaluation, finding_on_runs, findings_now, findings_on_commits
 from hudi_ingest.orchestration.failures import as_dagster_failures
@@ -26,7 +26,7 @@ def table_checks(pipeline: Pipeline) -> AssetChecksDefinition:
         name=f"{pipeline.name}__checks",
         specs=[
             AssetCheckSpec(name, asset=table_key(pipeline), description=question)
-            for name, question in QUESTIONS.items()
+            for name, question in questions(pipeline).items()
         ],
         can_subset=True,
         description=f"Checks with the table and the broker that ingestion into {pipeline.name} is healthy.",

@@ -39,6 +39,9 @@ class Catalog(Model):
     )
     """The table's name. A table of this name at another location is left alone, and the check `catalog_synced` fails."""
 
+    location_scheme: Literal["s3a", "s3"] = "s3a"
+    """How the catalog names the location of a table on S3. Spark outside of EMR reads `s3a://`, Athena `s3://`, Trino both."""
+
     @field_validator("uris")
     @classmethod
     def _uris(cls, value: str) -> str:

@@ -137,6 +137,11 @@ def _conflicts(loaded: Iterable[LoadedFile]) -> Iterator[tuple[tuple[Path, Path]
                     "bucket in one way, so give both the same"
                 )
                 yield (earlier_path, path), text
+            if pipeline.catalog_place and pipeline.catalog_place == earlier.catalog_place:
+                yield (
+                    (earlier_path, path),
+                    f"{files}: both have the catalog table {pipeline.catalog_place}; set catalog.table in one of them",
+                )
             base, earlier_base = (f"{candidate.table.base_path}/" for candidate in (pipeline, earlier))
             if base == earlier_base:
                 text = f"{files}: both have the table.base_path {pipeline.table.base_path}; a table has one pipeline"

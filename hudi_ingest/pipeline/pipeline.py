@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from hudi_ingest.exceptions.problems import Place, PlacedProblems, ProblemsFromTop, dotted, quoted
+from hudi_ingest.model.storage_options import is_s3
 from hudi_ingest.pipeline.asset import AssetSettings
 from hudi_ingest.pipeline.catalog import Catalog
 from hudi_ingest.pipeline.dead_letters import DeadLetters
@@ -117,6 +118,15 @@ class Pipeline(_Model):
         if source is not None and isinstance(value.take_over, str) and len(source.topics) > 1:
             text = f"{value.take_over} reads one topic into a table, and source.topics has {len(source.topics)}; list only that one"
             raise PlacedProblems([(("take_over",), text)])
+        return value
+
+    @field_validator("catalog")
+    @classmethod
+    def _location_is_on_s3(cls, value: Catalog | None, info: ValidationInfo) -> Catalog | None:
+        table: Table | None = info.data.get("table")
+        if value is not None and value.location_scheme == "s3" and table is not None and not is_s3(table.base_path):
+            text = f"found s3, but the table is at {table.base_path}; leave it out"
+            raise PlacedProblems([(("location_scheme",), text)])
         return value
 
     @field_validator("transforms")

@@ -420,12 +420,20 @@ def _require_space(root: Path, jars: Iterable[Jar]) -> None:
         )
 
 
-def _ivy_jar() -> Path:
+def pyspark_jars() -> Path:
+    """Return the folder of PySpark's own jars. Raises EnvironmentProblem."""
     package = importlib.util.find_spec("pyspark")
     for folder in (package.submodule_search_locations if package else None) or ():
-        ivy_jars = sorted(Path(folder, "jars").glob("ivy-*.jar"))
-        if ivy_jars:
-            return ivy_jars[-1]
+        return Path(folder, "jars")
+    raise EnvironmentProblem(
+        f"PySpark was not found for {sys.executable}; run `pip install pyspark==3.5.7` in that environment."
+    )
+
+
+def _ivy_jar() -> Path:
+    ivy_jars = sorted(pyspark_jars().glob("ivy-*.jar"))
+    if ivy_jars:
+        return ivy_jars[-1]
     raise EnvironmentProblem(
         f"PySpark's Ivy jar was not found for {sys.executable}, and without it no jars can be fetched; "
         "run `pip install --force-reinstall pyspark==3.5.7` in that environment."

@@ -1,84 +1,200 @@
-"""Tables appear in a real Hive metastore, and another Spark session finds them there."""
+"""Tables appear in a real Hive metastore, where another Spark session finds them, and a metastore that is away fails no commit."""
 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import pytest
+from dagster import DagsterInstance, RunRequest, SkipReason
 
-from hudi_ingest.hudi.catalog_state import read_state
+from hudi_ingest.hudi.catalog_state import CatalogState, read_state
 from hudi_ingest.hudi.storage import TableStorage
+from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.local.metastore import MetastoreSettings, start_metastore
 from hudi_ingest.local.processes import ProcessRecord, free_port, stop
+from hudi_ingest.model.offsets import Slice
+from hudi_ingest.model.plan import TransactionKind
+from hudi_ingest.operations.table_services import services_for
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.spark.session import current_session
 from hudi_ingest_tests.support.catalog_reader import CatalogReader
+from hudi_ingest_tests.support.command_line import answer, environment
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
+from hudi_ingest_tests.support.java import QUICK_COMPILER, java_options
+from hudi_ingest_tests.support.requesting import requested
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+NESTED = "id string, dt string, at timestamp, place struct<lat: double, tags: array<string>, more: map<string, decimal(9,2)>>"
 
 
 @dataclass
 class Metastore:
+    """A metastore that may be stopped and started again."""
+
     settings: MetastoreSettings
-    record: ProcessRecord
-
-    @property
-    def uri(self) -> str:
-        return self.settings.uri
-
-    def stop(self) -> None:
-        stop([self.record])
+    record: ProcessRecord | None = None
 
     def start(self) -> None:
-        self.record = start_metastore(self.settings, lambda line: None)
+        with java_options(QUICK_COMPILER):
+            self.record = start_metastore(self.settings, lambda line: None)
+
+    def stop(self) -> None:
+        if self.record is not None:
+            stop([self.record])
+            self.record = None
 
 
 @pytest.fixture(scope="module")
 def metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metastore]:
-    settings = MetastoreSettings(tmp_path_factory.mktemp("metastore"), free_port())
-    server = Metastore(settings, start_metastore(settings, lambda line: None))
+    server = Metastore(MetastoreSettings(tmp_path_factory.mktemp("metastore"), free_port()))
+    server.start()
     yield server
     server.stop()
 
 
 @pytest.fixture(scope="module")
 def reader(metastore: Metastore, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CatalogReader]:
-    process = CatalogReader(metastore.uri, tmp_path_factory.mktemp("reader"))
+    process = CatalogReader(metastore.settings.uri, tmp_path_factory.mktemp("reader"))
     yield process
     process.close()
 
 
-def send(ground: Ground, partition: int, *records: dict[str, object]) -> None:
-    ground.send(partition, [json.dumps(record).encode() for record in records])
+def in_catalog(ground: Ground, metastore: Metastore, schema: str, *partition_by: str, **table: Any) -> Pipeline:
+    return make_pipeline(
+        ground,
+        table={"schema": schema, "partition_by": [*partition_by], **table},
+        catalog={"type": "hms", "uris": metastore.settings.uri},
+    )
 
 
-def test_x(ground: Ground, topic: str, metastore: Metastore, reader: CatalogReader) -> None:
-    catalog = {"type": "hms", "uris": metastore.uri}
-    schema = "id string, dt string, at timestamp, place struct<lat: double, tags: array<string>>"
-    pipeline = make_pipeline(ground, table={"schema": schema}, catalog=catalog)
+def send(ground: Ground, *records: dict[str, Any]) -> None:
+    ground.send(0, [json.dumps(record).encode() for record in records])
+
+
+def state(ground: Ground) -> CatalogState:
+    return read_state(TableStorage(ground.base_path))
+
+
+def test_a_table_appears_with_its_new_partitions_and_columns_and_stays_after_replay_and_clustering(
+    ground: Ground, topic: str, metastore: Metastore, reader: CatalogReader
+) -> None:
+    pipeline = in_catalog(ground, metastore, NESTED, "dt")
     name = pipeline.catalog_table
-    def row(i, dt, **more): return {"id": str(i), "dt": dt, "at": "2026-01-01T00:00:00Z", "place": {"lat": 1.5, "tags": ["a", "b"]}, **more}
-    def go(p=pipeline):
-        t = time.time(); r = ground.run(p); print("RUN", time.time() - t, r.seconds, r.warnings)
-    send(ground, 0, row(1, "2026-01-01"), row(2, "2026-01-02"))
-    go()
-    print(Path(f"{ground.base_path}/.hoodie/hudi_ingest/catalog.json").read_text())
-    print(reader.rows("show tables"), reader.rows(f"show create table {name}"), reader.rows(f"show partitions {name}"))
-    print(reader.table(name, "*"))
-    print(reader.rows(f"show tblproperties {name}"))
-    send(ground, 0, row(3, "2026-01-02"))
-    go()
-    print(reader.table(name))
-    print(reader.rows(f"show tblproperties {name}('last_commit_time_sync')"))
-    send(ground, 0, row(4, "a:b c/d"), row(5, None))
-    go()
-    print(reader.table(name), reader.rows(f"show partitions {name}"))
-    print(reader.rows(f"describe extended {name} partition (dt='a:b c/d')"))
-    p2 = make_pipeline(ground, table={"schema": schema + ", extra long"}, catalog=catalog)
-    send(ground, 0, row(6, "2026-01-02", extra=7))
-    go(p2)
-    print(reader.table(name, "id, extra, dt, place.tags"), reader.rows(f"describe {name}"))
-    print(Path(f"{ground.base_path}/.hoodie/hudi_ingest/catalog.json").read_text())
+    place = {"lat": 1.5, "tags": ["a"], "more": {"k": "1.25"}}
+    send(ground, *({"id": dt, "dt": dt, "at": "2026-01-31T10:00:00Z", "place": place} for dt in ("01", "02")))
+    assert ground.run(pipeline).warnings == ()
+    row = ["01", "2026-01-31 10:00:00", [1.5, ["a"], {"k": "1.25"}]]
+    assert reader.table(name, "id, at, place", "dt = '01'") == [row]
+
+    synced = state(ground)
+    send(ground, {"id": "3", "dt": "02"})
+    ground.run(pipeline)
+    assert state(ground) == synced, "nothing was new to the catalog, so it was not asked"
+    assert reader.property(name, "last_commit_time_sync") == synced.instant
+    assert reader.table(name) == [[3]]
+
+    send(ground, {"id": "4", "dt": "a:b 'c/d"}, {"id": "5"})
+    ground.run(pipeline)
+    assert reader.partitions(name) == ["dt=01", "dt=02", "dt=__HIVE_DEFAULT_PARTITION__", "dt=a%3Ab %27c%2Fd"]
+    assert reader.table(name, where="dt like 'a:b %c/d'") == [[1]]
+
+    pipeline = in_catalog(ground, metastore, f"{NESTED}, extra long", "dt")
+    send(ground, {"id": "6", "dt": "01", "extra": 7})
+    ground.run(pipeline)
+    assert reader.table(name, "sum(extra)") == [[7]]
+
+    (receipt,) = requested(ground, pipeline, TransactionKind.REPLAY, [Slice(ground.name, 0, 0, 6)])
+    assert receipt.warnings == ()
+    assert reader.table(name) == [[6]]
+    services = services_for(pipeline, ground.ledger, current_session(ground.home), ground.home)
+    services.run(cluster=True, clean=False, report=lambda line: None)
+    assert reader.table(name) == [[6]]
+    assert state(ground).news(pipeline.catalog_place, Timeline(ground.base_path).completed()) == ""
+
+
+def test_folders_without_names_several_partition_columns_and_none(
+    ground: Ground, topic: str, metastore: Metastore, reader: CatalogReader
+) -> None:
+    pipeline = in_catalog(ground, metastore, "id string, n int, day date", "day", "n", hive_style=False)
+    send(ground, {"id": "a", "n": 1, "day": "2026-01-31"}, {"id": "b", "n": 2, "day": "2026-01-31"})
+    ground.run(pipeline)
+    assert reader.partitions(pipeline.catalog_table) == ["day=2026-01-31/n=1", "day=2026-01-31/n=2"]
+    assert reader.table(pipeline.catalog_table, "id, day", "n = 2") == [["b", "2026-01-31"]]
+
+    flat = make_pipeline(
+        ground,
+        name=f"{ground.name}_flat",
+        table={"schema": "id string", "partition_by": [], "base_path": f"{ground.base_path}_flat"},
+        catalog={"type": "hms", "uris": metastore.settings.uri, "database": "Lake", "table": "Flat"},
+    )
+    ground.run(flat)
+    assert reader.table("lake.flat", "id") == [["a"], ["b"]]
+
+    taken = make_pipeline(
+        ground,
+        name=f"{ground.name}_other",
+        table={"schema": "id string", "partition_by": [], "base_path": f"{ground.base_path}_other"},
+        catalog={"type": "hms", "uris": metastore.settings.uri, "database": "lake", "table": "flat"},
+    )
+    (warning,) = ground.run(taken).warnings
+    assert f"it already has a table of that name, at file:{ground.base_path}_flat" in warning
+    assert "Set catalog.table to another name" in warning
+    assert reader.table("lake.flat", "id") == [["a"], ["b"]]
+
+
+def test_commits_land_without_the_metastore_and_the_catalog_follows_without_a_new_record(
+    ground: Ground, topic: str, metastore: Metastore, reader: CatalogReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = in_catalog(ground, metastore, "id string, dt string", "dt")
+    metastore.stop()
+    for dt in ("01", "02"):
+        send(ground, {"id": dt, "dt": dt})
+        receipt = ground.run(pipeline)
+        assert receipt.seconds["total"] < 30
+    # The second commit did not try again so soon.
+    failure = state(ground).failure
+    assert failure is not None and failure.tries == 1
+    expected = f"could not be synced to {pipeline.catalog_place}: no metastore answers there"
+    assert expected in failure.error
+    status = answer(ground.home, "status", pipeline.name, "--json")
+    assert expected in json.loads(status.stdout)[0]["catalog"]["text"]
+
+    for variable, value in environment(ground.home).items():
+        monkeypatch.setenv(variable, value)
+    from hudi_ingest.operations.health import CATALOG_SYNCED
+    from hudi_ingest.orchestration.catalog_job import catalog_job_name
+    from hudi_ingest.orchestration.definitions import build_definitions
+    from hudi_ingest.orchestration.sensor import tick
+
+    job = build_definitions([pipeline]).resolve_job_def(catalog_job_name(pipeline))
+    with DagsterInstance.ephemeral() as instance:
+        later = datetime.now(timezone.utc)
+        assert isinstance(tick(pipeline, instance, later), SkipReason), "not that soon"
+        check = check_of(pipeline, instance, CATALOG_SYNCED)
+        assert check == (False, True), "failed, with the reason"
+        wanted = tick(pipeline, instance, later + timedelta(seconds=60))
+        assert isinstance(wanted, RunRequest)
+        assert wanted.job_name == job.name
+        metastore.start()
+        monkeypatch.setattr(CatalogState, "may_try", lambda state, now: True)
+        assert job.execute_in_process(instance=instance, tags=wanted.tags).success
+        assert isinstance(tick(pipeline, instance, datetime.now(timezone.utc)), SkipReason)
+        assert check_of(pipeline, instance, CATALOG_SYNCED) == (True, False)
+    assert reader.table(pipeline.catalog_table) == [[2]]
+
+    by_hand = answer(ground.home, "sync-catalog", pipeline.name, "--json")
+    assert json.loads(by_hand.stdout)["lacked"] == "", by_hand.stderr
+
+
+def check_of(pipeline: Pipeline, instance: DagsterInstance, check: str) -> tuple[bool, bool]:
+    """Whether the check passed, and whether it says that the metastore does not answer."""
+    from dagster import AssetCheckEvaluation, AssetCheckKey, AssetKey
+
+    key = AssetCheckKey(AssetKey([pipeline.name]), check)
+    record = instance.event_log_storage.get_latest_asset_check_execution_by_key([key])[key]
+    assert isinstance(record.evaluation, AssetCheckEvaluation)
+    return record.evaluation.passed, "no metastore answers there" in (record.evaluation.description or "")

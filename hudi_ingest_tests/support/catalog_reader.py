@@ -11,7 +11,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
 from hudi_ingest.spark.session import own_session
+
+_PARTITIONS = "metastore partitions "
 
 
 class CatalogReader:
@@ -32,15 +37,32 @@ class CatalogReader:
         assert isinstance(answer, list), answer
         return answer
 
-    def table(self, table: str, columns: str = "count(*)") -> list[list[Any]]:
-        """The same of a table, as a session that has just begun would read it."""
+    def table(self, table: str, columns: str = "count(*)", where: str = "true") -> list[list[Any]]:
+        """Some columns of a table, as a session that has just begun would read them."""
         self.rows(f"refresh table {table}")
-        return self.rows(f"select {columns} from {table}")
+        return sorted(self.rows(f"select {columns} from {table} where {where}"), key=str)
+
+    def partitions(self, table: str) -> list[str]:
+        """The names of the metastore's own partitions; `show partitions` would list the table's folders."""
+        return sorted(row[0] for row in self.rows(f"{_PARTITIONS}{table}"))
+
+    def property(self, table: str, key: str) -> str:
+        return str(self.rows(f"show tblproperties {table}('{key}')")[0][1])
 
     def close(self) -> None:
         assert self._process.stdin
         self._process.stdin.close()
         self._process.wait(60)
+
+
+def _partitions(session: SparkSession, statement: str) -> list[list[Any]]:
+    database, _, table = statement.strip().removeprefix(_PARTITIONS).partition(".")
+    if not statement.startswith(_PARTITIONS):
+        return []
+    jvm: Any = session._jvm
+    catalog: Any = session._jsparkSession.sharedState().externalCatalog()
+    names = catalog.listPartitionNames(database, table, jvm.scala.Option.empty())
+    return [[names.apply(index)] for index in range(names.size())]
 
 
 def main(uri: str, home: str) -> None:
@@ -52,9 +74,9 @@ def main(uri: str, home: str) -> None:
     session = own_session("local[1]", "512m", settings)
     for statement in sys.stdin:
         try:
-            rows = [list(row) for row in session.sql(statement).collect()]
+            rows = _partitions(session, statement) or [list(row) for row in session.sql(statement).collect()]
             answer = json.dumps(rows, default=str)
-        except Exception as error:
+        except PySparkException as error:
             answer = json.dumps({"error": str(error)[:2000]})
         sys.stdout.write(f"{answer}\n")
         sys.stdout.flush()
