@@ -52,7 +52,9 @@ def catalog_job(pipeline: Pipeline) -> JobDefinition:
     def sync(context: OpExecutionContext) -> None:
         with as_dagster_failures():
             table = PipelineTable(pipeline)
-            news = catalog_syncer(pipeline, table, getattr(context.resources, SPARK).spark_session)(table.timeline.completed())
+            news = catalog_syncer(pipeline, table, getattr(context.resources, SPARK).spark_session)(
+                table.timeline.completed()
+            )
         context.log.info(f"synced: {news}" if news else "nothing to sync, or the last try was a moment ago")
 
     @job(

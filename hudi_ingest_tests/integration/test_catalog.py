@@ -12,8 +12,7 @@ import pytest
 from dagster import DagsterInstance, RunRequest, SkipReason
 
 from hudi_ingest.hudi.catalog_state import CatalogState, read_state
-from hudi_ingest.hudi.storage import TableStorage
-from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.local.metastore import MetastoreSettings, start_metastore
 from hudi_ingest.local.processes import ProcessRecord, free_port, stop
 from hudi_ingest.model.offsets import Slice
@@ -75,8 +74,8 @@ def send(ground: Ground, *records: dict[str, Any]) -> None:
     ground.send(0, [json.dumps(record).encode() for record in records])
 
 
-def state(ground: Ground) -> CatalogState:
-    return read_state(TableStorage(ground.base_path))
+def state(pipeline: Pipeline) -> CatalogState:
+    return read_state(PipelineTable(pipeline).storage)
 
 
 def test_a_table_appears_with_its_new_partitions_and_columns_and_stays_after_replay_and_clustering(
@@ -90,10 +89,10 @@ def test_a_table_appears_with_its_new_partitions_and_columns_and_stays_after_rep
     row = ["01", "2026-01-31 10:00:00", [1.5, ["a"], {"k": "1.25"}]]
     assert reader.table(name, "id, at, place", "dt = '01'") == [row]
 
-    synced = state(ground)
+    synced = state(pipeline)
     send(ground, {"id": "3", "dt": "02"})
     ground.run(pipeline)
-    assert state(ground) == synced, "nothing was new to the catalog, so it was not asked"
+    assert state(pipeline) == synced, "nothing was new to the catalog, so it was not asked"
     assert reader.property(name, "last_commit_time_sync") == synced.instant
     assert reader.table(name) == [[3]]
 
@@ -113,7 +112,7 @@ def test_a_table_appears_with_its_new_partitions_and_columns_and_stays_after_rep
     services = services_for(pipeline, ground.ledger, current_session(ground.home), ground.home)
     services.run(cluster=True, clean=False, report=lambda line: None)
     assert reader.table(name) == [[6]]
-    assert state(ground).news(pipeline.catalog_place, Timeline(ground.base_path).completed()) == ""
+    assert state(pipeline).news(pipeline.catalog_place, PipelineTable(pipeline).timeline.completed()) == ""
 
 
 def test_folders_without_names_several_partition_columns_and_none(
@@ -156,7 +155,7 @@ def test_commits_land_without_the_metastore_and_the_catalog_follows_without_a_ne
         receipt = ground.run(pipeline)
         assert receipt.seconds["total"] < 30
     # The second commit did not try again so soon.
-    failure = state(ground).failure
+    failure = state(pipeline).failure
     assert failure is not None and failure.tries == 1
     expected = f"could not be synced to {pipeline.catalog_place}: no metastore answers there"
     assert expected in failure.error

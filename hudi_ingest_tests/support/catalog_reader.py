@@ -14,6 +14,7 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from hudi_ingest.pipeline.engine import EngineSettings
 from hudi_ingest.spark.session import own_session
 
 _PARTITIONS = "metastore partitions "
@@ -71,7 +72,7 @@ def main(uri: str, home: str) -> None:
         "spark.hadoop.hive.metastore.uris": uri,
         "spark.sql.warehouse.dir": f"{home}/warehouse",
     }
-    session = own_session("local[1]", "512m", settings)
+    session = own_session(EngineSettings(master="local[1]", driver_memory="512m"), settings)
     for statement in sys.stdin:
         try:
             rows = _partitions(session, statement) or [list(row) for row in session.sql(statement).collect()]
