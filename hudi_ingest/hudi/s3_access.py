@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 from collections.abc import Mapping
@@ -16,9 +17,9 @@ from hudi_ingest.hudi.s3_errors import StoreError, store_error
 from hudi_ingest.model.storage_options import Credentials, StorageOptions, bucket_and_key, is_s3
 
 CONNECT_SECONDS = 5
-REQUEST_SECONDS = 20
+REQUEST_SECONDS = 10
 TRIES = 4
-"""A store that is down is noticed within half a minute."""
+"""A store that is down is noticed at once, one that never answers within a minute."""
 _DEFAULT_REGION = "us-east-1"
 _CONNECTIONS = 8
 """Options and logins whose connections a process keeps: refreshed temporary credentials are another login."""
@@ -114,6 +115,9 @@ def _session(profile: str | None) -> Any:
     # Imported here because it is an extra, and slow.
     import botocore.session
 
+    # At DEBUG it logs session tokens.
+    logger = logging.getLogger("botocore")
+    logger.setLevel(max(logging.INFO, logger.getEffectiveLevel()))
     return botocore.session.Session(profile=profile)
 
 
@@ -126,7 +130,7 @@ def _client(options: StorageOptions, credentials: Credentials) -> Any:
         connect_timeout=CONNECT_SECONDS,
         read_timeout=REQUEST_SECONDS,
         retries={"total_max_attempts": TRIES, "mode": "standard"},
-        s3={"addressing_style": "path" if options.path_style else "auto"},
+        s3={"addressing_style": "path" if options.path_style else "auto" if options.endpoint is None else "virtual"},
         # Endpoints come from the pipeline file alone, for all clients of a table alike.
         ignore_configured_endpoint_urls=True,
         # Other stores than AWS do not know its newer checksums.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import pickle
 import subprocess
@@ -29,7 +30,7 @@ from hudi_ingest.hudi.file_ids import file_id
 from hudi_ingest.hudi.local_storage import LocalStorage
 from hudi_ingest.hudi.orphans import find_dead_uploads
 from hudi_ingest.hudi.paths import EPOCH_PATH, heartbeat_path, marker_path
-from hudi_ingest.hudi.s3_access import credentials_of, hudi_rs_options
+from hudi_ingest.hudi.s3_access import client_of, credentials_of, hudi_rs_options
 from hudi_ingest.hudi.s3_errors import StoreError
 from hudi_ingest.hudi.s3_storage import S3Storage
 from hudi_ingest.hudi.storage import TableStorage, WriteConflict
@@ -454,6 +455,27 @@ def test_hudi_rs_gets_the_same_login(tables: S3Tables) -> None:
     hosted = replace(tables.options, endpoint="https://store.example", path_style=False)
     assert hudi_rs_options("s3a://lake/t", hosted)["aws_endpoint"] == "https://lake.store.example"
     assert hudi_rs_options("/tables/t", tables.options) == {}
+
+
+def test_a_store_whose_hosts_name_buckets(tables: S3Tables) -> None:
+    def address(options: StorageOptions) -> str:
+        url: str = client_of(options).generate_presigned_url("get_object", Params={"Bucket": "lake", "Key": "t"})
+        return url.partition("?")[0]
+
+    hosted = replace(tables.options, endpoint="https://store.example:8443", path_style=False)
+    assert address(hosted) == "https://lake.store.example:8443/t"
+    assert address(replace(hosted, path_style=True)) == "https://store.example:8443/lake/t"
+    aws = replace(hosted, endpoint=None, region="cn-north-1")
+    assert hudi_rs_options("s3a://lake/t", aws)["aws_endpoint"] == "https://s3.cn-north-1.amazonaws.com.cn"
+
+
+def test_no_log_shows_a_session_token(tables: S3Tables, storage: S3Storage, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG):
+        storage.exists("a")
+    assert not [
+        record for record in caplog.records if record.name.startswith("botocore") and record.levelno < logging.INFO
+    ]
+    assert SECRET not in caplog.text
 
 
 # ---- bad input
