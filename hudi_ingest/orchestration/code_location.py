@@ -8,6 +8,7 @@ defs = Definitions.merge(
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,15 @@ from typing import Any
 from dagster import Definitions
 
 from hudi_ingest.home.folder import Home
-from hudi_ingest.orchestration.broken_files import broken_definitions
+from hudi_ingest.orchestration.broken_files import broken_definitions, problem_text
 from hudi_ingest.orchestration.pipeline_definitions import pipeline_definitions
 from hudi_ingest.orchestration.resources import IO_MANAGER, ingest_resources
 from hudi_ingest.orchestration.topic_assets import topic_assets, topics_by_pipeline
 from hudi_ingest.pipeline.folder import BrokenFile, load_each
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.decoding import format_problems
+
+_logger = logging.getLogger(__name__)
 
 
 def ingest_definitions(
@@ -56,6 +59,10 @@ def definitions_of(
     only: str = "",
 ) -> Definitions:
     """As `ingest_definitions`, of pipelines and files already loaded. `only`: the one pipeline to build, if it is among them."""
+    for file in broken:
+        # In a run's or a step's process nothing else would say why the job is missing, for example for a variable that is
+        # set for the code server only.
+        _logger.warning("%s", problem_text(file))
     resources = ingest_resources(spark_config)
     topics = topics_by_pipeline(pipelines)
     parts = [

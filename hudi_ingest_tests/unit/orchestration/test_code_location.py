@@ -106,7 +106,9 @@ class Refuses(IOManager):
         raise AssertionError(context)
 
 
-def test_d1_two_folders_fit_into_one_location(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_d1_two_folders_fit_into_one_location(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     other = tmp_path / "other"
     other.mkdir()
     settings = document(name="views", table__base_path=str(tmp_path / "views"))
@@ -119,6 +121,7 @@ def test_d1_two_folders_fit_into_one_location(folder: Path, tmp_path: Path, monk
     names = {each.name for each in merged.resolve_all_job_defs()}
     assert {"orders_transaction", "views_transaction"} <= names
     assert merged.resolve_asset_graph().has(AssetKey(["broken"])), "a file that cannot be loaded says why"
+    assert "broken.yaml is not loaded, so its pipeline ingests nothing" in caplog.text, "in the log of a pod, too"
     with pytest.raises(ConfigError, match="HUDI_INGEST_PIPELINES"):
         ingest_definitions(tmp_path / "nowhere")
 
