@@ -29,6 +29,7 @@ from hudi_ingest.pipeline.engine import ARCHIVE_FOLDER, EngineSettings, load_eng
 from hudi_ingest.spark.executors import require_executors, require_master
 from hudi_ingest.spark.jars import spark_jars
 from hudi_ingest.spark.java import find_java, java_home
+from hudi_ingest.spark.local_files import use_system_calls
 from hudi_ingest.spark.worker_version import OWN_PYTHON, note_version
 
 _logger = logging.getLogger(__name__)
@@ -199,6 +200,7 @@ def own_session(
         with _stdout_is_stderr():
             session = builder.getOrCreate()
         session.sparkContext.setLogLevel("ERROR")
+        use_system_calls(session.sparkContext._gateway.jvm, session.sparkContext._jsc)
     except (Py4JError, ConnectionError, PySparkRuntimeError) as error:
         if not _has_ended(error):
             raise

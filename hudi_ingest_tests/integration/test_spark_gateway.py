@@ -6,6 +6,7 @@ import ast
 import ipaddress
 import os
 import socket
+import stat
 import struct
 import subprocess
 import sys
@@ -61,6 +62,47 @@ def test_p7_a_session_beside_an_engine_is_known_as_one_of_another_driver(
 def test_workers_are_forked_with_the_modules_of_a_write_task(spark_home: Home) -> None:
     modules = current_session(spark_home).sparkContext.parallelize([0], 1).map(lambda number: [*sys.modules])
     assert {"numba", "hudi_ingest.kafka.range_reader", "hudi_ingest.transaction.write.task"} <= {*modules.first()}
+
+
+def test_hadoop_lists_and_creates_local_files_without_a_process_for_each(spark_home: Home, tmp_path: Path) -> None:
+    """By default it runs `ls` for each file that it lists with its blocks, and `chmod` for each that it creates."""
+    gateway: Any = current_session(spark_home).sparkContext._gateway
+    hadoop = gateway.jvm.org.apache.hadoop
+    files = hadoop.fs.FileSystem.getLocal(hadoop.conf.Configuration())
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o2770)
+    before = _faults_of_ended_children(gateway.proc.pid)
+    for number in range(3):
+        stream = files.create(hadoop.fs.Path(f"{tmp_path}/listed/deeper/{number}"))
+        stream.write(number)
+        stream.close()
+    listed = files.listFiles(hadoop.fs.Path(f"{tmp_path}/listed"), True)
+    statuses = {}
+    while listed.hasNext():
+        status = listed.next()
+        statuses[status.getPath().getName()] = status
+    assert _faults_of_ended_children(gateway.proc.pid) == before
+    assert sorted(statuses) == ["0", "1", "2"]
+    for name, status in statuses.items():
+        path = tmp_path / "listed" / "deeper" / name
+        assert status.getPermission().toString() == stat.filemode(path.stat().st_mode)[1:] == "rw-r--r--"
+        assert (status.getOwner(), status.getGroup()) == (path.owner(), path.group())
+        assert status.getBlockLocations()[0].getHosts()[0] == "localhost"
+    private = hadoop.fs.permission.FsPermission("700")
+    files.setPermission(hadoop.fs.Path(f"{tmp_path}/listed/deeper/0"), private)
+    assert stat.S_IMODE((tmp_path / "listed" / "deeper" / "0").stat().st_mode) == 0o700
+    # chmod(1) leaves the group of a shared folder to the files in it.
+    files.setPermission(hadoop.fs.Path(str(shared)), private)
+    assert stat.S_IMODE(shared.stat().st_mode) == 0o2700
+    sticky = hadoop.fs.permission.FsPermission("1777")
+    files.setPermission(hadoop.fs.Path(str(shared)), sticky)
+    assert stat.S_IMODE(shared.stat().st_mode) == 0o3777
+
+
+def _faults_of_ended_children(pid: int) -> int:
+    """Page faults of the process's children that it has waited for: any process has some."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[8])
 
 
 def test_spark_s_own_port_asks_for_a_secret_that_is_told_nowhere(spark_home: Home) -> None:
