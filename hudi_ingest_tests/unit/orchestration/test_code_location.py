@@ -9,6 +9,8 @@ import yaml
 from dagster import (
     AssetKey,
     DagsterInstance,
+    DagsterRun,
+    DagsterRunStatus,
     Definitions,
     Executor,
     Failure,
@@ -27,6 +29,9 @@ from dagster import (
     multiprocess_executor,
     op,
 )
+from dagster._core.events import RunFailureReason
+from dagster._core.execution.retries import auto_reexecution_should_retry_run
+from dagster._core.test_utils import instance_for_test
 
 import hudi_ingest
 from hudi_ingest.exceptions import ConfigError
@@ -124,6 +129,15 @@ def test_d1_two_folders_fit_into_one_location(
     assert "broken.yaml is not loaded, so its pipeline ingests nothing" in caplog.text, "in the log of a pod, too"
     with pytest.raises(ConfigError, match="HUDI_INGEST_PIPELINES"):
         ingest_definitions(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_p5_the_instances_run_retries_leave_transactions_to_the_sensor(folder: Path, own: bool) -> None:
+    job_ = ingest_definitions(folder).resolve_job_def("orders_transaction")
+    with instance_for_test(overrides={"run_retries": {"enabled": True, "max_retries": 3}}) as instance:
+        failed = DagsterRun(job_.name, status=DagsterRunStatus.FAILURE, tags=job_.run_tags if own else {})
+        instance.add_run(failed)
+        assert auto_reexecution_should_retry_run(instance, failed, RunFailureReason.STEP_FAILURE) is not own
 
 
 @pytest.mark.parametrize(
