@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -55,10 +56,10 @@ def spark_cluster(folder: Path, workers: int = 2, cores: int = 1, memory: str = 
         records.append(_start("spark-master", "master.Master", place, folder))
         for number in range(workers):
             name = f"spark-worker-{number}"
+            # Spark never runs two attempts of a task on one host. Linux listens on all of 127.0.0.0/8.
+            host = f"127.0.0.{number + 1}" if sys.platform == "linux" else LOOPBACK
             offer = ["--cores", str(cores), "--memory", memory, "--work-dir", str(folder / name)]
-            records.append(
-                _start(name, "worker.Worker", ["--host", LOOPBACK, "--webui-port", "0", *offer, url], folder)
-            )
+            records.append(_start(name, "worker.Worker", ["--host", host, "--webui-port", "0", *offer, url], folder))
         cluster = SparkCluster(url, f"http://{LOOPBACK}:{page}", records[0], tuple(records[1:]))
         wait_until(
             lambda: _alive(cluster) == workers,

@@ -51,6 +51,7 @@ _OWNED: Mapping[str, str] = {
     "spark.driver.extraClassPath and spark.executor.extraClassPath",
     "spark.python.daemon.module": "hudi-ingest's own compares versions and imports what write tasks need",
     "spark.python.use.daemon": "hudi-ingest's daemon compares versions and imports what write tasks need",
+    "spark.speculation": "Hudi refuses to write with it, because its own tasks may not run twice at a time",
     "spark.serializer": _HUDI,
     "spark.kryo.registrator": _HUDI,
     "spark.sql.extensions": _HUDI,

@@ -46,13 +46,13 @@ def test_a_file_that_is_named_must_be_there(tmp_path: Path) -> None:
 def test_options_go_over_variables_and_these_over_the_file(home: Home) -> None:
     home.engine_settings_file.write_text(
         CLUSTER
-        + "driver_port: 7001\ndriver_memory: ${MEMORY}\nspark_conf: {spark.speculation: true, spark.task.cpus: 2}\n"
+        + "driver_port: 7001\ndriver_memory: ${MEMORY}\nspark_conf: {spark.dynamicAllocation.enabled: true, spark.task.cpus: 2}\n"
     )
     environment = {"MEMORY": "1g", "HUDI_INGEST_ENGINE_DRIVER_PORT": "7002", "HUDI_INGEST_ENGINE_CORES": ""}
     settings = load_engine_settings(home, {"driver_host": "three", "driver_memory": None}, environment)
     assert (settings.driver_host, settings.driver_port, settings.driver_memory) == ("three", 7002, "1g")
     assert {key: value.get_secret_value() for key, value in settings.spark_conf.items()} == {
-        "spark.speculation": "true",
+        "spark.dynamicAllocation.enabled": "true",
         "spark.task.cpus": "2",
     }
 
@@ -84,6 +84,10 @@ def test_an_archive_brings_its_own_python_and_is_found_beside_the_file(home: Hom
         (
             "spark_conf: {spark.python.daemon.module: x}\n",
             "spark_conf.spark.python.daemon.module: remove it: hudi-ingest's",
+        ),
+        (
+            "spark_conf: {spark.speculation: true}\n",
+            "spark_conf.spark.speculation: remove it: Hudi refuses to write with it",
         ),
         ("spark_conf: {spark.driver.port: 1}\n", "spark_conf.spark.driver.port: remove it: set `driver_port`"),
         (
