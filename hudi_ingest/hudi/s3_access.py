@@ -20,6 +20,8 @@ CONNECT_SECONDS = 5
 REQUEST_SECONDS = 10
 TRIES = 4
 """A store that is down is noticed at once, one that never answers within a minute."""
+_UPLOAD_TRIES = 3
+"""A try of pyarrow takes twice as long when nothing answers."""
 _DEFAULT_REGION = "us-east-1"
 _CONNECTIONS = 8
 """Options and logins whose connections a process keeps: refreshed temporary credentials are another login."""
@@ -164,7 +166,7 @@ def _filesystem(options: StorageOptions, credentials: Credentials) -> pafs.S3Fil
         force_virtual_addressing=not options.path_style,
         connect_timeout=CONNECT_SECONDS,
         request_timeout=REQUEST_SECONDS,
-        retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=TRIES),
+        retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=_UPLOAD_TRIES),
         # A file of one part needs one request instead of three.
         allow_delayed_open=True,
         # So that an error is raised by the write that it concerns.
