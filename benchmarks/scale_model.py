@@ -56,13 +56,25 @@ class Costs:
     tick_partition_cpu: float = measured(0.00025, "CPU s per tick and Kafka partition", "growth.json, plan_seconds")
     events: float = measured(38, "Dagster events per run", "a small run")
     op_events: float = measured(10, "Dagster events per write op", "a small run")
-    ledger_statements: float = measured(70, "SQL statements per transaction", "benchmarks.ledger")
-    ledger_op_statements: float = measured(24, "SQL statements per write op", "benchmarks.ledger")
-    ledger_cpu: float = measured(0.07, "CPU s of PostgreSQL per transaction", "benchmarks.ledger")
-    ledger_partition_cpu: float = measured(0.0001, "CPU s of PostgreSQL per Kafka partition", "benchmarks.ledger")
-    begin_requests: float = measured(13, "S3 requests per begin", "S3 on moto, Hudi 1.2")
-    file_requests: float = measured(3, "S3 requests per base file", "S3 on moto, Hudi 1.2")
-    commit_requests: float = measured(116, "S3 requests per commit", "S3 on moto, Hudi 1.2, 12 files")
+    ledger_statements: float = measured(87, "SQL statements per transaction and tick", "benchmarks.ledger, 1 and 4 ops")
+    ledger_op_statements: float = measured(19.3, "SQL statements per write op", "benchmarks.ledger, 1 and 4 ops")
+    ledger_partition_statements: float = measured(1, "SQL statements per Kafka partition", "benchmarks.ledger, 2,000")
+    ledger_cpu: float = measured(
+        0.025, "CPU s of PostgreSQL per transaction and tick", "benchmarks.ledger, 1 and 4 ops"
+    )
+    ledger_op_cpu: float = measured(0.012, "CPU s of PostgreSQL per write op", "benchmarks.ledger, 1 and 4 ops")
+    ledger_partition_cpu: float = measured(1e-4, "CPU s of PostgreSQL per Kafka partition", "benchmarks.ledger, 2,000")
+    tick_requests: float = measured(11, "S3 requests per tick", "docs/object-stores.md, versitygw")
+    begin_requests: float = measured(109, "S3 requests per begin", "docs/object-stores.md, versitygw")
+    commit_requests: float = measured(139, "S3 requests per commit, markers aside", "docs/object-stores.md, versitygw")
+    write_requests: float = measured(
+        18, "S3 requests of the write", "docs/object-stores.md: 33 for 6 files in 3 folders"
+    )
+    rare_requests: float = measured(37, "S3 requests of compaction and cleaning", "docs/object-stores.md, a tenth each")
+    file_requests: float = measured(
+        6, "S3 requests per base file", "docs/object-stores.md: object, marker, 26 for 6 markers"
+    )
+    folder_requests: float = measured(1, "S3 requests per table partition", "docs/object-stores.md, versitygw")
     heap: float = measured(55e6, "bytes of the engine's heap in use when idle", "its GC log beside the points")
     file_heap: float = measured(
         12e3, "bytes of heap per base file of an open commit", "its GC log beside orders-1k@1000x1"
@@ -159,7 +171,7 @@ def transaction(
     files = files_of(records, kafka_partitions, table_partitions, record_bytes, cores)
     busy = min(kafka_partitions, records)
     ops = min(busy, site.write_ops)
-    requests = costs.begin_requests + costs.commit_requests
+    requests = costs.begin_requests + costs.commit_requests + costs.rare_requests
     return Transaction(
         records=records,
         files=files,
@@ -171,13 +183,18 @@ def transaction(
         + busy * costs.partition_cpu
         + table_partitions * costs.folder_cpu,
         dagster_cpu=costs.run_cpu + ops * costs.op_cpu,
-        ledger_cpu=costs.ledger_cpu + busy * costs.ledger_partition_cpu,
+        ledger_cpu=costs.ledger_cpu + ops * costs.ledger_op_cpu + busy * costs.ledger_partition_cpu,
         lock_seconds=costs.begin_commit_seconds
         + files * costs.commit_file_seconds
         + object_store * requests * site.request_seconds,
-        requests=requests + files * costs.file_requests,
+        requests=requests
+        + costs.write_requests
+        + files * costs.file_requests
+        + table_partitions * costs.folder_requests,
         events=costs.events + ops * costs.op_events,
-        statements=costs.ledger_statements + ops * costs.ledger_op_statements,
+        statements=costs.ledger_statements
+        + ops * costs.ledger_op_statements
+        + busy * costs.ledger_partition_statements,
     )
 
 
@@ -266,9 +283,10 @@ def estimate(costs: Costs, workload: Workload, site: Site, interval: float) -> E
         ),
     }
     if workload.object_store:
+        requests = rate * one.requests + ticks * costs.tick_requests
         loads["object store: requests to a table"] = (
-            one.requests / interval / site.put_limit,
-            f"{rate * one.requests:.0f} a second to all, {rate * one.requests * _DAY_SECONDS / 1e6:.0f} million a day",
+            requests / workload.pipelines / site.put_limit,
+            f"{requests:.0f} a second to all, {requests * _DAY_SECONDS / 1e6:.0f} million a day",
         )
     busiest = sorted(loads.items(), key=lambda load: -load[1][0])
     return Estimate(

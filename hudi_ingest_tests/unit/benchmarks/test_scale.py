@@ -77,7 +77,7 @@ def _by_bytes() -> Costs:
 
 
 def _by_partitions() -> Costs:
-    return _only("partition_cpu", "ledger_partition_cpu", "op_cpu")
+    return _only("partition_cpu", "ledger_partition_cpu", "ledger_op_cpu", "op_cpu")
 
 
 @given(
