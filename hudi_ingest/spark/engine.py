@@ -17,7 +17,7 @@ from hudi_ingest.exceptions import EngineLost, EnvironmentProblem
 from hudi_ingest.home.folder import Home
 from hudi_ingest.home.process_identity import started_since_boot
 from hudi_ingest.pipeline.engine import EngineSettings
-from hudi_ingest.spark.session import ENGINE_OPTIONS, EngineConnection, answers, own_session
+from hudi_ingest.spark.session import ENGINE_OPTIONS, EngineConnection, answers, own_session, start_workers
 
 HANG_SECONDS = 60.0
 """A JVM that does not answer for this long is killed."""
@@ -56,6 +56,7 @@ def run_engine(home: Home, settings: EngineSettings, report: Callable[[str], Non
     try:
         connection.write(home.engine_file)
         report(f"engine ready: Spark {session.version} on {settings.master}, pid {connection.pid}")
+        threading.Thread(target=start_workers, args=(session,), name="start workers", daemon=True).start()
         with ThreadPoolExecutor(1, thread_name_prefix="watch") as executor:
             while not stopping.wait(_WATCH_SECONDS):
                 _require_alive(session, gateway.proc, executor)

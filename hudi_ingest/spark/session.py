@@ -372,6 +372,13 @@ def job_group(session: SparkSession, group: str, description: str, seconds: floa
             context.setLocalProperty("spark.jobGroup.id", None)
 
 
+def start_workers(session: SparkSession) -> None:
+    """Run a job of nothing, so that the first transaction finds Python workers, which take more than a second to start. A
+    driver that goes away meanwhile is no error."""
+    with suppress(*_GONE):
+        session.sparkContext.parallelize([0], 1).map(abs).count()
+
+
 def answers(session: SparkSession) -> bool:
     """Whether the session's driver is alive and not shutting down."""
     try:

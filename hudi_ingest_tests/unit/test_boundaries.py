@@ -35,6 +35,7 @@ KEEP_FILES_OF_THEIR_OWN = {
     "orchestration/webserver.py",
     "records/convert/avro_exact.py",
     "records/convert/avro_fast.py",
+    "records/convert/json_kernel/kept_code.py",
     "records/convert/protoc.py",
     "transaction/decoding.py",
     "transaction/write/user_code.py",

@@ -1,8 +1,9 @@
 """JSON records -> the buffers of Arrow columns, in one compiled pass over their bytes.
 
-`records` has the pass. numba compiles it when it is imported: about 6 s the first time on a machine, 0.3 s from numba's
-cache. So only `json_fast` imports it, and only when there are enough records. The machine code is the same for every
-schema, because the schema is data: the table of `nodes`. `columns` has the buffers; these two do without numba.
+`records` has the pass. numba compiles it when it is imported: about 6 s the first time on a machine, 0.03 s from numba's
+cache (`kept_code`), without numba itself. So only `json_fast` imports it, when there are enough records, and the process that
+forks Spark's Python workers, when it is in the cache. The machine code is the same for every schema, because the schema is data:
+the table of `nodes`. `columns` has the buffers; these two do without numba.
 
 The code works on raw addresses. Why it stays inside the buffers:
 

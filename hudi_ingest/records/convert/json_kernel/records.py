@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from hashlib import blake2b
-from importlib.resources import files
-
 from hudi_ingest.records.compiled import compiled
+from hudi_ingest.records.convert.json_kernel.kept_code import kept_name
 from hudi_ingest.records.convert.json_kernel.machine import (
     byte,
     cold,
@@ -353,12 +351,5 @@ def _read_records(
     return last
 
 
-def _digest() -> str:
-    """Of all that is compiled. numba sees only when this one file changes, so the cache's file has the digest in its name."""
-    kernel = [file for file in files("hudi_ingest.records.convert.json_kernel").iterdir() if file.name.endswith(".py")]
-    sources = [*sorted(kernel, key=lambda file: file.name), files("hudi_ingest.records") / "times.py"]
-    return blake2b(b"".join(file.read_bytes() for file in sources), digest_size=8).hexdigest()
-
-
-_read_records.__qualname__ = f"read_records_{_digest()}"
+_read_records.__qualname__ = kept_name()
 read_records = compiled(f"int64({', '.join(['int64'] * 11)})")(_read_records)

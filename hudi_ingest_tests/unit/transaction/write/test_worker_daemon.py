@@ -1,0 +1,30 @@
+"""What Spark's Python workers are forked from."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hudi_ingest.records.convert.json_kernel import kept_code
+from hudi_ingest.records.convert.json_kernel.kept_code import is_kept
+
+KERNEL = "hudi_ingest.records.convert.json_kernel.records"
+
+
+def test_the_process_that_forks_workers_imports_the_kernel_once_it_is_compiled() -> None:
+    subprocess.run([sys.executable, "-c", f"import {KERNEL}"], check=True, timeout=120)
+    assert is_kept()
+    # It ends at the end of its input; its modules are listed as it imports them.
+    command = [sys.executable, "-X", "importtime", "-m", "hudi_ingest.transaction.write.worker_daemon"]
+    listing = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=120, check=False).stderr
+    assert KERNEL in listing.decode()
+
+
+def test_a_kernel_of_other_code_is_not_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    changed = tmp_path / "changed.py"
+    changed.write_text("other code")
+    monkeypatch.setattr(kept_code, "_SOURCES", (changed,))
+    assert not is_kept()
