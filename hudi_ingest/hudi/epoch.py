@@ -56,18 +56,24 @@ class TableEpoch:
 
     def advance(self, number: int, transaction_id: str) -> Epoch:
         """Let only `transaction_id` write from now on. Raises Fenced unless `number` is above the current one."""
-        current, stored = self._read()
-        if current.number == 0:
-            # The first begin on this table, or on this copy of it.
-            self._storage.require_conditional_writes()
-        if number <= current.number:
-            raise self._came_later(number, transaction_id, current)
-        epoch = Epoch(number, transaction_id)
-        try:
-            self._put(epoch, stored)
-        except WriteConflict:
-            raise self._came_later(number, transaction_id, self.current()) from None
-        return epoch
+        while True:
+            current, stored = self._read()
+            if current.number == 0:
+                # The first begin on this table, or on this copy of it.
+                self._storage.require_conditional_writes()
+            if number <= current.number:
+                raise Fenced(
+                    f"epoch {number} of transaction {transaction_id} is not above the table's epoch {current.number} of "
+                    f"transaction {current.transaction_id or 'none'}: another begin came first. Nothing was written; plan again.",
+                    transaction_id=transaction_id,
+                )
+            epoch = Epoch(number, transaction_id)
+            try:
+                self._put(epoch, stored)
+            except WriteConflict:
+                # Another process was faster: look again whether its epoch is above this one.
+                continue
+            return epoch
 
     def retire(self, transaction_id: str) -> None:
         """Stop `transaction_id` from writing from now on. If another transaction owns the epoch, nothing changes."""
@@ -94,13 +100,6 @@ class TableEpoch:
                 "or re-execute the whole run, not just its failed steps.",
                 transaction_id=epoch.transaction_id,
             )
-
-    def _came_later(self, number: int, transaction_id: str, current: Epoch) -> Fenced:
-        return Fenced(
-            f"epoch {number} of transaction {transaction_id} is not above the table's epoch {current.number} of "
-            f"transaction {current.transaction_id or 'none'}: another begin came first. Nothing was written; plan again.",
-            transaction_id=transaction_id,
-        )
 
     def _put(self, epoch: Epoch, before: Versioned) -> None:
         try:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import resource
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hudi_ingest.exceptions import Fenced, TableUnreachable
 from hudi_ingest.hudi.epoch import Epoch, TableEpoch
 from hudi_ingest.hudi.local_storage import LocalStorage
 from hudi_ingest.hudi.paths import EPOCH_PATH
-from hudi_ingest.hudi.storage import TableStorage
+from hudi_ingest.hudi.storage import TableStorage, Versioned, WriteConflict
 
 
 @pytest.fixture
@@ -72,3 +75,54 @@ def test_the_epoch_is_replaced_in_one_step(storage: TableStorage) -> None:
     for number in range(1, 20):
         epoch.advance(number, str(number))
     assert storage.names(".hoodie/hudi_ingest") == ("epoch",)
+
+
+class ComparingStorage(LocalStorage):
+    """An epoch in memory that is changed by compare-and-set. Before a change, other processes do what `interludes` holds."""
+
+    def __init__(self) -> None:
+        self.base_path = "memory"
+        self.history: list[bytes] = [b""]
+        self.interludes: list[tuple[str, int]] = []
+
+    def read_versioned(self, path: str) -> Versioned:
+        return Versioned(self.history[-1], str(len(self.history)))
+
+    def put_if(self, path: str, content: bytes, before: Versioned) -> None:
+        if self.interludes:
+            act(self, *self.interludes.pop())
+        if before.version != str(len(self.history)):
+            raise WriteConflict(path)
+        self.history.append(content)
+
+
+def act(storage: ComparingStorage, kind: str, number: int) -> bool:
+    """Begin or end the transaction of this number; returns whether a begin succeeded."""
+    epoch, transaction_id = TableEpoch(storage), f"t-{number}"
+    if kind == "retire":
+        epoch.retire(transaction_id)
+        assert epoch.current().transaction_id != transaction_id
+        return False
+    try:
+        epoch.advance(number, transaction_id)
+    except Fenced:
+        assert epoch.current().number >= number
+        return False
+    return True
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["begin", "begin", "retire"]), st.integers(1, 6)), max_size=8),
+    st.lists(st.tuples(st.sampled_from(["begin", "retire"]), st.integers(1, 6)), max_size=6),
+)
+def test_p4_whoever_comes_between_the_epoch_only_grows(
+    steps: list[tuple[str, int]], interludes: list[tuple[str, int]]
+) -> None:
+    storage = ComparingStorage()
+    storage.interludes = interludes
+    begun = [number for kind, number in steps if act(storage, kind, number)]
+    epochs = [json.loads(text) for text in storage.history[1:]]
+    numbers = [each["epoch"] for each in epochs]
+    assert numbers == sorted(set(numbers))
+    owners = [each["transaction"] for each in epochs]
+    assert all(owners.count(f"t-{number}") == 1 for number in begun)
