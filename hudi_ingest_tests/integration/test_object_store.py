@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pytest
@@ -20,6 +20,7 @@ from hudi_ingest.hudi.epoch import Epoch
 from hudi_ingest.hudi.publication import Publication
 from hudi_ingest.hudi.s3_access import hudi_rs_options
 from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.hudi.write_client import HudiWriter
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.object_store import ObjectStore, find_versitygw, start_object_store
 from hudi_ingest.local.processes import free_port, stop
@@ -169,13 +170,19 @@ def test_p1_p2_p5_lost_answers_and_a_busy_store_neither_lose_nor_repeat_anything
     assert not lake.stray_objects()
 
 
-def test_a_missing_bucket_is_named(lake: Lake, store: ObjectStore) -> None:
+def test_what_is_wrong_with_a_store_is_named_and_forgotten_once_it_is_right(lake: Lake, store: ObjectStore) -> None:
     lake.ground.send_rows(0, 1)
-    lost = replace(
-        lake, pipeline=make_pipeline(lake.ground, table={"base_path": "s3a://missing/t", "storage": store.settings()})
-    )
+    elsewhere = {"base_path": "s3a://missing/t", "storage": store.settings()}
     with pytest.raises(TableUnreachable, match=r"missing.*(does not exist|[Cc]reate)"):
-        lost.ground.run(lost.pipeline)
+        lake.ground.run(make_pipeline(lake.ground, table=elsewhere))
+    storage = {**store.settings(lake.proxy.endpoint), "secret_key": "${file:/nowhere}"}
+    unreadable = make_pipeline(lake.ground, table={"base_path": lake.pipeline.table.base_path, "storage": storage})
+    # Hudi's client alone: everything before it would fail for the same reason.
+    with pytest.raises(
+        TableUnreachable, match=r"open instants of s3a://lake/.*file /nowhere cannot be read where Spark runs"
+    ):
+        HudiWriter(current_session(lake.ground.home), unreadable).open_instants()
+    assert lake.ground.run(lake.pipeline).rows == 1
 
 
 def test_requests_of_a_transaction_are_few_and_do_not_grow_with_the_history(lake: Lake) -> None:
