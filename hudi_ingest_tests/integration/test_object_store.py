@@ -9,6 +9,7 @@ import itertools
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -170,16 +171,21 @@ def test_p1_p2_p5_lost_answers_and_a_busy_store_neither_lose_nor_repeat_anything
     assert not lake.stray_objects()
 
 
-def test_what_is_wrong_with_a_store_is_named_and_forgotten_once_it_is_right(lake: Lake, store: ObjectStore) -> None:
+def test_what_is_wrong_with_a_store_is_named_and_forgotten_once_it_is_right(
+    lake: Lake, store: ObjectStore, tmp_path: Path
+) -> None:
     lake.ground.send_rows(0, 1)
     elsewhere = {"base_path": "s3a://missing/t", "storage": store.settings()}
     with pytest.raises(TableUnreachable, match=r"missing.*(does not exist|[Cc]reate)"):
         lake.ground.run(make_pipeline(lake.ground, table=elsewhere))
-    storage = {**store.settings(lake.proxy.endpoint), "secret_key": "${file:/nowhere}"}
+    secret = tmp_path / "secret"
+    secret.write_text("a secret")
+    storage = {**store.settings(lake.proxy.endpoint), "secret_key": f"${{file:{secret}}}"}
     unreadable = make_pipeline(lake.ground, table={"base_path": lake.pipeline.table.base_path, "storage": storage})
+    secret.unlink()
     # Hudi's client alone: everything before it would fail for the same reason.
     with pytest.raises(
-        TableUnreachable, match=r"open instants of s3a://lake/.*file /nowhere cannot be read where Spark runs"
+        TableUnreachable, match=r"open instants of s3a://lake/.*file .*secret cannot be read where Spark runs"
     ):
         HudiWriter(current_session(lake.ground.home), unreadable).open_instants()
     assert lake.ground.run(lake.pipeline).rows == 1

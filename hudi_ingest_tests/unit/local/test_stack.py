@@ -40,6 +40,22 @@ def test_a_stack_is_read_as_it_was_written(home: Home) -> None:
     assert remembered_settings(home) == KNOWN
 
 
+@pytest.mark.parametrize(
+    ("base_path", "fetched"), [("s3a://lake/orders", ["spark", "s3"]), ("/data/orders", ["spark"])]
+)
+def test_up_fetches_the_jars_of_s3_for_a_table_there(
+    home: Home, monkeypatch: pytest.MonkeyPatch, base_path: str, fetched: list[str]
+) -> None:
+    home.pipelines.mkdir()
+    (home.pipelines / "orders.yaml").write_text(yaml.safe_dump(document(table__base_path=base_path)))
+    calls: list[str] = []
+    monkeypatch.setattr(module, "spark_jars", lambda report: calls.append("spark"))
+    monkeypatch.setattr(module, "s3_jars", lambda report: calls.append("s3"))
+    monkeypatch.setattr(module, "start", lambda name, command, **rest: record(name))
+    module._start(ENGINE, home, KNOWN, {}, lambda line: None)
+    assert calls == fetched
+
+
 def test_up_names_each_pipeline_file_that_is_broken_in_one_line(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     home.pipelines.mkdir()
     right, broken = home.pipelines / "orders.yaml", home.pipelines / "payments.yaml"
