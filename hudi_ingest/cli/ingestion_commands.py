@@ -37,12 +37,14 @@ from hudi_ingest.cli.printing import (
 @app.command()
 def validate(files: Annotated[list[Path], typer.Argument(metavar="FILE…")], as_json: AsJson = False) -> None:
     """Check pipeline files and report every problem at once."""
+    from hudi_ingest.pipeline.engine import load_engine_settings, local_table_warning
     from hudi_ingest.pipeline.file import load_pipeline
     from hudi_ingest.transaction.columns import source_text
     from hudi_ingest.transaction.decoding import format_problems
 
     problems: dict[str, list[str]] = {}
     columns: dict[str, str] = {}
+    master = load_engine_settings(Home.from_environment()).master
     for file in files:
         try:
             pipeline = load_pipeline(file)
@@ -51,6 +53,9 @@ def validate(files: Annotated[list[Path], typer.Argument(metavar="FILE…")], as
                 raise ConfigError(str(file), unsupported)
             columns[str(file)] = source_text(pipeline)
             problems[str(file)] = []
+            warning = local_table_warning(pipeline.table.base_path, master)
+            if warning is not None:
+                err.print(f"{file}: warning: {warning}", markup=False)
         except ConfigError as error:
             problems[str(file)] = list(error.problems)
             if not as_json:

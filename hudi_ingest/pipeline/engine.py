@@ -209,6 +209,16 @@ def is_local(master: str) -> bool:
     return re.fullmatch(r"local(\[.*\])?", master) is not None
 
 
+def local_table_warning(base_path: str, master: str) -> str | None:
+    """What to say of a table on a local file system whose executors are on other hosts; None if all is well."""
+    if is_local(master) or "://" in base_path:
+        return None
+    return (
+        f"table.base_path {base_path} is on a local file system, but executors of {master} write to it: every host of the "
+        "cluster must have the same file system mounted there."
+    )
+
+
 def _is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback

@@ -58,7 +58,10 @@ def require_executors(session: SparkSession, settings: EngineSettings) -> None:
     except (Py4JError, PySparkException) as error:
         problem = executor_problem(str(error), settings.executors_python)
         if problem is None:
-            problem = _no_executor(context, settings) if too_late.is_set() or _stopped(context) else str(error)
+            nobody = too_late.is_set() or _stopped(context)
+            problem = (
+                _no_executor(context, settings) if nobody else f"no executor ran a function: {_reason(str(error))}."
+            )
         raise EnvironmentProblem(problem) from error
     finally:
         timer.cancel()
@@ -67,7 +70,8 @@ def require_executors(session: SparkSession, settings: EngineSettings) -> None:
 
 
 def executor_problem(text: str, python: str) -> str | None:
-    """What an error of a Spark job says about the executors' Python, in one sentence; None if it is about something else."""
+    """What an error of a Spark job says about the executors' Python that another try cannot mend, in one sentence; None if it
+    says no such thing."""
     where = f"executors run {python} (`python` in engine.yaml)"
     other = re.search(r"OtherVersion: (.+)", text)
     if other:
@@ -88,10 +92,17 @@ def executor_problem(text: str, python: str) -> str | None:
                 f"{where}, which has no module {module[1]}; install the driver's version of hudi-ingest, with its "
                 "dependencies, in that environment, or set `archive`."
             )
-        lines = text[text.index("Error from python worker") :].splitlines()[1:]
-        reason = next((line.strip() for line in lines if line.strip()), "no reason given")
-        return f"{where}, which did not start: {reason[:300]}."
     return None
+
+
+def _reason(text: str) -> str:
+    """The line that says why: the first of a Python worker's own output, else of the last failure."""
+    for beginning in ("Error from python worker:", "most recent failure: "):
+        _, found, after = text.partition(beginning)
+        lines = [line.strip() for line in after.splitlines() if line.strip()]
+        if found and lines:
+            return lines[0][:300]
+    return text.splitlines()[0][:300] if text else "no reason given"
 
 
 def _require_reachable(settings: EngineSettings, port: int) -> None:

@@ -6,7 +6,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import TypeVar
 
 from pyspark.sql import SparkSession
@@ -25,6 +25,7 @@ from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.model.plan import TransactionPlan
 from hudi_ingest.model.report import CommitReceipt, SliceReport
 from hudi_ingest.model.transaction import OpenTransaction
+from hudi_ingest.pipeline.engine import local_table_warning
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction.catalog_sync import CatalogSync
@@ -48,6 +49,7 @@ T = TypeVar("T")
 def protocol_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession) -> TransactionProtocol:
     """The transaction protocol with its real ports: Hudi's client and Spark in `spark`, the broker, the ledger."""
     table = PipelineTable(pipeline)
+    _warn_of_local_table(pipeline.table.base_path, spark.sparkContext.master)
     return TransactionProtocol(
         pipeline=pipeline,
         resolve_schema=partial(resolve_schema, pipeline, table.timeline),
@@ -70,6 +72,14 @@ def catalog_syncer(pipeline: Pipeline, table: PipelineTable, spark: SparkSession
     if pipeline.catalog is None:
         return lambda commits: None
     return CatalogSync(pipeline, table, CatalogClient(spark, pipeline)).if_due
+
+
+@cache
+def _warn_of_local_table(base_path: str, master: str) -> None:
+    """Once a process for each table."""
+    warning = local_table_warning(base_path, master)
+    if warning is not None:
+        _logger.warning("%s", warning)
 
 
 def run_transaction(

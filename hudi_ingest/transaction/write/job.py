@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from hudi_ingest.exceptions import (
     DeadlineExceeded,
     EngineLost,
+    EnvironmentProblem,
     Fenced,
     IngestError,
     KafkaUnreachable,
@@ -42,6 +43,7 @@ from hudi_ingest.model.plan import ReplayPlan, RetryPlan, TransactionPlan
 from hudi_ingest.model.report import BaseFile, SliceReport
 from hudi_ingest.model.transaction import OpenTransaction
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.spark.executors import executor_problem
 from hudi_ingest.spark.session import answers, job_group
 from hudi_ingest.transaction.bad_records import (
     NAMED_BAD_RECORDS,
@@ -90,7 +92,7 @@ def write_slices(
     """Write the slices' base files and report on each slice. `attempts` is the number of this attempt for each partition.
 
     `record_bytes` (0 when unknown) sizes the tasks. Memory depends on neither the slice's length nor the records' size.
-    Raises BadRecord, DeadlineExceeded, EngineLost, Fenced, KafkaRefused, KafkaUnreachable, NoSuchOffset, OffsetsLost,
+    Raises BadRecord, DeadlineExceeded, EngineLost, EnvironmentProblem, Fenced, KafkaRefused, KafkaUnreachable, NoSuchOffset, OffsetsLost,
     RangeRefused, RegistryRefused, RegistryUnreachable, SchemaMissing, SchemaOutdated, TableUnreachable, TransformFailed,
     WriteIncomplete.
     """
@@ -297,13 +299,17 @@ def _job(
             driver_gone = not answers(spark) or _SHUT_DOWN in _text(error)
             if not driver_gone and not isinstance(error, (Py4JError, PySparkException)):
                 raise
-            raise _explained(error, expired.is_set(), driver_gone, pipeline, transaction, slices, storage) from error
+            python = str(spark.sparkContext.pythonExec)
+            raise _explained(
+                error, expired.is_set(), driver_gone, python, pipeline, transaction, slices, storage
+            ) from error
 
 
 def _explained(
     error: Exception,
     expired: bool,
     driver_gone: bool,
+    python: str,
     pipeline: Pipeline,
     transaction: OpenTransaction,
     slices: Sequence[Slice],
@@ -324,6 +330,9 @@ def _explained(
     fenced = _fenced(transaction, slices, storage)
     if fenced is not None:
         return fenced
+    problem = executor_problem(_text(error), python)
+    if problem is not None:
+        return EnvironmentProblem(f"{where}: {problem} {_INVISIBLE}")
     return WriteIncomplete(f"{where}: the Spark job failed: {root_cause(_text(error))}. {_INVISIBLE}")
 
 
