@@ -35,6 +35,8 @@ def credentials_of(options: StorageOptions) -> Credentials:
     try:
         found = _session(options.profile).get_credentials()
         frozen = found.get_frozen_credentials() if found is not None else None
+    except StoreError:
+        raise
     except Exception as error:
         raise StoreError(
             f"no credentials for {options.endpoint or 'AWS S3'}: {' '.join(str(error).split())[:200]}",
@@ -115,8 +117,13 @@ def _region(options: StorageOptions) -> str:
 @lru_cache
 def _session(profile: str | None) -> Any:
     # Imported here because it is an extra, and slow.
-    import botocore.session
-
+    try:
+        import botocore.session
+    except ModuleNotFoundError as error:
+        raise StoreError(
+            f"{error.name} is not installed for {_process()}",
+            "Install hudi-ingest[s3] where the pipeline runs, and on Spark's workers.",
+        ) from None
     # At DEBUG it logs session tokens.
     logger = logging.getLogger("botocore")
     logger.setLevel(max(logging.INFO, logger.getEffectiveLevel()))
@@ -125,6 +132,7 @@ def _session(profile: str | None) -> Any:
 
 @lru_cache(_CONNECTIONS)
 def _client(options: StorageOptions, credentials: Credentials) -> Any:
+    session = _session(options.profile)
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError
 
@@ -140,7 +148,7 @@ def _client(options: StorageOptions, credentials: Credentials) -> Any:
         response_checksum_validation="when_required",
     )
     try:
-        return _session(options.profile).create_client(
+        return session.create_client(
             "s3",
             region_name=_region(options),
             endpoint_url=options.endpoint,

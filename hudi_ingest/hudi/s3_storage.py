@@ -211,9 +211,9 @@ class S3Storage(TableStorage):
         return f"{self._key_of(folder)}/"
 
     def _get(self, path: str) -> Versioned:
+        answer = self._call("get_object", Key=self._key_of(path))
         from botocore.exceptions import BotoCoreError
 
-        answer = self._call("get_object", Key=self._key_of(path))
         try:
             with answer["Body"] as body:
                 return Versioned(body.read(), answer["ETag"])
@@ -243,10 +243,11 @@ class S3Storage(TableStorage):
 
     def _put_on_condition(self, path: str, content: bytes, condition: Mapping[str, str]) -> str:
         """Return the code of a refusal for the condition's sake, "" if the object was written."""
+        client = client_of(self.options)
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
-            client_of(self.options).put_object(Bucket=self._bucket, Key=self._key_of(path), Body=content, **condition)
+            client.put_object(Bucket=self._bucket, Key=self._key_of(path), Body=content, **condition)
         except ClientError as error:
             code = str(error.response.get("Error", {}).get("Code", ""))
             if code in _CONDITION_FAILED or code in _NO_CONDITIONS:
@@ -258,10 +259,11 @@ class S3Storage(TableStorage):
 
     def _call(self, operation: str, **arguments: Any) -> Mapping[str, Any]:
         """Send one request. Raises FileNotFoundError for a missing object or upload, else StoreError."""
+        client = client_of(self.options)
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
-            answer: Mapping[str, Any] = getattr(client_of(self.options), operation)(Bucket=self._bucket, **arguments)
+            answer: Mapping[str, Any] = getattr(client, operation)(Bucket=self._bucket, **arguments)
             return answer
         except ClientError as error:
             if str(error.response.get("Error", {}).get("Code", "")) in (*_MISSING, "NoSuchUpload"):

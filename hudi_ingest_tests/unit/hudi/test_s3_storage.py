@@ -509,6 +509,12 @@ def test_p6_a_busy_store_is_tried_again_for_a_while(tables: S3Tables, storage: S
     assert counts == {"GET": 4}
 
 
+def test_a_worker_without_the_extra_says_so(storage: S3Storage) -> None:
+    code = "import pickle, sys; sys.modules['botocore'] = None; pickle.loads(sys.stdin.buffer.read()).read('a')"
+    answer = subprocess.run([sys.executable, "-c", code], input=pickle.dumps(storage), capture_output=True, timeout=60)
+    assert "botocore is not installed for process" in answer.stderr.decode().splitlines()[-1]
+
+
 def test_a_reference_that_is_missing_says_where_to_set_it(tables: S3Tables) -> None:
     options = replace(tables.options, secret_key=SecretReference("${NOT_SET_ANYWHERE}"))
     with pytest.raises(StoreError, match=r"^table\.storage\.secret_key is \$\{NOT_SET_ANYWHERE\}") as raised:
