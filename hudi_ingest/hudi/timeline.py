@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -20,6 +20,7 @@ from hudi_ingest.hudi.file_ids import FileOrigin
 from hudi_ingest.hudi.other_writers import HUDI_STREAMER, last_ingest, other_writer
 from hudi_ingest.hudi.paths import PRIMARY, TIMELINE
 from hudi_ingest.hudi.properties_file import PropertiesFile
+from hudi_ingest.hudi.read_commits import ReadCommits
 from hudi_ingest.hudi.s3_access import hudi_rs_options
 from hudi_ingest.hudi.s3_errors import StoreError
 from hudi_ingest.hudi.storage_at import storage_at
@@ -38,8 +39,8 @@ NEWEST_COMMITS = 20
 """Maximum number of transactions that `committed` lists."""
 _READS_AT_ONCE = 8
 """Commits read from a store at the same time."""
-_MOST_REMEMBERED = 2000
-"""Commits of tables on stores that a process keeps."""
+_ARCHIVE = "history"
+"""The folder of archived instants, below the timeline's."""
 _INSTANT_FILE = re.compile(r"(?P<requested>\d+)(?P<completed>_\d+)?\.(?P<rest>.+)")
 """`<requested>_<completed>.<action>`, or `<requested>.` and anything else while it is pending."""
 
@@ -412,37 +413,47 @@ class Timeline:
     def _completed(self) -> Iterator[CommittedInstant]:
         try:
             timeline = self._hudi_table().get_timeline()
-            # A commit's file is <requested time>_<completion time>.<action>.
-            names = [name.partition("_") for name in self._names()]
-            completed = {requested: instant_time(rest) for requested, _, rest in names if rest.endswith("commit")}
+            files = self._commit_files()
             instants = [
                 *timeline.get_completed_commits(desc=True),
                 *timeline.get_completed_deltacommits(desc=True),
                 *timeline.get_completed_replacecommits(desc=True),
             ]
             if not is_s3(self.base_path):
-                yield from (_commit(timeline, instant, completed.get(instant.timestamp)) for instant in instants)
+                yield from (self._commit(timeline, instant, files.get(instant.timestamp)) for instant in instants)
                 return
             with ThreadPoolExecutor(_READS_AT_ONCE) as pool:
-                commits = [*pool.map(lambda i: self._remembered(timeline, i, completed.get(i.timestamp)), instants)]
+                commits = [*pool.map(lambda i: self._commit(timeline, i, files.get(i.timestamp)), instants)]
             yield from commits
         except Exception as error:
             if isinstance(error, IngestError):
                 raise
             raise self._unreadable("timeline", error) from error
 
-    def _remembered(self, timeline: Any, instant: Any, completed_at: datetime | None) -> CommittedInstant:
-        """Read a commit of a table on a store once in this process: no commit changes."""
-        if completed_at is None:
-            # Completed since its file was looked for, so its time of completion is not known yet.
-            return _commit(timeline, instant, None)
-        place = (self.base_path, instant.timestamp, completed_at)
-        found = _commits_read.get(place)
-        if found is None:
-            if len(_commits_read) >= _MOST_REMEMBERED:
-                _commits_read.clear()
-            found = _commits_read[place] = _commit(timeline, instant, completed_at)
-        return found
+    def _commit_files(self) -> dict[str, tuple[str, Hashable]]:
+        """By requested time, each commit's time of completion and what tells its file from any other: on a local disk also size and
+        time, which a store's names do not come with."""
+        named: list[tuple[str, Hashable]]
+        if is_s3(self.base_path):
+            named = [(name, name) for name in self._names()]
+        else:
+            named = [(file.path.rpartition("/")[2], file) for file in self.storage.files_beside(TIMELINE, {_ARCHIVE})]
+        # A commit's file is <requested time>_<completion time>.<action>.
+        parts = [(*name.partition("_")[::2], file) for name, file in named]
+        return {requested: (completed, file) for requested, completed, file in parts if completed.endswith("commit")}
+
+    def _commit(self, timeline: Any, instant: Any, known: tuple[str, Hashable] | None) -> CommittedInstant:
+        """Read a commit, once in this process while its file stays the same."""
+        if known is None:
+            # Its file was not there when the files were listed, so its time of completion is unknown.
+            return _parsed(timeline.get_instant_metadata_in_json(instant), instant.timestamp, instant.timestamp)
+        completed, file = known
+        commit = _read_commits.get((self.base_path, file))
+        if commit is None:
+            text = timeline.get_instant_metadata_in_json(instant)
+            commit = _parsed(text, instant.timestamp, completed)
+            _read_commits.keep((self.base_path, file), commit, len(text))
+        return commit
 
     def _unreadable(self, part: str, error: Exception) -> TableUnreachable:
         remedy = (
@@ -456,18 +467,17 @@ class Timeline:
         return TableUnreachable(f"cannot read the {part} of the table at {self.base_path}: {error}. {remedy}")
 
 
-_commits_read: dict[tuple[str, str, datetime], CommittedInstant] = {}
-"""By base path, instant and time of completion."""
+_read_commits: ReadCommits[CommittedInstant] = ReadCommits()
 
 
-def _commit(timeline: Any, instant: Any, completed_at: datetime | None) -> CommittedInstant:
-    content: dict[str, Any] = json.loads(timeline.get_instant_metadata_in_json(instant))
+def _parsed(text: str, requested: str, completed: str) -> CommittedInstant:
+    content: dict[str, Any] = json.loads(text)
     partitions = (content.get("partitionToWriteStats") or {}).values()
     stats = [stat for partition_stats in partitions for stat in partition_stats]
     return CommittedInstant(
-        instant=instant.timestamp,
+        instant=requested,
         metadata=content.get("extraMetadata") or {},
-        completed_at=completed_at or instant_time(instant.timestamp),
+        completed_at=instant_time(completed),
         files={stat["path"]: stat["fileSizeInBytes"] for stat in stats if stat.get("path")},
         rows=sum(stat["numWrites"] for stat in stats),
         operation=content.get("operationType") or "",

@@ -58,6 +58,12 @@ class Trouble:
         )
 
 
+def answer_text(error: Exception) -> str:
+    """What the client says of a failed request."""
+    cause = error.args[0] if error.args else error
+    return cause.str() if hasattr(cause, "str") else str(cause) or type(error).__name__
+
+
 def unusable_settings(source: KafkaSource, reason: str) -> KafkaRefused:
     """The error for settings with which no client can be made; `reason` is the Kafka client's text."""
     return KafkaRefused(

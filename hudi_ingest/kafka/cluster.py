@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
 from typing import Any
 
 from confluent_kafka import (
@@ -19,11 +18,11 @@ from confluent_kafka import (
     TopicCollection,
 )
 from confluent_kafka import TopicPartition as KafkaTopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import OffsetSpec
 
 from hudi_ingest.exceptions import KafkaRefused, KafkaUnreachable, TopicMissing
-from hudi_ingest.kafka.client_errors import Trouble, unusable_settings
-from hudi_ingest.kafka.client_settings import client_logger, librdkafka_options
+from hudi_ingest.kafka.admin_clients import AdminClients
+from hudi_ingest.kafka.client_errors import answer_text
 from hudi_ingest.model.offsets import Offsets, TopicPartition, Watermarks
 from hudi_ingest.pipeline.source import KafkaSource
 
@@ -45,8 +44,6 @@ _AGAIN_SECONDS = 0.2
 _NOT_A_TOPIC = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION}
 _LISTEN_SECONDS = 0.05
 
-_COORDINATOR_MILLISECONDS = 50
-
 
 @dataclass(frozen=True, slots=True)
 class Topic:
@@ -64,32 +61,16 @@ class KafkaCluster:
     """The Kafka cluster of a pipeline's source. Connects on first use; every call asks the broker and waits at most
     `request_timeout_seconds`. Every method raises KafkaUnreachable and KafkaRefused."""
 
-    def __init__(self, source: KafkaSource) -> None:
+    def __init__(self, source: KafkaSource, clients: AdminClients | None = None) -> None:
+        """`clients`: clients with the source's settings, if there are some already."""
         self._source = source
         self._seconds = source.request_timeout_seconds
-        self._trouble = Trouble()
-
-    @cached_property
-    def _admin(self) -> AdminClient:
-        return self._client({})
-
-    @cached_property
-    def _coordinator(self) -> AdminClient:
-        # librdkafka treats a group's coordinator as a broker that went away, and waits for the reconnect backoff before it
-        # first connects.
-        return self._client({"reconnect.backoff.ms": _COORDINATOR_MILLISECONDS})
-
-    def _client(self, extra: Mapping[str, Any]) -> AdminClient:
-        options = {**librdkafka_options(self._source), "error_cb": self._trouble.note, **extra}
-        try:
-            return AdminClient(options, logger=client_logger)
-        except KafkaException as error:
-            raise unusable_settings(self._source, _text(error)) from error
+        self._clients = clients or AdminClients(source)
 
     def topics(self) -> dict[str, Topic]:
         """The source's topics. Raises TopicMissing."""
         names = list(self._source.topics)
-        answers = self._admin.describe_topics(TopicCollection(names), request_timeout=self._seconds)
+        answers = self._clients.admin.describe_topics(TopicCollection(names), request_timeout=self._seconds)
         return {name: self._topic(name, answers[name]) for name in names}
 
     def watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks]:
@@ -121,7 +102,7 @@ class KafkaCluster:
     def group_offsets(self, group: str) -> dict[TopicPartition, int]:
         """The group's committed offsets, without partitions that have none."""
         described = self._of_coordinator(
-            lambda: self._coordinator.describe_consumer_groups([group], request_timeout=self._seconds)[group],
+            lambda: self._clients.coordinator.describe_consumer_groups([group], request_timeout=self._seconds)[group],
             f"describe consumer group {group}",
         )
         if described.state is ConsumerGroupState.DEAD:
@@ -129,7 +110,9 @@ class KafkaCluster:
             return {}
         request = ConsumerGroupTopicPartitions(group)
         answer = self._of_coordinator(
-            lambda: self._coordinator.list_consumer_group_offsets([request], request_timeout=self._seconds)[group],
+            lambda: self._clients.coordinator.list_consumer_group_offsets([request], request_timeout=self._seconds)[
+                group
+            ],
             f"read the offsets of consumer group {group}",
         )
         return {
@@ -162,7 +145,9 @@ class KafkaCluster:
         """The first offset that was refused; None if all were accepted."""
         request = ConsumerGroupTopicPartitions(group, offsets)
         answer = self._of_coordinator(
-            lambda: self._coordinator.alter_consumer_group_offsets([request], request_timeout=self._seconds)[group],
+            lambda: self._clients.coordinator.alter_consumer_group_offsets([request], request_timeout=self._seconds)[
+                group
+            ],
             f"commit offsets of consumer group {group}",
         )
         # A partition that no longer exists has no lag to watch.
@@ -182,7 +167,7 @@ class KafkaCluster:
             if isinstance(error, TimeoutError) or error.args[0].code() not in _NOT_A_TOPIC:
                 raise self._failed(f"describe topic {name}", error) from error
             raise TopicMissing(
-                f"topic {name} is not on the broker at {self._source.bootstrap_servers}: {_text(error)}. "
+                f"topic {name} is not on the broker at {self._source.bootstrap_servers}: {answer_text(error)}. "
                 "Create it, or correct source.topics in the pipeline file."
             ) from error
         # A broker without topic ids returns the id zero.
@@ -209,7 +194,7 @@ class KafkaCluster:
             time.sleep(_AGAIN_SECONDS)
 
     def _offsets_now(self, requests: Mapping[KafkaTopicPartition, Any]) -> dict[TopicPartition, int]:
-        answers = self._admin.list_offsets(
+        answers = self._clients.admin.list_offsets(
             dict(requests), isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._seconds
         )
         offsets = {}
@@ -219,7 +204,7 @@ class KafkaCluster:
                 offsets[source] = int(self._wait(answer).offset)
             except (KafkaException, TimeoutError) as error:
                 if _is_of(error, _LEADER_MOVES):
-                    raise _NoLeaderYet(f"{source}: {_text(error)}") from error
+                    raise _NoLeaderYet(f"{source}: {answer_text(error)}") from error
                 raise self._failed(f"read offsets of {source.topic}", error) from error
         return offsets
 
@@ -244,23 +229,22 @@ class KafkaCluster:
         """The answer. Raises KafkaException if it is an error, TimeoutError if none comes in time, or at once when every
         broker has refused the client, which would otherwise keep trying."""
         deadline = time.monotonic() + self._seconds
-        while not answer.done():
-            if self._trouble.is_final or time.monotonic() > deadline:
-                raise TimeoutError
-            wait([answer], timeout=_LISTEN_SECONDS)
-            self._admin.poll(0)
-        result = answer.result()
-        self._trouble.clear()
+        try:
+            while not answer.done():
+                if self._clients.trouble.is_final or time.monotonic() > deadline:
+                    raise TimeoutError
+                wait([answer], timeout=_LISTEN_SECONDS)
+                self._clients.poll()
+            result = answer.result()
+        except BaseException:
+            self._clients.has_failed = True
+            raise
+        self._clients.trouble.clear()
         return result
 
     def _failed(self, action: str, error: Exception) -> KafkaRefused | KafkaUnreachable:
-        return self._trouble.explained(action, _text(error), self._source)
+        return self._clients.trouble.explained(action, answer_text(error), self._source)
 
 
 def _is_of(error: Exception, codes: Collection[int]) -> bool:
     return isinstance(error, KafkaException) and error.args[0].code() in codes
-
-
-def _text(error: Exception) -> str:
-    cause = error.args[0] if error.args else error
-    return cause.str() if hasattr(cause, "str") else str(cause) or type(error).__name__

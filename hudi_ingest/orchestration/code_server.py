@@ -14,7 +14,6 @@ import logging
 import sys
 import threading
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -38,11 +37,11 @@ def _watch(home: Home, socket: Path) -> None:
     """Reload the pipelines when their files have changed and then been stable for a second, and when the child that had
     loaded them has died."""
     loaded = before = folder_version(home.pipelines)
-    had_child = False
+    child, had_child = _Child(), False
     while True:
         time.sleep(_LOOK_SECONDS)
         now = folder_version(home.pipelines)
-        has_child = _has_child()
+        has_child = child.is_alive()
         if had_child and not has_child:
             _log.warning("The process that had loaded the pipelines has died; starting another")
         if (now == before and now != loaded) or (had_child and not has_child):
@@ -57,12 +56,24 @@ def _watch(home: Home, socket: Path) -> None:
         before = now
 
 
-def _has_child() -> bool:
-    for child in psutil.Process().children():
-        with suppress(psutil.NoSuchProcess):
-            if child.status() != psutil.STATUS_ZOMBIE:
-                return True
-    return False
+class _Child:
+    """The process that has loaded the code."""
+
+    def __init__(self) -> None:
+        self._known: psutil.Process | None = None
+
+    def is_alive(self) -> bool:
+        # To find it, psutil reads about every process of the machine, so it is not looked for while it lives.
+        if self._known is None or not _is_running(self._known):
+            self._known = next(filter(_is_running, psutil.Process().children()), None)
+        return self._known is not None
+
+
+def _is_running(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _keep_logs_short(home: Home) -> None:

@@ -10,6 +10,7 @@ from dagster import (
     AssetObservation,
     DagsterInstance,
     DagsterRunStatus,
+    EventLogRecord,
     MetadataValue,
     RunsFilter,
 )
@@ -48,15 +49,23 @@ def report(
     if isinstance(observed, IngestError):
         report_trouble(pipeline, instance, observed, now, blind_since)
         return
-    report_commits(pipeline, instance, observed)
+    newest = newest_materialization(pipeline, instance)
+    if report_commits(pipeline, instance, observed, newest):
+        newest = newest_materialization(pipeline, instance)
     report_checks(pipeline, instance, observed, now, busy)
-    report_lag(pipeline, instance, observed, now)
+    report_lag(pipeline, instance, observed, newest, now)
 
 
-def report_lag(pipeline: Pipeline, instance: DagsterInstance, situation: Situation, now: datetime) -> None:
+def report_lag(
+    pipeline: Pipeline,
+    instance: DagsterInstance,
+    situation: Situation,
+    materialized: EventLogRecord | None,
+    now: datetime,
+) -> None:
     """Observe the lag while there are no commits to show it: at most once per interval and per minute, and only while records
-    are waiting or were at the last point."""
-    newest = _newest_lag(pipeline, instance)
+    are waiting or were at the last point. `materialized`: the table's newest materialization."""
+    newest = _newest_lag(pipeline, instance, materialized)
     if newest is not None and now.timestamp() - newest[0] < max(LEAST_SECONDS, pipeline.transaction.interval_seconds):
         return
     waiting = situation.lag.total
@@ -73,19 +82,40 @@ def report_lag(pipeline: Pipeline, instance: DagsterInstance, situation: Situati
     )
 
 
-def report_commits(pipeline: Pipeline, instance: DagsterInstance, situation: Situation) -> None:
+def report_commits(
+    pipeline: Pipeline, instance: DagsterInstance, situation: Situation, newest: EventLogRecord | None
+) -> bool:
     """Materialize the newest commits that Dagster does not know: from the command line, from Python, and from runs that died
-    after their commit. The timeline is read again only if there is such a commit. Raises TableUnreachable."""
+    after their commit. `newest`: the table's newest materialization. Returns whether there was such a commit; only then the timeline
+    is read again. Raises TableUnreachable."""
+    if _all_known.get(pipeline.name) == (_identity(newest), situation.committed.transactions):
+        return False
     unknown = _unknown(pipeline, instance, situation.committed.transactions)
     # A run reports its commit before it ends, so ask for the runs first and for the events after them.
     unreported = [transaction for transaction in unknown if not _may_still_report(instance, transaction)]
     unreported = _unknown(pipeline, instance, unreported)
+    if not unknown:
+        _all_known[pipeline.name] = (_identity(newest), situation.committed.transactions)
     if not unreported:
-        return
+        return False
     for commit in PipelineTable(pipeline).commits():
         accounting = commit.accounting(pipeline.transaction_key)
         if accounting.transaction_id in unreported:
             instance.report_runless_asset_event(_materialization(pipeline, commit, accounting))
+    return True
+
+
+_all_known: dict[str, tuple[tuple[int, float, str] | None, tuple[str, ...]]] = {}
+"""By pipeline, transactions that all had materializations, and the newest materialization before that was found. It stays true while
+that one is still the newest: Dagster only adds materializations, or deletes all of an asset's."""
+
+
+def newest_materialization(pipeline: Pipeline, instance: DagsterInstance) -> EventLogRecord | None:
+    return next(iter(instance.fetch_materializations(table_key(pipeline), limit=1).records), None)
+
+
+def _identity(record: EventLogRecord | None) -> tuple[int, float, str] | None:
+    return (record.storage_id, record.timestamp, record.run_id) if record else None
 
 
 def _materialization(pipeline: Pipeline, commit: CommittedInstant, accounting: Accounting) -> AssetMaterialization:
@@ -131,12 +161,14 @@ def _known_transactions(pipeline: Pipeline, instance: DagsterInstance, limit: in
             yield str(metadata["transaction"].value)
 
 
-def _newest_lag(pipeline: Pipeline, instance: DagsterInstance) -> tuple[float, int] | None:
+def _newest_lag(
+    pipeline: Pipeline, instance: DagsterInstance, materialized: EventLogRecord | None
+) -> tuple[float, int] | None:
     """Return when a commit or a tick last reported the lag, and what it was then."""
     key = table_key(pipeline)
     points = []
     for record in (
-        *instance.fetch_materializations(key, limit=1).records,
+        *([materialized] if materialized else []),
         *instance.fetch_observations(key, limit=10).records,
     ):
         event = record.asset_materialization or record.asset_observation

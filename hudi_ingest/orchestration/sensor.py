@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
@@ -32,6 +32,8 @@ from hudi_ingest.exceptions import (
 )
 from hudi_ingest.faults import reach
 from hudi_ingest.home.folder import Home
+from hudi_ingest.kafka.admin_clients import kept_clients
+from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.ledger import Ledger, Owner
 from hudi_ingest.ledger.tables import is_over
 from hudi_ingest.model.plan import TransactionPlan
@@ -116,11 +118,12 @@ def tick(
     observed: Situation | IngestError
     with ExitStack() as resources:
         try:
+            cluster = KafkaCluster(pipeline.source, resources.enter_context(kept_clients(pipeline.source)))
             ledger = resources.enter_context(Ledger.open(Home.from_environment().ledger_url))
             ledger.note_tick(pipeline.name, now)
             # Must precede observe(): a run that ended between would let a plan begin at offsets that are already committed.
             busy = _busy(pipeline, instance, ledger, now)
-            observed = observe(pipeline)
+            observed = observe(pipeline, cluster)
         except IngestError as error:
             # Without its frames, which refer back to this error: a client that was refused would keep trying to log in until
             # the next garbage collection.
@@ -141,7 +144,7 @@ def tick(
             finally:
                 del observed
         try:
-            return _next_run(pipeline, instance, ledger, observed, state.changed_at, now)
+            return _next_run(pipeline, instance, ledger, cluster, observed, state.changed_at, now)
         except _PASSES as error:
             return SkipReason(str(error))
 
@@ -150,6 +153,7 @@ def _next_run(
     pipeline: Pipeline,
     instance: DagsterInstance,
     ledger: Ledger,
+    cluster: KafkaCluster,
     situation: Situation,
     changed_at: float,
     now: datetime,
@@ -167,7 +171,7 @@ def _next_run(
         # Requests may still cover ranges before the lost offsets.
         lost, wait = error, str(error)
     if plan is None:
-        keep_group_told(pipeline, situation)
+        keep_group_told(pipeline, situation, cluster)
         keep_letters_copied(pipeline, situation)
     else:
         wait = _backoff_left(pipeline, _failed_runs(instance, pipeline, plan.sequence, changed_at), now)
@@ -241,13 +245,27 @@ def _transaction_text(run: DagsterRun) -> str:
 def _active_run(instance: DagsterInstance, pipeline: Pipeline, ledger: Ledger, now: datetime) -> DagsterRun | None:
     """Return a run of the pipeline that has not ended and may still make progress; report dead ones. A run launched from the asset's
     page has our tags only once it has begun. Raises LedgerUnreachable."""
-    for record in instance.get_run_records(RunsFilter(statuses=_ACTIVE)):
-        run = record.dagster_run
-        if run.tags.get(tags.PIPELINE) == pipeline.name or table_key(pipeline) in (run.asset_selection or ()):
-            reason = _why_dead(pipeline, ledger, record, now)
-            if reason is None:
-                return run
-            _report_dead(instance, pipeline, run.run_id, reason)
+    # Those with our tag first: while one is active, Dagster need not load the runs of all pipelines.
+    tagged = instance.get_run_records(RunsFilter(tags={tags.PIPELINE: pipeline.name}, statuses=_ACTIVE))
+    alive = _first_alive(instance, pipeline, ledger, tagged, now)
+    if alive is not None:
+        return alive
+    selected = [
+        record
+        for record in instance.get_run_records(RunsFilter(statuses=_ACTIVE))
+        if table_key(pipeline) in (record.dagster_run.asset_selection or ())
+    ]
+    return _first_alive(instance, pipeline, ledger, selected, now)
+
+
+def _first_alive(
+    instance: DagsterInstance, pipeline: Pipeline, ledger: Ledger, records: Iterable[RunRecord], now: datetime
+) -> DagsterRun | None:
+    for record in records:
+        reason = _why_dead(pipeline, ledger, record, now)
+        if reason is None:
+            return record.dagster_run
+        _report_dead(instance, pipeline, record.dagster_run.run_id, reason)
     return None
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +13,8 @@ from hudi_ingest.exceptions.problems import quoted, suggestion
 from hudi_ingest.model.storage_options import bucket_and_key, is_s3
 from hudi_ingest.pipeline.file import LoadedFile, environment_or_own, load_file, load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
+
+_SUFFIXES = (".yaml", ".yml")
 
 
 def load_pipelines(folder: Path, environment: Mapping[str, str] | None = None) -> tuple[Pipeline, ...]:
@@ -68,11 +72,14 @@ def broken_files(folder: Path, *, check: Callable[[Pipeline], Iterable[str]]) ->
 def folder_version(folder: Path) -> tuple[tuple[str, int, int], ...]:
     """Name, modification time in ns and size in bytes of each pipeline file, so that the value differs once a file was
     changed, added or removed. () also when the folder cannot be read."""
+    # Called each second, perhaps for hundreds of files: one stat for each and no Path.
     try:
-        statuses = [(file.name, file.stat()) for file in _files(folder)]
+        with os.scandir(folder) as entries:
+            statuses = [(entry.name, entry.stat()) for entry in entries if entry.name.endswith(_SUFFIXES)]
     except OSError:
         return ()
-    return tuple((name, status.st_mtime_ns, status.st_size) for name, status in statuses)
+    files = sorted((name, status) for name, status in statuses if stat.S_ISREG(status.st_mode))
+    return tuple((name, status.st_mtime_ns, status.st_size) for name, status in files)
 
 
 def find_pipeline(folder: Path, name_or_path: str, environment: Mapping[str, str] | None = None) -> Pipeline:
@@ -80,7 +87,7 @@ def find_pipeline(folder: Path, name_or_path: str, environment: Mapping[str, str
 
     Other files of the folder may be broken, as long as they do not claim the same name or table. Raises ConfigError.
     """
-    if "/" in name_or_path or name_or_path.endswith((".yaml", ".yml")):
+    if "/" in name_or_path or name_or_path.endswith(_SUFFIXES):
         return load_pipeline(Path(name_or_path), environment)
     loaded = _load_all(folder, environment_or_own(environment))
     matching = [file for file in loaded if file.name == name_or_path]
@@ -119,7 +126,7 @@ def _reach_a_bucket_differently(one: Pipeline, other: Pipeline) -> bool:
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.suffix in (".yaml", ".yml") and path.is_file())
+    return sorted(path for path in folder.iterdir() if path.suffix in _SUFFIXES and path.is_file())
 
 
 def _conflicts(loaded: Iterable[LoadedFile]) -> Iterator[tuple[tuple[Path, Path], str]]:

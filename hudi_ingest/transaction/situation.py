@@ -57,8 +57,8 @@ class Situation:
         return lag(self.starts, self.watermarks)
 
 
-def observe(pipeline: Pipeline) -> Situation:
-    """Read the pipeline's situation from the table and the broker.
+def observe(pipeline: Pipeline, cluster: KafkaCluster | None = None) -> Situation:
+    """Read the pipeline's situation from the table and the broker. `cluster`: the source's, if there is one already.
 
     Raises KafkaUnreachable, KafkaRefused, TopicMissing, TableUnreachable; OffsetsLost if the table lost its checkpoint or
     one of our commits; TableMismatch if another system writes it, or wrote it and it cannot be taken over.
@@ -66,7 +66,7 @@ def observe(pipeline: Pipeline) -> Situation:
     table = _readable_table(pipeline)
     committed = table.committed()
     take_over = find_take_over(pipeline, table.timeline) if committed.checkpoint is None else None
-    cluster = KafkaCluster(pipeline.source)
+    cluster = cluster or KafkaCluster(pipeline.source)
     topic_ids, watermarks = _held_offsets(cluster)
     if take_over is not None:
         require_held(take_over, watermarks, pipeline.name)
@@ -166,8 +166,8 @@ def leased_until_of(pipeline: Pipeline, instant: str) -> datetime | None:
     return heartbeat.modified + lease if heartbeat else None
 
 
-def keep_group_told(pipeline: Pipeline, situation: Situation) -> bool:
-    """Set the consumer group's offsets to the table's if they differ, and return whether they did.
+def keep_group_told(pipeline: Pipeline, situation: Situation, cluster: KafkaCluster | None = None) -> bool:
+    """Set the consumer group's offsets to the table's if they differ, and return whether they did. `cluster`: as for `observe`.
 
     A commit is durable before it updates the group, and the broker may be unreachable at that moment; while records keep
     coming, the next commit updates it anyway. Raises KafkaUnreachable, KafkaRefused.
@@ -177,7 +177,7 @@ def keep_group_told(pipeline: Pipeline, situation: Situation) -> bool:
         return False
     # A partition that is not on the broker has no lag to watch.
     committed = {source: offset for source, offset in checkpoint.offsets.items() if source in situation.watermarks}
-    cluster = KafkaCluster(pipeline.source)
+    cluster = cluster or KafkaCluster(pipeline.source)
     group_offsets = cluster.group_offsets(pipeline.group_id)
     differs = any(group_offsets.get(source) != offset for source, offset in committed.items())
     if differs:

@@ -21,8 +21,13 @@ KEEP_FILES_OF_THEIR_OWN = {
     "cli/ingestion_commands.py",
     "cli/demo.py",
     "faults.py",
+<<<<<<< HEAD
     "hudi/local_storage.py",
     "hudi/s3_access.py",
+=======
+    "hudi/storage.py",
+    "kafka/admin_clients.py",
+>>>>>>> a945147 (Ticks keep their Kafka clients, parse each commit of a timeline once, and ask Dagster less; the code server looks at its own child only)
     "model/storage_options.py",
     "orchestration/code_location.py",
     "orchestration/code_server.py",
@@ -40,7 +45,7 @@ KEEP_FILES_OF_THEIR_OWN = {
     "transaction/decoding.py",
     "transaction/write/user_code.py",
 }
-"""The storage, and modules with files of this machine: settings, code, logs, batches for a decoder that reads files only."""
+"""The storage, and modules with files of this machine: settings, certificates, code, logs, batches for a decoder that reads files only."""
 ROOMS_OF_THIS_MACHINE = ("home/", "ledger/", "local/", "pipeline/", "spark/")
 """Rooms whose files are this machine's: pipeline files, state, jars. None is a table's."""
 PLUGS_INTO_DAGSTER = {

@@ -15,6 +15,7 @@ from dagster._daemon.daemon import DaemonIterator
 from dagster._daemon.run_coordinator.queued_run_coordinator_daemon import QueuedRunCoordinatorDaemon
 
 _LOOK_SECONDS = 0.02
+_LOOKS_BEFORE_HEARTBEAT = 10
 
 
 class PromptRunQueue(QueuedRunCoordinatorDaemon):
@@ -29,8 +30,11 @@ class PromptRunQueue(QueuedRunCoordinatorDaemon):
         self, workspace_process_context: IWorkspaceProcessContext[Any], fixed_iteration_time: float | None = None
     ) -> DaemonIterator:
         due = time.monotonic() + self._seconds
+        looks = 0
         while not self._changed() and time.monotonic() < due:
             time.sleep(_LOOK_SECONDS)
-            # Between two looks, Dagster writes this daemon's heartbeat, or ends it.
-            yield None
+            looks += 1
+            if looks % _LOOKS_BEFORE_HEARTBEAT == 0:
+                # Dagster writes this daemon's heartbeat, or ends it.
+                yield None
         yield from super().run_iteration(workspace_process_context, fixed_iteration_time)

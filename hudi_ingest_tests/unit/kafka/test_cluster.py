@@ -39,10 +39,10 @@ class _Admin:
 def test_a_partition_whose_leader_is_being_chosen_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kafka, "_AGAIN_SECONDS", 0)
     cluster = KafkaCluster(KafkaSource(bootstrap_servers="a:1,b:2", topics=("orders",), request_timeout_seconds=0.2))
-    monkeypatch.setitem(cluster.__dict__, "_admin", _Admin(3))
+    monkeypatch.setitem(cluster._clients.__dict__, "admin", _Admin(3))
     partition = TopicPartition("orders", 0)
     assert cluster.watermarks([partition]) == {partition: Watermarks(7, 7)}
-    monkeypatch.setitem(cluster.__dict__, "_admin", _Admin(10**9))
+    monkeypatch.setitem(cluster._clients.__dict__, "admin", _Admin(10**9))
     with pytest.raises(
         KafkaUnreachable, match=r"could not read offsets at Kafka .*: orders:0: .* this is temporary"
     ) as raised:

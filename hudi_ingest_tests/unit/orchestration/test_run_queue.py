@@ -10,6 +10,7 @@ from dagster import DagsterInstance
 from dagster._daemon.run_coordinator.queued_run_coordinator_daemon import QueuedRunCoordinatorDaemon
 
 from hudi_ingest.orchestration.daemon.__main__ import daemons
+from hudi_ingest.orchestration.daemon import run_queue
 from hudi_ingest.orchestration.daemon.run_queue import PromptRunQueue
 
 QUEUE = "QUEUED_RUN_COORDINATOR"
@@ -37,7 +38,9 @@ def test_a_look_waits_for_a_change_but_not_for_ever(monkeypatch: pytest.MonkeyPa
         yield None
 
     monkeypatch.setattr(QueuedRunCoordinatorDaemon, "run_iteration", look)
-    answers = iter([False, False, True])
-    assert len(list(PromptRunQueue(lambda: next(answers), 60).run_iteration(None))) == 3  # type: ignore[arg-type]
+    monkeypatch.setattr(run_queue, "_LOOKS_BEFORE_HEARTBEAT", 2)
+    answers = iter([False, False, False, False, True])
+    heartbeats = list(PromptRunQueue(lambda: next(answers), 60).run_iteration(None))[:-1]  # type: ignore[arg-type]
+    assert len(heartbeats) == 2
     assert len(list(PromptRunQueue(lambda: False, 0.0).run_iteration(None))) == 1  # type: ignore[arg-type]
     assert len(looks) == 2

@@ -1,0 +1,144 @@
+"""Admin clients of one Kafka cluster, and those that the coordinators' ticks keep: connecting and logging in costs a tick more than
+its questions."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from hudi_ingest.kafka.client_errors import Trouble, answer_text, unusable_settings
+from hudi_ingest.kafka.client_settings import client_logger, librdkafka_options
+from hudi_ingest.pipeline.source import KafkaSource
+
+_COORDINATOR_MILLISECONDS = 50
+_IDLE_SECONDS = 60.0
+_OLDEST_SECONDS = 300.0
+"""A broker asks for a login only when a client connects, so clients connect anew to notice that theirs was revoked."""
+
+
+class AdminClients:
+    """Connect on first use. For one thread at a time. Creating one raises KafkaRefused."""
+
+    def __init__(self, source: KafkaSource) -> None:
+        self._source = source
+        self.made_at = time.monotonic()
+        self.trouble = Trouble()
+        self.has_failed = False
+
+    @cached_property
+    def admin(self) -> AdminClient:
+        return self._client({})
+
+    @cached_property
+    def coordinator(self) -> AdminClient:
+        # librdkafka treats a group's coordinator as a broker that went away, and waits for the reconnect backoff before it
+        # first connects.
+        return self._client({"reconnect.backoff.ms": _COORDINATOR_MILLISECONDS})
+
+    def poll(self) -> None:
+        """Hear what the clients met since the last time."""
+        for name in ("admin", "coordinator"):
+            if name in self.__dict__:
+                self.__dict__[name].poll(0)
+
+    def forget_trouble(self) -> None:
+        """Forget what the clients met while nobody asked them anything."""
+        self.poll()
+        self.trouble.clear()
+
+    def close(self) -> None:
+        """Close the connections. A refused client would keep trying to log in."""
+        for name in ("admin", "coordinator"):
+            self.__dict__.pop(name, None)
+
+    def _client(self, extra: Mapping[str, Any]) -> AdminClient:
+        options = {**librdkafka_options(self._source), "error_cb": self.trouble.note, **extra}
+        try:
+            return AdminClient(options, logger=client_logger)
+        except KafkaException as error:
+            raise unusable_settings(self._source, answer_text(error)) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Idle:
+    """Clients that nobody uses now."""
+
+    settings: tuple[Any, ...]
+    since: float
+    clients: AdminClients
+
+    @property
+    def is_over(self) -> bool:
+        now = time.monotonic()
+        return now - self.since > _IDLE_SECONDS or now - self.clients.made_at > _OLDEST_SECONDS
+
+
+class _Kept:
+    """The idle clients of one process."""
+
+    def __init__(self) -> None:
+        self._idle: list[_Idle] = []
+        self._lock = threading.Lock()
+
+    def take(self, settings: tuple[Any, ...]) -> AdminClients | None:
+        with self._lock:
+            over = [idle for idle in self._idle if idle.is_over]
+            self._idle = [idle for idle in self._idle if idle not in over]
+            fitting = next((idle for idle in reversed(self._idle) if idle.settings == settings), None)
+            if fitting is not None:
+                self._idle.remove(fitting)
+        # Outside the lock, because closing waits for the clients' threads.
+        for idle in over:
+            idle.clients.close()
+        return fitting.clients if fitting else None
+
+    def put_back(self, settings: tuple[Any, ...], clients: AdminClients) -> None:
+        with self._lock:
+            self._idle.append(_Idle(settings, time.monotonic(), clients))
+
+
+_by_process: dict[int, _Kept] = {}
+"""A forked process has none of its parent's client threads, so it makes clients of its own and leaves its parent's alone."""
+
+
+@contextmanager
+def kept_clients(source: KafkaSource) -> Iterator[AdminClients]:
+    """Lend clients with the source's settings, to one thread at a time, and keep them for the next caller in this process unless they
+    have failed. Changed settings, and certificate files that were replaced, get new ones."""
+    kept, settings = _by_process.setdefault(os.getpid(), _Kept()), _settings(source)
+    clients = kept.take(settings) or AdminClients(source)
+    clients.forget_trouble()
+    usable = False
+    try:
+        yield clients
+        usable = not clients.has_failed
+    finally:
+        if usable:
+            kept.put_back(settings, clients)
+        else:
+            clients.close()
+
+
+def _settings(source: KafkaSource) -> tuple[Any, ...]:
+    options = librdkafka_options(source)
+    files = [Path(path) for key, path in sorted(options.items()) if key.endswith(".location")]
+    return (*sorted(options.items()), *(_version(file) for file in files))
+
+
+def _version(file: Path) -> tuple[int, int, int] | None:
+    try:
+        status = file.stat()
+    except OSError:
+        # Creating a client says what is wrong with it.
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
