@@ -21,13 +21,9 @@ KEEP_FILES_OF_THEIR_OWN = {
     "cli/ingestion_commands.py",
     "cli/demo.py",
     "faults.py",
-<<<<<<< HEAD
     "hudi/local_storage.py",
     "hudi/s3_access.py",
-=======
-    "hudi/storage.py",
     "kafka/admin_clients.py",
->>>>>>> a945147 (Ticks keep their Kafka clients, parse each commit of a timeline once, and ask Dagster less; the code server looks at its own child only)
     "model/storage_options.py",
     "orchestration/code_location.py",
     "orchestration/code_server.py",

@@ -9,8 +9,8 @@ import pytest
 from dagster import DagsterInstance
 from dagster._daemon.run_coordinator.queued_run_coordinator_daemon import QueuedRunCoordinatorDaemon
 
-from hudi_ingest.orchestration.daemon.__main__ import daemons
 from hudi_ingest.orchestration.daemon import run_queue
+from hudi_ingest.orchestration.daemon.__main__ import daemons
 from hudi_ingest.orchestration.daemon.run_queue import PromptRunQueue
 
 QUEUE = "QUEUED_RUN_COORDINATOR"
