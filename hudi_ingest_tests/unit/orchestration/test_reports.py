@@ -1,0 +1,60 @@
+"""When a tick looks through the materializations that Dagster has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from dagster import AssetMaterialization, DagsterInstance
+
+from hudi_ingest.home.folder import Home
+from hudi_ingest.hudi.timeline import CommittedState
+from hudi_ingest.orchestration.asset_keys import table_key
+from hudi_ingest.orchestration.reports import newest_materialization, report_commits
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.situation import Situation
+from hudi_ingest_tests.support.ground import Ground, make_pipeline
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Pipeline:
+    home = Home(root=tmp_path, pipelines=tmp_path / "pipelines", ledger_url=f"sqlite:///{tmp_path / 'ledger.db'}")
+    return make_pipeline(Ground("orders", "127.0.0.1:1", home))
+
+
+def materialize(pipeline: Pipeline, instance: DagsterInstance, transaction: str) -> None:
+    instance.report_runless_asset_event(
+        AssetMaterialization(table_key(pipeline), metadata={"transaction": transaction})
+    )
+
+
+def finds_unreported(pipeline: Pipeline, instance: DagsterInstance, *transactions: str) -> bool:
+    situation = Situation(CommittedState(exists=True, transactions=transactions), {}, {}, {})
+    return report_commits(pipeline, instance, situation, newest_materialization(pipeline, instance))
+
+
+def test_materializations_are_looked_through_again_once_dagster_or_the_table_has_changed(pipeline: Pipeline) -> None:
+    with DagsterInstance.ephemeral() as instance:
+        assert finds_unreported(pipeline, instance, "one")
+        materialize(pipeline, instance, "one")
+        for _ in range(2):
+            assert not finds_unreported(pipeline, instance, "one")
+        assert finds_unreported(pipeline, instance, "one", "two")
+        materialize(pipeline, instance, "two")
+        for _ in range(2):
+            assert not finds_unreported(pipeline, instance, "one", "two")
+        instance.wipe_assets([table_key(pipeline)])
+        assert finds_unreported(pipeline, instance, "one", "two")
+
+
+def test_other_events_of_the_asset_change_nothing(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    with DagsterInstance.ephemeral() as instance:
+        materialize(pipeline, instance, "one")
+        assert not finds_unreported(pipeline, instance, "one")
+        limits = []
+        fetch = instance.fetch_materializations
+        monkeypatch.setattr(
+            instance, "fetch_materializations", lambda key, limit: limits.append(limit) or fetch(key, limit)
+        )
+        assert not finds_unreported(pipeline, instance, "one")
+        assert limits == [1]
