@@ -134,6 +134,12 @@ class QuickScheduleStorage(SqliteScheduleStorage):
 class QuickEventLogStorage(SqliteEventLogStorage):
     """Dagster's event log: a database for each run, and one for what concerns all runs."""
 
+    def has_table(self, table_name: str) -> bool:
+        # Asked for each check that is stored. Dagster's own makes an engine for each answer.
+        named = sa.text("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = :name")
+        with self.index_connection() as connection:
+            return connection.execute(named, {"name": table_name}).first() is not None
+
     @contextmanager
     def _connect(self, shard: str) -> Iterator[sa.Connection]:
         path, engines = self.path_for_shard(shard), _SHARED if shard == INDEX_SHARD_NAME else _OF_RUNS

@@ -93,6 +93,13 @@ def test_dagsters_own_storage_reads_what_was_written_and_the_other_way_round(hom
         assert run.is_success
 
 
+def test_the_event_log_knows_its_tables(tmp_path: Path) -> None:
+    storage = QuickEventLogStorage(str(tmp_path))
+    names = ("asset_check_executions", "event_logs", "nothing")
+    assert [storage.has_table(name) for name in names] == [True, True, False]
+    assert [SqliteEventLogStorage.has_table(storage, name) for name in names] == [True, True, False]
+
+
 def test_a_half_made_event_log_is_completed(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "a-run.db")) as connection:
         connection.execute("PRAGMA journal_mode=WAL")
