@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from dagster import AssetMaterialization, DagsterInstance
+from dagster import AssetKey, AssetMaterialization, DagsterInstance, EventRecordsResult
 
 from hudi_ingest.home.folder import Home
 from hudi_ingest.hudi.timeline import CommittedState
@@ -51,10 +51,13 @@ def test_other_events_of_the_asset_change_nothing(pipeline: Pipeline, monkeypatc
     with DagsterInstance.ephemeral() as instance:
         materialize(pipeline, instance, "one")
         assert not finds_unreported(pipeline, instance, "one")
-        limits = []
+        limits: list[int] = []
         fetch = instance.fetch_materializations
-        monkeypatch.setattr(
-            instance, "fetch_materializations", lambda key, limit: limits.append(limit) or fetch(key, limit)
-        )
+
+        def counted(key: AssetKey, limit: int) -> EventRecordsResult:
+            limits.append(limit)
+            return fetch(key, limit)
+
+        monkeypatch.setattr(instance, "fetch_materializations", counted)
         assert not finds_unreported(pipeline, instance, "one")
         assert limits == [1]
