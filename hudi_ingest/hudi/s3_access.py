@@ -121,7 +121,7 @@ def _session(profile: str | None) -> Any:
         import botocore.session
     except ModuleNotFoundError as error:
         raise StoreError(
-            f"{error.name} is not installed for {_process()}",
+            f"{(error.name or 'botocore').partition('.')[0]} is not installed for {_process()}",
             "Install hudi-ingest[s3] where the pipeline runs, and on Spark's workers.",
         ) from None
     # At DEBUG it logs session tokens.
