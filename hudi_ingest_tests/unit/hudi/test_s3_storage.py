@@ -34,13 +34,14 @@ from hudi_ingest.hudi.s3_access import client_of, credentials_of, hudi_rs_option
 from hudi_ingest.hudi.s3_errors import StoreError
 from hudi_ingest.hudi.s3_storage import S3Storage
 from hudi_ingest.hudi.storage import TableStorage, WriteConflict
-from hudi_ingest.hudi.timeline import Instants
+from hudi_ingest.hudi.timeline import Instants, Timeline
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.local.processes import LOOPBACK, free_port
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.storage_options import SecretReference, StorageOptions
 from hudi_ingest.operations.sweep import Sweep
 from hudi_ingest.transaction.rollback import abort_uploads
+from hudi_ingest.transaction.write.task import _store_errors
 from hudi_ingest_tests.support.pipeline_files import Write, load
 from hudi_ingest_tests.support.s3_proxy import Request
 from hudi_ingest_tests.support.s3_table import SECRET, S3Tables, s3_tables
@@ -517,6 +518,14 @@ def test_a_worker_without_the_extra_says_so(storage: S3Storage) -> None:
 
 def test_a_reference_that_is_missing_says_where_to_set_it(tables: S3Tables) -> None:
     options = replace(tables.options, secret_key=SecretReference("${NOT_SET_ANYWHERE}"))
+    storage = S3Storage("s3a://lake/t", options)
     with pytest.raises(StoreError, match=r"^table\.storage\.secret_key is \$\{NOT_SET_ANYWHERE\}") as raised:
-        S3Storage("s3a://lake/t", options).exists("a")
+        storage.exists("a")
     assert "hudi-ingest up" in raised.value.remedy
+    told = r"cannot be written: table\.storage\.secret_key is .*`hudi-ingest up`"
+    with pytest.raises(TableUnreachable, match=told), _store_errors(storage):
+        storage.write("a", b"")
+    with pytest.raises(TableUnreachable, match=r"cannot read the properties .*secret_key is .*`hudi-ingest up`"):
+        Timeline(storage.base_path, options).exists()
+    with pytest.raises(TableUnreachable, match=r"cannot read the epoch .*secret_key is .*`hudi-ingest up`"):
+        TableEpoch(storage).current()
