@@ -50,12 +50,17 @@ class Costs:
     begin_commit_seconds: float = measured(0.6, "s under the table's lock", "events of small runs, on a local disk")
     commit_file_seconds: float = measured(0.001, "s per base file under the table's lock", "point orders-1k@4x100")
     start_seconds: float = measured(1.0, "s from tick to first op", "events of small runs, Dagster in one process")
-    run_cpu: float = measured(1.1, "CPU s of Dagster per run", "tiny: with Dagster less without")
+    run_cpu: float = measured(1.45, "CPU s of Dagster per run with ops in its process", "20 pipelines on PostgreSQL")
     op_cpu: float = measured(0.2, "CPU s of Dagster per parallel op", "orders-10m: with Dagster less without")
-    tick_cpu: float = measured(0.07, "CPU s per tick", "twenty sensors, code server and daemon")
+    run_postgres_cpu: float = measured(1.5, "CPU s of PostgreSQL per run, for Dagster", "20 pipelines on PostgreSQL")
+    tick_code_cpu: float = measured(0.157, "code server's CPU s per tick", "20 idle sensors on PostgreSQL")
+    tick_daemon_cpu: float = measured(0.12, "daemon's CPU s per tick", "20 idle sensors on PostgreSQL")
+    tick_postgres_cpu: float = measured(
+        0.33, "CPU s of PostgreSQL per tick, for Dagster", "20 idle sensors on PostgreSQL"
+    )
     tick_partition_cpu: float = measured(0.00025, "CPU s per tick and Kafka partition", "growth.json, plan_seconds")
-    events: float = measured(38, "Dagster events per run", "a small run")
-    op_events: float = measured(10, "Dagster events per write op", "a small run")
+    events: float = measured(38, "Dagster events per run", "20 pipelines: 78 with 4 write ops")
+    op_events: float = measured(10, "Dagster events per write op", "20 pipelines: 78 with 4 write ops")
     ledger_statements: float = measured(87, "SQL statements per transaction and tick", "benchmarks.ledger, 1 and 4 ops")
     ledger_op_statements: float = measured(19.3, "SQL statements per write op", "benchmarks.ledger, 1 and 4 ops")
     ledger_partition_statements: float = measured(1, "SQL statements per Kafka partition", "benchmarks.ledger, 2,000")
@@ -110,8 +115,7 @@ class Site:
     dagster_cores: float = 8
     """Of the hosts on which runs have their processes."""
     postgres_cores: float = 4
-    event_cpu: float = 0.001
-    """CPU seconds of PostgreSQL for an event of Dagster."""
+    tick_seconds: float = TICK_SECONDS
     request_seconds: float = 0.03
     """Of one request to the object store; those of begin and commit follow one another."""
     put_limit: float = 3500
@@ -245,7 +249,7 @@ def estimate(costs: Costs, workload: Workload, site: Site, interval: float) -> E
     cores = max(1.0, min(executors * site.executor_cores / at_once, max(1.0, one.files)))
     write_seconds = one.write_cpu / cores
     run_seconds = costs.start_seconds + one.lock_seconds + write_seconds
-    ticks = workload.pipelines / TICK_SECONDS
+    ticks = workload.pipelines / site.tick_seconds
     open_commits = min(site.runs, rate * one.lock_seconds)
     loads = {
         "table: one transaction at a time": (run_seconds / interval, f"{run_seconds:.1f} s of {interval:g} s"),
@@ -257,13 +261,15 @@ def estimate(costs: Costs, workload: Workload, site: Site, interval: float) -> E
             rate * one.dagster_cpu / site.dagster_cores,
             f"{rate * one.dagster_cpu:.1f} of {site.dagster_cores} cores",
         ),
-        "ticks": (
-            ticks * (costs.tick_cpu + partitions * costs.tick_partition_cpu) / site.code_cores,
+        "ticks: code server": (
+            ticks * (costs.tick_code_cpu + partitions * costs.tick_partition_cpu) / site.code_cores,
             f"{ticks:.0f} ticks a second",
         ),
-        "PostgreSQL: Dagster's events": (
-            rate * one.events * site.event_cpu / site.postgres_cores,
-            f"{rate * one.events:.0f} a second, {rate * one.events * _DAY_SECONDS / 1e6:.1f} million a day",
+        # Its sensors tick in threads of one Python process, which cannot be divided.
+        "ticks: daemon": (ticks * costs.tick_daemon_cpu, f"{ticks:.0f} ticks a second"),
+        "PostgreSQL: Dagster": (
+            (ticks * costs.tick_postgres_cpu + rate * costs.run_postgres_cpu) / site.postgres_cores,
+            f"{rate * one.events * _DAY_SECONDS / 1e6:.1f} million events a day",
         ),
         "PostgreSQL: ledger": (
             rate * one.ledger_cpu / site.postgres_cores,
