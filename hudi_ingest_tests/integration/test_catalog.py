@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -11,10 +12,11 @@ from typing import Any
 import pytest
 from dagster import DagsterInstance, RunRequest, SkipReason
 
+from hudi_ingest.hudi import catalog_client, catalog_state
 from hudi_ingest.hudi.catalog_state import CatalogState, read_state
 from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.local.metastore import MetastoreSettings, start_metastore
-from hudi_ingest.local.processes import ProcessRecord, free_port, stop
+from hudi_ingest.local.processes import LOOPBACK, ProcessRecord, free_port, stop
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import TransactionKind
 from hudi_ingest.operations.table_services import services_for
@@ -22,7 +24,7 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
 from hudi_ingest_tests.support.catalog_reader import CatalogReader
 from hudi_ingest_tests.support.command_line import answer, environment
-from hudi_ingest_tests.support.ground import Ground, make_pipeline
+from hudi_ingest_tests.support.ground import Ground, make_pipeline, write_pipeline
 from hudi_ingest_tests.support.java import QUICK_COMPILER, java_options
 from hudi_ingest_tests.support.requesting import requested
 
@@ -149,6 +151,7 @@ def test_commits_land_without_the_metastore_and_the_catalog_follows_without_a_ne
     ground: Ground, topic: str, metastore: Metastore, reader: CatalogReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipeline = in_catalog(ground, metastore, "id string, dt string", "dt")
+    monkeypatch.setattr(catalog_state, "FIRST_RETRY_SECONDS", 600)
     metastore.stop()
     for dt in ("01", "02"):
         send(ground, {"id": dt, "dt": dt})
@@ -171,15 +174,15 @@ def test_commits_land_without_the_metastore_and_the_catalog_follows_without_a_ne
 
     job = build_definitions([pipeline]).resolve_job_def(catalog_job_name(pipeline))
     with DagsterInstance.ephemeral() as instance:
-        later = datetime.now(timezone.utc)
-        assert isinstance(tick(pipeline, instance, later), SkipReason), "not that soon"
+        failed_at = datetime.fromisoformat(failure.at)
+        assert isinstance(tick(pipeline, instance, failed_at + timedelta(seconds=599)), SkipReason), "not that soon"
         check = check_of(pipeline, instance, CATALOG_SYNCED)
         assert check == (False, True), "failed, with the reason"
-        wanted = tick(pipeline, instance, later + timedelta(seconds=60))
+        wanted = tick(pipeline, instance, failed_at + timedelta(seconds=600))
         assert isinstance(wanted, RunRequest)
         assert wanted.job_name == job.name
         metastore.start()
-        monkeypatch.setattr(CatalogState, "may_try", lambda state, now: True)
+        monkeypatch.setattr(catalog_state, "FIRST_RETRY_SECONDS", 0)
         assert job.execute_in_process(instance=instance, tags=wanted.tags).success
         assert isinstance(tick(pipeline, instance, datetime.now(timezone.utc)), SkipReason)
         assert check_of(pipeline, instance, CATALOG_SYNCED) == (True, False)
@@ -187,6 +190,15 @@ def test_commits_land_without_the_metastore_and_the_catalog_follows_without_a_ne
 
     by_hand = answer(ground.home, "sync-catalog", pipeline.name, "--json")
     assert json.loads(by_hand.stdout)["lacked"] == "", by_hand.stderr
+    with socket.socket() as silent, monkeypatch.context() as patience:
+        patience.setattr(catalog_client, "SYNC_SECONDS", 2)
+        silent.bind((LOOPBACK, 0))
+        silent.listen()
+        uris = f"thrift://{LOOPBACK}:{silent.getsockname()[1]}"
+        write_pipeline(ground, catalog={"type": "hms", "uris": uris})
+        by_hand = answer(ground.home, "sync-catalog", pipeline.name)
+        assert by_hand.returncode == 1
+        assert "no answer within 2 s, so it was given up" in " ".join(by_hand.stderr.split())
 
 
 def check_of(pipeline: Pipeline, instance: DagsterInstance, check: str) -> tuple[bool, bool]:
