@@ -84,8 +84,6 @@ def hive_settings(catalog: Catalog) -> Mapping[str, str]:
         "hive.metastore.connect.retries": "1",
         "hive.metastore.failure.retries": "0",
         "hive.metastore.client.connect.retry.delay": "1s",
-        # The tool opens the table by the path that the catalog gets.
-        **({"fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem"} if catalog.location_scheme == "s3" else {}),
     }
 
 

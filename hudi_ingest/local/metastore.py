@@ -27,13 +27,14 @@ START_TIMEOUT_SECONDS = 120.0
 @dataclass(frozen=True)
 class MetastoreSettings:
     """`home` holds everything of the metastore: its Derby database, its settings and its log. A table elsewhere than on this
-    machine's disks needs `jars` that can reach it, because the metastore looks at its location, and `more` settings for
-    them."""
+    machine's disks needs `jars` that can reach it, because the metastore looks at its location, and for them `more` settings
+    and variables of the `environment`, such as a login."""
 
     home: Path
     port: int
     jars: Sequence[Path] = ()
     more: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def uri(self) -> str:
@@ -60,7 +61,7 @@ def start_metastore(settings: MetastoreSettings, report: Callable[[str], None]) 
         command = [str(find_java()), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", class_path]
         command += [f"-Dderby.stream.error.file={home / 'derby.log'}", "org.codehaus.janino.SimpleCompiler"]
         command += [str(source), "Metastore", LOOPBACK, str(settings.port)]
-        record = start("metastore", command, log=settings.log, env=os.environ, cwd=home)
+        record = start("metastore", command, log=settings.log, env={**os.environ, **settings.environment}, cwd=home)
         try:
             wait_until(
                 lambda: accepts_connections(settings.port),

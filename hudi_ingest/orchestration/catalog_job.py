@@ -19,6 +19,7 @@ from hudi_ingest.hudi.catalog_state import read_state
 from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.failures import as_dagster_failures
+from hudi_ingest.orchestration.op_settings import NO_RUN_RETRIES
 from hudi_ingest.orchestration.resources import SPARK
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.run import catalog_syncer
@@ -63,6 +64,7 @@ def catalog_job(pipeline: Pipeline) -> JobDefinition:
         tags={
             tags.PIPELINE_CATALOG: pipeline.name,
             tags.MAX_RUNTIME: str(MOST_SECONDS),
+            tags.MAX_RETRIES: NO_RUN_RETRIES,
             tags.IN_PROCESS: "true",
         },
     )

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from hudi_ingest.exceptions import CatalogNotSynced
-from hudi_ingest.hudi.catalog_client import hive_settings, not_synced_text, sync_options
+from hudi_ingest.hudi.catalog_client import not_synced_text, sync_options
 from hudi_ingest.hudi.catalog_state import COMMITS_BEHIND, RECENT_PARTITIONS, CatalogState, read_state
 from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.hudi.timeline import CommittedInstant, Timeline
@@ -160,12 +160,10 @@ def test_the_waits_between_failed_syncs_grow_to_a_quarter_of_an_hour() -> None:
 def test_the_tool_gets_the_tables_partitions_and_a_location_that_readers_can_use(write: Write) -> None:
     table: dict[str, Any] = {"table__base_path": "s3://bucket/orders", "table__schema": "id string, dt string, n int"}
     pipeline = load(write, **table, table__partition_by=["dt", "n"], catalog={**CATALOG, "location_scheme": "s3"})
-    assert pipeline.catalog is not None
     options = sync_options(pipeline, pipeline.table_schema.columns, full=False)
     assert options["hoodie.datasource.meta.sync.base.path"] == "s3://bucket/orders"
     assert options["hoodie.datasource.hive_sync.partition_fields"] == "dt,n"
     assert options["hoodie.datasource.hive_sync.filter_pushdown_enabled"] == "false", "n is a number"
-    assert hive_settings(pipeline.catalog)["fs.s3.impl"] == "org.apache.hadoop.fs.s3a.S3AFileSystem"
     pipeline = load(write, **table, table__partition_by=[], catalog=CATALOG)
     options = sync_options(pipeline, pipeline.table_schema.columns, full=True)
     assert options["hoodie.datasource.meta.sync.base.path"] == "s3a://bucket/orders"
