@@ -6,6 +6,8 @@ catalog, even if it began first.
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -20,6 +22,7 @@ from hudi_ingest.hudi.timeline import CommittedInstant
 from hudi_ingest.pipeline.catalog import Catalog
 from hudi_ingest.pipeline.pipeline import Pipeline
 
+_logger = logging.getLogger(__name__)
 _ROUNDS = 3
 """How often one sync is repeated because commits came meanwhile; the next commit or tick does the rest."""
 
@@ -65,11 +68,13 @@ class CatalogSync:
         place = self.pipeline.catalog_place
         for _ in range(_ROUNDS):
             known = state if state.catalog == place else CatalogState()
+            began = time.monotonic()
             try:
                 self.writer.sync(catalog, self.table.timeline.schema(), known, full=full)
             except IngestError as error:
                 write_state(self.table.storage, state.failed(str(error), datetime.now(timezone.utc)))
                 raise
+            _logger.info("%s is synced to %s, in %.1f s", self.pipeline.name, place, time.monotonic() - began)
             state = known.with_commits(place, commits)
             write_state(self.table.storage, state)
             commits = self.table.timeline.completed()
