@@ -1,7 +1,5 @@
 import com.fasterxml.jackson.databind.ObjectMapper;
-import java.util.ArrayList;
 import java.util.HashMap;
-import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.Callable;
@@ -13,9 +11,7 @@ import java.util.function.Function;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hudi.common.fs.FSUtils;
 import org.apache.hudi.common.util.Option;
-import org.apache.hudi.common.util.PartitionPathEncodeUtils;
 import org.apache.hudi.hive.HiveSyncTool;
-import org.apache.hudi.hive.MultiPartKeysValueExtractor;
 
 /**
  * Syncs a table to a Hive metastore by Hudi's own tool, and gives up after some seconds; called with Spark's Hadoop
@@ -51,8 +47,6 @@ public class CatalogSync implements Function, Callable {
     FutureTask task = new FutureTask(this);
     Thread thread = new Thread(task, "catalog sync of " + basePath());
     thread.setDaemon(true);
-    // Hudi loads Values by its name.
-    thread.setContextClassLoader(CatalogSync.class.getClassLoader());
     thread.start();
     try {
       return task.get(seconds, TimeUnit.SECONDS);
@@ -128,17 +122,6 @@ public class CatalogSync implements Function, Callable {
         properties.put(COMPLETION, syncedCompletion);
         syncClient.updateTableProperties(table, properties);
       }
-    }
-  }
-
-  /** The values in a partition's path, as they are in its rows. */
-  public static class Values extends MultiPartKeysValueExtractor {
-    public List extractPartitionValuesInPath(String path) {
-      List values = new ArrayList();
-      for (Object value : super.extractPartitionValuesInPath(path)) {
-        values.add(PartitionPathEncodeUtils.unescapePathName((String) value));
-      }
-      return values;
     }
   }
 }

@@ -49,8 +49,8 @@ def sync_options(pipeline: Pipeline, columns: pa.Schema, full: bool) -> dict[str
     assert catalog is not None
     database, _, name = pipeline.catalog_table.partition(".")
     partitions = table.partition_columns
-    # Hudi's own for several columns would leave the values as they are escaped in the folders' names.
-    extractor = "CatalogSync$Values" if partitions else "org.apache.hudi.hive.NonPartitionedExtractor"
+    # Hudi 1.2 has none that undoes the escaping of folders' names.
+    extractor = "MultiPartKeysValueExtractor" if partitions else "NonPartitionedExtractor"
     texts = all(columns.field(column).type == pa.string() for column in partitions if column in columns.names)
     hive_sync = "hoodie.datasource.hive_sync."
     return {
@@ -61,7 +61,7 @@ def sync_options(pipeline: Pipeline, columns: pa.Schema, full: bool) -> dict[str
         f"{hive_sync}database": database,
         f"{hive_sync}table": name,
         f"{hive_sync}partition_fields": ",".join(partitions),
-        f"{hive_sync}partition_extractor_class": extractor,
+        f"{hive_sync}partition_extractor_class": f"org.apache.hudi.hive.{extractor}",
         # Otherwise a timestamp is a number there.
         f"{hive_sync}support_timestamp": "true",
         # The metastore filters only texts on every database; without a filter Hudi reads all its partitions.

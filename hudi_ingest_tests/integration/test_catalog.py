@@ -98,10 +98,11 @@ def test_a_table_appears_with_its_new_partitions_and_columns_and_stays_after_rep
     assert reader.property(name, "last_commit_time_sync") == synced.instant
     assert reader.table(name) == [[3]]
 
-    send(ground, {"id": "4", "dt": "a:b 'c/d"}, {"id": "5"})
+    send(ground, {"id": "4", "dt": "a:b c/d"}, {"id": "5"})
     ground.run(pipeline)
-    assert reader.partitions(name) == ["dt=01", "dt=02", "dt=__HIVE_DEFAULT_PARTITION__", "dt=a%3Ab %27c%2Fd"]
-    assert reader.table(name, where="dt like 'a:b %c/d'") == [[1]]
+    # Hudi leaves values in the catalog as they are escaped in folders' names, and Hive's names escape them once more.
+    assert reader.partitions(name) == ["dt=01", "dt=02", "dt=__HIVE_DEFAULT_PARTITION__", "dt=a%253Ab c%252Fd"]
+    assert reader.table(name, where="dt = 'a:b c/d'") == [[1]]
 
     pipeline = in_catalog(ground, metastore, f"{NESTED}, extra long", "dt")
     send(ground, {"id": "6", "dt": "01", "extra": 7})
