@@ -231,37 +231,52 @@ def test_r10_each_command_of_deploy_starts_and_a_transaction_is_committed(
 @pytest.mark.spark
 @pytest.mark.e2e
 @pytest.mark.long
-def test_r10_the_spark_cluster_of_deploy_comes_together(tmp_path: Path) -> None:
+def test_r10_the_spark_cluster_and_the_metastore_of_deploy_come_up(tmp_path: Path) -> None:
     services = yaml.safe_load((DEPLOY / "docker-compose.cluster.yaml").read_text())["services"]
-    port, page = free_port(), free_port()
+    port, page, catalog = free_port(), free_port(), free_port()
     java = find_java()
     places = {
         "spark-standalone": str(DEPLOY / "spark-standalone.sh"),
         **dict.fromkeys(services, "127.0.0.1"),
+        "metastore": str(DEPLOY / "metastore.sh"),
+        "0.0.0.0": "127.0.0.1",
+        "9083": str(catalog),
+        "/var/lib/metastore": str(tmp_path / "catalog"),
         "7077": str(port),
         "spark://spark-master:7077": f"spark://127.0.0.1:{port}",
         "2g": "512m",
     }
     path = os.pathsep.join([str(Path(sys.executable).parent), str(java.parent), os.environ["PATH"]])
     environment = {**os.environ, "PATH": path, "JAVA_HOME": str(java.parent.parent), "SPARK_LOCAL_IP": "127.0.0.1"}
-    names = ["spark-master", "spark-worker-1", "spark-worker-2"]
+    secret = tmp_path / "key"
+    secret.write_text("a key\n")
+    records = []
     with ExitStack() as started:
-        for name in names:
+        for name in ("spark-master", "spark-worker-1", "spark-worker-2", "metastore"):
             own = {
                 **places,
                 "8080": str(page if name == "spark-master" else 0),
                 "/var/lib/hudi-ingest/work": str(tmp_path / name),
             }
-            command = [own.get(word, word) for word in services[name]["command"]]
-            record = start(name, command, log=tmp_path / f"{name}.log", env=environment)
+            given = {
+                variable: str(secret) if variable.endswith("_FILE") else value
+                for variable, value in services[name].get("environment", {}).items()
+            }
+            command = [str(DEPLOY / "with-secrets.sh"), *(own.get(word, word) for word in services[name]["command"])]
+            record = start(name, command, log=tmp_path / f"{name}.log", env={**environment, **given})
             started.callback(stop, [record])
-        check = services["spark-master"]["healthcheck"]["test"][1:]
-        check = [word.replace("127.0.0.1:8080", f"127.0.0.1:{page}") for word in check]
+            records.append(record)
+        checks = [
+            [word.replace("127.0.0.1:8080", f"127.0.0.1:{page}").replace("9083", str(catalog)) for word in test[1:]]
+            for test in (services[name]["healthcheck"]["test"] for name in ("spark-master", "metastore"))
+        ]
         wait_until(
-            lambda: healthy(*check, env=environment) and workers_of(page) == ["ALIVE", "ALIVE"],
-            what="the master is well and both workers have joined it",
+            lambda: (
+                all(healthy(*check, env=environment) for check in checks) and workers_of(page) == ["ALIVE", "ALIVE"]
+            ),
+            what="master and metastore are well, and both workers have joined",
             timeout_seconds=READY_SECONDS,
-            records_to_watch=[record],
+            records_to_watch=records,
         )
 
 

@@ -195,7 +195,7 @@ def test_no_container_is_root_or_without_limits(
 ) -> None:
     assert re.findall(r"^USER (.*)$", dockerfile, re.MULTILINE) == ["1000"]
     on_top = {name: service for name, service in cluster["services"].items() if name not in compose["services"]}
-    assert set(on_top) == {"s3", "spark-master", "spark-worker-1", "spark-worker-2"}
+    assert set(on_top) == {"s3", "metastore", "spark-master", "spark-worker-1", "spark-worker-2"}
     assert all("healthcheck" in service and service["restart"] == "unless-stopped" for service in on_top.values())
     assert not any("ports" in service for service in on_top.values()), "reached by the other containers only"
     for name, service in [*compose["services"].items(), *on_top.items()]:
@@ -241,7 +241,7 @@ def test_the_cluster_and_the_engine_find_each_other_and_share_the_stores_keys(
         command = services[name]["command"]
         assert command[-1] == address
         assert command[command.index("--host") + 1] == services[name]["hostname"] == name
-    for name in ("s3", "engine", "spark-worker-1", "spark-worker-2"):
+    for name in ("s3", "engine", "metastore", "spark-worker-1", "spark-worker-2"):
         assert services[name]["secrets"] == list(cluster["secrets"])
         assert set(services[name].get("depends_on", ())) <= {*services, *compose["services"]}
     assert f"--port :{engine['environment']['S3_ENDPOINT'].rpartition(':')[2]} " in services["s3"]["command"][0]
@@ -367,7 +367,7 @@ def test_sources_and_programs_of_the_image_exist(compose: dict[str, Any], docker
     assert ["deploy/engine-and-ops.sh", f"/usr/local/bin/{command}"] in copied
     assert ["deploy/with-secrets.sh", "/usr/local/bin/with-secrets"] in copied
     assert ["deploy/spark-standalone.sh", "/usr/local/bin/spark-standalone"] in copied
-    for script in ("engine-and-ops.sh", "with-secrets.sh", "spark-standalone.sh"):
+    for script in ("engine-and-ops.sh", "with-secrets.sh", "spark-standalone.sh", "metastore.sh"):
         assert (DEPLOY / script).stat().st_mode & 0o111
     pinned = (REPOSITORY / "requirements.txt").read_text()
     assert "--require-hashes --requirement requirements.txt" in dockerfile
