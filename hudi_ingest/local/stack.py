@@ -40,7 +40,6 @@ from hudi_ingest.local.processes import (
     wait_until,
 )
 from hudi_ingest.model.storage_options import is_s3
-from hudi_ingest.pipeline.folder import load_each
 from hudi_ingest.spark.jars import s3_jars, spark_jars
 from hudi_ingest.spark.java import find_java, java_home
 from hudi_ingest.spark.session import EngineConnection
@@ -236,6 +235,9 @@ def _environment(home: Home, settings: StackSettings) -> dict[str, str]:
 
 
 def _has_table_on_s3(home: Home, environment: Mapping[str, str]) -> bool:
+    # Imported here because --help must not wait for pyarrow.
+    from hudi_ingest.pipeline.folder import load_each
+
     try:
         pipelines, _ = load_each(home.pipelines, {**os.environ, **environment})
     except ConfigError:
