@@ -3,11 +3,16 @@ ends workers that were idle for a minute. None of it starts a thread that a fork
 
 from __future__ import annotations
 
-from pyspark.daemon import manager
+from hudi_ingest.spark.worker_version import require_same_version
 
-import hudi_ingest.kafka.range_reader
-import hudi_ingest.transaction.write.task
-from hudi_ingest.records.convert.json_kernel.kept_code import is_kept
+# Before anything else, which an environment of another version may lack.
+require_same_version()
+
+from pyspark.daemon import manager  # noqa: E402
+
+import hudi_ingest.kafka.range_reader  # noqa: E402
+import hudi_ingest.transaction.write.task  # noqa: E402
+from hudi_ingest.records.convert.json_kernel.kept_code import is_kept  # noqa: E402
 
 if __name__ == "__main__":
     if is_kept():
