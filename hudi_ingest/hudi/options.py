@@ -138,6 +138,14 @@ def clustering_options(table: Table, pieces: int) -> dict[str, str]:
     }
 
 
+def folder_options(tasks: int) -> dict[str, str]:
+    """Build the options of what Hudi does once for each folder of markers: list it, delete it. `tasks`: those that run at a time.
+
+    By default there is a Spark task for each folder, up to 200, which takes longer than what it does.
+    """
+    return {"hoodie.finalize.write.parallelism": str(tasks), "hoodie.markers.delete.parallelism": str(tasks)}
+
+
 def _retention_options(table: Table) -> dict[str, str]:
     """Build the retention options, which each commit's own cleaning honours too. Hudi refuses a timeline shorter than what
     cleaning retains; its defaults are 20 to 30 commits."""

@@ -21,6 +21,7 @@ from hudi_ingest.hudi.options import (
     RECORD_KEY_PROPERTY,
     STATISTICS_PROPERTY,
     WITHOUT_CLEANING,
+    folder_options,
     lock_place,
     record_properties,
     table_properties,
@@ -294,6 +295,7 @@ class HudiWriter:
             record_key=stored.getProperty(RECORD_KEY_PROPERTY, ""),
             escaped_folders=stored.getProperty(ESCAPED_FOLDERS_PROPERTY, "false") == "true",
         )
+        options |= folder_options(max(1, self._context.defaultParallelism()))
         for key, value in {**options, **self.options, **more}.items():
             properties.setProperty(key, value)
         builder = self._hudi.config.HoodieWriteConfig.newBuilder().withPath(self._base_path).withProps(properties)
