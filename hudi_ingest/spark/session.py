@@ -47,10 +47,10 @@ _OPTIMIZE_LATE = (
     "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
     "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
 )
-"""Ten times the defaults. Most of what the engine does is many small steps of Spark and Hudi; the optimizing compiler took more
+"""Ten times the defaults. Most of what such a driver does is many small steps of Spark and Hudi; the optimizing compiler took more
 CPU for them than they did themselves. Loops over a table's rows still reach the thresholds within a second."""
 ENGINE_OPTIONS = {_JAVA_OPTIONS: _OPTIMIZE_LATE}
-"""Settings of the engine's session on top of `session_options`."""
+"""Settings of sessions that run transactions, on top of `session_options`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,7 +321,7 @@ def current_session(home: Home, more: Mapping[str, str] | None = None) -> SparkS
     if connection is not None:
         return attached_session(connection)
     home.make()
-    return own_session(load_engine_settings(home), more, home.spark)
+    return own_session(load_engine_settings(home), {**ENGINE_OPTIONS, **(more or {})}, home.spark)
 
 
 def _warn_of_another_driver(session: SparkSession, home: Home) -> None:
