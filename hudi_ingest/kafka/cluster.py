@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -21,7 +22,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from hudi_ingest.exceptions import KafkaRefused, KafkaUnreachable, TopicMissing
-from hudi_ingest.kafka.admin_clients import AdminClients
+from hudi_ingest.kafka.admin_clients import AdminClients, kept_clients
 from hudi_ingest.kafka.client_errors import answer_text
 from hudi_ingest.model.offsets import Offsets, TopicPartition, Watermarks
 from hudi_ingest.pipeline.source import KafkaSource
@@ -51,6 +52,14 @@ class Topic:
 
     topic_id: str
     partitions: tuple[TopicPartition, ...]
+
+
+@contextmanager
+def kept_cluster(source: KafkaSource) -> Iterator[KafkaCluster]:
+    """The source's cluster, with clients that this process may have connected before: a new client often waits for 0.5, 1 or 3 s
+    in librdkafka before its first answer."""
+    with kept_clients(source) as clients:
+        yield KafkaCluster(source, clients)
 
 
 class _NoLeaderYet(Exception):

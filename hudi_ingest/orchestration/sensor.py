@@ -32,8 +32,7 @@ from hudi_ingest.exceptions import (
 )
 from hudi_ingest.faults import reach
 from hudi_ingest.home.folder import Home
-from hudi_ingest.kafka.admin_clients import kept_clients
-from hudi_ingest.kafka.cluster import KafkaCluster
+from hudi_ingest.kafka.cluster import KafkaCluster, kept_cluster
 from hudi_ingest.ledger import Ledger, Owner
 from hudi_ingest.ledger.tables import is_over
 from hudi_ingest.model.plan import TransactionPlan
@@ -118,7 +117,7 @@ def tick(
     observed: Situation | IngestError
     with ExitStack() as resources:
         try:
-            cluster = KafkaCluster(pipeline.source, resources.enter_context(kept_clients(pipeline.source)))
+            cluster = resources.enter_context(kept_cluster(pipeline.source))
             ledger = resources.enter_context(Ledger.open(Home.from_environment().ledger_url))
             ledger.note_tick(pipeline.name, now)
             # Must precede observe(): a run that ended between would let a plan begin at offsets that are already committed.

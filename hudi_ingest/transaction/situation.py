@@ -15,7 +15,7 @@ from hudi_ingest.hudi.paths import heartbeat_path
 from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.hudi.take_over import find_take_over
 from hudi_ingest.hudi.timeline import CommittedState
-from hudi_ingest.kafka.cluster import KafkaCluster
+from hudi_ingest.kafka.cluster import KafkaCluster, kept_cluster
 from hudi_ingest.kafka.records import first_times
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.model.checkpoint import Checkpoint
@@ -63,10 +63,12 @@ def observe(pipeline: Pipeline, cluster: KafkaCluster | None = None) -> Situatio
     Raises KafkaUnreachable, KafkaRefused, TopicMissing, TableUnreachable; OffsetsLost if the table lost its checkpoint or
     one of our commits; TableMismatch if another system writes it, or wrote it and it cannot be taken over.
     """
+    if cluster is None:
+        with kept_cluster(pipeline.source) as cluster:
+            return observe(pipeline, cluster)
     table = _readable_table(pipeline)
     committed = table.committed()
     take_over = find_take_over(pipeline, table.timeline) if committed.checkpoint is None else None
-    cluster = cluster or KafkaCluster(pipeline.source)
     topic_ids, watermarks = _held_offsets(cluster)
     if take_over is not None:
         require_held(take_over, watermarks, pipeline.name)
@@ -86,7 +88,8 @@ def losses_now(source: KafkaSource, checkpoint: Checkpoint | None) -> tuple[Offs
 
     Raises KafkaUnreachable, KafkaRefused, TopicMissing.
     """
-    topic_ids, watermarks = _held_offsets(KafkaCluster(source))
+    with kept_cluster(source) as cluster:
+        topic_ids, watermarks = _held_offsets(cluster)
     return find_losses(checkpoint, watermarks, topic_ids)
 
 

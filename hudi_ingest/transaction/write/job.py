@@ -36,7 +36,7 @@ from hudi_ingest.hudi.offsets_in_files import offsets_in_files
 from hudi_ingest.hudi.paths import heartbeat_path
 from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.hudi.storage_at import storage_at
-from hudi_ingest.kafka.cluster import KafkaCluster
+from hudi_ingest.kafka.cluster import kept_cluster
 from hudi_ingest.model.offset_ranges import Ranges, length
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import ReplayPlan, RetryPlan, TransactionPlan
@@ -166,7 +166,8 @@ def _letter_layout(pipeline: Pipeline, transaction: OpenTransaction) -> LetterLa
 def require_same_topics(pipeline: Pipeline, plan: TransactionPlan, topics: Iterable[str]) -> None:
     """Raises OffsetsLost if a topic was recreated since the plan: an id seen before and after reading was there all the time,
     because ids are never reused."""
-    current = KafkaCluster(pipeline.source).topics()
+    with kept_cluster(pipeline.source) as cluster:
+        current = cluster.topics()
     for topic in sorted(topics):
         planned_id, current_id = plan.topics[topic].topic_id, current[topic].topic_id
         if planned_id and current_id and planned_id != current_id:
