@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,9 +19,7 @@ from hudi_ingest.kafka.client_errors import Trouble, answer_text, unusable_setti
 from hudi_ingest.kafka.client_settings import client_logger, librdkafka_options
 from hudi_ingest.pipeline.source import KafkaSource
 
-_FIRST_CONNECT_MILLISECONDS = 50
-"""librdkafka treats a broker that the cluster names, such as a group's coordinator, as one that went away: it often waits for the
-reconnect backoff before it first connects. A client that is refused is closed at once, so it does not try often."""
+_COORDINATOR_MILLISECONDS = 50
 _IDLE_SECONDS = 60.0
 _OLDEST_SECONDS = 300.0
 """A broker asks for a login only when a client connects, so clients connect anew to notice that theirs was revoked."""
@@ -38,11 +36,13 @@ class AdminClients:
 
     @cached_property
     def admin(self) -> AdminClient:
-        return self._client()
+        return self._client({})
 
     @cached_property
     def coordinator(self) -> AdminClient:
-        return self._client()
+        # librdkafka treats a group's coordinator as a broker that went away, and waits for the reconnect backoff before it
+        # first connects.
+        return self._client({"reconnect.backoff.ms": _COORDINATOR_MILLISECONDS})
 
     def poll(self) -> None:
         """Hear what the clients met since the last time."""
@@ -60,9 +60,8 @@ class AdminClients:
         for name in ("admin", "coordinator"):
             self.__dict__.pop(name, None)
 
-    def _client(self) -> AdminClient:
-        first_connect = {"reconnect.backoff.ms": _FIRST_CONNECT_MILLISECONDS}
-        options = {**librdkafka_options(self._source), **first_connect, "error_cb": self.trouble.note}
+    def _client(self, extra: Mapping[str, Any]) -> AdminClient:
+        options = {**librdkafka_options(self._source), "error_cb": self.trouble.note, **extra}
         try:
             return AdminClient(options, logger=client_logger)
         except KafkaException as error:
