@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -78,6 +79,45 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
         yield running
 
 
+REFUSALS = """
+import sys
+from hudi_ingest.exceptions import EnvironmentProblem
+from hudi_ingest.pipeline.engine import EngineSettings
+from hudi_ingest.spark import executors
+from hudi_ingest.spark.session import own_session
+
+_, master, python, memory = sys.argv
+for seconds, settings in (
+    (60, {"driver_host": "192.0.2.7", "bind_address": "127.0.0.1"}),
+    (60, {"python": python}),
+    (5, {"spark_conf": {"spark.executor.memory": "64g"}}),
+):
+    executors.EXECUTOR_SECONDS = seconds
+    conf = {"spark.executor.memory": memory, **settings.pop("spark_conf", {})}
+    try:
+        own_session(EngineSettings(master=master, spark_conf=conf, **settings))
+    except EnvironmentProblem as error:
+        print(error)
+"""
+
+
+def test_executors_that_cannot_work_are_told_in_one_sentence_each(cluster: SparkCluster, tmp_path: Path) -> None:
+    """Before there is an engine, which takes all cores."""
+    without_package = tmp_path / "python"
+    without_package.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
+    without_package.chmod(0o755)
+    done = subprocess.run(
+        [sys.executable, "-c", REFUSALS, cluster.url, str(without_package), "512m"],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    unreachable, wrong_python, no_executor = done.stdout.splitlines()
+    assert unreachable.startswith("executors cannot reach the driver at 192.0.2.7:")
+    assert wrong_python.startswith(f"executors run {without_package} (`python` in engine.yaml), which has no module ")
+    assert no_executor.startswith(f"no executor of {cluster.url} was ready within 5 s.")
+
+
 @pytest.fixture(scope="module")
 def engine(cluster: SparkCluster, shared: Ground) -> Iterator[None]:
     """The shared ground's engine, whose executors are the cluster's and run a Python that only engine.yaml names."""
@@ -143,19 +183,38 @@ class Attempt:
         assert "CoarseGrainedExecutorBackend" in " ".join(executor.cmdline())
         return cls(worker, executor)
 
+    def writes(self) -> bool:
+        """Whether it has a base file open, deleted or not."""
+        try:
+            return any(".parquet" in os.readlink(link) for link in Path(f"/proc/{self.worker.pid}/fd").iterdir())
+        except OSError:
+            return self.worker.is_running() and self.worker.status() != psutil.STATUS_ZOMBIE
 
-def test_p1_p2_p3_a_slow_attempt_that_spark_gave_up_changes_nothing(
-    shared: Ground, tasks_of_their_own: Pipeline, fault: Fault
+
+@pytest.mark.parametrize("trouble", ["executor killed", "executor hangs", "worker hangs"])
+def test_p1_p2_p3_an_attempt_that_spark_gave_up_changes_nothing(
+    trouble: str, shared: Ground, tasks_of_their_own: Pipeline, fault: Fault
 ) -> None:
-    """Spark runs a task that stands still twice, and kills the slower attempt in the middle of its file."""
+    """Spark repeats the tasks of a lost executor. It runs one that stands still twice, and kills the slower attempt in the middle
+    of its file if it can."""
     send(shared, 3000)
     fault.arm("rows_written", "stop")
     with _running(shared, tasks_of_their_own) as running:
         attempt = Attempt.of(fault.await_reached("rows_written", SECONDS))
         assert OUR_MARK in attempt.worker.environ(), "ops use the executors' Python of the engine"
+        if trouble == "executor killed":
+            attempt.executor.kill()
+        if trouble == "executor hangs":
+            attempt.executor.suspend()
         _, told = running.communicate(timeout=SECONDS)
         assert running.returncode == 0, told
-    wait_for(lambda: not _alive(attempt.worker), "the first attempt has ended", SECONDS)
+    if trouble == "executor hangs":
+        # The first attempt goes on after the commit, and nobody stops it.
+        attempt.worker.resume()
+        wait_for(lambda: not attempt.writes(), "the first attempt has given up its file", SECONDS)
+        attempt.executor.resume()
+    else:
+        wait_for(lambda: not _alive(attempt.worker), "the first attempt has ended", SECONDS)
     _require_exact(shared)
 
 
