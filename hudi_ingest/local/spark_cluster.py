@@ -54,12 +54,7 @@ def spark_cluster(folder: Path, workers: int = 2, cores: int = 1, memory: str = 
     try:
         place = ["--host", LOOPBACK, "--port", str(port), "--webui-port", str(page)]
         records.append(_start("spark-master", "master.Master", place, folder))
-        for number in range(workers):
-            name = f"spark-worker-{number}"
-            # Spark never runs two attempts of a task on one host. Linux listens on all of 127.0.0.0/8.
-            host = f"127.0.0.{number + 1}" if sys.platform == "linux" else LOOPBACK
-            offer = ["--cores", str(cores), "--memory", memory, "--work-dir", str(folder / name)]
-            records.append(_start(name, "worker.Worker", ["--host", host, "--webui-port", "0", *offer, url], folder))
+        records += [start_worker(url, folder, number, cores, memory) for number in range(workers)]
         cluster = SparkCluster(url, f"http://{LOOPBACK}:{page}", records[0], tuple(records[1:]))
         wait_until(
             lambda: _alive(cluster) == workers,
@@ -70,6 +65,15 @@ def spark_cluster(folder: Path, workers: int = 2, cores: int = 1, memory: str = 
         yield cluster
     finally:
         stop(records)
+
+
+def start_worker(url: str, folder: Path, number: int, cores: int, memory: str) -> ProcessRecord:
+    """Start worker `number` of the master at `url`, and do not wait for it. Raises EnvironmentProblem."""
+    name = f"spark-worker-{number}"
+    # Spark never runs two attempts of a task on one host. Linux listens on all of 127.0.0.0/8.
+    host = f"127.0.0.{number + 1}" if sys.platform == "linux" else LOOPBACK
+    offer = ["--cores", str(cores), "--memory", memory, "--work-dir", str(folder / name)]
+    return _start(name, "worker.Worker", ["--host", host, "--webui-port", "0", *offer, url], folder)
 
 
 def _alive(cluster: SparkCluster) -> int:

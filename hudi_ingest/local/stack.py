@@ -109,13 +109,14 @@ class Stack:
             ) from problem
 
 
-def bring_up(home: Home, settings: StackSettings, report: Report) -> Stack:
+def bring_up(home: Home, settings: StackSettings, report: Report, dagster_yaml: str | None = None) -> Stack:
     """Start the parts that are not running and return when all of them answer; running parts are left alone.
 
-    `report` gets progress lines, none if nothing had to be started. Running parts keep their settings. Raises
+    `dagster_yaml`: the Dagster instance's settings, if not the embedded stack's own. `report` gets progress lines, none if nothing had to be started. Running parts keep their settings. Raises
     EnvironmentProblem if a part does not come up; the others stay up. Parts that this call has started are stopped only if it
     is interrupted.
     """
+    instance = dagster_yaml if dagster_yaml is not None else _resource("dagster.yaml")
     home.make()
     with _exclusive(home):
         require_space(home.root)
@@ -124,12 +125,12 @@ def bring_up(home: Home, settings: StackSettings, report: Report) -> Stack:
         try:
             for _ in range(_TRIES - 1):
                 try:
-                    return _bring_up(home, settings, report, started)
+                    return _bring_up(home, settings, report, started, instance)
                 except ProcessEnded as problem:
                     if not problem.killed:
                         raise
                     report(str(problem))
-            return _bring_up(home, settings, report, started)
+            return _bring_up(home, settings, report, started, instance)
         except EnvironmentProblem as problem:
             raise EnvironmentProblem(f"{problem} {_what_runs(home)}") from problem
         except KeyboardInterrupt:
@@ -137,7 +138,9 @@ def bring_up(home: Home, settings: StackSettings, report: Report) -> Stack:
             raise
 
 
-def _bring_up(home: Home, requested: StackSettings, report: Report, started: list[ProcessRecord]) -> Stack:
+def _bring_up(
+    home: Home, requested: StackSettings, report: Report, started: list[ProcessRecord], dagster_yaml: str
+) -> Stack:
     previous = Stack.read(home)
     alive = {record.name: record for record in previous.processes if is_alive(record)} if previous else {}
     settings = _settled(requested, previous.settings, alive) if previous else requested
@@ -153,7 +156,7 @@ def _bring_up(home: Home, requested: StackSettings, report: Report, started: lis
         if name in alive:
             continue
         if name in DAGSTER:
-            _make_dagster_ready(name, home, settings, alive, report)
+            _make_dagster_ready(name, home, settings, alive, report, dagster_yaml)
         remember(_start(name, home, settings, environment, report))
     stack = Stack(settings, environment, tuple(alive.values()))
     _wait_until_ready(home, stack, report if started else lambda line: None)
@@ -273,13 +276,18 @@ def _start(
 
 
 def _make_dagster_ready(
-    name: str, home: Home, settings: StackSettings, alive: Mapping[str, ProcessRecord], report: Report
+    name: str,
+    home: Home,
+    settings: StackSettings,
+    alive: Mapping[str, ProcessRecord],
+    report: Report,
+    dagster_yaml: str,
 ) -> None:
     """Prepare what the Dagster process of that name needs before it starts."""
     if not any(part in alive for part in DAGSTER):
         report("starting Dagster")
         home.dagster.mkdir(parents=True, exist_ok=True)
-        (home.dagster / "dagster.yaml").write_text(_resource("dagster.yaml"))
+        (home.dagster / "dagster.yaml").write_text(dagster_yaml)
         _make_dagster_storage(home)
     text = _resource("workspace.yaml").format(location=dagster_api.LOCATION, socket=_code_socket(home))
     _workspace(home).write_text(text)

@@ -17,14 +17,12 @@ import tempfile
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from hudi_ingest_tests.chaos.cases import Case, choose, never_reached, slice_of_all, split
-from hudi_ingest_tests.chaos.disk import TablesDisk, tables_disk
+from hudi_ingest_tests.chaos.cases import LOCAL, STACKS, Case, choose, never_reached, slice_of_all, split
 from hudi_ingest_tests.chaos.lane import CASES_A_TABLE, Lane, Verdict
-from hudi_ingest_tests.support import postgres
+from hudi_ingest_tests.chaos.platform import platform
 
 
 def main() -> int:
@@ -38,6 +36,7 @@ def main() -> int:
     parser.add_argument(
         "--slice", action="store_true", help="a few cases instead, with every kind of fault and work once"
     )
+    parser.add_argument("--on", choices=STACKS, default=LOCAL, help="what the stacks stand on")
     parser.add_argument("--lane", type=int, default=None, help=argparse.SUPPRESS)
     parser.add_argument("--results", type=Path, default=None, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -87,17 +86,17 @@ def _run_lane(options: argparse.Namespace) -> int:
         print(f"[{options.lane}] {line}", flush=True)
 
     root = Path(tempfile.mkdtemp(prefix=f"hudi-ingest-chaos-lane{options.lane}-"))
-    disk = tables_disk(root, root / "tables")
     failed = False
-    # Every other lane has its ledger in PostgreSQL, where there is one.
-    ledger = postgres.running() if options.lane % 2 else nullcontext()
+    image = ""
     try:
         with (
-            ledger as ledger_url,
-            Lane(root, len(blocks), options.seed + options.lane, say, ledger_url or "", disk, options.lane) as lane,
+            platform(options.on, root, options.lane, say) as stands_on,
+            Lane(stands_on, len(blocks), options.seed + options.lane, say, options.lane) as lane,
             options.results.open("w") as results,
         ):
             say(f"ledger in {lane.home.ledger_url.split(':')[0]}, everything in {root}")
+            if stands_on.disk is not None and stands_on.disk.has_power:
+                image = f"; its tables are in {stands_on.disk.image} (mount -o loop)"
 
             def note(**facts: Any) -> None:
                 results.write(json.dumps(facts) + "\n")
@@ -110,7 +109,7 @@ def _run_lane(options: argparse.Namespace) -> int:
                 waiting, again = deque(block), set[Case]()
                 while waiting:
                     case = waiting.popleft()
-                    impossible = _impossible(case, disk)
+                    impossible = next(filter(None, (stands_on.impossible(blow.fault) for blow in case.blows)), "")
                     if impossible:
                         say(f"{case}: LEFT OUT: {impossible}")
                     elif time.monotonic() > last:
@@ -127,10 +126,7 @@ def _run_lane(options: argparse.Namespace) -> int:
                 say(f"table {lane.name}: {dict(anomalies) or 'exact, nothing left behind'}")
                 note(anomalies=anomalies)
     finally:
-        if disk is not None:
-            disk.remove()
         if failed or os.environ.get("KEEP"):
-            image = f"; its tables are in {disk.image} (mount -o loop)" if disk is not None and disk.has_power else ""
             say(f"everything is kept in {root}{image}")
         else:
             shutil.rmtree(root, ignore_errors=True)
@@ -138,16 +134,9 @@ def _run_lane(options: argparse.Namespace) -> int:
 
 
 def _cases(options: argparse.Namespace) -> tuple[Case, ...]:
-    return slice_of_all(options.seed) if options.slice else choose(options.cases, options.seed)
-
-
-def _impossible(case: Case, disk: TablesDisk | None) -> str:
-    """Why the case cannot be tried here; "" when it can."""
-    if disk is None and ("disk_full" in str(case) or "cut_power" in str(case)):
-        return "this user may mount no file system"
-    if "cut_power" in str(case) and not disk.has_power:  # type: ignore[union-attr]
-        return "no loop device, so there is no disk whose power could be cut"
-    return ""
+    if options.slice:
+        return slice_of_all(options.seed, options.on)
+    return choose(options.cases, options.seed, options.on)
 
 
 def _run_case(lane: Lane, case: Case, say: Callable[[str], None], note: Callable[..., None]) -> Verdict:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from hudi_ingest.faults import POINTS
+
+T = TypeVar("T")
 
 AT_EVERY_POINT = ("raise", "kill", "kill_worker", "kill_engine", "zombie")
 """An error that nobody expects; SIGKILL of the process that is there, of the run's worker, of the Spark engine; and the
@@ -28,6 +31,22 @@ one write that finds no space; a disk that is full until a run has failed on it;
 the table's hoodie.properties left empty beside its backup, as a crash inside Hudi's update of it leaves them;
 every process killed and the tables' disk left with what was written through to it."""
 
+LOCAL, CLUSTER = STACKS = ("local", "cluster")
+"""What a stack stands on; see platform.py."""
+
+OF_THE_CLUSTER = (
+    "kill_executor",
+    "kill_spark_worker",
+    "s3_busy",
+    "s3_hangs",
+    "s3_slow",
+    "s3_lost_puts",
+    "restart_postgres",
+)
+"""SIGKILL of a Spark executor; of a Spark worker with all that is on its host, which comes back after a while; S3 answers 503,
+does not answer at all, or answers late, for a while; it carries PUTs out whose answers are lost; PostgreSQL, which has ledger and
+Dagster, is killed and comes back."""
+
 IN_THE_SENSOR = {"tick_planned": ("raise", "kill", "kill_daemon")}
 """The sensor runs in no run, so there is no worker to kill and nobody to replace it while it is stopped."""
 
@@ -40,6 +59,32 @@ _ENVIRONMENT_POINTS = {
     "cut_ledger": ("begin_cleared", "attempt_started", "commit_checked", "commit_landed"),
     "cut_properties": ("tick_planned", "begin_cleared", "instant_recorded", "commit_checked", "commit_landed"),
     "cut_power": ("instant_recorded", "file_closed", "commit_landed", "ledger_told"),
+}
+_CLUSTER_POINTS = {
+    "kill_executor": ("attempt_started", "marker_written", "rows_written", "file_closed", "commit_leased"),
+    "kill_spark_worker": ("instant_recorded", "rows_written", "task_done", "commit_leased"),
+    "s3_busy": ("tick_planned", "begin_cleared", "instant_requested", "file_opened", "commit_leased", "commit_landed"),
+    "s3_hangs": ("begin_cleared", "instant_inflight", "rows_written", "commit_checked", "commit_leased"),
+    "s3_slow": ("begin_cleared", "file_ready", "commit_leased"),
+    "s3_lost_puts": (
+        "begin_cleared",
+        "epoch_advanced",
+        "instant_requested",
+        "rows_written",
+        "commit_locked",
+        "commit_leased",
+    ),
+    "restart_postgres": (
+        "tick_planned",
+        "begin_cleared",
+        "ledger_opened",
+        "attempt_started",
+        "slices_written",
+        "commit_checked",
+        "commit_leased",
+        "commit_landed",
+        "group_told",
+    ),
 }
 NEEDS_A_DEAD_TRANSACTION = ("abort_retired", "abort_rolled_back")
 
@@ -112,10 +157,11 @@ class Case:
         return f"case {self.number}: {', then '.join(map(str, self.blows))}{beside}"
 
 
-def matrix() -> tuple[tuple[Blow, ...], ...]:
+def matrix(on: str = LOCAL) -> tuple[tuple[Blow, ...], ...]:
     """Every fault point with every fault that can strike there."""
     found = [_reachable(Blow(point, fault)) for point in POINTS for fault in IN_THE_SENSOR.get(point, AT_EVERY_POINT)]
-    found += [_reachable(Blow(point, fault)) for fault, points in _ENVIRONMENT_POINTS.items() for point in points]
+    places = _ENVIRONMENT_POINTS | (_CLUSTER_POINTS if on == CLUSTER else {})
+    found += [_reachable(Blow(point, fault)) for fault, points in places.items() for point in points]
     return tuple(found)
 
 
@@ -124,20 +170,24 @@ def work_matrix() -> tuple[tuple[str, Blow], ...]:
     return tuple((work, Blow(*blow)) for work, blows in _WORK_BLOWS.items() for blow in blows)
 
 
-def choose(count: int, seed: int) -> tuple[Case, ...]:
-    """`count` cases: the matrices in random order, or a part of them, then random combinations of two or three blows."""
+def choose(count: int, seed: int, on: str = LOCAL) -> tuple[Case, ...]:
+    """`count` cases: the matrices, or a part of them, then random combinations of two or three blows.
+
+    The order is random, but takes turns: few cases, too, have every fault and every kind of work.
+    """
     dice = random.Random(seed)
-    beside = [(blows, "") for blows in matrix()] + [((blow,), work) for work, blow in work_matrix()]
+    beside = [(blows, "") for blows in matrix(on)] + [((blow,), work) for work, blow in work_matrix()]
     dice.shuffle(beside)
-    singles = [blows[-1] for blows in matrix()]
+    beside = _taking_turns(beside, lambda found: found[1] or found[0][-1].fault)
+    singles = [blows[-1] for blows in matrix(on)]
     beside += [(_combination(dice, singles), "") for _ in range(count - len(beside))]
     return tuple(Case(number, blows, work) for number, (blows, work) in enumerate(beside[:count], start=1))
 
 
-def slice_of_all(seed: int) -> tuple[Case, ...]:
+def slice_of_all(seed: int, on: str = LOCAL) -> tuple[Case, ...]:
     """A few cases in which every kind of fault falls once, and every kind of work is done under one."""
     dice = random.Random(seed)
-    faults = [*AT_EVERY_POINT, *ENVIRONMENT]
+    faults = [*AT_EVERY_POINT, *ENVIRONMENT, *(OF_THE_CLUSTER if on == CLUSTER else ())]
     # Under each kind of work another fault, so that no further case is needed for it.
     ways = [
         ways
@@ -145,12 +195,20 @@ def slice_of_all(seed: int) -> tuple[Case, ...]:
         if len({fault for _, fault in ways} & set(faults)) == len(WORK)
     ]
     beside = [(Blow(*blow), work) for blow, work in zip(dice.choice(ways), WORK, strict=True)]
-    single = [blows[0] for blows in matrix() if len(blows) == 1]
+    single = [blows[0] for blows in matrix(on) if len(blows) == 1]
     rest = [fault for fault in faults if fault not in {blow.fault for blow, _ in beside}]
     beside += [(dice.choice([blow for blow in single if blow.fault == fault]), "") for fault in rest]
     # Work needs a timeline of some length, and what brings all down comes last.
     beside.sort(key=lambda found: found[0].fault == "cut_power")
     return tuple(Case(number, (blow,), work) for number, (blow, work) in enumerate(beside, start=1))
+
+
+def _taking_turns(found: list[T], kind: Callable[[T], str]) -> list[T]:
+    """Those of each kind in their order, one of each kind after the other."""
+    by_kind: dict[str, list[T]] = {}
+    for one in found:
+        by_kind.setdefault(kind(one), []).append(one)
+    return [one for turn in itertools.zip_longest(*by_kind.values()) for one in turn if one is not None]
 
 
 def _combination(dice: random.Random, singles: list[Blow]) -> tuple[Blow, ...]:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import random
-import shutil
 import signal
 import sqlite3
 import subprocess
@@ -21,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pyarrow.parquet as pq
 import sqlalchemy as sa
 import yaml
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from hudi_ingest.faults import VARIABLE
 from hudi_ingest.home.folder import Home
 from hudi_ingest.local import dagster_api as webserver
 from hudi_ingest.local.broker import create_topic
@@ -34,7 +32,7 @@ from hudi_ingest.local.processes import MARK, free_port
 from hudi_ingest.local.stack import BROKER, CODE_SERVER, DAEMON, ENGINE, Stack, StackSettings, bring_down, bring_up
 from hudi_ingest_tests.chaos import oracle
 from hudi_ingest_tests.chaos.cases import CLUSTERING, NEEDS_A_DEAD_TRANSACTION, Blow, Case
-from hudi_ingest_tests.chaos.disk import TablesDisk
+from hudi_ingest_tests.chaos.platform import Platform
 from hudi_ingest_tests.chaos.records import PARTITIONS, Records
 from hudi_ingest_tests.chaos.work import Work
 from hudi_ingest_tests.support.command_line import environment, hudi_ingest
@@ -79,34 +77,22 @@ class Verdict:
 class Lane:
     """Start it with `with`. `blocks` is how many tables its cases are spread over."""
 
-    def __init__(
-        self,
-        root: Path,
-        blocks: int,
-        seed: int,
-        say: Callable[[str], None],
-        ledger_url: str = "",
-        disk: TablesDisk | None = None,
-        number: int = 0,
-    ) -> None:
-        self.root = root
-        self.home = Home(root, root / "pipelines", ledger_url or f"sqlite:///{root / 'ledger.db'}")
-        self.orders = root / "faults"
+    def __init__(self, platform: Platform, blocks: int, seed: int, say: Callable[[str], None], number: int = 0) -> None:
+        self.platform = platform
+        self.root = root = platform.root
+        self.home = Home(root, root / "pipelines", platform.ledger_url)
+        self.orders = platform.orders
         self._say = say
         self._dice = random.Random(seed)
         self._blocks = blocks
         self._block = -1
-        self._disk = disk
         self._number = number
 
     def __enter__(self) -> Lane:
         self.orders.mkdir(parents=True)
         self.home.pipelines.mkdir()
         for block in range(self._blocks):
-            (self.home.pipelines / f"chaos{block}.yaml").write_text(yaml.safe_dump(_pipeline(block)))
-        os.environ[VARIABLE] = str(self.orders)
-        # JVMs are killed before a better compiler pays.
-        os.environ["JAVA_TOOL_OPTIONS"] = "-XX:TieredStopAtLevel=1"
+            (self.home.pipelines / f"chaos{block}.yaml").write_text(yaml.safe_dump(self._pipeline(block)))
         self._settings = StackSettings(free_port(), free_port())
         try:
             self._stack = self._restore()
@@ -117,8 +103,6 @@ class Lane:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for name in (VARIABLE, "JAVA_TOOL_OPTIONS"):
-            os.environ.pop(name, None)
         bring_down(self.home, lambda line: None)
 
     # ---- Tables
@@ -127,15 +111,12 @@ class Lane:
     def name(self) -> str:
         return f"chaos{self._block}"
 
-    @property
-    def base_path(self) -> str:
-        return str(self.home.tables / self.name)
-
     def next_table(self) -> None:
         """From now on the cases' records go into a new topic and a new table."""
         if self._block >= 0:
             webserver.stop_sensor(self._stack.url, f"{self.name}_coordinator")
         self._block += 1
+        self.stored = self.platform.stored(self.name)
         self.records = Records(self.name, self._producer)
         self._resets: set[tuple[int, int, int]] = set()
         create_topic(self._stack.bootstrap_servers, self.name, PARTITIONS)
@@ -168,7 +149,7 @@ class Lane:
     def _write_file(self, **changes: object) -> None:
         """Replaces the table's pipeline file at once, so that nobody reads a half of it."""
         partial = self._file.with_suffix(".partial")
-        partial.write_text(yaml.safe_dump(_changed(_pipeline(self._block), changes)))
+        partial.write_text(yaml.safe_dump(_changed(self._pipeline(self._block), changes)))
         partial.rename(self._file)
 
     def finish_table(self) -> Counter[str]:
@@ -178,26 +159,46 @@ class Lane:
         try:
             self.await_all_committed()
             # What a begin left that died before it had said whose it is goes when its lease has run out.
-            self._make_old(".hoodie/.heartbeat")
+            self._let_age(oracle.HEARTBEATS, TIMEOUT_SECONDS)
             self.produce(ROWS_A_BLOW)
             self.await_all_committed()
         except NotInTime as error:
             self._say(f"{self.name}: {error}")
             anomalies["stuck"] += 1
-        anomalies["stale-instant"] += len(oracle.pending_instants(self.base_path))
-        for file in oracle.orphans(self.base_path):
-            os.utime(Path(self.base_path, file), (0, 0))
-        for path in Path(self.base_path, oracle.DEAD_LETTERS).rglob("*.*"):
-            os.utime(path, (0, 0))
-        swept = hudi_ingest(self.home, "sweep", self.name, "--delete", "--json")
+        anomalies["stale-instant"] += len(oracle.pending_instants(self.stored))
+        self._sweep()
+        anomalies["orphan"] += len(oracle.orphans(self.stored))
+        anomalies["left-over"] += len(oracle.left_overs(self.stored))
+        anomalies["open-upload"] += self.platform.open_uploads(self.name)
+        anomalies["dead-letters"] += oracle.compare_letters(self.stored, self._waiting_letters(), self.records.bad)
+        anomalies += oracle.compare(self.stored, self.name, self.records.expected)
+        if self.platform.reads_by_spark:
+            anomalies += self._seen_by_spark()
+        archived = len(oracle.archived(self.stored))
+        self._say(f"{self.name}: {len(oracle.completed(self.stored))} commits, {archived} of them archived")
+        return +anomalies
+
+    def _sweep(self) -> None:
+        """Of all that is old enough, which what must be left alone is, too."""
+        left = [*oracle.orphans(self.stored), *oracle.left_overs(self.stored), *self.stored.files(oracle.DEAD_LETTERS)]
+        self.platform.let_age(self.name, left, 2 * TIMEOUT_SECONDS)
+        hours = str(2 * TIMEOUT_SECONDS / 3600)
+        swept = hudi_ingest(self.home, "sweep", self.name, "--older-than", hours, "--delete", "--json")
         if swept.returncode:
             self._say(f"{self.name}: sweep failed: {swept.stderr}")
-        anomalies["orphan"] += len(oracle.orphans(self.base_path))
-        anomalies["dead-letters"] += oracle.compare_letters(self.base_path, self._waiting_letters(), self.records.bad)
-        anomalies += oracle.compare(self.base_path, self.name, self.records.expected)
-        archived = len(oracle.archived(self.base_path))
-        self._say(f"{self.name}: {len(oracle.completed(self.base_path))} commits, {archived} of them archived")
-        return +anomalies
+
+    def _seen_by_spark(self) -> Counter[str]:
+        """Anomalies of the rows that Spark reads, and files that hudi-ingest's own view of the table has otherwise."""
+        rows = self.root / "seen.parquet"
+        command = [sys.executable, "-m", "hudi_ingest_tests.chaos.seen", str(self._file), str(rows)]
+        variables = {**environment(self.home), **self._stack.environment}
+        seen = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=RECOVER_SECONDS)
+        if seen.returncode:
+            self._say(f"{self.name}: Spark cannot read it: {seen.stderr}")
+            return Counter(unreadable=1)
+        anomalies = oracle.compare_rows(pq.read_table(rows), self.name, self.records.expected)
+        anomalies["orphan"] += len(set(json.loads(seen.stdout)) ^ oracle.listed_files(self.stored))
+        return anomalies
 
     def _waiting_letters(self) -> list[dict[str, Any]]:
         most = str(2 * len(self.records.bad) + 1)
@@ -215,14 +216,14 @@ class Lane:
         began = time.monotonic()
         verdict = Verdict(case)
         stopped: list[psutil.Process] = []
-        with oracle.Reader(self.base_path) as reader:
+        with oracle.Reader(self.stored) as reader:
             self._reader = reader
             try:
                 with self._work(case.work) as work:
                     self._strike_and_recover(case, verdict, stopped, work)
                 self._await_settled()
                 verdict.anomalies += self._wrong_accounts()
-                verdict.anomalies += oracle.compare(self.base_path, self.name, self.records.expected)
+                verdict.anomalies += oracle.compare(self.stored, self.name, self.records.expected)
                 verdict.anomalies += self._stale()
             except NotInTime as error:
                 verdict.anomalies["stuck"] += 1
@@ -243,7 +244,7 @@ class Lane:
         self, case: Case, verdict: Verdict, stopped: list[psutil.Process], work: Work | None
     ) -> None:
         """Returns when all records are in the table. Raises NotInTime."""
-        before = oracle.commit_times(self.base_path) if case.work == "replay" else {}
+        before = oracle.commit_times(self.stored) if case.work == "replay" else {}
         for blow, following in itertools.zip_longest(case.blows, case.blows[1:]):
             if not self.strike(blow, stopped, following, work):
                 verdict.not_reached.append(str(blow))
@@ -290,7 +291,7 @@ class Lane:
                 self._kill_run_workers()
                 stopped.append(process)
             else:
-                self._hit(blow.fault, work, lambda: self._fill_disk_while(process))
+                self._hit(blow.fault, work, process)
                 _continue(process)
                 self._restore()
         elif blow.fault == "kill":
@@ -301,12 +302,11 @@ class Lane:
         """False when services found nothing to cluster."""
         self.produce(ROWS_A_BLOW)
         self.await_all_committed()
-        timeline = Path(self.base_path, ".hoodie", "timeline")
-        before = {*timeline.glob("*.clustering.inflight")}
+        before = oracle.pending_clusterings(self.stored)
         work.start()
         try:
             wait_for(
-                lambda: {*timeline.glob("*.clustering.inflight")} - before, f"{self.name} is clustered", REACH_SECONDS
+                lambda: oracle.pending_clusterings(self.stored) - before, f"{self.name} is clustered", REACH_SECONDS
             )
         except NotInTime:
             return False
@@ -319,7 +319,8 @@ class Lane:
         partial.write_text(_action(blow))
         partial.rename(self.orders / f"{blow.point}.armed")
 
-    def _hit(self, fault: str, work: Work | None, fill_disk: Callable[[], None] | None = None) -> None:
+    def _hit(self, fault: str, work: Work | None, process: psutil.Process | None = None) -> None:
+        """`process` stands still at the point. It goes on while a fault lasts, else only after it."""
         if fault == "kill_worker":
             self._kill_run_workers()
         elif fault in (found := {"kill_engine": ENGINE, "kill_daemon": DAEMON, "kill_broker": BROKER}):
@@ -331,26 +332,31 @@ class Lane:
         elif fault == "cut_ledger":
             self._cut_ledger()
         elif fault == "cut_properties":
-            self._cut_properties()
+            # The engine dies between two steps of Hudi's update: copy to the backup, delete the file, write it, delete the backup.
+            self._kill_run_workers()
+            self._kill(ENGINE)
+            self.platform.cut_properties(self.name)
         elif fault == "cut_power":
             self._cut_power(work)
-        elif fault == "disk_full" and fill_disk is not None:
-            fill_disk()
+        elif fault == "disk_full" and process is not None:
+            self._fill_disk_while(process)
         else:
-            raise ValueError(f"no such fault: {fault}")
+            with self.platform.fault(fault, process, self._dice):
+                if process is not None:
+                    _continue(process)
 
     def _fill_disk_while(self, process: psutil.Process) -> None:
         """Leaves the tables' disk without a byte until the process has met it and the run has ended or moved on."""
-        assert self._disk is not None
-        filler = self._disk.fill()
+        assert self.platform.disk is not None
+        filler = self.platform.disk.fill()
         _continue(process)
         with suppress(psutil.NoSuchProcess, psutil.TimeoutExpired):
             process.wait(15)
         filler.unlink()
 
     def _cut_power(self, work: Work | None) -> None:
-        """Of the machine that has the tables: the broker is another one, and so is a PostgreSQL."""
-        assert self._disk is not None
+        """Of the machine that has the stack, and on a local platform the tables: the broker is another one, and so is a
+        PostgreSQL."""
         victims = [process for process in self._stack_processes() if not _is_broker(process)]
         if work is not None:
             work.kill()
@@ -358,17 +364,9 @@ class Lane:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
         psutil.wait_procs(victims, timeout=30)
-        self._disk.cut_power()
-        # Rows that were on no disk may be gone, and must come again.
-        self._reader.forget()
-
-    def _cut_properties(self) -> None:
-        """The engine dies between two steps of Hudi's update: copy to the backup, empty the file, write it, delete the backup."""
-        self._kill_run_workers()
-        self._kill(ENGINE)
-        properties = Path(self.base_path, ".hoodie", "hoodie.properties")
-        shutil.copy(properties, properties.with_name("hoodie.properties.backup"))
-        properties.write_bytes(b"")
+        if self.platform.cut_power():
+            # Rows that were on no disk may be gone, and must come again.
+            self._reader.forget()
 
     def _stack_processes(self) -> list[psutil.Process]:
         """All that belong to the stack, also those whose parent is dead."""
@@ -420,7 +418,8 @@ class Lane:
 
     def _restore(self) -> Stack:
         """What a supervisor does: starts what has died."""
-        return bring_up(self.home, self._settings, lambda line: None)
+        self.platform.restore()
+        return bring_up(self.home, self._settings, lambda line: None, self.platform.dagster_yaml)
 
     def _kill(self, name: str) -> None:
         stack = Stack.read(self.home)
@@ -506,7 +505,7 @@ class Lane:
         self._restore()
         waiting = 2 * LOST_ROWS - lost
         expected = len(self.records.expected) - waiting
-        wait_for(lambda: oracle.count(self.base_path) == expected, "the other partition has gone on", RECOVER_SECONDS)
+        wait_for(lambda: oracle.count(self.stored) == expected, "the other partition has gone on", RECOVER_SECONDS)
         shown = hudi_ingest(self.home, "accept-loss", self.name, *self._losing(), "--dry-run")
         if shown.returncode:
             raise NotInTime(f"{self.name}:{LOSING} is not stopped: {shown.stdout}{shown.stderr}")
@@ -514,10 +513,10 @@ class Lane:
     def _wrong_accounts(self) -> Counter[str]:
         """Losses that were accepted and are not in a commit's accounting, or are there and were not; commits that sort before an
         earlier one."""
-        order = oracle.order_of_commits(self.base_path, self.name)
+        order = oracle.order_of_commits(self.stored, self.name)
         return Counter(
             {
-                "wrong-loss": len(self._resets ^ oracle.resets(self.base_path, self.name)),
+                "wrong-loss": len(self._resets ^ oracle.resets(self.stored, self.name)),
                 "misordered": sum(1 for one, next_ in itertools.pairwise(order) if next_ <= one),
             }
         )
@@ -528,7 +527,7 @@ class Lane:
     def _not_replayed(self, before: Mapping[tuple[int, int], str]) -> int:
         """Rows of the range that are of the commit that they were of before."""
         start, end = self._replayed
-        after = oracle.commit_times(self.base_path)
+        after = oracle.commit_times(self.stored)
         return sum(
             1
             for (partition, offset), instant in before.items()
@@ -547,8 +546,8 @@ class Lane:
 
     def await_all_committed(self) -> None:
         wait_for(
-            lambda: oracle.count(self.base_path) >= len(self.records.expected),
-            f"all {len(self.records.expected)} records are in {self.base_path}",
+            lambda: oracle.count(self.stored) >= len(self.records.expected),
+            f"all {len(self.records.expected)} records are in {self.stored.base_path}",
             RECOVER_SECONDS,
             pause_seconds=0.5,
         )
@@ -570,15 +569,17 @@ class Lane:
         engine.dispose()
         committed = {instant for state, instant in transactions if state == "committed"}
         open_ones = sum(1 for state, _ in transactions if state == "open")
-        found["stale-ledger"] += bool(open_ones) or committed != oracle.own_instants(self.base_path)
+        found["stale-ledger"] += bool(open_ones) or committed != oracle.own_instants(self.stored)
         return +found
 
-    def _make_old(self, folder: str) -> None:
-        for each in Path(self.base_path, folder).iterdir():
-            os.utime(each, (0, 0))
+    def _let_age(self, folder: str, seconds: float) -> None:
+        self.platform.let_age(self.name, self.stored.files(folder), seconds)
+
+    def _pipeline(self, block: int) -> dict[str, object]:
+        return _pipeline(block, self.platform.place(f"chaos{block}"))
 
 
-def _pipeline(block: int) -> dict[str, object]:
+def _pipeline(block: int, place: Mapping[str, Any]) -> dict[str, object]:
     return {
         "name": f"chaos{block}",
         "source": {
@@ -587,7 +588,7 @@ def _pipeline(block: int) -> dict[str, object]:
             "starting_offsets": "latest",
         },
         "table": {
-            "base_path": f"${{HUDI_INGEST_TABLES}}/chaos{block}",
+            **place,
             "schema": "id string, n long, dt string",
             "partition_by": ["dt"],
         },

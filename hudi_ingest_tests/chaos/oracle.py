@@ -4,7 +4,8 @@ Anomalies are named: lost, duplicate, foreign (a row that nobody produced), chan
 misplaced (a row outside its partition value's folder), torn-read (a reader saw a part of a commit), vanished and repeated (rows
 that a reader saw and that are gone, or are there twice), unreadable, stuck (not committed in time), orphan, stale-group,
 stale-ledger, stale-instant, dead-letters (more or less of them than bad records), wrong-loss (accepted and not in a commit's
-accounting, or the other way round), misordered (a commit of ours sorts before an earlier one).
+accounting, or the other way round), misordered (a commit of ours sorts before an earlier one), left-over (a marker, a heartbeat
+or dead letters of an instant that is over), open-upload (a multipart upload that nobody will complete).
 """
 
 from __future__ import annotations
@@ -18,21 +19,28 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import fastavro
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from hudi import HudiReadOptions, HudiTable
 
-DEAD_LETTERS = ".hoodie/hudi_ingest/dead_letters"
+HOODIE = ".hoodie"
+TIMELINE = f"{HOODIE}/timeline"
+DEAD_LETTERS = f"{HOODIE}/hudi_ingest/dead_letters"
+MARKERS = f"{HOODIE}/.temp"
+HEARTBEATS = f"{HOODIE}/.heartbeat"
+_HISTORY = f"{TIMELINE}/history"
 _FOLDER_COLUMN = "dt"
 _RECORD = ["id", "n", "dt", "_kafka_topic", "_kafka_timestamp"]
 _PLACE = ["_kafka_partition", "_kafka_offset"]
 _META = ["_hoodie_record_key", "_hoodie_partition_path"]
+COMPARED = [*_META, *_PLACE, *_RECORD]
 _OURS = ("commit", "replacecommit")
 _NOT_OURS = "CLUSTER"
 """The operation of services' replace commits; those of a replay are insertions."""
@@ -52,26 +60,68 @@ Produced = Mapping[tuple[int, int], Record]
 """By partition and offset."""
 
 
-def rows(base_path: str, columns: list[str]) -> pa.Table:
-    batches = HudiTable(base_path).read(HudiReadOptions().with_projection(columns))
+@dataclass(frozen=True)
+class StoredTable:
+    """A table, and how hudi-rs (`options`) and pyarrow (`folder` in its `filesystem`) reach it. Paths are below the table."""
+
+    base_path: str
+    folder: str
+    filesystem: pafs.FileSystem = field(default_factory=pafs.LocalFileSystem)
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def on_disk(cls, folder: Path | str) -> StoredTable:
+        return cls(str(folder), str(folder))
+
+    def hudi(self) -> HudiTable:
+        return HudiTable(self.base_path, dict(self.options))
+
+    def exists(self, path: str) -> bool:
+        return bool(self.filesystem.get_file_info(f"{self.folder}/{path}").type == pafs.FileType.File)
+
+    def read(self, path: str) -> bytes:
+        with self.filesystem.open_input_stream(f"{self.folder}/{path}") as stream:
+            return bytes(stream.read())
+
+    def read_parquet(self, path: str, columns: list[str]) -> pa.Table:
+        # Not as a dataset, which would add columns from the path.
+        with self.filesystem.open_input_file(f"{self.folder}/{path}") as file:
+            return pq.ParquetFile(file).read(columns)
+
+    def names(self, folder: str) -> list[str]:
+        """Names of the files directly below `folder`."""
+        return [PurePosixPath(info.path).name for info in self._listed(folder, recursive=False)]
+
+    def files(self, folder: str = "") -> dict[str, datetime]:
+        """Paths of all files below `folder`, with the times at which they were written."""
+        return {info.path.removeprefix(f"{self.folder}/"): info.mtime for info in self._listed(folder, recursive=True)}
+
+    def _listed(self, folder: str, *, recursive: bool) -> list[pafs.FileInfo]:
+        place = f"{self.folder}/{folder}".rstrip("/")
+        found = self.filesystem.get_file_info(pafs.FileSelector(place, allow_not_found=True, recursive=recursive))
+        return [info for info in found if info.type == pafs.FileType.File]
+
+
+def rows(stored: StoredTable, columns: list[str]) -> pa.Table:
+    batches = stored.hudi().read(HudiReadOptions().with_projection(columns))
     # Of a table without rows there is no batch, either.
     return pa.Table.from_batches(batches) if batches else pa.table({name: pa.nulls(0) for name in columns})
 
 
-def count(base_path: str) -> int:
+def count(stored: StoredTable) -> int:
     """How many rows a reader sees; 0 while there is no table to be read."""
-    if not Path(base_path, ".hoodie", "hoodie.properties").exists():
+    if not stored.exists(f"{HOODIE}/hoodie.properties"):
         return 0
     try:
-        return int(rows(base_path, _PLACE).num_rows)
+        return int(rows(stored, _PLACE).num_rows)
     except Exception:  # noqa: BLE001 - hudi-rs has no error class of its own; the table may be in the making
         return -1
 
 
-def compare(base_path: str, topic: str, produced: Produced) -> Counter[str]:
+def compare(stored: StoredTable, topic: str, produced: Produced) -> Counter[str]:
     """Anomalies of the table's rows, every column of them, and of the folders that they are in."""
-    anomalies = compare_rows(rows(base_path, [*_META, *_PLACE, *_RECORD]), topic, produced)
-    anomalies["misplaced"] += sum(_misplaced(Path(base_path, path)) for path in listed_files(base_path))
+    anomalies = compare_rows(rows(stored, COMPARED), topic, produced)
+    anomalies["misplaced"] += sum(_misplaced(stored, path) for path in listed_files(stored))
     return +anomalies
 
 
@@ -116,37 +166,50 @@ def _expected(topic: str, place: tuple[int, int], record: Record) -> dict[str, A
     }
 
 
-def _misplaced(path: Path) -> int:
-    values = pq.read_table(path, columns=[_FOLDER_COLUMN])[_FOLDER_COLUMN].to_pylist()
-    return sum(1 for value in values if f"{_FOLDER_COLUMN}={value}" != path.parent.name)
+def _misplaced(stored: StoredTable, path: str) -> int:
+    values = stored.read_parquet(path, [_FOLDER_COLUMN])[_FOLDER_COLUMN].to_pylist()
+    return sum(1 for value in values if f"{_FOLDER_COLUMN}={value}" != PurePosixPath(path).parent.name)
 
 
-def listed_files(base_path: str) -> set[str]:
+def listed_files(stored: StoredTable) -> set[str]:
     """Base files that a reader of the table as it is now reads."""
     return {
         f"{slice.partition_path}/{slice.base_file_name}" if slice.partition_path else slice.base_file_name
-        for slice in HudiTable(base_path).get_file_slices()
+        for slice in stored.hudi().get_file_slices()
     }
 
 
-def orphans(base_path: str) -> list[str]:
-    """Data files on the disk that the table does not list and no completed instant wrote: replaced ones wait for a cleaning."""
-    root = Path(base_path)
-    on_disk = {str(path.relative_to(root)) for path in root.rglob("*.parquet") if ".hoodie" not in path.parts}
-    unlisted = on_disk - listed_files(base_path)
+def orphans(stored: StoredTable) -> list[str]:
+    """Data files that the table does not list and no completed instant wrote: replaced ones wait for a cleaning."""
+    data = {path for path in stored.files() if path.endswith(".parquet") and not path.startswith(f"{HOODIE}/")}
+    unlisted = data - listed_files(stored)
     if unlisted:
-        unlisted -= {path for instant in completed(base_path) for path in instant.files}
+        unlisted -= {path for instant in completed(stored) for path in instant.files}
     return sorted(unlisted)
 
 
-def commit_times(base_path: str) -> dict[tuple[int, int], str]:
+def left_overs(stored: StoredTable) -> list[str]:
+    """Markers and heartbeats of instants that are not pending, and dead letters of instants that are not completed."""
+    pending, done = pending_instants(stored), {instant.time for instant in completed(stored)}
+    found = []
+    for folder in (MARKERS, HEARTBEATS, DEAD_LETTERS):
+        for path in stored.files(folder):
+            instant = path.removeprefix(f"{folder}/").split("/")[0]
+            if instant.isdigit() and instant not in (done | pending if folder == DEAD_LETTERS else pending):
+                found.append(path)
+    return sorted(found)
+
+
+def commit_times(stored: StoredTable) -> dict[tuple[int, int], str]:
     """Of each row the instant that it is of, by partition and offset."""
-    table = rows(base_path, ["_hoodie_commit_time", *_PLACE])
+    table = rows(stored, ["_hoodie_commit_time", *_PLACE])
     places = zip(table["_kafka_partition"].to_pylist(), table["_kafka_offset"].to_pylist(), strict=True)
     return dict(zip(places, table["_hoodie_commit_time"].to_pylist(), strict=True))
 
 
-def compare_letters(base_path: str, waiting: Sequence[Mapping[str, Any]], bad: Mapping[tuple[int, int], bytes]) -> int:
+def compare_letters(
+    stored: StoredTable, waiting: Sequence[Mapping[str, Any]], bad: Mapping[tuple[int, int], bytes]
+) -> int:
     """How many letters are not of one bad record, with its bytes, each of one. `waiting` is what `dead-letters show` says; that
     they are in files is seen here. Files may hold more: of records that are rows by now, and of ranges that were replayed."""
     expected = Counter(bad.items())
@@ -154,8 +217,10 @@ def compare_letters(base_path: str, waiting: Sequence[Mapping[str, Any]], bad: M
         ((letter["partition"], letter["offset"]), base64.b64decode(letter["value_base64"])) for letter in waiting
     )
     kept: set[tuple[tuple[int, int], bytes]] = set()
-    for path in Path(base_path, DEAD_LETTERS).rglob("*.parquet"):
-        columns = pq.read_table(path, columns=["partition", "offset", "value"])
+    for path in stored.files(DEAD_LETTERS):
+        if not path.endswith(".parquet"):
+            continue
+        columns = stored.read_parquet(path, ["partition", "offset", "value"])
         places = zip(columns["partition"].to_pylist(), columns["offset"].to_pylist(), strict=True)
         kept.update(zip(places, columns["value"].to_pylist(), strict=True))
     return ((expected - shown) + (shown - expected)).total() + len(expected.keys() - kept)
@@ -172,28 +237,31 @@ class Instant:
     extra: Mapping[str, str] = field(default_factory=dict)
 
 
-def completed(base_path: str) -> list[Instant]:
+def completed(stored: StoredTable) -> list[Instant]:
     """All completed instants of the table, the archived ones too."""
-    timeline = Path(base_path, ".hoodie", "timeline")
     active = {}
-    for path in timeline.glob("*_*.*"):
-        time_, action = path.name.split("_")[0], path.suffix[1:]
+    for name in _completed_names(stored):
+        time_, action = name.split("_")[0], PurePosixPath(name).suffix[1:]
         if action in _OURS:
-            active[time_] = _instant(time_, action, path.read_bytes())
-    return [*active.values(), *(each for each in archived(base_path) if each.time not in active)]
+            active[time_] = _instant(time_, action, stored.read(f"{TIMELINE}/{name}"))
+    return [*active.values(), *(instant for instant in archived(stored) if instant.time not in active)]
 
 
-def archived(base_path: str) -> list[Instant]:
+def _completed_names(stored: StoredTable) -> list[str]:
+    return [name for name in stored.names(TIMELINE) if "_" in name]
+
+
+def archived(stored: StoredTable) -> list[Instant]:
     """Completed commits in the archived timeline: parquet files that the newest manifest names."""
-    history = Path(base_path, ".hoodie", "timeline", "history")
-    version = history / "_version_"
-    if not version.exists():
+    version = f"{_HISTORY}/_version_"
+    if not stored.exists(version):
         return []
-    files = json.loads((history / f"manifest_{version.read_text().strip()}").read_text())["files"]
+    files = json.loads(stored.read(f"{_HISTORY}/manifest_{stored.read(version).decode().strip()}"))["files"]
+    columns = ["instantTime", "action", "metadata"]
     return [
         _instant(row["instantTime"], row["action"], row["metadata"])
         for file in files
-        for row in pq.read_table(history / file["fileName"], columns=["instantTime", "action", "metadata"]).to_pylist()
+        for row in stored.read_parquet(f"{_HISTORY}/{file['fileName']}", columns).to_pylist()
         if row["action"] in _OURS
     ]
 
@@ -214,42 +282,47 @@ def _avro(data: bytes) -> Iterator[Any]:
     return iter(fastavro.reader(io.BytesIO(data)))
 
 
-def own_instants(base_path: str) -> set[str]:
+def own_instants(stored: StoredTable) -> set[str]:
     """Times of the completed instants that the ledger must have: commits and replays, active or archived."""
-    return {instant.time for instant in completed(base_path) if instant.operation != _NOT_OURS}
+    return {instant.time for instant in completed(stored) if instant.operation != _NOT_OURS}
 
 
-def resets(base_path: str, pipeline: str) -> set[tuple[int, int, int]]:
+def resets(stored: StoredTable, pipeline: str) -> set[tuple[int, int, int]]:
     """Jumps over offsets that the commits name: (partition, committed offset, offset at which it goes on)."""
     return {
         (reset["partition"], reset["committed"], reset["restart"])
-        for accounting in _accountings(base_path, pipeline)
+        for accounting in _accountings(stored, pipeline)
         for reset in accounting["resets"]
     }
 
 
-def order_of_commits(base_path: str, pipeline: str) -> list[int]:
+def order_of_commits(stored: StoredTable, pipeline: str) -> list[int]:
     """Sequence numbers of the pipeline's transactions in the order of their instants."""
-    return [accounting["sequence"] for accounting in _accountings(base_path, pipeline)]
+    return [accounting["sequence"] for accounting in _accountings(stored, pipeline)]
 
 
-def _accountings(base_path: str, pipeline: str) -> list[dict[str, Any]]:
-    ours = [instant for instant in completed(base_path) if instant.operation != _NOT_OURS]
+def _accountings(stored: StoredTable, pipeline: str) -> list[dict[str, Any]]:
+    ours = [instant for instant in completed(stored) if instant.operation != _NOT_OURS]
     texts = [
         instant.extra.get(f"hudi_ingest.transaction.{pipeline}") for instant in sorted(ours, key=lambda it: it.time)
     ]
     return [json.loads(text) for text in texts if text]
 
 
-def pending_instants(base_path: str) -> set[str]:
+def pending_instants(stored: StoredTable) -> set[str]:
     """Instants of any kind, of our own commits and of services, that were begun and are not completed."""
-    timeline = Path(base_path, ".hoodie", "timeline")
-    done = {path.name.split("_")[0] for path in timeline.glob("*_*.*")}
-    return {path.name.split(".")[0] for path in timeline.glob("*.*.requested")} - done
+    names = stored.names(TIMELINE)
+    done = {name.split("_")[0] for name in names if "_" in name}
+    return {name.split(".")[0] for name in names if name.endswith(".requested")} - done
 
 
-def has_commits(base_path: str) -> bool:
-    return any(Path(base_path, ".hoodie", "timeline").glob("*_*.commit"))
+def pending_clusterings(stored: StoredTable) -> set[str]:
+    """Names of the inflight files of clusterings."""
+    return {name for name in stored.names(TIMELINE) if name.endswith(".clustering.inflight")}
+
+
+def has_commits(stored: StoredTable) -> bool:
+    return any(name.endswith(".commit") for name in _completed_names(stored))
 
 
 def group_offsets(bootstrap_servers: str, group: str, topic: str, partitions: int) -> dict[int, int]:
@@ -267,17 +340,17 @@ def group_offsets(bootstrap_servers: str, group: str, topic: str, partitions: in
 class Reader:
     """Reads the table again and again: a commit's rows must appear all at once, and each offset stays and is there once."""
 
-    def __init__(self, base_path: str, pause_seconds: float = 1.0) -> None:
+    def __init__(self, stored: StoredTable, pause_seconds: float = 1.0) -> None:
         self.polls = 0
         self.anomalies: Counter[str] = Counter()
-        self._base_path = base_path
+        self._stored = stored
         self._pause_seconds = pause_seconds
         self._places: set[tuple[int, int]] = set()
         self._commits: dict[str, int] = {}
         self._unreadable_since: float | None = None
         self._stopping = threading.Event()
         self._looking = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name=f"reader of {base_path}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"reader of {stored.base_path}", daemon=True)
 
     def __enter__(self) -> Reader:
         self._thread.start()
@@ -301,10 +374,10 @@ class Reader:
             self._look()
 
     def _look(self) -> None:
-        if not has_commits(self._base_path):
+        if not has_commits(self._stored):
             return
         try:
-            table = rows(self._base_path, ["_hoodie_commit_time", *_PLACE])
+            table = rows(self._stored, ["_hoodie_commit_time", *_PLACE])
         except Exception:  # noqa: BLE001 - hudi-rs has no error class of its own
             self._unreadable_since = self._unreadable_since or time.monotonic()
             if time.monotonic() - self._unreadable_since > 60:

@@ -24,8 +24,9 @@ import psutil
 from hudi_ingest.local.processes import MARK
 from hudi_ingest.local.stack import Stack
 from hudi_ingest_tests.chaos import oracle
-from hudi_ingest_tests.chaos.cases import Blow
+from hudi_ingest_tests.chaos.cases import LOCAL, Blow
 from hudi_ingest_tests.chaos.lane import Lane
+from hudi_ingest_tests.chaos.platform import platform
 from hudi_ingest_tests.chaos.records import PARTITIONS
 from hudi_ingest_tests.support.waiting import NotInTime
 
@@ -71,7 +72,7 @@ class Watch:
 
     def _run(self) -> None:
         while not self._stopping.wait(SAMPLE_SECONDS):
-            seen = oracle.count(self._lane.base_path)
+            seen = oracle.count(self._lane.stored)
             if seen >= 0:
                 self.most_lag = max(self.most_lag, self._lane.produced_count - seen)
             for process in self._processes():
@@ -113,18 +114,18 @@ def main() -> int:
     root = Path(tempfile.mkdtemp(prefix="hudi-ingest-soak-"))
     anomalies: Counter[str] = Counter()
     struck: Counter[str] = Counter()
-    with Lane(root, 1, options.seed, _say) as lane:
+    with platform(LOCAL, root, 0, _say) as stands_on, Lane(stands_on, 1, options.seed, _say) as lane:
         lane.next_table()
         stopping = threading.Event()
         producer = threading.Thread(target=_keep_producing, args=(lane, stopping), name="producer", daemon=True)
         end = time.monotonic() + options.minutes * 60
-        with Watch(lane) as watch, oracle.Reader(lane.base_path, pause_seconds=2.0) as reader:
+        with Watch(lane) as watch, oracle.Reader(lane.stored, pause_seconds=2.0) as reader:
             producer.start()
             while time.monotonic() < end:
                 blow = Blow(dice.choice(POINTS), dice.choice(FAULTS))
                 reached = lane.strike(blow, [])
                 struck[blow.fault] += reached
-                behind = lane.produced_count - max(0, oracle.count(lane.base_path))
+                behind = lane.produced_count - max(0, oracle.count(lane.stored))
                 _say(f"{blow}{'' if reached else ' (not reached)'}: {behind:,} records wait")
                 stopping.wait(min(dice.uniform(*CALM_SECONDS), max(0.0, end - time.monotonic())))
             stopping.set()

@@ -63,7 +63,7 @@ def up(ground: Ground, told: list[str] | None = None) -> Stack:
 def require_that_records_are_committed(ground: Ground) -> None:
     ground.send_rows(0, ROWS, len(ground.produced))
     wait_for(
-        lambda: oracle.count(ground.base_path) == len(ground.produced),
+        lambda: oracle.count(oracle.StoredTable.on_disk(ground.base_path)) == len(ground.produced),
         "the new records are committed",
         pause_seconds=0.5,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import sys
 import threading
 import time
 from collections import Counter
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from hudi_ingest.local.processes import LOOPBACK
@@ -47,6 +49,7 @@ class S3Proxy:
     requests: list[Request] = field(default_factory=list)
     _busy: Choice | None = None
     _delay: tuple[Choice, float] | None = None
+    _hanging: threading.Event | None = None
     _lost: Choice | None = None
     _lost_left: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -85,6 +88,16 @@ class S3Proxy:
             self._delay = None
 
     @contextmanager
+    def hanging(self) -> Iterator[None]:
+        """Neither ask the store nor answer while the block runs; then cut the connections that wait."""
+        over = self._hanging = threading.Event()
+        try:
+            yield
+        finally:
+            self._hanging = None
+            over.set()
+
+    @contextmanager
     def silent(self, choice: Choice, times: int = 1) -> Iterator[Callable[[], int]]:
         """Carry the chosen requests out but cut the connection instead of answering, at most `times`. Yields how often it
         happened so far."""
@@ -100,6 +113,11 @@ class S3Proxy:
 
     def is_busy(self, request: Request) -> bool:
         return self._busy is not None and self._busy(request)
+
+    def hangs(self) -> bool:
+        """Whether the store is not to be asked; returns when the block of `hanging` is left."""
+        over = self._hanging
+        return over is not None and over.wait()
 
     def delay(self, request: Request) -> float:
         return self._delay[1] if self._delay is not None and self._delay[0](request) else 0.0
@@ -121,8 +139,7 @@ def s3_proxy(upstream_port: int) -> Iterator[S3Proxy]:
         pass
 
     Handler.proxy = proxy
-    server = ThreadingHTTPServer((LOOPBACK, 0), Handler)
-    server.daemon_threads = True
+    server = _Server((LOOPBACK, 0), Handler)
     proxy.port = server.server_address[1]
     thread = threading.Thread(target=server.serve_forever, name="s3 proxy", daemon=True)
     thread.start()
@@ -132,6 +149,16 @@ def s3_proxy(upstream_port: int) -> Iterator[S3Proxy]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        # A client that has given up, or was killed.
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
 
 
 def _classified(method: str, target: str) -> Request:
@@ -175,6 +202,9 @@ class _Handler(BaseHTTPRequestHandler):
         request = _classified(self.command, self.path)
         self.proxy.note(request)
         body = self._body()
+        if self.proxy.hangs():
+            self.close_connection = True
+            return
         time.sleep(self.proxy.delay(request))
         if self.proxy.is_busy(request):
             self._answer(503, [("Content-Type", "application/xml")], _BUSY)

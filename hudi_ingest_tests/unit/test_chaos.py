@@ -14,11 +14,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from hudi_ingest.faults import POINTS
 from hudi_ingest_tests.chaos import oracle
 from hudi_ingest_tests.chaos.__main__ import summary
 from hudi_ingest_tests.chaos.cases import (
     AT_EVERY_POINT,
+    CLUSTER,
     ENVIRONMENT,
+    OF_THE_CLUSTER,
+    STACKS,
     WORK,
     choose,
     matrix,
@@ -26,7 +30,7 @@ from hudi_ingest_tests.chaos.cases import (
     slice_of_all,
     work_matrix,
 )
-from hudi_ingest_tests.chaos.oracle import Record, compare_rows
+from hudi_ingest_tests.chaos.oracle import Record, StoredTable, compare_rows
 
 AT = 1_767_225_600_123
 PRODUCED = {(0, 7): Record("r1", 1, "d1", AT), (1, 0): Record("r2", 2, "d0", AT)}
@@ -82,7 +86,7 @@ def test_a_letter_waits_for_each_bad_record_with_its_bytes_and_is_in_a_file(tmp_
     )
 
     def compared(waiting: list[dict[str, Any]], bad: dict[tuple[int, int], bytes]) -> int:
-        return oracle.compare_letters(str(tmp_path), waiting, bad)
+        return oracle.compare_letters(StoredTable.on_disk(tmp_path), waiting, bad)
 
     assert compared([first, second], {(0, 1): b"x", (0, 2): b"y"}) == 0
     assert compared([first], {(0, 1): b"x"}) == 0, "the other one may have become a row"
@@ -106,28 +110,63 @@ def test_losses_and_the_order_of_commits_are_read_from_their_accounting(tmp_path
         accounting = {"hudi_ingest.transaction.t": json.dumps({"sequence": sequence, "resets": resets})}
         with (timeline / f"{instant}_{instant}.commit").open("wb") as file:
             fastavro.writer(file, schema, [{"extraMetadata": accounting}])
-    assert oracle.resets(str(tmp_path), "t") == {(1, 5, 9)}
-    assert oracle.order_of_commits(str(tmp_path), "t") == [1, 2, 1]
-    assert not oracle.order_of_commits(str(tmp_path), "other")
+    stored = StoredTable.on_disk(tmp_path)
+    assert oracle.resets(stored, "t") == {(1, 5, 9)}
+    assert oracle.order_of_commits(stored, "t") == [1, 2, 1]
+    assert not oracle.order_of_commits(stored, "other")
 
 
-def test_the_slice_has_every_fault_and_every_kind_of_work() -> None:
+def faults_of(on: str) -> set[str]:
+    return {*AT_EVERY_POINT, *ENVIRONMENT, *(OF_THE_CLUSTER if on == CLUSTER else ())}
+
+
+@pytest.mark.parametrize("on", STACKS)
+def test_the_slice_has_every_fault_and_every_kind_of_work(on: str) -> None:
     for seed in range(20):
-        cases = slice_of_all(seed)
-        assert cases == slice_of_all(seed)
-        assert {blow.fault for case in cases for blow in case.blows} >= {*AT_EVERY_POINT, *ENVIRONMENT}
+        cases = slice_of_all(seed, on)
+        assert cases == slice_of_all(seed, on)
+        assert {blow.fault for case in cases for blow in case.blows} >= faults_of(on)
         assert {case.work for case in cases} == {"", *WORK}
-        assert len(cases) == len(AT_EVERY_POINT) + len(ENVIRONMENT)
+        assert len(cases) == len(faults_of(on))
 
 
-def test_a_seed_gives_the_same_cases_and_the_matrices_come_first() -> None:
-    size = len(matrix()) + len(work_matrix())
-    assert choose(300, 7) == choose(300, 7)
-    assert choose(300, 7) != choose(300, 8)
-    assert len(choose(20, 7)) == 20
-    first = choose(size, 7)
-    assert {case.blows for case in first if not case.work} == set(matrix())
+@pytest.mark.parametrize("on", STACKS)
+def test_a_seed_gives_the_same_cases_and_the_matrices_come_first_taking_turns(on: str) -> None:
+    size = len(matrix(on)) + len(work_matrix())
+    assert choose(400, 7, on) == choose(400, 7, on)
+    assert choose(400, 7, on) != choose(400, 8, on)
+    first = choose(size, 7, on)
+    assert {case.blows for case in first if not case.work} == set(matrix(on))
     assert {(case.work, case.blows[0]) for case in first if case.work} == set(work_matrix())
+    few = choose(len(faults_of(on)) + len(WORK), 7, on)
+    assert {case.blows[-1].fault for case in few if not case.work} == faults_of(on)
+    assert {case.work for case in few} == {"", *WORK}
+
+
+def test_faults_of_the_cluster_come_only_to_it_and_at_points_that_there_are() -> None:
+    struck = {blow for blows in matrix(CLUSTER) for blow in blows}
+    assert {blow.fault for blow in struck - {blow for blows in matrix() for blow in blows}} == set(OF_THE_CLUSTER)
+    assert {blow.point for blow in struck} == set(POINTS)
+
+
+def test_what_an_instant_that_is_over_has_left_is_found(tmp_path: Path) -> None:
+    stored = StoredTable.on_disk(tmp_path)
+    over, open_, done = "20261122100000000", "20261122110000000", "20261122120000000"
+    schema = {"type": "record", "name": "commit", "fields": [{"name": "operationType", "type": "string"}]}
+    (tmp_path / oracle.TIMELINE).mkdir(parents=True)
+    (tmp_path / oracle.TIMELINE / f"{open_}.commit.requested").touch()
+    with (tmp_path / oracle.TIMELINE / f"{done}_{done}.commit").open("wb") as file:
+        fastavro.writer(file, schema, [{"operationType": "INSERT"}])
+    for folder in (oracle.MARKERS, oracle.DEAD_LETTERS):
+        for instant in (over, open_, done):
+            (tmp_path / folder / instant).mkdir(parents=True)
+            (tmp_path / folder / instant / "file").touch()
+    (tmp_path / oracle.DEAD_LETTERS / "copied").touch()
+    assert set(oracle.left_overs(stored)) == {
+        f"{oracle.MARKERS}/{over}/file",
+        f"{oracle.MARKERS}/{done}/file",
+        f"{oracle.DEAD_LETTERS}/{over}/file",
+    }
 
 
 def test_a_case_that_only_its_second_try_reached_was_tried() -> None:
