@@ -44,7 +44,7 @@ oldest: $(OLDEST)/requirements.ready ## what plugs into Dagster, on the oldest t
 ui: $(VENV)/requirements-dev.ready ## the Dagster UI in headless Chromium, screenshots to docs/images; needs playwright and chromium
 	HUDI_INGEST_SCREENSHOTS=docs/images $(PYTEST) hudi_ingest_tests/e2e/test_ui.py $(ARGS)
 
-chaos: $(VENV)/requirements-dev.ready ## the kill matrix and random faults on whole stacks; CASES=200 SEED=… LANES=2
+chaos: $(VENV)/requirements-dev.ready ## the kill matrix and random faults on whole stacks; CASES=200 SEED=… LANES=2 ARGS="--on cluster"
 	$(VENV)/bin/python -m hudi_ingest_tests.chaos --cases $(CASES) $(if $(SEED),--seed $(SEED)) --lanes $(LANES) $(ARGS)
 
 chaos-slice: $(VENV)/requirements-dev.ready ## a few minutes of it: every kind of fault once, beside services, backfill, replay and retry

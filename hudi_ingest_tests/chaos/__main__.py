@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from hudi_ingest_tests.chaos.cases import LOCAL, STACKS, Case, choose, never_reached, slice_of_all, split
+from hudi_ingest_tests.chaos.disk import TablesDisk
 from hudi_ingest_tests.chaos.lane import CASES_A_TABLE, Lane, Verdict
 from hudi_ingest_tests.chaos.platform import platform
 
@@ -87,7 +88,7 @@ def _run_lane(options: argparse.Namespace) -> int:
 
     root = Path(tempfile.mkdtemp(prefix=f"hudi-ingest-chaos-lane{options.lane}-"))
     failed = False
-    image = ""
+    disk: TablesDisk | None = None
     try:
         with (
             platform(options.on, root, options.lane, say) as stands_on,
@@ -95,8 +96,7 @@ def _run_lane(options: argparse.Namespace) -> int:
             options.results.open("w") as results,
         ):
             say(f"ledger in {lane.home.ledger_url.split(':')[0]}, everything in {root}")
-            if stands_on.disk is not None and stands_on.disk.has_power:
-                image = f"; its tables are in {stands_on.disk.image} (mount -o loop)"
+            disk = stands_on.disk
 
             def note(**facts: Any) -> None:
                 results.write(json.dumps(facts) + "\n")
@@ -127,6 +127,7 @@ def _run_lane(options: argparse.Namespace) -> int:
                 note(anomalies=anomalies)
     finally:
         if failed or os.environ.get("KEEP"):
+            image = f"; its tables are in {disk.image} (mount -o loop)" if disk is not None and disk.has_power else ""
             say(f"everything is kept in {root}{image}")
         else:
             shutil.rmtree(root, ignore_errors=True)

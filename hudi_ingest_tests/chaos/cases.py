@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -94,6 +94,9 @@ CLUSTERING = "clustering_begun"
 WORK = ("services", "backfill", "replay", "retry", "accept_loss")
 """Commands that are at work while the blow falls; of all but the first it falls on their own transactions."""
 
+BIG_FILES = "big files"
+"""No command: records come that are so large that base files are multipart uploads."""
+
 _WORK_BLOWS = {
     "services": (
         (CLUSTERING, "kill_command"),
@@ -131,6 +134,16 @@ _WORK_BLOWS = {
     ),
     "retry": (("slices_written", "kill"), ("letters_listed", "kill_engine"), ("commit_landed", "kill")),
 }
+_CLUSTER_WORK_BLOWS = {
+    BIG_FILES: (
+        ("rows_written", "kill_worker"),
+        ("file_ready", "kill_executor"),
+        ("file_ready", "zombie"),
+        ("rows_written", "s3_hangs"),
+        ("rows_written", "s3_lost_puts"),
+        ("file_closed", "kill_engine"),
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +178,13 @@ def matrix(on: str = LOCAL) -> tuple[tuple[Blow, ...], ...]:
     return tuple(found)
 
 
-def work_matrix() -> tuple[tuple[str, Blow], ...]:
+def work_matrix(on: str = LOCAL) -> tuple[tuple[str, Blow], ...]:
     """Every kind of work with every blow that falls beside it."""
-    return tuple((work, Blow(*blow)) for work, blows in _WORK_BLOWS.items() for blow in blows)
+    return tuple((work, Blow(*blow)) for work, blows in _work_blows(on).items() for blow in blows)
+
+
+def _work_blows(on: str) -> Mapping[str, tuple[tuple[str, str], ...]]:
+    return _WORK_BLOWS | (_CLUSTER_WORK_BLOWS if on == CLUSTER else {})
 
 
 def choose(count: int, seed: int, on: str = LOCAL) -> tuple[Case, ...]:
@@ -176,7 +193,7 @@ def choose(count: int, seed: int, on: str = LOCAL) -> tuple[Case, ...]:
     The order is random, but takes turns: few cases, too, have every fault and every kind of work.
     """
     dice = random.Random(seed)
-    beside = [(blows, "") for blows in matrix(on)] + [((blow,), work) for work, blow in work_matrix()]
+    beside = [(blows, "") for blows in matrix(on)] + [((blow,), work) for work, blow in work_matrix(on)]
     dice.shuffle(beside)
     beside = _taking_turns(beside, lambda found: found[1] or found[0][-1].fault)
     singles = [blows[-1] for blows in matrix(on)]
@@ -189,12 +206,13 @@ def slice_of_all(seed: int, on: str = LOCAL) -> tuple[Case, ...]:
     dice = random.Random(seed)
     faults = [*AT_EVERY_POINT, *ENVIRONMENT, *(OF_THE_CLUSTER if on == CLUSTER else ())]
     # Under each kind of work another fault, so that no further case is needed for it.
+    kinds = _work_blows(on)
     ways = [
         ways
-        for ways in itertools.product(*(_WORK_BLOWS[work] for work in WORK))
-        if len({fault for _, fault in ways} & set(faults)) == len(WORK)
+        for ways in itertools.product(*kinds.values())
+        if len({fault for _, fault in ways} & set(faults)) == len(kinds)
     ]
-    beside = [(Blow(*blow), work) for blow, work in zip(dice.choice(ways), WORK, strict=True)]
+    beside = [(Blow(*blow), work) for blow, work in zip(dice.choice(ways), kinds, strict=True)]
     single = [blows[0] for blows in matrix(on) if len(blows) == 1]
     rest = [fault for fault in faults if fault not in {blow.fault for blow, _ in beside}]
     beside += [(dice.choice([blow for blow in single if blow.fault == fault]), "") for fault in rest]

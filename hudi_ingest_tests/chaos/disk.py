@@ -50,19 +50,19 @@ class TablesDisk:
         _run("umount", "-l", self.folder)
 
 
-def tables_disk(root: Path, folder: Path) -> TablesDisk | None:
+def tables_disk(root: Path, folder: Path, megabytes: int = _MEGABYTES) -> TablesDisk | None:
     """Mounts it at `folder`; `root` takes the image. None where this user may not mount."""
     folder.mkdir(parents=True, exist_ok=True)
     if shutil.which("mkfs.ext4"):
         image = root / "tables.img"
         with image.open("wb") as file:
-            file.truncate(_MEGABYTES << 20)
+            file.truncate(megabytes << 20)
         _run("mkfs.ext4", "-q", "-m", "0", image)
         with suppress(subprocess.CalledProcessError):
             _mount(image, folder)
             return TablesDisk(folder, image)
     with suppress(subprocess.CalledProcessError, FileNotFoundError):
-        _run("mount", "-t", "tmpfs", "-o", f"size={_MEGABYTES}m", "tmpfs", folder)
+        _run("mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", folder)
         return TablesDisk(folder, None)
     return None
 

@@ -28,10 +28,10 @@ from confluent_kafka.admin import AdminClient
 from hudi_ingest.home.folder import Home
 from hudi_ingest.local import dagster_api as webserver
 from hudi_ingest.local.broker import create_topic
-from hudi_ingest.local.processes import MARK, free_port
+from hudi_ingest.local.processes import MARK, free_port, is_alive
 from hudi_ingest.local.stack import BROKER, CODE_SERVER, DAEMON, ENGINE, Stack, StackSettings, bring_down, bring_up
 from hudi_ingest_tests.chaos import oracle
-from hudi_ingest_tests.chaos.cases import CLUSTERING, NEEDS_A_DEAD_TRANSACTION, Blow, Case
+from hudi_ingest_tests.chaos.cases import BIG_FILES, CLUSTERING, NEEDS_A_DEAD_TRANSACTION, Blow, Case
 from hudi_ingest_tests.chaos.platform import Platform
 from hudi_ingest_tests.chaos.records import PARTITIONS, Records
 from hudi_ingest_tests.chaos.work import Work
@@ -92,10 +92,10 @@ class Lane:
         self.orders.mkdir(parents=True)
         self.home.pipelines.mkdir()
         for block in range(self._blocks):
-            (self.home.pipelines / f"chaos{block}.yaml").write_text(yaml.safe_dump(self._pipeline(block)))
+            (self.home.pipelines / f"chaos{block}.yaml").write_text(yaml.safe_dump(self._settings_of(block)))
         self._settings = StackSettings(free_port(), free_port())
         try:
-            self._stack = self._restore()
+            self._restore()
         except BaseException:
             self.__exit__()
             raise
@@ -149,7 +149,7 @@ class Lane:
     def _write_file(self, **changes: object) -> None:
         """Replaces the table's pipeline file at once, so that nobody reads a half of it."""
         partial = self._file.with_suffix(".partial")
-        partial.write_text(yaml.safe_dump(_changed(self._pipeline(self._block), changes)))
+        partial.write_text(yaml.safe_dump(_changed(self._settings_of(self._block), changes)))
         partial.rename(self._file)
 
     def finish_table(self) -> Counter[str]:
@@ -416,10 +416,10 @@ class Lane:
 
     # ---- Processes
 
-    def _restore(self) -> Stack:
+    def _restore(self) -> None:
         """What a supervisor does: starts what has died."""
         self.platform.restore()
-        return bring_up(self.home, self._settings, lambda line: None, self.platform.dagster_yaml)
+        self._stack = bring_up(self.home, self._settings, lambda line: None, self.platform.dagster_yaml)
 
     def _kill(self, name: str) -> None:
         stack = Stack.read(self.home)
@@ -480,6 +480,12 @@ class Lane:
                 yield Work(self.home, "dead-letters", "retry", self.name)
             finally:
                 self._write_file()
+        elif kind == BIG_FILES:
+            self.records.with_big_ones = True
+            try:
+                yield None
+            finally:
+                self.records.with_big_ones = False
         else:
             yield None
 
@@ -546,11 +552,19 @@ class Lane:
 
     def await_all_committed(self) -> None:
         wait_for(
-            lambda: oracle.count(self.stored) >= len(self.records.expected),
+            self._all_committed,
             f"all {len(self.records.expected)} records are in {self.stored.base_path}",
             RECOVER_SECONDS,
             pause_seconds=0.5,
         )
+
+    def _all_committed(self) -> bool:
+        if self.platform.supervised:
+            dead = [record.name for record in self._stack.processes if not is_alive(record)]
+            if dead:
+                self._say(f"{', '.join(dead)} ended by itself, and is started again")
+                self._restore()
+        return oracle.count(self.stored) >= len(self.records.expected)
 
     def _await_settled(self) -> None:
         """The consumer group and the ledger say what the table says, a few ticks later at most."""
@@ -575,7 +589,7 @@ class Lane:
     def _let_age(self, folder: str, seconds: float) -> None:
         self.platform.let_age(self.name, self.stored.files(folder), seconds)
 
-    def _pipeline(self, block: int) -> dict[str, object]:
+    def _settings_of(self, block: int) -> dict[str, object]:
         return _pipeline(block, self.platform.place(f"chaos{block}"))
 
 

@@ -366,9 +366,13 @@ class Reader:
         self._thread.join(60)
 
     def _run(self) -> None:
-        while not self._stopping.wait(self._pause_seconds):
+        took = 0.0
+        # Reading a store takes a while: it must not keep the machine busy.
+        while not self._stopping.wait(max(self._pause_seconds, took)):
+            began = time.monotonic()
             with self._looking:
                 self._look()
+            took = time.monotonic() - began
         # A case may end sooner after its last commit than the next look would come.
         with self._looking:
             self._look()

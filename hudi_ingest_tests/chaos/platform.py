@@ -18,7 +18,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import boto3
+import botocore.session
 import psutil
 import yaml
 
@@ -40,14 +40,18 @@ _PROPERTIES = f"{HOODIE}/hoodie.properties"
 _BACKUP = f"{_PROPERTIES}.backup"
 _WORKERS = 2
 _WORKER_CORES = 2
-_WORKER_MEMORY = "1g"
+_WORKER_MEMORY = "2g"
 _ENGINE: Mapping[str, Any] = {
     # The other cores are for drivers of ops that find no engine.
     "cores": 2,
     "driver_memory": "1g",
     "spark_conf": {"spark.executor.memory": "512m"},
 }
+_DISK_MEGABYTES = 1000
+"""Big files need more than those of a local stack."""
 _LOST_PUTS = 12
+_STARTING_SECONDS = 60
+"""An executor whose folder is younger may have no process yet."""
 _FOR_SECONDS = {
     "kill_spark_worker": (3.0, 15.0),
     "s3_busy": (5.0, 25.0),
@@ -65,11 +69,14 @@ class Platform(ABC):
     """The Dagster instance's settings; None for those of the embedded stack."""
     reads_by_spark = False
     """Whether the table is also read by Spark when its cases are over."""
+    supervised = False
+    """Whether a part of the stack that ends by itself is started again, as its deployment would: when Spark's master gives the
+    engine's application up, or Dagster's daemon its database."""
 
-    def __init__(self, root: Path, ledger_url: str, disk: TablesDisk | None) -> None:
+    def __init__(self, root: Path, ledger_url: str | None, disk: TablesDisk | None) -> None:
         self.root = root
         self.orders = root / "faults"
-        self.ledger_url = ledger_url
+        self.ledger_url = ledger_url or f"sqlite:///{root / 'ledger.db'}"
         self.disk = disk
 
     @abstractmethod
@@ -120,8 +127,7 @@ class LocalPlatform(Platform):
         return StoredTable.on_disk(self._folder(name))
 
     def let_age(self, name: str, paths: Iterable[str], seconds: float) -> None:
-        for path in paths:
-            os.utime(self._folder(name) / path, (0, 0))
+        _make_old(self._folder(name), paths)
 
     def impossible(self, fault: str) -> str:
         if self.disk is None and fault in ("disk_full", "cut_power"):
@@ -160,7 +166,7 @@ class ClusterPlatform(Platform):
     Each of these is a machine of its own: it outlives a power cut of the stack's.
     """
 
-    reads_by_spark = True
+    reads_by_spark = supervised = True
 
     def __init__(
         self,
@@ -176,7 +182,7 @@ class ClusterPlatform(Platform):
         self._proxy = proxy
         self._cluster = cluster
         self._workers = [_Worker(number, record) for number, record in enumerate(cluster.workers)]
-        self._client = boto3.client(
+        self._client = botocore.session.get_session().create_client(
             "s3",
             endpoint_url=store.endpoint,
             region_name=store.region,
@@ -202,14 +208,13 @@ class ClusterPlatform(Platform):
 
     def let_age(self, name: str, paths: Iterable[str], seconds: float) -> None:
         if self._store.server == "versitygw":
-            for path in paths:
-                os.utime(self._store.home / "data" / BUCKET / name / path, (0, 0))
+            _make_old(self._store.home / "data" / BUCKET / name, paths)
             return
         stored, young = self.stored(name), set(paths)
 
         def are_old() -> bool:
-            written = [time for path, time in stored.files().items() if path in young]
-            return all((datetime.now(timezone.utc) - time).total_seconds() > seconds for time in written)
+            written = [at for path, at in stored.files().items() if path in young]
+            return all((datetime.now(timezone.utc) - at).total_seconds() > seconds for at in written)
 
         wait_for(are_old, f"files of {name} are older than {seconds:g} s", 2 * seconds, 1.0)
 
@@ -228,6 +233,7 @@ class ClusterPlatform(Platform):
         return False
 
     def restore(self) -> None:
+        self._drop_jars()
         for worker in self._workers:
             if not is_alive(worker.record):
                 worker.record = start_worker(
@@ -235,12 +241,25 @@ class ClusterPlatform(Platform):
                 )
                 worker.marks.add(worker.record.mark)
 
+    def _drop_jars(self) -> None:
+        """Deletes what dead executors have copied, 370 MB each; Spark keeps it for a week."""
+        old = time.time() - _STARTING_SECONDS
+        jars = [jar for jar in (self.root / "spark").glob("*/app-*/*/*.jar") if jar.parent.stat().st_mtime < old]
+        used = set()
+        for process in (found for worker in self._workers for found in _executors(worker)):
+            with suppress(psutil.Error):
+                used.add(Path(process.cwd()))
+        for jar in jars:
+            if jar.parent not in used:
+                jar.unlink(missing_ok=True)
+
     def stop_workers(self) -> None:
         """Ends those that this object has started, and what they have started."""
         stop([worker.record for worker in self._workers])
 
     def open_uploads(self, name: str) -> int:
-        return len(self._client.list_multipart_uploads(Bucket=BUCKET, Prefix=f"{name}/").get("Uploads", ()))
+        uploads = self._client.list_multipart_uploads(Bucket=BUCKET).get("Uploads", ())
+        return sum(1 for upload in uploads if upload["Key"].startswith(f"{name}/"))
 
     @contextmanager
     def fault(self, fault: str, process: psutil.Process | None, dice: random.Random) -> Iterator[None]:
@@ -279,6 +298,13 @@ class ClusterPlatform(Platform):
         parents = {parent.pid for parent in process.parents()} if process is not None else set()
         victim = next((worker for worker in self._workers if worker.record.pid in parents), None)
         _end(_marked((victim or dice.choice(self._workers)).marks))
+
+
+def _make_old(folder: Path, paths: Iterable[str]) -> None:
+    for path in paths:
+        # A heartbeat may end meanwhile.
+        with suppress(FileNotFoundError):
+            os.utime(folder / path, (0, 0))
 
 
 def _executors(worker: _Worker) -> list[psutil.Process]:
@@ -322,7 +348,7 @@ def _first_put_of_each_key() -> Callable[[Request], bool]:
 def platform(on: str, root: Path, lane: int, say: Callable[[str], None]) -> Iterator[Platform]:
     """Raises EnvironmentProblem when the machine lacks something. The disk stays mounted; the caller removes it."""
     with ExitStack() as started:
-        started.enter_context(_variables(root / "faults"))
+        started.enter_context(variables(root / "faults"))
         if on == CLUSTER:
             yield started.enter_context(_cluster(root, say))
             return
@@ -331,7 +357,7 @@ def platform(on: str, root: Path, lane: int, say: Callable[[str], None]) -> Iter
         disk = tables_disk(root, root / "tables")
         if disk is not None:
             started.callback(disk.remove)
-        yield LocalPlatform(root, url or f"sqlite:///{root / 'ledger.db'}", disk)
+        yield LocalPlatform(root, url, disk)
 
 
 @contextmanager
@@ -343,7 +369,7 @@ def _cluster(root: Path, say: Callable[[str], None]) -> Iterator[ClusterPlatform
         programs = cache_root(os.environ) / "bin"
         program = find_versitygw(programs, os.environ) or build_versitygw(programs, say)
         home = root / "store"
-        disk = tables_disk(root, home / "data") if program is not None else None
+        disk = tables_disk(root, home / "data", _DISK_MEGABYTES) if program is not None else None
         if disk is not None:
             started.callback(disk.remove)
         store = start_object_store(home, free_port(), say, program=program)
@@ -358,7 +384,7 @@ def _cluster(root: Path, say: Callable[[str], None]) -> Iterator[ClusterPlatform
 
 
 @contextmanager
-def _variables(orders: Path) -> Iterator[None]:
+def variables(orders: Path) -> Iterator[None]:
     """For all that is started inside: where orders for fault points are, and that JVMs are killed before a better compiler pays."""
     variables = {VARIABLE: str(orders), "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}
     os.environ.update(variables)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import random
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from confluent_kafka import Producer
@@ -14,6 +17,8 @@ from hudi_ingest_tests.chaos.oracle import Record
 
 PARTITIONS = 2
 _BAD = b"not JSON"
+_BIG_COUNT, _BIG_BYTES = 100, 240_000
+"""In two files, which are of more than 10 MiB each: text of random bytes can hardly be compressed."""
 
 Place = tuple[int, int]
 """Partition and offset."""
@@ -32,6 +37,8 @@ class Records:
         self.bad: dict[Place, bytes] = {}
         self.history: dict[Place, Record] = {}
         self.lost: dict[Place, Record] = {}
+        self.with_big_ones = False
+        """Whether `produce` adds records that are so large that their base files are multipart uploads."""
         self._repairable: dict[Place, Record] = {}
         self._producer = producer
         self._number = 0
@@ -42,6 +49,9 @@ class Records:
         with self._lock:
             self._send(_BAD, 0, lambda place: self.bad.update({place: _BAD}))
             self._send_rows(count, self.expected)
+            if self.with_big_ones:
+                for record in self._records(_BIG_COUNT):
+                    self._send_row(_big(record), 0, self.expected)
             self._flush()
 
     def produce_history(self, count: int) -> None:
@@ -99,10 +109,11 @@ class Records:
     def _send_rows(self, count: int, into: dict[Place, Record]) -> None:
         for partition in range(PARTITIONS):
             for record in self._records(count):
-                value = json.dumps({"id": record.id, "n": record.n, "dt": record.dt}).encode()
-                self._send(
-                    value, partition, lambda place, record=record: into.update({place: record}), record.timestamp_ms
-                )
+                self._send_row(record, partition, into)
+
+    def _send_row(self, record: Record, partition: int, into: dict[Place, Record]) -> None:
+        value = json.dumps({"id": record.id, "n": record.n, "dt": record.dt}).encode()
+        self._send(value, partition, lambda place: into.update({place: record}), record.timestamp_ms)
 
     def _send(self, value: bytes, partition: int, acknowledged: Any, timestamp_ms: int | None = None) -> None:
         def delivered(error: object, message: Any) -> None:
@@ -116,3 +127,8 @@ class Records:
     def _flush(self) -> None:
         missing = self._producer.flush(60)
         assert not missing, f"{missing} records are not acknowledged"
+
+
+def _big(record: Record) -> Record:
+    text = base64.b64encode(random.Random(record.n).randbytes(_BIG_BYTES)).decode()
+    return replace(record, id=f"{record.id}-{text}")

@@ -24,9 +24,9 @@ import psutil
 from hudi_ingest.local.processes import MARK
 from hudi_ingest.local.stack import Stack
 from hudi_ingest_tests.chaos import oracle
-from hudi_ingest_tests.chaos.cases import LOCAL, Blow
+from hudi_ingest_tests.chaos.cases import Blow
 from hudi_ingest_tests.chaos.lane import Lane
-from hudi_ingest_tests.chaos.platform import platform
+from hudi_ingest_tests.chaos.platform import LocalPlatform, variables
 from hudi_ingest_tests.chaos.records import PARTITIONS
 from hudi_ingest_tests.support.waiting import NotInTime
 
@@ -114,7 +114,7 @@ def main() -> int:
     root = Path(tempfile.mkdtemp(prefix="hudi-ingest-soak-"))
     anomalies: Counter[str] = Counter()
     struck: Counter[str] = Counter()
-    with platform(LOCAL, root, 0, _say) as stands_on, Lane(stands_on, 1, options.seed, _say) as lane:
+    with variables(root / "faults"), Lane(LocalPlatform(root, None, None), 1, options.seed, _say) as lane:
         lane.next_table()
         stopping = threading.Event()
         producer = threading.Thread(target=_keep_producing, args=(lane, stopping), name="producer", daemon=True)

@@ -19,6 +19,7 @@ from hudi_ingest_tests.chaos import oracle
 from hudi_ingest_tests.chaos.__main__ import summary
 from hudi_ingest_tests.chaos.cases import (
     AT_EVERY_POINT,
+    BIG_FILES,
     CLUSTER,
     ENVIRONMENT,
     OF_THE_CLUSTER,
@@ -120,27 +121,31 @@ def faults_of(on: str) -> set[str]:
     return {*AT_EVERY_POINT, *ENVIRONMENT, *(OF_THE_CLUSTER if on == CLUSTER else ())}
 
 
+def work_on(on: str) -> set[str]:
+    return {*WORK, *((BIG_FILES,) if on == CLUSTER else ())}
+
+
 @pytest.mark.parametrize("on", STACKS)
 def test_the_slice_has_every_fault_and_every_kind_of_work(on: str) -> None:
     for seed in range(20):
         cases = slice_of_all(seed, on)
         assert cases == slice_of_all(seed, on)
         assert {blow.fault for case in cases for blow in case.blows} >= faults_of(on)
-        assert {case.work for case in cases} == {"", *WORK}
+        assert {case.work for case in cases} == {"", *work_on(on)}
         assert len(cases) == len(faults_of(on))
 
 
 @pytest.mark.parametrize("on", STACKS)
 def test_a_seed_gives_the_same_cases_and_the_matrices_come_first_taking_turns(on: str) -> None:
-    size = len(matrix(on)) + len(work_matrix())
+    size = len(matrix(on)) + len(work_matrix(on))
     assert choose(400, 7, on) == choose(400, 7, on)
     assert choose(400, 7, on) != choose(400, 8, on)
     first = choose(size, 7, on)
     assert {case.blows for case in first if not case.work} == set(matrix(on))
-    assert {(case.work, case.blows[0]) for case in first if case.work} == set(work_matrix())
-    few = choose(len(faults_of(on)) + len(WORK), 7, on)
+    assert {(case.work, case.blows[0]) for case in first if case.work} == set(work_matrix(on))
+    few = choose(len(faults_of(on)) + len(work_on(on)), 7, on)
     assert {case.blows[-1].fault for case in few if not case.work} == faults_of(on)
-    assert {case.work for case in few} == {"", *WORK}
+    assert {case.work for case in few} == {"", *work_on(on)}
 
 
 def test_faults_of_the_cluster_come_only_to_it_and_at_points_that_there_are() -> None:
