@@ -20,7 +20,7 @@ from hudi_ingest.local.spark_cluster import SparkCluster, spark_cluster
 from hudi_ingest.local.verification import verify
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.jars import spark_jars
-from hudi_ingest_tests.chaos.oracle import listed_files
+from hudi_ingest_tests.chaos.oracle import StoredTable, listed_files
 from hudi_ingest_tests.support.command_line import environment
 from hudi_ingest_tests.support.engine import running_engine
 from hudi_ingest_tests.support.fault import Fault
@@ -244,7 +244,9 @@ def _require_exact(ground: Ground) -> None:
     found = verify(ground.base_path, ground.produced)
     assert found.exact, found
     stored = {str(file.relative_to(ground.base_path)) for file in ground.data_files()}
-    assert {path for path in stored if not path.startswith(".hoodie")} == listed_files(ground.base_path)
+    assert {path for path in stored if not path.startswith(".hoodie")} == listed_files(
+        StoredTable.on_disk(ground.base_path)
+    )
 
 
 def _alive(process: psutil.Process) -> bool:
