@@ -14,9 +14,9 @@ import org.apache.hudi.common.util.Option;
 import org.apache.hudi.hive.HiveSyncTool;
 
 /**
- * Syncs a table to a Hive metastore by Hudi's own tool, and gives up after some seconds; called with Spark's Hadoop
- * configuration, it returns why it failed, or nothing. A sync that was given up may go on: each of its calls to the metastore has a timeout, and the next sync
- * of the same table in this JVM waits for it, so that it cannot undo what that one writes.
+ * Syncs a table to a Hive metastore with Hudi's own tool, and gives up after some seconds; called with Spark's Hadoop
+ * configuration, it returns why it failed, or nothing. A sync that was given up may go on: each of its calls to the metastore
+ * has a timeout, and the next sync of the same table in this JVM waits for it, so that it cannot undo what that one writes.
  * Compiled by Janino: raw types, no lambdas.
  */
 public class CatalogSync implements Function, Callable {

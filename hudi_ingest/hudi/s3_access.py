@@ -1,4 +1,4 @@
-"""Connections to S3 stores, one per process, options and login; and a login's credentials, resolved in this process."""
+"""Connect to S3 stores, with credentials resolved in this process; a connection serves all users of the same options and login."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hudi_ingest.model.storage_options import Credentials, StorageOptions, bucke
 CONNECT_SECONDS = 5
 REQUEST_SECONDS = 10
 TRIES = 4
-"""A store that is down is noticed at once, one that never answers within a minute."""
+"""So a store that is down is noticed at once, and one that never answers within a minute."""
 _UPLOAD_TRIES = 3
 """A try of pyarrow takes twice as long when nothing answers."""
 _DEFAULT_REGION = "us-east-1"
@@ -33,8 +33,8 @@ def credentials_of(options: StorageOptions) -> Credentials:
         values = {key: _resolved(key, options) for key, _ in options.secrets}
         return Credentials(values["access_key"], values["secret_key"], values.get("session_token"))
     try:
-        found = _session(options.profile).get_credentials()
-        frozen = found.get_frozen_credentials() if found is not None else None
+        credentials = _session(options.profile).get_credentials()
+        frozen = credentials.get_frozen_credentials() if credentials is not None else None
     except StoreError:
         raise
     except Exception as error:
@@ -44,8 +44,8 @@ def credentials_of(options: StorageOptions) -> Credentials:
         ) from error
     if frozen is None:
         raise StoreError(
-            f"no credentials for {options.endpoint or 'AWS S3'}: neither environment variables, nor a default profile, nor a "
-            "role of this machine has any",
+            f"no credentials for {options.endpoint or 'AWS S3'}: there are none in the environment, in a default profile, or "
+            "from a role of this machine",
             f"Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment of {_process()}, or set "
             "table.storage.access_key and secret_key.",
         )
@@ -93,8 +93,8 @@ def _resolved(key: str, options: StorageOptions) -> str:
     except ValueError as error:
         raise StoreError(
             f"table.storage.{key} is {reference}, and {error}",
-            f"Set it for {_process()}: where the engine (`hudi-ingest up`) or Dagster is started, or for executors of a "
-            "cluster by spark.executorEnv or a mounted file.",
+            f"Set it for {_process()}: in the environment in which the engine (`hudi-ingest up`) or Dagster is started; for a "
+            "cluster's executors, as spark.executorEnv.NAME in engine.yaml or as a file on their hosts.",
         ) from None
 
 
@@ -110,8 +110,8 @@ def _region(options: StorageOptions) -> str:
     if options.region is not None:
         return options.region
     # botocore itself only looks at the second.
-    named = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-    return named or _session(options.profile).get_config_variable("region") or _DEFAULT_REGION
+    of_environment = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    return of_environment or _session(options.profile).get_config_variable("region") or _DEFAULT_REGION
 
 
 @lru_cache
@@ -122,7 +122,7 @@ def _session(profile: str | None) -> Any:
     except ModuleNotFoundError as error:
         raise StoreError(
             f"{(error.name or 'botocore').partition('.')[0]} is not installed for {_process()}",
-            "Install hudi-ingest[s3] where the pipeline runs, and on Spark's workers.",
+            "Run `pip install 'hudi-ingest[s3]'` where the pipeline runs, and in the Python of Spark's executors.",
         ) from None
     # At DEBUG it logs session tokens.
     logger = logging.getLogger("botocore")

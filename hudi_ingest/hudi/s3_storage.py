@@ -65,7 +65,7 @@ class S3Storage(TableStorage):
             raise TableUnreachable(
                 f"{self.options.endpoint or 'the store'} of table {self.base_path} does not honour If-None-Match when an object is "
                 "written, so it cannot keep a stale coordinator out. Nothing was written. Set "
-                "table.storage.conditional_writes: false and give table.lock."
+                "table.storage.conditional_writes: false and table.lock, so that ZooKeeper does."
             )
 
     def exists(self, path: str) -> bool:
@@ -170,8 +170,9 @@ class S3Storage(TableStorage):
             answer = self._call("delete_objects", Delete={"Objects": batch, "Quiet": True})
             for problem in answer.get("Errors", ()):
                 raise StoreError(
-                    f"object {problem.get('Key')} of bucket {self._bucket} cannot be deleted ({problem.get('Code')})",
-                    "Let the login delete objects below the table's path.",
+                    f"{self.options.endpoint or 'AWS S3'}, bucket {self._bucket}: object {problem.get('Key')} cannot be deleted "
+                    f"({problem.get('Code')})",
+                    "Allow the login to delete objects below the table's path (s3:DeleteObject).",
                 )
 
     def unfinished_uploads(self) -> list[Upload]:
@@ -242,7 +243,7 @@ class S3Storage(TableStorage):
             arguments["ContinuationToken"] = page["NextContinuationToken"]
 
     def _put_on_condition(self, path: str, content: bytes, condition: Mapping[str, str]) -> str:
-        """Return the code of a refusal for the condition's sake, "" if the object was written."""
+        """Return the store's code if it refused the condition, "" if it has written the object. Raises StoreError."""
         client = client_of(self.options)
         from botocore.exceptions import BotoCoreError, ClientError
 

@@ -1,4 +1,4 @@
-"""What is wrong with an S3 store, from the texts of the errors of Hadoop's client, of botocore's, of Arrow's and of hudi-rs."""
+"""Say what is wrong with an S3 store, from the error texts of its four clients: Hadoop, botocore, Arrow and hudi-rs."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ _CAUSES: tuple[tuple[str, str], ...] = (
     (r"hudi-ingest credentials: ([^\n]*? where Spark runs)", r"\1; set it for the engine (and a cluster's executors)"),
     (
         r"SignatureDoesNotMatch|INVALID_SIGNATURE|signature we calculated does not match",
-        "the store says that the secret key is wrong; correct table.storage.secret_key, or the credentials of the environment",
+        "the store says that the secret key is wrong; correct table.storage.secret_key, or the process's own credentials",
     ),
     (
         r"InvalidAccessKeyId|INVALID_ACCESS_KEY_ID|XAdminUserNotFound|access key ID you provided does not exist",
-        "the store does not know the access key; correct table.storage.access_key, or the credentials of the environment",
+        "the store does not know the access key; correct table.storage.access_key, or the process's own credentials",
     ),
     (
         r"ExpiredToken|EXPIRED_TOKEN|InvalidToken|TokenRefreshRequired",
@@ -37,34 +37,34 @@ _CAUSES: tuple[tuple[str, str], ...] = (
     ),
     (
         r"AccessDenied|ACCESS_DENIED|Status Code: 403|Forbidden",
-        "the store refused access; correct the credentials, or allow them to list the bucket and to read, write and delete "
-        "the table's objects",
+        "the store refused access; correct the credentials, or allow them to list the bucket and to read, write and delete the "
+        "table's objects and abort their uploads",
     ),
     (
         r"SlowDown|SLOW_DOWN|Throttl|ServiceUnavailable|SERVICE_UNAVAILABLE|InternalError|INTERNAL_FAILURE|RequestTimeout|\(50[023]\)|"
         r"Status Code: 50[023]|Service Unavailable",
-        "the store is overloaded or broken at the moment (it answered 5xx at every try); the step is retried",
+        "the store is overloaded or broken at the moment (every try was answered with 5xx); the step is retried",
     ),
     (
         r"Status Code: 400|\(400\)|AWSBadRequestException",
-        "the store refused a request without saying why, as some do for a wrong table.storage.region or a wrong clock; correct "
-        "them",
+        "the store refused a request without saying why, as some do for a wrong region or a wrong clock; check "
+        "table.storage.region and this machine's clock",
     ),
     (
         r"SSLError|SSL validation|certificate",
-        "the store's certificate is not trusted here, or it speaks no TLS; correct http:// or https:// in "
-        "table.storage.endpoint, or name the certificate's authority in AWS_CA_BUNDLE",
+        "the store's certificate is not trusted here, or it does not speak TLS; correct http:// or https:// in "
+        "table.storage.endpoint, or set AWS_CA_BUNDLE to the file of the certificate's authority",
     ),
     (
         r"Connection refused|Could not connect|ConnectionClosed|Connection was closed|[Tt]imeout on endpoint|UnknownHost|timed out|Unable to execute HTTP request|curlCode|NETWORK_CONNECTION",
         "the store does not answer; start it, or correct table.storage.endpoint; the step is retried",
     ),
 )
-"""Pattern and explanation, the most telling first: a text may match several."""
+"""Pattern and explanation, the most specific first, because a text may match several."""
 
 
 def store_advice(text: str) -> str | None:
-    """Explain an S3 store's error and what to do; None for an error of another kind."""
+    """Say what the S3 store's error means and what to do; None for an error of another kind."""
     for pattern, explanation in _CAUSES:
         match = re.search(pattern, text)
         if match is not None:

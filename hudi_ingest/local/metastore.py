@@ -1,4 +1,4 @@
-"""A Hive metastore in its own process, from the jars that PySpark brings, on the loopback interface only."""
+"""A Hive metastore for tests and demos, from PySpark's jars, in its own process on the loopback interface."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ START_TIMEOUT_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class MetastoreSettings:
-    """`home` holds everything of the metastore: its Derby database, its settings and its log. A table elsewhere than on this
-    machine's disks needs `jars` that can reach it, because the metastore looks at its location, and for them `more` settings
-    and variables of the `environment`, such as a login."""
+    """`home` is the folder of its Derby database, settings and log. The metastore looks at a table's location, so for tables
+    that are not on this machine's disks it needs the `jars` that reach them, with `more` Hadoop settings and variables of the
+    `environment`, such as a login."""
 
     home: Path
     port: int
@@ -48,10 +48,10 @@ class MetastoreSettings:
 def start_metastore(settings: MetastoreSettings, report: Callable[[str], None]) -> ProcessRecord:
     """Start the metastore and wait until it accepts connections. The catalog of an earlier start on the same home is kept.
 
-    Raises EnvironmentProblem if Java, the port or the home are unusable, or if it does not listen in time; then nothing is
-    left running.
+    Raises EnvironmentProblem if Java, the port or the home cannot be used, or if the metastore does not listen in time; then
+    nothing is left running.
     """
-    require_port_free(settings.port, "the Hive metastore", "--metastore-port")
+    require_port_free(settings.port, "the Hive metastore")
     home = settings.home.absolute()
     home.mkdir(parents=True, exist_ok=True)
     (home / "hive-site.xml").write_text(hive_site(settings), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""An S3 store in its own process, on the loopback interface only: versitygw where it can be had, else moto's server.
+"""An S3 store for tests and demos, in its own process on the loopback interface: versitygw if there is one, else moto.
 
 versitygw keeps objects as files and checks logins; moto keeps them in memory, accepts every login, and comes with the
 development requirements.
@@ -96,10 +96,10 @@ def start_object_store(
 ) -> ObjectStore:
     """Start the store and wait until it answers; `program` is versitygw, None for moto.
 
-    What versitygw kept at an earlier start on the same home is still there. Raises EnvironmentProblem; then nothing is left
-    running.
+    Objects that versitygw stored in the same home before are still there. Raises EnvironmentProblem if the store does not come
+    up; then nothing is left running.
     """
-    require_port_free(port, "the S3 store", "another port")
+    require_port_free(port, "the S3 store")
     home = home.absolute()
     home.mkdir(parents=True, exist_ok=True)
     access_key, secret_key = _login(home)
@@ -179,7 +179,7 @@ def build_versitygw(folder: Path, report: Callable[[str], None]) -> Path | None:
 
 
 def _login(home: Path) -> tuple[str, str]:
-    """Return the store's keys; made up at its first start."""
+    """Return the store's keys, which are made up at its first start."""
     files = (home / "access_key", home / "secret_key")
     for file in files:
         if not file.exists():

@@ -258,11 +258,12 @@ def accepts_connections(address: int | Path) -> bool:
         return probe.connect_ex(str(address)) == 0
 
 
-def require_port_free(port: int, purpose: str, option: str) -> None:
+def require_port_free(port: int, purpose: str, option: str = "") -> None:
     """Raises EnvironmentProblem if it is impossible to listen on `port` of 127.0.0.1.
 
-    `purpose` says what needs the port, `option` is the command line option that chooses another.
+    `purpose` says what needs the port; `option` is the command line option that chooses another, if there is one.
     """
+    choose = f"choose another port with {option}" if option else "choose another port"
     try:
         with socket.socket() as probe:
             # As servers do: connections that a stopped server left in TIME_WAIT do not block the port.
@@ -271,11 +272,10 @@ def require_port_free(port: int, purpose: str, option: str) -> None:
     except (OSError, OverflowError) as problem:
         if isinstance(problem, OSError) and problem.errno == errno.EADDRINUSE:
             raise EnvironmentProblem(
-                f"port {port} on {LOOPBACK}, needed for {purpose}, is in use{_holder(port)}; stop that process, or choose "
-                f"another port with {option}"
+                f"port {port} on {LOOPBACK}, needed for {purpose}, is in use{_holder(port)}; stop that process, or {choose}"
             ) from problem
         raise EnvironmentProblem(
-            f"port {port} on {LOOPBACK}, needed for {purpose}, cannot be used ({problem}); choose another port with {option}"
+            f"port {port} on {LOOPBACK}, needed for {purpose}, cannot be used ({problem}); {choose}"
         ) from problem
 
 

@@ -242,7 +242,7 @@ def catalog_synced(
     if not news:
         return Finding(CATALOG_SYNCED, True, f"{place} has the table's columns and partitions.", figures)
     retry = (
-        f"It is tried again by itself; `hudi-ingest sync-catalog {pipeline.name}` tries at once. The commits themselves are not "
+        f"It is retried automatically; `hudi-ingest sync-catalog {pipeline.name}` tries at once. The commits themselves are not "
         "affected, and readers that use the table's path see them."
     )
     if failure is not None:

@@ -10,7 +10,7 @@ from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.home.folder import LEDGER_VARIABLE
 from hudi_ingest.ledger import Ledger
 
-_CURE = (
+_REMEDY = (
     f"Set {LEDGER_VARIABLE} to the same PostgreSQL for the code server, the runs and every step (for k8s_job_executor, in the "
     "environment of the step's pods)."
 )
@@ -23,7 +23,7 @@ def require_ledger_of_begin(ledger: Ledger, transaction_id: str, place: str) -> 
             LEDGER_VARIABLE,
             [
                 f"the run's begin op opened transaction {transaction_id} in the {place}, but this op has the {ledger.place}, "
-                f"which does not know it. {_CURE}"
+                f"which does not know it. {_REMEDY}"
             ],
         )
 
@@ -35,6 +35,6 @@ def require_ledger_of_sensor(ledger: Ledger, pipeline: str, place: str) -> None:
             LEDGER_VARIABLE,
             [
                 f"the sensor of pipeline {pipeline} has the {place}, but this op has the {ledger.place}, in which no tick is "
-                f"noted. {_CURE}"
+                f"noted. {_REMEDY}"
             ],
         )

@@ -136,9 +136,9 @@ class QuickEventLogStorage(SqliteEventLogStorage):
 
     def has_table(self, table_name: str) -> bool:
         # Asked for each check that is stored. Dagster's own makes an engine for each answer.
-        named = sa.text("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = :name")
+        query = sa.text("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = :name")
         with self.index_connection() as connection:
-            return connection.execute(named, {"name": table_name}).first() is not None
+            return connection.execute(query, {"name": table_name}).first() is not None
 
     @contextmanager
     def _connect(self, shard: str) -> Iterator[sa.Connection]:

@@ -60,7 +60,7 @@ _OWNED: Mapping[str, str] = {
     "spark.sql.parquet.datetimeRebaseModeInRead": "all writers of hudi-ingest keep old dates as they are",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "all writers of hudi-ingest keep old dates as they are",
 }
-"""Why `spark_conf` may not contain them."""
+"""Settings that `spark_conf` may not contain, and what to do instead or why."""
 _PORT = Annotated[Whole, Field(ge=1, le=65535)]
 
 
@@ -115,7 +115,7 @@ class EngineSettings(Model):
     spark_conf: Mapping[str, Annotated[SecretStr, BeforeValidator(_as_text)]] = Field(
         default={}, json_schema_extra={"allowed": "Spark settings, like spark.executor.memory: 4g", "default": "none"}
     )
-    """Any other Spark settings; see docs/cluster.md for those that are refused. JVM options are appended to ours."""
+    """Any other Spark settings. Those that hudi-ingest sets itself are refused; JVM options are appended to ours."""
 
     @field_validator("master")
     @classmethod
@@ -182,7 +182,7 @@ class EngineSettings(Model):
 
     @property
     def is_local(self) -> bool:
-        """Whether driver and executors are one JVM."""
+        """Whether driver and executors are one process."""
         return is_local(self.master)
 
     @property
@@ -205,12 +205,12 @@ class EngineSettings(Model):
 
 
 def is_local(master: str) -> bool:
-    """Whether this Spark master runs driver and executors in one JVM."""
+    """Whether this Spark master runs driver and executors in one process."""
     return re.fullmatch(r"local(\[.*\])?", master) is not None
 
 
 def local_table_warning(base_path: str, master: str) -> str | None:
-    """What to say of a table on a local file system whose executors are on other hosts; None if all is well."""
+    """Warn of a table on a local file system whose executors may be on other hosts; None if there is nothing to warn of."""
     if is_local(master) or "://" in base_path:
         return None
     return (
@@ -229,7 +229,7 @@ def _is_loopback(host: str) -> bool:
 def load_engine_settings(
     home: Home, overrides: Mapping[str, Any] | None = None, environment: Mapping[str, str] = os.environ
 ) -> EngineSettings:
-    """The settings of the home's file, if there is one; over them the `HUDI_INGEST_ENGINE_…` variables, and over these the
+    """Load engine.yaml, if there is one, with the `HUDI_INGEST_ENGINE_…` variables on top of it, and on top of these the
     `overrides` that are not None. Raises ConfigError with all problems."""
     path = home.engine_settings_file
     document = Document(EngineSettings)
@@ -254,8 +254,8 @@ def load_engine_settings(
 
         problems += [line for details in error.errors(include_url=False) for line in sentences(details, document)]
     if problems:
-        named = [name for name in variables if environment[name]]
-        source = f"{path} and {', '.join(named)}" if named else str(path)
+        set_variables = [name for name in variables if environment[name]]
+        source = f"{path} and {', '.join(set_variables)}" if set_variables else str(path)
         raise ConfigError(source, problems)
     return settings
 

@@ -21,7 +21,7 @@ def _reference(value: object, info: ValidationInfo) -> object:
         return SecretReference.parse(str(value), folder)
     except ValueError:
         raise ValueError(
-            "found ****, which is more than a reference; allowed: `${NAME}` or `${file:PATH}` alone, because Spark's workers "
+            "found ****, which is not just a reference; allowed: `${NAME}` or `${file:PATH}` alone, because Spark's workers "
             "get only the reference and read the secret themselves"
         ) from None
 
@@ -62,7 +62,7 @@ class Storage(Model):
 
     conditional_writes: bool = True
     """Whether the store honours `If-Match` and `If-None-Match` when an object is written, which keeps a stale coordinator
-    out. The first transaction tests it. If not, `table.lock` is required."""
+    out. The first transaction on the table tests it. With `false`, `table.lock` is required."""
 
     @field_validator("endpoint")
     @classmethod
@@ -93,7 +93,9 @@ class Storage(Model):
             return value  # it has its own problem
         with_key = info.data["access_key"] is not None
         if info.field_name == "secret_key" and (value is not None) != with_key:
-            raise ValueError("a login is access_key and secret_key; one of them is missing")
+            raise ValueError(
+                "`access_key` and `secret_key` belong together; add the one that is missing, or remove both"
+            )
         if info.field_name == "session_token" and value is not None and not with_key:
             raise ValueError(
                 "belongs to temporary access_key and secret_key, which are missing; add them, or remove it"
@@ -103,7 +105,7 @@ class Storage(Model):
         return value
 
     def options(self) -> StorageOptions:
-        """What travels to everything that reaches the store."""
+        """Return the form in which these settings travel to every process that reaches the store."""
         return StorageOptions(
             endpoint=self.endpoint,
             region=self.region,

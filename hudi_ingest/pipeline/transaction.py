@@ -22,7 +22,9 @@ class Transaction(_Model):
 
     interval_seconds: Annotated[Seconds, Field(ge=TICK_SECONDS)] = Field(
         default=60.0,
-        json_schema_extra={"allowed": f"a number of at least {TICK_SECONDS}: the sensor ticks every {TICK_SECONDS} s"},
+        json_schema_extra={
+            "allowed": f"a number of at least {TICK_SECONDS}: the sensor ticks at most every {TICK_SECONDS} s"
+        },
     )
     """A transaction begins at most this often, unless `max_records` are waiting."""
 

@@ -1,4 +1,4 @@
-"""Whether a cluster's executors can do what write tasks need; if not, why, in one sentence within a bounded time."""
+"""Checks, within a bounded time, that a cluster's executors can run write tasks; if not, says why in one sentence."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _GROUP = "hudi-ingest: executors"
 
 
 def require_master(master: str) -> None:
-    """Raises EnvironmentProblem if no standalone master accepts connections: Spark itself would try for a minute and then stop
-    the driver without a word. Other masters answer for themselves."""
+    """Raise EnvironmentProblem if no standalone master accepts connections: Spark itself would try for a minute and then stop
+    the driver without a word. Kubernetes and YARN report their own errors."""
     if not master.startswith("spark://"):
         return
     reasons = []
@@ -58,10 +58,10 @@ def require_executors(session: SparkSession, settings: EngineSettings) -> None:
     except (Py4JError, PySparkException) as error:
         problem = executor_problem(str(error), settings.executors_python)
         if problem is None:
-            nobody = too_late.is_set() or _stopped(context)
-            problem = (
-                _no_executor(context, settings) if nobody else f"no executor ran a function: {_reason(str(error))}."
-            )
+            if too_late.is_set() or _stopped(context):
+                problem = _no_executor(settings)
+            else:
+                problem = f"no executor of {settings.master} could run a function: {_reason(str(error))}."
         raise EnvironmentProblem(problem) from error
     finally:
         timer.cancel()
@@ -70,12 +70,12 @@ def require_executors(session: SparkSession, settings: EngineSettings) -> None:
 
 
 def executor_problem(text: str, python: str) -> str | None:
-    """What an error of a Spark job says about the executors' Python that another try cannot mend, in one sentence; None if it
-    says no such thing."""
+    """Say in one sentence what is wrong with the executors' `python`, so that a retry cannot help; None if the Spark job failed
+    for another reason."""
     where = f"executors run {python} (`python` in engine.yaml)"
-    other = re.search(r"OtherVersion: (.+)", text)
-    if other:
-        return f"{other[1].strip()}: install the driver's version in the executors' environment, and restart the engine if it is older."
+    versions = re.search(r"OtherVersion: (.+)", text)
+    if versions:
+        return f"{versions[1].strip()}: install the driver's version in the executors' environment, and restart the engine if it is older."
     program = re.search(r'Cannot run program "([^"]+)"', text)
     if program:
         return (
@@ -84,7 +84,7 @@ def executor_problem(text: str, python: str) -> str | None:
     mismatch = re.search(r"different version:? \((\d+), (\d+)\)", text)
     if mismatch:
         version = f"{mismatch[1]}.{mismatch[2]}"
-        return f"{where}, which is Python {version}, but the driver is Python {OWN_PYTHON}; both must be of one minor version."
+        return f"{where}, which is Python {version}, but the driver is Python {OWN_PYTHON}; both need the same minor version."
     if "Error from python worker" in text:
         module = re.search(r"No module named '?([\w.]+)'?", text)
         if module:
@@ -96,28 +96,28 @@ def executor_problem(text: str, python: str) -> str | None:
 
 
 def _reason(text: str) -> str:
-    """The line that says why: the first of a Python worker's own output, else of the last failure."""
+    """Return the line that says why: the first of a Python worker's own output, else of the last failure."""
     for beginning in ("Error from python worker:", "most recent failure: "):
-        _, found, after = text.partition(beginning)
-        lines = [line.strip() for line in after.splitlines() if line.strip()]
-        if found and lines:
+        # Nothing follows a beginning that is not there.
+        lines = [line.strip() for line in text.partition(beginning)[2].splitlines() if line.strip()]
+        if lines:
             return lines[0][:300]
     return text.splitlines()[0][:300] if text else "no reason given"
 
 
 def _require_reachable(settings: EngineSettings, port: int) -> None:
-    """The driver at least reaches itself where executors look for it."""
+    """Raise EnvironmentProblem if not even the driver reaches itself where executors look for it."""
     host = settings.advertised_host
     try:
         socket.create_connection((host, port), _CONNECT_SECONDS).close()
     except OSError as error:
         raise EnvironmentProblem(
-            f"executors cannot reach the driver at {host}:{port}, because not even its own host can ({error}); correct "
-            "`driver_host` and `bind_address` in engine.yaml."
+            f"executors cannot reach the driver at {host}:{port}: not even its own host can ({error}); correct `driver_host` "
+            "and `bind_address` in engine.yaml."
         ) from error
 
 
-def _no_executor(context: SparkContext, settings: EngineSettings) -> str:
+def _no_executor(settings: EngineSettings) -> str:
     port = settings.driver_port or "(any port; set `driver_port` to open one)"
     return (
         f"no executor of {settings.master} was ready within {EXECUTOR_SECONDS:g} s. Either the cluster has no free cores or "

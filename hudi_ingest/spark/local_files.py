@@ -1,4 +1,4 @@
-"""Local files in the driver's JVM, without a process for each."""
+"""Spares Hadoop a process for each local file that it lists or creates in the driver's JVM."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _CLASS = "HudiIngestLocalFiles"
 
 
 def use_system_calls(jvm: Any, context: Any) -> None:
-    """Let Hadoop list local files and set their permissions by system calls. `context`: the JVM's Spark context."""
+    """Let Hadoop list local files and set their permissions by system calls. `context` is the JavaSparkContext."""
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.cook(resources.files("hudi_ingest.spark").joinpath(f"{_CLASS}.java").read_text())
     local_files = compiler.getClassLoader().loadClass(_CLASS).getConstructor(None).newInstance(None)

@@ -1,7 +1,7 @@
 """Gives a running driver and its executors Hadoop's S3 client, and the settings of a pipeline's bucket.
 
-Only when a table in S3 is opened: an engine may have been started before the pipeline file was written. The settings are per
-bucket, so pipelines with different stores share a driver. They hold no secret.
+Not before a table on S3 is opened, because an engine may be older than the pipeline file. The settings are per bucket, so
+pipelines with different stores share a driver. They hold no secret.
 """
 
 from __future__ import annotations
@@ -102,13 +102,13 @@ def connect_bucket(jvm: Any, context: Any, bucket: str, options: StorageOptions)
 
 
 def _place(reference: SecretReference) -> str:
-    """A reference in a form that Hadoop, which expands `${…}` itself, leaves alone."""
+    """Write a reference in a form that Hadoop leaves alone: it expands `${…}` itself."""
     content = reference.text.removeprefix("${").removesuffix("}")
     return content if content.startswith("file:") else f"env:{content}"
 
 
 def _add_classes(jvm: Any, loader: Any, context: Any, *, local: bool) -> None:
-    """Add what is missing on the driver's class path. In a cluster the executors load it from the driver."""
+    """Add what is missing to the driver's class path. On a cluster, executors load it from the driver."""
     jars: list[Path] = []
     if not _has_class(loader, _FILE_SYSTEM):
         jars += s3_jars(_logger.info)
@@ -132,7 +132,7 @@ def _add_to_driver(jvm: Any, loader: Any, jars: list[Path]) -> None:
 
 
 def _credentials_jar(jvm: Any, loader: Any) -> Path:
-    """Compile the credentials provider by the Janino bundled with Spark; a jar in the cache, so executors can have it too."""
+    """Compile the credentials provider with the Janino bundled with Spark, into a jar in the cache that executors can load."""
     source = resources.files("hudi_ingest.spark").joinpath(f"{_CREDENTIALS}.java").read_text()
     jar = cache_root(os.environ) / f"credentials-{hashlib.sha256(source.encode()).hexdigest()[:12]}.jar"
     if jar.exists():

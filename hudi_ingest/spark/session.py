@@ -134,7 +134,7 @@ def session_options(
         "spark.sql.shuffle.partitions": "2",
         "spark.driver.host": settings.advertised_host,
         "spark.driver.bindAddress": settings.bind_address or settings.advertised_host,
-        **_given(
+        **_without_none(
             {
                 "spark.driver.port": settings.driver_port,
                 "spark.driver.blockManager.port": settings.block_manager_port,
@@ -166,7 +166,7 @@ def _jar_options(jars: Sequence[Path], executor_jars: str | None) -> dict[str, s
     }
 
 
-def _given(options: Mapping[str, int | str | None]) -> dict[str, str]:
+def _without_none(options: Mapping[str, int | str | None]) -> dict[str, str]:
     return {key: str(value) for key, value in options.items() if value is not None}
 
 

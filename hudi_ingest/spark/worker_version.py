@@ -1,7 +1,7 @@
-"""Keeps tasks from executors whose hudi-ingest has another version than the process that submits them.
+"""Keeps tasks away from executors with another version of hudi-ingest than the process that submits them.
 
-The process puts its version into the environment of its Python workers. Spark starts a daemon for each such environment, so
-after an upgrade in place workers of an old version are not used either.
+That process puts its version into the environment of its Python workers. Spark starts a daemon for each such environment, so
+workers that are older than an upgrade in place are not used either.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def note_version(context: SparkContext) -> None:
 
 
 def require_same_version(environment: Mapping[str, str] = os.environ) -> None:
-    """For a Python worker's daemon. Raises SystemExit with one line if the process that submits tasks has another version."""
+    """For the daemon of Python workers: raise SystemExit with one line if the process that submits tasks has another version."""
     own = hudi_ingest.__version__
-    wanted = environment.get(VARIABLE, own)
-    if wanted != own:
+    of_driver = environment.get(VARIABLE, own)
+    if of_driver != own:
         sys.exit(
-            f"OtherVersion: {sys.executable} on {socket.gethostname()} has hudi-ingest {own}, the driver has {wanted}"
+            f"OtherVersion: {sys.executable} on {socket.gethostname()} has hudi-ingest {own}, the driver has {of_driver}"
         )

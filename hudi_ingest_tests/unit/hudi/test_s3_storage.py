@@ -364,7 +364,7 @@ def test_p6_a_store_without_conditional_writes_is_refused(tables: S3Tables, stat
         options = replace(tables.options, endpoint=endpoint)
         for ask in (S3Storage.make, S3Storage.require_conditional_writes):
             with pytest.raises(
-                TableUnreachable, match=r"does not honour If-None-Match.*conditional_writes: false and give table\.lock"
+                TableUnreachable, match=r"does not honour If-None-Match.*conditional_writes: false and table\.lock"
             ):
                 ask(S3Storage("s3a://lake/t", options))
     if status == 200:
@@ -422,7 +422,7 @@ def no_login(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPa
 
 
 def test_the_default_chain_and_profiles(no_login: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="neither environment variables, nor a default profile, nor a role") as raised:
+    with pytest.raises(StoreError, match="none in the environment, in a default profile, or from a role") as raised:
         credentials_of(StorageOptions())
     assert "AWS_ACCESS_KEY_ID" in raised.value.remedy
     with pytest.raises(StoreError, match=r"profile \(lake\) could not be found"):
