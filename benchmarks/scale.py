@@ -85,7 +85,7 @@ def main(
 
 
 def _changed(record: _T, changes: list[str]) -> _T:
-    names = {each.name for each in fields(record)}
+    names = {field.name for field in fields(record)}
     for change in changes:
         name, _, value = change.partition("=")
         if name not in names:
@@ -141,8 +141,8 @@ def _constants(costs: Costs, site: Site) -> Table:
     table = Table("name", "value", "unit", "from", "date", title="constants; those of a site are assumptions")
     for name, (unit, how, date) in sources().items():
         table.add_row(name, f"{getattr(costs, name):.4g}", unit, how, date)
-    for each in fields(site):
-        table.add_row(each.name, f"{getattr(site, each.name):.4g}", "", "assumed", "")
+    for assumption in fields(site):
+        table.add_row(assumption.name, f"{getattr(site, assumption.name):.4g}", "", "assumed", "")
     return table
 
 

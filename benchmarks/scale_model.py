@@ -115,7 +115,9 @@ class Site:
     dagster_cores: float = 8
     """Of the hosts on which runs have their processes."""
     postgres_cores: float = 4
-    tick_seconds: float = TICK_SECONDS
+    tick_seconds: float = 2 * TICK_SECONDS
+    """Between ticks of one sensor: the daemon looks every 5 s for sensors whose last tick is 5 s old, so it ticks at every second
+    look."""
     request_seconds: float = 0.03
     """Of one request to the object store; those of begin and commit follow one another."""
     put_limit: float = 3500
