@@ -151,6 +151,9 @@ def _credentials_jar(jvm: Any, loader: Any) -> Path:
 
 
 def _forget_file_system(jvm: Any, bucket: str, hadoop: Any) -> None:
-    """Close the client that Hadoop caches for the bucket, which has the old settings. A step that is using it fails and is
-    retried."""
-    jvm.org.apache.hadoop.fs.FileSystem.get(jvm.java.net.URI(f"s3a://{bucket}"), hadoop).close()
+    """Close the clients that Hadoop caches for the bucket, which have the old settings: Hudi's, which writes the metadata table
+    through the other, first. A step that is using one fails and is retried."""
+    settings = jvm.org.apache.hadoop.conf.Configuration(hadoop)
+    settings.set("fs.hoodie-s3a.impl", "org.apache.hudi.hadoop.fs.HoodieWrapperFileSystem")
+    for scheme in ("hoodie-s3a", "s3a"):
+        jvm.org.apache.hadoop.fs.FileSystem.get(jvm.java.net.URI(f"{scheme}://{bucket}"), settings).close()
