@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import event
-from sqlalchemy.exc import ArgumentError, DisconnectionError
+from sqlalchemy.exc import ArgumentError
 
 from hudi_ingest.exceptions import ConfigError, EnvironmentProblem
 
@@ -99,8 +99,7 @@ def _postgresql_engine(url: sa.URL) -> sa.Engine:
         ) from error
 
     @event.listens_for(engine, "connect")
-    def prepare(connection: Any, record: Any) -> None:
-        record.info["pid"] = os.getpid()
+    def prepare(connection: Any, _record: object) -> None:
         connection.autocommit = True
         with connection.cursor() as cursor:
             # The timeouts: a process that hangs inside a transaction must not block all the others.
@@ -111,13 +110,8 @@ def _postgresql_engine(url: sa.URL) -> sa.Engine:
             )
         connection.autocommit = False
 
-    @event.listens_for(engine, "checkout")
-    def not_of_another_process(_connection: Any, record: Any, fairy: Any) -> None:
-        if record.info["pid"] != os.getpid():
-            # Forgotten instead of closed: the process that forked this one uses it.
-            record.dbapi_connection = fairy.dbapi_connection = None
-            raise DisconnectionError("the connection belongs to the process that forked this one")
-
+    # A forked process forgets the connection instead of closing or even trying it: its parent uses it.
+    os.register_at_fork(after_in_child=partial(engine.dispose, close=False))
     return engine
 
 

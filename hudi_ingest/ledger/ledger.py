@@ -37,7 +37,8 @@ _BEGIN_TRIES = 20
 
 
 class Ledger:
-    """Access to the ledger. Leaving `with` keeps a connection for this process's next ledger. Each method is one database transaction. Safe to share between threads.
+    """Access to the ledger. Leaving `with` keeps a connection for this process's next ledger. Each method is one database
+    transaction. Safe to share between threads.
 
     Every method raises LedgerUnreachable, and EnvironmentProblem when the file is not a database.
     """

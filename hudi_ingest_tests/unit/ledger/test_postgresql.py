@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Iterator
+from datetime import datetime
 
 import pytest
 import sqlalchemy as sa
@@ -30,6 +31,14 @@ def backends(url: str) -> set[int]:
     with engine.connect() as connection:
         statement = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
         return set(connection.execute(sa.text(statement)).scalars())
+
+
+def last_statements(url: str, pids: set[int]) -> list[tuple[datetime, str]]:
+    """Of these backends: when each began, and its text."""
+    engine = sa.create_engine(url, poolclass=sa.NullPool)
+    with engine.connect() as connection:
+        rows = connection.execute(sa.text("SELECT pid, query_start, query FROM pg_stat_activity")).all()
+    return [(began, query) for pid, began, query in rows if pid in pids]
 
 
 def test_one_connection_serves_all_calls_and_none_waits_for_a_writing_op(url: str) -> None:
@@ -61,12 +70,16 @@ def test_a_forked_process_leaves_its_parent_s_connection_alone(url: str) -> None
             ledger.history("orders")
             sender.send(backends(url))
 
+        before = last_statements(url, ours)
+
         process = context.Process(target=child)
         process.start()
         assert receiver.poll(30)
         assert len(receiver.recv() - ours) == 1
         process.join(30)
         assert process.exitcode == 0
+        # Not even a ping: its answer could reach the parent in place of another.
+        assert last_statements(url, ours) == before
         ledger.history("orders")
         wait_for(lambda: backends(url) == ours, "only the parent's connection is open", 10)
 
