@@ -1,4 +1,4 @@
-"""Identify a process by its recorded pid and start time, because pids are reused.
+"""Identify a process by its recorded process table, pid and start time, because pids are reused, and others have the same ones.
 
 Start times are seconds since the machine booted. A wall-clock start time moves whenever the clock is set (an NTP
 correction, a resumed virtual machine), and would make a living process look like a different one.
@@ -6,10 +6,32 @@ correction, a resumed virtual machine), and would make a living process look lik
 
 from __future__ import annotations
 
+import os
+import socket
+from pathlib import Path
+
 import psutil
 
 _SLACK_SECONDS = 0.5
 """How far two readings of the same start time may differ; start times have a resolution of 10 ms."""
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+"""Random at each boot of a kernel, and the same in all its containers."""
+_BOOT_DIGITS = 12
+
+
+def process_table() -> str:
+    """Name the processes that this one can see: `<host name>/<boot>/<pid namespace>`.
+
+    Only boot and pid namespace together name a process table. Two containers may have the same host name and still not see
+    each other's processes. Two machines may have the same host name, too, and their first pid namespace always has the same
+    number.
+    """
+    try:
+        namespace = os.readlink("/proc/self/ns/pid").strip("pid:[]")
+        boot = _BOOT_ID.read_text().replace("-", "")[:_BOOT_DIGITS].strip()
+    except OSError:  # no pid namespaces here: macOS, a sandbox without /proc
+        namespace, boot = "0", f"{psutil.boot_time():.0f}"
+    return f"{socket.gethostname()}/{boot}/{namespace}"
 
 
 def started_since_boot(pid: int) -> float:

@@ -7,32 +7,21 @@ as alive unless proved dead.
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, cast
 
 import psutil
 
-from hudi_ingest.home.process_identity import running_process, same_start, started_since_boot
-
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-"""Random at each boot of a kernel, and the same in all its containers."""
-_BOOT_DIGITS = 12
+from hudi_ingest.home.process_identity import process_table, running_process, same_start, started_since_boot
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
     """A Dagster run or an operating system process. Its text form is `<kind>:<ident>`.
 
-    `ident` is the run id, or `<host>:<pid>:<start>`, where host is `<host name>/<boot>/<pid namespace>` and start is the
-    number of seconds from boot to the process's start: unlike the wall-clock start time, it does not change when the clock
-    is set.
-
-    Only boot and pid namespace together name a process table. Two containers may have the same host name and still not see
-    each other's processes. Two machines may have the same host name, too, and their first pid namespace always has the same
-    number.
+    `ident` is the run id, or `<host>:<pid>:<start>`, where host is the process table and start is the number of seconds from
+    boot to the process's start: see home/process_identity.py.
     """
 
     kind: Literal["dagster", "process"]
@@ -55,7 +44,7 @@ class Owner:
     @classmethod
     def this_process(cls) -> Owner:
         pid = os.getpid()
-        return cls("process", f"{_this_host()}:{pid}:{started_since_boot(pid):.2f}")
+        return cls("process", f"{process_table()}:{pid}:{started_since_boot(pid):.2f}")
 
     @classmethod
     def dagster_run(cls, run_id: str) -> Owner:
@@ -70,7 +59,7 @@ class Owner:
 
 def is_of_this_host(owner: Owner) -> bool:
     """Whether `owner` is a process that this host can inspect: of the same boot and pid namespace as this process."""
-    return owner.kind == "process" and _process_parts(owner.ident)[0] == _this_host()
+    return owner.kind == "process" and _process_parts(owner.ident)[0] == process_table()
 
 
 def living_process(owner: Owner) -> psutil.Process | None:
@@ -78,7 +67,7 @@ def living_process(owner: Owner) -> psutil.Process | None:
     if owner.kind != "process":
         return None
     host, pid, started = _process_parts(owner.ident)
-    if host != _this_host():
+    if host != process_table():
         return None
     try:
         return running_process(pid, started)
@@ -91,11 +80,13 @@ def is_dead(owner: Owner, run_is_finished: Callable[[str], bool | None]) -> bool
 
     `run_is_finished` takes a Dagster run id and returns None when it does not know that run. A process on another host, in
     another container, or from before a reboot cannot be inspected, so it counts as alive until its transaction's deadline.
+    Nothing tells a reboot from another machine for certain: clones of a virtual machine have its host name and machine id,
+    often its disks, and may use the same ledger.
     """
     if owner.kind == "dagster":
         return run_is_finished(owner.ident) is True
     host, pid, started = _process_parts(owner.ident)
-    if host != _this_host():
+    if host != process_table():
         return False
     try:
         process = psutil.Process(pid)
@@ -118,12 +109,3 @@ def _process_parts(ident: str) -> tuple[str, int, float]:
     if not host or parts[1] <= 0:
         raise ValueError(f"a process owner is process:<host>:<pid>:<start>, found {'process:' + ident!r}")
     return parts
-
-
-def _this_host() -> str:
-    try:
-        namespace = os.readlink("/proc/self/ns/pid").strip("pid:[]")
-        boot = _BOOT_ID.read_text().replace("-", "")[:_BOOT_DIGITS].strip()
-    except OSError:  # no pid namespaces here: macOS, a sandbox without /proc
-        namespace, boot = "0", f"{psutil.boot_time():.0f}"
-    return f"{socket.gethostname()}/{boot}/{namespace}"

@@ -4,6 +4,7 @@ import java.lang.reflect.Field;
 import java.nio.file.Files;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
+import java.nio.file.Paths;
 import java.nio.file.attribute.PosixFileAttributes;
 import java.nio.file.attribute.PosixFilePermissions;
 import java.util.ArrayList;
@@ -26,9 +27,10 @@ import org.apache.hadoop.util.functional.RemoteIterators;
 public class HudiIngestLocalFiles extends RawLocalFileSystem implements java.util.function.Consumer {
   private static final int SPECIAL_BITS = 07000;
 
-  /** Replaces the implementation inside the file system that the JVM shares for local files. */
+  /** Replaces the implementation in the file system that the JVM shares for local files. Throws before it has changed anything. */
   public void accept(Object configuration) {
     try {
+      Files.getAttribute(Paths.get(System.getProperty("java.io.tmpdir"), new String[0]), "unix:mode");
       Configuration settings = (Configuration) configuration;
       initialize(getUri(), settings);
       Field implementation = FilterFileSystem.class.getDeclaredField("fs");

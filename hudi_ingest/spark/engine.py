@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections.abc import Callable
@@ -15,7 +14,6 @@ from pyspark.sql import SparkSession
 
 from hudi_ingest.exceptions import EngineLost, EnvironmentProblem
 from hudi_ingest.home.folder import Home
-from hudi_ingest.home.process_identity import started_since_boot
 from hudi_ingest.pipeline.engine import EngineSettings
 from hudi_ingest.spark.session import ENGINE_OPTIONS, EngineConnection, answers, own_session, start_workers
 
@@ -27,7 +25,8 @@ _WATCH_SECONDS = 1.0
 def run_engine(home: Home, settings: EngineSettings, report: Callable[[str], None]) -> None:
     """Start the driver, publish its connection in `home.engine_file`, and serve until SIGTERM or SIGINT.
 
-    Raises EnvironmentProblem when another engine already serves this home or no executor can be used, EngineLost when the JVM dies or hangs.
+    Raises EnvironmentProblem when another engine already serves this home or no executor can be used, EngineLost when the JVM
+    dies or hangs.
     """
     running = EngineConnection.read(home.engine_file)
     if running is not None:
@@ -46,13 +45,8 @@ def run_engine(home: Home, settings: EngineSettings, report: Callable[[str], Non
     report("starting Spark")
     session = own_session(settings, ENGINE_OPTIONS, home.spark)
     gateway: Any = session.sparkContext._gateway
-    connection = EngineConnection(
-        port=gateway.gateway_parameters.port,
-        secret=gateway.gateway_parameters.auth_token,
-        pid=os.getpid(),
-        started=started_since_boot(os.getpid()),
-        python=settings.executors_python,
-    )
+    parameters = gateway.gateway_parameters
+    connection = EngineConnection.of_this_process(parameters.port, parameters.auth_token, settings.executors_python)
     try:
         connection.write(home.engine_file)
         report(f"engine ready: Spark {session.version} on {settings.master}, pid {connection.pid}")

@@ -24,8 +24,9 @@ from pyspark.sql import SparkSession
 
 from hudi_ingest.exceptions import EngineLost, EnvironmentProblem
 from hudi_ingest.home.folder import Home, write_private
-from hudi_ingest.home.process_identity import running_process
+from hudi_ingest.home.process_identity import process_table, running_process, started_since_boot
 from hudi_ingest.pipeline.engine import ARCHIVE_FOLDER, EngineSettings, load_engine_settings
+from hudi_ingest.spark.driver_jvm import start_jvm
 from hudi_ingest.spark.executors import require_executors, require_master
 from hudi_ingest.spark.jars import spark_jars
 from hudi_ingest.spark.java import find_java, java_home
@@ -55,15 +56,21 @@ ENGINE_OPTIONS = {_JAVA_OPTIONS: _OPTIMIZE_LATE}
 
 @dataclass(frozen=True, slots=True)
 class EngineConnection:
-    """How to reach a running engine: its py4j port on this machine, its secret, and its process (pid, and start time in
-    seconds since boot); `python` and `python_version` (like 3.11) are of its executors."""
+    """How to reach a running engine: its py4j port on this machine, its secret, and its process (process table, pid, and start
+    time in seconds since boot); `python` and `python_version` (like 3.11) are of its executors."""
 
     port: int
     secret: str
+    host: str
     pid: int
     started: float
     python: str = sys.executable
     python_version: str = OWN_PYTHON
+
+    @classmethod
+    def of_this_process(cls, port: int, secret: str, python: str = sys.executable) -> EngineConnection:
+        pid = os.getpid()
+        return cls(port, secret, process_table(), pid, started_since_boot(pid), python)
 
     def write(self, path: Path) -> None:
         """Publish the connection atomically, to this user only."""
@@ -91,7 +98,8 @@ class EngineConnection:
         return connection if connection.is_alive() else None
 
     def is_alive(self) -> bool:
-        return running_process(self.pid, self.started) is not None
+        """Whether its process runs, as far as this one can see: not if it is in another container that shares the home."""
+        return self.host == process_table() and running_process(self.pid, self.started) is not None
 
     def serves(self, session: SparkSession) -> bool:
         """Whether the session belongs to this engine's driver."""
@@ -198,6 +206,7 @@ def own_session(
         builder = builder.config(key, value)
     try:
         with _stdout_is_stderr():
+            start_jvm(options, local_dir)
             session = builder.getOrCreate()
         session.sparkContext.setLogLevel("ERROR")
         use_system_calls(session.sparkContext._gateway.jvm, session.sparkContext._jsc)

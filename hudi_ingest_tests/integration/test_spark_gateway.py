@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import ipaddress
-import os
 import socket
 import stat
 import struct
@@ -13,6 +12,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -20,8 +20,8 @@ import pytest
 
 from hudi_ingest.exceptions import EngineLost
 from hudi_ingest.home.folder import Home
-from hudi_ingest.home.process_identity import started_since_boot
 from hudi_ingest.pipeline.engine import EngineSettings
+from hudi_ingest.spark.local_files import use_system_calls
 from hudi_ingest.spark.session import EngineConnection, answers, attached_session, current_session, session_options
 from hudi_ingest_tests.support.command_line import environment
 
@@ -31,8 +31,7 @@ pytestmark = pytest.mark.spark
 def test_a_wrong_secret_is_refused_at_once_and_the_driver_goes_on(spark_home: Home) -> None:
     session = current_session(spark_home)
     gateway: Any = session.sparkContext._gateway
-    me = psutil.Process()
-    stranger = EngineConnection(gateway.gateway_parameters.port, "not-the-secret", os.getpid(), me.create_time())
+    stranger = EngineConnection.of_this_process(gateway.gateway_parameters.port, "not-the-secret")
     began = time.monotonic()
     with pytest.raises(EngineLost, match="it refused the secret of its connection file") as raised:
         attached_session(stranger)
@@ -49,7 +48,7 @@ def test_p7_a_session_beside_an_engine_is_known_as_one_of_another_driver(
     """Here a session older than an engine, whose file names another port and, as that engine's process, this one."""
     session = current_session(spark_home)
     gateway: Any = session.sparkContext._gateway
-    own = EngineConnection(gateway.gateway_parameters.port, "s", os.getpid(), started_since_boot(os.getpid()))
+    own = EngineConnection.of_this_process(gateway.gateway_parameters.port, "s")
     other = replace(own, port=own.port + 1)
     home = replace(spark_home, root=tmp_path)
     for engine, warned in ((own, False), (other, True)):
@@ -62,6 +61,16 @@ def test_p7_a_session_beside_an_engine_is_known_as_one_of_another_driver(
 def test_workers_are_forked_with_the_modules_of_a_write_task(spark_home: Home) -> None:
     modules = current_session(spark_home).sparkContext.parallelize([0], 1).map(lambda number: [*sys.modules])
     assert {"numba", "hudi_ingest.kafka.range_reader", "hudi_ingest.transaction.write.task"} <= {*modules.first()}
+
+
+def test_a_hadoop_that_cannot_be_given_system_calls_goes_on_without(
+    spark_home: Home, caplog: pytest.LogCaptureFixture
+) -> None:
+    gateway: Any = current_session(spark_home).sparkContext._gateway
+    no_configuration = SimpleNamespace(hadoopConfiguration=lambda: gateway.jvm.java.util.Date())
+    use_system_calls(gateway.jvm, no_configuration)
+    assert "Hadoop starts a process for each file" in caplog.text
+    assert "ClassCastException" in caplog.text
 
 
 def test_hadoop_lists_and_creates_local_files_without_a_process_for_each(spark_home: Home, tmp_path: Path) -> None:
@@ -119,19 +128,22 @@ def test_spark_s_own_port_asks_for_a_secret_that_is_told_nowhere(spark_home: Hom
 
 
 OP_WITHOUT_ENGINE = """
+import psutil
 from dagster import Definitions, OpExecutionContext, job, op
 from hudi_ingest.orchestration.resources import ingest_resources
 
 @op(required_resource_keys={"hudi_ingest_spark"})
 def show(context: OpExecutionContext) -> None:
     context_of_spark = context.resources.hudi_ingest_spark.spark_context
+    print(psutil.Process(context_of_spark._gateway.proc.pid).cmdline())
     print({key: context_of_spark.getConf().get(key) for key in %r}, flush=True)
 
 @job
 def shown():
     show()
 
-resources = ingest_resources({"spark": {"master": "local[1]", "driver": {"memory": "512m"}}})
+spark = {"master": "local[1]", "driver": {"memory": "512m"}, "hadoop": {"login": "s3cret"}}
+resources = ingest_resources({"spark": spark})
 Definitions(jobs=[shown], resources=resources).resolve_job_def("shown").execute_in_process()
 """
 
@@ -139,6 +151,7 @@ Definitions(jobs=[shown], resources=resources).resolve_job_def("shown").execute_
 def test_an_op_without_engine_starts_spark_with_the_locations_settings_on_top_of_ours(tmp_path: Path) -> None:
     home = Home(tmp_path / "home", tmp_path, f"sqlite:///{tmp_path / 'home' / 'ledger.db'}")
     keys = ["spark.master", "spark.driver.memory", "spark.serializer", "spark.authenticate", "spark.local.dir"]
+    keys.append("spark.hadoop.login")
     done = subprocess.run(
         [sys.executable, "-c", OP_WITHOUT_ENGINE % keys],
         env=environment(home),
@@ -147,10 +160,13 @@ def test_an_op_without_engine_starts_spark_with_the_locations_settings_on_top_of
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
-    assert ast.literal_eval(done.stdout.splitlines()[-1]) == dict(
+    command_line, settings = map(ast.literal_eval, done.stdout.splitlines()[-2:])
+    assert "org.apache.spark.deploy.SparkSubmit" in command_line
+    assert "s3cret" not in " ".join(command_line)
+    assert settings == dict(
         zip(
             keys,
-            ["local[1]", "512m", "org.apache.spark.serializer.KryoSerializer", "true", str(home.spark)],
+            ["local[1]", "512m", "org.apache.spark.serializer.KryoSerializer", "true", str(home.spark), "s3cret"],
             strict=True,
         )
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,6 @@ import pytest
 from py4j.java_gateway import GatewayParameters
 
 from hudi_ingest.exceptions import EnvironmentProblem
-from hudi_ingest.home.process_identity import started_since_boot
 from hudi_ingest.spark.session import EngineConnection
 from hudi_ingest_tests.support.clock import set_wall_clock_back
 
@@ -19,7 +19,7 @@ from hudi_ingest_tests.support.clock import set_wall_clock_back
 @pytest.fixture
 def connection() -> EngineConnection:
     """Of this process, which is alive."""
-    return EngineConnection(port=1, secret="s3cret", pid=os.getpid(), started=started_since_boot(os.getpid()))
+    return EngineConnection.of_this_process(port=1, secret="s3cret")
 
 
 def test_what_is_written_is_read_and_is_private_from_the_start(tmp_path: Path, connection: EngineConnection) -> None:
@@ -71,8 +71,18 @@ def test_no_file_a_torn_file_and_a_dead_engine_are_no_engine(tmp_path: Path, con
     connection.write(path)
     path.write_text('{"port": 1')
     assert EngineConnection.read(path) is None
-    EngineConnection(connection.port, connection.secret, connection.pid, connection.started - 1).write(path)
+    replace(connection, started=connection.started - 1).write(path)
     assert EngineConnection.read(path) is None
+
+
+def test_p7_an_engine_in_another_container_is_not_taken_for_a_process_here(
+    tmp_path: Path, connection: EngineConnection
+) -> None:
+    """Containers that share a home number their processes alike, and start them at like times."""
+    host, boot, namespace = connection.host.split("/")
+    for elsewhere in (f"{host}/{boot}/1", f"{host}/0123456789ab/{namespace}", f"other/{boot}/{namespace}"):
+        replace(connection, host=elsewhere).write(tmp_path / "engine.json")
+        assert EngineConnection.read(tmp_path / "engine.json") is None
 
 
 def test_a_step_of_the_wall_clock_does_not_make_an_engine_dead(

@@ -77,11 +77,11 @@ def test_a_workers_daemon_refuses_tasks_of_another_version() -> None:
 
 
 def test_an_op_of_another_python_than_the_engines_executors_is_refused() -> None:
-    EngineConnection(1, "s", 2, 0.0).require_same_python()
+    EngineConnection(1, "s", "host", 2, 0.0).require_same_python()
     with pytest.raises(
         EnvironmentProblem, match=r"this process runs Python .*, but the executors .* run Python 3\.9 \(/py\)"
     ):
-        EngineConnection(1, "s", 2, 0.0, python="/py", python_version="3.9").require_same_python()
+        EngineConnection(1, "s", "host", 2, 0.0, python="/py", python_version="3.9").require_same_python()
 
 
 def test_a_master_that_is_not_there_is_told_at_once() -> None:

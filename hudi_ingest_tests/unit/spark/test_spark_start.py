@@ -17,9 +17,10 @@ from hudi_ingest.spark import session
 from hudi_ingest.exceptions import EngineLost
 session.find_java, session.java_home = (lambda: Path(sys.argv[1])), (lambda java: java.parent.parent)
 session.spark_jars = lambda report: ()
+settings = EngineSettings(spark_conf={"spark.ssl.keyPassword": " s3cret\\\\=ö"})
 for _ in range(2):
     try:
-        session.own_session(EngineSettings())
+        session.own_session(settings, local_dir=Path(sys.argv[2]))
     except EngineLost as error:
         print(error)
 """
@@ -27,11 +28,45 @@ for _ in range(2):
 
 @pytest.mark.parametrize("ending", ["kill -9 $$", "exit 1"])
 def test_a_jvm_that_dies_at_its_start_is_told_in_one_sentence(tmp_path: Path, ending: str) -> None:
-    java = tmp_path / "bin" / "java"
-    java.parent.mkdir()
-    java.write_text(f"#!/bin/sh\n{ending}\n")
-    java.chmod(0o755)
-    told = subprocess.run([sys.executable, "-c", PROGRAM, str(java)], capture_output=True, text=True, timeout=120)
+    told = started(tmp_path, ending)
     assert told.returncode == 0, told.stderr
     assert told.stdout.count("Spark's JVM ended while it was starting ([JAVA_GATEWAY_EXITED]") == 2
     assert "Traceback" not in told.stderr
+
+
+# The settings' file and its mode, and all arguments.
+SHOW = """
+printf '%s\\n' "$@" >> {folder}/arguments
+while [ $# -gt 0 ]; do
+    [ "$1" = --properties-file ] && {{ stat -c %a "$(dirname "$2")"; cat "$2"; }} > {folder}/settings
+    shift
+done
+exit 1
+"""
+
+
+def test_no_process_list_shows_a_setting_and_its_file_is_gone_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Java here is what pyspark's own scripts start. They got each setting as an argument, and so did the driver's JVM."""
+    (tmp_path / "spark-defaults.conf").write_text("spark.of.the.installation 1")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    started(tmp_path, SHOW.format(folder=tmp_path))
+    arguments = (tmp_path / "arguments").read_text()
+    assert "--properties-file" in arguments
+    assert "--conf" not in arguments
+    assert "s3cret" not in arguments
+    mode, *settings = (tmp_path / "settings").read_text().splitlines()
+    assert mode == "700"
+    assert settings[0] == "spark.of.the.installation 1"
+    assert r"spark.ssl.keyPassword=\ s3cret\\=ö" in settings
+    assert not [*(tmp_path / "local").iterdir()]
+
+
+def started(folder: Path, script: str) -> subprocess.CompletedProcess[str]:
+    java = folder / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\n{script}\n")
+    java.chmod(0o755)
+    command = [sys.executable, "-c", PROGRAM, str(java), str(folder / "local")]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
