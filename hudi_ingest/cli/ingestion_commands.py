@@ -36,7 +36,7 @@ from hudi_ingest.cli.printing import (
 
 @app.command()
 def validate(files: Annotated[list[Path], typer.Argument(metavar="FILE…")], as_json: AsJson = False) -> None:
-    """Check pipeline files and report every problem at once."""
+    """Check pipeline files, and engine.yaml if there is one, and report every problem at once."""
     from hudi_ingest.pipeline.engine import load_engine_settings, local_table_warning
     from hudi_ingest.pipeline.file import load_pipeline
     from hudi_ingest.transaction.columns import source_text
@@ -44,7 +44,17 @@ def validate(files: Annotated[list[Path], typer.Argument(metavar="FILE…")], as
 
     problems: dict[str, list[str]] = {}
     columns: dict[str, str] = {}
-    master = load_engine_settings(Home.from_environment()).master
+    master: str | None = None
+
+    def note(where: str, error: ConfigError) -> None:
+        problems[where] = list(error.problems)
+        if not as_json:
+            err.print(str(error), markup=False)
+
+    try:
+        master = load_engine_settings(Home.from_environment()).master
+    except ConfigError as error:
+        note(error.where, error)
     for file in files:
         try:
             pipeline = load_pipeline(file)
@@ -53,13 +63,11 @@ def validate(files: Annotated[list[Path], typer.Argument(metavar="FILE…")], as
                 raise ConfigError(str(file), unsupported)
             columns[str(file)] = source_text(pipeline)
             problems[str(file)] = []
-            warning = local_table_warning(pipeline.table.base_path, master)
+            warning = local_table_warning(pipeline.table.base_path, master) if master else None
             if warning is not None:
                 err.print(f"{file}: warning: {warning}", markup=False)
         except ConfigError as error:
-            problems[str(file)] = list(error.problems)
-            if not as_json:
-                err.print(str(error), markup=False)
+            note(str(file), error)
     if as_json:
         print_json(problems)
     else:

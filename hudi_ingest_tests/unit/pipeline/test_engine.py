@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from hudi_ingest.cli import app as cli
 from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.home.folder import Home
 from hudi_ingest.pipeline.engine import EngineSettings, load_engine_settings
@@ -125,3 +128,16 @@ def test_no_value_of_spark_conf_is_shown(home: Home, wrong: str) -> None:
 @pytest.mark.parametrize("master", ["local[2]", "spark://127.0.0.1:7077", "local-cluster[2, 1, 1024]"])
 def test_a_master_on_this_host_needs_no_driver_host(master: str) -> None:
     assert EngineSettings(master=master).advertised_host == "127.0.0.1"
+
+
+def test_validate_reports_problems_of_engine_yaml_beside_those_of_pipeline_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HUDI_INGEST_PIPELINES", str(tmp_path / "pipelines"))
+    monkeypatch.delenv("HUDI_INGEST_ENGINE", raising=False)
+    (tmp_path / "engine.yaml").write_text("driver_memory: much")
+    found = CliRunner().invoke(cli.app, ["validate", "--json", str(tmp_path / "nowhere.yaml")])
+    assert found.exit_code == 1
+    (of_engine, of_pipeline) = json.loads(found.stdout).values()
+    assert of_engine[0].startswith("driver_memory: found 'much'")
+    assert of_pipeline[0].startswith("file not found")
