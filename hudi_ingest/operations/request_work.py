@@ -36,7 +36,7 @@ from hudi_ingest.transaction.situation import observe
 
 ASK_AGAIN_SECONDS = 1.0
 COORDINATOR_GONE_SECONDS = 120.0
-"""A coordinator that has not ticked for this long counts as off. It ticks every few seconds, and records that every 30 s."""
+"""A coordinator that has not ticked for this long counts as off. It ticks at least every 35 s, and records that every 30 s."""
 WAIT_TIMEOUTS = 3
 """How long a transaction waits for the table, in multiples of the pipeline's timeout."""
 

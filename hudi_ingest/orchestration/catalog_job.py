@@ -4,7 +4,6 @@ from datetime import datetime
 
 from dagster import (
     DagsterInstance,
-    DagsterRunStatus,
     JobDefinition,
     Nothing,
     OpExecutionContext,
@@ -19,7 +18,7 @@ from hudi_ingest.hudi.catalog_state import read_state
 from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.failures import as_dagster_failures
-from hudi_ingest.orchestration.op_settings import NO_RUN_RETRIES
+from hudi_ingest.orchestration.op_settings import ACTIVE, NO_RUN_RETRIES
 from hudi_ingest.orchestration.resources import SPARK
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.run import catalog_syncer
@@ -28,13 +27,6 @@ from hudi_ingest.transaction.situation import Situation
 MOST_SECONDS = 600
 """A run of the job takes a minute at most; one that has not ended after this long is dead."""
 _SECONDS_A_KEY = 60
-_ACTIVE = [
-    DagsterRunStatus.QUEUED,
-    DagsterRunStatus.NOT_STARTED,
-    DagsterRunStatus.STARTING,
-    DagsterRunStatus.STARTED,
-    DagsterRunStatus.CANCELING,
-]
 
 
 def catalog_job_name(pipeline: Pipeline) -> str:
@@ -84,7 +76,7 @@ def catalog_run(
     if not state.news(pipeline.catalog_place, commits) or not state.may_try(now):
         return None
     records = instance.get_run_records(
-        RunsFilter(tags={tags.PIPELINE_CATALOG: pipeline.name}, statuses=_ACTIVE), limit=1
+        RunsFilter(tags={tags.PIPELINE_CATALOG: pipeline.name}, statuses=ACTIVE), limit=1
     )
     if any(now.timestamp() - record.create_timestamp.timestamp() < MOST_SECONDS for record in records):
         return None

@@ -1,4 +1,4 @@
-"""Settings shared by all ops of a pipeline: retries, pool, maximum runtime."""
+"""Settings shared by all ops and runs of a pipeline: retries, pool, maximum runtime, and which runs have ended."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dagster import (
     Backoff,
     DagsterInstance,
+    DagsterRunStatus,
     Jitter,
     RetryPolicy,
 )
@@ -14,6 +15,14 @@ from dagster import (
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 START_SECONDS = 120
+ACTIVE = [
+    DagsterRunStatus.QUEUED,
+    DagsterRunStatus.NOT_STARTED,
+    DagsterRunStatus.STARTING,
+    DagsterRunStatus.STARTED,
+    DagsterRunStatus.CANCELING,
+]
+"""The statuses of runs that have not ended."""
 NO_RUN_RETRIES = "0"
 """The sensor plans the run that follows a failed one. One that the instance's `run_retries` repeats would be in its way: its
 transaction is rolled back."""

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from dagster import (
     DagsterInstance,
     DagsterRun,
-    DagsterRunStatus,
     DefaultSensorStatus,
     JobDefinition,
     RunRecord,
@@ -40,13 +39,12 @@ from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.catalog_job import catalog_run
 from hudi_ingest.orchestration.dead_runs import UnfinishedRun, report_dead, why_dead
-from hudi_ingest.orchestration.op_settings import max_runtime, run_is_finished
+from hudi_ingest.orchestration.op_settings import ACTIVE, max_runtime, run_is_finished
 from hudi_ingest.orchestration.reports import report
 from hudi_ingest.orchestration.request_turns import FAILED, requested_transaction
 from hudi_ingest.orchestration.run_config import BEGIN, executor_tags, job_name, run_config, run_tags
 from hudi_ingest.orchestration.sensor_cursor import SensorCursor, fingerprint
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.pipeline.transaction import TICK_SECONDS
 from hudi_ingest.transaction.situation import (
     Situation,
     keep_group_told,
@@ -64,13 +62,6 @@ LONGEST_BACKOFF_SECONDS = 900
 _SHOWN_RANGES = 10
 _PASSES = (KafkaUnreachable, LedgerUnreachable, TableUnreachable)
 """Errors that may be gone by the next tick."""
-_ACTIVE = [
-    DagsterRunStatus.QUEUED,
-    DagsterRunStatus.NOT_STARTED,
-    DagsterRunStatus.STARTING,
-    DagsterRunStatus.STARTED,
-    DagsterRunStatus.CANCELING,
-]
 
 
 def coordinator_sensor(
@@ -82,7 +73,7 @@ def coordinator_sensor(
     @sensor(
         name=sensor_name(pipeline.name),
         jobs=jobs,
-        minimum_interval_seconds=TICK_SECONDS,
+        minimum_interval_seconds=pipeline.transaction.tick_seconds,
         default_status=DefaultSensorStatus.RUNNING if pipeline.enabled else DefaultSensorStatus.STOPPED,
         description=f"Begins a transaction of {pipeline.name} at most every {pipeline.transaction.interval_seconds:g} s.",
     )
@@ -245,13 +236,13 @@ def _active_run(instance: DagsterInstance, pipeline: Pipeline, ledger: Ledger, n
     """Return a run of the pipeline that has not ended and may still make progress; report dead ones. A run launched from the asset's
     page has our tags only once it has begun. Raises LedgerUnreachable."""
     # Those with our tag first: while one is active, Dagster need not load the runs of all pipelines.
-    tagged = instance.get_run_records(RunsFilter(tags={tags.PIPELINE: pipeline.name}, statuses=_ACTIVE))
+    tagged = instance.get_run_records(RunsFilter(tags={tags.PIPELINE: pipeline.name}, statuses=ACTIVE))
     alive = _first_alive(instance, pipeline, ledger, tagged, now)
     if alive is not None:
         return alive
     selected = [
         record
-        for record in instance.get_run_records(RunsFilter(statuses=_ACTIVE))
+        for record in instance.get_run_records(RunsFilter(statuses=ACTIVE))
         if table_key(pipeline) in (record.dagster_run.asset_selection or ())
     ]
     return _first_alive(instance, pipeline, ledger, selected, now)

@@ -14,7 +14,9 @@ from hudi_ingest.pipeline.model import Model as _Model
 from hudi_ingest.pipeline.model import Seconds, Whole
 
 TICK_SECONDS = 5
-"""How often a pipeline's sensor ticks."""
+"""The shortest time between two ticks of a pipeline's sensor. Dagster's daemon looks for due ones as often."""
+LONGEST_TICK_SECONDS = 30
+"""Ticks also pick up requests, what a dead run has left, and a backlog, so they are never rarer."""
 
 
 class Transaction(_Model):
@@ -22,11 +24,10 @@ class Transaction(_Model):
 
     interval_seconds: Annotated[Seconds, Field(ge=TICK_SECONDS)] = Field(
         default=60.0,
-        json_schema_extra={
-            "allowed": f"a number of at least {TICK_SECONDS}: the sensor ticks at most every {TICK_SECONDS} s"
-        },
+        json_schema_extra={"allowed": f"a number of at least {TICK_SECONDS}"},
     )
-    """A transaction begins at most this often, unless `max_records` are waiting."""
+    """A transaction begins at most this often, unless `max_records` are waiting. The sensor ticks about ten times as often,
+    but at least every 30 s and at most every 5 s."""
 
     min_records: Annotated[Whole, Field(ge=1)] = 1
     """With fewer waiting records than this, no transaction begins until `max_wait_seconds` have passed."""
@@ -62,6 +63,12 @@ class Transaction(_Model):
 
     retry_delay_seconds: Annotated[Seconds, Field(ge=0)] = 5.0
     """How long to wait before a write op is retried."""
+
+    @property
+    def tick_seconds(self) -> int:
+        """The time between two ticks of the sensor: a tenth of the interval, in steps of the shortest."""
+        steps = int(self.interval_seconds // (10 * TICK_SECONDS))
+        return min(LONGEST_TICK_SECONDS, max(1, steps) * TICK_SECONDS)
 
     def fans_out(self, count: int) -> bool:
         """Whether the ops of a transaction of `count` records run in parallel, each in its own process."""

@@ -183,7 +183,7 @@ def test_numbers_and_booleans_in_lists_of_text(write: Write) -> None:
         ({"table__lock": {"zookeeper": "a:1", "filesystem": "/x"}}, "table.lock.filesystem: unknown key"),
         (
             {"transaction__interval_seconds": 4.9},
-            "transaction.interval_seconds: too small; found 4.9; allowed: a number of at least 5: the sensor ticks at most every 5 s",
+            "transaction.interval_seconds: too small; found 4.9; allowed: a number of at least 5",
         ),
         ({"transaction__interval_seconds": float("inf")}, "must be a finite number; found inf"),
         (
@@ -192,7 +192,7 @@ def test_numbers_and_booleans_in_lists_of_text(write: Write) -> None:
         ),
         (
             {"transaction__interval_seconds": "often"},
-            "must be a number; found 'often'; allowed: a number of at least 5: the sensor",
+            "must be a number; found 'often'; allowed: a number of at least 5",
         ),
         ({"transaction__interval_seconds": [1]}, "must be a number; found a list"),
         (

@@ -61,6 +61,13 @@ def test_the_demo_pipeline() -> None:
     assert found.transaction.interval_seconds == 10
     assert found.transaction.max_records == 200_000
     assert found.transaction.timeout_seconds == 300
+
+
+@pytest.mark.parametrize(
+    ("interval", "tick"), [(5, 5), (60, 5), (99.9, 5), (100, 10), (299, 25), (300, 30), (86_400, 30)]
+)
+def test_a_long_interval_needs_few_ticks_and_no_work_waits_for_long(interval: float, tick: int) -> None:
+    assert Transaction(interval_seconds=interval).tick_seconds == tick
     elsewhere = {"KAFKA_BOOTSTRAP_SERVERS": "b1:9092,b2:9092", "HUDI_INGEST_TABLES": "file:///mnt/lake"}
     moved = load_pipeline(REPOSITORY / "pipelines" / "orders.yaml", elsewhere)
     assert moved.source.bootstrap_servers == "b1:9092,b2:9092"
