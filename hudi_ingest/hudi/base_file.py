@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 import pyarrow as pa
@@ -18,13 +18,14 @@ import pyarrow.parquet as pq
 from hudi_ingest.exceptions import Fenced
 from hudi_ingest.faults import reach
 from hudi_ingest.hudi import file_ids
+from hudi_ingest.hudi.constant_columns import ONE_TEXT, same_for_all, with_column
 from hudi_ingest.hudi.epoch import Epoch, TableEpoch
+from hudi_ingest.hudi.partition_split import Pieces, Split, parts_of, split_rows
 from hudi_ingest.hudi.paths import heartbeat_path, marker_path, partition_metadata_path
 from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.report import BaseFile
 from hudi_ingest.records.kafka_columns import OFFSET, TIMESTAMP, TOPIC
-from hudi_ingest.records.partition_paths import partition_path
 from hudi_ingest.records.record_keys import record_keys
 
 SEQUENCE_NUMBER = "_hoodie_commit_seqno"
@@ -41,8 +42,6 @@ BUFFERED_BYTES = 64 * 1024 * 1024
 """Limit for rows of all table partitions waiting for a full row group; above it the largest partitions are written early."""
 MOST_OPEN_FILES = 500
 """Lower if the process may open fewer; above it the largest file is closed, and its table partition continues in a new one."""
-_ROWS_OF_A_GROUP = 64
-"""Rows are sorted by table partition in tables of so many rows for each: fewer would make many short slices."""
 _CHECK_SECONDS = 0.05
 """How old the fence's check may be when a file is opened or closed; a check costs 0.1 ms."""
 _CHECK_SECONDS_OF_A_STORE = 1.0
@@ -51,13 +50,9 @@ SPARK_VERSION = "3.5.7"
 """Spark reads dates before 1582 and times before 1900 unchanged only if the file's footer names Spark 3.0 or later;
 otherwise it refuses to read them."""
 
-_ONE_VALUE = pa.scalar(0, pa.int32())
-_ONE_TEXT = pa.dictionary(_ONE_VALUE.type, pa.string())
 _ASCENDING = (OFFSET, TIMESTAMP)
 _HIGH_CARDINALITY = frozenset({SEQUENCE_NUMBER, RECORD_KEY, *_ASCENDING})
 _SAMPLE_ROWS = 4096
-_LEAST_PIECE = 256
-"""Rows; smaller pieces of a table cost more than a copy."""
 _MOST_DISTINCT = _SAMPLE_ROWS * 7 // 8
 """In the sample. With more, a column has about 16,000 values or more, and looking each up costs more than it saves."""
 
@@ -219,9 +214,9 @@ class BaseFileWriter:
     def _drop_buffered(self) -> None:
         self._buffered, self._rows, self._bytes = [], 0, 0
 
-    def _split(self) -> _Split:
+    def _split(self) -> Split:
         layout = self._layout
-        return _split(self._buffered, layout.partition_by, layout.hive_style, layout.escaped_folders)
+        return split_rows(self._buffered, layout.partition_by, layout.hive_style, layout.escaped_folders)
 
     def _write_largest(self) -> None:
         """Write the table partitions with most rows, if one has a full row group or the buffer is full."""
@@ -253,9 +248,9 @@ class BaseFileWriter:
         # When the largest will have a full row group if rows go on as they came; the buffer's limit holds anyway.
         self._rows_to_split = self._rows * self._full // largest if largest else self._full
 
-    def _write_pieces(self, source: RowSource, pieces: _Pieces, last: bool = False) -> None:
+    def _write_pieces(self, source: RowSource, pieces: Pieces, last: bool = False) -> None:
         pieces = replace(pieces, tables=[self._with_keys(source, table) for table in pieces.tables])
-        for path, part in _parts(pieces, self._layout.partition_by):
+        for path, part in parts_of(pieces, self._layout.partition_by):
             self._write_row_group(source, path, part)
             if last:
                 self._close_file(path)
@@ -317,7 +312,7 @@ class BaseFileWriter:
             f"{topic}-{partition}", rows[OFFSET].cast(pa.string()), *([f"g{generation}"] if generation else []), "-"
         )
         if TOPIC in rows.column_names:
-            rows = _with_column(rows, TOPIC, _same_for_all(topic, rows.num_rows))
+            rows = with_column(rows, TOPIC, same_for_all(topic, rows.num_rows))
         keys = record_keys(rows, self._layout.record_key) if self._layout.record_key else place
         return rows.append_column(SEQUENCE_NUMBER, place).append_column(RECORD_KEY, keys)
 
@@ -325,12 +320,14 @@ class BaseFileWriter:
         if path in self._known_folders:
             return
         self._known_folders.add(path)
-        # Tasks may race here: each of their instants is valid, so the last write may win.
         metadata = partition_metadata_path(path)
-        if not self._storage.exists(metadata):
+        existing = self._storage.file(metadata)
+        # An empty one is not repaired by Hudi either, which then cannot find the table of a file in this folder.
+        if existing is None or not existing.size_bytes:
             depth = path.count("/") + 1 if path else 0
             content = f"#partition metadata\ncommitTime={self._layout.instant}\npartitionDepth={depth}\n"
-            self._storage.write(metadata, content.encode())
+            # Tasks may race here: each of their instants is valid, so the last write may win.
+            self._storage.write_whole(metadata, content.encode())
 
 
 def require_open_instant(storage: TableStorage, layout: BaseFileLayout, source: RowSource) -> None:
@@ -349,7 +346,7 @@ def require_open_instant(storage: TableStorage, layout: BaseFileLayout, source: 
 def _file_schema(rows: pa.Schema) -> pa.Schema:
     """Hudi's meta columns, then the table's. In the file all meta columns are strings. Those with the same value in all rows
     of a file go to the writer as dictionaries, which saves it a lookup per row."""
-    meta = [pa.field(name, pa.string() if name in _HIGH_CARDINALITY else _ONE_TEXT) for name in META_COLUMNS]
+    meta = [pa.field(name, pa.string() if name in _HIGH_CARDINALITY else ONE_TEXT) for name in META_COLUMNS]
     return pa.schema([*meta, *(column for column in rows if column.name not in (SEQUENCE_NUMBER, RECORD_KEY))])
 
 
@@ -357,24 +354,14 @@ def _with_meta_columns(rows: pa.Table, instant: str, path: str, file: str) -> pa
     """Put Hudi's columns first. `rows` has those of `_with_keys`."""
     count = rows.num_rows
     meta = [
-        _same_for_all(instant, count),
+        same_for_all(instant, count),
         rows[SEQUENCE_NUMBER],
         rows[RECORD_KEY],
-        _same_for_all(path, count),
-        _same_for_all(file.rpartition("/")[2], count),
+        same_for_all(path, count),
+        same_for_all(file.rpartition("/")[2], count),
     ]
     schema = _file_schema(rows.schema)
     return pa.table([*meta, *(rows[name] for name in schema.names[len(META_COLUMNS) :])], schema=schema)
-
-
-def _with_column(rows: pa.Table, name: str, column: pa.DictionaryArray) -> pa.Table:
-    place = rows.schema.get_field_index(name)
-    return rows.set_column(place, rows.schema.field(place).with_type(column.type), column)
-
-
-def _same_for_all(value: str | None, count: int) -> pa.DictionaryArray:
-    indices = pa.nulls(count, _ONE_VALUE.type) if value is None else pa.repeat(_ONE_VALUE, count)
-    return pa.DictionaryArray.from_arrays(indices, pa.array([value or ""]))
 
 
 def parquet_writer(stream: IO[bytes], schema: pa.Schema, first_rows: pa.Table, compression: str) -> pq.ParquetWriter:
@@ -421,166 +408,3 @@ def _most_open_files() -> int:
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     # Leaves half for everything else that the process opens.
     return MOST_OPEN_FILES if limit == resource.RLIM_INFINITY else max(1, min(MOST_OPEN_FILES, limit // 2))
-
-
-def split_by_partition(
-    rows: pa.Table, columns: Sequence[str], hive_style: bool = True, escaped: bool = True
-) -> list[tuple[str, pa.Table]]:
-    """Split `rows` into (partition path, rows in their original order), one entry per table partition present.
-
-    Returns text partition columns as dictionaries, which are cheaper to write to Parquet. Rows that lie grouped already are
-    not copied.
-    """
-    if not rows.num_rows:
-        return []
-    split = _split([rows], columns, hive_style, escaped)
-    return list(_parts(split.pieces(split.paths)[0], columns))
-
-
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """Rows with one combination of partition values."""
-
-    path: str
-    values: tuple[Any, ...]
-    rows: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Pieces:
-    """Tables whose rows lie group by group."""
-
-    tables: list[pa.Table]
-    groups: list[_Group]
-    counts: list[np.ndarray]
-    """Each table's number of rows of each group."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Split:
-    """Rows, and which group each row belongs to."""
-
-    batches: list[pa.Table]
-    groups: list[_Group]
-    codes: np.ndarray
-    """Index of each row's group."""
-
-    @property
-    def paths(self) -> list[str]:
-        """One per table partition; null and "" share a folder."""
-        return list(dict.fromkeys(group.path for group in self.groups))
-
-    def rows_of_paths(self) -> dict[str, int]:
-        counts = dict.fromkeys(self.paths, 0)
-        for group in self.groups:
-            counts[group.path] += group.rows
-        return counts
-
-    def pieces(self, paths: Sequence[str]) -> tuple[_Pieces, list[pa.Table]]:
-        """Return these table partitions' rows group by group, each in its original order, and the other rows.
-
-        Takes the batches out of `batches`, so that each is freed when its rows are copied.
-        """
-        within = self._within(paths)
-        # numpy radix-sorts 16-bit codes.
-        codes = self.codes.astype(np.uint16) if len(self.groups) <= 1 << 16 else self.codes
-        tables, counts, others = [], [], []
-        start = 0
-        while self.batches:
-            rows = self._next_rows()
-            codes_of_rows = codes[start : start + rows.num_rows]
-            start += rows.num_rows
-            if not within.all():
-                other_rows = rows.filter(pa.array(~within[codes_of_rows]))
-                if other_rows.num_rows:
-                    others.append(other_rows)
-            for table, count in _grouped(rows, codes_of_rows, within):
-                tables.append(table)
-                counts.append(count)
-        return _Pieces(tables, self.groups, counts), others
-
-    def _next_rows(self) -> pa.Table:
-        """Take out some rows per group. One batch is sorted without being copied into one piece first."""
-        batches = [self.batches.pop(0)]
-        count = batches[0].num_rows
-        while self.batches and count < _ROWS_OF_A_GROUP * len(self.groups):
-            batches.append(self.batches.pop(0))
-            count += batches[-1].num_rows
-        return pa.concat_tables(batches)
-
-    def _within(self, paths: Sequence[str]) -> np.ndarray:
-        chosen = set(paths)
-        return np.fromiter((group.path in chosen for group in self.groups), bool, len(self.groups))
-
-
-def _grouped(rows: pa.Table, codes: np.ndarray, within: np.ndarray) -> Iterator[tuple[pa.Table, np.ndarray]]:
-    """Sort the rows of the groups `within` by group, and count them.
-
-    Rows that lie so already are not copied, nor is a group of most rows in few pieces.
-    """
-    counts = np.where(within, np.bincount(codes, minlength=len(within)), 0)
-    if counts.sum() == len(codes) and not (codes[1:] < codes[:-1]).any():
-        yield rows, counts
-        return
-    largest = int(counts.argmax())
-    if 2 * counts[largest] >= len(codes):
-        places = np.flatnonzero(codes == largest)
-        ends = np.flatnonzero(np.diff(places) != 1) + 1
-        if _LEAST_PIECE * len(ends) <= len(places):
-            slices = [rows.slice(piece[0], len(piece)) for piece in np.split(places, ends)]
-            yield pa.concat_tables(slices), np.where(np.arange(len(counts)) == largest, counts, 0)
-            within = within.copy()
-            within[largest], counts[largest] = False, 0
-    places = np.flatnonzero(within[codes])
-    if len(places):
-        # A stable sort keeps the row order within a group.
-        yield rows.take(pa.array(places[np.argsort(codes[places], kind="stable")])), counts
-
-
-def _split(batches: list[pa.Table], columns: Sequence[str], hive_style: bool, escaped: bool) -> _Split:
-    rows = pa.concat_tables(batches)
-    codes = np.zeros(rows.num_rows, np.int32)
-    values: list[tuple[Any, ...]] = [()]
-    for name in columns:
-        encoded = rows[name].combine_chunks().dictionary_encode()
-        indices, options = encoded.indices, encoded.dictionary.to_pylist()
-        if encoded.null_count:
-            indices, options = indices.fill_null(len(options)), [*options, None]
-        indices, width = indices.to_numpy(zero_copy_only=False), len(options)
-        if len(values) == 1:
-            # The earlier columns have one combination of values, so each option occurs with it.
-            codes, values = indices, [(*values[0], option) for option in options]
-        else:
-            combined = pa.array(codes * np.int64(width) + indices).dictionary_encode()
-            codes = combined.indices.to_numpy()
-            values = [(*values[code // width], options[code % width]) for code in combined.dictionary.to_pylist()]
-    counts = np.bincount(codes, minlength=len(values)).tolist()
-    groups = [
-        _Group(partition_path(columns, combination, hive_style, escaped), combination, count)
-        for combination, count in zip(values, counts, strict=True)
-    ]
-    return _Split(batches, groups, codes)
-
-
-def _parts(pieces: _Pieces, columns: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
-    """Cut the pieces into table partitions, without copying."""
-    schema = pieces.tables[0].schema
-    texts = [(index, name) for index, name in enumerate(columns) if schema.field(name).type == pa.string()]
-    ends = [np.cumsum(counts) for counts in pieces.counts]
-    by_path: dict[str, list[pa.Table]] = {}
-    for number, group in enumerate(pieces.groups):
-        slices = [
-            table.slice(end[number] - counts[number], counts[number])
-            for table, counts, end in zip(pieces.tables, pieces.counts, ends, strict=True)
-            if counts[number]
-        ]
-        if slices:
-            part = slices[0] if len(slices) == 1 else pa.concat_tables(slices)
-            for index, name in texts:
-                part = _with_column(part, name, _same_for_all(group.values[index], part.num_rows))
-            by_path.setdefault(group.path, []).append(part)
-    for path, parts in by_path.items():
-        if len(parts) > 1:
-            # Null and "" share one folder: put their rows back into offset order.
-            parts = [pa.concat_tables(parts).unify_dictionaries().combine_chunks().sort_by(OFFSET)]
-        yield path, parts[0]

@@ -36,7 +36,7 @@ class LocalStorage(TableStorage):
         try:
             self._filesystem.create_dir(self._root, recursive=True)
             # Probe by writing, because permissions alone are not conclusive; readers ignore names that begin with a dot.
-            probe = f".{uuid.uuid4().hex}.partial"
+            probe = _hidden_partial("")
             self.write(probe, b"")
             self.delete(probe)
         except OSError as error:
@@ -64,6 +64,12 @@ class LocalStorage(TableStorage):
     def write(self, path: str, content: bytes) -> None:
         with self.open_output(path) as stream:
             stream.write(content)
+
+    def write_whole(self, path: str, content: bytes) -> None:
+        # Not named after the file: Hudi takes names that begin like a partition's metadata for it.
+        partial = _hidden_partial(os.path.dirname(path))
+        self.write(partial, content)
+        self._filesystem.move(self._absolute(partial), self._absolute(path))
 
     def replace(self, path: str, content: bytes) -> None:
         partial = f"{path}.{uuid.uuid4().hex}.partial"
@@ -150,6 +156,10 @@ class LocalStorage(TableStorage):
 
     def _absolute(self, path: str) -> str:
         return f"{self._root}/{path}" if path else self._root
+
+
+def _hidden_partial(folder: str) -> str:
+    return os.path.join(folder, f".{uuid.uuid4().hex}.partial")
 
 
 def _folders_up_to(path: str, top: str) -> Iterator[str]:

@@ -27,9 +27,9 @@ _BASE_FILE = re.compile(
 MANIFEST = re.compile(
     rf"{re.escape(DEAD_LETTERS)}/(?P<instant>\d{{17}})/[0-9a-f]{{16}}\.json(?:\.[0-9a-f]{{32}}\.partial)?"
 )
-PARTIAL = re.compile(rf"(?:{re.escape(OWN_FILES)}/.+|{re.escape(PRIMARY)})\.[0-9a-f]{{32}}\.partial")
+PARTIAL = re.compile(rf"(?:{re.escape(OWN_FILES)}/.+|{re.escape(PRIMARY)}|(?:.+/)?)\.[0-9a-f]{{32}}\.partial")
 """Partial files of storage.py's atomic writes that belong to no instant: the epoch, the mark of copies, the table's
-properties."""
+properties, and those of data folders, whose names are hidden."""
 _LEFT_BEHIND = re.compile(rf"(?:{re.escape(MARKERS)}|{re.escape(HEARTBEATS)})/\.?(?P<instant>\d{{17}})(?:\.crc)?")
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from hudi_ingest.hudi.committed_state import CommittedState, committed_state
 from hudi_ingest.hudi.storage import TableStorage
-from hudi_ingest.hudi.timeline import CommittedInstant, CommittedState, Timeline
+from hudi_ingest.hudi.timeline import CommittedInstant, Timeline
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 
@@ -19,8 +20,8 @@ class PipelineTable:
         return self.timeline.storage
 
     def committed(self) -> CommittedState:
-        """Read the pipeline's checkpoint. Raises what `Timeline.committed` raises."""
-        return self.timeline.committed(self._pipeline.checkpoint_key, self._pipeline.transaction_key)
+        """Read the pipeline's checkpoint. Raises what `committed_state` raises."""
+        return committed_state(self.timeline, self._pipeline.checkpoint_key, self._pipeline.transaction_key)
 
     def commits(self) -> tuple[CommittedInstant, ...]:
         """List the pipeline's own completed instants on the active timeline, oldest first. Raises TableUnreachable."""

@@ -5,15 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import platform
+import threading
 from collections.abc import Mapping
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import pyarrow.fs as pafs
 
+from hudi_ingest.home.file_version import file_version
 from hudi_ingest.home.folder import Home
 from hudi_ingest.home.stack_variables import pipeline_environment
-from hudi_ingest.hudi.s3_errors import StoreError, store_error
+from hudi_ingest.hudi.store_errors import StoreError, store_error
 from hudi_ingest.model.storage_options import Credentials, StorageOptions, bucket_and_key, is_s3
 
 CONNECT_SECONDS = 5
@@ -25,6 +28,9 @@ _UPLOAD_TRIES = 3
 _DEFAULT_REGION = "us-east-1"
 _CONNECTIONS = 8
 """Options and logins whose connections a process keeps: refreshed temporary credentials are another login."""
+_SHARED_FILES = {"AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials", "AWS_CONFIG_FILE": "~/.aws/config"}
+_botocore = threading.RLock()
+"""botocore's sessions load their parts, and make clients, for one thread at a time."""
 
 
 def credentials_of(options: StorageOptions) -> Credentials:
@@ -33,7 +39,8 @@ def credentials_of(options: StorageOptions) -> Credentials:
         values = {key: _resolved(key, options) for key, _ in options.secrets}
         return Credentials(values["access_key"], values["secret_key"], values.get("session_token"))
     try:
-        credentials = _session(options.profile).get_credentials()
+        with _botocore:
+            credentials = _session(options.profile, _versions()).get_credentials()
         frozen = credentials.get_frozen_credentials() if credentials is not None else None
     except StoreError:
         raise
@@ -54,7 +61,12 @@ def credentials_of(options: StorageOptions) -> Credentials:
 
 def client_of(options: StorageOptions) -> Any:
     """Return botocore's S3 client. Raises StoreError."""
-    return _client(options, credentials_of(options))
+    return _client_with(options, credentials_of(options))
+
+
+def _client_with(options: StorageOptions, credentials: Credentials) -> Any:
+    with _botocore:
+        return _client(options, credentials)
 
 
 def filesystem_of(options: StorageOptions) -> pafs.S3FileSystem:
@@ -103,7 +115,7 @@ def _process() -> str:
 
 
 def _endpoint(options: StorageOptions, credentials: Credentials) -> str:
-    return options.endpoint or str(_client(options, credentials).meta.endpoint_url)
+    return options.endpoint or str(_client_with(options, credentials).meta.endpoint_url)
 
 
 def _region(options: StorageOptions) -> str:
@@ -111,11 +123,17 @@ def _region(options: StorageOptions) -> str:
         return options.region
     # botocore itself only looks at the second.
     of_environment = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-    return of_environment or _session(options.profile).get_config_variable("region") or _DEFAULT_REGION
+    with _botocore:
+        return of_environment or _session(options.profile, _versions()).get_config_variable("region") or _DEFAULT_REGION
 
 
-@lru_cache
-def _session(profile: str | None) -> Any:
+def _versions() -> tuple[tuple[int, int, int] | None, ...]:
+    """Of AWS's configuration files, which other programs rewrite to renew temporary credentials. botocore reads them once."""
+    return tuple(file_version(Path(os.environ.get(name, place)).expanduser()) for name, place in _SHARED_FILES.items())
+
+
+@lru_cache(_CONNECTIONS)
+def _session(profile: str | None, _files: tuple[tuple[int, int, int] | None, ...]) -> Any:
     # Imported here because it is an extra, and slow.
     try:
         import botocore.session
@@ -132,7 +150,7 @@ def _session(profile: str | None) -> Any:
 
 @lru_cache(_CONNECTIONS)
 def _client(options: StorageOptions, credentials: Credentials) -> Any:
-    session = _session(options.profile)
+    session = _session(options.profile, _versions())
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError
 
@@ -185,7 +203,9 @@ def _filesystem(options: StorageOptions, credentials: Credentials) -> pafs.S3Fil
 
 
 def _forget() -> None:
-    """A forked process must not use its parent's sockets."""
+    """A forked process must not use its parent's sockets, nor wait for a lock that a thread of its parent holds."""
+    global _botocore
+    _botocore = threading.RLock()
     _client.cache_clear()
     _filesystem.cache_clear()
 

@@ -15,13 +15,15 @@ from typing import IO, Any, cast
 from hudi_ingest.exceptions import TableUnreachable
 from hudi_ingest.hudi.paths import HOODIE, OWN_FILES
 from hudi_ingest.hudi.s3_access import TRIES, client_of, filesystem_of
-from hudi_ingest.hudi.s3_errors import StoreError, store_error
 from hudi_ingest.hudi.storage import StoredFile, TableStorage, Upload, Versioned, WriteConflict
+from hudi_ingest.hudi.store_errors import StoreError, store_error
 from hudi_ingest.model.storage_options import StorageOptions, bucket_and_key
 
 _MISSING = {"404", "NoSuchKey", "NotFound"}
 _CONDITION_FAILED = {"412", "PreconditionFailed", "409", "ConditionalRequestConflict", *_MISSING}
 _NO_CONDITIONS = {"501", "NotImplemented"}
+_WITHOUT_CONDITIONS = "Set table.storage.conditional_writes: false and table.lock, so that ZooKeeper does."
+_ETAG_OF_NOTHING = f'"{"0" * 32}"'
 _MOST_DELETED = 1000
 """Keys of one request."""
 _MOST_BUFFERED = 8 * 1024 * 1024
@@ -54,18 +56,18 @@ class S3Storage(TableStorage):
             self.write(probe, b"")
             self.delete(probe)
             return
-        refused = False
-        for content in (b"1", b"2"):
-            code = self._put_on_condition(probe, content, {"IfNoneMatch": "*"})
-            refused = refused or code in _CONDITION_FAILED
-            if code in _NO_CONDITIONS:
-                break
+        self.write(probe, b"")
+        conditions = {"If-None-Match": {"IfNoneMatch": "*"}, "If-Match": {"IfMatch": _ETAG_OF_NOTHING}}
+        ignored = [
+            header
+            for header, condition in conditions.items()
+            if self._put_on_condition(probe, b"1", condition) not in _CONDITION_FAILED
+        ]
         self.delete(probe)
-        if not refused:
+        if ignored:
             raise TableUnreachable(
-                f"{self.options.endpoint or 'the store'} of table {self.base_path} does not honour If-None-Match when an object is "
-                "written, so it cannot keep a stale coordinator out. Nothing was written. Set "
-                "table.storage.conditional_writes: false and table.lock, so that ZooKeeper does."
+                f"{self.options.endpoint or 'the store'} of table {self.base_path} does not honour {' and '.join(ignored)} when an "
+                f"object is written, so it cannot keep a stale coordinator out. Nothing was written. {_WITHOUT_CONDITIONS}"
             )
 
     def exists(self, path: str) -> bool:
@@ -83,8 +85,11 @@ class S3Storage(TableStorage):
     def write(self, path: str, content: bytes) -> None:
         self._call("put_object", Key=self._key_of(path), Body=content)
 
-    def replace(self, path: str, content: bytes) -> None:
+    def write_whole(self, path: str, content: bytes) -> None:
         # Objects appear whole.
+        self.write(path, content)
+
+    def replace(self, path: str, content: bytes) -> None:
         self.write(path, content)
 
     def read_versioned(self, path: str) -> Versioned:
@@ -99,8 +104,14 @@ class S3Storage(TableStorage):
             return
         condition = {"IfNoneMatch": "*"} if before.version is None else {"IfMatch": before.version}
         for _ in range(TRIES):
-            if self._put_on_condition(path, content, condition) not in _CONDITION_FAILED:
+            refusal = self._put_on_condition(path, content, condition)
+            if not refusal:
                 return
+            if refusal in _NO_CONDITIONS:
+                raise StoreError(
+                    f"{self.options.endpoint or 'AWS S3'}, bucket {self._bucket}: no conditional writes ({refusal}), so it cannot keep a stale coordinator out",
+                    _WITHOUT_CONDITIONS,
+                )
             now = self.read_versioned(path)
             if now.content == content:
                 # The answer to an earlier try was lost: no two changes of such a file have the same content.

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hudi_ingest.hudi.paths import HOODIE
-from hudi_ingest.hudi.s3_errors import StoreError
+from hudi_ingest.hudi.store_errors import StoreError
 from hudi_ingest.model.storage_options import StorageOptions
 
 UNKNOWN_TIME = datetime.max.replace(tzinfo=timezone.utc)
@@ -90,6 +90,11 @@ class TableStorage(ABC):
     @abstractmethod
     def write(self, path: str, content: bytes) -> None:
         """Replace the file; creates its folders."""
+
+    @abstractmethod
+    def write_whole(self, path: str, content: bytes) -> None:
+        """Replace the file in one step: a reader, and a process that is killed, sees or leaves all of the old content or all of
+        the new. Only `sync` makes it survive a power cut."""
 
     @abstractmethod
     def replace(self, path: str, content: bytes) -> None:

@@ -1,8 +1,11 @@
-"""Say what is wrong with an S3 store, from the error texts of its four clients: Hadoop, botocore, Arrow and hudi-rs."""
+"""Say what is wrong with an S3 store and what to do, from the errors of its four clients: Hadoop, botocore, Arrow and hudi-rs."""
 
 from __future__ import annotations
 
 import re
+from typing import Any
+
+from hudi_ingest.model.storage_options import StorageOptions
 
 _CAUSES: tuple[tuple[str, str], ...] = (
     (r"hudi-ingest credentials: ([^\n]*? where Spark runs)", r"\1; set it for the engine (and a cluster's executors)"),
@@ -27,7 +30,8 @@ _CAUSES: tuple[tuple[str, str], ...] = (
         "the bucket does not exist; create it, or correct table.base_path or table.storage.endpoint",
     ),
     (
-        r"AuthorizationHeaderMalformed|PermanentRedirect|IllegalLocationConstraint|\(301\)|Status Code: 30[17]|HTTP (?:code|status) 301",
+        r"AuthorizationHeaderMalformed|PermanentRedirect|IllegalLocationConstraint|\(301\)|Status Code: 30[17]|"
+        r"HTTP (?:code|status) 301",
         "the bucket is in another region; set table.storage.region to the bucket's",
     ),
     (
@@ -56,11 +60,23 @@ _CAUSES: tuple[tuple[str, str], ...] = (
         "table.storage.endpoint, or set AWS_CA_BUNDLE to the file of the certificate's authority",
     ),
     (
-        r"Connection refused|Could not connect|ConnectionClosed|Connection was closed|[Tt]imeout on endpoint|UnknownHost|timed out|Unable to execute HTTP request|curlCode|NETWORK_CONNECTION",
+        r"Connection refused|Could not connect|ConnectionClosed|Connection was closed|[Tt]imeout on endpoint|UnknownHost|"
+        r"timed out|Unable to execute HTTP request|curlCode|NETWORK_CONNECTION",
         "the store does not answer; start it, or correct table.storage.endpoint; the step is retried",
     ),
 )
 """Pattern and explanation, the most specific first, because a text may match several."""
+
+
+class StoreError(OSError):
+    """A store refused or did not answer. Its text says what happened; `remedy` is a sentence that says what to do."""
+
+    def __init__(self, problem: str, remedy: str) -> None:
+        super().__init__(problem)
+        self.remedy = remedy
+
+    def __reduce__(self) -> tuple[type[StoreError], tuple[str, str]]:
+        return (StoreError, (str(self), self.remedy))
 
 
 def store_advice(text: str) -> str | None:
@@ -70,3 +86,23 @@ def store_advice(text: str) -> str | None:
         if match is not None:
             return match.expand(explanation)
     return None
+
+
+def store_remedy(text: str) -> str | None:
+    """As `store_advice`, as a sentence."""
+    advice = store_advice(text)
+    return f"{advice[0].upper()}{advice[1:]}." if advice else None
+
+
+def store_error(error: Exception, options: StorageOptions, bucket: str) -> StoreError:
+    """Explain an error of botocore's or pyarrow's S3 client."""
+    response: dict[str, Any] = getattr(error, "response", None) or {}
+    details = response.get("Error", {})
+    headers = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    region = details.get("Region") or headers.get("x-amz-bucket-region")
+    text = f"{type(error).__name__}: {' '.join(str(error).split())[:300].rstrip('.')}"
+    of_bucket = f" (the bucket is in {region})" if region and region != options.region else ""
+    return StoreError(
+        f"{options.endpoint or 'AWS S3'}, bucket {bucket}: {text}{of_bucket}",
+        store_remedy(text) or "The store gave no known reason; check table.storage and the store's own log.",
+    )

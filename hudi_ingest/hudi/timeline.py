@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence, Set
+from collections.abc import Hashable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -14,20 +14,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from hudi import HudiTable
 
-from hudi_ingest.exceptions import IngestError, OffsetsLost, TableMismatch, TableUnreachable
+from hudi_ingest.exceptions import IngestError, TableUnreachable
 from hudi_ingest.hudi import file_ids
 from hudi_ingest.hudi.file_ids import FileOrigin
-from hudi_ingest.hudi.other_writers import HUDI_STREAMER, last_ingest, other_writer
 from hudi_ingest.hudi.paths import PRIMARY, TIMELINE
 from hudi_ingest.hudi.properties_file import PropertiesFile
 from hudi_ingest.hudi.read_commits import ReadCommits
 from hudi_ingest.hudi.s3_access import hudi_rs_options
-from hudi_ingest.hudi.s3_errors import StoreError
 from hudi_ingest.hudi.storage_at import storage_at
-from hudi_ingest.hudi.store_errors import store_advice
+from hudi_ingest.hudi.store_errors import StoreError, store_remedy
 from hudi_ingest.model.accounting import Accounting, transaction_id_of
-from hudi_ingest.model.checkpoint import Checkpoint
-from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.storage_options import StorageOptions, is_s3
 from hudi_ingest.records.kafka_columns import OFFSET, PARTITION, TOPIC
 from hudi_ingest.records.schema.columns import columns_of
@@ -35,10 +31,11 @@ from hudi_ingest.records.schema.columns import columns_of
 PIPELINE_PROPERTY = "hudi_ingest.pipeline"
 RECORD_PROPERTY = "hudi_ingest.record_schema"
 """The decoded records' columns, for a pipeline that declares none, as the JSON of a Spark StructType."""
-NEWEST_COMMITS = 20
-"""Maximum number of transactions that `committed` lists."""
 _READS_AT_ONCE = 8
 """Commits read from a store at the same time."""
+_UNREADABLE_REMEDY = (
+    "If it is being written right now, try again; otherwise check the path, its permissions and the network."
+)
 _ARCHIVE = "history"
 """The folder of archived instants, below the timeline's."""
 _INSTANT_FILE = re.compile(r"(?P<requested>\d+)(?P<completed>_\d+)?\.(?P<rest>.+)")
@@ -77,28 +74,6 @@ class Instants:
 
 
 @dataclass(frozen=True, slots=True)
-class CommittedState:
-    """One pipeline's committed state in its table. `checkpoint` is None before the first commit."""
-
-    exists: bool
-    checkpoint: Checkpoint | None = None
-    checkpoint_text: str | None = None
-    """The checkpoint's exact text in the commit, which the commit guard compares."""
-    last_began_at: datetime | None = None
-    """When the pipeline's newest instant that moved its offsets began."""
-    last_committed_at: datetime | None = None
-    """When that instant was completed, or when it began if its own commit is archived."""
-    last_rejected: int = 0
-    """Bad records of the pipeline's last transaction; also 0 if its commit is archived."""
-    transactions: tuple[str, ...] = ()
-    """Ids of the pipeline's newest transactions on the active timeline, oldest first, at most NEWEST_COMMITS."""
-    instants: frozenset[str] = frozenset()
-    """Every writer's completed instants on the active timeline, among which the checkpoint is the greatest."""
-    commits: tuple[CommittedInstant, ...] = ()
-    """Every writer's completed instants on the active timeline, by completion, newest first."""
-
-
-@dataclass(frozen=True, slots=True)
 class TableFile:
     """A live base file. `origin` is decoded from its file id (None for other writers' files, such as clustering's). The
     ranges are the (minimum, maximum) of the Kafka columns, None if the file has no statistics of them or has nulls."""
@@ -121,44 +96,6 @@ class Timeline:
         self._options = options or StorageOptions()
         self.storage = storage_at(base_path, self._options)
         self._properties = PropertiesFile(self.storage)
-
-    def committed(self, checkpoint_key: str, transaction_key: str) -> CommittedState:
-        """Read the pipeline's checkpoint: the one with the greatest sequence that an active completed instant carries.
-
-        Not the newest instant's: another writer's commit carries the checkpoint that was current when it began, and may
-        sort after our newer commit. Raises TableUnreachable; OffsetsLost when the pipeline's own table has commits but none
-        carries its checkpoint, or the checkpoint counts a commit that was rolled back; TableMismatch when another system
-        has ingested since.
-        """
-        if not self.exists():
-            return CommittedState(exists=False)
-        commits = self.completed()
-        carriers = [
-            (commit, self._carried_checkpoint(commit, checkpoint_key))
-            for commit in commits
-            if checkpoint_key in commit.metadata
-        ]
-        if not carriers:
-            self._require_no_lost_checkpoint(checkpoint_key, commits)
-            return CommittedState(exists=True, commits=commits)
-        best_commit, best = max(carriers, key=lambda carrier: carrier[1].sequence)
-        own = [(commit, carried) for commit, carried in carriers if transaction_key in commit.metadata]
-        own_instants = {commit.instant for commit, _ in own}
-        sequences = {commit.instant: 0 for commit in commits}
-        sequences |= {commit.instant: carried.sequence for commit, carried in carriers}
-        self._require_none_missing(best, sequences, own_instants)
-        self._require_nobody_ahead(best, commits, own_instants)
-        newest = best.moved_by or best.instant
-        began = instant_time(newest) if newest else None
-        completed = next((commit.completed_at for commit, _ in own if commit.instant == newest), began)
-        own_commits = {carried.sequence: commit for commit, carried in own}
-        newest_commits = [own_commits[sequence] for sequence in sorted(own_commits)[-NEWEST_COMMITS:]]
-        transactions = tuple(transaction_id_of(commit.metadata[transaction_key]) for commit in newest_commits)
-        last = own_commits.get(best.sequence)
-        rejected = last.accounting(transaction_key).rejected if last is not None else 0
-        best_text = best_commit.metadata[checkpoint_key]
-        instants = frozenset(commit.instant for commit in commits)
-        return CommittedState(True, best, best_text, began, completed, rejected, transactions, instants, commits)
 
     def instant_of(self, transaction_key: str, transaction_id: str) -> str | None:
         """Find the completed instant that published the transaction, or None. Raises TableUnreachable."""
@@ -316,92 +253,11 @@ class Timeline:
         """Read hoodie.properties, empty when there is no table. Raises TableUnreachable when the file is damaged."""
         return self._properties.read()
 
-    def _require_none_missing(self, checkpoint: Checkpoint, sequences: Mapping[str, int], own: Set[str]) -> None:
-        missing = missing_sequences(checkpoint, sequences, own, ())
-        if missing:
-            # Archival may keep a savepointed commit when it removes later ones.
-            missing = missing_sequences(checkpoint, sequences, own, self._savepoints())
-        if not missing:
-            return
-        later = sorted((instant for instant, sequence in sequences.items() if sequence >= missing[0]), reverse=True)
-        raise OffsetsLost(
-            f"the table at {self.base_path} lost rows that its checkpoint counts: another writer rolled back the commit of "
-            f"transaction number {', '.join(map(str, missing[:5]))}{' and others' if missing[5:] else ''} of this pipeline, "
-            f"but the commits {', '.join(later[:10])}{' and others' if later[10:] else ''}, which carry the checkpoint forward, "
-            "remain. Nothing was written. First confirm it: `hudi-ingest files` must show no file of the lost commits (if it "
-            "does, archival removed them next to a savepoint that was deleted since: run `CALL archive_commits(table => …)` "
-            "and roll nothing back). Then roll these back too, in this order, with `CALL rollback_to_instant(table => …, "
-            "instant_time => …)`, or restore an earlier savepoint: the checkpoint goes back with them, and the next "
-            "transaction reads the lost offsets again."
-        )
-
-    def _carried_checkpoint(self, commit: CommittedInstant, checkpoint_key: str) -> Checkpoint:
-        try:
-            return Checkpoint.from_json(commit.metadata[checkpoint_key])
-        except (ValueError, KeyError, TypeError) as error:
-            raise TableUnreachable(
-                f"instant {commit.instant} of {self.base_path} carries a checkpoint under {checkpoint_key} that cannot "
-                f"be read ({error}). Upgrade hudi-ingest if a newer version wrote it."
-            ) from error
-
-    def _require_no_lost_checkpoint(self, checkpoint_key: str, commits: Sequence[CommittedInstant]) -> None:
-        """Raises OffsetsLost when no commit of the pipeline's own table carries its checkpoint."""
-        owned = checkpoint_key.endswith(f".{self.properties().get(PIPELINE_PROPERTY)}")
-        # A table that is being taken over is ours before our first commit to it: see take_over.py.
-        if commits and owned and last_ingest(commits) is None:
-            # Starting over would ingest everything twice.
-            raise OffsetsLost(
-                f"the table at {self.base_path} belongs to this pipeline, but none of its {len(commits)} active commits carries "
-                f"{checkpoint_key}: other writers' commits did not carry it forward and archival removed the last one that "
-                "had it, or the table was restored. Nothing was written. Ingest into a table with a new name, or restore a "
-                "copy whose commits carry it."
-            )
-
-    def _require_nobody_ahead(
-        self, checkpoint: Checkpoint, commits: Collection[CommittedInstant], own: Set[str]
-    ) -> None:
-        """Raises TableMismatch when another system has ingested the same topics since our last commit.
-
-        Our commits carry Hudi Streamer's key, so it resumes where we ended, but our checkpoint does not count what it reads.
-        Other systems resume where they themselves ended, which is where this pipeline took the table over.
-        """
-        topics = {source.topic for source in checkpoint.offsets}
-        ours = max((commit.completed_at for commit in commits if commit.instant in own), default=None)
-        for commit in commits:
-            writer = other_writer(commit.metadata)
-            later = commit.completed_at > ours if ours else commit.instant > checkpoint.instant
-            if writer is None or not later:
-                continue
-            where = (
-                f"{writer.name} has written into the table at {self.base_path} since this pipeline's last commit, in its commit "
-                f"{commit.instant}"
-            )
-            undo = f"roll it back (`CALL rollback_to_instant(table => …, instant_time => '{commit.instant}')`)"
-            if writer.name != HUDI_STREAMER:
-                # Its topics are unknown, so it only matters if the pipeline took the table over.
-                if checkpoint.taken_over:
-                    raise TableMismatch(
-                        f"{where}, after this pipeline took the table over. It does not know what this pipeline has read, so "
-                        f"records may be in the table twice. Nothing was written. Stop it and {undo}; then this pipeline continues."
-                    )
-                continue
-            offsets = {
-                TopicPartition(writer.topic, number): offset for number, offset in sorted(writer.offsets.items())
-            }
-            ahead = [
-                f"{source} {offset}" for source, offset in offsets.items() if offset > checkpoint.offsets.get(source, 0)
-            ]
-            if ahead and writer.topic in topics:
-                raise TableMismatch(
-                    f"{where}. That commit ends at {', '.join(ahead)}, ahead of the committed offsets: continuing from those would "
-                    f"write its rows a second time, so nothing was written. Stop one of the two. To undo its commit, {undo}. "
-                    "To continue after it, give the pipeline a new name and set table.take_over: hudi_streamer."
-                )
-
     def _hudi_table(self) -> HudiTable:
         return HudiTable(self.base_path, dict(hudi_rs_options(self.base_path, self._options)))
 
-    def _savepoints(self) -> frozenset[str]:
+    def savepoints(self) -> frozenset[str]:
+        """List the instants that have a savepoint. Raises TableUnreachable."""
         return frozenset(name.split("_", 1)[0] for name in self._names() if name.endswith(".savepoint"))
 
     def _names(self) -> tuple[str, ...]:
@@ -456,14 +312,9 @@ class Timeline:
         return commit
 
     def _unreadable(self, part: str, error: Exception) -> TableUnreachable:
-        remedy = (
-            "If it is being written right now, try again; otherwise check the path, its permissions and the network."
-        )
-        if isinstance(error, StoreError):
-            remedy = error.remedy
-        elif is_s3(self.base_path) and (cause := store_advice(str(error))):
-            # hudi-rs's error.
-            remedy = f"{cause[0].upper()}{cause[1:]}."
+        # hudi-rs's own error is only a text.
+        known = error.remedy if isinstance(error, StoreError) else store_remedy(str(error))
+        remedy = known if known and is_s3(self.base_path) else _UNREADABLE_REMEDY
         return TableUnreachable(f"cannot read the {part} of the table at {self.base_path}: {error}. {remedy}")
 
 
@@ -482,27 +333,6 @@ def _parsed(text: str, requested: str, completed: str) -> CommittedInstant:
         rows=sum(stat["numWrites"] for stat in stats),
         operation=content.get("operationType") or "",
     )
-
-
-def missing_sequences(
-    checkpoint: Checkpoint, sequences: Mapping[str, int], own: Set[str], savepoints: Collection[str]
-) -> tuple[int, ...]:
-    """Return the numbers of the pipeline's transactions that the checkpoint counts but whose commits were rolled back.
-
-    `sequences` maps active completed instants to the sequence of the checkpoint that each carries, `own` are those that
-    wrote theirs. Archival removes the oldest instants first, except `savepoints`, so an instant missing after the oldest
-    remaining one was not archived.
-    """
-    remaining = [instant for instant in sequences if instant not in savepoints]
-    present = {sequences[instant] for instant in own}
-    archivable = [sequences[instant] for instant in remaining if instant in own]
-    if archivable:
-        first = min(archivable)
-    elif remaining and checkpoint.instant >= min(remaining):
-        first = checkpoint.sequence
-    else:
-        return ()
-    return tuple(number for number in range(first, checkpoint.sequence + 1) if number not in present)
 
 
 def _range(footer: pq.FileMetaData, column: str) -> tuple[Any, Any] | None:

@@ -15,6 +15,7 @@ from typing import Any
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from hudi_ingest.home.file_version import file_version
 from hudi_ingest.kafka.client_errors import Trouble, answer_text, unusable_settings
 from hudi_ingest.kafka.client_settings import client_logger, librdkafka_options
 from hudi_ingest.pipeline.source import KafkaSource
@@ -130,14 +131,6 @@ def kept_clients(source: KafkaSource) -> Iterator[AdminClients]:
 
 def _settings(source: KafkaSource) -> tuple[Any, ...]:
     options = librdkafka_options(source)
+    # Creating a client says what is wrong with a file that cannot be read.
     files = [Path(path) for key, path in sorted(options.items()) if key.endswith(".location")]
-    return (*sorted(options.items()), *(_version(file) for file in files))
-
-
-def _version(file: Path) -> tuple[int, int, int] | None:
-    try:
-        status = file.stat()
-    except OSError:
-        # Creating a client says what is wrong with it.
-        return None
-    return status.st_ino, status.st_size, status.st_mtime_ns
+    return (*sorted(options.items()), *map(file_version, files))

@@ -11,8 +11,9 @@ from datetime import datetime
 
 from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.hudi.catalog_state import CatalogState
+from hudi_ingest.hudi.committed_state import CommittedState
 from hudi_ingest.hudi.small_files import small_files, small_files_warning
-from hudi_ingest.hudi.timeline import CommittedInstant, CommittedState
+from hudi_ingest.hudi.timeline import CommittedInstant
 from hudi_ingest.model.accounting import Accounting
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offset_ranges import length

@@ -23,10 +23,11 @@ from hudi_ingest.exceptions import (
     TableUnreachable,
 )
 from hudi_ingest.faults import reach
+from hudi_ingest.hudi.committed_state import CommittedState
 from hudi_ingest.hudi.epoch import Epoch
 from hudi_ingest.hudi.publication import Publication
 from hudi_ingest.hudi.storage import StoredFile
-from hudi_ingest.hudi.timeline import CommittedInstant, CommittedState
+from hudi_ingest.hudi.timeline import CommittedInstant
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.model.checkpoint import next_checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
 from hudi_ingest.exceptions import NothingToDo, TableUnreachable
+from hudi_ingest.hudi.committed_state import CommittedState
 from hudi_ingest.hudi.paths import heartbeat_path
 from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.hudi.take_over import find_take_over
-from hudi_ingest.hudi.timeline import CommittedState
 from hudi_ingest.kafka.cluster import KafkaCluster, kept_cluster
 from hudi_ingest.kafka.records import first_times
 from hudi_ingest.ledger import Ledger

@@ -29,6 +29,7 @@ from hudi_ingest.exceptions import (
     TransactionInFlight,
     WriteIncomplete,
 )
+from hudi_ingest.hudi.committed_state import committed_state
 from hudi_ingest.hudi.epoch import Epoch, TableEpoch
 from hudi_ingest.hudi.local_storage import LocalStorage
 from hudi_ingest.hudi.publication import Publication
@@ -271,7 +272,7 @@ def test_p5_what_is_committed_outlives_a_power_cut(
     found = verify(left, ground.produced)
     assert found.exact, found
     key = pipeline.checkpoint_key, pipeline.transaction_key
-    assert Timeline(left).committed(*key) == Timeline(ground.base_path).committed(*key)
+    assert committed_state(Timeline(left), *key) == committed_state(Timeline(ground.base_path), *key)
     # The driver's own reading goes by the metadata table.
     spark = current_session(ground.home)
     assert spark.read.format("hudi").option("hoodie.metadata.enable", "true").load(left).count() == 100

@@ -92,9 +92,9 @@ def write_slices(
     """Write the slices' base files and report on each slice. `attempts` is the number of this attempt for each partition.
 
     `record_bytes` (0 when unknown) sizes the tasks. Memory depends on neither the slice's length nor the records' size.
-    Raises BadRecord, DeadlineExceeded, EngineLost, EnvironmentProblem, Fenced, KafkaRefused, KafkaUnreachable, NoSuchOffset, OffsetsLost,
-    RangeRefused, RegistryRefused, RegistryUnreachable, SchemaMissing, SchemaOutdated, TableUnreachable, TransformFailed,
-    WriteIncomplete.
+    Raises BadRecord, DeadlineExceeded, EngineLost, EnvironmentProblem, Fenced, KafkaRefused, KafkaUnreachable,
+    NoSuchOffset, OffsetsLost, RangeRefused, RegistryRefused, RegistryUnreachable, SchemaMissing, SchemaOutdated,
+    TableUnreachable, TransformFailed, WriteIncomplete.
     """
     began = time.monotonic()
     plan = transaction.plan

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import IO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,7 +23,6 @@ from hudi_ingest.hudi.base_file import (
     BaseFileWriter,
     RowSource,
     require_open_instant,
-    split_by_partition,
 )
 from hudi_ingest.hudi.epoch import Epoch, TableEpoch
 from hudi_ingest.hudi.local_storage import LocalStorage
@@ -29,6 +30,7 @@ from hudi_ingest.hudi.paths import heartbeat_path, marker_path
 from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.report import BaseFile
+from hudi_ingest_tests.support.partition_split import split_by_partition
 
 INSTANT = "20261121120000000"
 LATER = "20261121120001000"
@@ -98,6 +100,29 @@ def test_r4_files_say_where_they_came_from_and_rows_carry_hudis_columns(storage:
         assert (file.first_offset, file.last_offset) == (offsets[0], offsets[-1])
         assert storage.exists(marker_path(INSTANT, file.path))
         assert storage.exists(f"{file.partition_path}/.hoodie_partition_metadata")
+
+
+class FullDisk(LocalStorage):
+    """Space for names, none for bytes."""
+
+    def open_output(self, path: str) -> IO[bytes]:
+        super().open_output(path).close()
+        raise OSError(errno.ENOSPC, "No space left on device", path)
+
+
+def test_p3_a_folder_s_metadata_is_whole_or_not_there(storage: TableStorage) -> None:
+    """A file that exists but is empty stays empty, and Hudi finds no table for a path below it."""
+    metadata = f"{storage.base_path}/dt=d0/.hoodie_partition_metadata"
+    with pytest.raises(OSError, match="No space left"):
+        BaseFileWriter(FullDisk(storage.base_path), layout())._ensure_partition_metadata("dt=d0")
+    assert not Path(metadata).exists()
+    for _ in range(2):
+        with BaseFileWriter(storage, layout()) as writer:
+            writer.write(ORDERS_3, rows(0, 1))
+            writer.close()
+        assert "partitionDepth=1\n" in Path(metadata).read_text()
+        # As an earlier version may have left it.
+        Path(metadata).write_bytes(b"")
 
 
 def test_columns_with_few_values_are_plain_text_in_the_file_by_one_dictionary_a_row_group(

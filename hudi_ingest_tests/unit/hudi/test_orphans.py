@@ -291,6 +291,9 @@ def test_r9_only_names_of_our_own_making_are_swept(path: str, swept: bool) -> No
         (".hoodie/hudi_ingest/dead_letters/copied", False),
         (".hoodie/hoodie.properties.backup", False),
         (f"dt=1/epoch.{'0a' * 16}.partial", False),
+        (f"dt=1/hour=2/.{'0a' * 16}.partial", True),
+        (f".{'0a' * 16}.partial", True),
+        (f"dt=1/.{'0a' * 15}.partial", False),
     ],
 )
 def test_r9_what_was_never_finished_is_swept_once_it_is_old(path: str, swept: bool) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from hudi_ingest.exceptions import TableUnreachable
 from hudi_ingest.hudi import properties_file
+from hudi_ingest.hudi.committed_state import committed_state
 from hudi_ingest.hudi.local_storage import LocalStorage
 from hudi_ingest.hudi.properties_file import PropertiesFile, whole
 from hudi_ingest.hudi.timeline import Timeline
@@ -90,10 +91,10 @@ def test_a_file_that_is_being_written_is_left_to_its_writer(hoodie: Path, monkey
 def test_p1_commits_without_properties_are_not_a_new_table(hoodie: Path) -> None:
     (hoodie / "hoodie.properties").write_text("")
     with pytest.raises(TableUnreachable, match=r"damaged .hoodie/hoodie.properties: it is empty, and .* is missing"):
-        Timeline(str(hoodie.parent)).committed("checkpoint", "transaction")
+        committed_state(Timeline(str(hoodie.parent)), "checkpoint", "transaction")
     (hoodie / "hoodie.properties").unlink()
     with pytest.raises(TableUnreachable, match=r"has commits but no .hoodie/hoodie.properties"):
-        Timeline(str(hoodie.parent)).committed("checkpoint", "transaction")
+        committed_state(Timeline(str(hoodie.parent)), "checkpoint", "transaction")
 
 
 def test_no_files_are_no_table(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hudi_ingest.exceptions import WriteIncomplete
-from hudi_ingest.hudi.base_file import split_by_partition
 from hudi_ingest.kafka.records import RECORDS
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.records.convert.converter import Converter, Decoded
@@ -28,6 +27,7 @@ from hudi_ingest.records.transform.columns import Constant, InsertKafka
 from hudi_ingest.records.transform.filter import Filter
 from hudi_ingest.records.transform.mask import KeepLast, Mask
 from hudi_ingest.records.transform.time_partition import parse_time_partition
+from hudi_ingest_tests.support.partition_split import split_by_partition
 
 pytestmark = pytest.mark.fast
 

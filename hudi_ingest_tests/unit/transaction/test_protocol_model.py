@@ -26,6 +26,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from hudi_ingest.exceptions import IngestError, KafkaUnreachable, NothingToDo, RangeRefused, Terminal
 from hudi_ingest.faults import POINTS, InjectedFault
+from hudi_ingest.hudi.committed_state import committed_state
 from hudi_ingest.hudi.epoch import Epoch, TableEpoch
 from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.ledger import tables
@@ -619,14 +620,16 @@ class ProtocolModel(RuleBasedStateMachine):
         return [offset for each in waiting for _, offset in letters_left(self.world, each.file.path, each.without)]
 
     def checkpoint(self) -> Checkpoint | None:
-        return self.timeline.committed(
-            self.ground.pipeline.checkpoint_key, self.ground.pipeline.transaction_key
+        return committed_state(
+            self.timeline, self.ground.pipeline.checkpoint_key, self.ground.pipeline.transaction_key
         ).checkpoint
 
     # How programs are made.
 
     def plan(self) -> TransactionPlan | None:
-        committed = self.timeline.committed(self.ground.pipeline.checkpoint_key, self.ground.pipeline.transaction_key)
+        committed = committed_state(
+            self.timeline, self.ground.pipeline.checkpoint_key, self.ground.pipeline.transaction_key
+        )
         if "group is the truth" in self.flaws and committed.checkpoint is not None:
             committed = replace(committed, checkpoint=replace(committed.checkpoint, offsets=self.world.group))
         situation = Situation(committed, watermarks(self.world), self.world.began, {})
