@@ -107,3 +107,20 @@ def engine(
     home = Home.from_environment()
     options = {"master": master, "driver_memory": memory, "driver_host": driver_host}
     run_engine(home, load_engine_settings(home, options), progress)
+
+
+@app.command("cluster-demo")
+def cluster_demo(
+    records: Annotated[int, typer.Option(min=10_000, help="Number of orders.")] = 1_000_000, as_json: AsJson = False
+) -> None:
+    """Ingest orders to S3 on a Spark cluster with an ordinary Dagster, kill a worker meanwhile, verify and stop everything."""
+    from hudi_ingest.cli.cluster_demo import demo_home, run_cluster_demo
+
+    result = run_cluster_demo(demo_home(Home.from_environment()), records, progress)
+    if as_json:
+        print_json(result.to_dict())
+    else:
+        for line in result.in_words():
+            say(line)
+    if result.failures:
+        raise typer.Exit(1)

@@ -27,14 +27,12 @@ START_TIMEOUT_SECONDS = 120.0
 @dataclass(frozen=True)
 class MetastoreSettings:
     """`home` is the folder of its Derby database, settings and log. The metastore looks at a table's location, so for tables
-    that are not on this machine's disks it needs the `jars` that reach them, with `more` Hadoop settings and variables of the
-    `environment`, such as a login."""
+    that are not on this machine's disks it needs the `jars` that reach them, with `more` Hadoop settings, such as a login."""
 
     home: Path
     port: int
     jars: Sequence[Path] = ()
-    more: Mapping[str, str] = field(default_factory=dict)
-    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    more: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def uri(self) -> str:
@@ -61,7 +59,7 @@ def start_metastore(settings: MetastoreSettings, report: Callable[[str], None]) 
         command = [str(find_java()), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", class_path]
         command += [f"-Dderby.stream.error.file={home / 'derby.log'}", "org.codehaus.janino.SimpleCompiler"]
         command += [str(source), "Metastore", LOOPBACK, str(settings.port)]
-        record = start("metastore", command, log=settings.log, env={**os.environ, **settings.environment}, cwd=home)
+        record = start("metastore", command, log=settings.log, env=os.environ, cwd=home)
         try:
             wait_until(
                 lambda: accepts_connections(settings.port),

@@ -123,7 +123,7 @@ def start_object_store(
             timeout_seconds=START_TIMEOUT_SECONDS,
             records_to_watch=[record],
         )
-    except EnvironmentProblem:
+    except BaseException:
         stop([record])
         raise
     return store

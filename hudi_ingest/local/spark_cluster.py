@@ -43,6 +43,13 @@ class SparkCluster:
             state: dict[str, Any] = json.load(answer)
         return state
 
+    def workers_alive(self) -> int:
+        """Return how many workers the master has now; 0 while it does not answer."""
+        try:
+            return sum(worker["state"] == "ALIVE" for worker in self.state()["workers"])
+        except OSError:
+            return 0
+
 
 @contextmanager
 def spark_cluster(folder: Path, workers: int = 2, cores: int = 1, memory: str = "1g") -> Iterator[SparkCluster]:
@@ -57,7 +64,7 @@ def spark_cluster(folder: Path, workers: int = 2, cores: int = 1, memory: str = 
         records += [start_worker(url, folder, number, cores, memory) for number in range(workers)]
         cluster = SparkCluster(url, f"http://{LOOPBACK}:{page}", records[0], tuple(records[1:]))
         wait_until(
-            lambda: _alive(cluster) == workers,
+            lambda: cluster.workers_alive() == workers,
             what=f"{workers} workers have registered with {url}",
             timeout_seconds=_READY_SECONDS,
             records_to_watch=records,
@@ -74,13 +81,6 @@ def start_worker(url: str, folder: Path, number: int, cores: int, memory: str) -
     host = f"127.0.0.{number + 1}" if sys.platform == "linux" else LOOPBACK
     offer = ["--cores", str(cores), "--memory", memory, "--work-dir", str(folder / name)]
     return _start(name, "worker.Worker", ["--host", host, "--webui-port", "0", *offer, url], folder)
-
-
-def _alive(cluster: SparkCluster) -> int:
-    try:
-        return sum(worker["state"] == "ALIVE" for worker in cluster.state()["workers"])
-    except OSError:
-        return 0
 
 
 def _start(name: str, kind: str, arguments: list[str], folder: Path) -> ProcessRecord:

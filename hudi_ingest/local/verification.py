@@ -25,10 +25,16 @@ class Verification:
         return not (self.lost or self.duplicate or self.foreign)
 
 
-def verify(base_path: str, produced: Mapping[tuple[int, int], str], id_column: str = "id") -> Verification:
-    """Compare the table's rows with `produced`: (partition, offset) → id of the record there."""
-    options = HudiReadOptions().with_projection(["_kafka_partition", "_kafka_offset", id_column])
-    rows = pa.Table.from_batches(HudiTable(base_path).read(options))
+def verify(
+    base_path: str,
+    produced: Mapping[tuple[int, int], str],
+    id_column: str = "id",
+    options: Mapping[str, str] | None = None,
+) -> Verification:
+    """Compare the table's rows with `produced`: (partition, offset) → id of the record there. `options` are hudi-rs's, for a
+    table on an object store."""
+    columns = HudiReadOptions().with_projection(["_kafka_partition", "_kafka_offset", id_column])
+    rows = pa.Table.from_batches(HudiTable(base_path, dict(options or {})).read(columns))
     places = zip(rows["_kafka_partition"].to_pylist(), rows["_kafka_offset"].to_pylist(), strict=True)
     seen = Counter(zip(places, rows[id_column].to_pylist(), strict=True))
     expected = produced.items()

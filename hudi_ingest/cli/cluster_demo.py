@@ -1,0 +1,300 @@
+"""The cluster demo: orders go to S3 by a Spark cluster and an ordinary Dagster on this machine, and a worker dies in the middle."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, replace
+from types import FrameType
+from typing import Any
+
+import yaml
+
+from hudi_ingest.exceptions import EnvironmentProblem, KafkaUnreachable, TableUnreachable
+from hudi_ingest.home.folder import Home
+from hudi_ingest.hudi.s3_access import hudi_rs_options
+from hudi_ingest.ledger import Ledger
+from hudi_ingest.ledger.tables import AttemptState
+from hudi_ingest.local.broker import create_topic
+from hudi_ingest.local.catalog_count import count_rows
+from hudi_ingest.local.cluster_stack import BUCKET, WORKERS, Platform, emptied, running_ingest, running_platform
+from hudi_ingest.local.orders import PARTITIONS, TOPIC, OrderProducer
+from hudi_ingest.local.processes import ProcessRecord, cpu_seconds, require_running, stop
+from hudi_ingest.local.progress import Report, elapsed
+from hudi_ingest.local.verification import Verification, verify
+from hudi_ingest.model.transaction import TransactionState
+from hudi_ingest.pipeline.file import load_pipeline
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.situation import observe
+
+TRANSACTIONS = 4
+"""Few, because an ordinary Dagster takes about 15 s to begin each; the worker is killed while one of them writes."""
+INGEST_SECONDS = 900
+_REPORT_SECONDS = 10.0
+_STATUS_SECONDS = 2.0
+_POLL_SECONDS = 0.1
+_SAMPLE_SECONDS = 0.1
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True, slots=True)
+class KilledWorker:
+    """A Spark worker that was killed, with all processes that it had started, while `transaction` was writing."""
+
+    name: str
+    pid: int
+    transaction: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDemoResult:
+    """The outcome. `verification` is by hudi-rs, `counted` through the catalog; `repeated`: transactions that were rolled back;
+    `workers_left`: Spark's workers that its master had at the end; `store`: the S3 server."""
+
+    records: int
+    verification: Verification
+    counted: int
+    commits: int
+    repeated: int
+    killed: KilledWorker | None
+    workers_left: int
+    store: str
+    database: str
+    seconds: float
+
+    @property
+    def failures(self) -> list[str]:
+        """What did not hold, a sentence each; empty if all of it held."""
+        rows = self.verification
+        failures = []
+        if not rows.exact:
+            failures.append(
+                f"hudi-rs does not find each order once: {rows.lost:,} lost, {rows.duplicate:,} duplicate, {rows.foreign:,} foreign"
+            )
+        counts = {"hudi-rs": rows.rows, "`select count(*)` through the catalog": self.counted}
+        for reader, count in counts.items():
+            if count != self.records:
+                failures.append(f"{reader} finds {count:,} rows instead of {self.records:,}")
+        if self.killed is None:
+            failures.append("no worker was killed, because all orders were committed before")
+        expected = WORKERS - (self.killed is not None)
+        if self.workers_left != expected:
+            failures.append(f"Spark's master has {self.workers_left} workers left instead of {expected}")
+        return failures
+
+    def in_words(self) -> list[str]:
+        rows, killed = self.verification, self.killed
+        lines = [
+            f"{rows.rows:,} rows in {self.commits} commits on {self.store}, with the ledger on {self.database}",
+            f"hudi-rs: {rows.lost:,} lost, {rows.duplicate:,} duplicate, {rows.foreign:,} foreign; {self.counted:,} rows through "
+            "the catalog",
+        ]
+        if killed is not None:
+            lines.append(
+                f"{killed.name} was killed while {killed.transaction} was writing; transactions rolled back: {self.repeated}"
+            )
+        verdict = [f"it did NOT hold: {failure}" for failure in self.failures] or ["all of it held: exactly once"]
+        return [*lines, *verdict, f"everything is stopped, after {self.seconds:.0f} s"]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "failures": self.failures}
+
+
+def run_cluster_demo(home: Home, records: int, report: Report) -> ClusterDemoResult:
+    """Ingest `records` orders into the home, which is emptied first, kill a Spark worker meanwhile, read them back in two ways,
+    and stop everything.
+
+    Raises EnvironmentProblem, also if they are not all committed within INGEST_SECONDS.
+    """
+    began = time.monotonic()
+    with _one_interrupt() as ignore_further, emptied(home), ExitStack() as running:
+        try:
+            platform = running.enter_context(running_platform(home, report))
+            create_topic(platform.bootstrap_servers, TOPIC, PARTITIONS)
+            pipeline = _write_pipeline(platform, records)
+            producer = _produce(platform, records, report)
+            ingest = running.enter_context(running_ingest(platform, report))
+            with Ledger.open(platform.home.ledger_url) as ledger:
+                killed = _ingest(pipeline, platform, ledger, ingest, records, report)
+                history = ledger.history(pipeline.name, 100)
+            return ClusterDemoResult(
+                records=records,
+                verification=_verify(pipeline, producer, report),
+                counted=_count(pipeline, platform, report),
+                commits=sum(row.state is TransactionState.COMMITTED for row in history),
+                repeated=sum(row.state is TransactionState.ABORTED for row in history),
+                killed=killed,
+                workers_left=platform.cluster.workers_alive(),
+                store=platform.store.server,
+                database=platform.database,
+                seconds=time.monotonic() - began,
+            )
+        finally:
+            ignore_further()
+
+
+@contextmanager
+def _one_interrupt() -> Iterator[Callable[[], None]]:
+    """Let Ctrl-C, SIGTERM and the end of the terminal interrupt once, so that a second one does not disturb the stopping. Yields a
+    function after which none interrupts."""
+    before = {number: signal.getsignal(number) for number in _STOPPING}
+    # Who has set them to be ignored, as nohup does, wants that.
+    heeded = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
+
+    def ignore() -> None:
+        for number in heeded:
+            signal.signal(number, signal.SIG_IGN)
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        ignore()
+        raise KeyboardInterrupt
+
+    for number in heeded:
+        signal.signal(number, interrupt)
+    try:
+        yield ignore
+    finally:
+        for number in heeded:
+            signal.signal(number, before[number])
+
+
+def _write_pipeline(platform: Platform, records: int) -> Pipeline:
+    content = {
+        "name": TOPIC,
+        "enabled": True,
+        "source": {"bootstrap_servers": platform.bootstrap_servers, "topics": [TOPIC]},
+        "table": {
+            "base_path": f"s3a://{BUCKET}/{TOPIC}",
+            "storage": platform.store.settings(),
+            "schema": "id string, ts long, user string, amount double, note string, dt string",
+            "partition_by": ["dt"],
+        },
+        "catalog": {"type": "hms", "uris": platform.metastore},
+        "transaction": {
+            "interval_seconds": 5,
+            "max_records": -(-records // TRANSACTIONS),
+            # The ops run in processes of their own even if the demo is a small one.
+            "fan_out_from": 0,
+        },
+    }
+    folder = platform.home.pipelines
+    folder.mkdir(parents=True)
+    path = folder / f"{TOPIC}.yaml"
+    path.write_text(yaml.safe_dump(content), encoding="utf-8")
+    return load_pipeline(path)
+
+
+def _produce(platform: Platform, records: int, report: Report) -> OrderProducer:
+    report(f"producing {records:,} orders to {PARTITIONS} Kafka partitions")
+    producer = OrderProducer(platform.bootstrap_servers, seed=1)
+    with elapsed(report, "producing orders"):
+        producer.produce(records)
+    return producer
+
+
+def _ingest(
+    pipeline: Pipeline,
+    platform: Platform,
+    ledger: Ledger,
+    ingest: Sequence[ProcessRecord],
+    records: int,
+    report: Report,
+) -> KilledWorker | None:
+    """Wait until all records are committed, and kill a worker while one of the transactions writes. Returns None if there was no
+    such moment."""
+    report(f"waiting for Dagster's runs to commit them, about {TRANSACTIONS} transactions")
+    began = looked_at = reported_at = time.monotonic()
+    reported = 0
+    killed: KilledWorker | None = None
+    while True:
+        require_running((*platform.processes, *ingest), "all orders were committed")
+        killed = killed or _kill_if_writing(pipeline, platform, ledger, report)
+        now = time.monotonic()
+        if now - looked_at >= _STATUS_SECONDS:
+            looked_at = now
+            committed = _committed(pipeline, reported)
+            if committed != reported or now - reported_at >= _REPORT_SECONDS:
+                reported, reported_at = committed, now
+                report(f"{now - began:.0f} s: {committed:,} of {records:,} committed")
+            if committed >= records:
+                return killed
+        if now - began > INGEST_SECONDS:
+            raise EnvironmentProblem(
+                f"only {reported:,} of {records:,} orders were committed within {INGEST_SECONDS} s. {_last_abort(pipeline, ledger)}"
+                f"The runs' errors are in {platform.home.logs / 'dagster.log'}."
+            )
+        time.sleep(_POLL_SECONDS)
+
+
+def _kill_if_writing(pipeline: Pipeline, platform: Platform, ledger: Ledger, report: Report) -> KilledWorker | None:
+    """Kill the worker that works most, if an op is writing now, in a transaction after the first."""
+    row = ledger.open_transaction(pipeline.table.base_path)
+    # The first transaction creates the table: a worker that dies then is not in the middle.
+    if row is None or row.sequence == 1 or not _writing(ledger, row.transaction_id):
+        return None
+    worker = _busiest(platform.cluster.workers)
+    writing = _writing(ledger, row.transaction_id)
+    if not writing:
+        return None
+    stop([worker], grace_seconds=0)
+    report(
+        f"killed {worker.name} (pid {worker.pid}) with its executor and Python workers; transaction {row.transaction_id} was "
+        f"writing {writing} of {PARTITIONS} Kafka partitions"
+    )
+    return KilledWorker(worker.name, worker.pid, row.transaction_id)
+
+
+def _writing(ledger: Ledger, transaction_id: str) -> int:
+    return sum(attempt.state is AttemptState.RUNNING for attempt in ledger.attempts(transaction_id))
+
+
+def _busiest(workers: Sequence[ProcessRecord]) -> ProcessRecord:
+    before = [cpu_seconds(worker) for worker in workers]
+    time.sleep(_SAMPLE_SECONDS)
+    used = [cpu_seconds(worker) - seconds for worker, seconds in zip(workers, before, strict=True)]
+    return workers[used.index(max(used))]
+
+
+def _committed(pipeline: Pipeline, known: int) -> int:
+    """Return how many records the table has; what was known before if broker or store do not answer."""
+    try:
+        checkpoint = observe(pipeline).committed.checkpoint
+    except (KafkaUnreachable, TableUnreachable):
+        return known
+    return sum(checkpoint.offsets.values()) if checkpoint is not None else 0
+
+
+def _last_abort(pipeline: Pipeline, ledger: Ledger) -> str:
+    reasons = [row.reason for row in ledger.history(pipeline.name, 100) if row.reason]
+    return f"The last transaction that was rolled back: {reasons[0]} " if reasons else ""
+
+
+def _verify(pipeline: Pipeline, producer: OrderProducer, report: Report) -> Verification:
+    report("reading the table back with hudi-rs, and comparing each row with what Kafka acknowledged")
+    table = pipeline.table
+    with elapsed(report, "reading with hudi-rs"):
+        options = hudi_rs_options(table.base_path, table.storage_options)
+        found = verify(table.base_path, producer.acknowledged, options=options)
+    report(f"hudi-rs: {found.rows:,} rows, {found.lost} lost, {found.duplicate} duplicate, {found.foreign} foreign")
+    return found
+
+
+def _count(pipeline: Pipeline, platform: Platform, report: Report) -> int:
+    report(f"select count(*) from {pipeline.catalog_table}: by another Spark, which knows only the metastore")
+    count = count_rows(pipeline.catalog_table, platform, report)
+    report(f"the catalog's table: {count:,} rows")
+    return count
+
+
+def demo_home(home: Home) -> Home:
+    """Return the demo's own home below the given one."""
+    root = home.root / "cluster-demo"
+    return replace(
+        home,
+        root=root,
+        pipelines=root / "pipelines",
+        ledger_url=f"sqlite:///{root / 'ledger.db'}",
+        engine_settings=None,
+    )

@@ -1,0 +1,99 @@
+"""What the cluster demo says and how it ends; that it runs is for e2e/test_cluster_demo.py."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from hudi_ingest.cli import cluster_demo as module
+from hudi_ingest.cli import stack_commands
+from hudi_ingest.cli.app import app
+from hudi_ingest.cli.cluster_demo import ClusterDemoResult, KilledWorker, demo_home
+from hudi_ingest.home.folder import HOME_VARIABLE, Home
+from hudi_ingest.local.verification import Verification
+
+assert stack_commands
+RECORDS = 20_000
+GOOD = ClusterDemoResult(
+    records=RECORDS,
+    verification=Verification(rows=RECORDS, lost=0, duplicate=0, foreign=0),
+    counted=RECORDS,
+    commits=4,
+    repeated=0,
+    killed=KilledWorker("spark-worker-1", 1234, "orders-000002-abcdef"),
+    workers_left=1,
+    store="versitygw",
+    database="PostgreSQL",
+    seconds=123.4,
+)
+BAD = {
+    "hudi-rs does not find each order once: 1 lost, 1 duplicate, 0 foreign": replace(
+        GOOD, verification=Verification(rows=RECORDS, lost=1, duplicate=1, foreign=0)
+    ),
+    "hudi-rs finds 19,999 rows instead of 20,000": replace(
+        GOOD, verification=Verification(rows=RECORDS - 1, lost=0, duplicate=0, foreign=0)
+    ),
+    "`select count(*)` through the catalog finds 20,001 rows instead of 20,000": replace(GOOD, counted=RECORDS + 1),
+    "no worker was killed, because all orders were committed before": replace(GOOD, killed=None, workers_left=2),
+    "Spark's master has 2 workers left instead of 1": replace(GOOD, workers_left=2),
+    "Spark's master has 0 workers left instead of 1": replace(GOOD, workers_left=0),
+}
+
+
+def ends(result: ClusterDemoResult, monkeypatch: pytest.MonkeyPatch, home: Path, *options: str) -> tuple[int, str]:
+    """The exit code and the output of the command, if the demo has that result."""
+    monkeypatch.setenv(HOME_VARIABLE, str(home))
+    monkeypatch.setattr(module, "run_cluster_demo", lambda home, records, report: replace(result, records=records))
+    done = CliRunner().invoke(app, ["cluster-demo", "--records", str(RECORDS), *options])
+    return done.exit_code, done.output
+
+
+def test_it_exits_0_if_all_of_it_held(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    code, output = ends(GOOD, monkeypatch, tmp_path)
+    assert code == 0
+    assert "all of it held: exactly once" in output
+    assert "spark-worker-1 was killed while orders-000002-abcdef was writing" in output
+
+
+@pytest.mark.parametrize(("failure", "result"), BAD.items())
+def test_it_exits_1_and_says_what_did_not_hold(
+    failure: str, result: ClusterDemoResult, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    code, output = ends(result, monkeypatch, tmp_path)
+    assert code == 1
+    assert f"it did NOT hold: {failure}" in output.splitlines()
+    assert "all of it held" not in output
+    code, output = ends(result, monkeypatch, tmp_path, "--json")
+    assert code == 1
+    assert json.loads(output)["failures"] == [failure]
+
+
+def test_its_home_takes_nothing_of_the_user_s_own(tmp_path: Path) -> None:
+    own = Home(tmp_path, tmp_path / "pipelines", "postgresql://ledger", engine_settings=tmp_path / "engine.yaml")
+    home = demo_home(own)
+    assert home.root.parent == own.root
+    assert home.ledger_url == f"sqlite:///{home.root / 'ledger.db'}"
+    assert home.engine_settings_file.parent == home.pipelines.parent == home.root
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_only_the_first_interruption_counts(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    with module._one_interrupt():
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), number)
+        for again in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            os.kill(os.getpid(), again)
+    assert signal.getsignal(number) is before
+
+
+def test_the_stopping_after_a_good_end_is_not_interrupted() -> None:
+    with module._one_interrupt() as ignore_further:
+        ignore_further()
+        os.kill(os.getpid(), signal.SIGTERM)
