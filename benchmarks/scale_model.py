@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from hudi_ingest.pipeline.transaction import TICK_SECONDS
+from hudi_ingest.pipeline.transaction import Transaction as TransactionSettings
 from hudi_ingest.transaction.write.task_ranges import rows_per_task
 
 INTERVALS = (5, 10, 20, 30, 60, 120, 300, 600, 900, 1800)
@@ -115,9 +116,8 @@ class Site:
     dagster_cores: float = 8
     """Of the hosts on which runs have their processes."""
     postgres_cores: float = 4
-    tick_seconds: float = 2 * TICK_SECONDS
-    """Between ticks of one sensor: the daemon looks every 5 s for sensors whose last tick is 5 s old, so it ticks at every second
-    look."""
+    tick_seconds: float = 0
+    """Between ticks of one sensor; 0 is what the pipelines' interval gives."""
     request_seconds: float = 0.03
     """Of one request to the object store; those of begin and commit follow one another."""
     put_limit: float = 3500
@@ -230,6 +230,12 @@ class Estimate:
         return self.loads[0].share <= BUSY
 
 
+def seconds_between_ticks(interval: float) -> float:
+    """The daemon looks every 5 s for sensors whose last tick is old enough, and finds it a little too young at the look that
+    would be in time."""
+    return TransactionSettings(interval_seconds=max(TICK_SECONDS, interval)).tick_seconds + TICK_SECONDS
+
+
 def estimate(costs: Costs, workload: Workload, site: Site, interval: float) -> Estimate:
     """Estimate the workload with a transaction of each pipeline every `interval` seconds."""
     records = workload.records_per_second * interval / workload.pipelines
@@ -251,7 +257,7 @@ def estimate(costs: Costs, workload: Workload, site: Site, interval: float) -> E
     cores = max(1.0, min(executors * site.executor_cores / at_once, max(1.0, one.files)))
     write_seconds = one.write_cpu / cores
     run_seconds = costs.start_seconds + one.lock_seconds + write_seconds
-    ticks = workload.pipelines / site.tick_seconds
+    ticks = workload.pipelines / (site.tick_seconds or seconds_between_ticks(interval))
     open_commits = min(site.runs, rate * one.lock_seconds)
     loads = {
         "table: one transaction at a time": (run_seconds / interval, f"{run_seconds:.1f} s of {interval:g} s"),
@@ -309,7 +315,8 @@ def estimate(costs: Costs, workload: Workload, site: Site, interval: float) -> E
 
 
 def best(costs: Costs, workload: Workload, site: Site) -> Estimate:
-    """The shortest interval that leaves all resources below `BUSY`, or as many as possible: ticks cost as much at any interval."""
+    """The shortest interval that leaves all resources below `BUSY`, or as many as possible: a long interval makes ticks no rarer
+    than every 35 s."""
     estimates = [estimate(costs, workload, site, interval) for interval in INTERVALS]
     return min(estimates, key=lambda each: sum(load.share > BUSY for load in each.loads))
 

@@ -22,6 +22,7 @@ from benchmarks.scale_model import (
     best,
     estimate,
     files_of,
+    seconds_between_ticks,
     sources,
     transaction,
 )
@@ -121,6 +122,15 @@ def test_the_best_interval_leaves_room_or_is_the_least_bad(workload: Workload) -
     assert found.fits == (found.loads[0].share <= BUSY)
     if not found.fits:
         assert not any(estimate(COSTS, workload, SITE, interval).fits for interval in INTERVALS)
+
+
+def test_long_intervals_have_fewer_ticks_but_never_none_for_long() -> None:
+    assert [seconds_between_ticks(interval) for interval in (5, 60, 120, 300, 3600)] == [10, 10, 15, 35, 35]
+    at_a_minute, at_an_hour = (
+        {load.resource: load.share for load in estimate(COSTS, Workload(), SITE, interval).loads}
+        for interval in (60, 3600)
+    )
+    assert at_an_hour["ticks: daemon"] == pytest.approx(at_a_minute["ticks: daemon"] * 10 / 35)
 
 
 def test_each_constant_names_its_measurement() -> None:
