@@ -17,6 +17,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path, PurePosixPath
@@ -41,6 +42,7 @@ _RECORD = ["id", "n", "dt", "_kafka_topic", "_kafka_timestamp"]
 _PLACE = ["_kafka_partition", "_kafka_offset"]
 _META = ["_hoodie_record_key", "_hoodie_partition_path"]
 COMPARED = [*_META, *_PLACE, *_RECORD]
+_LOOKS = 5
 _OURS = ("commit", "replacecommit")
 _NOT_OURS = "CLUSTER"
 """The operation of services' replace commits; those of a replay are insertions."""
@@ -239,6 +241,14 @@ class Instant:
 
 def completed(stored: StoredTable) -> list[Instant]:
     """All completed instants of the table, the archived ones too."""
+    for _ in range(_LOOKS):
+        # A commit may archive instants between our listing and reading them.
+        with suppress(FileNotFoundError):
+            return _completed(stored)
+    return _completed(stored)
+
+
+def _completed(stored: StoredTable) -> list[Instant]:
     active = {}
     for name in _completed_names(stored):
         time_, action = name.split("_")[0], PurePosixPath(name).suffix[1:]

@@ -117,6 +117,14 @@ def test_losses_and_the_order_of_commits_are_read_from_their_accounting(tmp_path
     assert not oracle.order_of_commits(stored, "other")
 
 
+def test_an_instant_that_is_archived_between_listing_and_reading_is_looked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = iter([["20261122100000000_20261122100000001.commit"], [], []])
+    monkeypatch.setattr(StoredTable, "names", lambda stored, folder: next(listed))
+    assert oracle.completed(StoredTable.on_disk(tmp_path)) == []
+
+
 def faults_of(on: str) -> set[str]:
     return {*AT_EVERY_POINT, *ENVIRONMENT, *(OF_THE_CLUSTER if on == CLUSTER else ())}
 
