@@ -14,6 +14,8 @@ import yaml
 
 from hudi_ingest.exceptions import EnvironmentProblem, KafkaUnreachable, TableUnreachable
 from hudi_ingest.home.folder import Home
+from hudi_ingest.hudi.catalog_state import read_state
+from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.hudi.s3_access import hudi_rs_options
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.tables import AttemptState
@@ -36,6 +38,7 @@ _REPORT_SECONDS = 10.0
 _STATUS_SECONDS = 2.0
 _POLL_SECONDS = 0.1
 _SAMPLE_SECONDS = 0.1
+_HISTORY = 100
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -115,10 +118,10 @@ def run_cluster_demo(home: Home, records: int, report: Report) -> ClusterDemoRes
             create_topic(platform.bootstrap_servers, TOPIC, PARTITIONS)
             pipeline = _write_pipeline(platform, records)
             producer = _produce(platform, records, report)
-            ingest = running.enter_context(running_ingest(platform, report))
-            with Ledger.open(platform.home.ledger_url) as ledger:
+            # What reads the table back needs neither engine nor Dagster, but the CPU that they use.
+            with running_ingest(platform, report) as ingest, Ledger.open(platform.home.ledger_url) as ledger:
                 killed = _ingest(pipeline, platform, ledger, ingest, records, report)
-                history = ledger.history(pipeline.name, 100)
+                history = ledger.history(pipeline.name, _HISTORY)
             return ClusterDemoResult(
                 records=records,
                 verification=_verify(pipeline, producer, report),
@@ -204,9 +207,9 @@ def _ingest(
 ) -> KilledWorker | None:
     """Wait until all records are committed, and kill a worker while one of the transactions writes. Returns None if there was no
     such moment."""
-    report(f"waiting for Dagster's runs to commit them, about {TRANSACTIONS} transactions")
+    report(f"waiting for Dagster's runs to commit them, in about {TRANSACTIONS} transactions")
     began = looked_at = reported_at = time.monotonic()
-    reported = 0
+    progress = _Progress()
     killed: KilledWorker | None = None
     while True:
         require_running((*platform.processes, *ingest), "all orders were committed")
@@ -214,15 +217,15 @@ def _ingest(
         now = time.monotonic()
         if now - looked_at >= _STATUS_SECONDS:
             looked_at = now
-            committed = _committed(pipeline, reported)
-            if committed != reported or now - reported_at >= _REPORT_SECONDS:
-                reported, reported_at = committed, now
-                report(f"{now - began:.0f} s: {committed:,} of {records:,} committed")
-            if committed >= records:
+            before, progress = progress.committed, _progress(pipeline, ledger) or progress
+            if progress.committed != before or now - reported_at >= _REPORT_SECONDS:
+                reported_at = now
+                report(f"{now - began:.0f} s: {progress.committed:,} of {records:,} committed")
+            if progress.committed >= records and progress.settled:
                 return killed
         if now - began > INGEST_SECONDS:
             raise EnvironmentProblem(
-                f"only {reported:,} of {records:,} orders were committed within {INGEST_SECONDS} s. {_last_abort(pipeline, ledger)}"
+                f"only {progress.committed:,} of {records:,} orders were committed and in the catalog within {INGEST_SECONDS} s. {_last_abort(pipeline, ledger)}"
                 f"The runs' errors are in {platform.home.logs / 'dagster.log'}."
             )
         time.sleep(_POLL_SECONDS)
@@ -239,10 +242,8 @@ def _kill_if_writing(pipeline: Pipeline, platform: Platform, ledger: Ledger, rep
     if not writing:
         return None
     stop([worker], grace_seconds=0)
-    report(
-        f"killed {worker.name} (pid {worker.pid}) with its executor and Python workers; transaction {row.transaction_id} was "
-        f"writing {writing} of {PARTITIONS} Kafka partitions"
-    )
+    report(f"{row.transaction_id} was writing {writing} of {PARTITIONS} Kafka partitions")
+    report(f"killed {worker.name} (pid {worker.pid}), its executor and their Python workers")
     return KilledWorker(worker.name, worker.pid, row.transaction_id)
 
 
@@ -257,22 +258,32 @@ def _busiest(workers: Sequence[ProcessRecord]) -> ProcessRecord:
     return workers[used.index(max(used))]
 
 
-def _committed(pipeline: Pipeline, known: int) -> int:
-    """Return how many records the table has; what was known before if broker or store do not answer."""
+@dataclass(frozen=True, slots=True)
+class _Progress:
+    """How many records the table has, and whether the transaction that brought them has done all its work, the catalog's too."""
+
+    committed: int = 0
+    settled: bool = False
+
+
+def _progress(pipeline: Pipeline, ledger: Ledger) -> _Progress | None:
+    """Return None if broker or store do not answer now."""
     try:
-        checkpoint = observe(pipeline).committed.checkpoint
+        committed = observe(pipeline).committed
+        news = read_state(PipelineTable(pipeline).storage).news(pipeline.catalog_place, committed.commits)
     except (KafkaUnreachable, TableUnreachable):
-        return known
-    return sum(checkpoint.offsets.values()) if checkpoint is not None else 0
+        return None
+    records = sum(committed.checkpoint.offsets.values()) if committed.checkpoint is not None else 0
+    return _Progress(records, not news and ledger.open_transaction(pipeline.table.base_path) is None)
 
 
 def _last_abort(pipeline: Pipeline, ledger: Ledger) -> str:
-    reasons = [row.reason for row in ledger.history(pipeline.name, 100) if row.reason]
+    reasons = [row.reason for row in ledger.history(pipeline.name, _HISTORY) if row.reason]
     return f"The last transaction that was rolled back: {reasons[0]} " if reasons else ""
 
 
 def _verify(pipeline: Pipeline, producer: OrderProducer, report: Report) -> Verification:
-    report("reading the table back with hudi-rs, and comparing each row with what Kafka acknowledged")
+    report("reading the table back with hudi-rs and comparing it with what Kafka acknowledged")
     table = pipeline.table
     with elapsed(report, "reading with hudi-rs"):
         options = hudi_rs_options(table.base_path, table.storage_options)
@@ -282,9 +293,9 @@ def _verify(pipeline: Pipeline, producer: OrderProducer, report: Report) -> Veri
 
 
 def _count(pipeline: Pipeline, platform: Platform, report: Report) -> int:
-    report(f"select count(*) from {pipeline.catalog_table}: by another Spark, which knows only the metastore")
+    report(f"select count(*) from {pipeline.catalog_table}, in another Spark, which knows only the metastore")
     count = count_rows(pipeline.catalog_table, platform, report)
-    report(f"the catalog's table: {count:,} rows")
+    report(f"through the catalog: {count:,} rows")
     return count
 
 

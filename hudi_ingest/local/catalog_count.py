@@ -54,6 +54,8 @@ def _spark_settings(platform: Platform, report: Report) -> Mapping[str, str]:
         "spark.hadoop.hive.metastore.uris": platform.metastore,
         "spark.sql.warehouse.dir": str(platform.home.root / "warehouse"),
         "spark.jars": ",".join(map(str, jars)),
+        # Most of its time goes into loading classes, for a single statement.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
         **{f"spark.hadoop.{key}": value for key, value in s3a_settings(platform.store).items()},
     }
 

@@ -119,7 +119,7 @@ def running_ingest(platform: Platform, report: Report) -> Iterator[tuple[Process
         with elapsed(report, "starting the engine"):
             engine = _start_engine(platform, environment, keep, report)
         url = f"http://{LOOPBACK}:{free_port()}"
-        report(f"starting Dagster as it comes, with its own run launcher, at {url}")
+        report(f"starting a stock Dagster at {url}")
         with elapsed(report, "starting Dagster"):
             dagster = _start_dagster(platform, url, environment, keep)
         yield engine, dagster
@@ -160,7 +160,11 @@ def _keeper(running: ExitStack, report: Report) -> Callable[[ProcessRecord], Pro
     def keep(record: ProcessRecord) -> ProcessRecord:
         def end() -> None:
             report(f"stopping {record.name}")
-            stop([record])
+            try:
+                stop([record])
+            except KeyboardInterrupt:
+                stop([record])
+                raise
 
         running.callback(end)
         return record

@@ -89,8 +89,9 @@ def _start(name: str, kind: str, arguments: list[str], folder: Path) -> ProcessR
         raise EnvironmentProblem("PySpark is not installed, so there are no jars to start a Spark cluster from.")
     home, java = Path(package.origin).parent, find_java()
     opened = [f"--add-opens={module}=ALL-UNNAMED" for module in _OPEN]
-    # Executors' folders hold copies of all jars, and Spark keeps them by default.
-    options = ["-Xmx256m", "-Dspark.worker.cleanup.enabled=true", *opened]
+    # Executors' folders hold copies of all jars, and Spark keeps them by default. Compiling once, quickly, is enough for
+    # processes that only start others.
+    options = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-Dspark.worker.cleanup.enabled=true", *opened]
     command = [str(java), *options, "-cp", f"{home / 'jars'}/*", f"org.apache.spark.deploy.{kind}", *arguments]
     environment = {
         **os.environ,
