@@ -14,6 +14,7 @@ from dagster import AssetKey, DagsterInstance, EventLogEntry, Failure
 
 from hudi_ingest.exceptions import EngineLost, NothingToDo, RangeRefused
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE
+from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.ledger import RequestState
@@ -133,11 +134,8 @@ def test_a_table_whose_checkpoint_does_not_say_what_it_covers_is_asked_for_it(
     assert checkpoint is not None
     source = TopicPartition(ground.name, 0)
 
-    def older(self: Any, key: str, transaction_key: str) -> Any:
-        return situation.committed
-
     object.__setattr__(checkpoint, "covered", {})
-    monkeypatch.setattr(Timeline, "committed", older)
+    monkeypatch.setattr(PipelineTable, "committed", lambda self: situation.committed)
     known = known_state(history, situation, [source, TopicPartition(ground.name, 1)])
     assert known.covered == {source: ((250, 270),), TopicPartition(ground.name, 1): ()}
     # By the files alone: as if archival had taken the commits.
