@@ -10,12 +10,14 @@ import hashlib
 import json
 import logging
 import os
+import uuid
 import zipfile
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.model.storage_options import SecretReference, StorageOptions
 from hudi_ingest.pipeline.engine import is_local
 from hudi_ingest.spark.jars import cache_root, s3_jars
@@ -135,19 +137,32 @@ def _credentials_jar(jvm: Any, loader: Any) -> Path:
     """Compile the credentials provider with the Janino bundled with Spark, into a jar in the cache that executors can load."""
     source = resources.files("hudi_ingest.spark").joinpath(f"{_CREDENTIALS}.java").read_text()
     jar = cache_root(os.environ) / f"credentials-{hashlib.sha256(source.encode()).hexdigest()[:12]}.jar"
-    if jar.exists():
+    if zipfile.is_zipfile(jar):
+        # Not if a power cut has left it empty.
         return jar
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(loader)
     compiler.cook(source)
-    content: Mapping[str, bytes] = compiler.getBytecodes()
-    jar.parent.mkdir(parents=True, exist_ok=True)
-    partial = jar.with_name(f"{jar.name}.{os.getpid()}.part")
-    with zipfile.ZipFile(partial, "w") as archive:
-        for name in content:
-            archive.writestr(f"{name}.class", bytes(content[name]))
-    os.replace(partial, jar)
+    compiled = compiler.getBytecodes()
+    store_jar(jar, {str(name): bytes(compiled[name]) for name in compiled})
     return jar
+
+
+def store_jar(jar: Path, classes: Mapping[str, bytes]) -> None:
+    """Write a jar, in one step, because other processes may look for it. Raises EnvironmentProblem."""
+    # Not named by the process's number, which processes of other containers share.
+    partial = jar.with_name(f"{jar.name}.{uuid.uuid4().hex}.part")
+    try:
+        jar.parent.mkdir(parents=True, exist_ok=True)
+        with zipfile.ZipFile(partial, "w") as archive:
+            for name, code in classes.items():
+                archive.writestr(f"{name}.class", code)
+        os.replace(partial, jar)
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"cannot store {jar.name} in {jar.parent} ({error}); make that folder writable, or set HUDI_INGEST_JARS to a folder "
+            "that is."
+        ) from error
 
 
 def _forget_file_system(jvm: Any, bucket: str, hadoop: Any) -> None:

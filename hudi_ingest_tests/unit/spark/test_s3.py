@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
+import pytest
+
+from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.model.storage_options import SecretReference, StorageOptions
-from hudi_ingest.spark.s3 import bucket_settings
+from hudi_ingest.spark.s3 import bucket_settings, store_jar
 
 
 def test_a_store_of_ones_own_is_reached_by_its_address_and_path() -> None:
@@ -46,3 +50,14 @@ def test_every_wait_for_a_store_is_bounded() -> None:
         "retry.limit": "5",
         "retry.throttle.limit": "6",
     }
+
+
+def test_a_jar_is_stored_whole_or_what_prevents_it_is_said(tmp_path: Path) -> None:
+    jar = tmp_path / "cache" / "credentials.jar"
+    store_jar(jar, {"A": b"code"})
+    with zipfile.ZipFile(jar) as archive:
+        assert archive.read("A.class") == b"code"
+    assert [*jar.parent.iterdir()] == [jar]
+    (tmp_path / "file").touch()
+    with pytest.raises(EnvironmentProblem, match=r"cannot store credentials\.jar in .* set HUDI_INGEST_JARS"):
+        store_jar(tmp_path / "file" / "credentials.jar", {})
