@@ -16,7 +16,7 @@ def use_system_calls(jvm: Any, context: Any) -> None:
     """Let Hadoop list local files and set their permissions by system calls. `context` is the JavaSparkContext.
 
     It reaches into Hadoop, so where that fails (another Java, another Hadoop, another file system for `file://`), Hadoop does it
-    its own way, which is slower and no less right. Raises py4j's errors when the JVM is gone.
+    in its own way, which is slower but as correct. Raises py4j's errors when the JVM is gone.
     """
     try:
         compiler = jvm.org.codehaus.janino.SimpleCompiler()
@@ -27,6 +27,6 @@ def use_system_calls(jvm: Any, context: Any) -> None:
     except Py4JJavaError as error:
         _logger.warning(
             "begin and commit take some tenths of a second longer for tables on a local disk: Hadoop starts a process for each "
-            "file that it lists or creates, because it could not be given system calls for that (%s).",
+            "file that it lists or creates, because replacing that by system calls failed (%s).",
             error.java_exception.toString(),
         )
