@@ -332,7 +332,7 @@ def _belonging(records: Sequence[ProcessRecord], known: set[psutil.Process]) -> 
     marks = {record.mark for record in records if record.mark}
     members = [member for leader in leaders.values() for member in [leader, *_descendants(leader)]]
     # While its leader runs, a session's or group's number cannot be another's.
-    members += [process for process in psutil.process_iter() if _led_by(process, leaders) or _marked(process, marks)]
+    members += [process for process in psutil.process_iter() if _led_by(process, leaders) or is_marked(process, marks)]
     members += [child for process in known for child in _descendants(process)]
     known.update(process for process in members if process.pid != os.getpid())
     return {process for process in known if _running(process)}
@@ -345,7 +345,8 @@ def _led_by(process: psutil.Process, leaders: Mapping[int, psutil.Process]) -> b
         return False
 
 
-def _marked(process: psutil.Process, marks: set[str]) -> bool:
+def is_marked(process: psutil.Process, marks: set[str]) -> bool:
+    """Whether the process, or one that started it, was started with one of the marks, also if its parents are dead."""
     try:
         return process.environ().get(MARK) in marks
     except (psutil.Error, OSError):

@@ -9,12 +9,11 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.local.processes import LOOPBACK, ProcessRecord, free_port, start, stop, wait_until
+from hudi_ingest.spark.jars import pyspark_jars
 from hudi_ingest.spark.java import find_java, java_home
 
 _READY_SECONDS = 90.0
@@ -84,19 +83,16 @@ def start_worker(url: str, folder: Path, number: int, cores: int, memory: str) -
 
 
 def _start(name: str, kind: str, arguments: list[str], folder: Path) -> ProcessRecord:
-    package = find_spec("pyspark")
-    if package is None or package.origin is None:
-        raise EnvironmentProblem("PySpark is not installed, so there are no jars to start a Spark cluster from.")
-    home, java = Path(package.origin).parent, find_java()
+    jars, java = pyspark_jars(), find_java()
     opened = [f"--add-opens={module}=ALL-UNNAMED" for module in _OPEN]
     # Executors' folders hold copies of all jars, and Spark keeps them by default. Compiling once, quickly, is enough for
     # processes that only start others.
     options = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-Dspark.worker.cleanup.enabled=true", *opened]
-    command = [str(java), *options, "-cp", f"{home / 'jars'}/*", f"org.apache.spark.deploy.{kind}", *arguments]
+    command = [str(java), *options, "-cp", f"{jars}/*", f"org.apache.spark.deploy.{kind}", *arguments]
     environment = {
         **os.environ,
         "JAVA_HOME": str(java_home(java)),
-        "SPARK_HOME": str(home),
+        "SPARK_HOME": str(jars.parent),
         "SPARK_LOCAL_IP": LOOPBACK,
         # A pip installation lacks the folders from which a worker would guess it, and its executors would die at once.
         "SPARK_SCALA_VERSION": "2.12",

@@ -28,7 +28,7 @@ from confluent_kafka.admin import AdminClient
 from hudi_ingest.home.folder import Home
 from hudi_ingest.local import dagster_api as webserver
 from hudi_ingest.local.broker import create_topic
-from hudi_ingest.local.processes import MARK, free_port, is_alive
+from hudi_ingest.local.processes import free_port, is_alive, is_marked
 from hudi_ingest.local.stack import BROKER, CODE_SERVER, DAEMON, ENGINE, Stack, StackSettings, bring_down, bring_up
 from hudi_ingest_tests.chaos import oracle
 from hudi_ingest_tests.chaos.cases import BIG_FILES, CLUSTERING, NEEDS_A_DEAD_TRANSACTION, Blow, Case
@@ -373,7 +373,7 @@ class Lane:
         stack = Stack.read(self.home)
         assert stack is not None
         marks = {record.mark for record in stack.processes}
-        return [process for process in psutil.process_iter() if _mark(process) in marks]
+        return [process for process in psutil.process_iter() if is_marked(process, marks)]
 
     def _kill_code_child(self) -> None:
         """The code server's own process lives on."""
@@ -629,12 +629,6 @@ def _changed(settings: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, 
 
 def _action(blow: Blow) -> str:
     return blow.fault if blow.fault in ("raise", "full", "kill") else "stop"
-
-
-def _mark(process: psutil.Process) -> str | None:
-    with suppress(psutil.Error):
-        return process.environ().get(MARK)
-    return None
 
 
 def _is_broker(process: psutil.Process) -> bool:

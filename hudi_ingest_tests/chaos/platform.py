@@ -25,7 +25,7 @@ import yaml
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.faults import VARIABLE
 from hudi_ingest.local.object_store import ObjectStore, build_versitygw, find_versitygw, start_object_store
-from hudi_ingest.local.processes import MARK, ProcessRecord, free_port, is_alive, stop
+from hudi_ingest.local.processes import ProcessRecord, free_port, is_alive, is_marked, stop
 from hudi_ingest.local.spark_cluster import SparkCluster, spark_cluster, start_worker
 from hudi_ingest.spark.jars import cache_root
 from hudi_ingest_tests.chaos.cases import CLUSTER
@@ -317,12 +317,7 @@ def _executors(worker: _Worker) -> list[psutil.Process]:
 
 
 def _marked(marks: set[str]) -> list[psutil.Process]:
-    found = []
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            if process.environ().get(MARK) in marks:
-                found.append(process)
-    return found
+    return [process for process in psutil.process_iter() if is_marked(process, marks)]
 
 
 def _end(victims: list[psutil.Process]) -> None:

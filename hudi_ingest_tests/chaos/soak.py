@@ -21,7 +21,7 @@ from pathlib import Path
 
 import psutil
 
-from hudi_ingest.local.processes import MARK
+from hudi_ingest.local.processes import is_marked
 from hudi_ingest.local.stack import Stack
 from hudi_ingest_tests.chaos import oracle
 from hudi_ingest_tests.chaos.cases import Blow
@@ -83,12 +83,7 @@ class Watch:
     def _processes(self) -> list[psutil.Process]:
         stack = Stack.read(self._lane.home)
         marks = {each.mark for each in stack.processes} if stack else set()
-        found = []
-        for process in psutil.process_iter():
-            with suppress(psutil.Error):
-                if process.environ().get(MARK) in marks:
-                    found.append(process)
-        return found
+        return [process for process in psutil.process_iter() if is_marked(process, marks)]
 
     def growing(self) -> list[str]:
         """Processes whose memory went on growing after they had settled. A JVM is bounded by its heap instead."""
