@@ -9,15 +9,7 @@ from importlib import resources
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from hudi_ingest.local.processes import (
-    LOOPBACK,
-    ProcessRecord,
-    accepts_connections,
-    require_port_free,
-    start,
-    stop,
-    wait_until,
-)
+from hudi_ingest.local.processes import LOOPBACK, ProcessRecord, require_port_free, start_listening
 from hudi_ingest.spark.jars import pyspark_jars
 from hudi_ingest.spark.java import find_java
 
@@ -59,18 +51,16 @@ def start_metastore(settings: MetastoreSettings, report: Callable[[str], None]) 
         command = [str(find_java()), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", class_path]
         command += [f"-Dderby.stream.error.file={home / 'derby.log'}", "org.codehaus.janino.SimpleCompiler"]
         command += [str(source), "Metastore", LOOPBACK, str(settings.port)]
-        record = start("metastore", command, log=settings.log, env=os.environ, cwd=home)
-        try:
-            wait_until(
-                lambda: accepts_connections(settings.port),
-                what=f"the Hive metastore accepts connections on {settings.uri}",
-                timeout_seconds=START_TIMEOUT_SECONDS,
-                records_to_watch=[record],
-            )
-        except BaseException:
-            stop([record])
-            raise
-    return record
+        return start_listening(
+            "metastore",
+            command,
+            port=settings.port,
+            what=f"the Hive metastore accepts connections on {settings.uri}",
+            timeout_seconds=START_TIMEOUT_SECONDS,
+            log=settings.log,
+            env=os.environ,
+            cwd=home,
+        )
 
 
 def hive_site(settings: MetastoreSettings) -> str:

@@ -21,16 +21,7 @@ import pyarrow.fs as pafs
 
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home.folder import write_private
-from hudi_ingest.local.processes import (
-    LOOPBACK,
-    ProcessRecord,
-    accepts_connections,
-    log_tail,
-    require_port_free,
-    start,
-    stop,
-    wait_until,
-)
+from hudi_ingest.local.processes import LOOPBACK, ProcessRecord, log_tail, require_port_free, start_listening
 
 VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 START_TIMEOUT_SECONDS = 60.0
@@ -114,19 +105,17 @@ def start_object_store(
         command = [str(program), "--port", f"{LOOPBACK}:{port}", "--region", _REGION, "--quiet", "--keep-alive"]
         command += ["posix", "--sidecar", str(home / "sidecar"), str(home / "data")]
     report(f"starting {name} on {LOOPBACK}:{port}")
-    record = start(name, command, log=home / f"{name}.log", env={**os.environ, **login}, cwd=home)
-    store = ObjectStore(home, name, port, record, access_key, secret_key)
-    try:
-        wait_until(
-            lambda: accepts_connections(port),
-            what=f"{name} listens on {LOOPBACK}:{port}",
-            timeout_seconds=START_TIMEOUT_SECONDS,
-            records_to_watch=[record],
-        )
-    except BaseException:
-        stop([record])
-        raise
-    return store
+    record = start_listening(
+        name,
+        command,
+        port=port,
+        what=f"{name} listens on {LOOPBACK}:{port}",
+        timeout_seconds=START_TIMEOUT_SECONDS,
+        log=home / f"{name}.log",
+        env={**os.environ, **login},
+        cwd=home,
+    )
+    return ObjectStore(home, name, port, record, access_key, secret_key)
 
 
 def find_versitygw(folder: Path, environment: Mapping[str, str]) -> Path | None:

@@ -107,6 +107,32 @@ def start(
     return record
 
 
+def start_listening(
+    name: str,
+    command: Sequence[str],
+    *,
+    port: int,
+    what: str,
+    timeout_seconds: float,
+    log: Path,
+    env: Mapping[str, str],
+    cwd: Path,
+) -> ProcessRecord:
+    """Start `command` as `start` does, and wait until it accepts connections on the port; `what` says so in words.
+
+    Raises EnvironmentProblem if it does not in time; then nothing is left running.
+    """
+    record = start(name, command, log=log, env=env, cwd=cwd)
+    try:
+        wait_until(
+            lambda: accepts_connections(port), what=what, timeout_seconds=timeout_seconds, records_to_watch=[record]
+        )
+    except BaseException:
+        stop([record])
+        raise
+    return record
+
+
 def is_alive(record: ProcessRecord) -> bool:
     """Whether the recorded process itself is still running; a zombie, or another process with the same pid, does not count."""
     return _leader(record) is not None
