@@ -24,6 +24,7 @@ from hudi_ingest.model.storage_options import is_s3
 from hudi_ingest.pipeline.asset import AssetSettings
 from hudi_ingest.pipeline.catalog import Catalog
 from hudi_ingest.pipeline.dead_letters import DeadLetters
+from hudi_ingest.pipeline.keyed_columns import keyed_column_problems
 from hudi_ingest.pipeline.model import Model as _Model
 from hudi_ingest.pipeline.model import Ratio, Whole
 from hudi_ingest.pipeline.record import (
@@ -120,6 +121,26 @@ class Pipeline(_Model):
             raise PlacedProblems([(("take_over",), text)])
         return value
 
+    @field_validator("table")
+    @classmethod
+    def _offsets_order_one_topic(cls, value: Table, info: ValidationInfo) -> Table:
+        source: KafkaSource | None = info.data.get("source")
+        if source is not None and value.is_keyed and value.ordering is None and len(source.topics) > 1:
+            text = (
+                f"missing; offsets of {len(source.topics)} topics do not tell which record of a key is newer: name a column that "
+                "does, or write each topic to its own table"
+            )
+            raise PlacedProblems([(("ordering",), text)])
+        return value
+
+    @field_validator("catalog")
+    @classmethod
+    def _catalog_has_appended_tables(cls, value: Catalog | None, info: ValidationInfo) -> Catalog | None:
+        table: Table | None = info.data.get("table")
+        if value is not None and table is not None and table.is_keyed:
+            raise ValueError("tables with `mode: upsert` are not synced to a catalog yet; remove it")
+        return value
+
     @field_validator("catalog")
     @classmethod
     def _location_is_on_s3(cls, value: Catalog | None, info: ValidationInfo) -> Catalog | None:
@@ -185,9 +206,14 @@ class Pipeline(_Model):
         return self._built_chain
 
     @property
+    def row_columns(self) -> pa.Schema:
+        """The columns of the chain's output that the table has: all but `table.delete_field`."""
+        return pa.schema([column for column in self.chain.output if column.name != self.table.delete_field])
+
+    @property
     def table_schema(self) -> TableSchema:
-        """The columns that records are decoded to, and the table's: the chain's output, then the Kafka columns."""
-        after = table_schema(self.chain.output, self.table.kafka_columns)
+        """The columns that records are decoded to, and the table's: `row_columns`, then the Kafka columns."""
+        after = table_schema(self.row_columns, self.table.kafka_columns)
         return replace(after, record=self.chain.record)
 
     @property
@@ -198,6 +224,8 @@ class Pipeline(_Model):
         parts = [source.format, source.avro, source.protobuf, source.csv, source.key]
         parts += [self.transforms, self.table.partition_by, self.table.partition_zone, self.table.event_time]
         parts += [self.table.hive_style, self.on_tombstone]
+        if self.table.is_keyed:
+            parts += [self.table.key, self.table.ordering, self.table.delete_field]
         plain = TypeAdapter(Any).dump_python(parts)
         text = json.dumps(plain, default=_hidden_or_text)
         return hashlib.sha256(text.encode()).hexdigest()
@@ -290,6 +318,13 @@ def _chain(table: Table, key: RecordKey | None, transforms: Sequence[TransformSt
             )
         elif problem := partition_problem(name, columns, bool(transforms)):
             problems.append((place, problem))
+    if table.is_keyed:
+        problems += [
+            (("table", *place), text)
+            for place, text in keyed_column_problems(
+                columns, table.key, table.ordering, table.delete_field, table.partition_columns
+            )
+        ]
     if problems:
         raise ProblemsFromTop(problems)
     return chain

@@ -21,6 +21,7 @@ from hudi_ingest.exceptions.problems import Place, PlacedProblems, describe, quo
 from hudi_ingest.model.storage_options import S3_SCHEME, StorageOptions, is_s3
 from hudi_ingest.pipeline import extras
 from hudi_ingest.pipeline.describe import allowed
+from hudi_ingest.pipeline.keyed_columns import KEY_TYPES_TEXT, ORDERING_TYPES_TEXT
 from hudi_ingest.pipeline.model import Model as _Model
 from hudi_ingest.pipeline.model import Seconds, Whole, broker_addresses, read_text
 from hudi_ingest.pipeline.model import beside_the_file as _beside_the_file
@@ -32,6 +33,8 @@ from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.records.transform.time_partition import TimePartition, is_expression, parse_time_partition
 
 PARTITION_TYPES = "string, boolean, int, long or date"
+MOST_BUCKETS = 1024
+_ONLY_UPSERT = "only with `mode: upsert`, and mode is append; remove it, or set mode"
 INFER = "infer"
 """A `table.schema` that takes the columns from a sample of the records."""
 
@@ -116,6 +119,32 @@ class Table(_Model):
         default=None, validate_default=True, json_schema_extra={"allowed": "path of an .avsc file"}
     )
     """File of an Avro record schema with the table's columns, relative to the pipeline file."""
+
+    mode: Literal["append", "upsert"] = "append"
+    """`append` adds a row for each record. `upsert` keeps one row per key in each table partition: a record inserts, updates
+    or deletes it; see docs/keyed-tables.md. Mode, `key`, `ordering`, `buckets` and `partition_by` cannot be changed once the
+    table exists."""
+
+    key: tuple[str, ...] = Field(
+        default=(), validate_default=True, json_schema_extra={"allowed": f"a list of columns of type {KEY_TYPES_TEXT}"}
+    )
+    """Columns that identify a row, as they are after the transforms. Required with `mode: upsert`."""
+
+    ordering: str | None = Field(
+        default=None,
+        json_schema_extra={"allowed": f"a column of type {ORDERING_TYPES_TEXT}", "default": "the Kafka offset"},
+    )
+    """Column that says which of two records of a key is newer: the greatest value wins, and of equal values the later
+    offset. Without it, the offset decides, so all records of a key must be in one Kafka partition. Only with `mode:
+    upsert`."""
+
+    buckets: Annotated[Whole, Field(ge=1, le=MOST_BUCKETS)] = 4
+    """Number of file groups that the keys of each table partition are hashed to; choose it so that each holds up to about
+    1 GB. Only with `mode: upsert`."""
+
+    delete_field: str | None = Field(default=None, json_schema_extra={"allowed": "a boolean column"})
+    """Column, after the transforms, that is true where a record deletes its key. It is not a column of the table. Only with
+    `mode: upsert`."""
 
     partition_by: tuple[str, ...] = Field(
         default=(), json_schema_extra={"allowed": "a list of columns, and of times like day(ts) or dt=day(ts)"}
@@ -234,6 +263,40 @@ class Table(_Model):
         parse_avsc(read_text(path))
         return path
 
+    @field_validator("key")
+    @classmethod
+    def _key(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        mode = info.data.get("mode")
+        if mode == "upsert" and not value:
+            raise ValueError("missing; `mode: upsert` needs the columns that identify a row")
+        if mode == "append" and value:
+            raise ValueError(_ONLY_UPSERT)
+        problems: list[tuple[Place, str]] = [
+            ((index,), f"found {quoted(name)} twice in the list; remove one")
+            for index, name in enumerate(value)
+            if name in value[:index]
+        ]
+        if problems:
+            raise PlacedProblems(problems)
+        return value
+
+    @field_validator("ordering", "buckets", "delete_field")
+    @classmethod
+    def _only_upsert(cls, value: int | str | None, info: ValidationInfo) -> int | str | None:
+        # Called only for keys that the file has.
+        if value is not None and info.data.get("mode") == "append":
+            raise ValueError(_ONLY_UPSERT)
+        return value
+
+    @field_validator("column_statistics")
+    @classmethod
+    def _column_statistics(cls, value: bool, info: ValidationInfo) -> bool:
+        if value and info.data.get("mode") == "upsert":
+            raise ValueError(
+                "a table with `mode: upsert` has none: each commit would read all its log files again; remove it"
+            )
+        return value
+
     @field_validator("partition_by")
     @classmethod
     def _partition_by(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
@@ -264,7 +327,12 @@ class Table(_Model):
 
     @field_validator("take_over", mode="before")
     @classmethod
-    def _take_over(cls, value: object) -> object:
+    def _take_over(cls, value: object, info: ValidationInfo) -> object:
+        if value is not None and info.data.get("mode") == "upsert":
+            raise ValueError(
+                "only tables with `mode: append` can be taken over; ingest into a new table, from the offset that the other "
+                "system began with"
+            )
         if value is None or isinstance(value, SparkCheckpoint) or value in ("hudi_streamer", "kafka_connect"):
             return value
         if (
@@ -290,6 +358,11 @@ class Table(_Model):
     def model_post_init(self, context: object, /) -> None:
         # Only once: a schema file that changes later must not change a loaded pipeline.
         self._record_schema = _declared(self.schema_, self.schema_file)
+
+    @property
+    def is_keyed(self) -> bool:
+        """Whether the table has one row per key."""
+        return self.mode == "upsert"
 
     @property
     def storage_options(self) -> StorageOptions:

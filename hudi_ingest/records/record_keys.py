@@ -9,6 +9,8 @@ import pyarrow.compute as pc
 
 KEY_TYPES = (pa.string(), pa.int32(), pa.int64())
 """Types whose values all Hudi writers format the same way."""
+ORDERING_TYPES = (pa.int32(), pa.int64(), pa.timestamp("us", tz="UTC"))
+"""Types whose values a log file's delete block can hold in the form that Hudi compares with those of rows."""
 _NULL, _EMPTY = "__null__", "__empty__"
 
 

@@ -21,7 +21,6 @@ from hudi_ingest.records.schema.columns import SchemaProblem, ddl, parse_spark_j
 from hudi_ingest.records.schema.evolution import Evolution, evolve, joined, loosened
 from hudi_ingest.records.schema.inference import infer
 from hudi_ingest.records.schema.registered import RegisteredSchema, SchemaKind
-from hudi_ingest.records.transform.chain import Chain
 from hudi_ingest.transaction.registered_columns import message_of, version_columns
 from hudi_ingest.transaction.topic_sample import first_values
 
@@ -54,7 +53,7 @@ def resolve_schema(pipeline: Pipeline, timeline: Timeline) -> TransactionSchema:
     stored = properties.get(RECORD_PROPERTY, "")
     source = _record_columns(pipeline, _parsed(stored) if stored else None)
     try:
-        chain = pipeline.with_record(source.record).chain
+        resolved = pipeline.with_record(source.record)
     except ProblemsFromTop as error:
         lines = "\n".join(f"  - {dotted(place)}: {text}" for place, text in error.problems)
         raise SchemaRefused(
@@ -64,9 +63,9 @@ def resolve_schema(pipeline: Pipeline, timeline: Timeline) -> TransactionSchema:
     # A table without any instant was left by a begin that died; nothing has been written to it.
     existing = timeline.schema() if exists and not timeline.is_empty() else None
     if existing is None:
-        columns, changes = _first_columns(pipeline, chain.output), tuple[str, ...]()
+        columns, changes = _first_columns(pipeline, resolved.row_columns), tuple[str, ...]()
     else:
-        evolution = _evolution(pipeline, existing, chain, source.origin)
+        evolution = _evolution(resolved, existing, source.origin)
         columns, changes = evolution.schema, evolution.changes
     return TransactionSchema(
         origin=source.origin,
@@ -77,7 +76,7 @@ def resolve_schema(pipeline: Pipeline, timeline: Timeline) -> TransactionSchema:
         schema_ids=source.schema_ids,
         changes=changes,
         warnings=source.warnings,
-        record_key=record_key_of(properties),
+        record_key=record_key_of(properties) if exists else pipeline.table.key,
         escaped_folders=not exists or properties.get(ESCAPED_FOLDERS_PROPERTY, "false") == "true",
     )
 
@@ -88,17 +87,17 @@ def _first_columns(pipeline: Pipeline, output: pa.Schema) -> pa.Schema:
     return table_schema(output if table.declares_schema else loosened(output), table.kafka_columns).columns
 
 
-def _evolution(pipeline: Pipeline, existing: pa.Schema, chain: Chain, origin: str) -> Evolution:
+def _evolution(pipeline: Pipeline, existing: pa.Schema, origin: str) -> Evolution:
     """How the existing table's columns change. Raises SchemaRefused."""
     table = pipeline.table
-    records = table_schema(chain.output, table.kafka_columns).columns
+    records = table_schema(pipeline.row_columns, table.kafka_columns).columns
     if table.take_over is not None and not _kafka_names(existing):
         # Rows that another system wrote have none, and neither will rows that it writes if it returns.
         records = pa.schema([column.with_nullable(True) if is_kafka(column.name) else column for column in records])
     else:
         _require_kafka_columns(pipeline, existing, records)
         # Older versions made them NOT NULL; for such a table, a record without a time is a bad record.
-        of_time = {KAFKA_FIELDS["timestamp"].name, *chain.times_of_kafka}
+        of_time = {KAFKA_FIELDS["timestamp"].name, *pipeline.chain.times_of_kafka}
         records = pa.schema(
             [_required_as(existing, column) if column.name in of_time else column for column in records]
         )

@@ -580,5 +580,5 @@ def test_a_table_whose_times_are_never_null_is_written_on_as_it_is() -> None:
     assert columns.field("kafka_timestamp_day").nullable
     of_time = ("_kafka_timestamp", "kafka_timestamp_day")
     there = pa.schema([each.with_nullable(each.nullable and each.name not in of_time) for each in columns])
-    evolution = _evolution(found, there, found.chain, "declared")
+    evolution = _evolution(found, there, "declared")
     assert (evolution.changes, evolution.schema) == ((), there)

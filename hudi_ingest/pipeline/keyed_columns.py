@@ -1,0 +1,49 @@
+"""Which columns can be the key, the ordering and the delete field of a keyed table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from hudi_ingest.exceptions.problems import Place, quoted, suggestion
+from hudi_ingest.records.kafka_columns import OFFSET
+from hudi_ingest.records.record_keys import KEY_TYPES, ORDERING_TYPES
+from hudi_ingest.records.schema.columns import ddl_type
+
+KEY_TYPES_TEXT = "string, int or long"
+ORDERING_TYPES_TEXT = "int, long or timestamp"
+
+
+def keyed_column_problems(
+    columns: pa.Schema,
+    key: Sequence[str],
+    ordering: str | None,
+    delete_field: str | None,
+    partition_columns: Sequence[str],
+) -> Iterator[tuple[Place, str]]:
+    """Yield why a keyed table cannot have these columns, by their place in `table`. `columns`: those after the transforms."""
+    for index, name in enumerate(key):
+        if problem := _problem(name, columns, KEY_TYPES, KEY_TYPES_TEXT):
+            yield ("key", index), problem
+    if ordering == OFFSET:
+        yield ("ordering",), f"found {OFFSET}, which decides anyway; remove it"
+    elif ordering is not None and (problem := _problem(ordering, columns, ORDERING_TYPES, ORDERING_TYPES_TEXT)):
+        yield ("ordering",), problem
+    if delete_field is None:
+        return
+    if problem := _problem(delete_field, columns, (pa.bool_(),), "boolean"):
+        yield ("delete_field",), problem
+    elif delete_field in (*key, ordering, *partition_columns):
+        yield (
+            ("delete_field",),
+            f"found {quoted(delete_field)}, which the key, the ordering or partition_by needs as a column of the table",
+        )
+
+
+def _problem(name: str, columns: pa.Schema, types: Sequence[pa.DataType], types_text: str) -> str:
+    if name not in columns.names:
+        known = ", ".join(columns.names)
+        return f"found {quoted(name)}; allowed: a column of the rows ({known}){suggestion(name, columns.names)}"
+    kind = columns.field(name).type
+    return "" if kind in types else f"column {name} has type {ddl_type(kind)}; allowed: {types_text}"

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hudi_ingest_tests.support.pipeline_files import Write, load, problem, problems
+
+pytestmark = pytest.mark.fast
+
+KEYED: dict[str, Any] = {
+    "table__mode": "upsert",
+    "table__key": ["id"],
+    "table__schema": "id string, n long, at timestamp, amount double, dt string, gone boolean",
+}
+
+
+def test_a_keyed_table_needs_only_a_key(write: Write) -> None:
+    table = load(write, **KEYED).table
+    assert table.is_keyed
+    assert (table.key, table.ordering, table.buckets, table.delete_field) == (("id",), None, 4, None)
+    assert not load(write).table.is_keyed
+
+
+def test_the_delete_field_is_no_column_of_the_table(write: Write) -> None:
+    pipeline = load(write, **KEYED, table__delete_field="gone", table__ordering="at", table__buckets=16)
+    assert "gone" in pipeline.chain.output.names
+    assert "gone" not in pipeline.table_schema.columns.names
+    assert "gone" not in pipeline.row_columns.names
+
+
+def test_all_settings_that_decide_the_rows_are_in_their_digest(write: Write) -> None:
+    changes: list[dict[str, Any]] = [
+        {},
+        {"table__key": ["id", "n"]},
+        {"table__ordering": "at"},
+        {"table__delete_field": "gone"},
+        {"table__mode": None, "table__key": None},
+    ]
+    assert len({load(write, **{**KEYED, **change}).rows_digest for change in changes}) == len(changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"table__key": None}, "table.key: missing; `mode: upsert` needs the columns that identify a row"),
+        ({"table__key": ["id", "id"]}, "table.key[1]: found 'id' twice in the list; remove one"),
+        (
+            {"table__key": ["Id"]},
+            "table.key[0]: found 'Id'; allowed: a column of the rows (id, n, at, amount, dt, gone)",
+        ),
+        ({"table__key": ["n", "at"]}, "table.key[1]: column at has type timestamp; allowed: string, int or long"),
+        (
+            {"table__ordering": "amount"},
+            "table.ordering: column amount has type double; allowed: int, long or timestamp",
+        ),
+        ({"table__ordering": "_kafka_offset"}, "table.ordering: found _kafka_offset, which decides anyway; remove it"),
+        ({"table__delete_field": "n"}, "table.delete_field: column n has type long; allowed: boolean"),
+        (
+            {"table__delete_field": "gone", "table__partition_by": ["gone"]},
+            "table.delete_field: found 'gone', which the key, the ordering or partition_by needs",
+        ),
+        ({"table__buckets": 0}, "table.buckets: too small; found 0; allowed: a whole number of at least 1"),
+        ({"table__mode": None}, "table.key: only with `mode: upsert`, and mode is append"),
+        (
+            {"table__mode": "merge"},
+            "table.mode: not one of the allowed values; found 'merge'; allowed: append or upsert",
+        ),
+        (
+            {"source__topics": ["a", "b"]},
+            "table.ordering: missing; offsets of 2 topics do not tell which record of a key is newer: name a column",
+        ),
+        ({"table__take_over": "hudi_streamer"}, "table.take_over: only tables with `mode: append` can be taken over"),
+        ({"table__column_statistics": True}, "table.column_statistics: a table with `mode: upsert` has none"),
+        (
+            {"catalog": {"type": "hms", "uris": "thrift://localhost:9083", "database": "lake"}},
+            "catalog: tables with `mode: upsert` are not synced to a catalog yet",
+        ),
+    ],
+)
+def test_what_a_keyed_table_cannot_have(write: Write, changes: dict[str, Any], expected: str) -> None:
+    assert expected in problem(write, **{**KEYED, **changes})
+
+
+def test_what_only_a_keyed_table_has(write: Write) -> None:
+    found = problems(write, table__ordering="n", table__buckets=2, table__delete_field="n")
+    assert [line.partition(":")[0] for line in found] == ["table.ordering", "table.buckets", "table.delete_field"]
+    assert all("only with `mode: upsert`, and mode is append; remove it, or set mode" in line for line in found)
