@@ -13,7 +13,8 @@ from rich.console import Console
 from benchmarks.growth import parse_axes, run_growth
 from benchmarks.loads import DEFAULT_LOADS, parse_loads
 from benchmarks.report import growth_view, results_view, write_chart, write_growth_chart
-from benchmarks.run import Settings, bench_home, run_benchmark
+from benchmarks.run import Settings, bench_home, contenders_on, run_benchmark
+from benchmarks.sites import CLUSTER, LOCAL, SITES
 from benchmarks.smoke import run_smoke
 from hudi_ingest.exceptions import EnvironmentProblem, IngestError
 from hudi_ingest.home.folder import Home
@@ -38,16 +39,25 @@ def bench(
     smoke: Annotated[bool, typer.Option("--smoke", help="Run one short round; exit 1 if a ratio is far off.")] = False,
     master: Annotated[str, typer.Option(help="Spark master of the engine.")] = "local[*]",
     memory: Annotated[str, typer.Option(help="Driver memory of the engine.")] = "2g",
+    on: Annotated[
+        str, typer.Option(help="`local`, or `cluster`: tables on S3, executors on a Spark cluster here.")
+    ] = LOCAL,
     results: Annotated[Path, typer.Option(help="Folder for the JSON and PNG results.")] = Path("benchmarks/results"),
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Compare hudi-ingest with plain Spark and with the limit of this machine."""
     home = bench_home(Home.from_environment())
+    if on not in SITES:
+        raise typer.BadParameter(f"--on {on!r} is not known; allowed: {', '.join(SITES)}")
+    if on == CLUSTER and (growth or smoke or master != "local[*]"):
+        raise typer.BadParameter("--on cluster has its own master, and compares loads only")
     if smoke:
         _smoke(home)
         return
     try:
-        settings = Settings(parse_loads(loads or ",".join(DEFAULT_LOADS)), rounds, master=master, driver_memory=memory)
+        settings = Settings(
+            parse_loads(loads or ",".join(DEFAULT_LOADS)), rounds, contenders_on(on), master, memory, on
+        )
         axis_points = parse_axes(axes)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
@@ -57,8 +67,9 @@ def bench(
         measurements = run_growth(home, axis_points, settings, results / "growth.json", _progress)
         view, draw, chart = growth_view, write_growth_chart, results / "growth.png"
     else:
-        measurements = run_benchmark(home, settings, results / "latest.json", _progress)
-        view, draw, chart = results_view, write_chart, results / "latest.png"
+        name = "latest" if on == LOCAL else on
+        measurements = run_benchmark(home, settings, results / f"{name}.json", _progress)
+        view, draw, chart = results_view, write_chart, results / f"{name}.png"
     try:
         draw(measurements, chart)
     except EnvironmentProblem as error:

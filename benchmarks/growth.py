@@ -83,7 +83,7 @@ def run_growth(
     # An earlier run that was killed may have left its stack running.
     bring_down(home, report)
     require_disk(home.root, [_bulk("disk", 1)])
-    results: dict[str, Any] = {**preamble(settings), "axes": {}}
+    results: dict[str, Any] = {**preamble(settings, settings.engine), "axes": {}}
 
     def keep(axis: str, points: list[dict[str, Any]]) -> None:
         results["axes"][axis] = points
@@ -130,7 +130,7 @@ def started_ground(home: Home, settings: Settings, report: Report) -> Iterator[G
     try:
         environment = {HOME_VARIABLE: str(home.root), LEDGER_VARIABLE: home.ledger_url}
         report("starting Spark")
-        worker = Worker(API, settings.master, settings.driver_memory, home.logs / f"{API}.log", environment)
+        worker = Worker(API, settings.engine, home.logs / f"{API}.log", environment)
         worker.await_ready()
         ground = Ground(home, broker.bootstrap, worker, report)
         _warm(ground)
@@ -307,7 +307,7 @@ def _plan_seconds(pipeline: Pipeline) -> float:
 
 
 def _require_rows(pipeline: Pipeline, expected: int) -> None:
-    rows = table_rows(pipeline.table.base_path)
+    rows = table_rows(pipeline)
     if rows != expected:
         raise EnvironmentProblem(
             f"table {pipeline.table.base_path} has {rows:,} rows, but {expected:,} records were produced. The speed of a wrong "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,21 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 TIMEOUT_SECONDS = 3600
 
 
-def write_pipeline(folder: Path, name: str, load: Load, bootstrap_servers: str, base_path: Path) -> Path:
+def write_pipeline(
+    folder: Path,
+    name: str,
+    load: Load,
+    bootstrap_servers: str,
+    base_path: Path | str,
+    storage: Mapping[str, str] | None = None,
+) -> Path:
     """Write a pipeline that ingests the load's topic in a single transaction, with defaults for everything else."""
     settings: dict[str, Any] = {
         "name": name,
         "source": {"bootstrap_servers": bootstrap_servers, "topics": [load.topic], **load.shape.source},
         "table": {
             "base_path": str(base_path),
+            **({"storage": dict(storage)} if storage is not None else {}),
             "schema": load.shape.ddl,
             "partition_by": [load.shape.partition_by],
         },

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -24,7 +25,8 @@ from benchmarks.loads import Load
 from benchmarks.machine import commit, machine
 from benchmarks.measure import Meter
 from benchmarks.pipelines import made_pipeline, write_pipeline
-from benchmarks.results import CONTENDERS, DAGSTER, LIMITS, Measured, load_results
+from benchmarks.results import API, CONTENDERS, DAGSTER, LIMITS, STREAMING, Measured, load_results
+from benchmarks.sites import CLUSTER, LOCAL, Site, started_site
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, Home
 from hudi_ingest.local.broker import BrokerSettings, start_broker
@@ -60,13 +62,19 @@ _FIRST_SECONDS = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of a run. `rounds` counts warm rounds; a cold one precedes them."""
+    """Settings of a run. `rounds` counts warm rounds; a cold one precedes them. `on`: one of SITES."""
 
     loads: tuple[Load, ...]
     rounds: int = 3
     contenders: tuple[str, ...] = CONTENDERS
     master: str = "local[*]"
     driver_memory: str = "2g"
+    on: str = LOCAL
+
+    @property
+    def engine(self) -> dict[str, str]:
+        """What engine.yaml would say."""
+        return {"master": self.master, "driver_memory": self.driver_memory}
 
 
 def estimated_seconds(settings: Settings) -> float:
@@ -101,8 +109,8 @@ def run_benchmark(home: Home, settings: Settings, output: Path, report: Report) 
     report(
         f"{len(settings.loads)} loads, {settings.rounds} warm rounds each: about {max(1, round(minutes))} minutes on 2 cores"
     )
-    results = {**preamble(settings), "loads": {}}
     with Arena(home, settings, report) as arena:
+        results = {**preamble(settings, arena.engine), "loads": {}}
         for number, load in enumerate(settings.loads, 1):
             report(f"load {number} of {len(settings.loads)}: {load.name}, {load.records:,} records")
 
@@ -120,18 +128,20 @@ def run_benchmark(home: Home, settings: Settings, output: Path, report: Report) 
     return results
 
 
-def preamble(settings: Settings) -> dict[str, Any]:
+def preamble(settings: Settings, engine: Mapping[str, Any]) -> dict[str, Any]:
     """What every results file begins with. Raises EnvironmentProblem."""
-    engine = EngineSettings(master=settings.master, driver_memory=settings.driver_memory)
+    options = session_options([], EngineSettings.model_validate(engine))
     return {
         "machine": machine(),
         "git": commit(),
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "settings": {
             "rounds": settings.rounds,
-            "master": settings.master,
-            "driver_memory": settings.driver_memory,
-            "spark": {key: value for key, value in session_options([], engine).items() if key != "spark.jars"},
+            "on": settings.on,
+            "master": engine["master"],
+            "driver_memory": engine["driver_memory"],
+            # Not where jars are on this machine.
+            "spark": {key: value for key, value in options.items() if key != "spark.jars" and "ClassPath" not in key},
         },
     }
 
@@ -156,11 +166,21 @@ class Arena:
         self._stack = DagsterStack(home, self._ports, report)
         self._broker: ProcessRecord | None = None
         self._workers: dict[str, Worker] = {}
+        self._site = Site(settings.engine)
+        self._running = ExitStack()
+
+    @property
+    def engine(self) -> Mapping[str, Any]:
+        """Settings of the contenders' drivers."""
+        return self._site.engine
 
     def __enter__(self) -> Arena:
         self._stack.stop()
         shutil.rmtree(self._home.root, ignore_errors=True)
         self._home.pipelines.mkdir(parents=True)
+        settings = self._settings
+        site = started_site(settings.on, settings.engine, self._home, self._report)
+        self._site = self._running.enter_context(site)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -168,6 +188,7 @@ class Arena:
         self._stack.stop()
         if self._broker is not None:
             stop([self._broker])
+        self._running.close()
 
     def measure(self, load: Load, keep: Callable[[Sequence[Measured]], None]) -> None:
         """Run all rounds of one load; `keep` gets the rounds so far after each. Raises EnvironmentProblem."""
@@ -231,7 +252,7 @@ class Arena:
         published: Sequence[Pipeline],
     ) -> Measured:
         """Measure one round. `before`: records that the topic had before the load was produced."""
-        pids = self._stack.pids if contender == DAGSTER else (self._workers[contender].pid,)
+        pids = self._stack.pids if contender == DAGSTER else (self._workers[contender].pid, *self._site.pids)
         seconds = _FIRST_SECONDS + load.records / 5_000
         with Meter({contender: pids, "broker": (self._broker_pid,)}) as meter:
             if contender == DAGSTER:
@@ -241,10 +262,10 @@ class Arena:
                 outcome = self._workers[contender].run(assignment, seconds)
         # The limits have no table, and read as many records as one transaction may.
         require_rows(contender, load, outcome, produced.records if contender in LIMITS else before + produced.records)
-        folder = (
-            Path(published[number].table.base_path) if contender == DAGSTER else self._folder(contender, load, number)
-        )
-        shutil.rmtree(folder, ignore_errors=True)
+        if contender == DAGSTER:
+            shutil.rmtree(published[number].table.base_path, ignore_errors=True)
+        else:
+            self._site.remove(self._folder(contender, load, number))
         return measured(contender, number == 0, outcome, produced, meter)
 
     def _folder(self, contender: str, load: Load, number: int) -> Path:
@@ -253,7 +274,8 @@ class Arena:
     def _assignment(self, contender: str, load: Load, number: int, record_bytes: int) -> Assignment:
         folder = self._folder(contender, load, number)
         name = f"{load.pipeline}_{number}"
-        file = write_pipeline(folder, name, load, self.bootstrap_servers, folder / "table")
+        site = self._site
+        file = write_pipeline(folder, name, load, self.bootstrap_servers, site.base_path(folder), site.storage)
         return Assignment(str(file), str(folder), record_bytes)
 
     def _write_dagster_pipelines(self, load: Load) -> list[Pipeline]:
@@ -289,8 +311,7 @@ class Arena:
             root.mkdir(exist_ok=True)
             worker = Worker(
                 name,
-                self._settings.master,
-                self._settings.driver_memory,
+                self._site.engine,
                 self._home.logs / f"{name}.log",
                 environment,
             )
@@ -302,6 +323,11 @@ class Arena:
         for worker in self._workers.values():
             worker.stop()
         self._workers.clear()
+
+
+def contenders_on(on: str) -> tuple[str, ...]:
+    """Return the contenders of a site. On a cluster, those that write tables by executors."""
+    return (API, STREAMING) if on == CLUSTER else CONTENDERS
 
 
 def taking_part(contenders: Sequence[str], load: Load) -> tuple[str, ...]:

@@ -83,7 +83,7 @@ class DagsterStack:
         launched = [tick for tick in self.ticks(pipeline, _ALL_TICKS) if tick.run_ids]
         began, run_id = sorted((tick.began, tick.run_ids[0]) for tick in launched)[commit - 1]
         at_rest = self._await_end(run_id, deadline)
-        return Outcome(began, committed, table_rows(pipeline.table.base_path), at_rest)
+        return Outcome(began, committed, table_rows(pipeline), at_rest)
 
     def ticks(self, pipeline: Pipeline, limit: int = _NEWEST_TICKS) -> list[webserver.Tick]:
         """The pipeline's newest ticks, newest first."""

@@ -12,8 +12,9 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from benchmarks.contenders import Assignment, Outcome
-from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.pipeline.file import load_pipeline
+from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.run import run_transaction
 
 
@@ -24,9 +25,9 @@ def run(spark: SparkSession, assignment: Assignment) -> Outcome:
     began = time.time()
     run_transaction(pipeline)
     ended = time.time()
-    return Outcome(began, ended, table_rows(pipeline.table.base_path) if assignment.reads_back else -1)
+    return Outcome(began, ended, table_rows(pipeline) if assignment.reads_back else -1)
 
 
-def table_rows(base_path: str) -> int:
+def table_rows(pipeline: Pipeline) -> int:
     """Count the rows of the table's live base files with hudi-rs and the files' footers, whatever the commit says."""
-    return sum(file.rows for file in Timeline(base_path).files())
+    return sum(file.rows for file in PipelineTable(pipeline).timeline.files())

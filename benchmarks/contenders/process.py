@@ -24,11 +24,11 @@ _STOP_SECONDS = 30
 class Worker:
     """One contender's process, until `stop`. Its stderr goes to its log."""
 
-    def __init__(self, name: str, master: str, driver_memory: str, log: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, name: str, engine: Mapping[str, Any], log: Path, environment: Mapping[str, str]) -> None:
         self.name = name
         self._log = log
         log.parent.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "benchmarks.contenders.worker", name, master, driver_memory]
+        command = [sys.executable, "-m", "benchmarks.contenders.worker", name, json.dumps(engine)]
         with log.open("ab") as output:
             self._process = subprocess.Popen(
                 command,

@@ -25,9 +25,11 @@ from benchmarks.contenders.hudi_ingest_api import table_rows
 from benchmarks.contenders.spark_source import spark_options, tasks_for
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.model.offsets import Slice
+from hudi_ingest.model.storage_options import bucket_and_key, is_s3
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.columns import spark_json
+from hudi_ingest.spark.s3 import connect_bucket
 from hudi_ingest.transaction.write.task_ranges import rows_per_task
 
 _KAFKA = ("topic", "partition", "offset", "timestamp")
@@ -52,6 +54,7 @@ def run(spark: SparkSession, assignment: Assignment) -> Outcome:
     for key, value in options.items():
         if key not in _NOT_FOR_STREAMS:
             reader = reader.option(key, value)
+    _connect(spark, pipeline)
     began = time.time()
     rows = _rows(reader.load(), pipeline)
     query = (
@@ -64,7 +67,15 @@ def run(spark: SparkSession, assignment: Assignment) -> Outcome:
     )
     query.awaitTermination()
     ended = time.time()
-    return Outcome(began, ended, table_rows(table.base_path))
+    return Outcome(began, ended, table_rows(pipeline))
+
+
+def _connect(spark: SparkSession, pipeline: Pipeline) -> None:
+    """Give Spark the S3 client that hudi-ingest uses, with the same settings, if the table is on S3."""
+    if is_s3(pipeline.table.base_path):
+        bucket, _ = bucket_and_key(pipeline.table.base_path)
+        context: Any = spark.sparkContext
+        connect_bucket(context._jvm, context._jsc, bucket, pipeline.table.storage_options)
 
 
 def _rows(records: Any, pipeline: Pipeline) -> Any:

@@ -1,6 +1,6 @@
 """A contender's process: a Spark driver, or what the contender has in its place, and a loop that answers each assignment (a line of JSON) with its outcome (another).
 
-`python -m benchmarks.contenders.worker NAME MASTER MEMORY`; it exits at the end of its input.
+`python -m benchmarks.contenders.worker NAME ENGINE`, where ENGINE is what engine.yaml would say, as JSON; it exits at the end of its input.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _SETTINGS = {
 """Java's parquet writer uses zstd level 3 by default; ours uses 1."""
 
 
-def serve(name: str, master: str, driver_memory: str) -> None:
+def serve(name: str, engine: EngineSettings) -> None:
     """Answer until the end of input. An error is an answer too: the benchmark decides what it means."""
-    with _started(name, master, driver_memory) as run:
+    with _started(name, engine) as run:
         _answer({"ready": name})
         for line in sys.stdin:
             try:
@@ -50,14 +50,14 @@ def serve(name: str, master: str, driver_memory: str) -> None:
 
 
 @contextmanager
-def _started(name: str, master: str, driver_memory: str) -> Iterator[Run]:
+def _started(name: str, engine: EngineSettings) -> Iterator[Run]:
     if name == LIMIT:
         with limit.processes() as pool:
             yield partial(limit.run, pool)
         return
     # What drivers of transactions have; Spark's own loops over rows are faster without.
     more = {**_SETTINGS, **(ENGINE_OPTIONS if name == API else {})}
-    spark = own_session(EngineSettings(master=master, driver_memory=driver_memory), more)
+    spark = own_session(engine, more)
     try:
         yield partial(_SPARK_RUNS[name], spark)
     finally:
@@ -71,4 +71,4 @@ def _answer(facts: dict[str, Any]) -> None:
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.WARNING)
-    serve(sys.argv[1], sys.argv[2], sys.argv[3])
+    serve(sys.argv[1], EngineSettings(**json.loads(sys.argv[2])))

@@ -81,6 +81,8 @@ def _run_lane(options: argparse.Namespace) -> int:
     if not mine:
         return 0
     blocks = [mine[start : start + CASES_A_TABLE] for start in range(0, len(mine), CASES_A_TABLE)]
+    # Parts of a run have the tables that it would have as a whole.
+    first = options.skip // options.lanes // CASES_A_TABLE
     last = time.monotonic() + options.minutes * 60
 
     def say(line: str) -> None:
@@ -92,7 +94,7 @@ def _run_lane(options: argparse.Namespace) -> int:
     try:
         with (
             platform(options.on, root, options.lane, say) as stands_on,
-            Lane(stands_on, len(blocks), options.seed + options.lane, say, options.lane) as lane,
+            Lane(stands_on, range(first, first + len(blocks)), options.seed + options.lane, say, options.lane) as lane,
             options.results.open("w") as results,
         ):
             say(f"ledger in {lane.home.ledger_url.split(':')[0]}, everything in {root}")

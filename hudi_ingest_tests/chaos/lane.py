@@ -75,9 +75,11 @@ class Verdict:
 
 
 class Lane:
-    """Start it with `with`. `blocks` is how many tables its cases are spread over."""
+    """Start it with `with`. `blocks` numbers the tables that its cases are spread over: a table's kind depends on its number."""
 
-    def __init__(self, platform: Platform, blocks: int, seed: int, say: Callable[[str], None], number: int = 0) -> None:
+    def __init__(
+        self, platform: Platform, blocks: range, seed: int, say: Callable[[str], None], number: int = 0
+    ) -> None:
         self.platform = platform
         self.root = root = platform.root
         self.home = Home(root, root / "pipelines", platform.ledger_url)
@@ -85,13 +87,13 @@ class Lane:
         self._say = say
         self._dice = random.Random(seed)
         self._blocks = blocks
-        self._block = -1
+        self._block = blocks.start - 1
         self._number = number
 
     def __enter__(self) -> Lane:
         self.orders.mkdir(parents=True)
         self.home.pipelines.mkdir()
-        for block in range(self._blocks):
+        for block in self._blocks:
             (self.home.pipelines / f"chaos{block}.yaml").write_text(yaml.safe_dump(self._settings_of(block)))
         self._settings = StackSettings(free_port(), free_port())
         try:
@@ -113,7 +115,7 @@ class Lane:
 
     def next_table(self) -> None:
         """From now on the cases' records go into a new topic and a new table."""
-        if self._block >= 0:
+        if self._block >= self._blocks.start:
             webserver.stop_sensor(self._stack.url, f"{self.name}_coordinator")
         self._block += 1
         self.stored = self.platform.stored(self.name)
