@@ -29,7 +29,7 @@ from hudi_ingest.local.processes import LOOPBACK, ProcessRecord, free_port, log_
 from hudi_ingest.local.progress import Report, elapsed
 from hudi_ingest.local.spark_cluster import SparkCluster, spark_cluster
 from hudi_ingest.local.stack import require_space
-from hudi_ingest.spark.jars import s3_jars, spark_jars
+from hudi_ingest.spark.jars import kafka_jars, s3_jars, spark_jars
 from hudi_ingest.spark.java import find_java, java_home
 from hudi_ingest.spark.session import EngineConnection
 
@@ -83,6 +83,9 @@ def running_platform(home: Home, report: Report) -> Iterator[Platform]:
     """Start the platform in the home, and stop it afterwards. Raises EnvironmentProblem if a part does not start."""
     with ExitStack() as running:
         keep = _keeper(running, report)
+        # Here, so that no other step seems to take as long.
+        for jars in (spark_jars, kafka_jars, s3_jars):
+            jars(report)
         store = _store(home, report)
         keep(store.record)
         store.make_bucket(BUCKET)

@@ -12,7 +12,6 @@ import secrets
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,11 +21,11 @@ import pyarrow.fs as pafs
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home.folder import write_private
 from hudi_ingest.local.processes import LOOPBACK, ProcessRecord, log_tail, require_port_free, start_listening
+from hudi_ingest.local.progress import elapsed
 
 VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 START_TIMEOUT_SECONDS = 60.0
 BUILD_TIMEOUT_SECONDS = 900.0
-REPORT_SECONDS = 5.0
 _REGION = "us-east-1"
 
 
@@ -136,32 +135,24 @@ def build_versitygw(folder: Path, report: Callable[[str], None]) -> Path | None:
         return None
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "build.log"
-    began = time.monotonic()
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [go, "install", VERSITYGW],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "GOBIN": str(folder.absolute())},
-        )
-    try:
-        while True:
-            try:
-                process.wait(REPORT_SECONDS)
-                break
-            except subprocess.TimeoutExpired:
-                seconds = time.monotonic() - began
-                report(f"building the S3 store versitygw with Go, once, for about two minutes ({seconds:.0f} s so far)")
-                if seconds > BUILD_TIMEOUT_SECONDS:
-                    break
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-    if process.returncode != 0:
+    report("building the S3 store versitygw with Go, once; it takes two or three minutes")
+    with log.open("wb") as output, elapsed(report, "building versitygw"):
+        try:
+            built = subprocess.run(
+                [go, "install", VERSITYGW],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "GOBIN": str(folder.absolute())},
+                timeout=BUILD_TIMEOUT_SECONDS,
+                check=False,
+            )
+            outcome = "" if built.returncode == 0 else "failed"
+        except subprocess.TimeoutExpired:
+            outcome = f"did not end within {BUILD_TIMEOUT_SECONDS / 60:.0f} minutes"
+    if outcome:
         raise EnvironmentProblem(
-            f"`go install {VERSITYGW}` failed: {' | '.join(log_tail(log)) or 'no output'}. Check that this machine reaches Go's "
+            f"`go install {VERSITYGW}` {outcome}: {' | '.join(log_tail(log)) or 'no output'}. Check that this machine reaches Go's "
             f"module proxy, or put a versitygw on PATH (full log: {log})."
         )
     return folder / "versitygw"

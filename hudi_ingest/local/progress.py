@@ -9,15 +9,18 @@ from contextlib import contextmanager
 
 Report = Callable[[str], None]
 REPORT_SECONDS = 5.0
+_MOST_SECONDS = 30.0
 
 
 @contextmanager
 def elapsed(report: Report, step: str) -> Iterator[None]:
-    """Report every few seconds how long `step` has taken, until the block is left."""
+    """Report how long `step` has taken, more and more rarely, until the block is left."""
     began, done = time.monotonic(), threading.Event()
 
     def watch() -> None:
-        while not done.wait(REPORT_SECONDS):
+        pause = REPORT_SECONDS
+        while not done.wait(pause):
+            pause = min(2 * pause, _MOST_SECONDS)
             report(f"{step}: {time.monotonic() - began:.0f} s so far")
 
     watcher = threading.Thread(target=watch, name=step, daemon=True)

@@ -31,7 +31,7 @@ from hudi_ingest.spark.java import find_java
 IVY_LIMIT_SECONDS = 900.0
 IVY_STALL_SECONDS = 120.0
 LOCK_LIMIT_SECONDS = 1200.0
-REPORT_SECONDS = 1.0
+REPORT_SECONDS = 5.0
 POLL_SECONDS = 0.1
 DISK_MARGIN_BYTES = 64_000_000
 
@@ -201,7 +201,7 @@ def progress_text(jars: Sequence[Jar], described: int, sizes: Mapping[Jar, int])
 def spark_jars(report: Callable[[str], None]) -> tuple[Path, ...]:
     """Return the jars that Spark needs for Hudi, Kafka and Avro, and fetch them into the cache if missing.
 
-    `report` gets a line of progress about once a second while jars are fetched, and is not called otherwise.
+    `report` gets a line of progress every few seconds while jars are fetched, and is not called otherwise.
     Raises EnvironmentProblem when they cannot be fetched.
     """
     return _cached("spark", report)
