@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -15,13 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from hudi_ingest.exceptions import Fenced
-from hudi_ingest.faults import reach
 from hudi_ingest.hudi import file_ids
 from hudi_ingest.hudi.constant_columns import ONE_TEXT, same_for_all, with_column
-from hudi_ingest.hudi.epoch import Epoch, TableEpoch
+from hudi_ingest.hudi.epoch import Epoch
+from hudi_ingest.hudi.new_files import NewFiles
 from hudi_ingest.hudi.partition_split import Pieces, Split, parts_of, split_rows
-from hudi_ingest.hudi.paths import heartbeat_path, marker_path, partition_metadata_path
+from hudi_ingest.hudi.row_source import RowSource
 from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.report import BaseFile
@@ -42,10 +40,6 @@ BUFFERED_BYTES = 64 * 1024 * 1024
 """Limit for rows of all table partitions waiting for a full row group; above it the largest partitions are written early."""
 MOST_OPEN_FILES = 500
 """Lower if the process may open fewer; above it the largest file is closed, and its table partition continues in a new one."""
-_CHECK_SECONDS = 0.05
-"""How old the fence's check may be when a file is opened or closed; a check costs 0.1 ms."""
-_CHECK_SECONDS_OF_A_STORE = 1.0
-"""On an object store, where a check is two requests."""
 SPARK_VERSION = "3.5.7"
 """Spark reads dates before 1582 and times before 1900 unchanged only if the file's footer names Spark 3.0 or later;
 otherwise it refuses to read them."""
@@ -77,17 +71,6 @@ class BaseFileLayout:
     """Columns that form the record key; empty if it is made of topic, partition and offset."""
 
 
-@dataclass(frozen=True, slots=True)
-class RowSource:
-    """The Kafka partition of rows, and the write token of files whose first row comes from it."""
-
-    source: TopicPartition
-    write_token: str
-
-    def __str__(self) -> str:
-        return str(self.source)
-
-
 @dataclass(slots=True)
 class _OpenFile:
     source: TopicPartition
@@ -113,8 +96,7 @@ class BaseFileWriter:
     """
 
     def __init__(self, storage: TableStorage, layout: BaseFileLayout) -> None:
-        self.files: dict[TopicPartition, list[BaseFile]] = {}
-        self._storage = storage
+        self._new_files: NewFiles[BaseFile] = NewFiles(storage, layout.instant, layout.epoch)
         self._layout = layout
         self._source: RowSource | None = None
         self._buffered: list[pa.Table] = []
@@ -128,12 +110,10 @@ class BaseFileWriter:
         self._open: dict[str, _OpenFile] = {}
         """By table partition."""
         self._most_open = _most_open_files()
-        self._closed: list[tuple[TopicPartition, BaseFile]] = []
-        """Closed since the last check that the instant is open."""
-        self._checked_at = 0.0
-        self._check_seconds = _CHECK_SECONDS if storage.is_local else _CHECK_SECONDS_OF_A_STORE
-        self._known_folders: set[str] = set()
-        self._created: list[str] = []
+
+    @property
+    def files(self) -> dict[TopicPartition, list[BaseFile]]:
+        return self._new_files.files
 
     def __enter__(self) -> BaseFileWriter:
         return self
@@ -156,13 +136,13 @@ class BaseFileWriter:
     def close(self) -> None:
         """Write buffered rows and close all files. Raises Fenced, OSError."""
         self._finish_source()
-        if self._closed and self._source is not None:
-            self._check(self._source)
+        if self._source is not None:
+            self._new_files.finish(self._source)
 
     def _finish_source(self) -> None:
         if self._source is None:
             return
-        self._check_if_due(self._source)
+        self._new_files.check_if_due(self._source)
         if self._buffered:
             split = self._split()
             pieces, _ = split.pieces(split.paths)
@@ -177,34 +157,9 @@ class BaseFileWriter:
             # The file is deleted next, so errors of a full disk or a lost connection do not matter here.
             with suppress(OSError, pa.ArrowException):
                 file.writer.close()
-            with suppress(OSError, pa.ArrowException):
-                file.stream.close()
         self._open.clear()
-        for path in self._created:
-            # A file that cannot be deleted now has a marker, so Hudi deletes it at commit or rollback.
-            with suppress(OSError):
-                self._storage.delete(path)
+        self._new_files.discard()
         self._drop_buffered()
-        self._closed.clear()
-        self.files.clear()
-
-    def _check(self, source: RowSource) -> None:
-        """Check the fence, and report the files closed before.
-
-        Only this check, after they are closed, proves anything: closing may take long, and if the instant was rolled back
-        meanwhile, the files were too late to be cleaned up with it. The error makes the writer delete them.
-        """
-        require_open_instant(self._storage, self._layout, source)
-        self._checked_at = time.monotonic()
-        for kafka_partition, file in self._closed:
-            self.files.setdefault(kafka_partition, []).append(file)
-        self._closed.clear()
-
-    def _check_if_due(self, source: RowSource) -> None:
-        """A process that stood still, or writes for long, learns here that it is fenced before it opens or closes a file.
-        That makes files unlikely which are too late, and which a process that dies now would leave to the sweep."""
-        if time.monotonic() - self._checked_at > self._check_seconds:
-            self._check(source)
 
     def _buffer(self, rows: pa.Table) -> None:
         self._buffered.append(rows)
@@ -242,7 +197,7 @@ class BaseFileWriter:
                 rest = [pa.concat_tables(rest).combine_chunks()]
             for rows in rest:
                 self._buffer(rows)
-            self._check_if_due(self._source)
+            self._new_files.check_if_due(self._source)
             self._write_pieces(self._source, pieces)
         largest = max((count for path, count in counts.items() if path not in paths), default=0)
         # When the largest will have a full row group if rows go on as they came; the buffer's limit holds anyway.
@@ -264,45 +219,35 @@ class BaseFileWriter:
             file.rows += part.num_rows
             file.last_offset = part[OFFSET][part.num_rows - 1].as_py()
             file.writer.write_table(_with_meta_columns(part, self._layout.instant, path, file.path))
-            reach("rows_written")
+            self._new_files.rows_are_written()
             if file.rows >= self._layout.rows_per_file or file.stream.tell() >= self._layout.target_file_bytes:
                 self._close_file(path)
 
     def _open_file(self, source: RowSource, path: str, rows: pa.Table) -> _OpenFile:
         if len(self._open) >= self._most_open:
             self._close_file(max(self._open, key=lambda other: self._open[other].stream.tell()))
-        self._check_if_due(source)
         instant, first_offset = self._layout.instant, rows[OFFSET][0].as_py()
         file_id = file_ids.file_id(source.source.topic, source.source.partition, first_offset, path, instant)
         name = f"{file_id}_{source.write_token}_{instant}.parquet"
         relative = f"{path}/{name}" if path else name
-        # The marker comes first: at commit and rollback Hudi only cleans up files that have one.
-        self._storage.write(marker_path(instant, relative), b"")
-        reach("marker_written")
-        self._ensure_partition_metadata(path)
-        self._created.append(relative)
-        stream = self._storage.open_output(relative)
+        stream = self._new_files.open(source, path, relative)
         writer = parquet_writer(stream, _file_schema(rows.schema), rows, self._layout.compression)
         file = self._open[path] = _OpenFile(
             source.source, file_id, relative, stream, writer, first_offset, first_offset
         )
-        reach("file_opened")
         return file
 
     def _close_file(self, path: str) -> None:
         file = self._open.get(path)
         if file is None:
             return
-        reach("file_ready")
         if self._source is not None:
-            self._check_if_due(self._source)
+            self._new_files.rows_are_complete(self._source)
         file.writer.close()
-        size = file.stream.tell()
-        file.stream.close()
+        size = self._new_files.close(file.path)
         del self._open[path]
-        reach("file_closed")
         closed = BaseFile(path, file.file_id, file.path, file.rows, size, file.first_offset, file.last_offset)
-        self._closed.append((file.source, closed))
+        self._new_files.report(file.source, closed)
 
     def _with_keys(self, source: RowSource, rows: pa.Table) -> pa.Table:
         """Append Hudi's columns that differ from row to row, and replace the topic by a dictionary."""
@@ -315,32 +260,6 @@ class BaseFileWriter:
             rows = with_column(rows, TOPIC, same_for_all(topic, rows.num_rows))
         keys = record_keys(rows, self._layout.record_key) if self._layout.record_key else place
         return rows.append_column(SEQUENCE_NUMBER, place).append_column(RECORD_KEY, keys)
-
-    def _ensure_partition_metadata(self, path: str) -> None:
-        if path in self._known_folders:
-            return
-        self._known_folders.add(path)
-        metadata = partition_metadata_path(path)
-        existing = self._storage.file(metadata)
-        # An empty one is not repaired by Hudi either, which then cannot find the table of a file in this folder.
-        if existing is None or not existing.size_bytes:
-            depth = path.count("/") + 1 if path else 0
-            content = f"#partition metadata\ncommitTime={self._layout.instant}\npartitionDepth={depth}\n"
-            # Tasks may race here: each of their instants is valid, so the last write may win.
-            self._storage.write_whole(metadata, content.encode())
-
-
-def require_open_instant(storage: TableStorage, layout: BaseFileLayout, source: RowSource) -> None:
-    """Raises Fenced when the instant is no longer open, or its transaction's epoch is over."""
-    if not storage.exists(heartbeat_path(layout.instant)):
-        raise Fenced(
-            f"instant {layout.instant} of {storage.base_path} is no longer open (rolled back, or "
-            f"committed by another process), so {source} must not write to it. "
-            "Nothing of this attempt is visible; the next transaction reads the same offsets.",
-            transaction_id=layout.epoch.transaction_id,
-            instant=layout.instant,
-        )
-    TableEpoch(storage).require(layout.epoch, f"{source} must not be written")
 
 
 def _file_schema(rows: pa.Schema) -> pa.Schema:

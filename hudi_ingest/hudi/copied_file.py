@@ -10,9 +10,11 @@ import pyarrow.compute as pc
 
 from hudi_ingest.exceptions import WriteIncomplete
 from hudi_ingest.hudi import file_ids
-from hudi_ingest.hudi.base_file import ROW_GROUP_ROWS, BaseFileLayout, RowSource, parquet_writer, require_open_instant
+from hudi_ingest.hudi.base_file import ROW_GROUP_ROWS, BaseFileLayout, parquet_writer
+from hudi_ingest.hudi.fence import Fence
 from hudi_ingest.hudi.offsets_in_files import in_slices
 from hudi_ingest.hudi.paths import marker_path
+from hudi_ingest.hudi.row_source import RowSource
 from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import ReplacedFile
@@ -31,7 +33,8 @@ def copy_other_rows(
     has Kafka columns, so a sweep recognizes the file as ours. `source` identifies the writer in messages and in the write
     token. Raises Fenced, OSError, and WriteIncomplete when there are not `old.kept` such rows.
     """
-    require_open_instant(storage, layout, source)
+    fence = Fence(storage, layout.instant, layout.epoch)
+    fence.require_open(source)
     with storage.parquet_file(old.path) as file:
         batches = file.iter_batches(batch_size=ROW_GROUP_ROWS)
         kept = (rows.filter(pc.invert(in_slices(rows, slices))) for rows in map(_as_table, batches))
@@ -62,10 +65,10 @@ def copy_other_rows(
                     for part in (*buffered, *kept):
                         writer.write_table(_renamed(part, name))
                         count += part.num_rows
-                    require_open_instant(storage, layout, source)
+                    fence.require_open(source)
                 size = stream.tell()
             # Closing may take long: see BaseFileWriter.
-            require_open_instant(storage, layout, source)
+            fence.require_open(source)
             if count != old.kept:
                 raise WriteIncomplete(f"{old.path}: {count} rows were copied, but the plan says {old.kept}")
         except BaseException:

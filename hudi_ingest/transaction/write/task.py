@@ -13,9 +13,10 @@ from pyspark import TaskContext
 
 from hudi_ingest.exceptions import IngestError, TableUnreachable, WriteIncomplete, concerning
 from hudi_ingest.faults import reach
-from hudi_ingest.hudi.base_file import BaseFileLayout, BaseFileWriter, RowSource
+from hudi_ingest.hudi.base_file import BaseFileLayout, BaseFileWriter
 from hudi_ingest.hudi.copied_file import copy_other_rows
 from hudi_ingest.hudi.offsets_in_files import within
+from hudi_ingest.hudi.row_source import RowSource
 from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.hudi.store_errors import StoreError
 from hudi_ingest.model.offset_ranges import Ranges

@@ -17,16 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hudi_ingest.exceptions import Fenced
-from hudi_ingest.hudi import base_file, file_ids
-from hudi_ingest.hudi.base_file import (
-    BaseFileLayout,
-    BaseFileWriter,
-    RowSource,
-    require_open_instant,
-)
+from hudi_ingest.hudi import base_file, fence, file_ids, new_files
+from hudi_ingest.hudi.base_file import BaseFileLayout, BaseFileWriter
 from hudi_ingest.hudi.epoch import Epoch, TableEpoch
+from hudi_ingest.hudi.fence import Fence
 from hudi_ingest.hudi.local_storage import LocalStorage
+from hudi_ingest.hudi.new_files import NewFiles
 from hudi_ingest.hudi.paths import heartbeat_path, marker_path
+from hudi_ingest.hudi.row_source import RowSource
 from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.report import BaseFile
@@ -114,7 +112,7 @@ def test_p3_a_folder_s_metadata_is_whole_or_not_there(storage: TableStorage) -> 
     """A file that exists but is empty stays empty, and Hudi finds no table for a path below it."""
     metadata = f"{storage.base_path}/dt=d0/.hoodie_partition_metadata"
     with pytest.raises(OSError, match="No space left"):
-        BaseFileWriter(FullDisk(storage.base_path), layout())._ensure_partition_metadata("dt=d0")
+        NewFiles[BaseFile](FullDisk(storage.base_path), INSTANT, EPOCH)._ensure_partition_metadata("dt=d0")
     assert not Path(metadata).exists()
     for _ in range(2):
         with BaseFileWriter(storage, layout()) as writer:
@@ -274,7 +272,7 @@ def test_p4_files_that_are_closed_after_the_rollback_are_deleted(
         if reached.count(point) == 2:
             storage.delete(heartbeat_path(INSTANT))
 
-    monkeypatch.setattr(base_file, "reach", roll_back_at)
+    monkeypatch.setattr(new_files, "reach", roll_back_at)
     with pytest.raises(Fenced), BaseFileWriter(storage, layout()) as writer:
         writer.write(ORDERS_3, rows(0, 30, days=5))
         writer.close()
@@ -287,12 +285,13 @@ def test_p4_files_of_short_ranges_share_a_check_and_are_all_deleted_after_the_ro
 ) -> None:
     checks: list[str] = []
 
-    def count(storage: TableStorage, layout: BaseFileLayout, source: RowSource) -> None:
+    def count(self: Fence, source: RowSource) -> None:
         checks.append(str(source))
-        require_open_instant(storage, layout, source)
+        require_open(self, source)
 
-    monkeypatch.setattr(base_file, "require_open_instant", count)
-    monkeypatch.setattr(base_file, "_CHECK_SECONDS", 60)
+    require_open = Fence.require_open
+    monkeypatch.setattr(Fence, "require_open", count)
+    monkeypatch.setattr(fence, "CHECK_SECONDS", 60)
     storage.write(heartbeat_path(LATER), b"")
     ranges = [RowSource(TopicPartition("orders", number), f"{number}-0-0") for number in range(4)]
     with BaseFileWriter(storage, layout()) as writer:

@@ -24,13 +24,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from hudi_ingest.exceptions import Fenced, TableUnreachable
-from hudi_ingest.hudi.base_file import BaseFileLayout, BaseFileWriter, RowSource
+from hudi_ingest.hudi.base_file import BaseFileLayout, BaseFileWriter
 from hudi_ingest.hudi.durability import NoDurability, durability_of
 from hudi_ingest.hudi.epoch import Epoch, TableEpoch
 from hudi_ingest.hudi.file_ids import file_id
 from hudi_ingest.hudi.local_storage import LocalStorage
 from hudi_ingest.hudi.orphans import find_dead_uploads
 from hudi_ingest.hudi.paths import EPOCH_PATH, heartbeat_path, marker_path
+from hudi_ingest.hudi.row_source import RowSource
 from hudi_ingest.hudi.s3_access import client_of, credentials_of, hudi_rs_options
 from hudi_ingest.hudi.s3_storage import S3Storage
 from hudi_ingest.hudi.storage import TableStorage, Versioned, WriteConflict

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from hudi_ingest.exceptions import Fenced, RangeRefused, WriteIncomplete
 from hudi_ingest.hudi import file_ids
-from hudi_ingest.hudi.base_file import META_COLUMNS, BaseFileLayout, RowSource
+from hudi_ingest.hudi.base_file import META_COLUMNS, BaseFileLayout
 from hudi_ingest.hudi.copied_file import copy_other_rows
 from hudi_ingest.hudi.epoch import Epoch, TableEpoch
 from hudi_ingest.hudi.local_storage import LocalStorage
 from hudi_ingest.hudi.paths import heartbeat_path, marker_path
+from hudi_ingest.hudi.row_source import RowSource
 from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.hudi.timeline import TableFile
 from hudi_ingest.model.offset_ranges import ranges
