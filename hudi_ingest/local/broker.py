@@ -63,7 +63,7 @@ def properties(settings: BrokerSettings) -> str:
         "listeners": f"BROKER://{settings.bootstrap},CONTROLLER://{LOOPBACK}:{settings.controller_port}",
         "advertised.listeners": f"BROKER://{settings.bootstrap}",
         "listener.security.protocol.map": "BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "log.dirs": _escape(str(settings.home.absolute() / "data")),
+        "log.dirs": java_property(str(settings.home.absolute() / "data")),
         "auto.create.topics.enable": "false",
         "default.replication.factor": "1",
         "min.insync.replicas": "1",
@@ -180,7 +180,7 @@ def _launch(
         _format(settings, java, jars, config)
     report(f"starting the embedded Kafka broker on {settings.bootstrap}")
     memory = (f"-Xms{min(settings.heap_megabytes, 256)}m", f"-Xmx{settings.heap_megabytes}m")
-    options = [*memory, "-XX:+UseG1GC", "-XX:+ExitOnOutOfMemoryError", *_logging(), "-cp", _class_path(jars)]
+    options = [*memory, "-XX:+UseG1GC", "-XX:+ExitOnOutOfMemoryError", *logging_options(), "-cp", _class_path(jars)]
     command = [str(java), *options, "kafka.Kafka", str(config)]
     return start("kafka", command, log=settings.log, env=os.environ, cwd=settings.home)
 
@@ -221,7 +221,7 @@ def _prepare(settings: BrokerSettings) -> Path:
 
 
 def _format(settings: BrokerSettings, java: Path, jars: tuple[Path, ...], config: Path) -> None:
-    tool = [str(java), "-Xmx128m", "-XX:TieredStopAtLevel=1", *_logging(), "-cp", _class_path(jars)]
+    tool = [str(java), "-Xmx128m", "-XX:TieredStopAtLevel=1", *logging_options(), "-cp", _class_path(jars)]
     tool += ["kafka.tools.StorageTool", "format", "--config", str(config), "--ignore-formatted"]
     tool += ["--cluster-id", _cluster_id_file(settings).read_text(encoding="utf-8").strip()]
     with settings.log.open("ab") as output, contextlib.suppress(subprocess.TimeoutExpired):
@@ -242,7 +242,7 @@ def _format(settings: BrokerSettings, java: Path, jars: tuple[Path, ...], config
     )
 
 
-def _logging() -> tuple[str, ...]:
+def logging_options() -> tuple[str, ...]:
     prefix = "-Dorg.slf4j.simpleLogger."
     return (
         f"{prefix}defaultLogLevel=warn",
@@ -266,7 +266,7 @@ def _new_cluster_id() -> str:
     return text
 
 
-def _escape(value: str) -> str:
+def java_property(value: str) -> str:
     r"""Escape a value for a Java properties file, where \ begins an escape and non-ASCII is \uXXXX."""
     units = value.replace("\\", "\\\\").encode("utf-16-be")
     codes = (int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2))

@@ -7,7 +7,7 @@ import pwd
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,10 +26,11 @@ def programs() -> Path | None:
 
 
 @contextmanager
-def running(password: str = "") -> Iterator[str | None]:
+def running(password: str = "", more: Mapping[str, str] | None = None) -> Iterator[str | None]:
     """Yield the URL, without the password, of an empty database, which is gone afterwards; None if PostgreSQL is not installed.
 
-    Without `password` the server trusts every user of this machine. Raises EnvironmentProblem if it does not start.
+    Without `password` the server trusts every user of this machine. `more`: postgresql.conf settings that override ours. Raises
+    EnvironmentProblem if it does not start.
     """
     folder = programs()
     if folder is None:
@@ -40,7 +41,8 @@ def running(password: str = "") -> Iterator[str | None]:
     data = Path(tempfile.mkdtemp(prefix="hudi-ingest-postgres-"))
     secret = data.with_suffix(".password")
     user = _server_user()
-    settings = f"-p {port} -c listen_addresses={LOOPBACK} -c unix_socket_directories='' -c fsync=off"
+    values = {"listen_addresses": LOOPBACK, "unix_socket_directories": "''", "fsync": "off", **(more or {})}
+    settings = " ".join([f"-p {port}", *(f"-c {name}={value}" for name, value in values.items())])
     try:
         if user is not None:
             shutil.chown(data, user)

@@ -69,6 +69,16 @@ ROOTS: Mapping[str, Roots] = {
         transitive=False,
     ),
     "kafka": Roots(("org.apache.kafka:kafka_2.13:4.1.1", "org.slf4j:slf4j-simple:1.7.36"), transitive=True),
+    # For `hudi-ingest cdc-demo`.
+    "connect": Roots(
+        (
+            "org.apache.kafka:connect-runtime:4.1.1",
+            "org.apache.kafka:connect-json:4.1.1",
+            "io.debezium:debezium-connector-postgres:3.3.1.Final",
+            "org.slf4j:slf4j-simple:1.7.36",
+        ),
+        transitive=True,
+    ),
 }
 
 
@@ -215,6 +225,11 @@ def s3_jars(report: Callable[[str], None]) -> tuple[Path, ...]:
 def kafka_jars(report: Callable[[str], None]) -> tuple[Path, ...]:
     """Return the jars of a Kafka broker; see `spark_jars`."""
     return _cached("kafka", report)
+
+
+def connect_jars(report: Callable[[str], None]) -> tuple[Path, ...]:
+    """Return the jars of Kafka Connect with Debezium's connector for PostgreSQL; see `spark_jars`."""
+    return _cached("connect", report)
 
 
 def write_lock(path: Path, report: Callable[[str], None]) -> None:
