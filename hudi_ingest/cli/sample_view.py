@@ -22,7 +22,11 @@ def sample_view(sample: Sample) -> RenderableType:
     if not sample.records:
         ranges = ", ".join(map(str, sample.searched))
         return Text(f"no records in {ranges}; choose other offsets with --from TOPIC:PARTITION:OFFSET")
-    counts = ", ".join(f"{sample.count(outcome)} {outcome.value}" for outcome in Outcome)
+    counts = ", ".join(
+        f"{sample.count(outcome)} {outcome.value}"
+        for outcome in Outcome
+        if outcome is not Outcome.DELETE or sample.count(outcome)
+    )
     names = sample.columns.names
     narrow = len(names) <= _MOST_COLUMNS
     # Not the table's title, because rich would wrap it to the width of a narrow table.
@@ -39,7 +43,13 @@ def sample_view(sample: Sample) -> RenderableType:
     return Group(title, table, *([_bad_records_view(bad)] if bad else []))
 
 
-_STYLES = {Outcome.ROW: None, Outcome.BAD: "red", Outcome.FILTERED: "dim", Outcome.SKIPPED: "dim"}
+_STYLES = {
+    Outcome.ROW: None,
+    Outcome.DELETE: "yellow",
+    Outcome.BAD: "red",
+    Outcome.FILTERED: "dim",
+    Outcome.SKIPPED: "dim",
+}
 
 
 def _bad_records_view(records: Sequence[SampledRecord]) -> RenderableType:
@@ -55,6 +65,10 @@ def _bad_records_view(records: Sequence[SampledRecord]) -> RenderableType:
 
 
 def _outcome_text(record: SampledRecord) -> str:
+    if record.moved_from is not None and record.row is not None:
+        changed = [name for name, value in record.moved_from.items() if value is not None and value != record.row[name]]
+        before = ", ".join(f"{name} {_value_text(record.moved_from[name])}" for name in changed)
+        return f"{record.outcome.value}, moved from {before}"
     return f"{record.outcome.value}, tombstone" if record.is_tombstone else record.outcome.value
 
 

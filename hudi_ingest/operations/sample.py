@@ -22,6 +22,7 @@ from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.kafka.records import ReadRequest, read_records
 from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition, Watermarks
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.records.changes import DELETED
 from hudi_ingest.records.kafka_columns import is_kafka
 from hudi_ingest.records.kafka_times import as_datetime
 from hudi_ingest.records.row_maker import BatchOutcome, Refusal, RowMaker
@@ -36,6 +37,8 @@ class Outcome(str, Enum):
     """What became of a record."""
 
     ROW = "row"
+    DELETE = "delete"
+    """It deletes a row of a keyed table."""
     BAD = "bad"
     FILTERED = "filtered"
     """A transform filtered it out."""
@@ -54,7 +57,9 @@ class SampledRecord:
     is_tombstone: bool
     outcome: Outcome
     row: Mapping[str, Any] | None = None
-    """The values of the table's columns, without the Kafka columns."""
+    """The values of the table's columns, without the Kafka columns; of a delete those that name the deleted row."""
+    moved_from: Mapping[str, Any] | None = None
+    """Where the row was before, if the record moves it to another key or table partition."""
     refusal: Refusal | None = None
     """Why it is bad."""
 
@@ -75,6 +80,8 @@ class SampledRecord:
         }
         if self.row is not None:
             fields["row"] = {name: _as_json(value) for name, value in self.row.items()}
+        if self.moved_from is not None:
+            fields["moved_from"] = {name: _as_json(value) for name, value in self.moved_from.items()}
         if self.refusal is not None:
             fields |= {
                 "stage": self.refusal.stage,
@@ -144,7 +151,7 @@ def take_sample(pipeline: Pipeline, starts: Offsets | None, most: int) -> Sample
 def sampled(maker: RowMaker, source: TopicPartition, batch: pa.RecordBatch) -> Iterator[SampledRecord]:
     """Yield what becomes of each record of `batch`, which has the columns of `kafka.records`."""
     batch_outcome = maker.make(source, batch)
-    rows = _rows_by_index(batch_outcome)
+    rows, deletes = _rows_by_index(batch_outcome)
     bad = {refusal.index: refusal for refusal in batch_outcome.bad}
     values = batch["value"]
     for index, (offset, time) in enumerate(
@@ -152,18 +159,25 @@ def sampled(maker: RowMaker, source: TopicPartition, batch: pa.RecordBatch) -> I
     ):
         is_tombstone = not values[index].is_valid
         outcome = Outcome.SKIPPED if is_tombstone and maker.on_tombstone == "skip" else Outcome.FILTERED
-        if index in rows:
+        written, deleted = rows.get(index), deletes.get(index)
+        if written is not None:
             outcome = Outcome.ROW
+        elif deleted is not None:
+            outcome, written, deleted = Outcome.DELETE, deleted, None
         elif index in bad:
             outcome = Outcome.BAD
-        yield SampledRecord(source, offset, time, is_tombstone, outcome, rows.get(index), bad.get(index))
+        yield SampledRecord(source, offset, time, is_tombstone, outcome, written, deleted, bad.get(index))
 
 
-def _rows_by_index(batch_outcome: BatchOutcome) -> dict[int, Mapping[str, Any]]:
+def _rows_by_index(batch_outcome: BatchOutcome) -> tuple[dict[int, Mapping[str, Any]], dict[int, Mapping[str, Any]]]:
+    """The rows to write and those to delete."""
     names = [name for name in batch_outcome.rows.schema.names if not is_kafka(name)]
+    written, deleted = dict[int, Mapping[str, Any]](), dict[int, Mapping[str, Any]]()
     rows = batch_outcome.rows.select(names).to_pylist()
     indices = range(len(rows)) if batch_outcome.kept is None else batch_outcome.kept.to_pylist()
-    return dict(zip(indices, rows, strict=True))
+    for index, row in zip(indices, rows, strict=True):
+        (deleted if row.pop(DELETED, False) else written)[index] = row
+    return written, deleted
 
 
 def _watermarks(pipeline: Pipeline, starts: Offsets) -> dict[TopicPartition, Watermarks]:

@@ -92,10 +92,13 @@ class Pipeline(_Model):
     dead_letters: DeadLetters = DeadLetters()
     """What dead letters hold, and where else they go."""
 
-    on_tombstone: Literal["skip", "fail", "row"] = "skip"
+    on_tombstone: Literal["skip", "fail", "row", "delete"] = Field(
+        default=None, validate_default=True, json_schema_extra={"default": "skip; with `table.mode: upsert` delete"}
+    )
     """What happens to a record without a value. `skip` counts it and continues. `fail` makes it a bad record, and requires
-    `on_bad_record: fail`. `row` passes it through the transforms as a record whose fields are all null, so none of them
-    may be NOT NULL; `insert_kafka` adds its key."""
+    `on_bad_record: fail`. `row`, only with `table.mode: append`, passes it through the transforms as a record whose fields
+    are all null, so none of them may be NOT NULL; `insert_kafka` adds its key. `delete`, only with `table.mode: upsert`,
+    deletes the row of its key, whose columns come from `source.key`; without those the record is bad."""
 
     @field_validator("table")
     @classmethod
@@ -158,13 +161,28 @@ class Pipeline(_Model):
             _chain(info.data["table"], info.data["source"].key, value)
         return value
 
+    @field_validator("on_tombstone", mode="before")
+    @classmethod
+    def _tombstones_of_mode(cls, value: object, info: ValidationInfo) -> object:
+        table: Table | None = info.data.get("table")
+        keyed = table is not None and table.is_keyed
+        if value is None:
+            return "delete" if keyed else "skip"
+        if value == "delete" and table is not None and not keyed:
+            raise ValueError("delete needs `table.mode: upsert`, and that is append; set it to skip, fail or row")
+        if value == "row" and keyed:
+            raise ValueError("row adds a row, and `table.mode: upsert` has one per key; set it to delete, skip or fail")
+        if value == "delete" and table is not None and "source" in info.data:
+            _require_deletable(table, info.data["source"].key)
+        return value
+
     @field_validator("on_tombstone")
     @classmethod
     def _tombstones_fit(cls, value: str, info: ValidationInfo) -> str:
         if value == "fail" and info.data.get("on_bad_record", "fail") != "fail":
             raise ValueError(
                 f"fail needs `on_bad_record: fail`, and that is {info.data['on_bad_record']}: a record without a value leaves "
-                "nothing to keep; set it to skip or row"
+                "nothing to keep; set it to skip, row or delete"
             )
         if value == "row" and "table" in info.data and info.data["table"].declares_schema:
             required = [column.name for column in info.data["table"].record if not column.nullable]
@@ -263,6 +281,15 @@ class Pipeline(_Model):
 
 def _hidden_or_text(value: object) -> str:
     return value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+
+
+def _require_deletable(table: Table, key: RecordKey | None) -> None:
+    """Raise ValueError when no tombstone could say which row it deletes."""
+    if key is None:
+        raise ValueError(
+            "delete needs `source.key`, from which a record without a value gets the columns of table.key; add it, or set "
+            "this to skip"
+        )
 
 
 def _record_with_key(table: Table, key: RecordKey | None) -> pa.Schema:

@@ -10,11 +10,21 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from hudi_ingest.exceptions import WriteIncomplete
 from hudi_ingest.model.offsets import TopicPartition
+from hudi_ingest.records.changes import (
+    DELETED,
+    KeyedRows,
+    apply_chain,
+    changes_of,
+    marked_deletes,
+    unapplicable,
+    without_idle_moves,
+)
 from hudi_ingest.records.convert.converter import Converter, Decoded, Rejected
 from hudi_ingest.records.convert.keys import beside, decode_keys
 from hudi_ingest.records.kafka_columns import KAFKA_FIELDS
@@ -25,11 +35,17 @@ from hudi_ingest.records.record_keys import keyless
 from hudi_ingest.records.table_rows import table_rows
 from hudi_ingest.records.transform.chain import HIDDEN, Chain
 
-Tombstones = Literal["skip", "fail", "row"]
-"""What becomes of a record without a value."""
+Tombstones = Literal["skip", "fail", "row", "delete"]
+"""What becomes of a record without a value; only a keyed table's rows can be deleted."""
 
+_DELETED_FIELD = pa.field(DELETED, pa.bool_(), nullable=False)
 _READ_OVER = "._"
 """Readers pass over folders that begin so; Hudi's own begin so, too."""
+
+_EXPECTED_FOR_TOMBSTONES = {
+    "fail": "a value, because on_tombstone is fail",
+    "delete": "a value, because without source.key a record does not say which key it deletes",
+}
 
 DECODING = "decoding"
 TRANSFORMING = "transforming"
@@ -55,15 +71,20 @@ class BatchOutcome:
     """What became of a batch. Each record is a row, bad, skipped or filtered."""
 
     rows: pa.Table
-    """The rows, with the table's columns and in the records' order."""
+    """The rows, with the table's columns and in the records' order; those of a keyed table also have the column DELETED. In a
+    deleted row only the key, the partition columns, the ordering and Kafka's columns count; others may be null even if they
+    are NOT NULL."""
     kept: pa.Array | None
-    """int64 places of the rows' records in the batch, ascending; None when every record is a row."""
+    """int64 places of the rows' records in the batch, ascending; None when every record is a row. A record whose row moves
+    has two rows: the delete, then the new row."""
     bad: tuple[Refusal, ...] = ()
     """Ascending by place."""
     skipped: int = 0
     """Tombstones that are no rows."""
     filtered: int = 0
     """Records that a transform left out on purpose."""
+    moves: int = 0
+    """Rows beyond one per record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +101,8 @@ class RowMaker:
     escaped_folders: bool = True
     record_key: tuple[str, ...] = ()
     """The columns that make the rows' keys; none where topic, partition and offset do."""
+    keyed: KeyedRows | None = None
+    """How rows of a keyed table are told apart; None for a table that only grows."""
     on_tombstone: Tombstones = "skip"
     """With `row`, all columns of the values may be null."""
     key_converter: Converter | None = None
@@ -99,7 +122,7 @@ class RowMaker:
             batch, places, wrong = self._without_wrong_times(batch, places)
             bad += wrong
         if not batch.num_rows:
-            return BatchOutcome(self.columns.empty_table(), pa.array([], pa.int64()), tuple(bad), skipped)
+            return BatchOutcome(self._row_columns.empty_table(), pa.array([], pa.int64()), tuple(bad), skipped)
 
         decoded = self._decoded(batch)
         bad += _refusals(DECODING, decoded.rejected, places)
@@ -108,46 +131,90 @@ class RowMaker:
             batch = batch.take(decoded.kept)
             places = _of(places, decoded.kept)
 
-        transformed = self.chain.apply(self._beside_kafka(decoded.rows, batch, source))
-        bad += _refusals(TRANSFORMING, transformed.rejected, places)
-        _require_all(
-            source,
-            batch.num_rows,
-            transformed.rows.num_rows + len(transformed.rejected) + transformed.filtered,
-            "transformed",
-        )
+        record = self._beside_kafka(decoded.rows, batch, source)
+        if self.keyed is not None:
+            outcome = self._keyed_rows(self.keyed, record, batch["value"], places)
+        else:
+            outcome = self._appended_rows(source, record, places)
+        bad += outcome.bad
+        bad.sort(key=lambda refusal: refusal.index)
+        accounted = outcome.rows.num_rows - outcome.moves + skipped + outcome.filtered + len(bad)
+        _require_all(source, count, accounted, "accounted for")
+        return replace(outcome, bad=tuple(bad), skipped=skipped)
+
+    def _appended_rows(self, source: TopicPartition, record: pa.RecordBatch, places: pa.Array | None) -> BatchOutcome:
+        transformed = self.chain.apply(record)
+        bad = _refusals(TRANSFORMING, transformed.rejected, places)
+        accounted = transformed.rows.num_rows + len(transformed.rejected) + transformed.filtered
+        _require_all(source, record.num_rows, accounted, "transformed")
         if transformed.kept is not None:
             places = _of(places, transformed.kept)
+        rows, places, unplaced = self._without_unplaceable(table_rows(transformed.rows, self.columns), places)
+        return BatchOutcome(rows, places, (*bad, *unplaced), filtered=transformed.filtered)
 
-        rows = table_rows(transformed.rows, self.columns)
-        rows, places, unplaced = self._without_unplaceable(rows, places)
-        bad += unplaced
-        bad.sort(key=lambda refusal: refusal.index)
-        _require_all(source, count, rows.num_rows + skipped + transformed.filtered + len(bad), "accounted for")
-        return BatchOutcome(rows, places, tuple(bad), skipped, transformed.filtered)
+    def _keyed_rows(
+        self, keyed: KeyedRows, record: pa.RecordBatch, values: pa.BinaryArray, places: pa.Array | None
+    ) -> BatchOutcome:
+        located = (*keyed.key, *self.partition_by)
+        tombstones = values.is_null().to_numpy(zero_copy_only=False)
+        applied = apply_chain(self.chain, changes_of(record, tombstones, self.chain.sources(located)))
+        changes = without_idle_moves(marked_deletes(applied.changes, keyed.delete_field), located)
+        rows = table_rows(changes.rows, self.columns)
+        unplaced = self._unplaceable(rows, changes.deleted)
+        rejected = dict(applied.rejected)
+        stages = dict.fromkeys(rejected, TRANSFORMING)
+        for index in sorted(unplaced):
+            at = int(changes.records[index])
+            if at not in rejected:
+                rejected[at], stages[at] = unplaced[index], PARTITIONING
+        rows = rows.append_column(_DELETED_FIELD, pa.array(changes.deleted))
+        records = changes.records
+        if rejected:
+            # Of a record whose row moves, both rows go.
+            good = ~np.isin(records, list(rejected))
+            rows, records = rows.filter(pa.array(good)), records[good]
+        bad = [
+            refusal
+            for at in sorted(rejected)
+            for refusal in _refusals(stages[at], [replace(rejected[at], index=at)], places)
+        ]
+        moves = int(np.count_nonzero(records[1:] == records[:-1]))
+        filtered = record.num_rows - (len(records) - moves) - len(bad)
+        return BatchOutcome(rows, _of(places, pa.array(records)), tuple(bad), filtered=filtered, moves=moves)
 
     def _without_tombstones(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Array | None, list[Refusal], int]:
         """The records that have a value or may do without, their places, the bad ones, and how many are skipped."""
-        if not batch["value"].null_count or self.on_tombstone == "row":
+        if not batch["value"].null_count or self.on_tombstone == "row" or self._deletes_by_key:
             return batch, None, [], 0
         valid = pc.is_valid(batch["value"])
         places = pc.indices_nonzero(valid).cast(pa.int64())
         if self.on_tombstone == "skip":
             return batch.filter(valid), places, [], batch["value"].null_count
-        bad = [_tombstone(place) for place in pc.indices_nonzero(pc.invert(valid)).to_pylist()]
+        expected = _EXPECTED_FOR_TOMBSTONES[self.on_tombstone]
+        bad = [_tombstone(place, expected) for place in pc.indices_nonzero(pc.invert(valid)).to_pylist()]
         return batch.filter(valid), places, bad, 0
 
     def _without_unplaceable(
         self, rows: pa.Table, places: pa.Array | None
     ) -> tuple[pa.Table, pa.Array | None, list[Refusal]]:
         """The rows that the table can hold, their places, and the others."""
-        homeless = {**self._timeless(rows), **self._homeless(rows)}
+        homeless = self._unplaceable(rows)
         if not homeless:
             return rows, places, []
         refused = [homeless[index] for index in sorted(homeless)]
-        hidden = [replace(refusal, found=HIDDEN) if self.chain.hides(refusal.field) else refusal for refusal in refused]
         remaining = pa.array([index for index in range(rows.num_rows) if index not in homeless], pa.int64())
-        return rows.take(remaining), _of(places, remaining), _refusals(PARTITIONING, hidden, places)
+        return rows.take(remaining), _of(places, remaining), _refusals(PARTITIONING, refused, places)
+
+    def _unplaceable(self, rows: pa.Table, deleted: npt.NDArray[np.bool_] | None = None) -> dict[int, Rejected]:
+        """Those rows, by their places in `rows`, that the table cannot hold, and those that delete nothing."""
+        refused = {**self._timeless(rows, deleted), **self._homeless(rows)}
+        if self.keyed is not None and deleted is not None:
+            refused |= unapplicable(rows, deleted, self.keyed, self.partition_by)
+        hides = self.chain.hides
+        return {
+            index: replace(refusal, found=HIDDEN) if hides(refusal.field) else refusal
+            for index, refusal in refused.items()
+        }
 
     def _decoded(self, batch: pa.RecordBatch) -> Decoded:
         """The columns of the values, then those of the keys. What is said of rejected records shows nothing that is masked."""
@@ -195,6 +262,14 @@ class RowMaker:
         return pa.RecordBatch.from_arrays([*record.columns, *columns], schema=pa.schema([*record.schema, *fields]))
 
     @property
+    def _deletes_by_key(self) -> bool:
+        return self.on_tombstone == "delete" and self.key_converter is not None
+
+    @property
+    def _row_columns(self) -> pa.Schema:
+        return self.columns if self.keyed is None else self.columns.append(_DELETED_FIELD)
+
+    @property
     def _kafka_kinds(self) -> tuple[str, ...]:
         """What the transforms read of Kafka and what the table has, by its keys in KAFKA_FIELDS."""
         names = set(self.columns.names)
@@ -221,12 +296,13 @@ class RowMaker:
         inside = pc.indices_nonzero(pc.invert(outside)).cast(pa.int64())
         return batch.take(inside), _of(places, inside), _refusals(DECODING, wrong, places)
 
-    def _timeless(self, rows: pa.Table) -> dict[int, Rejected]:
+    def _timeless(self, rows: pa.Table, deleted: npt.NDArray[np.bool_] | None) -> dict[int, Rejected]:
         """Those rows, by their places, whose record has no Kafka timestamp although the table has a column of it that is never
         null, as older versions made it. Converters see to all other columns."""
         refused: dict[int, Rejected] = {}
         for field in (column for column in rows.schema if not column.nullable and rows[column.name].null_count):
-            for index in pc.indices_nonzero(pc.is_null(rows[field.name])).to_pylist():
+            null = pc.is_null(rows[field.name])
+            for index in pc.indices_nonzero(null if deleted is None else pc.and_(null, pa.array(~deleted))).to_pylist():
                 expected = "a Kafka timestamp, because this column of the table is NOT NULL"
                 refused[index] = Rejected(index, field.name, expected, "a record without one")
         return refused
@@ -234,7 +310,7 @@ class RowMaker:
     def _homeless(self, rows: pa.Table) -> dict[int, Rejected]:
         """Those rows, by their places in `rows`, that have no record key, or that no folder of the table can be named after."""
         refused: dict[int, Rejected] = {}
-        if self.record_key:
+        if self.record_key and self.keyed is None:
             expected = "a value, because the table's record key is made of it"
             for index in pc.indices_nonzero(keyless(rows, self.record_key)).to_pylist():
                 refused[index] = Rejected(index, self.record_key[0], expected, "null or an empty text")
@@ -285,8 +361,8 @@ def _kafka_column(kind: str, batch: pa.RecordBatch, source: TopicPartition) -> p
     return batch[kind].cast(KAFKA_FIELDS[kind].type)
 
 
-def _tombstone(place: int) -> Refusal:
-    return Refusal(place, DECODING, "", "a value, because on_tombstone is fail", "a tombstone, which has none")
+def _tombstone(place: int, expected: str) -> Refusal:
+    return Refusal(place, DECODING, "", expected, "a tombstone, which has none")
 
 
 def _refusals(stage: str, rejected: Iterable[Rejected], places: pa.Array | None) -> list[Refusal]:

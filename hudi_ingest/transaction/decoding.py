@@ -16,9 +16,11 @@ from hudi_ingest.model.transaction import TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.record import DeclaredFormat, needs_registry
 from hudi_ingest.pipeline.registry import SchemaRegistry
+from hudi_ingest.records.changes import KeyedRows
 from hudi_ingest.records.convert.converter import Converter
 from hudi_ingest.records.convert.formats import converter_for, is_built_in
 from hudi_ingest.records.convert.wire_format import SchemaLookup
+from hudi_ingest.records.kafka_columns import OFFSET
 from hudi_ingest.records.row_maker import RowMaker
 from hudi_ingest.records.schema.columns import parse_spark_json
 from hudi_ingest.records.schema.evolution import additions
@@ -43,10 +45,17 @@ def row_maker_of(pipeline: Pipeline, schema: TransactionSchema, began_at: dateti
         hive_style=pipeline.table.hive_style,
         escaped_folders=schema.escaped_folders,
         record_key=schema.record_key,
+        keyed=keyed_rows_of(pipeline),
         on_tombstone=pipeline.on_tombstone,
         key_converter=key_converter_of(pipeline),
         key_columns=pipeline.source.key.columns if pipeline.source.key else None,
     )
+
+
+def keyed_rows_of(pipeline: Pipeline) -> KeyedRows | None:
+    """How the rows of the pipeline's table are told apart; None with mode append."""
+    table = pipeline.table
+    return KeyedRows(table.key, table.ordering or OFFSET, table.delete_field) if table.is_keyed else None
 
 
 def converter_of(pipeline: Pipeline, schema: TransactionSchema | None = None) -> Converter:

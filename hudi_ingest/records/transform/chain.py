@@ -15,7 +15,10 @@ from hudi_ingest.records.kafka_columns import KAFKA_FIELDS, is_kafka
 from hudi_ingest.records.transform import Problem, Transform, Transformed, TransformProblems
 from hudi_ingest.records.transform.event_time import EventTimeLimits
 from hudi_ingest.records.transform.fields import unchanged
+from hudi_ingest.records.transform.filter import Filter
 from hudi_ingest.records.transform.mask import Mask
+
+_NOT_FOR_DELETES = (Filter, EventTimeLimits)
 
 HIDDEN = "a value that is not shown, because the field is masked"
 HIDDEN_RECORD = "something else, which is not shown because the pipeline masks fields"
@@ -97,6 +100,18 @@ class Chain:
             for step in self.steps
         ]
         return Chain(self.record, tuple(steps))
+
+    @cached_property
+    def for_deletes(self) -> Chain:
+        """The chain for rows that have little more than a key: all fields may be null, and no step leaves rows out on purpose
+        or judges their times."""
+        record = pa.schema([field.with_nullable(True) for field in self.record])
+        return Chain(record, tuple(step for step in self.steps if not isinstance(step.transform, _NOT_FOR_DELETES)))
+
+    def sources(self, columns: Collection[str]) -> frozenset[str]:
+        """Return the fields of the record that these columns of `output` are computed from."""
+        paths = {path for name in columns for path in self._paths[-1].get(name, ())}
+        return frozenset(path.partition(".")[0] for path in paths if not is_kafka(path))
 
     def apply(self, batch: pa.RecordBatch) -> Transformed:
         """Apply all steps. `batch` has the record's fields, then at least the Kafka columns of `kafka`; the result has

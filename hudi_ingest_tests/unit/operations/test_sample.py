@@ -16,12 +16,15 @@ from hudi_ingest.cli.views import columns_view
 from hudi_ingest.kafka.records import RECORDS
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.operations.sample import Outcome, Sample, SampledRecord, sampled
+from hudi_ingest.records.changes import KeyedRows
 from hudi_ingest.records.convert.formats import converter_for
 from hudi_ingest.records.row_maker import RowMaker, Tombstones
 from hudi_ingest.records.schema.columns import table_schema
 from hudi_ingest.records.transform.chain import Chain, Step
 from hudi_ingest.records.transform.filter import Filter
 from hudi_ingest.records.transform.mask import KeepLast, Mask
+from hudi_ingest_tests.support.change_images import MOVABLE, US, Images, change
+from hudi_ingest_tests.support.change_images import batch as keyed_batch
 
 pytestmark = pytest.mark.fast
 
@@ -95,6 +98,21 @@ def test_people_see_rows_marks_and_reasons_and_nothing_that_is_masked() -> None:
     assert shown(sample_view(empty)).startswith("no records in orders:0[5,5); choose other offsets with --from")
 
 
+def test_deletes_and_moves_of_a_keyed_table() -> None:
+    chain = Chain.of(MOVABLE, ())
+    maker = RowMaker(
+        Images(), chain, table_schema(chain.output, ()).columns, partition_by=("country",), keyed=KeyedRows(("id",))
+    )
+    records = [change(US, {"id": 1, "country": "eu"}), change(US, deleted=True)]
+    moved, deleted = sampled(maker, SOURCE, keyed_batch(records))
+    assert (moved.outcome, deleted.outcome) == (Outcome.ROW, Outcome.DELETE)
+    assert (moved.row, deleted.row) == (US, US)
+    assert moved.to_dict()["moved_from"] == {"id": 1, "country": "eu", "at": 6}
+    text = shown(sample_view(Sample("customers", MOVABLE, (), (moved, deleted))))
+    assert "2 records: 1 row, 1 delete" in text
+    assert "row, moved from country eu" in text
+
+
 def test_a_wide_row_is_one_cell() -> None:
     columns = pa.schema([(f"c{number}", pa.int32()) for number in range(9)])
     record = SampledRecord(SOURCE, 5, 0, False, Outcome.ROW, dict.fromkeys(columns.names, 1))
@@ -104,7 +122,7 @@ def test_a_wide_row_is_one_cell() -> None:
 
 def test_machines_get_plain_json() -> None:
     found = take().to_dict()
-    assert found["counts"] == {"row": 1, "bad": 2, "filtered": 1, "skipped": 1}
+    assert found["counts"] == {"row": 1, "delete": 0, "bad": 2, "filtered": 1, "skipped": 1}
     assert found["partitions"] == [{"topic": "orders", "partition": 0, "start": 5, "end": 20}]
     assert found["columns"][1] == {"name": "n", "type": "int", "nullable": True}
     assert found["records"][0]["row"] == {"id": "a", "n": 1, "card": "****15"}

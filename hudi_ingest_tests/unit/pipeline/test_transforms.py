@@ -276,7 +276,21 @@ def test_tombstones_as_rows_need_columns_that_may_be_null(write: Write) -> None:
     told = problem(write, on_bad_record="skip", on_tombstone="fail")
     assert told.startswith("on_tombstone: fail needs `on_bad_record: fail`, and that is skip: a record without a value")
     told = problem(write, on_tombstone="drop")
-    assert told == "on_tombstone: not one of the allowed values; found 'drop'; allowed: skip, fail or row"
+    assert told == "on_tombstone: not one of the allowed values; found 'drop'; allowed: skip, fail, row or delete"
+
+
+def test_tombstones_delete_only_from_keyed_tables(write: Write) -> None:
+    keyed: dict[str, Any] = {"table__mode": "upsert", "table__key": ["id"]}
+    key = {"schema": "key_id string"}
+    assert load(write, **keyed).on_tombstone == "delete"
+    assert load(write, **keyed, on_tombstone="skip").on_tombstone == "skip"
+    assert load(write, **keyed, source__key=key, on_tombstone="delete").on_tombstone == "delete"
+    told = problem(write, **keyed, on_tombstone="delete")
+    assert told.startswith("on_tombstone: delete needs `source.key`, from which")
+    assert problem(write, **keyed, on_tombstone="row").startswith(
+        "on_tombstone: row adds a row, and `table.mode: upsert`"
+    )
+    assert problem(write, on_tombstone="delete").startswith("on_tombstone: delete needs `table.mode: upsert`")
 
 
 def test_hive_style_is_true_or_false(write: Write) -> None:
