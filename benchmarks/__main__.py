@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from benchmarks.growth import parse_axes, run_growth
 from benchmarks.loads import DEFAULT_LOADS, parse_loads
-from benchmarks.report import growth_view, results_view, write_chart, write_growth_chart
+from benchmarks.report import growth_view, results_view, upserts_view, write_chart, write_growth_chart
 from benchmarks.run import Settings, bench_home, contenders_on, run_benchmark
 from benchmarks.sites import CLUSTER, LOCAL, SITES
 from benchmarks.smoke import run_smoke
+from benchmarks.upsert_load import parse_upserts
+from benchmarks.upserts import run_upserts
 from hudi_ingest.exceptions import EnvironmentProblem, IngestError
 from hudi_ingest.home.folder import Home
 
@@ -31,7 +34,12 @@ def bench(
             help="Requires --growth: axes to measure, with optional limits, e.g. history=200,pipelines.",
         ),
     ] = "",
-    loads: Annotated[str, typer.Option(help="Loads to measure, e.g. orders-1m,wide-200k,tiny. Default: all.")] = "",
+    loads: Annotated[
+        str,
+        typer.Option(
+            help="Loads to measure, e.g. orders-1m,wide-200k,tiny; or upserts-1m alone. Default: all but upserts."
+        ),
+    ] = "",
     rounds: Annotated[int, typer.Option(min=1, help="Number of warm rounds for each contender.")] = 3,
     growth: Annotated[
         bool, typer.Option("--growth", help="Measure how the cost of a transaction grows instead.")
@@ -55,14 +63,26 @@ def bench(
         _smoke(home)
         return
     try:
+        upserts = parse_upserts(loads)
         settings = Settings(
-            parse_loads(loads or ",".join(DEFAULT_LOADS)), rounds, contenders_on(on), master, memory, on
+            () if upserts else parse_loads(loads or ",".join(DEFAULT_LOADS)),
+            rounds,
+            contenders_on(on),
+            master,
+            memory,
+            on,
         )
         axis_points = parse_axes(axes)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     if axes and not growth:
         raise typer.BadParameter("AXES require --growth; select loads with --loads")
+    if upserts is not None and (growth or on == CLUSTER):
+        raise typer.BadParameter("upserts-<n> is measured on this machine alone, and without --growth")
+    if upserts is not None:
+        measurements = run_upserts(home, upserts, settings, results / "upserts.json", _progress)
+        _show(measurements, upserts_view, as_json=as_json)
+        return
     if growth:
         measurements = run_growth(home, axis_points, settings, results / "growth.json", _progress)
         view, draw, chart = growth_view, write_growth_chart, results / "growth.png"
@@ -75,6 +95,10 @@ def bench(
     except EnvironmentProblem as error:
         # The figures are complete; only the chart is missing.
         _progress(str(error))
+    _show(measurements, view, as_json=as_json)
+
+
+def _show(measurements: dict[str, Any], view: Callable[[Mapping[str, Any]], RenderableType], *, as_json: bool) -> None:
     if as_json:
         sys.stdout.write(json.dumps(measurements, indent=2) + "\n")
     else:

@@ -70,6 +70,8 @@ class Load:
     """Approximate length of a value."""
     transaction: Mapping[str, Any] = field(default_factory=dict)
     """Keys of the pipeline's `transaction` in addition to the benchmark's own."""
+    table: Mapping[str, Any] = field(default_factory=dict)
+    """Keys of the pipeline's `table`, likewise."""
 
     @property
     def records(self) -> int:
@@ -86,11 +88,16 @@ class Load:
 
     def blocks(self) -> Iterator[tuple[int, pa.BinaryArray]]:
         """Yield (Kafka partition, values) block by block, alternating between partitions as a producer would."""
+        for first, count in self.ranges():
+            yield first // PARTITION_STRIDE, self.shape.values(first, count)
+
+    def ranges(self) -> Iterator[tuple[int, int]]:
+        """Yield each block's first number and count."""
         rows = _BLOCK_BYTES // self.record_bytes
         for done in range(0, max(self.counts), rows):
             for number, count in enumerate(self.counts):
                 if done < count:
-                    yield number, self.shape.values(number * PARTITION_STRIDE + done, min(rows, count - done))
+                    yield number * PARTITION_STRIDE + done, min(rows, count - done)
 
 
 def parse_load(name: str) -> Load:
@@ -102,8 +109,13 @@ def parse_load(name: str) -> Load:
             f"load {name!r} is not known; allowed: {', '.join(f'{kind}-<n>' for kind in _KINDS)} with n like 500, 200k or "
             f"10m (the number of Kafka partitions for `partitions`, else of records), and {' and '.join(_OF_A_FIXED_SIZE)}"
         )
-    number = int(match["number"]) * _UNITS[match["unit"]] if match["number"] else _TINY
+    number = parse_number(match["number"], match["unit"]) if match["number"] else _TINY
     return maker(name.strip().lower(), number)
+
+
+def parse_number(digits: str, unit: str) -> int:
+    """Return the number that a load's name ends with, as 200 and k."""
+    return int(digits) * _UNITS[unit]
 
 
 def parse_loads(names: str) -> tuple[Load, ...]:
@@ -182,7 +194,10 @@ def order_columns(first: int, count: int, days: int = _DAYS) -> pa.RecordBatch:
 
 def order_values(first: int, count: int, days: int = _DAYS) -> pa.BinaryArray:
     """Encode the orders as JSON."""
-    orders = order_columns(first, count, days)
+    return order_json(order_columns(first, count, days))
+
+
+def order_json(orders: pa.RecordBatch) -> pa.BinaryArray:
     return _joined(
         '{"id":"',
         orders["id"],

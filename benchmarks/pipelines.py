@@ -32,6 +32,7 @@ def write_pipeline(
             **({"storage": dict(storage)} if storage is not None else {}),
             "schema": load.shape.ddl,
             "partition_by": [load.shape.partition_by],
+            **load.table,
         },
         "transaction": {
             "interval_seconds": 5,

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks.results import API, CONTENDERS, DAGSTER, LIMIT, SPARK_LIMIT, STREAMING
+from benchmarks.results import API, APPENDS, CONTENDERS, DAGSTER, LIMIT, SPARK_LIMIT, SPARK_UPSERTS, STREAMING, UPSERTS
 from hudi_ingest.exceptions import EnvironmentProblem
 
 TITLES: Mapping[str, str] = {
@@ -19,6 +19,9 @@ TITLES: Mapping[str, str] = {
     STREAMING: "Spark Structured Streaming + bulk_insert",
     LIMIT: "limit: plain parquet, no Spark, no Hudi",
     SPARK_LIMIT: "limit of Spark's Kafka source",
+    UPSERTS: "hudi-ingest, keyed table",
+    APPENDS: "hudi-ingest, append table",
+    SPARK_UPSERTS: "Spark Structured Streaming + upsert",
 }
 _COLOURS: Mapping[str, str] = {
     DAGSTER: "#1f6f8b",
@@ -146,6 +149,20 @@ def _cell(value: Any) -> str:
     if value is None:
         return "-"
     return f"{value:,}" if isinstance(value, int) else f"{value:,.3f}" if value < 100 else f"{value:,.0f}"
+
+
+def upserts_view(results: Mapping[str, Any]) -> RenderableType:
+    """Build a row for each contender of `upserts-<n>`, with its seconds of each phase, and a line of the ratios."""
+    table = Table(title=f"{results['load']}: seconds", title_justify="left")
+    table.add_column("contender")
+    phases = ("base", "changes_cold", "changes", "changes_cpu", "small", "read_logs", "compaction", "read_compacted")
+    for phase in phases:
+        table.add_column(phase.replace("_", " "), justify="right")
+    for contender in (UPSERTS, APPENDS, SPARK_UPSERTS):
+        figures = results[contender]
+        table.add_row(TITLES[contender], *(_cell(figures.get(f"{phase}_seconds")) for phase in phases))
+    ratios = ", ".join(f"{name.replace('_', ' ')} {value:.2f}" for name, value in results["ratios"].items())
+    return Group(table, Text(ratios), Text())
 
 
 def write_growth_chart(results: Mapping[str, Any], path: Path) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 
 DAGSTER, API, STREAMING = "hudi_ingest_dagster", "hudi_ingest_api", "spark_streaming"
 LIMIT, SPARK_LIMIT = "limit", "spark_limit"
+UPSERTS, APPENDS, SPARK_UPSERTS = "hudi_ingest_upserts", "hudi_ingest_appends", "spark_upserts"
+"""Contenders of `upserts-<n>`: our keyed table, our append table for the same records, and plain Spark's upsert."""
 LIMITS = (LIMIT, SPARK_LIMIT)
 """They publish no tables."""
 CONTENDERS = (DAGSTER, API, STREAMING, *LIMITS)

@@ -10,7 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from enum import Enum
 from typing import Any
+
+
+class Task(str, Enum):
+    """What a contender does in a round; all but the contenders of keyed tables only write."""
+
+    WRITE = "write"
+    READ = "read"
+    COMPACT = "compact"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +34,14 @@ class Assignment:
     """Mean length of a value; it determines the size of Arrow batches, as a pipeline's last commit would."""
     reads_back: bool = True
     """Whether the table's rows are counted afterwards, which takes longer than the round if the table has a long history."""
+    task: Task = Task.WRITE
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> Assignment:
-        return cls(**facts)
+        return cls(**{**facts, "task": Task(facts["task"])})
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +55,8 @@ class Outcome:
     """-1 if they were not counted."""
     at_rest: float | None = None
     """When its processes had finished all work, if later than `ended`."""
+    checksum: int = 0
+    """Of the rows that a READ saw."""
 
     @property
     def seconds(self) -> float:

@@ -28,12 +28,13 @@ from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.storage_options import bucket_and_key, is_s3
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.pipeline.source import KafkaSource
 from hudi_ingest.records.schema.columns import spark_json
 from hudi_ingest.spark.s3 import connect_bucket
 from hudi_ingest.transaction.write.task_ranges import rows_per_task
 
 _KAFKA = ("topic", "partition", "offset", "timestamp")
-_NOT_FOR_STREAMS = ("endingOffsets",)
+NOT_FOR_STREAMS = ("endingOffsets",)
 """A stream has no end; Trigger.AvailableNow stops at the offsets that the topic has when it starts."""
 
 
@@ -41,22 +42,17 @@ def run(spark: SparkSession, assignment: Assignment) -> Outcome:
     """Publish the whole topic in one micro-batch. Raises what Spark raises."""
     pipeline = load_pipeline(Path(assignment.pipeline_file))
     table = pipeline.table
-    # Not planned as for hudi-ingest, which treats the second commit's table as another system's.
-    cluster = KafkaCluster(pipeline.source)
-    watermarks = cluster.watermarks(source for topic in cluster.topics().values() for source in topic.partitions)
-    slices = [
-        Slice(source.topic, source.partition, marks.begin, marks.end) for source, marks in sorted(watermarks.items())
-    ]
+    slices = topic_slices(pipeline.source)
     count, cores = sum(slice_.count for slice_ in slices), spark.sparkContext.defaultParallelism
     most_rows = rows_per_task(table.rows_per_file, count, cores, assignment.record_bytes)
     options = spark_options(pipeline.source, slices, max(len(slices), tasks_for(slices, most_rows)))
     reader = spark.readStream.format("kafka")
     for key, value in options.items():
-        if key not in _NOT_FOR_STREAMS:
+        if key not in NOT_FOR_STREAMS:
             reader = reader.option(key, value)
     _connect(spark, pipeline)
     began = time.time()
-    rows = _rows(reader.load(), pipeline)
+    rows = parsed_rows(reader.load(), pipeline)
     query = (
         rows.writeStream.format("hudi")
         .options(**hudi_options(pipeline))
@@ -78,7 +74,15 @@ def _connect(spark: SparkSession, pipeline: Pipeline) -> None:
         connect_bucket(context._jvm, context._jsc, bucket, pipeline.table.storage_options)
 
 
-def _rows(records: Any, pipeline: Pipeline) -> Any:
+def topic_slices(source: KafkaSource) -> list[Slice]:
+    """The whole topic. Not planned as for hudi-ingest, which treats the second commit's table as another system's."""
+    cluster = KafkaCluster(source)
+    watermarks = cluster.watermarks(place for topic in cluster.topics().values() for place in topic.partitions)
+    return [Slice(place.topic, place.partition, marks.begin, marks.end) for place, marks in sorted(watermarks.items())]
+
+
+def parsed_rows(records: Any, pipeline: Pipeline) -> Any:
+    """The table's columns of Kafka records."""
     parsed = _parsed(pipeline).alias("record")
     kafka = {f"_kafka_{name}": F.col(name).alias(f"_kafka_{name}") for name in _KAFKA}
     return records.select(parsed, *kafka.values()).select("record.*", *kafka)

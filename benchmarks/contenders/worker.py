@@ -17,8 +17,17 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from benchmarks.contenders import Assignment, Outcome, hudi_ingest_api, limit, spark_limit, spark_streaming
-from benchmarks.results import API, LIMIT, SPARK_LIMIT, STREAMING
+from benchmarks.contenders import (
+    Assignment,
+    Outcome,
+    hudi_ingest_api,
+    hudi_ingest_upserts,
+    limit,
+    spark_limit,
+    spark_streaming,
+    spark_upserts,
+)
+from benchmarks.results import API, APPENDS, LIMIT, SPARK_LIMIT, SPARK_UPSERTS, STREAMING, UPSERTS
 from hudi_ingest.pipeline.engine import EngineSettings
 from hudi_ingest.spark.session import ENGINE_OPTIONS, own_session
 
@@ -28,6 +37,9 @@ _SPARK_RUNS: dict[str, Callable[[SparkSession, Assignment], Outcome]] = {
     API: hudi_ingest_api.run,
     STREAMING: spark_streaming.run,
     SPARK_LIMIT: spark_limit.run,
+    UPSERTS: hudi_ingest_upserts.run,
+    APPENDS: hudi_ingest_upserts.run,
+    SPARK_UPSERTS: spark_upserts.run,
 }
 _SETTINGS = {
     # Spark caches a batch's Kafka consumers for the next batch, which never reuses them: its consumer group differs.
@@ -56,7 +68,7 @@ def _started(name: str, engine: EngineSettings) -> Iterator[Run]:
             yield partial(limit.run, pool)
         return
     # What drivers of transactions have; Spark's own loops over rows are faster without.
-    more = {**_SETTINGS, **(ENGINE_OPTIONS if name == API else {})}
+    more = {**_SETTINGS, **(ENGINE_OPTIONS if name in (API, UPSERTS, APPENDS) else {})}
     spark = own_session(engine, more)
     try:
         yield partial(_SPARK_RUNS[name], spark)

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hudi_ingest_tests.chaos.cases import LOCAL, STACKS, Case, choose, never_reached, slice_of_all, split
+from hudi_ingest_tests.chaos.cases import LOCAL, STACKS, Case, choose, choose_keyed, never_reached, slice_of_all, split
 from hudi_ingest_tests.chaos.disk import TablesDisk
 from hudi_ingest_tests.chaos.lane import CASES_A_TABLE, Lane, Verdict
 from hudi_ingest_tests.chaos.platform import platform
@@ -29,6 +29,7 @@ from hudi_ingest_tests.chaos.platform import platform
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make chaos")
     parser.add_argument("--cases", type=int, default=200)
+    parser.add_argument("--keyed", type=int, default=0, help="cases on keyed tables in addition")
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6))
     parser.add_argument("--lanes", type=int, default=2, help="stacks that run side by side")
     parser.add_argument("--minutes", type=float, default=120, help="after this no further case begins")
@@ -43,7 +44,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.lane is not None:
         return _run_lane(options)
-    print(f"seed={options.seed} cases={options.cases} lanes={options.lanes}", flush=True)
+    print(f"seed={options.seed} cases={options.cases} keyed={options.keyed} lanes={options.lanes}", flush=True)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="hudi-ingest-chaos-") as folder:
         results = [Path(folder, f"lane{number}.jsonl") for number in range(options.lanes)]
@@ -80,7 +81,8 @@ def _run_lane(options: argparse.Namespace) -> int:
     mine = [*split(tuple(cases), options.lanes)][options.lane]
     if not mine:
         return 0
-    blocks = [mine[start : start + CASES_A_TABLE] for start in range(0, len(mine), CASES_A_TABLE)]
+    kinds = [[case for case in mine if case.keyed is keyed] for keyed in (False, True)]
+    blocks = [kind[start : start + CASES_A_TABLE] for kind in kinds for start in range(0, len(kind), CASES_A_TABLE)]
     # Parts of a run have the tables that it would have as a whole.
     first = options.skip // options.lanes // CASES_A_TABLE
     last = time.monotonic() + options.minutes * 60
@@ -94,7 +96,13 @@ def _run_lane(options: argparse.Namespace) -> int:
     try:
         with (
             platform(options.on, root, options.lane, say) as stands_on,
-            Lane(stands_on, range(first, first + len(blocks)), options.seed + options.lane, say, options.lane) as lane,
+            Lane(
+                stands_on,
+                {first + number: block[0].keyed for number, block in enumerate(blocks)},
+                options.seed + options.lane,
+                say,
+                options.lane,
+            ) as lane,
             options.results.open("w") as results,
         ):
             say(f"ledger in {lane.home.ledger_url.split(':')[0]}, everything in {root}")
@@ -139,7 +147,8 @@ def _run_lane(options: argparse.Namespace) -> int:
 def _cases(options: argparse.Namespace) -> tuple[Case, ...]:
     if options.slice:
         return slice_of_all(options.seed, options.on)
-    return choose(options.cases, options.seed, options.on)
+    cases = choose(options.cases, options.seed, options.on)
+    return cases + choose_keyed(options.keyed, options.seed, len(cases) + 1, options.on)
 
 
 def _run_case(lane: Lane, case: Case, say: Callable[[str], None], note: Callable[..., None]) -> Verdict:
@@ -152,6 +161,7 @@ def _run_case(lane: Lane, case: Case, say: Callable[[str], None], note: Callable
         faults=[blow.fault for blow in case.blows],
         points=[blow.point for blow in case.blows],
         work=case.work,
+        keyed=case.keyed,
         anomalies=verdict.anomalies,
         not_reached=verdict.not_reached,
         recovery=verdict.recovery_seconds,
@@ -167,9 +177,8 @@ def summary(found: list[dict[str, Any]], codes: list[int], seconds: float) -> in
     by_fault: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for facts in cases:
         one = len(facts["faults"]) <= 2 and len(set(facts["points"])) <= 2
-        by_fault[(facts["faults"][-1] if one else "several") + f" beside {facts['work']}" * bool(facts["work"])].append(
-            facts
-        )
+        kind = (facts["faults"][-1] if one else "several") + f" beside {facts['work']}" * bool(facts["work"])
+        by_fault[kind + ", keyed" * facts["keyed"]].append(facts)
     print("\n| fault | cases | points | recovered after, median s | anomalies |\n|---|---|---|---|---|")
     for fault, rows in sorted(by_fault.items()):
         named = sum((Counter(facts["anomalies"]) for facts in rows), Counter())

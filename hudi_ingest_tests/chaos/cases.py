@@ -88,8 +88,8 @@ _CLUSTER_POINTS = {
 }
 NEEDS_A_DEAD_TRANSACTION = ("abort_retired", "abort_rolled_back")
 
-CLUSTERING = "clustering_begun"
-"""Seen from outside: services have a clustering under way, which is on the table's timeline."""
+MERGING = "merge_begun"
+"""Seen from outside: services have a clustering, or a keyed table's compaction, under way, which is on the table's timeline."""
 
 WORK = ("services", "backfill", "replay", "retry", "accept_loss")
 """Commands that are at work while the blow falls; of all but the first it falls on their own transactions."""
@@ -99,9 +99,9 @@ BIG_FILES = "big files"
 
 _WORK_BLOWS = {
     "services": (
-        (CLUSTERING, "kill_command"),
-        (CLUSTERING, "kill_engine"),
-        (CLUSTERING, "cut_power"),
+        (MERGING, "kill_command"),
+        (MERGING, "kill_engine"),
+        (MERGING, "cut_power"),
         ("slices_written", "kill_worker"),
         ("commit_leased", "zombie"),
         ("commit_landed", "kill"),
@@ -146,6 +146,21 @@ _CLUSTER_WORK_BLOWS = {
 }
 
 
+_KEYED_WORK_BLOWS = {
+    "services": (
+        (MERGING, "kill_command"),
+        (MERGING, "kill_engine"),
+        (MERGING, "cut_power"),
+        ("slices_written", "kill_worker"),
+        ("file_closed", "kill"),
+        ("commit_leased", "zombie"),
+        ("commit_landed", "kill"),
+    ),
+    "replay": _WORK_BLOWS["replay"],
+    "accept_loss": (("rows_written", "kill_engine"), ("commit_landed", "kill")),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Blow:
     """One fault at one point."""
@@ -164,10 +179,13 @@ class Case:
     number: int
     blows: tuple[Blow, ...]
     work: str = ""
+    keyed: bool = False
+    """Whether the table is a keyed one."""
 
     def __str__(self) -> str:
         beside = f" beside {self.work}" if self.work else ""
-        return f"case {self.number}: {', then '.join(map(str, self.blows))}{beside}"
+        table = ", keyed" if self.keyed else ""
+        return f"case {self.number}{table}: {', then '.join(map(str, self.blows))}{beside}"
 
 
 def matrix(on: str = LOCAL) -> tuple[tuple[Blow, ...], ...]:
@@ -199,6 +217,27 @@ def choose(count: int, seed: int, on: str = LOCAL) -> tuple[Case, ...]:
     singles = [blows[-1] for blows in matrix(on)]
     beside += [(_combination(dice, singles), "") for _ in range(count - len(beside))]
     return tuple(Case(number, blows, work) for number, (blows, work) in enumerate(beside[:count], start=1))
+
+
+def choose_keyed(count: int, seed: int, first: int, on: str = LOCAL) -> tuple[Case, ...]:
+    """`count` cases on keyed tables, numbered from `first`: all kinds of work under each of their blows, then single blows, so
+    that each further one has a point or a fault that none before it had while there are such."""
+    dice = random.Random(seed)
+    beside = [((Blow(*blow),), work) for work, blows in _KEYED_WORK_BLOWS.items() for blow in blows]
+    singles = [(blows, "") for blows in matrix(on)]
+    dice.shuffle(singles)
+    points, faults = set[str](), set[str]()
+    fresh: list[tuple[tuple[Blow, ...], str]] = []
+    others: list[tuple[tuple[Blow, ...], str]] = []
+    for blows, work in singles:
+        is_fresh = blows[-1].point not in points or blows[-1].fault not in faults
+        (fresh if is_fresh else others).append((blows, work))
+        points.add(blows[-1].point)
+        faults.add(blows[-1].fault)
+    return tuple(
+        Case(number, blows, work, keyed=True)
+        for number, (blows, work) in enumerate((beside + fresh + others)[:count], start=first)
+    )
 
 
 def slice_of_all(seed: int, on: str = LOCAL) -> tuple[Case, ...]:

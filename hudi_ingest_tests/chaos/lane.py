@@ -31,7 +31,8 @@ from hudi_ingest.local.broker import create_topic
 from hudi_ingest.local.processes import free_port, is_alive, is_marked
 from hudi_ingest.local.stack import BROKER, CODE_SERVER, DAEMON, ENGINE, Stack, StackSettings, bring_down, bring_up
 from hudi_ingest_tests.chaos import oracle
-from hudi_ingest_tests.chaos.cases import BIG_FILES, CLUSTERING, NEEDS_A_DEAD_TRANSACTION, Blow, Case
+from hudi_ingest_tests.chaos.cases import BIG_FILES, MERGING, NEEDS_A_DEAD_TRANSACTION, Blow, Case
+from hudi_ingest_tests.chaos.keyed import KEYED_TABLE, KeyedRecords
 from hudi_ingest_tests.chaos.platform import Platform
 from hudi_ingest_tests.chaos.records import PARTITIONS, Records
 from hudi_ingest_tests.chaos.work import Work
@@ -75,10 +76,11 @@ class Verdict:
 
 
 class Lane:
-    """Start it with `with`. `blocks` numbers the tables that its cases are spread over: a table's kind depends on its number."""
+    """Start it with `with`. `blocks` numbers the tables that its cases are spread over, as a table's kind depends on its number,
+    and says which ones are keyed."""
 
     def __init__(
-        self, platform: Platform, blocks: range, seed: int, say: Callable[[str], None], number: int = 0
+        self, platform: Platform, blocks: Mapping[int, bool], seed: int, say: Callable[[str], None], number: int = 0
     ) -> None:
         self.platform = platform
         self.root = root = platform.root
@@ -87,7 +89,7 @@ class Lane:
         self._say = say
         self._dice = random.Random(seed)
         self._blocks = blocks
-        self._block = blocks.start - 1
+        self._block = min(blocks) - 1
         self._number = number
 
     def __enter__(self) -> Lane:
@@ -113,17 +115,26 @@ class Lane:
     def name(self) -> str:
         return f"chaos{self._block}"
 
+    @property
+    def _is_keyed(self) -> bool:
+        return self._blocks[self._block]
+
     def next_table(self) -> None:
         """From now on the cases' records go into a new topic and a new table."""
-        if self._block >= self._blocks.start:
+        if self._block >= min(self._blocks):
             webserver.stop_sensor(self._stack.url, f"{self.name}_coordinator")
         self._block += 1
         self.stored = self.platform.stored(self.name)
-        self.records = Records(self.name, self._producer)
+        self.records = (
+            KeyedRecords(self.name, self._producer, self._dice)
+            if self._is_keyed
+            else Records(self.name, self._producer)
+        )
         self._resets: set[tuple[int, int, int]] = set()
         create_topic(self._stack.bootstrap_servers, self.name, PARTITIONS)
         create_topic(self._stack.bootstrap_servers, f"{self.name}.dead", 1)
-        self.records.produce_history(HISTORY_ROWS)
+        if not self._is_keyed:
+            self.records.produce_history(HISTORY_ROWS)
         # Of both kinds of pipeline, and the first table of every other lane.
         self._commit(LONG_TIMELINE if (self._block + 2 * self._number) % 4 in (0, 3) else 1)
         webserver.start_sensor(self._stack.url, f"{self.name}_coordinator")
@@ -173,7 +184,7 @@ class Lane:
         anomalies["left-over"] += len(oracle.left_overs(self.stored))
         anomalies["open-upload"] += self.platform.open_uploads(self.name)
         anomalies["dead-letters"] += oracle.compare_letters(self.stored, self._waiting_letters(), self.records.bad)
-        anomalies += oracle.compare(self.stored, self.name, self.records.expected)
+        anomalies += self.records.compare(self.stored)
         if self.platform.reads_by_spark:
             anomalies += self._seen_by_spark()
         archived = len(oracle.archived(self.stored))
@@ -198,7 +209,7 @@ class Lane:
         if seen.returncode:
             self._say(f"{self.name}: Spark cannot read it: {seen.stderr}")
             return Counter(unreadable=1)
-        anomalies = oracle.compare_rows(pq.read_table(rows), self.name, self.records.expected)
+        anomalies = self.records.compare_rows(pq.read_table(rows))
         anomalies["orphan"] += len(set(json.loads(seen.stdout)) ^ oracle.listed_files(self.stored))
         return anomalies
 
@@ -218,14 +229,14 @@ class Lane:
         began = time.monotonic()
         verdict = Verdict(case)
         stopped: list[psutil.Process] = []
-        with oracle.Reader(self.stored) as reader:
+        with self.records.reader(self.stored) as reader:
             self._reader = reader
             try:
                 with self._work(case.work) as work:
                     self._strike_and_recover(case, verdict, stopped, work)
                 self._await_settled()
                 verdict.anomalies += self._wrong_accounts()
-                verdict.anomalies += oracle.compare(self.stored, self.name, self.records.expected)
+                verdict.anomalies += self.records.compare(self.stored)
                 verdict.anomalies += self._stale()
             except NotInTime as error:
                 verdict.anomalies["stuck"] += 1
@@ -265,9 +276,9 @@ class Lane:
     ) -> bool:
         """Lets the fault fall on the first process that comes to the point; False when none came. A zombie is put into
         `stopped`. `work` is begun when the order for the blow is given."""
-        if blow.point == CLUSTERING:
+        if blow.point == MERGING:
             assert work is not None
-            return self._strike_clustering(blow, work)
+            return self._strike_merge(blow, work)
         action = _action(blow)
         reached = self.orders / f"{blow.point}.reached"
         if blow.point not in NEEDS_A_DEAD_TRANSACTION:
@@ -300,15 +311,17 @@ class Lane:
             self._restore()
         return True
 
-    def _strike_clustering(self, blow: Blow, work: Work) -> bool:
-        """False when services found nothing to cluster."""
+    def _strike_merge(self, blow: Blow, work: Work) -> bool:
+        """False when services found nothing to merge."""
         self.produce(ROWS_A_BLOW)
         self.await_all_committed()
-        before = oracle.pending_clusterings(self.stored)
+        before = oracle.pending_merges(self.stored)
         work.start()
         try:
             wait_for(
-                lambda: oracle.pending_clusterings(self.stored) - before, f"{self.name} is clustered", REACH_SECONDS
+                lambda: oracle.pending_merges(self.stored) - before,
+                f"services merge files of {self.name}",
+                REACH_SECONDS,
             )
         except NotInTime:
             return False
@@ -511,9 +524,11 @@ class Lane:
         self.records.expect_lost(LOSING, committed, committed + lost)
         self._resets.add((LOSING, committed, committed + lost))
         self._restore()
-        waiting = 2 * LOST_ROWS - lost
-        expected = len(self.records.expected) - waiting
-        wait_for(lambda: oracle.count(self.stored) == expected, "the other partition has gone on", RECOVER_SECONDS)
+        wait_for(
+            lambda: self.records.all_of_partition_in(self.stored, 1 - LOSING),
+            "the other partition has gone on",
+            RECOVER_SECONDS,
+        )
         shown = hudi_ingest(self.home, "accept-loss", self.name, *self._losing(), "--dry-run")
         if shown.returncode:
             raise NotInTime(f"{self.name}:{LOSING} is not stopped: {shown.stdout}{shown.stderr}")
@@ -566,7 +581,7 @@ class Lane:
             if dead:
                 self._say(f"{', '.join(dead)} ended by itself, and is started again")
                 self._restore()
-        return oracle.count(self.stored) >= len(self.records.expected)
+        return self.records.all_in(self.stored)
 
     def _await_settled(self) -> None:
         """The consumer group and the ledger say what the table says, a few ticks later at most."""
@@ -591,11 +606,14 @@ class Lane:
     def _let_age(self, folder: str, seconds: float) -> None:
         self.platform.let_age(self.name, self.stored.files(folder), seconds)
 
-    def _settings_of(self, block: int) -> dict[str, object]:
-        return _pipeline(block, self.platform.place(f"chaos{block}"))
+    def _settings_of(self, block: int) -> dict[str, Any]:
+        settings = _pipeline(block, self.platform.place(f"chaos{block}"))
+        if not self._blocks[block]:
+            return settings
+        return _changed(settings, {"table": KEYED_TABLE})
 
 
-def _pipeline(block: int, place: Mapping[str, Any]) -> dict[str, object]:
+def _pipeline(block: int, place: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "name": f"chaos{block}",
         "source": {

@@ -43,9 +43,10 @@ _PLACE = ["_kafka_partition", "_kafka_offset"]
 _META = ["_hoodie_record_key", "_hoodie_partition_path"]
 COMPARED = [*_META, *_PLACE, *_RECORD]
 _LOOKS = 5
-_OURS = ("commit", "replacecommit")
-_NOT_OURS = "CLUSTER"
-"""The operation of services' replace commits; those of a replay are insertions."""
+_OURS = ("commit", "deltacommit", "replacecommit")
+_NOT_OURS = ("CLUSTER", "COMPACT")
+"""Operations of services' commits; those of a replay are insertions or upserts."""
+_LOG_FILE = ".log."
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,26 +121,16 @@ def count(stored: StoredTable) -> int:
         return -1
 
 
-def compare(stored: StoredTable, topic: str, produced: Produced) -> Counter[str]:
-    """Anomalies of the table's rows, every column of them, and of the folders that they are in."""
-    anomalies = compare_rows(rows(stored, COMPARED), topic, produced)
-    anomalies["misplaced"] += sum(_misplaced(stored, path) for path in listed_files(stored))
-    return +anomalies
-
-
 def compare_rows(table: pa.Table, topic: str, produced: Produced) -> Counter[str]:
     """Anomalies of rows that a reader got against what was produced to `topic`."""
-    table = table.set_column(
-        table.column_names.index("_kafka_timestamp"), "_kafka_timestamp", pc.cast(table["_kafka_timestamp"], _MICROS)
-    )
     seen: Counter[tuple[int, int]] = Counter()
     changed = foreign = 0
-    for row in table.to_pylist():
+    for row in comparable(table):
         place = row["_kafka_partition"], row["_kafka_offset"]
         seen[place] += 1
         if place not in produced:
             foreign += 1
-        elif row != _expected(topic, place, produced[place]):
+        elif row != expected_row(topic, place, produced[place]):
             changed += 1
     return +Counter(
         lost=sum(1 for place in produced if place not in seen),
@@ -149,14 +140,20 @@ def compare_rows(table: pa.Table, topic: str, produced: Produced) -> Counter[str
     )
 
 
-_MICROS = pa.timestamp("us", "UTC")
+def comparable(table: pa.Table) -> list[dict[str, Any]]:
+    """The rows, with times of one type whoever read them."""
+    times = pc.cast(table["_kafka_timestamp"], pa.timestamp("us", "UTC"))
+    rows_: list[dict[str, Any]] = table.set_column(
+        table.column_names.index("_kafka_timestamp"), "_kafka_timestamp", times
+    ).to_pylist()
+    return rows_
 
 
-def _expected(topic: str, place: tuple[int, int], record: Record) -> dict[str, Any]:
-    """The row that a reader must get, meta columns included."""
+def expected_row(topic: str, place: tuple[int, int], record: Record, record_key: str | None = None) -> dict[str, Any]:
+    """The row that a reader must get, meta columns included. An append table's record key is the place."""
     partition, offset = place
     return {
-        "_hoodie_record_key": f"{topic}-{partition}-{offset}",
+        "_hoodie_record_key": record_key or f"{topic}-{partition}-{offset}",
         "_hoodie_partition_path": f"{_FOLDER_COLUMN}={record.dt}",
         "_kafka_partition": partition,
         "_kafka_offset": offset,
@@ -166,6 +163,19 @@ def _expected(topic: str, place: tuple[int, int], record: Record) -> dict[str, A
         "_kafka_topic": topic,
         "_kafka_timestamp": datetime.fromtimestamp(record.timestamp_ms / 1000, timezone.utc),
     }
+
+
+def places(stored: StoredTable) -> set[tuple[int, int]]:
+    """Partition and offset of each row; empty while there is no table to be read."""
+    if count(stored) <= 0:
+        return set()
+    table = rows(stored, _PLACE)
+    return set(zip(table["_kafka_partition"].to_pylist(), table["_kafka_offset"].to_pylist(), strict=True))
+
+
+def misplaced(stored: StoredTable) -> Counter[str]:
+    """Rows of base files in another folder than their partition value's."""
+    return +Counter(misplaced=sum(_misplaced(stored, path) for path in listed_files(stored)))
 
 
 def _misplaced(stored: StoredTable, path: str) -> int:
@@ -183,11 +193,15 @@ def listed_files(stored: StoredTable) -> set[str]:
 
 def orphans(stored: StoredTable) -> list[str]:
     """Data files that the table does not list and no completed instant wrote: replaced ones wait for a cleaning."""
-    data = {path for path in stored.files() if path.endswith(".parquet") and not path.startswith(f"{HOODIE}/")}
+    data = {path for path in stored.files() if _is_data(path) and not path.startswith(f"{HOODIE}/")}
     unlisted = data - listed_files(stored)
     if unlisted:
         unlisted -= {path for instant in completed(stored) for path in instant.files}
     return sorted(unlisted)
+
+
+def _is_data(path: str) -> bool:
+    return path.endswith(".parquet") or _LOG_FILE in PurePosixPath(path).name
 
 
 def left_overs(stored: StoredTable) -> list[str]:
@@ -294,7 +308,7 @@ def _avro(data: bytes) -> Iterator[Any]:
 
 def own_instants(stored: StoredTable) -> set[str]:
     """Times of the completed instants that the ledger must have: commits and replays, active or archived."""
-    return {instant.time for instant in completed(stored) if instant.operation != _NOT_OURS}
+    return {instant.time for instant in completed(stored) if instant.operation not in _NOT_OURS}
 
 
 def resets(stored: StoredTable, pipeline: str) -> set[tuple[int, int, int]]:
@@ -312,7 +326,7 @@ def order_of_commits(stored: StoredTable, pipeline: str) -> list[int]:
 
 
 def _accountings(stored: StoredTable, pipeline: str) -> list[dict[str, Any]]:
-    ours = [instant for instant in completed(stored) if instant.operation != _NOT_OURS]
+    ours = [instant for instant in completed(stored) if instant.operation not in _NOT_OURS]
     texts = [
         instant.extra.get(f"hudi_ingest.transaction.{pipeline}") for instant in sorted(ours, key=lambda it: it.time)
     ]
@@ -326,13 +340,13 @@ def pending_instants(stored: StoredTable) -> set[str]:
     return {name.split(".")[0] for name in names if name.endswith(".requested")} - done
 
 
-def pending_clusterings(stored: StoredTable) -> set[str]:
-    """Names of the inflight files of clusterings."""
-    return {name for name in stored.names(TIMELINE) if name.endswith(".clustering.inflight")}
+def pending_merges(stored: StoredTable) -> set[str]:
+    """Names of the inflight files of clusterings and compactions."""
+    return {name for name in stored.names(TIMELINE) if name.endswith((".clustering.inflight", ".compaction.inflight"))}
 
 
 def has_commits(stored: StoredTable) -> bool:
-    return any(name.endswith(".commit") for name in _completed_names(stored))
+    return any(name.endswith((".commit", ".deltacommit")) for name in _completed_names(stored))
 
 
 def group_offsets(bootstrap_servers: str, group: str, topic: str, partitions: int) -> dict[int, int]:
@@ -402,13 +416,16 @@ class Reader:
         self.polls += 1
         places = Counter(zip(table["_kafka_partition"].to_pylist(), table["_kafka_offset"].to_pylist(), strict=True))
         commits = Counter(table["_hoodie_commit_time"].to_pylist())
-        self.anomalies["vanished"] += len(self._places - places.keys())
         self.anomalies["repeated"] += sum(1 for times in places.values() if times > 1)
+        self._judge_places(places)
         # A replay may take rows from a commit; none gets more after it has appeared.
         self.anomalies["torn-read"] += sum(
             1 for instant, times in self._commits.items() if commits.get(instant, 0) > times
         )
         self.anomalies = +self.anomalies
-        self._places = set(places)
         # Of a commit that was replaced whole no row may come back.
         self._commits = dict.fromkeys(self._commits, 0) | dict(commits)
+
+    def _judge_places(self, places: Counter[tuple[int, int]]) -> None:
+        self.anomalies["vanished"] += len(self._places - places.keys())
+        self._places = set(places)

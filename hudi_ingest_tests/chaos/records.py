@@ -7,13 +7,16 @@ import json
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 from confluent_kafka import Producer
 
-from hudi_ingest_tests.chaos.oracle import Record
+from hudi_ingest_tests.chaos import oracle
+from hudi_ingest_tests.chaos.oracle import Record, StoredTable
 
 PARTITIONS = 2
 _BAD = b"not JSON"
@@ -47,7 +50,7 @@ class Records:
     def produce(self, count: int) -> None:
         """`count` good records to each partition, and a bad one; returns when they are acknowledged. Threads may do so at once."""
         with self._lock:
-            self._send(_BAD, 0, lambda place: self.bad.update({place: _BAD}))
+            self._send_bad()
             self._send_rows(count, self.expected)
             if self.with_big_ones:
                 for record in self._records(_BIG_COUNT):
@@ -94,6 +97,25 @@ class Records:
             number: 1 + max((at for where, at in places if where == number), default=-1) for number in range(PARTITIONS)
         }
 
+    # ---- What the table must hold
+
+    def all_in(self, stored: StoredTable) -> bool:
+        return oracle.count(stored) >= len(self.expected)
+
+    def all_of_partition_in(self, stored: StoredTable, partition: int) -> bool:
+        return {place for place in self.expected if place[0] == partition} <= oracle.places(stored)
+
+    def compare(self, stored: StoredTable) -> Counter[str]:
+        """Anomalies of the table's rows, every column of them, and of the folders that they are in."""
+        return self.compare_rows(oracle.rows(stored, oracle.COMPARED)) + oracle.misplaced(stored)
+
+    def compare_rows(self, table: pa.Table) -> Counter[str]:
+        """Anomalies of rows that a reader got."""
+        return oracle.compare_rows(table, self.topic, self.expected)
+
+    def reader(self, stored: StoredTable) -> oracle.Reader:
+        return oracle.Reader(stored)
+
     def _note_repairable(self, record: Record, value: bytes) -> Any:
         def note(place: Place) -> None:
             self.bad[place] = value
@@ -105,6 +127,9 @@ class Records:
         now = int(time.time() * 1000)
         first, self._number = self._number, self._number + count
         return [Record(f"r{n}", n, f"d{n % 2}", now + n % 1000) for n in range(first, first + count)]
+
+    def _send_bad(self) -> None:
+        self._send(_BAD, 0, lambda place: self.bad.update({place: _BAD}))
 
     def _send_rows(self, count: int, into: dict[Place, Record]) -> None:
         for partition in range(PARTITIONS):

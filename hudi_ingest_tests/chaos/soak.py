@@ -109,7 +109,7 @@ def main() -> int:
     root = Path(tempfile.mkdtemp(prefix="hudi-ingest-soak-"))
     anomalies: Counter[str] = Counter()
     struck: Counter[str] = Counter()
-    with variables(root / "faults"), Lane(LocalPlatform(root, None, None), range(1), options.seed, _say) as lane:
+    with variables(root / "faults"), Lane(LocalPlatform(root, None, None), {0: False}, options.seed, _say) as lane:
         lane.next_table()
         stopping = threading.Event()
         producer = threading.Thread(target=_keep_producing, args=(lane, stopping), name="producer", daemon=True)

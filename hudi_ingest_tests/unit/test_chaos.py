@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import random
 from collections import Counter
 from datetime import datetime, timezone
 from pathlib import Path
@@ -13,6 +14,7 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from confluent_kafka import Producer
 
 from hudi_ingest.faults import POINTS
 from hudi_ingest_tests.chaos import oracle
@@ -22,15 +24,18 @@ from hudi_ingest_tests.chaos.cases import (
     BIG_FILES,
     CLUSTER,
     ENVIRONMENT,
+    MERGING,
     OF_THE_CLUSTER,
     STACKS,
     WORK,
     choose,
+    choose_keyed,
     matrix,
     never_reached,
     slice_of_all,
     work_matrix,
 )
+from hudi_ingest_tests.chaos.keyed import Deleted, KeyedRecords, prefixes
 from hudi_ingest_tests.chaos.oracle import Record, StoredTable, compare_rows
 
 AT = 1_767_225_600_123
@@ -156,6 +161,69 @@ def test_a_seed_gives_the_same_cases_and_the_matrices_come_first_taking_turns(on
     assert {case.work for case in few} == {"", *work_on(on)}
 
 
+@pytest.mark.parametrize("on", STACKS)
+def test_sixty_keyed_cases_have_every_fault_every_point_and_compaction(on: str) -> None:
+    for seed in range(20):
+        cases = choose_keyed(60, seed, 201, on)
+        assert cases == choose_keyed(60, seed, 201, on)
+        blows = {blow for case in cases for blow in case.blows}
+        assert {blow.fault for blow in blows} >= faults_of(on)
+        assert {blow.point for blow in blows} == {*POINTS, MERGING}
+        assert all(case.keyed for case in cases)
+        assert [case.number for case in cases] == [*range(201, 261)]
+
+
+CHANGES = {
+    (0, 0): Record("k1", 1, "d1", AT),
+    (0, 1): Record("k2", 2, "d0", AT),
+    (0, 2): Record("k1", 3, "d1", AT),
+    (0, 3): Deleted("k2", 4, "d0", AT),
+}
+
+
+def keyed_row(key: str, offset: int, **changes: Any) -> dict[str, Any]:
+    record = CHANGES[0, offset]
+    return {
+        "_hoodie_record_key": key,
+        "_hoodie_partition_path": f"dt={record.dt}",
+        "_kafka_partition": 0,
+        "_kafka_offset": offset,
+        "id": key,
+        "n": record.n,
+        "dt": record.dt,
+        "_kafka_topic": "t",
+        "_kafka_timestamp": datetime.fromtimestamp(AT / 1000, timezone.utc),
+    } | changes
+
+
+@pytest.mark.parametrize(
+    ("rows", "anomalies"),
+    [
+        ([keyed_row("k1", 2)], {}),
+        ([keyed_row("k1", 0)], {"stale": 1}),
+        ([keyed_row("k1", 2), keyed_row("k1", 2)], {"duplicate": 1}),
+        ([keyed_row("k1", 2), keyed_row("k2", 1)], {"undeleted": 1}),
+        ([keyed_row("k1", 2), keyed_row("k3", 1)], {"foreign": 1}),
+        ([keyed_row("k1", 2, n=4)], {"changed": 1}),
+        ([keyed_row("k1", 2, _hoodie_record_key="k2")], {"changed": 1}),
+        ([keyed_row("k1", 2, _hoodie_partition_path="dt=d0")], {"changed": 1}),
+        ([keyed_row("k2", 1)], {"undeleted": 1, "lost": 1}),
+    ],
+)
+def test_a_keyed_table_holds_the_last_change_of_each_key(rows: list[dict[str, Any]], anomalies: dict[str, int]) -> None:
+    records = KeyedRecords("t", Producer({}), random.Random(1))
+    records.expected = dict(CHANGES)
+    assert records.compare_rows(pa.Table.from_pylist(rows)) == Counter(anomalies)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "ends"),
+    [(set(), [0]), ({0}, [1]), ({0, 1}, [2]), ({1, 2}, [3]), ({2}, [4]), ({1}, []), ({0, 2}, []), ({2, 9}, [])],
+)
+def test_a_reader_of_a_keyed_table_must_see_what_its_first_changes_come_to(offsets: set[int], ends: list[int]) -> None:
+    assert prefixes(offsets, [(at, change) for (_, at), change in CHANGES.items()]) == ends
+
+
 def test_faults_of_the_cluster_come_only_to_it_and_at_points_that_there_are() -> None:
     struck = {blow for blows in matrix(CLUSTER) for blow in blows}
     assert {blow.fault for blow in struck - {blow for blows in matrix() for blow in blows}} == set(OF_THE_CLUSTER)
@@ -192,6 +260,7 @@ def facts(**changes: Any) -> dict[str, Any]:
         "faults": ["kill"],
         "points": ["commit_landed"],
         "work": "",
+        "keyed": False,
         "anomalies": {},
         "not_reached": [],
         "recovery": 1.0,

@@ -1,0 +1,191 @@
+"""Measure upserts: our keyed table beside plain Spark's and beside our append table, on the same topic in the same run.
+
+n orders, then rounds of n/5 changes of random orders in one transaction each, then 20 transactions of n/100. Then the
+keyed tables are read as they are, compacted, and read again. All contenders publish one transaction before the next one's
+records are produced; who begins rotates.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks import topics
+from benchmarks.contenders import Assignment, Outcome, Task
+from benchmarks.contenders.process import Worker
+from benchmarks.loads import Load
+from benchmarks.measure import Meter
+from benchmarks.pipelines import write_pipeline
+from benchmarks.results import APPENDS, SPARK_UPSERTS, UPSERTS
+from benchmarks.run import Settings, preamble, require_disk, turned, write_results
+from benchmarks.upsert_load import BUCKETS, KEY, SMALL_TRANSACTIONS, UpsertLoad, last_times
+from hudi_ingest.exceptions import EnvironmentProblem
+from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, Home
+from hudi_ingest.local.broker import BrokerSettings, start_broker
+from hudi_ingest.local.processes import free_port, stop
+from hudi_ingest.local.stack import Report
+
+CONTENDERS = (UPSERTS, APPENDS, SPARK_UPSERTS)
+_KEYED = (UPSERTS, SPARK_UPSERTS)
+_TABLE = {UPSERTS: {"mode": "upsert", "key": [KEY], "buckets": BUCKETS}}
+_FIRST_RECORDS = 10
+_READS = 3
+_SECONDS = 1200.0
+
+
+@dataclass
+class _Timed:
+    """One contender's rounds: seconds by phase, and the CPU seconds of its changes."""
+
+    base: float = 0.0
+    changes: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+    small: list[float] = field(default_factory=list)
+    read_logs: list[float] = field(default_factory=list)
+    compaction: float = 0.0
+    read_compacted: list[float] = field(default_factory=list)
+
+    def figures(self) -> dict[str, Any]:
+        """Medians; the first round of changes is the cold one."""
+        warm = self.changes[1:]
+        return {
+            "base_seconds": round(self.base, 3),
+            "changes_cold_seconds": round(self.changes[0], 3),
+            "changes_seconds": round(median(warm), 3),
+            "changes_cpu_seconds": round(median(self.cpu[1:]), 3),
+            "changes_seconds_of_each_round": [round(seconds, 3) for seconds in warm],
+            "small_seconds": round(median(self.small), 3),
+            "small_seconds_of_each": [round(seconds, 3) for seconds in self.small],
+            **({"compaction_seconds": round(self.compaction, 3)} if self.compaction else {}),
+            **({"read_logs_seconds": round(median(self.read_logs), 3)} if self.read_logs else {}),
+            **({"read_compacted_seconds": round(median(self.read_compacted), 3)} if self.read_compacted else {}),
+        }
+
+
+def run_upserts(home: Home, load: UpsertLoad, settings: Settings, output: Path, report: Report) -> dict[str, Any]:
+    """Measure the load; the results are in `output`, too. `home` is emptied first, and removed when all went well.
+
+    Raises EnvironmentProblem, also when a keyed table holds anything but each order's last change.
+    """
+    require_disk(home.root, [replace(load.base, counts=tuple(6 * count for count in load.base.counts))])
+    shutil.rmtree(home.root, ignore_errors=True)
+    home.pipelines.mkdir(parents=True)
+    with _started_arena(home, load, settings, report) as arena:
+        arena.publish(replace(load.base, counts=tuple(min(_FIRST_RECORDS, count) for count in load.base.counts)))
+        for contender, outcome in arena.publish(load.base):
+            arena.timed[contender].base = outcome.seconds
+        for version in range(1, settings.rounds + 2):
+            report(f"{load.name}: {'cold changes' if version == 1 else f'changes, round {version - 1}'}")
+            for contender, outcome in arena.publish(load.changes(version)):
+                arena.timed[contender].changes.append(outcome.seconds)
+                arena.timed[contender].cpu.append(arena.cpu_seconds[contender])
+        for version in range(settings.rounds + 2, settings.rounds + 2 + SMALL_TRANSACTIONS):
+            for contender, outcome in arena.publish(load.small(version)):
+                arena.timed[contender].small.append(outcome.seconds)
+        _read(arena)
+        figures = {contender: timed.figures() for contender, timed in arena.timed.items()}
+    results = {**preamble(settings, settings.engine), "load": load.name, **figures, "ratios": upsert_ratios(figures)}
+    write_results(output, results)
+    shutil.rmtree(home.root, ignore_errors=True)
+    return results
+
+
+def upsert_ratios(figures: dict[str, dict[str, Any]]) -> dict[str, float]:
+    """Return how often as fast as plain Spark we are, and how much slower than our appends and than a compacted table."""
+    ours = figures[UPSERTS]
+    return {
+        "spark_to_upserts_changes": round(figures[SPARK_UPSERTS]["changes_seconds"] / ours["changes_seconds"], 2),
+        "spark_to_upserts_small": round(figures[SPARK_UPSERTS]["small_seconds"] / ours["small_seconds"], 2),
+        "upserts_to_appends_changes": round(ours["changes_seconds"] / figures[APPENDS]["changes_seconds"], 2),
+        "upserts_to_appends_small": round(ours["small_seconds"] / figures[APPENDS]["small_seconds"], 2),
+        "read_logs_to_compacted": round(ours["read_logs_seconds"] / ours["read_compacted_seconds"], 2),
+    }
+
+
+@dataclass
+class _Arena:
+    """A broker, and a process for each contender."""
+
+    load: UpsertLoad
+    home: Home
+    bootstrap_servers: str
+    workers: dict[str, Worker]
+    report: Report
+    timed: dict[str, _Timed]
+    cpu_seconds: dict[str, float] = field(default_factory=dict)
+    published: list[Load] = field(default_factory=list)
+
+    def publish(self, transaction: Load) -> list[tuple[str, Outcome]]:
+        """Produce the records and let each contender publish them. Raises EnvironmentProblem unless all of them were."""
+        produced = topics.append(transaction, self.bootstrap_servers, self.report)
+        outcomes = []
+        for contender in turned([*self.workers], len(self.published)):
+            with Meter({contender: (self.workers[contender].pid,)}) as meter:
+                outcome = self.run(contender, Task.WRITE, produced.value_bytes // produced.records)
+            if outcome.rows != produced.records:
+                raise EnvironmentProblem(
+                    f"{contender} published {outcome.rows:,} of {produced.records:,} records of {self.load.name}; see its log."
+                )
+            self.cpu_seconds[contender] = meter.usage(contender, outcome.began, outcome.ended).cpu_seconds
+            self.report(
+                f"{transaction.name}: {contender} published {outcome.rows:,} records in {outcome.seconds:.2f} s"
+            )
+            outcomes.append((contender, outcome))
+        self.published.append(transaction)
+        return outcomes
+
+    def run(self, contender: str, task: Task, record_bytes: int) -> Outcome:
+        folder = self.home.root / "rounds" / contender
+        load = replace(self.load.base, table=_TABLE.get(contender, {}))
+        name = f"{load.pipeline}_{contender}"
+        file = write_pipeline(folder, name, load, self.bootstrap_servers, folder / "table")
+        return self.workers[contender].run(Assignment(str(file), str(folder), record_bytes, task=task), _SECONDS)
+
+
+def _read(arena: _Arena) -> None:
+    """Time reads before and after a compaction. Raises EnvironmentProblem unless each order's last change is what is read."""
+    expected = last_times(arena.published)
+    totals = len(expected), sum(expected.values())
+    for contender in _KEYED:
+        timed = arena.timed[contender]
+        for seconds in (timed.read_logs, timed.read_compacted):
+            for _ in range(_READS):
+                outcome = arena.run(contender, Task.READ, arena.load.base.record_bytes)
+                if (outcome.rows, outcome.checksum) != totals:
+                    raise EnvironmentProblem(
+                        f"the table of {contender} has {outcome.rows:,} rows with checksum {outcome.checksum}, not "
+                        f"{totals[0]:,} with {totals[1]}. The speed of a wrong result means nothing."
+                    )
+                seconds.append(outcome.seconds)
+            if seconds is timed.read_logs:
+                timed.compaction = arena.run(contender, Task.COMPACT, arena.load.base.record_bytes).seconds
+        arena.report(
+            f"{arena.load.name}: {contender} reads in {median(timed.read_logs):.2f} s, "
+            f"compacted ({timed.compaction:.1f} s) in {median(timed.read_compacted):.2f} s"
+        )
+
+
+@contextmanager
+def _started_arena(home: Home, load: UpsertLoad, settings: Settings, report: Report) -> Iterator[_Arena]:
+    broker = BrokerSettings(home.kafka, free_port(), free_port())
+    record = start_broker(broker, report)
+    workers: dict[str, Worker] = {}
+    try:
+        topics.create(load.base, broker.bootstrap)
+        for name in CONTENDERS:
+            root = home.root / name
+            root.mkdir()
+            environment = {HOME_VARIABLE: str(root), LEDGER_VARIABLE: f"sqlite:///{root / 'ledger.db'}"}
+            workers[name] = Worker(name, settings.engine, home.logs / f"{name}.log", environment)
+        for worker in workers.values():
+            worker.await_ready()
+        yield _Arena(load, home, broker.bootstrap, workers, report, {name: _Timed() for name in CONTENDERS})
+    finally:
+        for worker in workers.values():
+            worker.stop()
+        stop([record])
