@@ -220,7 +220,8 @@ def _ingest(
             before, progress = progress.committed, _progress(pipeline, ledger) or progress
             if progress.committed != before or now - reported_at >= _REPORT_SECONDS:
                 reported_at = now
-                report(f"{now - began:.0f} s: {progress.committed:,} of {records:,} committed")
+                under_way = _under_way(pipeline, ledger)
+                report(f"{now - began:.0f} s: {progress.committed:,} of {records:,} committed; {under_way}")
             if progress.committed >= records and progress.settled:
                 return killed
         if now - began > INGEST_SECONDS:
@@ -245,6 +246,18 @@ def _kill_if_writing(pipeline: Pipeline, platform: Platform, ledger: Ledger, rep
     report(f"{row.transaction_id} was writing {writing} of {PARTITIONS} Kafka partitions")
     report(f"killed {worker.name} (pid {worker.pid}), its executor and their Python workers")
     return KilledWorker(worker.name, worker.pid, row.transaction_id)
+
+
+def _under_way(pipeline: Pipeline, ledger: Ledger) -> str:
+    """Say what the next transaction is at."""
+    row = ledger.open_transaction(pipeline.table.base_path)
+    if row is None:
+        return "no transaction is open"
+    attempts = ledger.attempts(row.transaction_id)
+    if not attempts:
+        return f"{row.transaction_id} has begun"
+    done = sum(attempt.state is AttemptState.DONE for attempt in attempts)
+    return f"{row.transaction_id} has written {done} of {PARTITIONS} Kafka partitions"
 
 
 def _writing(ledger: Ledger, transaction_id: str) -> int:

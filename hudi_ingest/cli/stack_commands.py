@@ -116,11 +116,13 @@ def cluster_demo(
     """Ingest orders to S3 on a Spark cluster with an ordinary Dagster, kill a worker meanwhile, verify and stop everything."""
     from hudi_ingest.cli.cluster_demo import demo_home, run_cluster_demo
 
-    result = run_cluster_demo(demo_home(Home.from_environment()), records, progress)
+    home = demo_home(Home.from_environment())
+    result = run_cluster_demo(home, records, progress)
     if as_json:
         print_json(result.to_dict())
     else:
         for line in result.in_words():
             say(line)
+        say(f"logs, pipeline file and table stay in {home.root} until the next one")
     if result.failures:
         raise typer.Exit(1)

@@ -31,6 +31,8 @@ import pyarrow.parquet as pq
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from hudi import HudiReadOptions, HudiTable
 
+from hudi_ingest.local.object_store import ObjectStore
+
 HOODIE = ".hoodie"
 TIMELINE = f"{HOODIE}/timeline"
 DEAD_LETTERS = f"{HOODIE}/hudi_ingest/dead_letters"
@@ -75,6 +77,18 @@ class StoredTable:
     @classmethod
     def on_disk(cls, folder: Path | str) -> StoredTable:
         return cls(str(folder), str(folder))
+
+    @classmethod
+    def in_store(cls, store: ObjectStore, folder: str) -> StoredTable:
+        """`folder` is bucket/key."""
+        options = {
+            "aws_access_key_id": store.access_key,
+            "aws_secret_access_key": store.secret_key,
+            "aws_region": store.region,
+            "aws_endpoint": store.endpoint,
+            "aws_allow_http": "true",
+        }
+        return cls(f"s3a://{folder}", folder, store.filesystem(), options)
 
     def hudi(self) -> HudiTable:
         return HudiTable(self.base_path, dict(self.options))

@@ -197,14 +197,7 @@ class ClusterPlatform(Platform):
         return {"base_path": f"s3a://{BUCKET}/{name}", "storage": self._store.settings(self._proxy.endpoint)}
 
     def stored(self, name: str) -> StoredTable:
-        options = {
-            "aws_access_key_id": self._store.access_key,
-            "aws_secret_access_key": self._store.secret_key,
-            "aws_region": self._store.region,
-            "aws_endpoint": self._store.endpoint,
-            "aws_allow_http": "true",
-        }
-        return StoredTable(f"s3a://{BUCKET}/{name}", f"{BUCKET}/{name}", self._store.filesystem(), options)
+        return StoredTable.in_store(self._store, f"{BUCKET}/{name}")
 
     def let_age(self, name: str, paths: Iterable[str], seconds: float) -> None:
         if self._store.server == "versitygw":

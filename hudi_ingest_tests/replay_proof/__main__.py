@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from benchmarks.sites import LOCAL, SITES
 from hudi_ingest.spark.session import EngineConnection, attached_session
 from hudi_ingest_tests.replay_proof.judge import Transaction, Verdict, judge_polls, turns
 from hudi_ingest_tests.replay_proof.poll import Poll
@@ -31,11 +32,14 @@ def main() -> int:
     parser.add_argument("--records", type=int, default=1_000_000, help="in the replayed range")
     parser.add_argument("--transactions", type=int, default=10, help="that each replay takes")
     parser.add_argument("--per-second", type=int, default=200, help="live records meanwhile")
+    parser.add_argument(
+        "--on", choices=SITES, default=LOCAL, help="cluster: the table on S3, a Spark cluster with two workers"
+    )
     parser.add_argument("--keep", action="store_true", help="leave the folder with the table, the polls and the logs")
     options = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="hudi-ingest-replay-"))
     _say(f"{options.records:,} records, {options.per_second} live ones a second, in {root}")
-    with Stage(root, -(-options.records // options.transactions), _say) as stage:
+    with Stage(root, options.on, -(-options.records // options.transactions), _say) as stage:
         asked, spans = _perform(stage, options.records, options.per_second)
         polls, transactions = stage.polls(), stage.transactions()
         spark_says = _read_by_spark(stage)
@@ -100,7 +104,7 @@ def _read_by_spark(stage: Stage) -> str:
     """What Spark's own reader of Hudi says of the table, which ends as hudi-rs has seen it."""
     connection = EngineConnection.read(stage.home.engine_file)
     assert connection is not None
-    rows = attached_session(connection).read.format("hudi").load(stage.base_path)
+    rows = attached_session(connection).read.format("hudi").load(stage.table.base_path)
     (found,) = rows.selectExpr(
         "count(*) AS rows", "count(DISTINCT _kafka_partition, _kafka_offset) AS places"
     ).collect()

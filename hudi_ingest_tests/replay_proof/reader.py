@@ -1,4 +1,6 @@
-"""The outside reader: `python reader.py BASE_PATH` reads the whole table by hudi-rs, again and again, until its input ends.
+"""The outside reader: `python reader.py` reads a whole table by hudi-rs, again and again, until its input ends.
+
+Its input begins with a line of JSON: the base path and hudi-rs' options.
 
 Each poll is a line of JSON on its output. `runs` are the rows in the order of partition and offset, told by their borders:
 [partition, first offset, offset behind the last, version, instant]; a duplicate or a hole begins a new one. The version of the
@@ -11,7 +13,7 @@ import json
 import sys
 import threading
 import time
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -24,11 +26,11 @@ CENTS_AN_AMOUNT = (1.0, 1000.0, 100.0)
 PAUSE_SECONDS = 0.5
 
 
-def poll(base_path: str) -> dict[str, Any]:
+def poll(base_path: str, options: Mapping[str, str]) -> dict[str, Any]:
     began = time.time()
-    options = HudiReadOptions().with_projection(COLUMNS)
+    projection = HudiReadOptions().with_projection(COLUMNS)
     try:
-        found = pa.Table.from_batches(HudiTable(base_path).read(options))
+        found = pa.Table.from_batches(HudiTable(base_path, dict(options)).read(projection))
     except Exception as error:  # noqa: BLE001 - hudi-rs has no error class of its own
         return {"at": began, "error": f"{type(error).__name__}: {error}"}
     return {"at": began, "rows": found.num_rows, **told(found), "until": time.time()}
@@ -59,8 +61,15 @@ def told(found: pa.Table) -> dict[str, Any]:
     }
 
 
+def has_commits(base_path: str, options: Mapping[str, str]) -> bool:
+    try:
+        return bool(HudiTable(base_path, dict(options)).get_timeline().get_completed_commits())
+    except Exception:  # noqa: BLE001 - hudi-rs has no error class of its own; the table may be in the making
+        return False
+
+
 def main() -> None:
-    base_path = sys.argv[1]
+    base_path, options = json.loads(sys.stdin.readline())
     ended = threading.Event()
 
     def await_end() -> None:
@@ -68,14 +77,14 @@ def main() -> None:
         ended.set()
 
     threading.Thread(target=await_end, daemon=True).start()
-    while not any(Path(base_path, ".hoodie", "timeline").glob("*_*.commit")):
+    while not has_commits(base_path, options):
         if ended.wait(PAUSE_SECONDS):
             return
     over = False
     while not over:
         # One more after the end was said, so that the last poll has seen all that was there then.
         over = ended.wait(PAUSE_SECONDS)
-        sys.stdout.write(json.dumps(poll(base_path)) + "\n")
+        sys.stdout.write(json.dumps(poll(base_path, options)) + "\n")
         sys.stdout.flush()
 
 

@@ -10,18 +10,21 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import sqlalchemy as sa
 import yaml
 from confluent_kafka import Producer
 
+from benchmarks.sites import BUCKET, CLUSTER, Site, started_site
 from hudi_ingest.home.folder import Home
 from hudi_ingest.local import dagster_api as webserver
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.local.processes import free_port
 from hudi_ingest.local.stack import Stack, StackSettings, bring_down, bring_up
+from hudi_ingest_tests.chaos.oracle import TIMELINE, StoredTable
 from hudi_ingest_tests.replay_proof import reader
 from hudi_ingest_tests.replay_proof.judge import Transaction
 from hudi_ingest_tests.replay_proof.poll import Poll
@@ -62,17 +65,19 @@ class Orders:
 
 
 class Stage:
-    """Start it with `with`; all that it started is stopped again."""
+    """Start it with `with`; all that it started is stopped again. `on`: one of benchmarks' SITES."""
 
-    def __init__(self, root: Path, most_records: int, say: Callable[[str], None]) -> None:
+    def __init__(self, root: Path, on: str, most_records: int, say: Callable[[str], None]) -> None:
         self.home = Home(root, root / "pipelines", f"sqlite:///{root / 'ledger.db'}")
         self.polls_file = root / "polls.jsonl"
         now = datetime.now(timezone.utc)
         self.to_time = now.replace(minute=0, second=0, microsecond=0)
         self.from_time = self.to_time - timedelta(hours=HOURS)
+        self._on = on
         self._most_records = most_records
         self._say = say
         self._code = root / "code"
+        self._running = ExitStack()
         self._ended = threading.Event()
         self._reader: subprocess.Popen[str] | None = None
         self._live: threading.Thread | None = None
@@ -86,14 +91,18 @@ class Stage:
         self.home.pipelines.mkdir(parents=True)
         self._code.mkdir()
         self.convert_by(1)
-        (self.home.pipelines / f"{NAME}.yaml").write_text(yaml.safe_dump(self._pipeline(), sort_keys=False))
         # Whatever runs the pipeline imports its converter from here.
         before = os.environ.get("PYTHONPATH")
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(self._code), before]))
         try:
+            engine = {"driver_memory": "1g"} if self._on == CLUSTER else {}
+            site = self._running.enter_context(started_site(self._on, engine, self.home, self._say))
+            self.table = self._stored(site)
+            self.home.engine_settings_file.write_text(yaml.safe_dump(dict(site.engine)))
+            (self.home.pipelines / f"{NAME}.yaml").write_text(yaml.safe_dump(self._pipeline(site), sort_keys=False))
             self.stack: Stack = bring_up(self.home, StackSettings(free_port(), free_port()), self._say)
         except BaseException:
-            bring_down(self.home, self._say)
+            self._stop()
             raise
         create_topic(self.stack.bootstrap_servers, NAME, PARTITIONS)
         self._producer = Producer(
@@ -114,13 +123,18 @@ class Stage:
         if self._reader is not None and self._reader.poll() is None:
             self._reader.kill()
             self._reader.wait()
+        self._stop()
+
+    def _stop(self) -> None:
         bring_down(self.home, self._say)
+        self._running.close()
 
-    @property
-    def base_path(self) -> str:
-        return str(self.home.tables / NAME)
+    def _stored(self, site: Site) -> StoredTable:
+        if site.store is not None:
+            return StoredTable.in_store(site.store, f"{BUCKET}/{NAME}")
+        return StoredTable.on_disk(self.home.tables / NAME)
 
-    def _pipeline(self) -> dict[str, object]:
+    def _pipeline(self, site: Site) -> dict[str, object]:
         return {
             "name": NAME,
             "source": {
@@ -131,7 +145,8 @@ class Stage:
             "table": {
                 # When a transaction ended is read from the timeline, so nothing of it may be archived meanwhile.
                 "retain_commits": 500,
-                "base_path": "${HUDI_INGEST_TABLES}/" + NAME,
+                "base_path": self.table.base_path,
+                **({"storage": dict(site.storage)} if site.storage is not None else {}),
                 "schema": "n long NOT NULL, cents long NOT NULL, amount double NOT NULL, side string NOT NULL",
                 "partition_by": ["side"],
                 "small_files_a_day": 1_000_000,
@@ -231,11 +246,14 @@ class Stage:
     def begin_reading(self) -> None:
         with self.polls_file.open("w") as polls:
             self._reader = subprocess.Popen(
-                [sys.executable, str(Path(reader.__file__)), self.base_path],
+                [sys.executable, str(Path(reader.__file__))],
                 stdin=subprocess.PIPE,
                 stdout=polls,
                 text=True,
             )
+        assert self._reader.stdin is not None
+        self._reader.stdin.write(json.dumps([self.table.base_path, dict(self.table.options)]) + "\n")
+        self._reader.stdin.flush()
 
     def end_reading(self) -> None:
         """Returns when the reader has polled once more and ended."""
@@ -270,8 +288,9 @@ class Stage:
     def transactions(self) -> list[Transaction]:
         """The committed ones, as the ledger and the names of the timeline's files tell them."""
         ended = {
-            name.stem.split("_")[0]: name.stem.split("_")[1]
-            for name in Path(self.base_path, ".hoodie", "timeline").glob("*_*.*commit")
+            stem.split("_")[0]: stem.split("_")[1]
+            for name in self.table.names(TIMELINE)
+            if name.endswith("commit") and "_" in (stem := PurePosixPath(name).stem)
         }
         engine = sa.create_engine(self.home.ledger_url)
         with engine.connect() as connection:

@@ -59,6 +59,7 @@ def test_it_exits_0_if_all_of_it_held(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert code == 0
     assert "all of it held: exactly once" in output
     assert "spark-worker-1 was killed while orders-000002-abcdef was writing" in output
+    assert str(tmp_path / "cluster-demo") in output.replace("\n", "")
 
 
 @pytest.mark.parametrize(("failure", "result"), BAD.items())
