@@ -19,6 +19,9 @@ HIVE_STYLE_PROPERTY = "hoodie.datasource.write.hive_style_partitioning"
 """Key in both hoodie.properties and a client's options."""
 ESCAPED_FOLDERS_PROPERTY = "hoodie.datasource.write.partitionpath.urlencode"
 RECORD_KEY_PROPERTY = "hoodie.table.recordkey.fields"
+ORDERING_PROPERTY = "hoodie.table.ordering.fields"
+BUCKETS_PROPERTY = "hoodie.bucket.index.num.buckets"
+TYPE_PROPERTY = "hoodie.table.type"
 LOCK_SESSION_SECONDS = 20
 LOCK_CONNECT_SECONDS = 5
 STATISTICS_PROPERTY = "hoodie.metadata.index.column.stats.column.list"
@@ -26,6 +29,7 @@ WITHOUT_CLEANING = {"hoodie.clean.automatic": "false"}
 _STATISTICS_COLUMNS = 32
 """Number of columns with statistics if none are named: Hudi takes the first ones that are not nested."""
 _LOCK = "hoodie.write.lock."
+_KEY_GENERATORS = "org.apache.hudi.keygen."
 _PROVIDERS = "org.apache.hudi.client.transaction.lock."
 
 
@@ -40,11 +44,37 @@ def table_properties(pipeline: Pipeline) -> dict[str, str]:
         "hoodie.client.heartbeat.tolerable.misses": "2",
         # Other writers' commits carry the checkpoint forward, so archival cannot lose it.
         "hoodie.write.rolling.metadata.keys": pipeline.checkpoint_key,
-        # Our base files have no bloom filter in the footer.
-        "hoodie.index.type": "SIMPLE",
+        **(_bucket_index(pipeline.table) if pipeline.table.is_keyed else _simple_index()),
         # Even without a distributed lock, to replace a provider that an earlier pipeline file may have set.
         **_lock_options(pipeline.table),
     }
+
+
+def _simple_index() -> dict[str, str]:
+    # Our base files have no bloom filter in the footer.
+    return {"hoodie.index.type": "SIMPLE"}
+
+
+def _bucket_index(table: Table) -> dict[str, str]:
+    """Build the entries that let every writer find the file group of a key."""
+    return {
+        "hoodie.index.type": "BUCKET",
+        "hoodie.index.bucket.engine": "SIMPLE",
+        BUCKETS_PROPERTY: str(table.buckets),
+        "hoodie.bucket.index.hash.field": ",".join(table.key),
+        # Another writer then gives a new file group the id that its bucket's number determines, as we do. Otherwise two
+        # transactions at the same time could make two file groups of one bucket, and Hudi refuses to write such a table.
+        "hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL",
+    }
+
+
+def key_generator(table: Table) -> str:
+    """Return Hudi's class that makes the record key and the partition path of a keyed table's row from its columns; see
+    `records/record_keys.py`."""
+    if not table.partition_columns:
+        return f"{_KEY_GENERATORS}NonpartitionedKeyGenerator"
+    several = len(table.key) > 1 or len(table.partition_columns) > 1
+    return f"{_KEY_GENERATORS}{'Complex' if several else 'Simple'}KeyGenerator"
 
 
 def take_over_properties(current: Mapping[str, str], schema: pa.Schema, indexed: Sequence[str]) -> dict[str, str]:
@@ -118,6 +148,18 @@ def write_options(
         HIVE_STYLE_PROPERTY: str(pipeline.table.hive_style).lower(),
         ESCAPED_FOLDERS_PROPERTY: str(escaped_folders).lower(),
         **({"hoodie.datasource.write.recordkey.field": record_key} if record_key else {}),
+        **(_keyed_options(pipeline.table) if pipeline.table.is_keyed else {}),
+    }
+
+
+def _keyed_options(table: Table) -> dict[str, str]:
+    return {
+        # Hudi asks the options, not the table, before it allows non-blocking concurrency control.
+        TYPE_PROPERTY: "MERGE_ON_READ",
+        ORDERING_PROPERTY: ",".join(table.ordering_fields),
+        # Compaction has a job of its own.
+        "hoodie.compact.inline": "false",
+        "hoodie.compact.schedule.inline": "false",
     }
 
 

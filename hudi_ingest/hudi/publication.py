@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from hudi_ingest.hudi.epoch import Epoch
 from hudi_ingest.model.plan import ReplacedFile, TransactionKind
-from hudi_ingest.model.report import BaseFile
+from hudi_ingest.model.report import BaseFile, LogFile
 from hudi_ingest.model.transaction import TransactionSchema
 
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A commit: `instant` publishes exactly `files`, which replace `replaced`, and gives the table the schema's columns."""
+    """A commit: `instant` publishes exactly `files` and `log_files`, which replace `replaced`, and gives the table the schema's
+    columns."""
 
     instant: str
     files: Sequence[BaseFile]
@@ -25,6 +26,8 @@ class Publication:
     """The transaction's epoch; the guard compares it with the table's."""
     schema: TransactionSchema
     kind: TransactionKind = TransactionKind.INGEST
+    log_files: Sequence[LogFile] = ()
+    """The rows of a keyed table, whose `files` are the empty base files of new file groups."""
     replaced: Sequence[ReplacedFile] = ()
     """The guard checks that the table still has them."""
     seen: Collection[str] = ()

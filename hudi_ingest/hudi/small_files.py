@@ -22,6 +22,9 @@ def small_files_warning(pipeline: Pipeline, sizes: Mapping[str, int]) -> str:
 
     "" if it does not. `sizes` are bytes by path, relative to the table; the interval is the pipeline's.
     """
+    if pipeline.table.is_keyed:
+        # Compaction merges them.
+        return ""
     settings = pipeline.transaction
     small = small_files(sizes, pipeline.table.target_file_bytes)
     a_day = len(small) * _DAY_SECONDS / settings.interval_seconds

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 from importlib import resources
 from types import MappingProxyType
 from typing import Any
@@ -14,6 +15,7 @@ from pyspark.sql import SparkSession
 from hudi_ingest.exceptions import CommitRefused, EngineLost, Fenced, IngestError, TableUnreachable
 from hudi_ingest.faults import reach
 from hudi_ingest.hudi.clock import clock_of, wait_for_clock
+from hudi_ingest.hudi.file_groups import FileGroup
 from hudi_ingest.hudi.options import (
     ESCAPED_FOLDERS_PROPERTY,
     LOCK_CONNECT_SECONDS,
@@ -22,6 +24,7 @@ from hudi_ingest.hudi.options import (
     STATISTICS_PROPERTY,
     WITHOUT_CLEANING,
     folder_options,
+    key_generator,
     lock_place,
     record_properties,
     table_properties,
@@ -32,14 +35,14 @@ from hudi_ingest.hudi.publication import Publication
 from hudi_ingest.hudi.storage_at import storage_at
 from hudi_ingest.hudi.store_errors import store_advice
 from hudi_ingest.hudi.timeline import Timeline
-from hudi_ingest.model.plan import ReplacedFile, ReplayPlan, TransactionKind, TransactionPlan
-from hudi_ingest.model.report import BaseFile
+from hudi_ingest.hudi.write_stats import base_file_stat, log_file_stat
+from hudi_ingest.model.plan import ReplacedFile, TransactionKind, TransactionPlan
 from hudi_ingest.model.storage_options import S3_SCHEME, bucket_and_key, is_s3
 from hudi_ingest.model.transaction import OpenInstant, TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.s3 import connect_bucket
 
-_ACTION, _REPLACE = "commit", "replacecommit"
+_ACTION, _REPLACE, _DELTA = "commit", "replacecommit", "deltacommit"
 _RECORD_NAME = "record"
 _RECORD_NAMESPACE = "hudi_ingest"
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -64,6 +67,7 @@ class HudiWriter:
         with java_errors("load Hudi's classes"):
             _ = self._hudi.metadata.HoodieMetadataPayload.RECORD_INDEX_FIELD_POSITION
         self._context: Any = spark.sparkContext._jsc
+        self._gateway: Any = spark.sparkContext._gateway
         self._pipeline = pipeline
         self._base_path = pipeline.table.base_path
         if is_s3(self._base_path):
@@ -79,7 +83,7 @@ class HudiWriter:
         with java_errors(f"create the table at {self._base_path}"):
             builder = (
                 self._hudi.common.table.HoodieTableMetaClient.newTableBuilder()
-                .setTableType("COPY_ON_WRITE")
+                .setTableType("MERGE_ON_READ" if table.is_keyed else "COPY_ON_WRITE")
                 .setTableName(self._pipeline.name)
                 .setTableCreateSchema(self._schema_json(schema))
                 .setBaseFileFormat("PARQUET")
@@ -89,6 +93,13 @@ class HudiWriter:
             )
             if table.partition_columns:
                 builder = builder.setPartitionFields(",".join(table.partition_columns))
+            if table.is_keyed:
+                builder = (
+                    builder.setRecordKeyFields(",".join(table.key))
+                    .setOrderingFields(",".join(table.ordering_fields))
+                    .setKeyGeneratorClassProp(key_generator(table))
+                    .setRecordMergeMode(self._hudi.common.config.RecordMergeMode.EVENT_TIME_ORDERING)
+                )
             builder.initTable(self._storage_configuration(), self._base_path)
             self.update_properties({**table_properties(self._pipeline), **record_properties(schema)})
 
@@ -109,12 +120,12 @@ class HudiWriter:
             java_errors(f"begin an instant on {self._base_path}", self._lock),
             self._locking_client(meta := self._meta_client(), columns) as client,
         ):
-            action, replaces = _action(plan.kind), isinstance(plan, ReplayPlan)
+            action = self._action(plan.kind)
             instant: str = client.startCommit(action)
             reach("instant_requested")
             state = getattr(self._jvm, "org.apache.hudi.common.table.timeline.HoodieInstant$State")
             model = self._hudi.common.model
-            payload = model.HoodieReplaceCommitMetadata() if replaces else model.HoodieCommitMetadata()
+            payload = model.HoodieReplaceCommitMetadata() if action == _REPLACE else model.HoodieCommitMetadata()
             payload.addMetadata(self._pipeline.transaction_key, json.dumps(plan.to_dict(), separators=(",", ":")))
             meta.getActiveTimeline().transitionRequestedToInflight(
                 meta.createNewInstant(state.REQUESTED, action, instant), self._option(payload)
@@ -166,9 +177,9 @@ class HudiWriter:
             reach("commit_leased")
             client.commitStats(
                 instant,
-                self._write_stats(publication.files),
+                self._write_stats(publication),
                 self._option(self._java_map(publication.metadata)),
-                _action(publication.kind),
+                self._action(publication.kind),
                 self._file_ids_by_partition(publication.replaced),
                 self._option(guard),
             )
@@ -215,7 +226,7 @@ class HudiWriter:
         ):
             pending = meta.getActiveTimeline().filterInflights()
             for pending_instant in pending.getInstantsAsStream().toArray():
-                if pending_instant.getAction() not in (_ACTION, _REPLACE):
+                if pending_instant.getAction() not in (_ACTION, _REPLACE, _DELTA):
                     continue
                 timelines = self._hudi.common.table.timeline.TimelineUtils
                 text = timelines.getCommitMetadata(pending_instant, pending).getMetadata(self._pipeline.transaction_key)
@@ -283,6 +294,19 @@ class HudiWriter:
                 listed: str = self._jvm.java.util.Optional.of(metadata).map(lister).get()
         return frozenset(listed.split("\0")) - {""}
 
+    def file_groups(self, partition_paths: Collection[str] | None) -> tuple[FileGroup, ...]:
+        """List the file groups of these table partitions, or of all (None), by completed commits.
+
+        Raises TableUnreachable, EngineLost.
+        """
+        partitions = "*" if partition_paths is None else "\0".join(partition_paths)
+        with java_errors(f"list the file groups of {self._base_path}"):
+            # Not called directly: py4j caches methods by class name, but each call compiles a new class.
+            lister = self._java_object("FileGroups", partitions)
+            listed: str = self._jvm.java.util.Optional.of(self._meta_client()).map(lister).get()
+        lines = (line.split("\t") for line in listed.split("\n") if line)
+        return tuple(FileGroup(path, file_id, state == "live") for state, path, file_id in lines)
+
     def _client(self, meta: Any, schema: str | None = None, more: Mapping[str, str] = _NOTHING) -> _Closing:
         properties = self._jvm.java.util.Properties()
         table = meta.getTableConfig()
@@ -308,8 +332,16 @@ class HudiWriter:
         client.setOperationType(self._operation())
         return _Closing(client)
 
+    def _action(self, kind: TransactionKind) -> str:
+        """Map to Hudi's action. Begin and commit must use the same one, or the commit does not find its instant."""
+        if self._pipeline.table.is_keyed:
+            return _DELTA
+        return _REPLACE if kind is TransactionKind.REPLAY else _ACTION
+
     def _operation(self, kind: TransactionKind = TransactionKind.INGEST) -> Any:
         types = self._hudi.common.model.WriteOperationType
+        if self._pipeline.table.is_keyed:
+            return types.UPSERT
         return types.INSERT_OVERWRITE if kind is TransactionKind.REPLAY else types.BULK_INSERT
 
     def _file_ids_by_partition(self, replaced: Iterable[ReplacedFile]) -> Any:
@@ -333,24 +365,19 @@ class HudiWriter:
         converted = converter.convertStructTypeToHoodieSchema(spark_type, _RECORD_NAME, _RECORD_NAMESPACE)
         return str(converted.toString())
 
-    def _write_stats(self, files: Iterable[BaseFile]) -> Any:
-        """Build the files' HoodieWriteStats in one round trip, whatever their number, as a part of Hudi's own JSON of a commit."""
-        by_partition: dict[str, list[dict[str, str | int]]] = {}
-        for file in files:
-            stat: dict[str, str | int] = {
-                "fileId": file.file_id,
-                "path": file.path,
-                "partitionPath": file.partition_path,
-                "prevCommit": "null",
-                "numWrites": file.rows,
-                "numInserts": file.rows,
-                "totalWriteBytes": file.size_bytes,
-                "fileSizeInBytes": file.size_bytes,
-            }
-            by_partition.setdefault(file.partition_path, []).append(stat)
-        metadata = self._hudi.common.model.HoodieCommitMetadata
-        text = json.dumps({"partitionToWriteStats": by_partition})
-        return metadata.fromJsonString(text, metadata().getClass()).getWriteStats()
+    def _write_stats(self, publication: Publication) -> Any:
+        """Build the files' HoodieWriteStats in two round trips, whatever their number."""
+        model, lists = self._hudi.common.model, self._jvm.java.util
+        stats = lists.ArrayList()
+        kinds = (
+            (model.HoodieWriteStat(), map(base_file_stat, publication.files)),
+            (model.HoodieDeltaWriteStat(), map(partial(log_file_stat, publication.instant), publication.log_files)),
+        )
+        for kind, texts in kinds:
+            array = self._gateway.new_array(getattr(model, kind.getClass().getSimpleName()), 0)
+            read = self._hudi.common.util.JsonUtils.getObjectMapper().readValue(json.dumps([*texts]), array.getClass())
+            stats.addAll(lists.Arrays.asList(read))
+        return stats
 
     def _java_object(self, name: str, *arguments: str) -> Any:
         """Instantiate the class in `<name>.java` beside this module, compiled by the Janino bundled with Spark."""
@@ -359,9 +386,8 @@ class HudiWriter:
         compiler.setParentClassLoader(self._hudi.common.model.HoodieCommitMetadata().getClass().getClassLoader())
         compiler.cook(resources.files("hudi_ingest.hudi").joinpath(f"{name}.java").read_text())
         compiled = compiler.getClassLoader().loadClass(name)
-        gateway: Any = self._spark.sparkContext._gateway
-        types = gateway.new_array(self._jvm.java.lang.Class, len(arguments))
-        values = gateway.new_array(self._jvm.java.lang.Object, len(arguments))
+        types = self._gateway.new_array(self._jvm.java.lang.Class, len(arguments))
+        values = self._gateway.new_array(self._jvm.java.lang.Object, len(arguments))
         text_type = self._jvm.java.lang.Class.forName("java.lang.String")
         for index, argument in enumerate(arguments):
             types[index], values[index] = text_type, argument
@@ -375,11 +401,6 @@ class HudiWriter:
         for key, value in entries.items():
             result.put(key, value)
         return result
-
-
-def _action(kind: TransactionKind) -> str:
-    """Map to Hudi's action. Begin and commit must use the same one, or the commit does not find its instant."""
-    return _REPLACE if kind is TransactionKind.REPLAY else _ACTION
 
 
 class _Closing:

@@ -16,6 +16,8 @@ from hudi_ingest.model.plan import OffsetLoss, ReplayPlan, TakeOver, Transaction
 from hudi_ingest.model.report import SliceReport
 
 VERSION = 1
+_KEYED = ("deletes", "superseded", "moves")
+"""Counts that only keyed tables have."""
 
 
 def transaction_id_of(text: str) -> str:
@@ -36,6 +38,12 @@ class SliceAccount:
     gaps: int = 0
     attempt: int = 0
     """The attempt of the op that wrote it; 0 where an older version did not record it."""
+    deletes: int = 0
+    """Of a keyed table: rows that delete their key."""
+    superseded: int = 0
+    """Of a keyed table: rows and moves left out because the same task wrote a newer row of the key."""
+    moves: int = 0
+    """Of a keyed table: records that also deleted a row elsewhere."""
 
     @property
     def counted(self) -> int:
@@ -54,6 +62,7 @@ class SliceAccount:
             "rejected": self.rejected,
             "gaps": self.gaps,
             "attempt": self.attempt,
+            **{name: getattr(self, name) for name in _KEYED if getattr(self, name)},
         }
 
     @classmethod
@@ -61,7 +70,7 @@ class SliceAccount:
         return cls(
             Slice(account["topic"], account["partition"], account["start"], account["end"]),
             account["rows"],
-            **{name: account.get(name, 0) for name in ("skipped", "filtered", "rejected", "gaps", "attempt")},
+            **{name: account.get(name, 0) for name in ("skipped", "filtered", "rejected", "gaps", "attempt", *_KEYED)},
         )
 
 
@@ -103,6 +112,9 @@ class Accounting:
                     report.rejected,
                     report.gaps,
                     report.attempt,
+                    report.deletes,
+                    report.superseded,
+                    report.moves,
                 )
                 for report in sorted(reports, key=lambda report: report.slice)
             ),

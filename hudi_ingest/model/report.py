@@ -25,6 +25,25 @@ class BaseFile:
 
 
 @dataclass(frozen=True, slots=True)
+class LogFile:
+    """One Hudi log file of a slice of a keyed table. `path` is relative to the table."""
+
+    partition_path: str
+    file_id: str
+    path: str
+    upserts: int
+    deletes: int
+    size_bytes: int
+    first_offset: int
+    last_offset: int
+
+    @property
+    def rows(self) -> int:
+        """Keys that the file inserts, updates or deletes."""
+        return self.upserts + self.deletes
+
+
+@dataclass(frozen=True, slots=True)
 class LetterFile:
     """One file of dead letters. `path` is relative to the table."""
 
@@ -79,6 +98,14 @@ class SliceReport:
     """The first bad records."""
     copies: tuple[BaseFile, ...] = ()
     """Files of a replay with rows of other ranges, copied from files that it replaces; `rows` does not count them."""
+    log_files: tuple[LogFile, ...] = ()
+    """The files of a keyed table, which has no `files`. Each of its `rows` is one record's change."""
+    deletes: int = 0
+    """Rows that delete their key."""
+    superseded: int = 0
+    """Rows and moves left out because the same task wrote a newer row of the key."""
+    moves: int = 0
+    """Records that also deleted a row elsewhere, because they changed its key or table partition."""
 
     @property
     def accounted(self) -> bool:
@@ -86,8 +113,18 @@ class SliceReport:
         return self.gaps >= 0 and counted == self.slice.count
 
     @property
+    def written(self) -> tuple[BaseFile | LogFile, ...]:
+        """The files with the slice's rows."""
+        return (*self.files, *self.log_files)
+
+    @property
+    def rows_in_files(self) -> int:
+        """Number of rows that the files must hold."""
+        return self.rows + self.moves - self.superseded
+
+    @property
     def size_bytes(self) -> int:
-        return sum(file.size_bytes for file in self.files)
+        return sum(file.size_bytes for file in self.written)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -103,6 +140,7 @@ class SliceReport:
                 "letters": tuple(LetterFile(**file) for file in report.get("letters", ())),
                 "bad_records": tuple(BadRecordNote(**note) for note in report.get("bad_records", ())),
                 "copies": tuple(BaseFile(**file) for file in report.get("copies", ())),
+                "log_files": tuple(LogFile(**file) for file in report.get("log_files", ())),
             }
         )
 
@@ -134,12 +172,13 @@ class CommitReceipt:
         return tuple(note for report in self.reports for note in report.bad_records)
 
     @property
-    def base_files(self) -> tuple[BaseFile, ...]:
-        return tuple(file for report in self.reports for file in report.files)
+    def written(self) -> tuple[BaseFile | LogFile, ...]:
+        """The files with the transaction's rows."""
+        return tuple(file for report in self.reports for file in report.written)
 
     @property
     def files(self) -> int:
-        return len(self.base_files)
+        return len(self.written)
 
     @property
     def size_bytes(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from enum import Enum
 from typing import Any
@@ -60,6 +60,8 @@ class OpenTransaction:
     shape: str
     """Digest of the settings that decide how records become files."""
     begin_seconds: float = 0.0
+    groups: Mapping[str, str] = field(default_factory=dict)
+    """The file ids of a keyed table's buckets that are not the usual ones; see hudi/file_groups.py."""
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -71,6 +73,7 @@ class OpenTransaction:
             "schema": self.schema.to_dict(),
             "shape": self.shape,
             "begin_seconds": self.begin_seconds,
+            "groups": dict(self.groups),
         }
 
     @classmethod
@@ -84,6 +87,7 @@ class OpenTransaction:
             schema=TransactionSchema.from_dict(transaction["schema"]),
             shape=str(transaction["shape"]),
             begin_seconds=float(transaction["begin_seconds"]),
+            groups=dict(transaction.get("groups", {})),
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dagster import (
@@ -12,9 +12,10 @@ from dagster import (
     TableSchema,
 )
 
+from hudi_ingest.model.accounting import SliceAccount
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.plan import TransactionKind
-from hudi_ingest.model.report import BaseFile, CommitReceipt, SliceReport
+from hudi_ingest.model.report import BaseFile, CommitReceipt, LogFile, SliceReport
 from hudi_ingest.transaction.offset_losses import losses_text
 
 SHOWN_BAD_RECORDS = 20
@@ -29,6 +30,7 @@ def materialization(receipt: CommitReceipt, lag: Mapping[TopicPartition, int], s
         "rows": receipt.rows,
         "skipped": sum(report.skipped for report in receipt.reports),
         "filtered": sum(report.filtered for report in receipt.reports),
+        **changes_of(receipt.reports),
         **_bad_records(receipt),
         "files": receipt.files,
         "bytes": receipt.size_bytes,
@@ -41,10 +43,15 @@ def materialization(receipt: CommitReceipt, lag: Mapping[TopicPartition, int], s
             [*SLICE_COLUMNS[:4], TableColumn("lag", "int"), *SLICE_COLUMNS[4:]],
             [{**slice_row(report), "lag": lag.get(report.slice.source)} for report in receipt.reports],
         ),
-        "written files": metadata_table(
-            _FILE_COLUMNS, [_file_row(report) for report in receipt.base_files[:_MOST_FILES]]
-        ),
+        "written files": metadata_table(_FILE_COLUMNS, [_file_row(report) for report in receipt.written[:_MOST_FILES]]),
     }
+
+
+def changes_of(slices: Iterable[SliceReport | SliceAccount]) -> dict[str, int]:
+    """Sum what only a commit to a keyed table counts; empty if there is none of it."""
+    counts = [(piece.deletes, piece.superseded, piece.moves) for piece in slices]
+    totals = (sum(count) for count in zip(*counts, strict=True))
+    return {name: total for name, total in zip(("deletes", "superseded", "moves"), totals, strict=False) if total}
 
 
 def by_kind(kind: TransactionKind, metadata: dict[str, Any]) -> dict[str, Any]:
@@ -58,7 +65,18 @@ def by_kind(kind: TransactionKind, metadata: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-_PLOTTED = {"rows", "skipped", "filtered", "bad records", "files", "bytes", "bytes per file"}
+_PLOTTED = {
+    "rows",
+    "skipped",
+    "filtered",
+    "deletes",
+    "superseded",
+    "moves",
+    "bad records",
+    "files",
+    "bytes",
+    "bytes per file",
+}
 
 
 def _bad_records(receipt: CommitReceipt) -> dict[str, Any]:
@@ -105,7 +123,7 @@ def slice_row(report: SliceReport) -> dict[str, str | int | float]:
         "start": report.slice.start,
         "end": report.slice.end,
         "rows": report.rows,
-        "files": len(report.files),
+        "files": len(report.written),
         "bytes": report.size_bytes,
         "seconds": report.seconds,
         "skipped": report.skipped,
@@ -127,7 +145,7 @@ _MOST_FILES = 20
 """Dagster keeps events for ever, so a commit of many files shows only the first; `hudi-ingest files` shows all."""
 
 
-def _file_row(file: BaseFile) -> dict[str, str | int]:
+def _file_row(file: BaseFile | LogFile) -> dict[str, str | int]:
     return {
         "path": file.path,
         "rows": file.rows,

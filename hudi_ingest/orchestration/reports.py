@@ -24,7 +24,7 @@ from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.check_reports import age_of_oldest, report_checks, report_trouble
 from hudi_ingest.orchestration.lag_points import LAG_RECORDS, lag_metadata
-from hudi_ingest.orchestration.materialization import by_kind
+from hudi_ingest.orchestration.materialization import by_kind, changes_of
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.situation import Situation
 
@@ -126,6 +126,7 @@ def _materialization(pipeline: Pipeline, commit: CommittedInstant, accounting: A
         "rows": commit.rows,
         "skipped": sum(account.skipped for account in accounting.slices),
         "filtered": sum(account.filtered for account in accounting.slices),
+        **changes_of(accounting.slices),
         "bad records": accounting.rejected,
         "files": len(commit.files),
         "bytes": commit.size_bytes,

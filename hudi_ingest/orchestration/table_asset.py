@@ -227,7 +227,7 @@ def _write_op(pipeline: Pipeline, io_manager_key: str) -> OpDefinition:
             _plain([report.to_dict() for report in reports]),
             metadata={
                 "rows": sum(report.rows for report in reports),
-                "files": sum(len(report.files) for report in reports),
+                "files": sum(len(report.written) for report in reports),
                 "bytes": sum(report.size_bytes for report in reports),
                 "attempt": max(report.attempt for report in reports),
                 "slices": metadata_table(SLICE_COLUMNS, [slice_row(report) for report in reports]),
@@ -263,7 +263,7 @@ def _commit_op(pipeline: Pipeline) -> OpDefinition:
             except Terminal as error:
                 protocol.abort(opened, str(error))
                 raise
-            small = small_files_warning(pipeline, {file.path: file.size_bytes for file in receipt.base_files})
+            small = small_files_warning(pipeline, {file.path: file.size_bytes for file in receipt.written})
             for warning in (*receipt.warnings, *filter(None, [small])):
                 context.log.warning(warning)
             situation = _situation_now(context, pipeline)

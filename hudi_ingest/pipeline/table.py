@@ -27,6 +27,7 @@ from hudi_ingest.pipeline.model import Seconds, Whole, broker_addresses, read_te
 from hudi_ingest.pipeline.model import beside_the_file as _beside_the_file
 from hudi_ingest.pipeline.storage import Storage
 from hudi_ingest.pipeline.transforms import legal_zone
+from hudi_ingest.records.kafka_columns import OFFSET
 from hudi_ingest.records.schema.avsc import parse_avsc
 from hudi_ingest.records.schema.columns import TableSchema, table_schema
 from hudi_ingest.records.schema.ddl import parse_ddl
@@ -363,6 +364,11 @@ class Table(_Model):
     def is_keyed(self) -> bool:
         """Whether the table has one row per key."""
         return self.mode == "upsert"
+
+    @property
+    def ordering_fields(self) -> tuple[str, ...]:
+        """The columns of a keyed table of which the row with the greatest values is its key's newest."""
+        return (self.ordering or OFFSET,)
 
     @property
     def storage_options(self) -> StorageOptions:

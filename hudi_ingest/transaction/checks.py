@@ -175,11 +175,11 @@ def require_complete(plan: TransactionPlan, reports: Sequence[SliceReport]) -> N
                 f"{report.rejected} bad records + {report.gaps} gaps do not make {report.slice.count} offsets. Nothing was "
                 "published; run the op again."
             )
-        in_files = sum(file.rows for file in report.files)
-        if report.rows != in_files:
+        in_files = sum(file.rows for file in report.written)
+        if report.rows_in_files != in_files:
             raise WriteIncomplete(
-                f"{report.slice}: {report.rows} rows are reported, but its files hold {in_files}. Nothing was published; run "
-                "the op again."
+                f"{report.slice}: {report.rows_in_files} rows are reported, but its files hold {in_files}. Nothing was "
+                "published; run the op again."
             )
     expected = sorted((file.source, file.kept) for file in plan.replaces if file.kept)
     copied = sorted((report.slice.source, file.rows) for report in reports for file in report.copies)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -10,6 +10,7 @@ from typing import Protocol
 from hudi_ingest.exceptions import TableUnreachable
 from hudi_ingest.hudi.durability import Durability
 from hudi_ingest.hudi.epoch import TableEpoch
+from hudi_ingest.hudi.file_groups import FileGroup
 from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.hudi.publication import Publication
 from hudi_ingest.hudi.storage import StoredFile
@@ -33,6 +34,7 @@ class InstantWriter(Protocol):
     def commit(self, publication: Publication) -> None: ...
     def roll_back(self, instant: str) -> bool: ...
     def roll_back_expired(self) -> None: ...
+    def file_groups(self, partition_paths: Collection[str] | None) -> tuple[FileGroup, ...]: ...
     def open_instants(self) -> tuple[OpenInstant, ...]: ...
 
 

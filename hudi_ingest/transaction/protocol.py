@@ -46,6 +46,7 @@ from hudi_ingest.transaction.checks import (
     shape_of,
 )
 from hudi_ingest.transaction.commit_metadata import commit_metadata
+from hudi_ingest.transaction.file_groups import file_ids_at_begin, first_base_files
 from hudi_ingest.transaction.ports import TransactionPorts
 from hudi_ingest.transaction.rollback import clear_dead_transaction, roll_back
 from hudi_ingest.transaction.table_preparation import prepare_table, require_take_over, with_columns_of_others
@@ -185,17 +186,21 @@ class TransactionProtocol(TransactionPorts):
                 # Must follow advance(): by now any commit that passed its guard in the old epoch has a heartbeat.
                 self.instants.roll_back_expired()
                 instant = self.instants.begin(plan, schema)
+            # Whoever changes file groups after this look is found by the commit.
+            groups = file_ids_at_begin(self)
             self.ledger.record_instant(plan.transaction_id, instant)
             reach("instant_recorded")
         except BaseException as error:
             # Whatever the error, Ctrl-C included: others would wait for a living owner until the deadline.
             roll_back(self, plan.transaction_id, f"begin failed: {type(error).__name__}: {error}")
             raise
-        return OpenTransaction(plan, instant, number, began_at, deadline, schema, shape_of(self.pipeline))
+        return OpenTransaction(
+            plan, instant, number, began_at, deadline, schema, shape_of(self.pipeline), groups=groups
+        )
 
     def _sync_files(self, reports: Iterable[SliceReport]) -> None:
         """Make the files survive a power cut, so that whatever is reported may be committed. Raises TableUnreachable."""
-        files = [file.path for report in reports for file in (*report.files, *report.copies)]
+        files = [file.path for report in reports for file in (*report.written, *report.copies)]
         letters = [file.path for report in reports for file in report.letters]
         with self.flushing():
             self.durability.sync_files([*files, *letters])
@@ -271,9 +276,12 @@ class TransactionProtocol(TransactionPorts):
         schema = transaction.schema
         if committed.checkpoint is not None or plan.take_over is not None:
             schema = with_columns_of_others(schema, self.timeline.schema(), plan.transaction_id)
+        log_files = [file for report in reports for file in report.log_files]
+        files = [file for report in reports for file in (*report.files, *report.copies)]
         return Publication(
             instant=transaction.instant,
-            files=[file for report in reports for file in (*report.files, *report.copies)],
+            files=[*files, *first_base_files(self, transaction, log_files)],
+            log_files=log_files,
             metadata=commit_metadata(self.pipeline, plan, checkpoint, reports),
             expected_checkpoint=committed.checkpoint_text,
             epoch=Epoch(transaction.epoch, plan.transaction_id),

@@ -247,7 +247,7 @@ def test_h1_r4_every_file_says_where_its_rows_came_from(ground: Ground, topic: s
     pipeline = make_pipeline(ground)
     ground.send_rows(1, 30)
     receipt = ground.run(pipeline)
-    written = {file.path: file for file in receipt.base_files}
+    written = {file.path: file for file in receipt.written}
     for path, file in written.items():
         assert file_ids.decode(Path(path).name) == file_ids.FileOrigin(1, file.first_offset)
     listed = answer(ground.home, "files", pipeline.name, "--json")

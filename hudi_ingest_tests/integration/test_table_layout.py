@@ -54,7 +54,7 @@ def test_h4_k5_hours_of_a_zone_in_folders_of_values_alone_are_read_by_spark_and_
     berlin = {name: at.astimezone(BERLIN).strftime("%Y-%m-%d-%H") for name, at in times.items()}
     assert berlin["a"] == berlin["b"] == "2026-06-01-14"
     null = "__HIVE_DEFAULT_PARTITION__"
-    assert {file.partition_path for file in receipt.base_files} == {
+    assert {file.partition_path for file in receipt.written} == {
         f"{berlin['a']}/a%2Fb%3Dc",
         f"{berlin['c']}/a%2Fb%3Dc",
         "late/a%2Fb%3Dc",

@@ -8,7 +8,7 @@ the metadata table before it looks whether its instant is still there; every err
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
@@ -30,6 +30,7 @@ from hudi_ingest.exceptions import (
 from hudi_ingest.faults import POINTS, InjectedFault
 from hudi_ingest.hudi.durability import Durability
 from hudi_ingest.hudi.epoch import Epoch, TableEpoch
+from hudi_ingest.hudi.file_groups import FileGroup
 from hudi_ingest.hudi.local_storage import LocalStorage
 from hudi_ingest.hudi.options import table_properties
 from hudi_ingest.hudi.paths import EPOCH_PATH, dead_letters_folder
@@ -232,6 +233,9 @@ class HudiInMemory:
         with _in_engine(self._world) as engine:
             engine.step("update_properties", EngineLost)
             self._world.properties |= wanted
+
+    def file_groups(self, partition_paths: Collection[str] | None) -> tuple[FileGroup, ...]:
+        raise AssertionError("only a keyed table's file groups matter")
 
     def begin(self, plan: TransactionPlan, schema: TransactionSchema) -> str:
         world = self._world

@@ -1,0 +1,53 @@
+"""The file groups of a keyed table's transaction: found at its begin, checked and made at its commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from hudi_ingest.exceptions import TableUnreachable
+from hudi_ingest.hudi.empty_base_file import write_empty_base_file
+from hudi_ingest.hudi.file_groups import exceptional_ids, new_groups, require_current_ids
+from hudi_ingest.model.report import BaseFile, LogFile
+from hudi_ingest.model.transaction import OpenTransaction
+from hudi_ingest.records.schema.columns import parse_spark_json
+from hudi_ingest.transaction.ports import TransactionPorts
+
+
+def file_ids_at_begin(ports: TransactionPorts) -> Mapping[str, str]:
+    """The file ids of the buckets that do not have the fixed one; see hudi/file_groups.py. Empty unless the table is keyed.
+
+    Raises TableMismatch, TableUnreachable, EngineLost.
+    """
+    table = ports.pipeline.table
+    if not table.is_keyed:
+        return {}
+    return exceptional_ids(table.base_path, ports.instants.file_groups(None), table.buckets)
+
+
+def first_base_files(
+    ports: TransactionPorts, transaction: OpenTransaction, log_files: Sequence[LogFile]
+) -> list[BaseFile]:
+    """Check that the log files are in their buckets' file groups, and write the empty base files of those that are new.
+
+    Raises CommitRefused, TableMismatch, TableUnreachable, EngineLost.
+    """
+    if not log_files:
+        return []
+    table, storage = ports.pipeline.table, ports.timeline.storage
+    groups = ports.instants.file_groups(sorted({file.partition_path for file in log_files}))
+    ids = exceptional_ids(table.base_path, groups, table.buckets)
+    require_current_ids(log_files, ids, transaction.plan.transaction_id)
+    columns = parse_spark_json(transaction.schema.columns)
+    try:
+        files = [
+            write_empty_base_file(storage, transaction.instant, partition_path, file_id, columns, table.compression)
+            for partition_path, file_id in new_groups(log_files, groups)
+        ]
+    except OSError as error:
+        raise TableUnreachable(
+            f"transaction {transaction.plan.transaction_id}: base files of new file groups of {table.base_path} cannot be "
+            f"written: {error}. Nothing was published; the commit is retried."
+        ) from error
+    with ports.flushing():
+        ports.durability.sync_files([file.path for file in files])
+    return files
