@@ -218,7 +218,7 @@ class BaseFileWriter:
             start += part.num_rows
             file.rows += part.num_rows
             file.last_offset = part[OFFSET][part.num_rows - 1].as_py()
-            file.writer.write_table(_with_meta_columns(part, self._layout.instant, path, file.path))
+            file.writer.write_table(with_meta_columns(part, self._layout.instant, path, file.path.rpartition("/")[2]))
             self._new_files.rows_are_written()
             if file.rows >= self._layout.rows_per_file or file.stream.tell() >= self._layout.target_file_bytes:
                 self._close_file(path)
@@ -231,7 +231,7 @@ class BaseFileWriter:
         name = f"{file_id}_{source.write_token}_{instant}.parquet"
         relative = f"{path}/{name}" if path else name
         stream = self._new_files.open(source, path, relative)
-        writer = parquet_writer(stream, _file_schema(rows.schema), rows, self._layout.compression)
+        writer = parquet_writer(stream, file_schema(rows.schema), rows, self._layout.compression)
         file = self._open[path] = _OpenFile(
             source.source, file_id, relative, stream, writer, first_offset, first_offset
         )
@@ -262,24 +262,24 @@ class BaseFileWriter:
         return rows.append_column(SEQUENCE_NUMBER, place).append_column(RECORD_KEY, keys)
 
 
-def _file_schema(rows: pa.Schema) -> pa.Schema:
+def file_schema(rows: pa.Schema) -> pa.Schema:
     """Hudi's meta columns, then the table's. In the file all meta columns are strings. Those with the same value in all rows
     of a file go to the writer as dictionaries, which saves it a lookup per row."""
     meta = [pa.field(name, pa.string() if name in _HIGH_CARDINALITY else ONE_TEXT) for name in META_COLUMNS]
     return pa.schema([*meta, *(column for column in rows if column.name not in (SEQUENCE_NUMBER, RECORD_KEY))])
 
 
-def _with_meta_columns(rows: pa.Table, instant: str, path: str, file: str) -> pa.Table:
-    """Put Hudi's columns first. `rows` has those of `_with_keys`."""
+def with_meta_columns(rows: pa.Table, instant: str, partition_path: str, file_name: str) -> pa.Table:
+    """Put Hudi's columns first. `rows` has those that differ from row to row, SEQUENCE_NUMBER and RECORD_KEY."""
     count = rows.num_rows
     meta = [
         same_for_all(instant, count),
         rows[SEQUENCE_NUMBER],
         rows[RECORD_KEY],
-        same_for_all(path, count),
-        same_for_all(file.rpartition("/")[2], count),
+        same_for_all(partition_path, count),
+        same_for_all(file_name, count),
     ]
-    schema = _file_schema(rows.schema)
+    schema = file_schema(rows.schema)
     return pa.table([*meta, *(rows[name] for name in schema.names[len(META_COLUMNS) :])], schema=schema)
 
 

@@ -1,0 +1,254 @@
+"""Write changes of keyed tables as Hudi log files with pyarrow: one file per bucket, with the last change of each key."""
+
+from __future__ import annotations
+
+import io
+import zlib
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hudi_ingest.hudi.base_file import RECORD_KEY, SEQUENCE_NUMBER, parquet_writer, with_meta_columns
+from hudi_ingest.hudi.buckets import bucket_ids
+from hudi_ingest.hudi.constant_columns import same_for_all, with_column
+from hudi_ingest.hudi.epoch import Epoch
+from hudi_ingest.hudi.log_file import data_block, delete_block, log_file_name
+from hudi_ingest.hudi.new_files import NewFiles
+from hudi_ingest.hudi.partition_split import split_rows
+from hudi_ingest.hudi.row_source import RowSource
+from hudi_ingest.hudi.storage import TableStorage
+from hudi_ingest.model.offsets import TopicPartition
+from hudi_ingest.model.report import LogFile
+from hudi_ingest.records.changes import DELETED
+from hudi_ingest.records.kafka_columns import OFFSET, TOPIC
+from hudi_ingest.records.record_keys import record_keys
+
+BUFFERED_BYTES = 128 * 1024 * 1024
+"""Limit for changes that wait; above it the last change of each key is kept, or all are written."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedLayout:
+    """How changes become log files; the same for all tasks of a transaction."""
+
+    instant: str
+    epoch: Epoch
+    partition_by: tuple[str, ...]
+    hive_style: bool
+    escaped_folders: bool
+    key: tuple[str, ...]
+    ordering: tuple[str, ...]
+    """The table's ordering fields. Of two changes of a key the one with the greater values wins, and of equal ones the later."""
+    buckets: int
+    schema_json: str
+    """The Avro schema of a log file's rows, with Hudi's columns."""
+    compression: str
+    groups: Mapping[str, str] = field(default_factory=dict)
+    """File ids of buckets that do not have the fixed one, by `<partition path>|<bucket>`."""
+
+    def file_id(self, partition_path: str, bucket: int) -> str:
+        """Return the id of the file group that holds a bucket. It begins with the bucket, as Hudi requires."""
+        return self.groups.get(f"{partition_path}|{bucket}", f"{bucket:08d}-0000-0000-0000-000000000000-0")
+
+
+@dataclass(frozen=True, slots=True)
+class _Last:
+    """The last change of each key among some rows, and where it belongs."""
+
+    places: np.ndarray
+    """Places in the rows, ascending."""
+    keys: pa.Array
+    """Record keys."""
+    folders: np.ndarray
+    """Index of the table partition in `paths`."""
+    buckets: np.ndarray
+    paths: list[str]
+
+
+class KeyedFileWriter:
+    """Writes changes to log files, one for each bucket of each table partition that they touch.
+
+    Pass rows in offset order, one Kafka partition after another, with the column DELETED. They wait until their Kafka
+    partition ends or BUFFERED_BYTES are reached; then the last change of each key is written. So memory is bounded by a few
+    times BUFFERED_BYTES, whatever the length of the range, and a long range has several log files per bucket, whose changes
+    of the same key Hudi merges.
+
+    Use it as a context manager: if it exits with an error, it deletes every file it created. `files` holds the reports of
+    closed files by Kafka partition, complete after `close`; `superseded` how many rows were left out because a later one of
+    the same key was written.
+    """
+
+    def __init__(self, storage: TableStorage, layout: KeyedLayout) -> None:
+        self.superseded: Counter[TopicPartition] = Counter()
+        self._new_files: NewFiles[LogFile] = NewFiles(storage, layout.instant, layout.epoch)
+        self._layout = layout
+        self._source: RowSource | None = None
+        self._buffered: list[pa.Table] = []
+        self._bytes = 0
+        self._versions: Counter[str] = Counter()
+        """How many times rows were written, by write token: the version of the log files."""
+
+    @property
+    def files(self) -> dict[TopicPartition, list[LogFile]]:
+        return self._new_files.files
+
+    def __enter__(self) -> KeyedFileWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self.discard()
+
+    def write(self, source: RowSource, rows: pa.Table) -> None:
+        """Write rows of `source` with the table's columns (Kafka columns included) and DELETED. Raises Fenced, OSError."""
+        if source != self._source:
+            self._write_buffered()
+            self._source = source
+        self._buffer(rows)
+        if self._bytes > BUFFERED_BYTES:
+            rows, last = self._take_buffered(source)
+            if 2 * len(last.places) < rows.num_rows:
+                # Keys that change often: wait for more.
+                self._buffer(rows.take(pa.array(last.places)))
+                if self._bytes > BUFFERED_BYTES / 2:
+                    self._write_buffered()
+            else:
+                self._write_last(source, rows, last)
+
+    def close(self) -> None:
+        """Write buffered rows. Raises Fenced, OSError."""
+        self._write_buffered()
+        if self._source is not None:
+            self._new_files.finish(self._source)
+
+    def discard(self) -> None:
+        """Delete every file this writer created, closed or not."""
+        self._new_files.discard()
+        self._drop_buffered()
+        self.superseded.clear()
+
+    def _buffer(self, rows: pa.Table) -> None:
+        self._buffered.append(rows)
+        self._bytes += rows.nbytes
+
+    def _drop_buffered(self) -> None:
+        self._buffered, self._bytes = [], 0
+
+    def _write_buffered(self) -> None:
+        if self._source is not None and self._buffered:
+            self._write_last(self._source, *self._take_buffered(self._source))
+
+    def _take_buffered(self, source: RowSource) -> tuple[pa.Table, _Last]:
+        rows = pa.concat_tables(self._buffered).combine_chunks()
+        self._drop_buffered()
+        last = _last_changes(rows, self._layout)
+        self.superseded[source.source] += rows.num_rows - len(last.places)
+        return rows, last
+
+    def _write_last(self, source: RowSource, rows: pa.Table, last: _Last) -> None:
+        self._versions[source.write_token] += 1
+        deleted = rows[DELETED].to_numpy()[last.places]
+        # File by file, and in each first the upserts; a stable sort keeps the offsets' order.
+        order = np.lexsort((deleted, last.buckets, last.folders))
+        rows = _with_keys(
+            source.source,
+            rows.drop_columns(DELETED).take(pa.array(last.places[order])),
+            last.keys.take(pa.array(order)),
+        )
+        folders, buckets, deleted = last.folders[order], last.buckets[order], deleted[order]
+        starts = np.flatnonzero(np.diff(folders, prepend=-1) | np.diff(buckets, prepend=-1))
+        for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
+            self._write_file(
+                source,
+                last.paths[folders[start]],
+                int(buckets[start]),
+                rows.slice(start, end - start),
+                int(end - start - deleted[start:end].sum()),
+            )
+
+    def _write_file(self, source: RowSource, partition_path: str, bucket: int, rows: pa.Table, upserts: int) -> None:
+        """Write a file of rows, of which the first `upserts` are upserts and the others deletes."""
+        layout = self._layout
+        file_id = layout.file_id(partition_path, bucket)
+        name = log_file_name(file_id, layout.instant, self._versions[source.write_token], _token(source))
+        path = f"{partition_path}/{name}" if partition_path else name
+        deletes = rows.slice(upserts)
+        blocks = []
+        if upserts:
+            parquet = _parquet(
+                with_meta_columns(rows.slice(0, upserts), layout.instant, partition_path, file_id), layout.compression
+            )
+            blocks.append(data_block(layout.instant, layout.schema_json, parquet))
+        if deletes.num_rows:
+            ordering = [deletes[name] for name in layout.ordering]
+            blocks.append(
+                delete_block(layout.instant, layout.schema_json, partition_path, deletes[RECORD_KEY], ordering)
+            )
+        stream = self._new_files.open(source, partition_path, path)
+        for block in blocks:
+            stream.write(block)
+            self._new_files.rows_are_written()
+        self._new_files.rows_are_complete(source)
+        size = self._new_files.close(path)
+        offsets = pc.min_max(rows[OFFSET]).as_py()
+        file = LogFile(partition_path, file_id, path, upserts, deletes.num_rows, size, offsets["min"], offsets["max"])
+        self._new_files.report(source.source, file)
+
+
+def _last_changes(rows: pa.Table, layout: KeyedLayout) -> _Last:
+    """Find the last change of each key in each table partition; `rows` lie in offset order."""
+    split = split_rows([rows], layout.partition_by, layout.hive_style, layout.escaped_folders)
+    paths = split.paths
+    folders = np.array([paths.index(group.path) for group in split.groups], np.int64)[split.codes]
+    keys = record_keys(rows, layout.key).combine_chunks()
+    codes = _codes(keys)
+    if len(paths) > 1:
+        codes = _codes(pa.array(codes * np.int64(len(paths)) + folders))
+    last = np.empty(codes.max() + 1, np.int64)
+    places = _by_ordering(rows[layout.ordering[0]])
+    # Of several values for one index numpy keeps the last.
+    last[codes[places]] = places
+    last.sort()
+    keys = keys.take(pa.array(last))
+    return _Last(last, keys, folders[last], bucket_ids(keys, layout.key, layout.buckets), paths)
+
+
+def _by_ordering(values: pa.ChunkedArray) -> np.ndarray:
+    """Places of values by value; equal ones keep their order."""
+    if len(values) < 2 or pc.all(pc.less_equal(values.slice(0, len(values) - 1), values.slice(1))).as_py():
+        return np.arange(len(values))
+    places: np.ndarray = pc.sort_indices(values).to_numpy()
+    return places
+
+
+def _codes(values: pa.Array) -> np.ndarray:
+    """Number the distinct values from 0."""
+    codes: np.ndarray = values.dictionary_encode().indices.to_numpy()
+    return codes
+
+
+def _with_keys(source: TopicPartition, rows: pa.Table, keys: pa.Array) -> pa.Table:
+    place = pc.binary_join_element_wise(f"{source.topic}-{source.partition}", rows[OFFSET].cast(pa.string()), "-")
+    if TOPIC in rows.column_names:
+        rows = with_column(rows, TOPIC, same_for_all(source.topic, rows.num_rows))
+    return rows.append_column(SEQUENCE_NUMBER, place).append_column(RECORD_KEY, keys)
+
+
+def _token(source: RowSource) -> str:
+    """The write token, with the topic: partitions of two topics may have the same number and write to the same bucket. Hudi
+    allows only three numbers here."""
+    return f"{source.write_token}{zlib.crc32(source.source.topic.encode()) % 10**9:09d}"
+
+
+def _parquet(rows: pa.Table, compression: str) -> bytes:
+    stream = io.BytesIO()
+    with parquet_writer(stream, rows.schema, rows, compression) as writer:
+        writer.write_table(rows)
+    return stream.getvalue()
