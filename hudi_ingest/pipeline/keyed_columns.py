@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import pyarrow as pa
 
 from hudi_ingest.exceptions.problems import Place, quoted, suggestion
-from hudi_ingest.records.kafka_columns import OFFSET
+from hudi_ingest.records.kafka_columns import KAFKA_FIELDS, OFFSET
 from hudi_ingest.records.record_keys import KEY_TYPES, ORDERING_TYPES
 from hudi_ingest.records.schema.columns import ddl_type
 
+UNSTEADY = ("timestamp", "offset", "headers")
+"""Kafka columns that differ between records of a key."""
 KEY_TYPES_TEXT = "string, int or long"
 ORDERING_TYPES_TEXT = "int, long or timestamp"
 
@@ -39,6 +41,17 @@ def keyed_column_problems(
             ("delete_field",),
             f"found {quoted(delete_field)}, which the key, the ordering or partition_by needs as a column of the table",
         )
+
+
+def unsteady_partition(sources: Collection[str]) -> str:
+    """Why a keyed table cannot be partitioned by a column with these sources; "" if it can."""
+    unsteady = [KAFKA_FIELDS[kind].name for kind in UNSTEADY if KAFKA_FIELDS[kind].name in sources]
+    if not unsteady:
+        return ""
+    return (
+        f"computed from {unsteady[0]}, which differs between the records of a key, so that each of them would be another row; use "
+        "a field that stays the same"
+    )
 
 
 def _problem(name: str, columns: pa.Schema, types: Sequence[pa.DataType], types_text: str) -> str:

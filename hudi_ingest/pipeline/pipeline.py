@@ -24,7 +24,7 @@ from hudi_ingest.model.storage_options import is_s3
 from hudi_ingest.pipeline.asset import AssetSettings
 from hudi_ingest.pipeline.catalog import Catalog
 from hudi_ingest.pipeline.dead_letters import DeadLetters
-from hudi_ingest.pipeline.keyed_columns import keyed_column_problems
+from hudi_ingest.pipeline.keyed_columns import keyed_column_problems, unsteady_partition
 from hudi_ingest.pipeline.model import Model as _Model
 from hudi_ingest.pipeline.model import Ratio, Whole
 from hudi_ingest.pipeline.record import (
@@ -93,7 +93,9 @@ class Pipeline(_Model):
     """What dead letters hold, and where else they go."""
 
     on_tombstone: Literal["skip", "fail", "row", "delete"] = Field(
-        default=None, validate_default=True, json_schema_extra={"default": "skip; with `table.mode: upsert` delete"}
+        default=None,
+        validate_default=True,
+        json_schema_extra={"default": "skip; with `table.mode: upsert` delete, unless `source.envelope` is debezium"},
     )
     """What happens to a record without a value. `skip` counts it and continues. `fail` makes it a bad record, and requires
     `on_bad_record: fail`. `row`, only with `table.mode: append`, passes it through the transforms as a record whose fields
@@ -113,6 +115,21 @@ class Pipeline(_Model):
             text = "neither it nor `schema` is set; add `schema` (Spark DDL) or `schema_file` (.avsc)"
             more = "; JSON records can have `schema: infer`" if source.format == "json" else ""
             raise PlacedProblems([(("schema_file",), text + more)])
+        return value
+
+    @field_validator("table")
+    @classmethod
+    def _envelope_fits(cls, value: Table, info: ValidationInfo) -> Table:
+        source: KafkaSource | None = info.data.get("source")
+        if source is None or source.envelope == "none":
+            return value
+        if source.envelope == "debezium" and not value.is_keyed:
+            text = "found append, but `source.envelope: debezium` updates and deletes rows; set it to upsert, and `key`"
+            raise PlacedProblems([(("mode",), text)])
+        if not value.declares_schema:
+            place = "schema" if value.schema_ is not None else "schema_file"
+            text = f"with `source.envelope: {source.envelope}` columns must be declared; add `schema` (Spark DDL)"
+            raise PlacedProblems([((place,), text)])
         return value
 
     @field_validator("table")
@@ -167,7 +184,9 @@ class Pipeline(_Model):
         table: Table | None = info.data.get("table")
         keyed = table is not None and table.is_keyed
         if value is None:
-            return "delete" if keyed else "skip"
+            # Debezium's tombstones follow deletes that have been applied.
+            follows = "source" in info.data and info.data["source"].envelope == "debezium"
+            return "delete" if keyed and not follows else "skip"
         if value == "delete" and table is not None and not keyed:
             raise ValueError("delete needs `table.mode: upsert`, and that is append; set it to skip, fail or row")
         if value == "row" and keyed:
@@ -242,6 +261,8 @@ class Pipeline(_Model):
         parts = [source.format, source.avro, source.protobuf, source.csv, source.key]
         parts += [self.transforms, self.table.partition_by, self.table.partition_zone, self.table.event_time]
         parts += [self.table.hive_style, self.on_tombstone]
+        if source.envelope != "none":
+            parts += [source.envelope]
         if self.table.is_keyed:
             parts += [self.table.key, self.table.ordering, self.table.delete_field]
         plain = TypeAdapter(Any).dump_python(parts)
@@ -346,6 +367,12 @@ def _chain(table: Table, key: RecordKey | None, transforms: Sequence[TransformSt
         elif problem := partition_problem(name, columns, bool(transforms)):
             problems.append((place, problem))
     if table.is_keyed:
+        for index, name in enumerate(table.partition_columns):
+            if name in columns.names and (problem := unsteady_partition(chain.sources([name]))):
+                problems.append((("table", "partition_by", index), problem))
+        if limits is not None and limits.action == "route":
+            text = "`route` moves a row to another table partition when it is late, and a keyed table would then have it twice; use reject"
+            problems.append((("table", "event_time", "action"), text))
         problems += [
             (("table", *place), text)
             for place, text in keyed_column_problems(

@@ -37,6 +37,9 @@ from hudi_ingest.pipeline.record import (
 )
 from hudi_ingest.pipeline.registry import AvroValues, SchemaRegistry
 
+ENVELOPES: Mapping[str, tuple[str, ...]] = {"connect": ("json",), "debezium": ("json", "avro")}
+"""The formats that an envelope can have."""
+
 
 class Security(_Model):
     """How to log in to the brokers. Without it the connection is plain text and anonymous."""
@@ -117,6 +120,11 @@ class KafkaSource(_Model):
     columns; or text or bytes for a table with one column. `json_schema` is JSON in Confluent's wire format. Other
     packages may provide formats (entry points `hudi_ingest.converters`); the import path of a converter also works."""
 
+    envelope: Literal["none", "connect", "debezium"] = Field(default="none", validate_default=True)
+    """What is around the fields of a record. `connect`: Kafka Connect's `{"schema": …, "payload": …}`, of JSON records.
+    `debezium`: the change events of Debezium, as JSON with or without schemas or as Avro, with `table.mode: upsert`; the
+    columns are those of their `after`. See docs/formats.md."""
+
     schema_registry: SchemaRegistry | None = None
     """Where the schemas of Avro, JSON Schema and Protobuf records are, unless `avro` or `protobuf` names files."""
 
@@ -181,6 +189,16 @@ class KafkaSource(_Model):
     @classmethod
     def _known_format(cls, value: str) -> str:
         return known_format(value)
+
+    @field_validator("envelope")
+    @classmethod
+    def _format_has_envelopes(cls, value: str, info: ValidationInfo) -> str:
+        formats = ENVELOPES.get(value)
+        if formats and info.data.get("format", formats[0]) not in formats:
+            raise ValueError(
+                f"{value} needs `format: {' or '.join(formats)}`, and that is {info.data['format']}; remove it, or change the format"
+            )
+        return value
 
     @field_validator("schema_registry")
     @classmethod

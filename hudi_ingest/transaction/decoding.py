@@ -4,7 +4,7 @@ registry's schemas."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,9 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.record import DeclaredFormat, needs_registry
 from hudi_ingest.pipeline.registry import SchemaRegistry
 from hudi_ingest.records.changes import KeyedRows
+from hudi_ingest.records.convert.connect_json import ConnectJsonConverter
 from hudi_ingest.records.convert.converter import Converter
+from hudi_ingest.records.convert.debezium import DebeziumConverter, NamingFields, event_schema
 from hudi_ingest.records.convert.formats import converter_for, is_built_in
 from hudi_ingest.records.convert.wire_format import SchemaLookup
 from hudi_ingest.records.kafka_columns import OFFSET
@@ -65,7 +67,8 @@ def converter_of(pipeline: Pipeline, schema: TransactionSchema | None = None) ->
     Raises ConfigError if the format cannot provide a column or a file cannot be read, RegistryUnreachable,
     RegistryRefused, SchemaMissing. Its `decode` also raises SchemaOutdated.
     """
-    return _converter(pipeline, _values(pipeline, schema))
+    values = _values(pipeline, schema)
+    return _converter(pipeline, values) if pipeline.source.envelope != "debezium" else _changes(pipeline, values)
 
 
 def key_converter_of(pipeline: Pipeline) -> Converter | None:
@@ -84,7 +87,10 @@ def format_problems(pipeline: Pipeline, *, import_user_code: bool = False) -> tu
             continue
         if import_user_code or is_built_in(part.declared.format):
             try:
-                _converter(pipeline, part)
+                if part is values and pipeline.source.envelope == "debezium":
+                    _changes(pipeline, part)
+                else:
+                    _converter(pipeline, part)
             except ConfigError as error:
                 problems += error.problems
     return tuple(problems)
@@ -103,6 +109,7 @@ class _RecordPart:
     registry: SchemaRegistry | None
     found: TransactionSchema | None = None
     """The schema that a transaction resolved, if `schema` is not declared."""
+    envelope: str = "none"
 
 
 def _values(pipeline: Pipeline, schema: TransactionSchema | None = None) -> _RecordPart:
@@ -111,7 +118,14 @@ def _values(pipeline: Pipeline, schema: TransactionSchema | None = None) -> _Rec
     subjects = [registry.subject_of(topic) for topic in source.topics] if registry else []
     resolved = None if schema is None or schema.declared else schema
     return _RecordPart(
-        "source", source, table.record, table.schema_file, [*dict.fromkeys(subjects)], registry, resolved
+        "source",
+        source,
+        table.record,
+        table.schema_file,
+        [*dict.fromkeys(subjects)],
+        registry,
+        resolved,
+        source.envelope,
     )
 
 
@@ -124,8 +138,22 @@ def _keys(pipeline: Pipeline) -> _RecordPart | None:
     return _RecordPart("source.key", key, key.columns, None, subjects, registry)
 
 
+def _changes(pipeline: Pipeline, values: _RecordPart) -> Converter:
+    """The converter of Debezium's events to the rows that they write and delete."""
+    table, chain = pipeline.table, pipeline.chain
+    row = values.schema
+    in_row = frozenset(row.names)
+    placing, key = in_row & chain.sources(table.partition_columns), chain.sources(table.key)
+    naming = placing | key | chain.sources([table.ordering] if table.ordering else [])
+    fields = NamingFields(tuple(name for name in row.names if name in naming), placing <= key)
+    events = _converter(pipeline, replace(values, schema=event_schema(row, fields)))
+    return DebeziumConverter(events, row, fields)
+
+
 def _converter(pipeline: Pipeline, part: _RecordPart) -> Converter:
     try:
+        if part.envelope != "none" and part.declared.format == "json":
+            return ConnectJsonConverter(part.schema, framed=part.envelope == "connect")
         return converter_for(part.declared.format, part.schema, _options(part))
     except ValueError as error:
         problem = str(error)

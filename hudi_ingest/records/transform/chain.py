@@ -109,9 +109,8 @@ class Chain:
         return Chain(record, tuple(step for step in self.steps if not isinstance(step.transform, _NOT_FOR_DELETES)))
 
     def sources(self, columns: Collection[str]) -> frozenset[str]:
-        """Return the fields of the record that these columns of `output` are computed from."""
-        paths = {path for name in columns for path in self._paths[-1].get(name, ())}
-        return frozenset(path.partition(".")[0] for path in paths if not is_kafka(path))
+        """Return the fields of the record, and Kafka columns, that these columns of `output` are computed from."""
+        return frozenset(path.partition(".")[0] for name in columns for path in self._paths[-1][name])
 
     def apply(self, batch: pa.RecordBatch) -> Transformed:
         """Apply all steps. `batch` has the record's fields, then at least the Kafka columns of `kafka`; the result has

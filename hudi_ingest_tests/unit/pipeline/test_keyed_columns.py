@@ -36,6 +36,7 @@ def test_all_settings_that_decide_the_rows_are_in_their_digest(write: Write) -> 
         {"table__ordering": "at"},
         {"table__delete_field": "gone"},
         {"table__mode": None, "table__key": None},
+        {"source__envelope": "connect"},
     ]
     assert len({load(write, **{**KEYED, **change}).rows_digest for change in changes}) == len(changes)
 
@@ -70,6 +71,29 @@ def test_all_settings_that_decide_the_rows_are_in_their_digest(write: Write) -> 
             {"source__topics": ["a", "b"]},
             "table.ordering: missing; offsets of 2 topics do not tell which record of a key is newer: name a column",
         ),
+        (
+            {"transforms": [{"insert_kafka": {"timestamp": "seen"}}], "table__partition_by": ["day(seen)"]},
+            "table.partition_by[0]: computed from _kafka_timestamp, which differs between the records of a key",
+        ),
+        (
+            {
+                "table__partition_by": ["day(at)"],
+                "table__event_time": {"field": "at", "late_after_seconds": 1, "action": "route"},
+            },
+            "table.event_time.action: `route` moves a row to another table partition when it is late",
+        ),
+        (
+            {"table__mode": None, "table__key": None, "source__envelope": "debezium"},
+            "table.mode: found append, but `source.envelope: debezium` updates and deletes rows",
+        ),
+        (
+            {"table__schema": "infer", "source__envelope": "debezium"},
+            "table.schema: with `source.envelope: debezium` columns must be declared",
+        ),
+        (
+            {"source__format": "csv", "source__envelope": "debezium"},
+            "source.envelope: debezium needs `format: json or avro`, and that is csv",
+        ),
         ({"table__take_over": "hudi_streamer"}, "table.take_over: only tables with `mode: append` can be taken over"),
         ({"table__column_statistics": True}, "table.column_statistics: a table with `mode: upsert` has none"),
         (
@@ -86,3 +110,8 @@ def test_what_only_a_keyed_table_has(write: Write) -> None:
     found = problems(write, table__ordering="n", table__buckets=2, table__delete_field="n")
     assert [line.partition(":")[0] for line in found] == ["table.ordering", "table.buckets", "table.delete_field"]
     assert all("only with `mode: upsert`, and mode is append; remove it, or set mode" in line for line in found)
+
+
+def test_tombstones_of_debezium_follow_deletes_that_were_applied(write: Write) -> None:
+    assert load(write, **KEYED).on_tombstone == "delete"
+    assert load(write, **KEYED, source__envelope="debezium").on_tombstone == "skip"

@@ -1,0 +1,276 @@
+"""JSON as Kafka Connect's converter writes it: `{"schema": …, "payload": …}`, or the payload alone.
+
+All records of a table have the same schema text until its columns change, so records are grouped by that text, and each group's
+payloads are read as plain JSON of what the schema says.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hudi_ingest.records.convert.connect_schema import ConnectType, parse_connect_schema
+from hudi_ingest.records.convert.connect_values import converted, reading_of, wire_schema
+from hudi_ingest.records.convert.converter import Decoded, Rejected
+from hudi_ingest.records.convert.json import JsonConverter
+from hudi_ingest.records.convert.mismatch import shortened
+from hudi_ingest.records.convert.values import Indexes, decoded, regrouped, require_values, value_bytes
+from hudi_ingest.records.schema.columns import TIMESTAMP
+
+_FRAME = b'{"schema":'
+_PAYLOAD = b',"payload":'
+_LOOKS_FRAMED = r'^[ \t\r\n]*\{[ \t\r\n]*"(?:schema|payload)"[ \t\r\n]*:'
+_FIRST_LETTERS = np.frombuffer(b"sp\\", np.uint8)
+_MOST_TEXTS = 64
+"""Schema texts of a batch that are looked for by whole columns; records with others are read one by one."""
+_MOST_READERS = 1000
+_SPACE = re.compile(r"[ \t\r\n]*")
+_SCAN = json.JSONDecoder()
+_NUMBER_IN_TIME = (
+    ", because a number without Connect's schema has no unit: declare the column as long and use the transform `timestamp`, or "
+    "let the producer send schemas"
+)
+
+
+class ConnectJsonConverter:
+    """Decodes payloads to rows of `schema`. `framed`: whether a record without `schema` and `payload` is bad.
+
+    Raises ValueError at construction when a type in the schema cannot be read from JSON.
+    """
+
+    def __init__(self, schema: pa.Schema, framed: bool) -> None:
+        self._schema = schema
+        self._framed = framed
+        self._readers: dict[bytes, _PayloadReader | str] = {}
+        """By schema text: the reader, or why there is none. What a text means never changes."""
+        self._without_schema = _PayloadReader(schema, None)
+
+    def __reduce__(self) -> tuple[type[ConnectJsonConverter], tuple[pa.Schema, bool]]:
+        return (ConnectJsonConverter, (self._schema, self._framed))
+
+    def decode(self, values: pa.BinaryArray) -> Decoded:
+        """`values`: binary, no nulls. Raises TypeError or ValueError when it is not that; bad content never raises."""
+        require_values(values)
+        groups: list[tuple[Indexes, Decoded]] = []
+        rejected: list[Rejected] = []
+        for payloads in _payloads(values):
+            if payloads.schema is None and self._framed:
+                rejected += [_unframed(index, values[index].as_py()) for index in payloads.places.tolist()]
+                continue
+            reader = self._without_schema if payloads.schema is None else self._reader(payloads.schema)
+            if isinstance(reader, str):
+                expected = "a schema of Kafka Connect that fits the columns"
+                rejected += [
+                    Rejected(index, "schema", expected, shortened(reader)) for index in payloads.places.tolist()
+                ]
+            else:
+                groups.append((payloads.places, reader.decode(payloads.values)))
+        rejected.sort(key=lambda value: value.index)
+        return regrouped(self._schema, len(values), groups, rejected)
+
+    def _reader(self, text: bytes) -> _PayloadReader | str:
+        reader = self._readers.get(text)
+        if reader is None:
+            try:
+                connect = parse_connect_schema(text)
+                reader = self._without_schema if connect is None else _PayloadReader(self._schema, connect)
+            except ValueError as problem:
+                reader = str(problem)
+            if len(self._readers) < _MOST_READERS:
+                self._readers[text] = reader
+        return reader
+
+
+class _PayloadReader:
+    """Reads payloads of one Connect schema, or of none."""
+
+    def __init__(self, schema: pa.Schema, connect: ConnectType | None) -> None:
+        self._schema = schema
+        self._has_schema = connect is not None
+        first, second = _RowReader(schema, connect, plain=False), _RowReader(schema, connect, plain=True)
+        self._readings = [first] if first.wire == second.wire else [first, second]
+
+    def decode(self, payloads: pa.BinaryArray) -> Decoded:
+        first = self._readings[0].decode(payloads)
+        if not first.rejected:
+            return first
+        if len(self._readings) > 1:
+            # Those whose decimals are numbers, or whose dates are text.
+            first = _with_second(first, payloads, self._readings[1])
+        return first if self._has_schema else replace(first, rejected=tuple(map(self._explained, first.rejected)))
+
+    def _explained(self, rejected: Rejected) -> Rejected:
+        """Say of a number in a timestamp column why it is not read."""
+        kind: pa.DataType | None = pa.struct(list(self._schema))
+        for name in re.sub(r"\[[^]]*\]", "", rejected.field).split("."):
+            index = kind.get_field_index(name) if kind is not None and pa.types.is_struct(kind) else -1
+            kind = kind.field(index).type if kind is not None and index >= 0 else None
+        if kind == TIMESTAMP and re.fullmatch(r"-?[0-9]+", rejected.found):
+            return replace(rejected, expected=rejected.expected + _NUMBER_IN_TIME)
+        return rejected
+
+
+class _RowReader:
+    """Reads payloads of one Connect schema in one of the two ways of `reading_of`."""
+
+    def __init__(self, schema: pa.Schema, connect: ConnectType | None, plain: bool) -> None:
+        members = connect.members if connect is not None else {}
+        self._schema = schema
+        self._readings = [reading_of(field.type, members.get(field.name), plain) for field in schema]
+        self.wire = wire_schema(schema, self._readings)
+        self._json = JsonConverter(self.wire)
+
+    def decode(self, payloads: pa.BinaryArray) -> Decoded:
+        read = self._json.decode(payloads)
+        if all(reading.is_plain for reading in self._readings):
+            return read
+        faults: dict[int, Rejected] = {}
+        columns = [
+            converted(column, reading, field.type, field.name, faults)
+            for column, reading, field in zip(read.rows.columns, self._readings, self._schema, strict=True)
+        ]
+        rows = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        if not faults:
+            return replace(read, rows=rows)
+        places = np.arange(len(payloads)) if read.kept is None else read.kept.to_numpy(zero_copy_only=False)
+        good = np.ones(rows.num_rows, np.bool_)
+        good[list(faults)] = False
+        late = [replace(fault, index=int(places[index])) for index, fault in faults.items()]
+        rejected = sorted([*read.rejected, *late], key=lambda value: value.index)
+        return decoded(rows.filter(pa.array(good)), len(payloads), rejected)
+
+
+def _with_second(first: Decoded, payloads: pa.BinaryArray, reader: _RowReader) -> Decoded:
+    places = np.array([rejected.index for rejected in first.rejected])
+    second = reader.decode(payloads.take(pa.array(places)))
+    still = {int(places[rejected.index]) for rejected in second.rejected}
+    kept = np.setdiff1d(np.arange(len(payloads)), places) if first.kept is not None else np.empty(0, np.int64)
+    groups: list[tuple[Indexes, Decoded]] = [(kept, Decoded(first.rows, None, ()))]
+    accepted = places if second.kept is None else places[second.kept.to_numpy(zero_copy_only=False)]
+    groups.append((accepted, Decoded(second.rows, None, ())))
+    remaining = [rejected for rejected in first.rejected if rejected.index in still]
+    return regrouped(first.rows.schema, len(payloads), groups, remaining)
+
+
+@dataclass(frozen=True, slots=True)
+class _Payloads:
+    """Payloads of records with the same schema text."""
+
+    places: Indexes
+    values: pa.BinaryArray
+    schema: bytes | None
+    """None if the records are not framed; then the values are the records."""
+
+
+def _payloads(values: pa.BinaryArray) -> Iterator[_Payloads]:
+    """Group a batch's records by their schema text."""
+    framed = _framed(values)
+    others = np.flatnonzero(~framed)
+    if len(others):
+        yield _Payloads(others, values if len(others) == len(values) else values.take(pa.array(others)), None)
+    remaining = np.flatnonzero(framed)
+    one_by_one: list[int] = []
+    for _ in range(_MOST_TEXTS):
+        if not len(remaining):
+            break
+        part = values if len(remaining) == len(values) else values.take(pa.array(remaining))
+        text = _leading_schema(part[0].as_py())
+        if text is None:
+            one_by_one.append(int(remaining[0]))
+            remaining = remaining[1:]
+            continue
+        prefix = _FRAME + text + _PAYLOAD
+        same = pc.and_(pc.starts_with(part, prefix), pc.ends_with(part, b"}")).to_numpy(zero_copy_only=False)
+        chosen = part if same.all() else part.filter(pa.array(same))
+        yield _Payloads(remaining[same], _inside(chosen, len(prefix), 1), text)
+        remaining = remaining[~same]
+    yield from _one_by_one(values, sorted([*one_by_one, *remaining.tolist()]))
+
+
+def _framed(values: pa.BinaryArray) -> npt.NDArray[np.bool_]:
+    """Which values begin with a schema or a payload."""
+    data, starts = value_bytes(values)
+    flags = np.ones(len(values), np.bool_)
+    long = np.flatnonzero(np.diff(starts) > 2)
+    # Most others show by their third byte that they do not, like {"before", and need no regular expression.
+    flags[long] = ~((data[starts[long] + 1] == ord('"')) & ~np.isin(data[starts[long] + 2], _FIRST_LETTERS))
+    doubtful = np.flatnonzero(flags)
+    if len(doubtful):
+        part = values if len(doubtful) == len(values) else values.take(pa.array(doubtful))
+        flags[doubtful] = pc.match_substring_regex(part, _LOOKS_FRAMED).to_numpy(zero_copy_only=False)
+    return flags
+
+
+def _leading_schema(value: bytes) -> bytes | None:
+    """The schema's text where Connect puts it; None when the record is written in another way."""
+    if not value.startswith(_FRAME) or not value.endswith(b"}"):
+        return None
+    try:
+        text = value.decode()
+        _, end = _SCAN.raw_decode(text, len(_FRAME))
+    except (ValueError, RecursionError):
+        return None
+    schema = text[len(_FRAME) : end].encode()
+    return schema if value.startswith(_PAYLOAD, len(_FRAME) + len(schema)) else None
+
+
+def _one_by_one(values: pa.BinaryArray, places: list[int]) -> Iterator[_Payloads]:
+    groups: dict[bytes | None, list[tuple[int, bytes]]] = {}
+    for place in places:
+        value = values[place].as_py()
+        parts = _parts(value)
+        schema, payload = (None, value) if parts is None else parts
+        groups.setdefault(schema, []).append((place, payload))
+    for schema, records in groups.items():
+        indexes = np.array([place for place, _ in records])
+        yield _Payloads(indexes, pa.array([payload for _, payload in records], pa.binary()), schema)
+
+
+def _parts(value: bytes) -> tuple[bytes, bytes] | None:
+    """The texts of a record's schema and payload; None when it does not have both, or is no JSON object."""
+    parts: dict[str, str] = {}
+    try:
+        text = value.decode()
+        at = _past_space(text, 0) + 1
+        while text[at - 1 : at] in ("{", ","):
+            key, at = _SCAN.raw_decode(text, _past_space(text, at))
+            at = _past_space(text, at)
+            if not isinstance(key, str) or text[at : at + 1] != ":" or key in parts:
+                return None
+            start = _past_space(text, at + 1)
+            _, at = _SCAN.raw_decode(text, start)
+            parts[key] = text[start:at]
+            at = _past_space(text, at) + 1
+    except (ValueError, RecursionError):
+        return None
+    if text[at - 1 :].strip(" \t\r\n") != "}" or not {"schema", "payload"} <= parts.keys():
+        return None
+    return parts["schema"].encode(), parts["payload"].encode()
+
+
+def _past_space(text: str, at: int) -> int:
+    match = _SPACE.match(text, at)
+    return match.end() if match else at
+
+
+def _inside(values: pa.BinaryArray, before: int, after: int) -> pa.BinaryArray:
+    """The values without their first and last bytes, whose bytes are not copied until they are gathered."""
+    offsets = np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, 4 * values.offset)
+    cuts = np.empty(3 * len(values) + 1, np.int32)
+    cuts[0::3] = offsets
+    cuts[1::3] = offsets[:-1] + before
+    cuts[2::3] = offsets[1:] - after
+    parts = pa.BinaryArray.from_buffers(pa.binary(), 3 * len(values), [None, pa.py_buffer(cuts), values.buffers()[2]])
+    return parts.take(pa.array(3 * np.arange(len(values)) + 1))
+
+
+def _unframed(index: int, value: bytes) -> Rejected:
+    found = "an empty value" if not value else "something else"
+    return Rejected(index, "", "an object with a schema and a payload, as Kafka Connect writes it", found)

@@ -1,0 +1,234 @@
+"""What values of Kafka Connect mean: how a declared column is read from a record, and how it becomes its type. Pure.
+
+| column | Connect's type | |
+|---|---|---|
+| decimal, string, double, float | Decimal, VariableScaleDecimal | base64 of the unscaled number |
+| date | Date, io.debezium.time.Date | days since 1970 |
+| timestamp | Timestamp, io.debezium.time.Timestamp, MicroTimestamp, NanoTimestamp | a number since 1970; no part of a microsecond is dropped |
+| any | any other | as in plain records |
+
+A record without a schema does not say what its numbers mean: dates are days since 1970, as Connect has no other, and all else
+is as in plain records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hudi_ingest.records.convert.connect_schema import DAYS, DECIMAL, EPOCHS, VARIABLE_SCALE_DECIMAL, ConnectType
+from hudi_ingest.records.convert.converter import Rejected
+from hudi_ingest.records.schema.columns import TIMESTAMP, ddl_type
+from hudi_ingest.records.times import FIRST_DAY, FIRST_MICROSECOND, LAST_DAY, LAST_MICROSECOND
+from hudi_ingest.records.transform.casts import Convert, cast_of, convert_exactly, refuse, shown, within_time
+
+_MOST_DECIMAL_BYTES = 16
+_MOST_DIGITS = 38
+_DECIMAL_LIKE = (pa.string(), pa.float32(), pa.float64())
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a value is read, and what is done to it."""
+
+    wire: pa.DataType
+    """The type that it is read as."""
+    convert: Convert | None = None
+    """From that type to the declared one; None if there is nothing to do, or it is done to `members`."""
+    expected: str = ""
+    """What `convert` expects, in words."""
+    members: tuple[Reading, ...] = ()
+    """Of a struct with members that are converted."""
+
+    @property
+    def is_plain(self) -> bool:
+        return self.convert is None and not self.members
+
+
+def reading_of(target: pa.DataType, connect: ConnectType | None, plain: bool = False) -> Reading:
+    """How values of this Connect type, None if it is not known, become `target`. With `plain` decimals are numbers in spite of
+    their type, as `decimal.format` can make them, and dates of no type are text."""
+    if pa.types.is_struct(target):
+        return _struct_reading(target, connect, plain)
+    if pa.types.is_list(target) or pa.types.is_map(target):
+        return _container_reading(target, connect, plain)
+    if target == pa.date32() and (not plain if connect is None else connect.name in DAYS):
+        return Reading(pa.int32(), _date_of_days, "a date as days since 1970, in the years 1 to 9999")
+    if connect is None or (plain and connect.name == DECIMAL):
+        return Reading(target)
+    if target == TIMESTAMP and connect.name in EPOCHS:
+        unit = EPOCHS[connect.name]
+        expected = f"a time in {unit} since 1970, in the years 1 to 9999 and of whole microseconds"
+        return Reading(pa.int64(), partial(_time_of, unit), expected)
+    if (pa.types.is_decimal(target) or target in _DECIMAL_LIKE) and connect.name == DECIMAL:
+        convert = partial(_of_base64_decimal, target, connect.scale)
+        return Reading(pa.string(), convert, f"a {ddl_type(target)} as base64 of an unscaled number")
+    if (pa.types.is_decimal(target) or target in _DECIMAL_LIKE) and connect.name == VARIABLE_SCALE_DECIMAL:
+        wire = pa.struct([pa.field("scale", pa.int32(), False), pa.field("value", pa.string(), False)])
+        return Reading(wire, partial(_of_variable_decimal, target), f"a {ddl_type(target)} as a scale and base64")
+    return Reading(target)
+
+
+def converted(
+    column: pa.Array, reading: Reading, target: pa.DataType, path: str, faults: dict[int, Rejected]
+) -> pa.Array:
+    """Convert a column; what cannot be is null, and its first fault is in `faults`, by its place."""
+    if reading.is_plain:
+        return column
+    if reading.convert is not None:
+        array, bad = convert_exactly(column, reading.convert, target)
+        for index in bad:
+            faults.setdefault(index, Rejected(index, path, reading.expected, shown(column[index])))
+        return array
+    members = [
+        converted(pc.struct_field(column, [place]), member, field.type, f"{path}.{field.name}", faults)
+        for place, (member, field) in enumerate(zip(reading.members, target, strict=True))
+    ]
+    return _struct(members, target, column)
+
+
+def wire_schema(schema: pa.Schema, readings: Sequence[Reading]) -> pa.Schema:
+    """The columns as they are read."""
+    return pa.schema([field.with_type(reading.wire) for field, reading in zip(schema, readings, strict=True)])
+
+
+def _struct_reading(target: pa.StructType, connect: ConnectType | None, plain: bool) -> Reading:
+    members = tuple(
+        reading_of(field.type, connect.members.get(field.name) if connect else None, plain) for field in target
+    )
+    if all(member.is_plain for member in members):
+        return Reading(target)
+    fields = [field.with_type(member.wire) for field, member in zip(target, members, strict=True)]
+    return Reading(pa.struct(fields), members=members)
+
+
+def _container_reading(target: pa.DataType, connect: ConnectType | None, plain: bool) -> Reading:
+    is_list = pa.types.is_list(target)
+    field = target.value_field if is_list else target.item_field
+    items = reading_of(field.type, connect.items if connect else None, plain)
+    if items.is_plain:
+        return Reading(target)
+    inner = field.with_type(items.wire)
+    wire = pa.list_(inner) if is_list else pa.map_(target.key_type, inner)
+    return Reading(wire, partial(_with_items, target, items), f"{ddl_type(target)} of Kafka Connect")
+
+
+def _with_items(target: pa.DataType, reading: Reading, column: pa.Array) -> pa.Array:
+    is_list = pa.types.is_list(target)
+    items = column.values if is_list else column.items
+    kind = target.value_type if is_list else target.item_type
+    content = _all_converted(items, reading, kind)
+    if not is_list:
+        entry = [pa.field("key", target.key_type, False), target.item_field]
+        content = pa.StructArray.from_arrays([column.keys, content], fields=entry)
+    return pa.Array.from_buffers(
+        target, len(column), column.buffers()[:2], column.null_count, column.offset, children=[content]
+    )
+
+
+def _all_converted(column: pa.Array, reading: Reading, target: pa.DataType) -> pa.Array:
+    """Raises ArrowInvalid when one of the values cannot be converted."""
+    faults: dict[int, Rejected] = {}
+    array = converted(column, reading, target, "", faults)
+    if faults:
+        raise pa.ArrowInvalid("an item cannot be converted")
+    return array
+
+
+def _struct(members: Sequence[pa.Array], target: pa.StructType, like: pa.Array) -> pa.StructArray:
+    mask = like.is_null() if like.null_count else None
+    return pa.StructArray.from_arrays([*members], fields=[*target], mask=mask)
+
+
+def _date_of_days(days: pa.Array) -> pa.Array:
+    refuse(pc.or_(pc.less(days, FIRST_DAY), pc.greater(days, LAST_DAY)))
+    return days.cast(pa.date32())
+
+
+def _time_of(unit: str, numbers: pa.Array) -> pa.Array:
+    if unit == "nanoseconds":
+        whole = pc.divide(numbers, 1000)
+        refuse(pc.not_equal(pc.multiply(whole, 1000), numbers))
+        return within_time(whole.cast(TIMESTAMP))
+    if unit == "milliseconds":
+        refuse(pc.or_(pc.less(numbers, FIRST_MICROSECOND // 1000), pc.greater(numbers, LAST_MICROSECOND // 1000)))
+        numbers = pc.multiply(numbers, 1000)
+    return within_time(numbers.cast(TIMESTAMP))
+
+
+def _of_base64_decimal(target: pa.DataType, scale: int, texts: pa.Array) -> pa.Array:
+    if not 0 <= scale <= _MOST_DIGITS:
+        raise pa.ArrowInvalid(f"no decimal has scale {scale}")
+    decimals = decimals_of_base64(texts, scale)
+    convert = cast_of(decimals.type, target)
+    assert convert is not None, "only called for types that decimals can become"
+    return convert(decimals)
+
+
+def _of_variable_decimal(target: pa.DataType, structs: pa.Array) -> pa.Array:
+    scales, texts = pc.struct_field(structs, [0]), pc.struct_field(structs, [1])
+    arrays = pa.nulls(len(structs), target)
+    for scale in pc.unique(scales.drop_null()).to_pylist():
+        chosen = pc.fill_null(pc.equal(scales, scale), False)
+        arrays = pc.replace_with_mask(arrays, chosen, _of_base64_decimal(target, scale, texts.filter(chosen)))
+    return arrays
+
+
+def decimals_of_base64(texts: pa.Array, scale: int) -> pa.Array:
+    """Return decimal128(38, scale) of base64 texts of big-endian two's complement numbers. Raises ArrowInvalid when one is
+    anything else."""
+    filled = pc.fill_null(texts, "AA==") if texts.null_count else texts
+    offsets = np.frombuffer(filled.buffers()[1], np.int32, len(filled) + 1, 4 * filled.offset)
+    data = filled.buffers()[2]
+    text = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]] if data is not None else np.empty(0, np.uint8)
+    lengths = np.diff(offsets)
+    if len(lengths) and ((lengths % 4).any() or not lengths.all()):
+        raise pa.ArrowInvalid("a text is not base64 of a number")
+    codes = _CODES[text]
+    padded = text == _PADDING
+    ends = offsets[1:] - offsets[0]
+    last, before_last = padded[ends - 1], padded[ends - 2]
+    sizes = lengths // 4 * 3 - last - (last & before_last)
+    if (codes > 63).any() or padded.sum() != last.sum() + (last & before_last).sum():
+        raise pa.ArrowInvalid("a text is not base64")
+    if len(sizes) and sizes.max() > _MOST_DECIMAL_BYTES:
+        raise pa.ArrowInvalid("a number has more than 38 digits")
+    return _decimals(_bytes_of(codes), (ends - lengths) // 4 * 3, sizes, scale, texts)
+
+
+def _bytes_of(codes: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """The bytes that groups of four base64 characters stand for."""
+    first, second, third, fourth = codes.reshape(-1, 4).T
+    return np.stack([first << 2 | second >> 4, second << 4 | third >> 2, third << 6 | fourth], axis=1).reshape(-1)
+
+
+def _decimals(
+    data: npt.NDArray[np.uint8],
+    starts: npt.NDArray[np.int32],
+    sizes: npt.NDArray[np.int32],
+    scale: int,
+    like: pa.Array,
+) -> pa.Array:
+    """Decimals of numbers that begin at `starts`, most significant byte first; null where `like` is."""
+    numbers = np.empty((len(starts), _MOST_DECIMAL_BYTES), np.uint8)
+    if len(starts):
+        numbers[:] = np.where(data[starts] > 127, 255, 0).astype(np.uint8)[:, None]
+        for place in range(int(sizes.max())):
+            chosen = sizes > place
+            numbers[chosen, place] = data[(starts + sizes - 1 - place)[chosen]]
+    buffers = [None, pa.py_buffer(numbers.tobytes())]
+    decimals = pa.Array.from_buffers(pa.decimal128(_MOST_DIGITS, scale), len(starts), buffers)
+    decimals.validate(full=True)
+    return pc.if_else(like.is_valid(), decimals, None) if like.null_count else decimals
+
+
+_PADDING = ord("=")
+_CODES = np.full(256, 255, np.uint8)
+_CODES[np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8)] = np.arange(64)
+_CODES[_PADDING] = 0

@@ -1,0 +1,144 @@
+"""Change events of Debezium: `before`, `after` and `op`, as its connectors for PostgreSQL and MySQL write them.
+
+r (snapshot), c (insert) and u (update) write the row `after`; d (delete) deletes the row `before`. Of `before` only those fields
+are read that name a row: its key, its table partition and its ordering.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import reduce
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hudi_ingest.records.changes import BEFORE, DELETED
+from hudi_ingest.records.convert.converter import Converter, Decoded, Rejected
+from hudi_ingest.records.convert.values import decoded
+
+UNAVAILABLE = "__debezium_unavailable_value"
+"""Stands for a large value that an update has not changed, which PostgreSQL leaves out."""
+
+_WRITES = pa.array(["r", "c", "u"])
+_FULL = "`alter table … replica identity full` makes PostgreSQL send the whole row (MySQL: binlog_row_image=FULL)"
+_OPERATIONS = "r, c, u or d"
+_TRUNCATE = (
+    "r, c, u or d; a truncate is not applied: delete the table's rows with Spark SQL, then skip this record "
+    "(`on_bad_record`), or have Debezium leave truncates out (`skipped.operations`)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NamingFields:
+    """The fields of `before` that name a row."""
+
+    names: tuple[str, ...]
+    """Fields of the record's values that the table's key, partitions and ordering are computed from."""
+    placed_by_key: bool = True
+    """Whether the key alone decides the table partition. If not, an update must say where the row was."""
+
+
+def event_schema(row: pa.Schema, naming: NamingFields) -> pa.Schema:
+    """The fields of an event that are read; all others are ignored."""
+    before = [field.with_nullable(True) for field in row if field.name in naming.names]
+    fields = [pa.field("after", pa.struct(list(row))), pa.field("op", pa.string(), False)]
+    return pa.schema([*([pa.field("before", pa.struct(before))] if before else []), *fields])
+
+
+class DebeziumConverter:
+    """Decodes events to rows of `row`, then the columns DELETED and BEFORE. `events` decodes to `event_schema`."""
+
+    def __init__(self, events: Converter, row: pa.Schema, naming: NamingFields) -> None:
+        self._events = events
+        self._row = row
+        self._naming = naming
+
+    def decode(self, values: pa.BinaryArray) -> Decoded:
+        """`values`: binary, no nulls. Raises what `events` raises; bad content never raises."""
+        read = self._events.decode(values)
+        rejected = [_of_row(fault) for fault in read.rejected]
+        faults = self._faults(read.rows)
+        rows = self._changes(read.rows)
+        if faults:
+            places = np.arange(len(values)) if read.kept is None else read.kept.to_numpy(zero_copy_only=False)
+            good = np.ones(rows.num_rows, np.bool_)
+            good[list(faults)] = False
+            rows = rows.filter(pa.array(good))
+            rejected += [replace(fault, index=int(places[index])) for index, fault in faults.items()]
+            rejected.sort(key=lambda fault: fault.index)
+        return decoded(rows, len(values), rejected)
+
+    def _changes(self, events: pa.RecordBatch) -> pa.RecordBatch:
+        deleted = pc.equal(events["op"], "d")
+        after = events["after"]
+        columns = [pc.struct_field(after, [place]) for place in range(len(self._row))]
+        fields = [*self._row, pa.field(DELETED, pa.bool_(), False)]
+        if "before" not in events.schema.names:
+            return pa.RecordBatch.from_arrays([*columns, deleted], schema=pa.schema(fields))
+        before = events["before"]
+        if deleted.true_count:
+            for place, field in enumerate(before.type):
+                index = self._row.get_field_index(field.name)
+                columns[index] = pc.if_else(deleted, pc.struct_field(before, [place]), columns[index])
+        schema = pa.schema([*fields, pa.field(BEFORE, before.type)])
+        return pa.RecordBatch.from_arrays([*columns, deleted, before], schema=schema)
+
+    def _faults(self, events: pa.RecordBatch) -> dict[int, Rejected]:
+        """Events that cannot be applied, by their places."""
+        faults: dict[int, Rejected] = {}
+
+        def refuse(wrong: pa.Array, field: str, expected: str, found: str) -> None:
+            for index in pc.indices_nonzero(wrong).to_pylist():
+                faults.setdefault(index, Rejected(index, field, expected, found))
+
+        operations, after = events["op"], events["after"]
+        deletes, writes = pc.equal(operations, "d"), pc.is_in(operations, value_set=_WRITES)
+        if not pc.all(pc.or_(deletes, writes), min_count=0).as_py():
+            refuse(pc.equal(operations, "t"), "op", _TRUNCATE, "t, a truncate")
+            refuse(pc.invert(pc.or_(deletes, writes)), "op", _OPERATIONS, "another operation")
+        if after.null_count:
+            refuse(pc.and_(writes, after.is_null()), "after", "a row, because op is r, c or u", "null")
+        if "before" in events.schema.names and events["before"].null_count:
+            absent = events["before"].is_null()
+            refuse(pc.and_(deletes, absent), "before", f"the deleted row's key; {_FULL}", "null")
+            if not self._naming.placed_by_key:
+                expected = f"the row before the update, which may be in another table partition; {_FULL}"
+                refuse(pc.and_(pc.equal(operations, "u"), absent), "before", expected, "null")
+        for place, field in enumerate(self._row):
+            wrong = _unavailable(pc.struct_field(after, [place]))
+            if wrong is not None:
+                expected = (
+                    f"a value, but it is one that PostgreSQL leaves out of updates that do not change it; {_FULL}"
+                )
+                refuse(wrong, field.name, expected, UNAVAILABLE)
+        return faults
+
+
+def _of_row(fault: Rejected) -> Rejected:
+    """Name the row's field: transforms, and what is masked, go by that name."""
+    place, dot, rest = fault.field.partition(".")
+    if not dot or place not in ("before", "after"):
+        return fault
+    return replace(fault, field=rest, expected=fault.expected if place == "after" else f"{fault.expected}, in `before`")
+
+
+def _unavailable(column: pa.Array) -> pa.Array | None:
+    """Which values are Debezium's placeholder; None when none is."""
+    flags = [pc.equal(part, pa.scalar(UNAVAILABLE).cast(part.type)) for part in _texts(column)]
+    if not any(pc.any(part).as_py() for part in flags):
+        return None
+    if pa.types.is_nested(column.type):
+        return pa.array([value is not None and UNAVAILABLE in str(value) for value in column.to_pylist()])
+    return pc.fill_null(reduce(pc.or_, flags), False)
+
+
+def _texts(column: pa.Array) -> Iterator[pa.Array]:
+    kind = column.type
+    if kind == pa.string() or kind == pa.binary():
+        yield column
+    elif pa.types.is_list(kind):
+        yield from _texts(column.flatten())
+    elif pa.types.is_map(kind):
+        yield column.keys

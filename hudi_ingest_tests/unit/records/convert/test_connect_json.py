@@ -1,0 +1,271 @@
+"""Records of Kafka Connect's JSON converter: what their schema says of a value, and records without one."""
+
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hudi_ingest.records.convert.connect_json import ConnectJsonConverter
+from hudi_ingest.records.convert.connect_values import decimals_of_base64
+from hudi_ingest.records.convert.converter import Decoded
+from hudi_ingest.records.schema.ddl import parse_ddl
+
+pytestmark = pytest.mark.fast
+
+ROW = parse_ddl(
+    "id long not null, cents decimal(12,2), at timestamp, day date, name string, "
+    "inner struct<cents: decimal(12,2), at: timestamp>, days array<date>, times map<string, timestamp>"
+)
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def of(kind: str, name: str = "", **more: Any) -> dict[str, Any]:
+    return {"type": kind, "optional": True, **({"name": name} if name else {}), **more}
+
+
+def struct(**members: dict[str, Any]) -> dict[str, Any]:
+    return of("struct", fields=[{**member, "field": name} for name, member in members.items()])
+
+
+DECIMAL = of("bytes", "org.apache.kafka.connect.data.Decimal", parameters={"scale": "2"})
+MICROS = of("int64", "io.debezium.time.MicroTimestamp")
+DAYS = of("int32", "io.debezium.time.Date")
+SCHEMA = struct(
+    id=of("int64"),
+    cents=DECIMAL,
+    at=MICROS,
+    day=DAYS,
+    name=of("string"),
+    inner=struct(cents=DECIMAL, at=MICROS),
+    days=of("array", items=DAYS),
+    times=of("map", keys=of("string"), values=MICROS),
+)
+COMPACT = (",", ":")
+
+
+def unscaled(number: int) -> str:
+    return base64.b64encode(number.to_bytes((number.bit_length() + 8) // 8, "big", signed=True)).decode()
+
+
+def framed(payload: Any, schema: Any = SCHEMA, separators: tuple[str, str] = COMPACT) -> bytes:
+    return json.dumps({"schema": schema, "payload": payload}, separators=separators).encode()
+
+
+def decode(*values: bytes, schema: pa.Schema = ROW, must_be_framed: bool = True) -> Decoded:
+    return ConnectJsonConverter(schema, must_be_framed).decode(pa.array(values, pa.binary()))
+
+
+def rows_of(outcome: Decoded) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = outcome.rows.to_pylist()
+    return rows
+
+
+def one(kind: str, connect: dict[str, Any], value: Any) -> Any:
+    """What a value of this Connect type is in a column of this type; the refusal if it is none."""
+    outcome = decode(framed({"v": value}, struct(v=connect)), schema=parse_ddl(f"v {kind}"))
+    return rows_of(outcome)[0]["v"] if not outcome.rejected else outcome.rejected[0]
+
+
+AT = datetime(2026, 1, 31, 12, 34, 56, 123456, timezone.utc)
+TICKS = (AT - EPOCH) // timedelta(microseconds=1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "connect", "value", "expected"),
+    [
+        ("decimal(12,2)", DECIMAL, unscaled(-5), Decimal("-0.05")),
+        ("decimal(20,4)", DECIMAL, unscaled(10**15), Decimal("10000000000000.0000")),
+        ("decimal(38,2)", DECIMAL, unscaled(10**38 - 1), Decimal("9" * 36 + ".99")),
+        ("string", DECIMAL, unscaled(150), "1.50"),
+        ("double", DECIMAL, unscaled(150), 1.5),
+        ("decimal(12,2)", DECIMAL, 1.5, Decimal("1.50")),
+        ("decimal(12,2)", of("string"), "1.50", Decimal("1.50")),
+        ("decimal(12,2)", of("double"), 1.5, Decimal("1.50")),
+        (
+            "decimal(12,2)",
+            of("struct", "io.debezium.data.VariableScaleDecimal"),
+            {"scale": 1, "value": unscaled(15)},
+            Decimal("1.50"),
+        ),
+        ("date", DAYS, 20484, date(2026, 1, 31)),
+        ("date", of("int32", "org.apache.kafka.connect.data.Date"), -1, date(1969, 12, 31)),
+        ("timestamp", MICROS, TICKS, AT),
+        ("timestamp", of("int64", "io.debezium.time.NanoTimestamp"), TICKS * 1000, AT),
+        ("timestamp", of("int64", "io.debezium.time.Timestamp"), TICKS // 1000, AT.replace(microsecond=123000)),
+        ("timestamp", of("int64", "org.apache.kafka.connect.data.Timestamp"), -1, EPOCH - timedelta(milliseconds=1)),
+        ("timestamp", of("string", "io.debezium.time.ZonedTimestamp"), "2026-01-31T14:34:56.123456+02:00", AT),
+        ("long", MICROS, TICKS, TICKS),
+        ("int", of("int16"), 7, 7),
+        ("binary", of("bytes"), "AP8=", b"\x00\xff"),
+        ("string", of("string", "io.debezium.data.Json"), '{"a": 1}', '{"a": 1}'),
+        ("array<decimal(12,2)>", of("array", items=DECIMAL), [unscaled(1), None], [Decimal("0.01"), None]),
+    ],
+)
+def test_a_value_is_what_its_schema_says(kind: str, connect: dict[str, Any], value: Any, expected: Any) -> None:
+    assert one(kind, connect, value) == expected
+    assert one(kind, connect, None) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "connect", "value"),
+    [
+        ("decimal(4,2)", DECIMAL, unscaled(10_000)),
+        ("decimal(12,1)", DECIMAL, unscaled(15)),
+        ("decimal(38,2)", DECIMAL, unscaled(10**38)),
+        ("decimal(12,2)", DECIMAL, unscaled(2**200)),
+        ("decimal(12,2)", DECIMAL, "Alg"),
+        ("decimal(12,2)", DECIMAL, "A=gg"),
+        ("decimal(12,2)", DECIMAL, ""),
+        ("decimal(12,2)", DECIMAL, "A!=="),
+        ("decimal(12,2)", DECIMAL, "Ä==="),
+        ("date", DAYS, 2**31 - 1),
+        ("date", DAYS, "2026-01-31"),
+        ("timestamp", MICROS, 2**63 - 1),
+        ("timestamp", of("int64", "io.debezium.time.Timestamp"), 2**62),
+        ("timestamp", of("int64", "io.debezium.time.Timestamp"), -(2**63)),
+        ("timestamp", of("int64", "io.debezium.time.NanoTimestamp"), 1),
+        ("timestamp", of("int64"), TICKS),
+        ("timestamp", MICROS, "2026-01-31"),
+        ("array<decimal(12,2)>", of("array", items=DECIMAL), [unscaled(1), unscaled(2**100)]),
+    ],
+)
+def test_a_value_that_is_not_what_its_schema_says_is_bad(kind: str, connect: dict[str, Any], value: Any) -> None:
+    refusal = one(kind, connect, value)
+    assert refusal.field.partition("[")[0] == "v"
+
+
+def test_records_without_a_schema_are_plain_json_with_dates_as_days() -> None:
+    at = b'{"id":1,"at":"2026-01-31T12:34:56.123456Z","day":20484,"cents":"1.50","days":[1]}'
+    text = b'{"id":2,"day":"2026-01-31"}'
+    number = b'{"id":3,"at":1769862896123456}'
+    null = b'{"schema":null,"payload":{"id":4,"day":20484}}'
+    outcome = decode(at, text, number, null, must_be_framed=False)
+    assert [(row["id"], row["at"], row["day"], row["days"]) for row in rows_of(outcome)] == [
+        (1, AT, date(2026, 1, 31), [date(1970, 1, 2)]),
+        (2, None, date(2026, 1, 31), None),
+        (4, None, date(2026, 1, 31), None),
+    ]
+    (refusal,) = outcome.rejected
+    assert (refusal.index, refusal.field, refusal.found) == (2, "at", "1769862896123456")
+    assert "has no unit: declare the column as long and use the transform `timestamp`" in refusal.expected
+
+
+def test_the_schema_may_change_in_the_middle_and_be_written_in_any_way() -> None:
+    wider = struct(id=of("int64"), cents=of("bytes", DECIMAL["name"], parameters={"scale": "1"}))
+    values = [
+        framed({"id": 1, "cents": unscaled(15)}),
+        framed({"id": 2, "cents": unscaled(15)}, wider),
+        framed({"id": 3, "cents": unscaled(15)}, separators=(", ", ": ")),
+        b' {"payload" : {"id":4,"cents":"Dw=="} ,"more":[1,{"x":"}"}], "schema":' + json.dumps(wider).encode() + b"}\n",
+        framed({"id": 5, "cents": unscaled(15)}),
+    ]
+    cents = [(row["id"], str(row["cents"])) for row in rows_of(decode(*values))]
+    assert cents == [(1, "0.15"), (2, "1.50"), (3, "0.15"), (4, "1.50"), (5, "0.15")]
+
+
+def test_what_is_no_record_of_connect_is_bad() -> None:
+    values = [
+        b"",
+        b'{"id":1}',
+        b"nonsense",
+        b'{"schema":{"type":"struct"',
+        b'{"schema":{},"payload":{"id":1}}',
+        b'{"schema":7,"payload":{"id":1}}',
+        b'{"schema":{"type":"struct","fields":[7]},"payload":{"id":1}}',
+        framed(None),
+        framed([1]),
+        b'{"schema":' + json.dumps(SCHEMA).encode() + b',"payload":{"id":1},"payload":{"id":2}}',
+        framed({"id": 1}),
+    ]
+    outcome = decode(*values)
+    assert [row["id"] for row in rows_of(outcome)] == [1]
+    assert [refusal.index for refusal in outcome.rejected] == [*range(10)]
+    assert outcome.rejected[4].field == "schema"
+    deep: Any = of("string")
+    for _ in range(50):
+        deep = of("array", items=deep)
+    assert "nested deeper" in decode(framed({"id": 1}, struct(id=of("int64"), x=deep))).rejected[0].found
+    assert decode(b"[" * 100_000).rejected
+
+
+def test_many_schemas_in_a_batch() -> None:
+    values = [framed({"id": number}, struct(id=of("int64"), **{f"x{number}": of("string")})) for number in range(100)]
+    assert [row["id"] for row in rows_of(decode(*values))] == [*range(100)]
+
+
+def test_it_is_pickled() -> None:
+    converter = pickle.loads(pickle.dumps(ConnectJsonConverter(ROW, True)))
+    assert rows_of(converter.decode(pa.array([framed({"id": 1})], pa.binary())))[0]["id"] == 1
+
+
+@given(st.lists(st.none() | st.integers(-(10**38) + 1, 10**38 - 1), max_size=20), st.integers(0, 38), st.integers(0, 3))
+@settings(max_examples=200, deadline=None)
+def test_decimals_of_base64_are_those_of_java(numbers: list[int | None], scale: int, skipped: int) -> None:
+    texts = pa.array([None if number is None else unscaled(number) for number in numbers], pa.string()).slice(skipped)
+    exact = [
+        None if number is None else Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -scale))
+        for number in numbers[skipped:]
+    ]
+    assert decimals_of_base64(texts, scale).to_pylist() == exact
+
+
+times = st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59), timezones=st.just(timezone.utc))
+days = st.dates()
+rows = st.fixed_dictionaries(
+    {
+        "id": st.integers(-(2**63), 2**63 - 1),
+        "cents": st.none() | st.integers(-(10**12) + 1, 10**12 - 1).map(lambda number: Decimal(number).scaleb(-2)),
+        "at": st.none() | times,
+        "day": st.none() | days,
+        "name": st.none() | st.text(max_size=9),
+        "inner": st.none()
+        | st.fixed_dictionaries({"cents": st.none() | st.just(Decimal("0.07")), "at": st.none() | times}),
+        "days": st.none() | st.lists(st.none() | days, max_size=3),
+        "times": st.none()
+        | st.dictionaries(st.sampled_from("abc"), times, max_size=2).map(lambda pairs: [*pairs.items()]),
+    }
+)
+
+
+def written(value: Any) -> Any:
+    """As Connect's JSON converter writes it."""
+    if isinstance(value, Decimal):
+        return unscaled(int(value.scaleb(2)))
+    if isinstance(value, datetime):
+        return (value - EPOCH) // timedelta(microseconds=1)
+    if isinstance(value, date):
+        return (value - EPOCH.date()).days
+    if isinstance(value, dict):
+        return {name: written(member) for name, member in value.items()}
+    if isinstance(value, list):
+        pairs = value and isinstance(value[0], tuple)
+        return {key: written(item) for key, item in value} if pairs else [written(item) for item in value]
+    return value
+
+
+@given(st.lists(st.tuples(rows, st.booleans(), st.booleans()), max_size=6))
+@settings(max_examples=150, deadline=None)
+def test_rows_come_back_whatever_is_between_them(drawn: list[tuple[dict[str, Any], bool, bool]]) -> None:
+    values, expected, bad = [], [], []
+    for place, (row, spaced, broken) in enumerate(drawn):
+        payload = written(row)
+        if payload["times"] == []:
+            payload["times"] = {}
+        if broken:
+            payload["day"] = "no day"
+            bad.append(place)
+        else:
+            expected.append(row)
+        values.append(framed(payload, separators=(", ", ": ") if spaced else COMPACT))
+    outcome = decode(*values)
+    assert rows_of(outcome) == expected
+    assert [refusal.index for refusal in outcome.rejected] == bad

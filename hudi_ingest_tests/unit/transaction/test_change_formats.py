@@ -1,0 +1,134 @@
+"""Pipelines of change events: from the file to rows and deletes."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from hudi_ingest.kafka.records import RECORDS
+from hudi_ingest.model.offsets import TopicPartition
+from hudi_ingest.model.transaction import TransactionSchema
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.records.changes import DELETED
+from hudi_ingest.records.row_maker import BatchOutcome, RowMaker
+from hudi_ingest.records.schema.columns import spark_json
+from hudi_ingest.transaction.decoding import format_problems, row_maker_of
+from hudi_ingest_tests.support.pipeline_files import Write, load
+
+pytestmark = pytest.mark.fast
+
+NOW = datetime(2026, 1, 31, tzinfo=timezone.utc)
+CUSTOMERS: dict[str, Any] = {
+    "source__topics": ["shop.public.customers"],
+    "source__envelope": "debezium",
+    "table__mode": "upsert",
+    "table__key": ["id"],
+    "table__schema": "id long not null, name string not null, country string, changed_at timestamp",
+}
+
+
+def maker_of(pipeline: Pipeline) -> RowMaker:
+    columns = spark_json(pipeline.table_schema.columns)
+    schema = TransactionSchema("declared", spark_json(pipeline.table.record), columns, True)
+    maker: RowMaker = pickle.loads(pickle.dumps(row_maker_of(pipeline, schema, NOW)))
+    return maker
+
+
+def made(pipeline: Pipeline, *values: bytes | None, keys: list[bytes | None] | None = None) -> BatchOutcome:
+    count = len(values)
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "topic": [*pipeline.source.topics] * count,
+            "partition": [0] * count,
+            "offset": [*range(count)],
+            "timestamp": [NOW] * count,
+            "key": keys or [None] * count,
+            "value": [*values],
+            "headers": [None] * count,
+        },
+        schema=RECORDS,
+    )
+    return maker_of(pipeline).make(TopicPartition(pipeline.source.topics[0], 0), batch)
+
+
+def event(op: str, before: Any = None, after: Any = None) -> bytes:
+    return json.dumps({"before": before, "after": after, "op": op}, separators=(",", ":")).encode()
+
+
+def rows_of(outcome: BatchOutcome, *names: str) -> list[tuple[Any, ...]]:
+    return list(zip(*outcome.rows.select([*names, DELETED]).to_pydict().values(), strict=True))
+
+
+def test_events_become_rows_deletes_and_moves(write: Write) -> None:
+    pipeline = load(
+        write,
+        **CUSTOMERS,
+        table__partition_by=["region"],
+        transforms=[
+            {"filter": {"field": "name", "op": "!=", "value": "test"}},
+            {"rename": {"country": "region"}},
+            {"constant": {"column": "origin", "value": "shop"}},
+        ],
+    )
+    assert format_problems(pipeline) == ()
+    eu, us = {"id": 1, "name": "ann", "country": "eu"}, {"id": 1, "name": "ann", "country": "us"}
+    outcome = made(
+        pipeline,
+        event("c", None, eu),
+        event("u", eu, us),
+        event("d", us),
+        None,
+        event("c", None, {**eu, "name": "test"}),
+    )
+    assert outcome.bad == ()
+    assert rows_of(outcome, "id", "region", "name") == [
+        (1, "eu", "ann", False),
+        (1, "eu", "ann", True),
+        (1, "us", "ann", False),
+        (1, "us", None, True),
+    ]
+    assert (outcome.moves, outcome.skipped, outcome.filtered) == (1, 1, 1)
+    unmoved = made(pipeline, event("u", None, us))
+    assert [(bad.field, bad.found) for bad in unmoved.bad] == [("before", "null")]
+
+
+def test_the_ordering_of_a_delete_is_that_of_the_row_it_deletes(write: Write) -> None:
+    pipeline = load(write, **CUSTOMERS, table__ordering="changed_at")
+    full = {"id": 1, "name": "ann", "changed_at": "2026-01-31T10:00:00Z"}
+    key_only = {"id": 1, "name": None, "changed_at": None}
+    outcome = made(pipeline, event("d", full), event("d", key_only))
+    assert rows_of(outcome, "id", "changed_at") == [(1, datetime(2026, 1, 31, 10, tzinfo=timezone.utc), True)]
+    assert [(bad.index, bad.field) for bad in outcome.bad] == [(1, "changed_at")]
+
+
+def test_connects_envelope_may_be_around_records_of_any_table(write: Write) -> None:
+    pipeline = load(write, source__envelope="connect", table__schema="id string, day date")
+    record = {
+        "schema": {
+            "type": "struct",
+            "fields": [{"field": "day", "type": "int32", "name": "org.apache.kafka.connect.data.Date"}],
+        },
+        "payload": {"id": "a", "day": 1},
+    }
+    outcome = made(pipeline, json.dumps(record).encode(), b'{"id": "b"}')
+    assert [(row["id"], str(row["day"])) for row in outcome.rows.to_pylist()] == [("a", "1970-01-02")]
+    assert [bad.index for bad in outcome.bad] == [1]
+
+
+def test_an_upsert_topic_deletes_by_its_keys(write: Write, tmp_path: Path) -> None:
+    pipeline = load(
+        write,
+        table__mode="upsert",
+        table__key=["id"],
+        table__schema="name string not null",
+        source__key={"schema": "id string"},
+    )
+    outcome = made(pipeline, b'{"name":"ann"}', None, None, keys=[b"a", b"a", None])
+    assert rows_of(outcome, "id", "name") == [("a", "ann", False), ("a", None, True)]
+    assert [(bad.index, bad.field, bad.found) for bad in outcome.bad] == [(2, "id", "null")]
