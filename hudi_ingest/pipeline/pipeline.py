@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Annotated, Any, Literal
@@ -175,7 +175,7 @@ class Pipeline(_Model):
     def _transforms(cls, value: tuple[TransformStep, ...], info: ValidationInfo) -> tuple[TransformStep, ...]:
         # A table or a source that failed validation is not in info.data; it has its own problem.
         if {"table", "source"} <= info.data.keys() and info.data["table"].declares_schema:
-            _chain(info.data["table"], info.data["source"].key, value)
+            _chain(info.data["table"], info.data["source"], value)
         return value
 
     @field_validator("on_tombstone", mode="before")
@@ -225,14 +225,14 @@ class Pipeline(_Model):
 
     def model_post_init(self, context: object, /) -> None:
         declared = self.table.declares_schema
-        self._built_chain = _chain(self.table, self.source.key, self.transforms) if declared else None
+        self._built_chain = _chain(self.table, self.source, self.transforms) if declared else None
 
     def with_record(self, record: pa.Schema) -> Pipeline:
         """The pipeline for values with these columns, which a transaction determined at its begin. Raises ProblemsFromTop
         when a transform or `table.partition_by` does not fit them."""
         table = self.table.with_record(record)
         pipeline = self.model_copy(update={"table": table})
-        pipeline._built_chain = _chain(table, self.source.key, self.transforms)
+        pipeline._built_chain = _chain(table, self.source, self.transforms)
         return pipeline
 
     @property
@@ -262,7 +262,7 @@ class Pipeline(_Model):
         parts += [self.transforms, self.table.partition_by, self.table.partition_zone, self.table.event_time]
         parts += [self.table.hive_style, self.on_tombstone]
         if source.envelope != "none":
-            parts += [source.envelope]
+            parts += [source.envelope, source.before_image]
         if self.table.is_keyed:
             parts += [self.table.key, self.table.ordering, self.table.delete_field]
         plain = TypeAdapter(Any).dump_python(parts)
@@ -326,9 +326,9 @@ def _record_with_key(table: Table, key: RecordKey | None) -> pa.Schema:
     return record
 
 
-def _chain(table: Table, key: RecordKey | None, transforms: Sequence[TransformStep]) -> Chain:
+def _chain(table: Table, source: KafkaSource, transforms: Sequence[TransformStep]) -> Chain:
     """Build the chain. Raises ProblemsFromTop when a step does not fit, or a partition column is missing at the end."""
-    record = _record_with_key(table, key)
+    record = _record_with_key(table, source.key)
     placed: list[tuple[Place, Transform]] = [
         (("transforms", index, transform.kind), transform.transform()) for index, transform in enumerate(transforms)
     ]
@@ -379,9 +379,29 @@ def _chain(table: Table, key: RecordKey | None, transforms: Sequence[TransformSt
                 columns, table.key, table.ordering, table.delete_field, table.partition_columns
             )
         ]
+    if not problems and source.envelope == "debezium" and source.before_image == "key":
+        problems += _beyond_the_key(table, chain)
     if problems:
         raise ProblemsFromTop(problems)
     return chain
+
+
+def _beyond_the_key(table: Table, chain: Chain) -> Iterator[tuple[Place, str]]:
+    """Yield what of the table needs fields of a deleted row that are not in its key."""
+    needs: list[tuple[Place, str]] = [
+        (("table", "partition_by", index), name) for index, name in enumerate(table.partition_columns)
+    ]
+    if table.ordering is not None:
+        needs.append((("table", "ordering"), table.ordering))
+    in_key, in_values = chain.sources(table.key), frozenset(table.record.names)
+    for place, name in needs:
+        beyond = sorted((chain.sources([name]) & in_values) - in_key)
+        if beyond:
+            text = (
+                f"computed from {beyond[0]}, which is not in the key, and so not in a delete unless the database sends whole rows: "
+                "have it do so, and set `source.before_image: row`"
+            )
+            yield place, text
 
 
 def _span(seconds: float | None) -> timedelta | None:

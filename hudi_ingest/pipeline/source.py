@@ -125,6 +125,11 @@ class KafkaSource(_Model):
     `debezium`: the change events of Debezium, as JSON with or without schemas or as Avro, with `table.mode: upsert`; the
     columns are those of their `after`. See docs/formats.md."""
 
+    before_image: Literal["key", "row"] = "key"
+    """What `before` of Debezium's events holds. `key`: at least the columns of the key, as PostgreSQL sends by default. `row`:
+    the whole row, which PostgreSQL sends after `alter table … replica identity full`, and MySQL with `binlog_row_image=FULL`;
+    `table.partition_by` and `table.ordering` need it for columns beyond the key. Only with `envelope: debezium`."""
+
     schema_registry: SchemaRegistry | None = None
     """Where the schemas of Avro, JSON Schema and Protobuf records are, unless `avro` or `protobuf` names files."""
 
@@ -198,6 +203,13 @@ class KafkaSource(_Model):
             raise ValueError(
                 f"{value} needs `format: {' or '.join(formats)}`, and that is {info.data['format']}; remove it, or change the format"
             )
+        return value
+
+    @field_validator("before_image")
+    @classmethod
+    def _only_debezium_has_before(cls, value: str, info: ValidationInfo) -> str:
+        if value == "row" and info.data.get("envelope", "debezium") != "debezium":
+            raise ValueError(f"only with `envelope: debezium`, and that is {info.data['envelope']}; remove it")
         return value
 
     @field_validator("schema_registry")

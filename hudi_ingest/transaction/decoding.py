@@ -142,10 +142,10 @@ def _changes(pipeline: Pipeline, values: _RecordPart) -> Converter:
     """The converter of Debezium's events to the rows that they write and delete."""
     table, chain = pipeline.table, pipeline.chain
     row = values.schema
-    in_row = frozenset(row.names)
-    placing, key = in_row & chain.sources(table.partition_columns), chain.sources(table.key)
-    naming = placing | key | chain.sources([table.ordering] if table.ordering else [])
-    fields = NamingFields(tuple(name for name in row.names if name in naming), placing <= key)
+    ordering = [table.ordering] if table.ordering is not None else []
+    naming = chain.sources([*table.key, *table.partition_columns, *ordering])
+    whole = pipeline.source.before_image == "row"
+    fields = NamingFields(tuple(name for name in row.names if name in naming), whole)
     events = _converter(pipeline, replace(values, schema=event_schema(row, fields)))
     return DebeziumConverter(events, row, fields)
 

@@ -32,12 +32,16 @@ _TRUNCATE = (
 
 @dataclass(frozen=True, slots=True)
 class NamingFields:
-    """The fields of `before` that name a row."""
+    """The fields of `before` that name a row.
+
+    PostgreSQL sends only the key unless told otherwise, and Debezium fills the rest: null, but 0, "", 1970-01-01 or the column's
+    default where it is NOT NULL. An event does not say which of its values are such, so the pipeline has to.
+    """
 
     names: tuple[str, ...]
     """Fields of the record's values that the table's key, partitions and ordering are computed from."""
-    placed_by_key: bool = True
-    """Whether the key alone decides the table partition. If not, an update must say where the row was."""
+    whole: bool = False
+    """Whether `before` is the whole row. Then an update without one shows that it is not."""
 
 
 def event_schema(row: pa.Schema, naming: NamingFields) -> pa.Schema:
@@ -103,8 +107,8 @@ class DebeziumConverter:
         if "before" in events.schema.names and events["before"].null_count:
             absent = events["before"].is_null()
             refuse(pc.and_(deletes, absent), "before", f"the deleted row's key; {_FULL}", "null")
-            if not self._naming.placed_by_key:
-                expected = f"the row before the update, which may be in another table partition; {_FULL}"
+            if self._naming.whole:
+                expected = f"the row before the update, because of `before_image: row`; {_FULL}"
                 refuse(pc.and_(pc.equal(operations, "u"), absent), "before", expected, "null")
         for place, field in enumerate(self._row):
             wrong = _unavailable(pc.struct_field(after, [place]))

@@ -94,6 +94,10 @@ def test_all_settings_that_decide_the_rows_are_in_their_digest(write: Write) -> 
             {"source__format": "csv", "source__envelope": "debezium"},
             "source.envelope: debezium needs `format: json or avro`, and that is csv",
         ),
+        (
+            {"source__before_image": "row"},
+            "source.before_image: only with `envelope: debezium`, and that is none; remove it",
+        ),
         ({"table__take_over": "hudi_streamer"}, "table.take_over: only tables with `mode: append` can be taken over"),
         ({"table__column_statistics": True}, "table.column_statistics: a table with `mode: upsert` has none"),
         (

@@ -19,7 +19,7 @@ from hudi_ingest.records.changes import DELETED
 from hudi_ingest.records.row_maker import BatchOutcome, RowMaker
 from hudi_ingest.records.schema.columns import spark_json
 from hudi_ingest.transaction.decoding import format_problems, row_maker_of
-from hudi_ingest_tests.support.pipeline_files import Write, load
+from hudi_ingest_tests.support.pipeline_files import Write, load, problems
 
 pytestmark = pytest.mark.fast
 
@@ -69,6 +69,7 @@ def test_events_become_rows_deletes_and_moves(write: Write) -> None:
     pipeline = load(
         write,
         **CUSTOMERS,
+        source__before_image="row",
         table__partition_by=["region"],
         transforms=[
             {"filter": {"field": "name", "op": "!=", "value": "test"}},
@@ -99,12 +100,26 @@ def test_events_become_rows_deletes_and_moves(write: Write) -> None:
 
 
 def test_the_ordering_of_a_delete_is_that_of_the_row_it_deletes(write: Write) -> None:
-    pipeline = load(write, **CUSTOMERS, table__ordering="changed_at")
+    pipeline = load(write, **CUSTOMERS, source__before_image="row", table__ordering="changed_at")
     full = {"id": 1, "name": "ann", "changed_at": "2026-01-31T10:00:00Z"}
     key_only = {"id": 1, "name": None, "changed_at": None}
     outcome = made(pipeline, event("d", full), event("d", key_only))
     assert rows_of(outcome, "id", "changed_at") == [(1, datetime(2026, 1, 31, 10, tzinfo=timezone.utc), True)]
     assert [(bad.index, bad.field) for bad in outcome.bad] == [(1, "changed_at")]
+
+
+def test_a_delete_that_may_hold_only_the_key_names_only_the_key(write: Write) -> None:
+    told = problems(write, **CUSTOMERS, table__partition_by=["country"], table__ordering="changed_at")
+    assert [line.partition(":")[0] for line in told] == ["table.partition_by[0]", "table.ordering"]
+    assert all("is not in the key, and so not in a delete" in line for line in told)
+    by_key = load(
+        write,
+        **CUSTOMERS,
+        table__partition_by=["shard"],
+        transforms=[{"sql": "select *, id % 4 as shard from records"}],
+    )
+    outcome = made(by_key, event("d", {"id": 7, "name": "", "country": ""}), event("u", None, {"id": 7, "name": "x"}))
+    assert rows_of(outcome, "id", "shard", "country") == [(7, 3, None, True), (7, 3, None, False)]
 
 
 def test_connects_envelope_may_be_around_records_of_any_table(write: Write) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.fast
 ROW = parse_ddl("id long not null, name string not null, country string, tags array<string>, raw binary")
 ANN = {"id": 1, "name": "ann", "country": "eu", "tags": ["x"], "raw": "AP8="}
 BY_KEY = NamingFields(("id", "country"))
-MOVABLE = NamingFields(("id", "country"), placed_by_key=False)
+WHOLE = NamingFields(("id", "country"), whole=True)
 
 
 def event(op: str | None, before: Any = None, after: Any = None, **more: Any) -> bytes:
@@ -83,12 +84,12 @@ def test_what_cannot_be_applied_is_bad_and_says_why(value: bytes, field: str, ex
     assert found in refusal.found
 
 
-def test_an_update_must_say_where_the_row_was_unless_its_key_does() -> None:
+def test_an_update_must_have_the_row_before_it_where_that_is_declared() -> None:
     update = event("u", None, ANN)
     assert decode(update).rejected == ()
-    (refusal,) = decode(update, naming=MOVABLE).rejected
+    (refusal,) = decode(update, naming=WHOLE).rejected
     assert (refusal.field, refusal.found) == ("before", "null")
-    assert decode(event("r", None, ANN), event("u", ANN, ANN), naming=MOVABLE).rejected == ()
+    assert decode(event("r", None, ANN), event("u", ANN, ANN), naming=WHOLE).rejected == ()
 
 
 def test_null_and_short_values_are_no_placeholder() -> None:
@@ -129,3 +130,113 @@ def test_connects_schema_says_what_after_and_before_hold() -> None:
         ("-0.01", True),
     ]
     assert [(refusal.index, refusal.field) for refusal in outcome.rejected] == [(2, "cents")]
+
+
+# ---- What Debezium 3.3 wrote for the same changes of a table in PostgreSQL 15
+
+CUSTOMERS = parse_ddl(
+    "id long not null, name string not null, country string, balance decimal(12,2) not null, ratio double, small int, "
+    "flag boolean not null, created date not null, at timestamp not null, at3 timestamp, seen timestamp not null, tod long, "
+    "raw binary, doc string, tags array<string>, uid string, mood string, email string"
+)
+WITHOUT_UNITS = parse_ddl(
+    "id long not null, name string not null, country string, balance decimal(12,2) not null, created date not null, at long, "
+    "seen timestamp not null"
+)
+
+
+def recorded(name: str, columns: pa.Schema, naming: NamingFields) -> Decoded:
+    """The events, without the tombstones after deletes."""
+    text = (Path(__file__).parent / "debezium" / f"{name}.jsonl").read_text(encoding="utf-8")
+    values = [json.loads(line)["value"] for line in text.splitlines()]
+    events = ConnectJsonConverter(event_schema(columns, naming), framed=False)
+    values = [value.encode() for value in values if value is not None]
+    return DebeziumConverter(events, columns, naming).decode(pa.array(values, pa.binary()))
+
+
+def brief(outcome: Decoded, *names: str) -> list[tuple[Any, ...]]:
+    return [
+        tuple(row[name] if name in ("id", "name", "country", "small") else str(row[name]) for name in names)
+        for row in outcome.rows.to_pylist()
+    ]
+
+
+def test_events_with_schemas_of_a_table_that_sends_only_keys() -> None:
+    outcome = recorded("postgresql_with_schemas", CUSTOMERS, NamingFields(("id",)))
+    first = outcome.rows.to_pylist()[0]
+    assert {name: str(value) for name, value in first.items()} == {
+        "id": "1",
+        "name": "n1",
+        "country": "eu",
+        "balance": "100.25",
+        "ratio": "0.5",
+        "small": "7",
+        "flag": "True",
+        "created": "2026-01-31",
+        "at": "2026-01-31 12:34:56.123456+00:00",
+        "at3": "2026-01-31 12:34:56.789000+00:00",
+        "seen": "2026-01-31 10:34:56.123456+00:00",
+        "tod": "36672000000",
+        "raw": str(b"\x00\xff"),
+        "doc": '{"a": 1}',
+        "tags": "['x', 'y']",
+        "uid": "6e8bc430-9c3a-11d9-9669-0800200c9a66",
+        "mood": "abc",
+        "email": "None",
+        DELETED: "False",
+        BEFORE: "None",
+    }
+    assert brief(outcome, "id", "balance", "at", "email", DELETED)[1:] == [
+        (1, "-0.05", "1969-12-31 23:59:59.500000+00:00", "None", "False"),
+        (2, "200.25", "2026-01-31 12:34:56.123456+00:00", "None", "False"),
+        (3, "None", "None", "None", "True"),
+        (30, "300.25", "2026-01-31 12:34:56.123456+00:00", "None", "False"),
+        (4, "None", "None", "None", "True"),
+        (5, "500.25", "2026-01-31 12:34:56.123456+00:00", "None", "False"),
+        (6, "1234567890.12", "2026-01-01 00:00:00+00:00", "a@b", "False"),
+    ]
+    assert [(refusal.index, refusal.field, refusal.found) for refusal in outcome.rejected] == [
+        (7, "doc", UNAVAILABLE),
+        (9, "op", "t, a truncate"),
+    ]
+
+
+def test_only_the_declaration_tells_a_whole_row_from_a_key() -> None:
+    outcome = recorded("postgresql_with_schemas", CUSTOMERS, NamingFields(("id", "seen"), whole=True))
+    deleted = [row["seen"].isoformat() for row in outcome.rows.to_pylist() if row[DELETED]]
+    assert set(deleted) == {"1970-01-01T00:00:00+00:00"}, "Debezium's filling, which nobody could tell from a time"
+    refused = [refusal.index for refusal in outcome.rejected if refusal.field == "before"]
+    assert refused == [1, 2, 6, 7], "updates without `before` show that the declaration is wrong"
+
+
+def test_events_without_schemas_of_a_table_that_sends_whole_rows() -> None:
+    outcome = recorded(
+        "postgresql_with_decimals_as_strings", WITHOUT_UNITS, NamingFields(("id", "country"), whole=True)
+    )
+    assert outcome.rejected == ()
+    assert brief(outcome, "id", "country", "balance", "created", "at", "seen", DELETED) == [
+        (1, "eu", "100.25", "2026-01-31", "1769862896123", "2026-01-31 10:34:56.123456+00:00", "False"),
+        (1, "eu", "-0.05", "2026-01-31", "-500", "2026-01-31 10:34:56.123456+00:00", "False"),
+        (3, "eu", "None", "None", "None", "None", "True"),
+        (6, None, "1234567890.12", "0001-01-01", "1767225600000", "2026-01-01 00:00:00+00:00", "False"),
+    ]
+
+
+def test_decimals_in_base64_need_the_schema() -> None:
+    outcome = recorded("postgresql_without_schemas", WITHOUT_UNITS, NamingFields(("id",), whole=True))
+    assert {refusal.field for refusal in outcome.rejected} == {"balance", "op"}
+    assert '"Jyk="' in outcome.rejected[0].found
+    without = pa.schema([field for field in WITHOUT_UNITS if field.name != "balance"])
+    outcome = recorded("postgresql_without_schemas", without, NamingFields(("id", "country"), whole=True))
+    assert [refusal.field for refusal in outcome.rejected] == ["op"]
+    moved = [row for row in outcome.rows.to_pylist() if row[BEFORE] and row[BEFORE]["country"] != row["country"]]
+    assert [(row["id"], row["country"], row[BEFORE]["country"]) for row in moved] == [(2, "us", "eu")]
+
+
+def test_times_of_connect() -> None:
+    outcome = recorded("postgresql_with_connect_times", CUSTOMERS, NamingFields(("id",)))
+    assert outcome.rejected == ()
+    assert brief(outcome, "at", "created")[:2] == [
+        ("2026-01-31 12:34:56.123000+00:00", "2026-01-31"),
+        ("1969-12-31 23:59:59.500000+00:00", "2026-01-31"),
+    ]
