@@ -6,7 +6,7 @@ import resource
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import IO
 
 import numpy as np
@@ -94,6 +94,9 @@ class BaseFileWriter:
     partition, complete after `close`. Memory is bounded by BUFFERED_BYTES and one row group's encoding, whatever the
     length of the range.
     """
+
+    superseded: Mapping[TopicPartition, int] = MappingProxyType({})
+    """Rows that were left out, as KeyedFileWriter leaves some out; none here."""
 
     def __init__(self, storage: TableStorage, layout: BaseFileLayout) -> None:
         self._new_files: NewFiles[BaseFile] = NewFiles(storage, layout.instant, layout.epoch)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import zlib
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
 
 import numpy as np
@@ -16,7 +14,7 @@ import pyarrow.compute as pc
 from hudi_ingest.hudi.base_file import RECORD_KEY, SEQUENCE_NUMBER, parquet_writer, with_meta_columns
 from hudi_ingest.hudi.buckets import bucket_ids
 from hudi_ingest.hudi.constant_columns import same_for_all, with_column
-from hudi_ingest.hudi.epoch import Epoch
+from hudi_ingest.hudi.keyed_layout import KeyedLayout
 from hudi_ingest.hudi.log_file import data_block, delete_block, log_file_name
 from hudi_ingest.hudi.new_files import NewFiles
 from hudi_ingest.hudi.partition_split import split_rows
@@ -30,30 +28,6 @@ from hudi_ingest.records.record_keys import record_keys
 
 BUFFERED_BYTES = 128 * 1024 * 1024
 """Limit for changes that wait; above it the last change of each key is kept, or all are written."""
-
-
-@dataclass(frozen=True, slots=True)
-class KeyedLayout:
-    """How changes become log files; the same for all tasks of a transaction."""
-
-    instant: str
-    epoch: Epoch
-    partition_by: tuple[str, ...]
-    hive_style: bool
-    escaped_folders: bool
-    key: tuple[str, ...]
-    ordering: tuple[str, ...]
-    """The table's ordering fields. Of two changes of a key the one with the greater values wins, and of equal ones the later."""
-    buckets: int
-    schema_json: str
-    """The Avro schema of a log file's rows, with Hudi's columns."""
-    compression: str
-    groups: Mapping[str, str] = field(default_factory=dict)
-    """File ids of buckets that do not have the fixed one, by `<partition path>|<bucket>`."""
-
-    def file_id(self, partition_path: str, bucket: int) -> str:
-        """Return the id of the file group that holds a bucket. It begins with the bucket, as Hudi requires."""
-        return self.groups.get(f"{partition_path}|{bucket}", f"{bucket:08d}-0000-0000-0000-000000000000-0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +181,7 @@ def _last_changes(rows: pa.Table, layout: KeyedLayout) -> _Last:
     split = split_rows([rows], layout.partition_by, layout.hive_style, layout.escaped_folders)
     paths = split.paths
     folders = np.array([paths.index(group.path) for group in split.groups], np.int64)[split.codes]
-    keys = record_keys(rows, layout.key).combine_chunks()
+    keys = record_keys(rows, layout.key, layout.names_single_key).combine_chunks()
     codes = _codes(keys)
     if len(paths) > 1:
         codes = _codes(pa.array(codes * np.int64(len(paths)) + folders))
@@ -248,7 +222,8 @@ def _token(source: RowSource) -> str:
 
 
 def _parquet(rows: pa.Table, compression: str) -> bytes:
-    stream = io.BytesIO()
+    stream = pa.BufferOutputStream()
     with parquet_writer(stream, rows.schema, rows, compression) as writer:
         writer.write_table(rows)
-    return stream.getvalue()
+    content: bytes = stream.getvalue().to_pybytes()
+    return content

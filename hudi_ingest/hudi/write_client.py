@@ -359,11 +359,19 @@ class HudiWriter:
     def _storage_configuration(self) -> Any:
         return self._hudi.hadoop.fs.HadoopFSUtils.getStorageConf(self._context.hadoopConfiguration())
 
+    def log_schema(self, schema: TransactionSchema) -> str:
+        """Return the Avro schema of the rows in the transaction's log files, with Hudi's columns. Raises EngineLost."""
+        with java_errors("convert the table's columns"):
+            with_meta = self._hudi.common.schema.HoodieSchemaUtils.addMetadataFields(self._hudi_schema(schema))
+            return str(with_meta.toString())
+
     def _schema_json(self, schema: TransactionSchema) -> str:
+        return str(self._hudi_schema(schema).toString())
+
+    def _hudi_schema(self, schema: TransactionSchema) -> Any:
         spark_type = self._jvm.org.apache.spark.sql.types.DataType.fromJson(schema.columns)
         converter = self._hudi.HoodieSchemaConversionUtils
-        converted = converter.convertStructTypeToHoodieSchema(spark_type, _RECORD_NAME, _RECORD_NAMESPACE)
-        return str(converted.toString())
+        return converter.convertStructTypeToHoodieSchema(spark_type, _RECORD_NAME, _RECORD_NAMESPACE)
 
     def _write_stats(self, publication: Publication) -> Any:
         """Build the files' HoodieWriteStats in two round trips, whatever their number."""

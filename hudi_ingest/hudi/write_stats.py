@@ -19,12 +19,14 @@ def base_file_stat(file: BaseFile) -> dict[str, Any]:
 
 def log_file_stat(instant: str, file: LogFile) -> dict[str, Any]:
     """Return the HoodieDeltaWriteStat of a log file of the instant. How many keys are new is unknown without reading the table."""
+    name = file.path.rpartition("/")[2]
+    version, _, _ = name.rpartition(".log.")[2].partition("_")
     return {
         **_common(file),
         "prevCommit": instant,
         "baseFile": "",
-        "logFiles": [file.path.rpartition("/")[2]],
-        "logVersion": 1,
+        "logFiles": [name],
+        "logVersion": int(version),
         "logOffset": 0,
         "numWrites": file.upserts,
         "numUpdateWrites": file.upserts,

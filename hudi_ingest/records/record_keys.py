@@ -14,9 +14,10 @@ ORDERING_TYPES = (pa.int32(), pa.int64(), pa.timestamp("us", tz="UTC"))
 _NULL, _EMPTY = "__null__", "__empty__"
 
 
-def record_keys(rows: pa.Table, columns: Sequence[str]) -> pa.Array | pa.ChunkedArray:
-    """Return the value of a single column, or `a:1,b:x` for several. Undefined for rows without a key (see `keyless`)."""
-    if len(columns) == 1:
+def record_keys(rows: pa.Table, columns: Sequence[str], names_single: bool = False) -> pa.Array | pa.ChunkedArray:
+    """Return the value of a single column, or `a:1,b:x` for several; `names_single`: `a:1` for a single one, too. Undefined for
+    rows without a key (see `keyless`)."""
+    if len(columns) == 1 and not names_single:
         return rows[columns[0]].cast(pa.string())
     parts = []
     for name in columns:

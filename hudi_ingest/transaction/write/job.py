@@ -32,15 +32,17 @@ from hudi_ingest.exceptions import (
 )
 from hudi_ingest.hudi.base_file import BaseFileLayout
 from hudi_ingest.hudi.epoch import Epoch
+from hudi_ingest.hudi.keyed_layout import KeyedLayout
 from hudi_ingest.hudi.offsets_in_files import offsets_in_files
 from hudi_ingest.hudi.paths import heartbeat_path
 from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.hudi.storage_at import storage_at
+from hudi_ingest.hudi.write_client import HudiWriter
 from hudi_ingest.kafka.cluster import kept_cluster
 from hudi_ingest.model.offset_ranges import Ranges, length
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import ReplayPlan, RetryPlan, TransactionPlan
-from hudi_ingest.model.report import BaseFile, SliceReport
+from hudi_ingest.model.report import BaseFile, LogFile, SliceReport
 from hudi_ingest.model.transaction import OpenTransaction
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.executors import executor_problem
@@ -101,23 +103,11 @@ def write_slices(
     busy = [slice_ for slice_ in slices if slice_.count]
     storage = storage_at(pipeline.table.base_path, pipeline.table.storage_options)
     task_reports: list[TaskReport] = []
-    layout = BaseFileLayout(
-        instant=transaction.instant,
-        epoch=Epoch(transaction.epoch, plan.transaction_id),
-        partition_by=pipeline.table.partition_columns,
-        rows_per_file=pipeline.table.rows_per_file,
-        target_file_bytes=pipeline.table.target_file_bytes,
-        compression=pipeline.table.compression,
-        generations=plan.generations,
-        hive_style=pipeline.table.hive_style,
-        escaped_folders=transaction.schema.escaped_folders,
-        record_key=transaction.schema.record_key,
-    )
     if busy:
         replaced = offsets_in_files(storage, plan.replaces, busy)
         task = WriteTask(
             storage=storage,
-            layout=layout,
+            layout=_layout(spark, pipeline, transaction),
             maker=row_maker_of(pipeline, transaction.schema, transaction.began_at),
             attempts=dict(attempts),
             letters=_letter_layout(pipeline, transaction),
@@ -136,7 +126,7 @@ def write_slices(
     sources = {slice_.source for slice_ in slices}
     shared = [file for file in plan.replaces if file.kept and file.source in sources]
     if shared:
-        copying = CopyTask(storage, layout, plan.slices, dict(attempts))
+        copying = CopyTask(storage, _base_file_layout(pipeline, transaction), plan.slices, dict(attempts))
         with _job(spark, pipeline, transaction, slices, storage):
             files = spark.sparkContext.parallelize(shared, len(shared))
             copied = files.mapPartitions(partial(run_copies, copying)).collect()
@@ -152,6 +142,44 @@ def write_slices(
             copies=tuple(file for source, file in copies if source == slice_.source),
         )
         for slice_ in slices
+    )
+
+
+def _layout(spark: SparkSession, pipeline: Pipeline, transaction: OpenTransaction) -> BaseFileLayout | KeyedLayout:
+    """How rows become files: base files, or the log files of a keyed table."""
+    if pipeline.table.is_keyed:
+        return _keyed_layout(pipeline, transaction, HudiWriter(spark, pipeline).log_schema(transaction.schema))
+    return _base_file_layout(pipeline, transaction)
+
+
+def _base_file_layout(pipeline: Pipeline, transaction: OpenTransaction) -> BaseFileLayout:
+    return BaseFileLayout(
+        instant=transaction.instant,
+        epoch=Epoch(transaction.epoch, transaction.plan.transaction_id),
+        partition_by=pipeline.table.partition_columns,
+        rows_per_file=pipeline.table.rows_per_file,
+        target_file_bytes=pipeline.table.target_file_bytes,
+        compression=pipeline.table.compression,
+        generations=transaction.plan.generations,
+        hive_style=pipeline.table.hive_style,
+        escaped_folders=transaction.schema.escaped_folders,
+        record_key=transaction.schema.record_key,
+    )
+
+
+def _keyed_layout(pipeline: Pipeline, transaction: OpenTransaction, log_schema: str) -> KeyedLayout:
+    return KeyedLayout(
+        instant=transaction.instant,
+        epoch=Epoch(transaction.epoch, transaction.plan.transaction_id),
+        partition_by=pipeline.table.partition_columns,
+        hive_style=pipeline.table.hive_style,
+        escaped_folders=transaction.schema.escaped_folders,
+        key=pipeline.table.key,
+        ordering=pipeline.table.ordering_fields,
+        buckets=pipeline.table.buckets,
+        schema_json=log_schema,
+        compression=pipeline.table.compression,
+        groups=transaction.groups,
     )
 
 
@@ -212,10 +240,11 @@ def slice_report(slice_: Slice, attempt: int, task_reports: Sequence[TaskReport]
     rows, skipped, filtered, rejected = (
         sum(getattr(task, name) for task in tasks) for name in ("rows", "skipped", "filtered", "rejected")
     )
+    files = [file for task in tasks for file in task.files]
     return SliceReport(
         slice=slice_,
         attempt=attempt,
-        files=tuple(file for task in tasks for file in task.files),
+        files=tuple(file for file in files if isinstance(file, BaseFile)),
         rows=rows,
         skipped=skipped,
         filtered=filtered,
@@ -225,6 +254,10 @@ def slice_report(slice_: Slice, attempt: int, task_reports: Sequence[TaskReport]
         rejected=rejected,
         letters=tuple(file for task in tasks for file in task.letters),
         bad_records=tuple(note for task in tasks for note in task.bad_records)[:NAMED_BAD_RECORDS],
+        log_files=tuple(file for file in files if isinstance(file, LogFile)),
+        deletes=sum(task.deletes for task in tasks),
+        superseded=sum(task.superseded for task in tasks),
+        moves=sum(task.moves for task in tasks),
     )
 
 

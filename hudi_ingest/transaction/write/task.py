@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,6 +16,7 @@ from hudi_ingest.exceptions import IngestError, TableUnreachable, WriteIncomplet
 from hudi_ingest.faults import reach
 from hudi_ingest.hudi.base_file import BaseFileLayout, BaseFileWriter
 from hudi_ingest.hudi.copied_file import copy_other_rows
+from hudi_ingest.hudi.keyed_layout import KeyedLayout
 from hudi_ingest.hudi.offsets_in_files import within
 from hudi_ingest.hudi.row_source import RowSource
 from hudi_ingest.hudi.storage import TableStorage
@@ -22,12 +24,16 @@ from hudi_ingest.hudi.store_errors import StoreError
 from hudi_ingest.model.offset_ranges import Ranges
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import ReplacedFile, RetriedFile
-from hudi_ingest.model.report import BadRecordNote, BaseFile, LetterFile
+from hudi_ingest.model.report import BadRecordNote, BaseFile, LetterFile, LogFile
 from hudi_ingest.pipeline.source import KafkaSource
+from hudi_ingest.records.changes import DELETED
 from hudi_ingest.records.row_maker import Refusal, RowMaker
 from hudi_ingest.transaction.bad_records import NAMED_BAD_RECORDS
 from hudi_ingest.transaction.dead_letters.letter_file import LetterLayout, LetterWriter, records_for_retry
 from hudi_ingest.transaction.write.outcomes import packed
+
+if TYPE_CHECKING:
+    from hudi_ingest.hudi.keyed_writer import KeyedFileWriter
 
 LONGEST_GAPS = 3
 """How many gaps per Kafka partition and task are looked up in Kafka again; see gaps.py."""
@@ -38,7 +44,7 @@ class WriteTask:
     """What a Spark task needs to turn records into base files. Pickled to the Python workers."""
 
     storage: TableStorage
-    layout: BaseFileLayout
+    layout: BaseFileLayout | KeyedLayout
     maker: RowMaker
     attempts: Mapping[TopicPartition, int]
     letters: LetterLayout | None = None
@@ -86,13 +92,17 @@ class TaskReport:
     filtered: int
     rejected: int
     value_bytes: int
-    files: tuple[BaseFile, ...]
+    files: tuple[BaseFile | LogFile, ...]
     bad_records: tuple[BadRecordNote, ...]
     letters: tuple[LetterFile, ...] = ()
     replaced: int = 0
     """Number of records whose offsets are among the task's `replaced`."""
     gaps: Ranges = ()
     """The longest offset ranges between two records, at most LONGEST_GAPS."""
+    deletes: int = 0
+    superseded: int = 0
+    moves: int = 0
+    """Of a keyed table; see SliceReport."""
 
 
 def run_ranges(task: WriteTask, reading: RangesToRead, numbers: Iterator[int]) -> Iterator[TaskReport | bytes]:
@@ -152,6 +162,8 @@ class _Progress:
     rejected: int = 0
     value_bytes: int = 0
     replaced: int = 0
+    deletes: int = 0
+    moves: int = 0
     bad_records: list[BadRecordNote] = field(default_factory=list)
     gaps: Ranges = ()
 
@@ -172,7 +184,7 @@ def run_copies(task: CopyTask, files: Iterator[ReplacedFile]) -> Iterator[tuple[
 def _write_records(task: WriteTask, records: Iterator[tuple[TopicPartition, pa.RecordBatch]]) -> list[TaskReport]:
     progress_of: dict[TopicPartition, _Progress] = {}
     refused = False
-    with BaseFileWriter(task.storage, task.layout) as writer, _letter_writer(task) as letters:
+    with _file_writer(task) as writer, _letter_writer(task) as letters:
         for source, batch in records:
             with concerning(source.topic, source.partition, batch["offset"][0].as_py()):
                 _note_offsets(progress_of, source, batch)
@@ -199,7 +211,10 @@ def _write_records(task: WriteTask, records: Iterator[tuple[TopicPartition, pa.R
                     continue
                 origin = _row_source(source, task.attempts)
                 if outcome.rows.num_rows:
-                    progress.rows += outcome.rows.num_rows
+                    progress.rows += outcome.rows.num_rows - outcome.moves
+                    progress.moves += outcome.moves
+                    if DELETED in outcome.rows.column_names:
+                        progress.deletes += pc.sum(outcome.rows[DELETED]).as_py() - outcome.moves
                     writer.write(origin, outcome.rows)
                 if outcome.bad and letters is not None:
                     letters.write(origin, batch, outcome.bad)
@@ -231,6 +246,9 @@ def _write_records(task: WriteTask, records: Iterator[tuple[TopicPartition, pa.R
                 ),
                 progress.replaced,
                 progress.gaps,
+                progress.deletes,
+                writer.superseded.get(source, 0),
+                progress.moves,
             )
             for source, progress in progress_of.items()
         ]
@@ -242,6 +260,15 @@ def _row_source(source: TopicPartition, attempts: Mapping[TopicPartition, int]) 
     stage attempt; their ids are unique in a driver, and an op that uses another driver is another attempt."""
     context = TaskContext.get()
     return RowSource(source, f"{source.partition}-{attempts[source]}-{context.taskAttemptId() if context else 0}")
+
+
+def _file_writer(task: WriteTask) -> BaseFileWriter | KeyedFileWriter:
+    if isinstance(task.layout, BaseFileLayout):
+        return BaseFileWriter(task.storage, task.layout)
+    # Imported here because it loads compiled code, which drivers do not need.
+    from hudi_ingest.hudi.keyed_writer import KeyedFileWriter
+
+    return KeyedFileWriter(task.storage, task.layout)
 
 
 def _letter_writer(task: WriteTask) -> AbstractContextManager[LetterWriter | None]:

@@ -15,7 +15,8 @@ from hudi_ingest.exceptions import Fenced
 from hudi_ingest.hudi import keyed_writer, new_files
 from hudi_ingest.hudi.buckets import bucket_ids
 from hudi_ingest.hudi.epoch import Epoch, TableEpoch
-from hudi_ingest.hudi.keyed_writer import KeyedFileWriter, KeyedLayout
+from hudi_ingest.hudi.keyed_layout import KeyedLayout
+from hudi_ingest.hudi.keyed_writer import KeyedFileWriter
 from hudi_ingest.hudi.local_storage import LocalStorage
 from hudi_ingest.hudi.paths import heartbeat_path, marker_path
 from hudi_ingest.hudi.row_source import RowSource

@@ -434,6 +434,7 @@ def test_p2_p3_two_live_attempts_of_a_task_never_share_a_file(
         monkeypatch.setattr(TaskContext, "_taskContext", context)
         report = run(writing, batch(5, [good(1), b"bad"]))
         old = ReplacedFile(report.files[0].path, 0, 1, 1, "orders", 3)
+        assert isinstance(writing.layout, BaseFileLayout)
         copying = CopyTask(writing.storage, writing.layout, (Slice("orders", 3, 100, 200),), writing.attempts)
         (copy,) = run_copies(copying, iter([old]))
         assert isinstance(copy, tuple)
@@ -445,6 +446,7 @@ def test_p4_a_copy_that_is_fenced_says_so_as_data(writing: WriteTask) -> None:
     storage, source = writing.storage, TopicPartition("orders", 3)
     storage.delete(heartbeat_path(INSTANT))
     files = iter([ReplacedFile("f_t_1.parquet", 1, 1, 10, "orders", 3)])
+    assert isinstance(writing.layout, BaseFileLayout)
     (outcome,) = run_copies(CopyTask(storage, writing.layout, (WHOLE,), {source: 0}), files)
     assert isinstance(outcome, bytes)
     with pytest.raises(Fenced, match="is no longer open") as raised:
