@@ -6,7 +6,7 @@ wins like any other change, and keeps its key deleted against changes that order
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,7 +53,8 @@ class KeyedModel:
         """The rows that a snapshot must show."""
         return {slot: change.row for slot, change in self._latest.items() if change.row is not None}
 
-    def copy(self) -> KeyedModel:
-        twin = KeyedModel()
-        twin._latest = dict(self._latest)
-        return twin
+    def rows_of(self, changes: Collection[Change]) -> dict[Slot, Mapping[str, Any]]:
+        """Those of the rows that are as these changes left them."""
+        return {
+            slot: change.row for slot, change in self._latest.items() if change.row is not None and change in changes
+        }

@@ -27,26 +27,26 @@ def notes(*changes: Change, compacted_before: int = -1) -> list[str]:
     return [str(row["note"]) for row in model.rows().values()]
 
 
-def test_the_greatest_ordering_wins_and_the_later_offset_among_equals() -> None:
+def test_p8_the_greatest_ordering_wins_and_the_later_offset_among_equals() -> None:
     assert notes(change(0, "a", 5), change(1, "b", 4)) == ["a"]
     assert notes(change(0, "a", 5), change(1, "b", 5)) == ["b"]
     assert notes(change(1, "b", 5), change(0, "a", 5)) == ["b"]
     assert notes(change(0, "a"), change(1, "b")) == ["b"]
 
 
-def test_a_deleted_key_stays_deleted_against_late_changes_until_a_compaction() -> None:
+def test_p8_a_deleted_key_stays_deleted_against_late_changes_until_a_compaction() -> None:
     assert notes(change(0, "a", 5), change(1, None, 6), change(2, "b", 5)) == []
     assert notes(change(0, "a", 5), change(1, None, 6), change(2, "b", 6)) == ["b"]
     assert notes(change(0, "a", 5), change(1, None, 6), change(2, "b", 5), compacted_before=2) == ["b"]
 
 
-def test_a_key_that_moves_leaves_no_second_row() -> None:
+def test_p8_a_key_that_moves_leaves_no_second_row() -> None:
     assert notes(change(0, "a"), change(1, None), change(1, "b", at="d2")) == ["b"]
 
 
 @pytest.mark.parametrize("form", FORMS)
 @given(seed=st.integers(0, 2**32), start=st.integers(0, 59), parts=st.integers(1, 60))
-def test_rows_depend_neither_on_how_changes_are_parted_nor_on_a_replay_to_the_end(
+def test_p8_rows_depend_neither_on_how_changes_are_parted_nor_on_a_replay_to_the_end(
     form: Form, seed: int, start: int, parts: int
 ) -> None:
     changes = [one for record in ChangingRows(form).records(random.Random(seed), 60) for one in record.changes]
