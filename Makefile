@@ -4,6 +4,7 @@ ARGS ?=
 # Processes that run tests side by side, each with a broker and a Spark of its own: about 4 GB of memory each.
 WORKERS ?= 2
 CASES ?= 200
+KEYED ?= 60
 LANES ?= 2
 MINUTES ?= 20
 RECORDS ?= 1000000
@@ -47,8 +48,8 @@ oldest: $(OLDEST)/requirements.ready ## what plugs into Dagster, on the oldest t
 ui: $(VENV)/requirements-dev.ready ## the Dagster UI in headless Chromium, screenshots to docs/images; needs playwright and chromium
 	HUDI_INGEST_SCREENSHOTS=docs/images $(PYTEST) hudi_ingest_tests/e2e/test_ui.py $(ARGS)
 
-chaos: $(VENV)/requirements-dev.ready ## the kill matrix and random faults on whole stacks; CASES=200 SEED=… LANES=2 ARGS="--on cluster"
-	$(VENV)/bin/python -m hudi_ingest_tests.chaos --cases $(CASES) $(if $(SEED),--seed $(SEED)) --lanes $(LANES) $(ARGS)
+chaos: $(VENV)/requirements-dev.ready ## the kill matrix and random faults on whole stacks; CASES=200 KEYED=60 SEED=… LANES=2 ARGS="--on cluster"
+	$(VENV)/bin/python -m hudi_ingest_tests.chaos --cases $(CASES) --keyed $(KEYED) $(if $(SEED),--seed $(SEED)) --lanes $(LANES) $(ARGS)
 
 chaos-slice: $(VENV)/requirements-dev.ready ## a few minutes of it: every kind of fault once, beside services, backfill, replay and retry
 	$(VENV)/bin/python -m hudi_ingest_tests.chaos --slice --seed 340 --lanes 2 --minutes 4 $(ARGS)
