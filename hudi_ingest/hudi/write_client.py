@@ -374,17 +374,17 @@ class HudiWriter:
         return converter.convertStructTypeToHoodieSchema(spark_type, _RECORD_NAME, _RECORD_NAMESPACE)
 
     def _write_stats(self, publication: Publication) -> Any:
-        """Build the files' HoodieWriteStats in two round trips, whatever their number."""
-        model, lists = self._hudi.common.model, self._jvm.java.util
-        stats = lists.ArrayList()
+        """Build the files' HoodieWriteStats in a few round trips, whatever their number."""
+        model, stats = self._hudi.common.model, self._jvm.java.util.ArrayList()
+        mapper = self._hudi.common.util.JsonUtils.getObjectMapper()
         kinds = (
             (model.HoodieWriteStat(), map(base_file_stat, publication.files)),
             (model.HoodieDeltaWriteStat(), map(partial(log_file_stat, publication.instant), publication.log_files)),
         )
         for kind, texts in kinds:
-            array = self._gateway.new_array(getattr(model, kind.getClass().getSimpleName()), 0)
-            read = self._hudi.common.util.JsonUtils.getObjectMapper().readValue(json.dumps([*texts]), array.getClass())
-            stats.addAll(lists.Arrays.asList(read))
+            # Not as an array: py4j cannot pass one to Arrays.asList.
+            list_type = mapper.getTypeFactory().constructCollectionType(stats.getClass(), kind.getClass())
+            stats.addAll(mapper.readValue(json.dumps([*texts]), list_type))
         return stats
 
     def _java_object(self, name: str, *arguments: str) -> Any:
