@@ -154,6 +154,11 @@ def _converter(pipeline: Pipeline, part: _RecordPart) -> Converter:
     try:
         if part.envelope != "none" and part.declared.format == "json":
             return ConnectJsonConverter(part.schema, framed=part.envelope == "connect")
+        if part.envelope == "debezium":
+            from hudi_ingest.records.convert.connect_avro import ConnectAvroConverter
+
+            defaults = {f"after.{path}": default for path, default in _defaults(part).items()}
+            return ConnectAvroConverter(part.schema, _writers(part), defaults)
         return converter_for(part.declared.format, part.schema, _options(part))
     except ValueError as error:
         problem = str(error)

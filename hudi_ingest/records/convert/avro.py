@@ -141,7 +141,7 @@ class AvroConverter:
         require_values(values)
         groups: list[tuple[Indexes, Decoded]] = []
         rejected: list[Rejected] = []
-        for header, places in self._by_header(values):
+        for header, places in by_header(values, self._writers.header_bytes):
             reader = self._reader(header)
             if isinstance(reader, Mismatch):
                 rejected += map(reader.rejected, places.tolist())
@@ -149,22 +149,6 @@ class AvroConverter:
                 of_header = values if len(places) == len(values) else values.take(pa.array(places))
                 groups.append((places, reader.decode(of_header)))
         return regrouped(self._schema, len(values), groups, rejected)
-
-    def _by_header(self, values: pa.BinaryArray) -> Iterator[tuple[bytes, Indexes]]:
-        """Yield each header with the indexes of its values, in order of appearance."""
-        size = self._writers.header_bytes
-        if not size:
-            if len(values):
-                yield b"", np.arange(len(values))
-            return
-        headers = pc.dictionary_encode(pc.binary_slice(values, 0, size))
-        codes = headers.indices.to_numpy(zero_copy_only=False)
-        order = np.argsort(codes, kind="stable")
-        ends = np.cumsum(np.bincount(codes, minlength=len(headers.dictionary)))
-        begin = 0
-        for header, end in zip(headers.dictionary.to_pylist(), ends.tolist(), strict=True):
-            yield header, order[begin:end]
-            begin = end
 
     def _reader(self, header: bytes) -> _Reader | Mismatch:
         if header not in self._readers:
@@ -184,6 +168,22 @@ class AvroConverter:
             return mismatch
         except WriterSchemaProblem as problem:
             return unusable_schema(problem)
+
+
+def by_header(values: pa.BinaryArray, size: int) -> Iterator[tuple[bytes, Indexes]]:
+    """Yield each header of that many bytes with the indexes of its values, in order of appearance."""
+    if not size:
+        if len(values):
+            yield b"", np.arange(len(values))
+        return
+    headers = pc.dictionary_encode(pc.binary_slice(values, 0, size))
+    codes = headers.indices.to_numpy(zero_copy_only=False)
+    order = np.argsort(codes, kind="stable")
+    ends = np.cumsum(np.bincount(codes, minlength=len(headers.dictionary)))
+    begin = 0
+    for header, end in zip(headers.dictionary.to_pylist(), ends.tolist(), strict=True):
+        yield header, order[begin:end]
+        begin = end
 
 
 class _Reader:

@@ -17,11 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hudi_ingest.records.convert.connect_schema import ConnectType, parse_connect_schema
-from hudi_ingest.records.convert.connect_values import converted, reading_of, wire_schema
+from hudi_ingest.records.convert.connect_values import decoded_rows, reading_of, wire_schema
 from hudi_ingest.records.convert.converter import Decoded, Rejected
 from hudi_ingest.records.convert.json import JsonConverter
 from hudi_ingest.records.convert.mismatch import shortened
-from hudi_ingest.records.convert.values import Indexes, decoded, regrouped, require_values, value_bytes
+from hudi_ingest.records.convert.values import Indexes, regrouped, require_values, value_bytes
 from hudi_ingest.records.schema.columns import TIMESTAMP
 
 _FRAME = b'{"schema":'
@@ -128,23 +128,7 @@ class _RowReader:
         self._json = JsonConverter(self.wire)
 
     def decode(self, payloads: pa.BinaryArray) -> Decoded:
-        read = self._json.decode(payloads)
-        if all(reading.is_plain for reading in self._readings):
-            return read
-        faults: dict[int, Rejected] = {}
-        columns = [
-            converted(column, reading, field.type, field.name, faults)
-            for column, reading, field in zip(read.rows.columns, self._readings, self._schema, strict=True)
-        ]
-        rows = pa.RecordBatch.from_arrays(columns, schema=self._schema)
-        if not faults:
-            return replace(read, rows=rows)
-        places = np.arange(len(payloads)) if read.kept is None else read.kept.to_numpy(zero_copy_only=False)
-        good = np.ones(rows.num_rows, np.bool_)
-        good[list(faults)] = False
-        late = [replace(fault, index=int(places[index])) for index, fault in faults.items()]
-        rejected = sorted([*read.rejected, *late], key=lambda value: value.index)
-        return decoded(rows.filter(pa.array(good)), len(payloads), rejected)
+        return decoded_rows(self._json, payloads, self._schema, self._readings)
 
 
 def _with_second(first: Decoded, payloads: pa.BinaryArray, reader: _RowReader) -> Decoded:

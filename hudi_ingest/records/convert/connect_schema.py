@@ -1,4 +1,4 @@
-"""Types of Kafka Connect, as they are in the schema that its JSON converter sends along. Pure."""
+"""Types of Kafka Connect, as they are in the schemas that its converters write. Pure."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hudi_ingest.records.schema.columns import MAX_DEPTH
+from hudi_ingest.records.schema.registered import RegisteredSchema
 
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 VARIABLE_SCALE_DECIMAL = "io.debezium.data.VariableScaleDecimal"
+ZONED_TIMESTAMP = "io.debezium.time.ZonedTimestamp"
 DAYS = frozenset({"io.debezium.time.Date", "org.apache.kafka.connect.data.Date"})
 EPOCHS: Mapping[str, str] = {
     "io.debezium.time.Timestamp": "milliseconds",
@@ -45,6 +47,47 @@ def parse_connect_schema(text: bytes) -> ConnectType | None:
         return None if schema is None else _type_of(schema, 0)
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from None
+
+
+def parse_avro_schema(schema: RegisteredSchema) -> ConnectType:
+    """Parse an Avro schema as Kafka Connect's converter registers it. Types that are Avro's own logical types have no name here.
+    Raises ValueError when it is no schema."""
+    named: dict[str, ConnectType] = {}
+    try:
+        for text in schema.references:
+            _type_of_avro(json.loads(text), "", named, 0)
+        return _type_of_avro(json.loads(schema.text), "", named, 0)
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from None
+
+
+def _type_of_avro(schema: Any, namespace: str, named: dict[str, ConnectType], depth: int) -> ConnectType:
+    if depth > MAX_DEPTH:
+        raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels")
+    if isinstance(schema, str):
+        return named.get(schema) or named.get(f"{namespace}.{schema}") or ConnectType(schema)
+    if isinstance(schema, list):
+        types = [_type_of_avro(branch, namespace, named, depth + 1) for branch in schema if branch != "null"]
+        return types[0] if len(types) == 1 else ConnectType("union")
+    kind = schema["type"]
+    if not isinstance(kind, str):
+        return _type_of_avro(kind, namespace, named, depth + 1)
+    if kind in ("array", "map"):
+        items = _type_of_avro(schema["items" if kind == "array" else "values"], namespace, named, depth + 1)
+        return ConnectType(kind, items=items)
+    own = schema.get("connect.name") or ""
+    if "logicalType" in schema or own == DECIMAL:
+        own = ""
+    if kind != "record":
+        return ConnectType(kind, own)
+    name = schema["name"]
+    namespace = name.rpartition(".")[0] or schema.get("namespace") or namespace
+    members = {
+        member["name"]: _type_of_avro(member["type"], namespace, named, depth + 1) for member in schema["fields"]
+    }
+    record = ConnectType("struct", own, members=members)
+    named[f"{namespace}.{name.rpartition('.')[2]}".removeprefix(".")] = record
+    return record
 
 
 def _type_of(schema: Mapping[str, Any], depth: int) -> ConnectType:

@@ -14,19 +14,29 @@ is as in plain records.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hudi_ingest.records.convert.connect_schema import DAYS, DECIMAL, EPOCHS, VARIABLE_SCALE_DECIMAL, ConnectType
-from hudi_ingest.records.convert.converter import Rejected
+from hudi_ingest.records.convert.connect_schema import (
+    DAYS,
+    DECIMAL,
+    EPOCHS,
+    VARIABLE_SCALE_DECIMAL,
+    ZONED_TIMESTAMP,
+    ConnectType,
+)
+from hudi_ingest.records.convert.converter import Converter, Decoded, Rejected
+from hudi_ingest.records.convert.values import decoded, value_bytes
 from hudi_ingest.records.schema.columns import TIMESTAMP, ddl_type
 from hudi_ingest.records.times import FIRST_DAY, FIRST_MICROSECOND, LAST_DAY, LAST_MICROSECOND
 from hudi_ingest.records.transform.casts import Convert, cast_of, convert_exactly, refuse, shown, within_time
+from hudi_ingest.records.transform.timestamps import iso8601_times
 
 _MOST_DECIMAL_BYTES = 16
 _MOST_DIGITS = 38
@@ -51,13 +61,27 @@ class Reading:
         return self.convert is None and not self.members
 
 
-def reading_of(target: pa.DataType, connect: ConnectType | None, plain: bool = False) -> Reading:
-    """How values of this Connect type, None if it is not known, become `target`. With `plain` decimals are numbers in spite of
-    their type, as `decimal.format` can make them, and dates of no type are text."""
+def avro_reading_of(target: pa.DataType, connect: ConnectType | None) -> Reading:
+    """Like `reading_of`, for values in Avro, where numbers of Connect's own types have Avro's logical types."""
     if pa.types.is_struct(target):
-        return _struct_reading(target, connect, plain)
+        return _struct_of(target, [avro_reading_of(field.type, _member(connect, field.name)) for field in target])
     if pa.types.is_list(target) or pa.types.is_map(target):
-        return _container_reading(target, connect, plain)
+        return _container_of(target, avro_reading_of(_content(target).type, connect.items if connect else None))
+    if connect is None:
+        return Reading(target)
+    if target == TIMESTAMP and connect.name == ZONED_TIMESTAMP:
+        return Reading(pa.string(), iso8601_times, "a time in ISO 8601, to the microsecond")
+    return reading_of(target, connect, binary=True)
+
+
+def reading_of(target: pa.DataType, connect: ConnectType | None, plain: bool = False, binary: bool = False) -> Reading:
+    """How values of this Connect type, None if it is not known, become `target`. With `plain` decimals are numbers in spite of
+    their type, as `decimal.format` can make them, and dates of no type are text. `binary`: whether bytes are bytes, not
+    base64."""
+    if pa.types.is_struct(target):
+        return _struct_of(target, [reading_of(field.type, _member(connect, field.name), plain) for field in target])
+    if pa.types.is_list(target) or pa.types.is_map(target):
+        return _container_of(target, reading_of(_content(target).type, connect.items if connect else None, plain))
     if target == pa.date32() and (not plain if connect is None else connect.name in DAYS):
         return Reading(pa.int32(), _date_of_days, "a date as days since 1970, in the years 1 to 9999")
     if connect is None or (plain and connect.name == DECIMAL):
@@ -67,10 +91,11 @@ def reading_of(target: pa.DataType, connect: ConnectType | None, plain: bool = F
         expected = f"a time in {unit} since 1970, in the years 1 to 9999 and of whole microseconds"
         return Reading(pa.int64(), partial(_time_of, unit), expected)
     if (pa.types.is_decimal(target) or target in _DECIMAL_LIKE) and connect.name == DECIMAL:
-        convert = partial(_of_base64_decimal, target, connect.scale)
+        convert = partial(_of_unscaled, target, connect.scale)
         return Reading(pa.string(), convert, f"a {ddl_type(target)} as base64 of an unscaled number")
     if (pa.types.is_decimal(target) or target in _DECIMAL_LIKE) and connect.name == VARIABLE_SCALE_DECIMAL:
-        wire = pa.struct([pa.field("scale", pa.int32(), False), pa.field("value", pa.string(), False)])
+        unscaled = pa.field("value", pa.binary() if binary else pa.string(), False)
+        wire = pa.struct([pa.field("scale", pa.int32(), False), unscaled])
         return Reading(wire, partial(_of_variable_decimal, target), f"a {ddl_type(target)} as a scale and base64")
     return Reading(target)
 
@@ -98,25 +123,50 @@ def wire_schema(schema: pa.Schema, readings: Sequence[Reading]) -> pa.Schema:
     return pa.schema([field.with_type(reading.wire) for field, reading in zip(schema, readings, strict=True)])
 
 
-def _struct_reading(target: pa.StructType, connect: ConnectType | None, plain: bool) -> Reading:
-    members = tuple(
-        reading_of(field.type, connect.members.get(field.name) if connect else None, plain) for field in target
-    )
+def decoded_rows(
+    converter: Converter, values: pa.BinaryArray, schema: pa.Schema, readings: Sequence[Reading]
+) -> Decoded:
+    """Decode values with a converter to `wire_schema`, and convert the rows to `schema`."""
+    read = converter.decode(values)
+    if all(reading.is_plain for reading in readings):
+        return read
+    faults: dict[int, Rejected] = {}
+    columns = [
+        converted(column, reading, field.type, field.name, faults)
+        for column, reading, field in zip(read.rows.columns, readings, schema, strict=True)
+    ]
+    rows = pa.RecordBatch.from_arrays(columns, schema=schema)
+    if not faults:
+        return replace(read, rows=rows)
+    places = np.arange(len(values)) if read.kept is None else read.kept.to_numpy(zero_copy_only=False)
+    good = np.ones(rows.num_rows, np.bool_)
+    good[list(faults)] = False
+    late = [replace(fault, index=int(places[index])) for index, fault in faults.items()]
+    rejected = sorted([*read.rejected, *late], key=lambda value: value.index)
+    return decoded(rows.filter(pa.array(good)), len(values), rejected)
+
+
+def _struct_of(target: pa.StructType, members: Sequence[Reading]) -> Reading:
     if all(member.is_plain for member in members):
         return Reading(target)
     fields = [field.with_type(member.wire) for field, member in zip(target, members, strict=True)]
-    return Reading(pa.struct(fields), members=members)
+    return Reading(pa.struct(fields), members=tuple(members))
 
 
-def _container_reading(target: pa.DataType, connect: ConnectType | None, plain: bool) -> Reading:
-    is_list = pa.types.is_list(target)
-    field = target.value_field if is_list else target.item_field
-    items = reading_of(field.type, connect.items if connect else None, plain)
+def _container_of(target: pa.DataType, items: Reading) -> Reading:
     if items.is_plain:
         return Reading(target)
-    inner = field.with_type(items.wire)
-    wire = pa.list_(inner) if is_list else pa.map_(target.key_type, inner)
+    inner = _content(target).with_type(items.wire)
+    wire = pa.list_(inner) if pa.types.is_list(target) else pa.map_(target.key_type, inner)
     return Reading(wire, partial(_with_items, target, items), f"{ddl_type(target)} of Kafka Connect")
+
+
+def _content(target: pa.DataType) -> pa.Field:
+    return target.value_field if pa.types.is_list(target) else target.item_field
+
+
+def _member(connect: ConnectType | None, name: str) -> ConnectType | None:
+    return connect.members.get(name) if connect is not None else None
 
 
 def _with_items(target: pa.DataType, reading: Reading, column: pa.Array) -> pa.Array:
@@ -162,21 +212,23 @@ def _time_of(unit: str, numbers: pa.Array) -> pa.Array:
     return within_time(numbers.cast(TIMESTAMP))
 
 
-def _of_base64_decimal(target: pa.DataType, scale: int, texts: pa.Array) -> pa.Array:
+def _of_unscaled(target: pa.DataType, scale: int, unscaled: pa.Array) -> pa.Array:
+    """`unscaled`: big-endian numbers, as bytes or as their base64."""
     if not 0 <= scale <= _MOST_DIGITS:
         raise pa.ArrowInvalid(f"no decimal has scale {scale}")
-    decimals = decimals_of_base64(texts, scale)
+    of_bytes = pa.types.is_binary(unscaled.type)
+    decimals = decimals_of_bytes(unscaled, scale) if of_bytes else decimals_of_base64(unscaled, scale)
     convert = cast_of(decimals.type, target)
     assert convert is not None, "only called for types that decimals can become"
     return convert(decimals)
 
 
 def _of_variable_decimal(target: pa.DataType, structs: pa.Array) -> pa.Array:
-    scales, texts = pc.struct_field(structs, [0]), pc.struct_field(structs, [1])
+    scales, unscaled = pc.struct_field(structs, [0]), pc.struct_field(structs, [1])
     arrays = pa.nulls(len(structs), target)
     for scale in pc.unique(scales.drop_null()).to_pylist():
         chosen = pc.fill_null(pc.equal(scales, scale), False)
-        arrays = pc.replace_with_mask(arrays, chosen, _of_base64_decimal(target, scale, texts.filter(chosen)))
+        arrays = pc.replace_with_mask(arrays, chosen, _of_unscaled(target, scale, unscaled.filter(chosen)))
     return arrays
 
 
@@ -197,9 +249,14 @@ def decimals_of_base64(texts: pa.Array, scale: int) -> pa.Array:
     sizes = lengths // 4 * 3 - last - (last & before_last)
     if (codes > 63).any() or padded.sum() != last.sum() + (last & before_last).sum():
         raise pa.ArrowInvalid("a text is not base64")
-    if len(sizes) and sizes.max() > _MOST_DECIMAL_BYTES:
-        raise pa.ArrowInvalid("a number has more than 38 digits")
     return _decimals(_bytes_of(codes), (ends - lengths) // 4 * 3, sizes, scale, texts)
+
+
+def decimals_of_bytes(numbers: pa.Array, scale: int) -> pa.Array:
+    """Return decimal128(38, scale) of big-endian two's complement numbers. Raises ArrowInvalid when one is empty or too large."""
+    filled = pc.fill_null(numbers, b"\0") if numbers.null_count else numbers
+    data, starts = value_bytes(filled)
+    return _decimals(data, starts[:-1], np.diff(starts), scale, numbers)
 
 
 def _bytes_of(codes: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
@@ -210,14 +267,16 @@ def _bytes_of(codes: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
 
 def _decimals(
     data: npt.NDArray[np.uint8],
-    starts: npt.NDArray[np.int32],
-    sizes: npt.NDArray[np.int32],
+    starts: npt.NDArray[np.integer[Any]],
+    sizes: npt.NDArray[np.integer[Any]],
     scale: int,
     like: pa.Array,
 ) -> pa.Array:
     """Decimals of numbers that begin at `starts`, most significant byte first; null where `like` is."""
     numbers = np.empty((len(starts), _MOST_DECIMAL_BYTES), np.uint8)
     if len(starts):
+        if sizes.max() > _MOST_DECIMAL_BYTES or sizes.min() < 1:
+            raise pa.ArrowInvalid("a number has no digits, or more than 38")
         numbers[:] = np.where(data[starts] > 127, 255, 0).astype(np.uint8)[:, None]
         for place in range(int(sizes.max())):
             chosen = sizes > place

@@ -93,6 +93,11 @@ class ToTimestamp:
         return partial(_of_text, pattern_regex(self.format), self.zone, self.ambiguous), expected
 
 
+def iso8601_times(column: pa.Array) -> pa.Array:
+    """Convert ISO 8601 text; UTC unless it has an offset. Raises ArrowInvalid when a value is no time in the years 1 to 9999."""
+    return _of_iso("UTC", "reject", column)
+
+
 def zone_problem(zone: str) -> str:
     """Say why times cannot be read in the zone; "" when they can."""
     try:
