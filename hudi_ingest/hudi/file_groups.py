@@ -16,6 +16,8 @@ from hudi_ingest.exceptions import CommitRefused, TableMismatch
 from hudi_ingest.model.report import LogFile
 
 _FIXED = "-0000-0000-0000-000000000000-0"
+BUCKET_FILE_ID = rf"\d{{8}}{_FIXED}"
+"""A pattern of the file ids that only buckets have."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from hudi_ingest.hudi import file_ids
+from hudi_ingest.hudi.file_groups import BUCKET_FILE_ID
 from hudi_ingest.hudi.file_ids import FileOrigin
 from hudi_ingest.hudi.paths import DEAD_LETTERS, HEARTBEATS, MARKERS, OWN_FILES, PRIMARY
 from hudi_ingest.hudi.storage import StoredFile, Upload
@@ -23,6 +24,11 @@ from hudi_ingest.hudi.timeline import Instants
 _BASE_FILE = re.compile(
     r"(?P<id>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-0)_[0-9]+-[0-9]+-[0-9]+_(?P<instant>\d{17})\.parquet"
 )
+_KEYED_FILE = re.compile(
+    rf"\.?(?P<id>{BUCKET_FILE_ID})(?:_0-0-0_(?P<base>\d{{17}})\.parquet|_(?P<log>\d{{17}})\.log\.\d+_\d+-\d+-\d+)"
+)
+"""A log file of a keyed table, or the empty base file of a file group. Other writers' files of these groups match, too: one that
+is not listed although its instant has ended is an orphan whoever wrote it."""
 # A dead-letter file is named like a base file in its folder; the manifest beside it has its own name.
 MANIFEST = re.compile(
     rf"{re.escape(DEAD_LETTERS)}/(?P<instant>\d{{17}})/[0-9a-f]{{16}}\.json(?:\.[0-9a-f]{{32}}\.partial)?"
@@ -35,8 +41,8 @@ _LEFT_BEHIND = re.compile(rf"(?:{re.escape(MARKERS)}|{re.escape(HEARTBEATS)})/\.
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """A base file, dead-letter file, heartbeat file, marker or unfinished file of ours that may be deleted. Only the first
-    two have an `origin`."""
+    """A base file, dead-letter file, log file, heartbeat file, marker or unfinished file of ours that may be deleted. Only the
+    first two have an `origin`."""
 
     file: StoredFile
     instant: str
@@ -58,7 +64,7 @@ def find_orphans(
     """Return the orphans in `stored`, in its order; the three readings must have been made in the order of the arguments.
 
     Excludes files that are `listed` (live, or replaced and not cleaned yet), that belong to a pending instant or one newer
-    than all on the timeline, that changed after `older_than`, or that another writer wrote: the file id must be exactly
+    than all on the timeline, that changed after `older_than`, or that another writer wrote: a file id must be a bucket's in a keyed table, or else exactly
     the one that this software gives to a file of that partition folder, instant, and one of `topics`. Returns nothing
     while a rollback or restore is pending.
     """
@@ -108,6 +114,11 @@ def _candidates(stored: Iterable[StoredFile], instants: Instants, topics: tuple[
             yield Orphan(file, "", "never finished: its writer died")
             continue
         folder, _, name = file.path.rpartition("/")
+        keyed = _KEYED_FILE.fullmatch(name)
+        if keyed is not None:
+            instant = keyed["base"] or keyed["log"]
+            yield Orphan(file, instant, _reason(instant, instants))
+            continue
         base = _BASE_FILE.fullmatch(name)
         origin = file_ids.decode(base["id"]) if base is not None else None
         if base is None or origin is None:
@@ -116,6 +127,9 @@ def _candidates(stored: Iterable[StoredFile], instants: Instants, topics: tuple[
         own_ids = (file_ids.file_id(topic, partition, offset, folder, instant) for topic in topics)
         # Another writer's UPDATE keeps our file id under its own instant; the hash in the id distinguishes it from ours.
         if base["id"] in own_ids:
-            committed = base["instant"] in instants.completed
-            reason = "its instant is committed without it" if committed else "its instant was never committed with it"
-            yield Orphan(file, base["instant"], reason, origin)
+            yield Orphan(file, instant, _reason(instant, instants), origin)
+
+
+def _reason(instant: str, instants: Instants) -> str:
+    committed = instant in instants.completed
+    return "its instant is committed without it" if committed else "its instant was never committed with it"

@@ -8,7 +8,11 @@ from hudi_ingest.exceptions import (
     TableMismatch,
 )
 from hudi_ingest.hudi.options import (
+    BUCKETS_PROPERTY,
     HIVE_STYLE_PROPERTY,
+    ORDERING_PROPERTY,
+    RECORD_KEY_PROPERTY,
+    TYPE_PROPERTY,
 )
 from hudi_ingest.hudi.timeline import PIPELINE_PROPERTY
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -25,6 +29,34 @@ def require_own_table(pipeline: Pipeline, properties: dict[str, str]) -> None:
             f"{f'name this pipeline {owner}' if owner else 'move that table away'}."
         )
     require_same_folders(pipeline, properties)
+    require_same_keys(pipeline, properties)
+
+
+def require_same_keys(pipeline: Pipeline, properties: Mapping[str, str]) -> None:
+    """Raises TableMismatch unless the table at the path has the pipeline's mode and, if keyed, its key, ordering and buckets."""
+    table = pipeline.table
+    is_keyed = properties.get(TYPE_PROPERTY) == "MERGE_ON_READ"
+    if is_keyed != table.is_keyed:
+        made_with, mode = ("upsert", "append") if is_keyed else ("append", "upsert")
+        raise TableMismatch(
+            f"the table at {table.base_path} was created with `mode: {made_with}`, and pipeline {pipeline.name} says {mode}: "
+            "its file groups cannot be converted. Restore table.mode, or choose another table.base_path and read the topic "
+            "again from its start."
+        )
+    if not is_keyed:
+        return
+    settings = {
+        "key": (properties.get(RECORD_KEY_PROPERTY, ""), ",".join(table.key)),
+        "ordering": (properties.get(ORDERING_PROPERTY, ""), ",".join(table.ordering_fields)),
+        "buckets": (properties.get(BUCKETS_PROPERTY, ""), str(table.buckets)),
+    }
+    for name, (created_with, wanted) in settings.items():
+        if created_with != wanted:
+            raise TableMismatch(
+                f"the table at {table.base_path} was created with table.{name} {created_with or 'unset'}, and pipeline "
+                f"{pipeline.name} says {wanted}: rows that exist were placed and merged by the old value. Restore "
+                f"table.{name}, or choose another table.base_path and read the topic again from its start."
+            )
 
 
 def require_same_folders(pipeline: Pipeline, properties: Mapping[str, str]) -> None:

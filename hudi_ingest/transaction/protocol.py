@@ -47,6 +47,7 @@ from hudi_ingest.transaction.checks import (
 )
 from hudi_ingest.transaction.commit_metadata import commit_metadata
 from hudi_ingest.transaction.file_groups import file_ids_at_begin, first_base_files
+from hudi_ingest.transaction.offset_order import require_offset_order
 from hudi_ingest.transaction.ports import TransactionPorts
 from hudi_ingest.transaction.rollback import clear_dead_transaction, roll_back
 from hudi_ingest.transaction.table_preparation import prepare_table, require_take_over, with_columns_of_others
@@ -84,6 +85,9 @@ class TransactionProtocol(TransactionPorts):
             committed = self.table.committed()
             plan = renumbered(plan, committed.checkpoint)
             require_current(plan, committed.checkpoint)
+            require_offset_order(
+                self.pipeline, committed.checkpoint, [slice_.source for slice_ in plan.slices], plan.resets
+            )
             if plan.resets:
                 # The plan may have waited for a long time, and records that are given up are gone for good.
                 require_lost(plan, self.find_losses(committed.checkpoint))

@@ -6,6 +6,7 @@ Nothing is rolled back that the timeline shows as committed; that is recorded in
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 
 from hudi_ingest.exceptions import IngestError, TransactionInFlight
@@ -84,7 +85,7 @@ def abort_uploads(storage: TableStorage, instant: str) -> None:
     A process that still works for its transaction can then no longer complete them.
     """
     for upload in storage.unfinished_uploads():
-        if upload.path.endswith(f"_{instant}.parquet"):
+        if re.search(rf"_{instant}\.(parquet$|log\.)", upload.path):
             storage.abort_upload(upload)
 
 

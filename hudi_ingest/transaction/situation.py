@@ -25,6 +25,7 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.source import KafkaSource
 from hudi_ingest.transaction.dead_letters.copies import LetterCopies
 from hudi_ingest.transaction.offset_losses import find_losses, require_held, stop_text
+from hudi_ingest.transaction.offset_order import require_offset_order
 from hudi_ingest.transaction.planning import Lag, Limits, lag, plan_transaction, slice_starts
 
 ASKED_PARTITIONS = 100
@@ -206,8 +207,10 @@ def plan_next(
     accepts: Callable[[OffsetLoss], bool] = lambda loss: False,
 ) -> IngestPlan:
     """The next transaction. `at_once` ignores the interval and min_records; `accepts` names losses
-    to accept in addition to those accepted by the pipeline's `on_data_loss`. Raises NothingToDo, OffsetsLost, KafkaUnreachable."""
+    to accept in addition to those accepted by the pipeline's `on_data_loss`. Raises NothingToDo, OffsetsLost, KafkaUnreachable;
+    TableMismatch if a keyed table's offsets no longer order its records."""
     settings = pipeline.transaction
+    require_offset_order(pipeline, situation.committed.checkpoint, situation.watermarks)
     return plan_transaction(
         pipeline=pipeline.name,
         suffix=secrets.token_hex(3),

@@ -52,9 +52,10 @@ def prepare_table(ports: TransactionPorts, committed: CommittedState, taking_ove
     properties = ports.timeline.properties()
     if PIPELINE_PROPERTY not in properties and ports.timeline.is_empty():
         # A begin died between creating the table and writing its properties: the table has not been used yet.
-        properties = {**properties, PIPELINE_PROPERTY: ports.pipeline.name}
+        created = table_properties(ports.pipeline)
+        properties = {**properties, **created}
         with ports.kept():
-            ports.instants.update_properties(table_properties(ports.pipeline))
+            ports.instants.update_properties(created)
     if taking_over:
         require_same_folders(ports.pipeline, properties)
     else:

@@ -11,6 +11,7 @@ from hudi_ingest.exceptions import TableMismatch
 from hudi_ingest.hudi.options import (
     STATISTICS_PROPERTY,
     clustering_options,
+    key_generator,
     lock_place,
     statistics_properties,
     table_properties,
@@ -133,3 +134,57 @@ def test_the_client_keeps_statistics_of_the_columns_that_the_table_names(tmp_pat
     pipeline = make(tmp_path, "/data/orders")
     assert STATISTICS_PROPERTY not in write_options(pipeline, "files")
     assert write_options(pipeline, "files", "id,dt")[STATISTICS_PROPERTY] == "id,dt"
+
+
+def keyed(tmp_path: Path, **table: Any) -> Pipeline:
+    return make(tmp_path, "/data/orders", **{"mode": "upsert", "key": ["id"], **table})
+
+
+@pytest.mark.parametrize(
+    ("key", "partition_by", "generator"),
+    [
+        (["id"], [], "NonpartitionedKeyGenerator"),
+        (["id", "n"], [], "NonpartitionedKeyGenerator"),
+        (["id"], ["dt"], "SimpleKeyGenerator"),
+        (["id", "n"], ["dt"], "ComplexKeyGenerator"),
+        (["id"], ["dt", "n"], "ComplexKeyGenerator"),
+    ],
+)
+def test_other_writers_make_the_same_keys(
+    tmp_path: Path, key: list[str], partition_by: list[str], generator: str
+) -> None:
+    table = keyed(tmp_path, key=key, partition_by=partition_by, schema="id string, n long, dt string").table
+    assert key_generator(table) == f"org.apache.hudi.keygen.{generator}"
+
+
+def test_a_keyed_table_tells_every_writer_how_to_find_a_key(tmp_path: Path) -> None:
+    properties = table_properties(keyed(tmp_path, buckets=16))
+    assert properties["hoodie.index.type"] == "BUCKET"
+    assert properties["hoodie.bucket.index.num.buckets"] == "16"
+    assert properties["hoodie.bucket.index.hash.field"] == "id"
+    assert table_properties(make(tmp_path, "/data/orders"))["hoodie.index.type"] == "SIMPLE"
+
+
+def test_what_decides_where_a_key_is_can_never_change(tmp_path: Path) -> None:
+    pipeline = keyed(tmp_path)
+    there = {
+        **table_properties(pipeline),
+        "hoodie.table.type": "MERGE_ON_READ",
+        "hoodie.table.recordkey.fields": "id",
+        "hoodie.table.ordering.fields": "_kafka_offset",
+    }
+    require_own_table(pipeline, there)
+    with pytest.raises(
+        TableMismatch, match=r"with `mode: upsert`, and pipeline orders says append.*Restore table\.mode"
+    ):
+        require_own_table(make(tmp_path, "/data/orders"), there)
+    with pytest.raises(TableMismatch, match=r"with `mode: append`, and pipeline orders says upsert"):
+        require_own_table(pipeline, {**there, "hoodie.table.type": "COPY_ON_WRITE"})
+    with pytest.raises(
+        TableMismatch, match=r"with table\.buckets 4, and pipeline orders says 8.*Restore table\.buckets"
+    ):
+        require_own_table(keyed(tmp_path, buckets=8), there)
+    with pytest.raises(TableMismatch, match=r"with table\.ordering _kafka_offset, and pipeline orders says n"):
+        require_own_table(keyed(tmp_path, ordering="n", schema="id string, n long"), there)
+    with pytest.raises(TableMismatch, match=r"with table\.key id, and pipeline orders says id,n"):
+        require_own_table(keyed(tmp_path, key=["id", "n"], schema="id string, n long"), there)

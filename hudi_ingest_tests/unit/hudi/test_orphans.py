@@ -14,6 +14,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from hudi_ingest.hudi import file_ids
+from hudi_ingest.hudi.file_groups import fixed_id
 from hudi_ingest.hudi.local_storage import LocalStorage
 from hudi_ingest.hudi.orphans import Orphan, find_dead_uploads, find_orphans
 from hudi_ingest.hudi.storage import StoredFile, Upload
@@ -266,6 +267,12 @@ OLD = "20260101000000000"
         (f"dt=1/{file_ids.file_id('unknown', 1, 5, 'dt=1', OLD)}_1-0-0_{OLD}.parquet", False),
         (f"dt=1/{file_ids.file_id(TOPIC, 1, 5, 'dt=1', OLD)}_1-0-0_{OLD}.parquet.bak", False),
         (f"dt=1/{uuid.UUID(int=7, version=4)}-0_1-0-0_{OLD}.parquet", False),
+        (f"dt=1/.{fixed_id(3)}_{OLD}.log.2_1-0-7123456789", True),
+        (f".{fixed_id(3)}_{OLD}.log.1_1-0-0", True),
+        (f"dt=1/{fixed_id(3)}_0-0-0_{OLD}.parquet", True),
+        # Of a compaction, and of a file group that another writer made.
+        (f"dt=1/{fixed_id(3)}_0-12-33_{OLD}.parquet", False),
+        (f"dt=1/.{uuid.UUID(int=7, version=4)}-0_{OLD}.log.1_1-0-0", False),
         ("dt=1/.hoodie_partition_metadata", False),
         ("notes.txt", False),
     ],

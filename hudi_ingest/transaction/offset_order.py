@@ -1,0 +1,41 @@
+"""Whether Kafka offsets tell which record of a key is the newest, as a keyed table without `table.ordering` relies on. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hudi_ingest.exceptions import TableMismatch
+from hudi_ingest.model.checkpoint import Checkpoint
+from hudi_ingest.model.offsets import TopicPartition
+from hudi_ingest.model.plan import OffsetLoss
+from hudi_ingest.pipeline.pipeline import Pipeline
+
+
+def require_offset_order(
+    pipeline: Pipeline,
+    checkpoint: Checkpoint | None,
+    sources: Iterable[TopicPartition],
+    resets: Iterable[OffsetLoss] = (),
+) -> None:
+    """Raises TableMismatch if offsets of `sources`, which are read next, may be smaller than those of older records with the same
+    keys. `resets`: the losses that are accepted."""
+    table = pipeline.table
+    if not table.is_keyed or table.ordering is not None or checkpoint is None:
+        return
+    new = sorted(set(sources) - checkpoint.offsets.keys())
+    again = sorted({reset.source for reset in resets if reset.repeats})
+    if new:
+        why = f"{_text(new)} did not exist when the table was created, and the keys that are there now were elsewhere before"
+    elif again:
+        why = f"the offsets of {_text(again)} start over"
+    else:
+        return
+    raise TableMismatch(
+        f"the table at {table.base_path} keeps the record with the greatest Kafka offset of each key, but offsets no longer tell "
+        f"which record is newer: {why}. Nothing was written. Give pipeline {pipeline.name} a new name, a new "
+        "table.base_path and a column as table.ordering, and read the topic again from its start."
+    )
+
+
+def _text(sources: Iterable[TopicPartition]) -> str:
+    return ", ".join(map(str, sources))
