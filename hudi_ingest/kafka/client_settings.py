@@ -19,6 +19,8 @@ READ_COMMITTED: dict[str, str] = {
     "auto.offset.reset": "error",
     # Report the end of a partition instead of waiting there.
     "enable.partition.eof": "true",
+    # By default a partition waits a second before it is fetched when other partitions have filled the queue.
+    "fetch.queue.backoff.ms": "2",
 }
 """Settings of a consumer that reads given offsets, only what is committed, and commits nothing itself."""
 

@@ -25,8 +25,6 @@ _OPTIONS: Mapping[str, str] = {
     "check.crcs": "true",
     # The records exist already, so there is nothing to wait for.
     "fetch.wait.max.ms": "10",
-    # By default a full queue lets the fetcher sleep for a second.
-    "fetch.queue.backoff.ms": "2",
     # What is fetched ahead, for all partitions together. One answer for a partition comes on top: at least a whole batch of
     # its producer's, uncompressed.
     "queued.max.messages.kbytes": "32768",
