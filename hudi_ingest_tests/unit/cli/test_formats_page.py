@@ -22,6 +22,12 @@ PAGE = Path(__file__).parent.parent.parent.parent / "docs" / "formats.md"
 FILE = re.compile(r"<!-- file: (\S+) -->\n```\w+\n(.*?)```", re.DOTALL)
 PIPELINE = re.compile(r"```yaml\n(.*?)```", re.DOTALL)
 
+EXAMPLES = {
+    first: record.encode()
+    for record, first in re.findall(r'`(\{"(before|schema)":.*\})` becomes', PAGE.read_text("utf-8"))
+}
+"""The records of envelopes, by their first field."""
+
 
 @pytest.fixture
 def pipelines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Path]]:
@@ -48,7 +54,7 @@ def test_every_pipeline_file_is_right(pipelines: dict[str, Path]) -> None:
     assert formats == {"json", "json_schema", "avro", "protobuf", "csv", "string", "bytes", "hexes:Hex"}
     found = CliRunner().invoke(cli.app, ["validate", *map(str, pipelines.values())])
     assert found.exit_code == 0, found.output
-    assert found.output.count(": ok") == len(pipelines) == 12
+    assert found.output.count(": ok") == len(pipelines) == 14
 
 
 @pytest.mark.parametrize(
@@ -61,6 +67,8 @@ def test_every_pipeline_file_is_right(pipelines: dict[str, Path]) -> None:
         ("log_lines", "grüß".encode(), "grüß"),
         ("payloads", b"\xff", b"\xff"),
         ("payloads_in_hex", b"\x00\xff", "00ff"),
+        ("customers_cdc", EXAMPLES["before"], 7),
+        ("readings", EXAMPLES["schema"], "s1"),
     ],
 )
 def test_the_records_become_the_rows(pipelines: dict[str, Path], name: str, value: bytes, row: object) -> None:
