@@ -41,15 +41,17 @@ def recover(
 
 @app.command()
 def files(name: PipelineName, as_json: AsJson = False) -> None:
-    """List the table's live files, with the Kafka partition and offsets of each."""
+    """List the table's live files, with the Kafka partition and offsets of each base file."""
     from hudi_ingest.cli.views import files_text
     from hudi_ingest.hudi.pipeline_table import PipelineTable
 
-    live_files = PipelineTable(named_pipeline(name)).timeline.files()
+    pipeline = named_pipeline(name)
+    timeline = PipelineTable(pipeline).timeline
+    base_files, log_files = timeline.files(), timeline.log_files() if pipeline.table.is_keyed else []
     if as_json:
-        print_json([asdict(file) for file in live_files])
+        print_json([*map(asdict, base_files), *map(asdict, log_files)])
     else:
-        say(files_text(live_files))
+        say(files_text(base_files, log_files))
 
 
 @app.command()

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hudi_ingest.exceptions.problems import counted
-from hudi_ingest.hudi.timeline import TableFile
+from hudi_ingest.hudi.timeline import TableFile, TableLogFile
 from hudi_ingest.ledger import Request, RequestProgress
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.plan import TransactionPlan
@@ -199,14 +199,15 @@ def _fate(instant: UnknownInstant) -> str:
     return f"it may still be running; the first begin after {instant.expires_at:%H:%M:%S} UTC rolls it back, or --roll-back does so now"
 
 
-def files_text(files: Sequence[TableFile]) -> str:
+def files_text(files: Sequence[TableFile], log_files: Sequence[TableLogFile] = ()) -> str:
     """List files, a line each, aligned: paths are too long for a table in a terminal."""
-    if not files:
+    if not files and not log_files:
         return "no files"
     rows = [("KAFKA", "OFFSETS", "ROWS", "SIZE", "INSTANT", "FILE")]
     for file in files:
         offsets = f"{file.offsets[0]}-{file.offsets[1]}" if file.offsets else "-"
         rows.append((kafka_text(file), offsets, str(file.rows), size_text(file.size_bytes), file.instant, file.path))
+    rows += [("-", "-", "-", size_text(file.size_bytes), file.instant, file.path) for file in log_files]
     return _aligned(rows)
 
 

@@ -27,7 +27,8 @@ import org.apache.hudi.storage.StoragePath;
  * Hudi runs this inside its table lock, before it writes any part of the commit. It throws unless the table is in our
  * transaction's epoch, the instant is still open, no completed instant carries our transaction, the committed
  * checkpoint is the one the plan started from, and each file to be replaced is the latest of its file group, with no other
- * writer active. When a table is taken over, it also throws if another writer has committed since, or is active.
+ * writer active. When a table is taken over, it also throws if another writer has committed since, or is active; for a keyed
+ * table, if another writer has committed since the file groups were looked up.
  * Compiled by Janino: raw types, no lambdas.
  */
 public class CommitGuard implements java.util.function.BiConsumer {
@@ -41,9 +42,10 @@ public class CommitGuard implements java.util.function.BiConsumer {
   private final String replaced;
   private final String seen;
   private final String read;
+  private final boolean keyed;
 
   public CommitGuard(String epochPath, String epoch, String instant, String checkpointKey, String expectedCheckpoint,
-      String transactionKey, String transactionId, String replaced, String seen, String read) {
+      String transactionKey, String transactionId, String replaced, String seen, String read, String keyed) {
     this.epochPath = epochPath;
     this.epoch = epoch;
     this.instant = instant;
@@ -54,6 +56,7 @@ public class CommitGuard implements java.util.function.BiConsumer {
     this.replaced = replaced;
     this.seen = seen;
     this.read = read;
+    this.keyed = keyed.equals("true");
   }
 
   public void accept(Object metaClient, Object metadata) {
@@ -136,6 +139,11 @@ public class CommitGuard implements java.util.function.BiConsumer {
       if (transaction != null && json.readTree(transaction).get("transaction").asText().equals(transactionId)) {
         throw new IllegalStateException(
             "hudi-ingest guard: instant " + candidate.requestedTime() + " has already published " + transactionId);
+      }
+      if (keyed && transaction == null && !candidate.getAction().equals(HoodieTimeline.COMMIT_ACTION)) {
+        // A compaction, whose action it is, keeps the file groups. Anybody else may have replaced or made some.
+        throw new IllegalStateException("hudi-ingest guard: another writer's " + candidate.getAction() + " "
+            + candidate.requestedTime() + " was completed while file groups were looked up");
       }
       String checkpoint = commit.getMetadata(checkpointKey);
       if (checkpoint != null) {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -44,7 +44,7 @@ _INSTANT_FILE = re.compile(r"(?P<requested>\d+)(?P<completed>_\d+)?\.(?P<rest>.+
 
 @dataclass(frozen=True, slots=True)
 class CommittedInstant:
-    """A completed instant: its extra metadata, published files (path → bytes) and number of rows."""
+    """A completed instant: its extra metadata, published files (path → bytes) and number of rows, written and deleted."""
 
     instant: str
     metadata: Mapping[str, str]
@@ -86,6 +86,15 @@ class TableFile:
     topics: tuple[Any, Any] | None
     partitions: tuple[Any, Any] | None
     offsets: tuple[Any, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class TableLogFile:
+    """A log file that readers merge with its file group's base file."""
+
+    path: str
+    instant: str
+    size_bytes: int
 
 
 class Timeline:
@@ -188,14 +197,8 @@ class Timeline:
 
     def files(self) -> list[TableFile]:
         """List the live base files and where their rows came from, by partition path and name. Raises TableUnreachable."""
-        if not self.exists():
-            return []
-        try:
-            slices = self._hudi_table().get_file_slices()
-        except Exception as error:
-            raise self._unreadable("files", error) from error
         files = []
-        for file_slice in slices:
+        for file_slice in self._file_slices():
             partition, name = file_slice.partition_path, file_slice.base_file_name
             path = f"{partition}/{name}" if partition else name
             footer = self.storage.parquet_footer(path)
@@ -212,6 +215,24 @@ class Timeline:
                 )
             )
         return sorted(files, key=lambda file: file.path)
+
+    def log_files(self) -> list[TableLogFile]:
+        """List the log files that readers merge with base files, by partition path and name. Raises TableUnreachable."""
+        files = [
+            TableLogFile(path, path.partition(".log.")[0].rpartition("_")[2], size)
+            for file_slice in self._file_slices()
+            for path, size in zip(file_slice.log_files_relative_paths(), file_slice.log_file_sizes, strict=True)
+        ]
+        return sorted(files, key=lambda file: file.path)
+
+    def _file_slices(self) -> Sequence[Any]:
+        if not self.exists():
+            return ()
+        try:
+            slices: Sequence[Any] = self._hudi_table().get_file_slices()
+        except Exception as error:
+            raise self._unreadable("files", error) from error
+        return slices
 
     def is_empty(self) -> bool:
         """Whether the active timeline has no instant, of any state and any writer."""
@@ -330,7 +351,7 @@ def _parsed(text: str, requested: str, completed: str) -> CommittedInstant:
         metadata=content.get("extraMetadata") or {},
         completed_at=instant_time(completed),
         files={stat["path"]: stat["fileSizeInBytes"] for stat in stats if stat.get("path")},
-        rows=sum(stat["numWrites"] for stat in stats),
+        rows=sum(stat["numWrites"] + (stat.get("numDeletes") or 0) for stat in stats),
         operation=content.get("operationType") or "",
     )
 

@@ -169,6 +169,7 @@ class HudiWriter:
                 "\n".join(f"{file.partition_path}\t{file.file_id}\t{file.name}" for file in publication.replaced),
                 ",".join(sorted(publication.seen)),
                 ",".join(sorted(publication.read)),
+                str(self._pipeline.table.is_keyed).lower(),
             )
             client.setOperationType(self._operation(publication.kind))
             # From here on this client's timer renews the lease. Otherwise it could expire during the commit, and a waiting

@@ -50,6 +50,11 @@ class SliceAccount:
         """Offsets accounted for; the slice's count, unless the accounting is wrong."""
         return self.rows + self.skipped + self.filtered + self.rejected + self.gaps
 
+    @property
+    def rows_in_files(self) -> int:
+        """Number of rows that the slice's files must hold."""
+        return self.rows + self.moves - self.superseded
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "topic": self.slice.topic,
@@ -91,6 +96,11 @@ class Accounting:
     @property
     def rows(self) -> int:
         return sum(account.rows for account in self.slices)
+
+    @property
+    def rows_in_files(self) -> int:
+        """Number of rows that the commit's files must hold."""
+        return sum(account.rows_in_files for account in self.slices)
 
     @property
     def rejected(self) -> int:

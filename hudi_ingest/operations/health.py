@@ -276,8 +276,8 @@ def _unaccounted(published: Sequence[tuple[Accounting, int]]) -> Iterator[str]:
                     f"{slice_.source}"
                 )
         # Transactions of other kinds may also rewrite rows of the files that they replace.
-        if accounting.kind.moves_offsets and accounting.rows != rows:
-            yield f"{accounting.transaction_id} counts {accounting.rows} rows, but its commit published {rows}"
+        if accounting.kind.moves_offsets and accounting.rows_in_files != rows:
+            yield f"{accounting.transaction_id} counts {accounting.rows_in_files} rows, but its commit published {rows}"
 
 
 def _untiled(accountings: Sequence[Accounting], checkpoint: Checkpoint | None) -> Iterator[str]:

@@ -154,9 +154,9 @@ def with_figures(pipeline: Pipeline, rows: Sequence[TransactionRow]) -> tuple[Tr
     """Fill in missing figures of committed transactions from the table: their op died before it could tell the ledger."""
     if not any(row.state is TransactionState.COMMITTED and row.rows is None for row in rows):
         return tuple(rows)
-    commits = {commit.instant: commit for commit in PipelineTable(pipeline).commits()}
+    key, commits = pipeline.transaction_key, {commit.instant: commit for commit in PipelineTable(pipeline).commits()}
     return tuple(
-        replace(row, rows=commit.rows, files=len(commit.files), size_bytes=commit.size_bytes)
+        replace(row, rows=commit.accounting(key).rows, files=len(commit.files), size_bytes=commit.size_bytes)
         if row.rows is None and row.instant is not None and (commit := commits.get(row.instant))
         else row
         for row in rows

@@ -123,7 +123,7 @@ def _materialization(pipeline: Pipeline, commit: CommittedInstant, accounting: A
         "instant": commit.instant,
         "transaction": accounting.transaction_id,
         "committed at": MetadataValue.timestamp(commit.completed_at),
-        "rows": commit.rows,
+        "rows": accounting.rows,
         "skipped": sum(account.skipped for account in accounting.slices),
         "filtered": sum(account.filtered for account in accounting.slices),
         **changes_of(accounting.slices),
