@@ -121,15 +121,9 @@ class Pipeline(_Model):
     @classmethod
     def _envelope_fits(cls, value: Table, info: ValidationInfo) -> Table:
         source: KafkaSource | None = info.data.get("source")
-        if source is None or source.envelope == "none":
-            return value
-        if source.envelope == "debezium" and not value.is_keyed:
+        if source is not None and source.envelope == "debezium" and not value.is_keyed:
             text = "found append, but `source.envelope: debezium` updates and deletes rows; set it to upsert, and `key`"
             raise PlacedProblems([(("mode",), text)])
-        if not value.declares_schema:
-            place = "schema" if value.schema_ is not None else "schema_file"
-            text = f"with `source.envelope: {source.envelope}` columns must be declared; add `schema` (Spark DDL)"
-            raise PlacedProblems([((place,), text)])
         return value
 
     @field_validator("table")

@@ -16,6 +16,7 @@ from hudi_ingest.hudi.options import ESCAPED_FOLDERS_PROPERTY, record_key_of
 from hudi_ingest.hudi.timeline import RECORD_PROPERTY, Timeline
 from hudi_ingest.model.transaction import TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.records.convert.connect_columns import infer_columns
 from hudi_ingest.records.kafka_columns import KAFKA_FIELDS, is_kafka
 from hudi_ingest.records.schema.columns import SchemaProblem, ddl, parse_spark_json, spark_json, table_schema
 from hudi_ingest.records.schema.evolution import Evolution, evolve, joined, loosened
@@ -153,7 +154,8 @@ def _registered(pipeline: Pipeline, stored: pa.Schema | None) -> _RecordColumns:
     message = None
     if kind == "PROTOBUF":
         message = message_of(registry, pipeline.source.protobuf.message, latest, subjects, "source")
-    union = joined([version_columns(registry, newest, kind, message) for newest in latest])
+    of_events = pipeline.source.envelope == "debezium"
+    union = joined([version_columns(registry, newest, kind, message, of_events) for newest in latest])
     if union.refusals:
         raise SchemaRefused(
             f"pipeline {pipeline.name}: one table cannot have the columns of {origin}:\n"
@@ -173,7 +175,8 @@ def _registered(pipeline: Pipeline, stored: pa.Schema | None) -> _RecordColumns:
 
 def _inferred(pipeline: Pipeline) -> _RecordColumns:
     sample = first_values(pipeline, SAMPLE_RECORDS)
-    inferred = infer(sample)
+    envelope = pipeline.source.envelope
+    inferred = infer(sample) if envelope == "none" else infer_columns(sample, of_events=envelope == "debezium")
     if inferred.problems:
         problems = "\n".join(f"  - {problem}" for problem in inferred.problems)
         partial_columns = f"\nWhat was found: {ddl(inferred.schema)}" if len(inferred.schema) else ""

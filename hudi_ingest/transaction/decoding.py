@@ -157,7 +157,10 @@ def _converter(pipeline: Pipeline, part: _RecordPart) -> Converter:
         if part.envelope == "debezium":
             from hudi_ingest.records.convert.connect_avro import ConnectAvroConverter
 
-            defaults = {f"after.{path}": default for path, default in _defaults(part).items()}
+            defaults = _defaults(part)
+            if part.schema_file is not None:
+                # The file declares the row, while a registered schema declares the event.
+                defaults = {f"after.{path}": default for path, default in defaults.items()}
             return ConnectAvroConverter(part.schema, _writers(part), defaults)
         return converter_for(part.declared.format, part.schema, _options(part))
     except ValueError as error:
@@ -223,7 +226,9 @@ def _guarded(part: _RecordPart, known: KnownSchemas, message: str | None = None)
     if part.found is None:
         return known
     resolved = frozenset(part.found.schema_ids)
-    return NewerSchemaGuard(known, resolved, part.schema, ", ".join(part.subjects), known.kind, message)
+    of_events = part.envelope == "debezium"
+    record = pa.schema(list(part.schema.field("after").type)) if of_events else part.schema
+    return NewerSchemaGuard(known, resolved, record, ", ".join(part.subjects), known.kind, message, of_events)
 
 
 def _registered_messages(part: _RecordPart) -> Any:
@@ -259,6 +264,8 @@ class NewerSchemaGuard:
     kind: SchemaKind = "AVRO"
     message: str | None = None
     """The Protobuf message type that is read. Records of other types are bad whatever their schemas contain."""
+    of_events: bool = False
+    """Whether `record` is `after` of Debezium's events."""
 
     def schema(self, schema_id: int) -> RegisteredSchema | None:
         """Raises SchemaOutdated, and what the registry's client raises."""
@@ -268,7 +275,7 @@ class NewerSchemaGuard:
         try:
             if self.message is not None and not has_message(schema, self.message):
                 return schema
-            added = additions(self.record, columns_of(schema, self.kind, self.message))
+            added = additions(self.record, columns_of(schema, self.kind, self.message, self.of_events))
         except ValueError as problem:
             added = (f"a table cannot have its columns: {problem}",)
         if added:

@@ -17,14 +17,19 @@ if TYPE_CHECKING:
     from hudi_ingest.kafka.registry import SubjectVersion
 
 
-def columns_of(schema: RegisteredSchema, kind: SchemaKind, message: str | None) -> pa.Schema:
-    """The columns of the schema's records; for Protobuf, of the message type with this full name. Raises ValueError if a
-    table cannot have them."""
+def columns_of(schema: RegisteredSchema, kind: SchemaKind, message: str | None, of_events: bool = False) -> pa.Schema:
+    """The columns of the schema's records; for Protobuf, of the message type with this full name. `of_events`: of `after` of
+    Debezium's events, in Avro. Raises ValueError if a table cannot have them."""
     # Imported where they are needed: avro and protobuf are extras that JSON schemas do not need.
     if kind == "AVRO":
         from hudi_ingest.records.schema import avro as avro_schema
 
-        return avro_schema.record_schema(schema)
+        columns = avro_schema.record_schema(schema)
+        if not of_events:
+            return columns
+        from hudi_ingest.records.convert.connect_columns import avro_event_columns
+
+        return avro_event_columns(schema, columns)
     if kind == "JSON":
         return json_schema.record_schema(schema)
     assert message is not None, "chosen by message_of"
@@ -38,11 +43,15 @@ def columns_of(schema: RegisteredSchema, kind: SchemaKind, message: str | None) 
 
 
 def version_columns(
-    config: SchemaRegistry, version: SubjectVersion, kind: SchemaKind, message: str | None = None
+    config: SchemaRegistry,
+    version: SubjectVersion,
+    kind: SchemaKind,
+    message: str | None = None,
+    of_events: bool = False,
 ) -> pa.Schema:
     """The columns of records of this version. Raises SchemaMissing if a table cannot have them."""
     try:
-        return columns_of(version.schema, kind, message)
+        return columns_of(version.schema, kind, message, of_events)
     except ValueError as problem:
         raise SchemaMissing(
             f"Schema registry {config.url}: a table cannot have the columns of version {version.version} of {version.subject}: "

@@ -60,7 +60,7 @@ class ConnectJsonConverter:
         require_values(values)
         groups: list[tuple[Indexes, Decoded]] = []
         rejected: list[Rejected] = []
-        for payloads in _payloads(values):
+        for payloads in payloads_of(values):
             if payloads.schema is None and self._framed:
                 rejected += [_unframed(index, values[index].as_py()) for index in payloads.places.tolist()]
                 continue
@@ -144,7 +144,7 @@ def _with_second(first: Decoded, payloads: pa.BinaryArray, reader: _RowReader) -
 
 
 @dataclass(frozen=True, slots=True)
-class _Payloads:
+class Payloads:
     """Payloads of records with the same schema text."""
 
     places: Indexes
@@ -153,12 +153,12 @@ class _Payloads:
     """None if the records are not framed; then the values are the records."""
 
 
-def _payloads(values: pa.BinaryArray) -> Iterator[_Payloads]:
+def payloads_of(values: pa.BinaryArray) -> Iterator[Payloads]:
     """Group a batch's records by their schema text."""
     framed = _framed(values)
     others = np.flatnonzero(~framed)
     if len(others):
-        yield _Payloads(others, values if len(others) == len(values) else values.take(pa.array(others)), None)
+        yield Payloads(others, values if len(others) == len(values) else values.take(pa.array(others)), None)
     remaining = np.flatnonzero(framed)
     one_by_one: list[int] = []
     for _ in range(_MOST_TEXTS):
@@ -173,7 +173,7 @@ def _payloads(values: pa.BinaryArray) -> Iterator[_Payloads]:
         prefix = _FRAME + text + _PAYLOAD
         same = pc.and_(pc.starts_with(part, prefix), pc.ends_with(part, b"}")).to_numpy(zero_copy_only=False)
         chosen = part if same.all() else part.filter(pa.array(same))
-        yield _Payloads(remaining[same], _inside(chosen, len(prefix), 1), text)
+        yield Payloads(remaining[same], _inside(chosen, len(prefix), 1), text)
         remaining = remaining[~same]
     yield from _one_by_one(values, sorted([*one_by_one, *remaining.tolist()]))
 
@@ -205,7 +205,7 @@ def _leading_schema(value: bytes) -> bytes | None:
     return schema if value.startswith(_PAYLOAD, len(_FRAME) + len(schema)) else None
 
 
-def _one_by_one(values: pa.BinaryArray, places: list[int]) -> Iterator[_Payloads]:
+def _one_by_one(values: pa.BinaryArray, places: list[int]) -> Iterator[Payloads]:
     groups: dict[bytes | None, list[tuple[int, bytes]]] = {}
     for place in places:
         value = values[place].as_py()
@@ -214,29 +214,35 @@ def _one_by_one(values: pa.BinaryArray, places: list[int]) -> Iterator[_Payloads
         groups.setdefault(schema, []).append((place, payload))
     for schema, records in groups.items():
         indexes = np.array([place for place, _ in records])
-        yield _Payloads(indexes, pa.array([payload for _, payload in records], pa.binary()), schema)
+        yield Payloads(indexes, pa.array([payload for _, payload in records], pa.binary()), schema)
 
 
 def _parts(value: bytes) -> tuple[bytes, bytes] | None:
     """The texts of a record's schema and payload; None when it does not have both, or is no JSON object."""
-    parts: dict[str, str] = {}
+    members = members_of(value)
+    if members is None or not {"schema", "payload"} <= members.keys():
+        return None
+    return members["schema"], members["payload"]
+
+
+def members_of(value: bytes) -> dict[str, bytes] | None:
+    """The texts of an object's members by their names; None when it is no JSON object, or has a member twice."""
+    members: dict[str, bytes] = {}
     try:
         text = value.decode()
         at = _past_space(text, 0) + 1
         while text[at - 1 : at] in ("{", ","):
-            key, at = _SCAN.raw_decode(text, _past_space(text, at))
+            name, at = _SCAN.raw_decode(text, _past_space(text, at))
             at = _past_space(text, at)
-            if not isinstance(key, str) or text[at : at + 1] != ":" or key in parts:
+            if not isinstance(name, str) or text[at : at + 1] != ":" or name in members:
                 return None
             start = _past_space(text, at + 1)
             _, at = _SCAN.raw_decode(text, start)
-            parts[key] = text[start:at]
+            members[name] = text[start:at].encode()
             at = _past_space(text, at) + 1
     except (ValueError, RecursionError):
         return None
-    if text[at - 1 :].strip(" \t\r\n") != "}" or not {"schema", "payload"} <= parts.keys():
-        return None
-    return parts["schema"].encode(), parts["payload"].encode()
+    return members if text[at - 1 :].strip(" \t\r\n") == "}" else None
 
 
 def _past_space(text: str, at: int) -> int:

@@ -33,7 +33,8 @@ class ConnectType:
     """What the values mean, such as DECIMAL; "" for nothing but themselves."""
     scale: int = 0
     """Of a DECIMAL."""
-    optional: bool = True
+    precision: int = 38
+    """Of a DECIMAL, if its schema says it."""
     members: Mapping[str, ConnectType] = field(default_factory=dict)
     """Of a struct."""
     items: ConnectType | None = None
@@ -99,7 +100,7 @@ def _type_of(schema: Mapping[str, Any], depth: int) -> ConnectType:
         schema["type"],
         schema.get("name") or "",
         int(parameters.get("scale", 0)),
-        bool(schema.get("optional", False)),
+        int(parameters.get("connect.decimal.precision", 38)),
         {member["field"]: _type_of(member, depth + 1) for member in schema.get("fields", ())},
         None if items is None else _type_of(items, depth + 1),
     )

@@ -87,10 +87,6 @@ def test_all_settings_that_decide_the_rows_are_in_their_digest(write: Write) -> 
             "table.mode: found append, but `source.envelope: debezium` updates and deletes rows",
         ),
         (
-            {"table__schema": "infer", "source__envelope": "debezium"},
-            "table.schema: with `source.envelope: debezium` columns must be declared",
-        ),
-        (
             {"source__format": "csv", "source__envelope": "debezium"},
             "source.envelope: debezium needs `format: json or avro`, and that is csv",
         ),

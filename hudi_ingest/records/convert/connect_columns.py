@@ -1,0 +1,125 @@
+"""The columns of a table for records of Kafka Connect: what its schemas say, or else what a sample of the payloads shows. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from hudi_ingest.records.convert.connect_json import members_of, payloads_of
+from hudi_ingest.records.convert.connect_schema import (
+    DAYS,
+    DECIMAL,
+    EPOCHS,
+    VARIABLE_SCALE_DECIMAL,
+    ZONED_TIMESTAMP,
+    ConnectType,
+    parse_avro_schema,
+    parse_connect_schema,
+)
+from hudi_ingest.records.schema.columns import TIMESTAMP, SchemaProblem, column_problems, decimal_type, list_of, map_of
+from hudi_ingest.records.schema.evolution import joined
+from hudi_ingest.records.schema.inference import Inferred, infer
+from hudi_ingest.records.schema.registered import RegisteredSchema
+
+_KINDS: Mapping[str, pa.DataType] = {
+    "int8": pa.int32(),
+    "int16": pa.int32(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "float": pa.float32(),
+    "float32": pa.float32(),
+    "double": pa.float64(),
+    "float64": pa.float64(),
+    "boolean": pa.bool_(),
+    "string": pa.string(),
+    "bytes": pa.binary(),
+}
+_MEANINGS: Mapping[str, pa.DataType] = {
+    **dict.fromkeys(DAYS, pa.date32()),
+    **dict.fromkeys(EPOCHS, TIMESTAMP),
+    ZONED_TIMESTAMP: TIMESTAMP,
+    # Its scale may differ from value to value.
+    VARIABLE_SCALE_DECIMAL: pa.string(),
+}
+
+
+def connect_columns(connect: ConnectType) -> pa.Schema:
+    """The columns of records of this type, all nullable. Raises SchemaProblem when a table cannot have them."""
+    if connect.kind != "struct" or not connect.members:
+        raise SchemaProblem([f"its schema is of type {connect.kind}, not a struct with fields"])
+    columns = pa.schema([pa.field(name, _column_type(member, name)) for name, member in connect.members.items()])
+    if problems := column_problems(columns):
+        raise SchemaProblem(problems)
+    return columns
+
+
+def avro_event_columns(schema: RegisteredSchema, envelope: pa.Schema) -> pa.Schema:
+    """The columns of `after` of Debezium's events. `envelope`: the fields of the events as Avro knows them. Raises
+    SchemaProblem."""
+    index = envelope.get_field_index("after")
+    if index < 0 or not pa.types.is_struct(envelope.field(index).type):
+        raise SchemaProblem(["it has no record `after`, so it is no schema of Debezium's events"])
+    after = parse_avro_schema(schema).members["after"]
+    return pa.schema(
+        [
+            field.with_type(_MEANINGS.get(after.members[field.name].name, field.type))
+            for field in envelope.field(index).type
+        ]
+    )
+
+
+def infer_columns(sample: Sequence[tuple[str, bytes]], of_events: bool) -> Inferred:
+    """Infer the columns of records in an envelope, from the schemas that they carry or else from the payloads. Each record
+    comes with its place, such as `orders:0:17`. `of_events`: whether the columns are those of `after` of Debezium's events."""
+    typed: list[tuple[int, bytes]] = []
+    plain: list[tuple[str, bytes]] = []
+    for payloads in payloads_of(pa.array([value for _, value in sample], pa.binary())):
+        if payloads.schema is not None and payloads.schema != b"null":
+            typed.append((int(payloads.places[0]), payloads.schema))
+            continue
+        values = payloads.values.to_pylist()
+        plain += [(sample[place][0], value) for place, value in zip(payloads.places.tolist(), values, strict=True)]
+    if typed:
+        return _of_schemas([(sample[place][0], text) for place, text in sorted(typed)], of_events)
+    if of_events:
+        members = [(place, members_of(value) or {}) for place, value in plain]
+        plain = [(place, found["after"]) for place, found in members if found.get("after", b"null") != b"null"]
+    return infer(plain)
+
+
+def _of_schemas(schemas: Sequence[tuple[str, bytes]], of_events: bool) -> Inferred:
+    """`schemas`: texts with the place of the first record of each."""
+    columns: list[pa.Schema] = []
+    problems: list[str] = []
+    for place, text in schemas:
+        try:
+            connect = parse_connect_schema(text)
+            assert connect is not None, "texts of null are not among them"
+            row = connect.members.get("after", ConnectType("nothing")) if of_events else connect
+            columns.append(connect_columns(row))
+        except ValueError as problem:
+            problems.append(f"the schema of {place}: {problem}")
+    if problems:
+        return Inferred(pa.schema([]), tuple(problems), ())
+    union = joined(columns)
+    return Inferred(union.schema, tuple(map(str, union.refusals)), ())
+
+
+def _column_type(connect: ConnectType, path: str) -> pa.DataType:
+    """Raises SchemaProblem."""
+    if connect.name == DECIMAL:
+        kind = decimal_type(connect.precision, connect.scale)
+    elif connect.name in _MEANINGS:
+        kind = _MEANINGS[connect.name]
+    elif connect.kind == "struct" and connect.members:
+        members = [pa.field(name, _column_type(member, f"{path}.{name}")) for name, member in connect.members.items()]
+        kind = pa.struct(members)
+    elif connect.kind in ("array", "map") and connect.items is not None:
+        make = list_of if connect.kind == "array" else map_of
+        kind = make(_column_type(connect.items, f"{path}.element"), True)
+    else:
+        kind = _KINDS.get(connect.kind)
+    if kind is None:
+        raise SchemaProblem([f"column {path}: no table has a type for {connect.name or connect.kind}"])
+    return kind
