@@ -56,11 +56,26 @@ def why_dead(
 
 
 def report_dead(instance: DagsterInstance, run: DagsterRun, reason: str) -> None:
-    """Report the run as ended: otherwise it would count against the instance's limits and hold its pool slots for ever."""
+    """End the run's processes, if its launcher reaches them, and report the run as ended: otherwise it would count against the
+    instance's limits and hold its pool slots for ever."""
     text = f"The run can make no more progress: {reason}. The coordinator continues without it."
+    _end_processes(instance, run)
     if run.status is DagsterRunStatus.CANCELING:
         instance.report_run_canceled(run, text)
     else:
         instance.report_run_failed(run, text)
     if instance.event_log_storage.supports_global_concurrency_limits:
         instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
+
+
+def _end_processes(instance: DagsterInstance, run: DagsterRun) -> None:
+    """Ask for it before the run is over: a hanging process would live on, because Dagster's run monitoring ends only processes of
+    runs that are not over."""
+    try:
+        instance.run_launcher.terminate(run.run_id)
+    except Exception as error:  # noqa: BLE001 - whatever a launcher raises: the run is over all the same
+        instance.report_engine_event(
+            f"The run's processes could not be asked to end: {type(error).__name__}: {error}. One that still runs can neither "
+            "write nor commit; end it by hand.",
+            run,
+        )

@@ -19,6 +19,7 @@ from dagster import (
     SkipReason,
     validate_run_config,
 )
+from dagster._core.launcher.sync_in_memory_run_launcher import SyncInMemoryRunLauncher
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 from dagster._core.storage.dagster_run import DagsterRun
 
@@ -168,6 +169,38 @@ def test_p5_a_run_past_its_transactions_deadline_is_not_waited_for(
         assert found.status is told
         if told is not status:
             assert "orders-000007-abc passed at" in str(instance.all_logs(run.run_id)[-1].dagster_event)
+
+
+class RecordingLauncher(SyncInMemoryRunLauncher):
+    """Says which runs were to be terminated, and how they stood then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[tuple[str, bool]] = []
+
+    def terminate(self, run_id: str) -> bool:
+        run = self._instance.get_run_by_id(run_id)
+        self.asked.append((run_id, run is not None and run.is_finished))
+        return True
+
+
+def test_p5_the_processes_of_a_run_past_its_deadline_are_ended_before_the_run(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = datetime.now(timezone.utc)
+    plan = IngestPlan("orders", "orders-000007-abc", 7, (Slice("orders", 0, 5, 9),))
+    with DagsterInstance.ephemeral() as instance, closing_ledger() as ledger:
+        launcher = RecordingLauncher()
+        launcher.register_instance(instance)
+        monkeypatch.setattr(type(instance), "run_launcher", property(lambda self: launcher))
+        run = DagsterRun(job_name="orders_transaction", status=DagsterRunStatus.STARTED, tags={tags.PIPELINE: "orders"})
+        instance.add_run(run)
+        deadline = now - timedelta(seconds=ENDING_SECONDS + 1)
+        ledger.begin(plan, table=pipeline.table.base_path, owner=Owner.dagster_run(run.run_id), deadline=deadline)
+        tick(pipeline, instance, deadline)
+        assert launcher.asked == []
+        tick(pipeline, instance, now)
+        assert launcher.asked == [(run.run_id, False)]
 
 
 def test_p2_a_run_whose_commit_renews_its_lease_is_waited_for_past_its_deadline(pipeline: Pipeline) -> None:
