@@ -87,18 +87,30 @@ def sweep(
 @app.command()
 def services(
     name: PipelineName,
-    cluster: Annotated[bool, typer.Option("--cluster/--no-cluster", help="Merge small files into large ones.")] = True,
+    cluster: Annotated[
+        bool | None,
+        typer.Option(
+            "--cluster/--no-cluster", help="Merge small files into large ones; by default, unless the table is keyed."
+        ),
+    ] = None,
+    compact: Annotated[
+        bool | None,
+        typer.Option(
+            "--compact/--no-compact",
+            help="Merge log files into base files, due or not; by default, if the table is keyed.",
+        ),
+    ] = None,
     clean: Annotated[
         bool,
         typer.Option("--clean/--no-clean", help="Delete files that were replaced table.retain_commits commits ago."),
     ] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Run the table services, clustering and cleaning, now. Transactions may run at the same time."""
+    """Run the table services now: clustering or compaction, and cleaning. Transactions may run at the same time."""
     from hudi_ingest.cli.views import services_text
     from hudi_ingest.operations.table_services import run_services
 
-    result = run_services(named_pipeline(name), cluster=cluster, clean=clean, report=progress)
+    result = run_services(named_pipeline(name), cluster=cluster, compact=compact, clean=clean, report=progress)
     if as_json:
         print_json(result.to_dict())
     else:

@@ -46,8 +46,10 @@ def status_view(status: PipelineStatus) -> RenderableType:
     offsets.add_row("all", "", "", f"{status.lag:,}", style="bold")
     letters = [Text(f"pending dead letters: {status.dead_letters:,}")] if status.dead_letters else []
     catalog = [Text(status.catalog.text, style="" if status.catalog.passed else "red")] if status.catalog else []
+    merging = status.compaction
+    compaction = [Text(merging.text, style="" if merging.passed else "red")] if merging else []
     age = Text(age_text(status, datetime.now(timezone.utc)))
-    return Group(offsets, age, *letters, *catalog, transactions_view(status))
+    return Group(offsets, age, *letters, *catalog, *compaction, transactions_view(status))
 
 
 def age_text(status: PipelineStatus, now: datetime) -> str:
@@ -236,15 +238,21 @@ def sweep_text(result: SweepResult) -> str:
 
 
 def services_text(result: ServicesResult) -> str:
-    """Say what was clustered and cleaned, a line each."""
+    """Say what was clustered, compacted and cleaned, a line each."""
     lines = [
+        f"compaction {compaction.instant}: {counted(compaction.log_files, 'log file')}, {size_text(compaction.log_bytes)}, merged "
+        f"into {counted(compaction.file_groups, 'base file')}, {counted(compaction.rows, 'row')}, "
+        f"{size_text(compaction.size_bytes)}"
+        for compaction in result.compactions
+    ]
+    lines += [
         f"clustering {clustering.instant}: {counted(clustering.replaced, 'file')} became {clustering.written}, {counted(clustering.rows, 'row')}, "
         f"{size_text(clustering.size_bytes)}"
         for clustering in result.clusterings
     ]
     if result.cleaned is not None:
         lines.append(f"cleaning: {counted(result.cleaned, 'replaced file')} deleted")
-    return "\n".join(lines) or "no small files to cluster"
+    return "\n".join(lines) or "nothing to merge"
 
 
 def letters_text(counts: Sequence[LetterCount]) -> str:

@@ -259,6 +259,10 @@ class PlanOutdated(Terminal):
     """The plan no longer starts at the table's committed offsets."""
 
 
+class ServiceRefused(Terminal):
+    """The table's mode does not have the table service that was asked for."""
+
+
 class RangeRefused(Terminal):
     """A range of offsets cannot be backfilled or replayed as requested. Lists all problems at once, one per line."""
 

@@ -24,6 +24,7 @@ BUCKETS_PROPERTY = "hoodie.bucket.index.num.buckets"
 TYPE_PROPERTY = "hoodie.table.type"
 LOCK_SESSION_SECONDS = 20
 LOCK_CONNECT_SECONDS = 5
+DELTA_COMMITS_OPTION = "hoodie.compact.inline.max.delta.commits"
 STATISTICS_PROPERTY = "hoodie.metadata.index.column.stats.column.list"
 WITHOUT_CLEANING = {"hoodie.clean.automatic": "false"}
 _STATISTICS_COLUMNS = 32
@@ -160,6 +161,22 @@ def _keyed_options(table: Table) -> dict[str, str]:
         # Compaction has a job of its own.
         "hoodie.compact.inline": "false",
         "hoodie.compact.schedule.inline": "false",
+        # Archival keeps this many commits that are not compacted, so that what is due can be told from the timeline.
+        DELTA_COMMITS_OPTION: str(table.compaction.delta_commits),
+    }
+
+
+def compaction_options(table: Table, piece_bytes: int) -> dict[str, str]:
+    """Build the options of compaction. A plan has, of all that is not compacted, what has the largest log files, until about
+    `piece_bytes` are to be read and written."""
+    return {
+        "hoodie.compact.inline.trigger.strategy": "NUM_COMMITS",
+        # Whether it is due is decided before, and the rest of what did not fit a plan is planned at once.
+        DELTA_COMMITS_OPTION: "0",
+        "hoodie.compaction.target.io": str(max(1, piece_bytes >> 20)),
+        "hoodie.parquet.compression.codec": table.compression,
+        # The bucket index needs no bloom filter, which would add 0.4 MB to each base file.
+        "hoodie.parquet.bloom.filter.enabled": "false",
     }
 
 

@@ -53,6 +53,8 @@ class CommittedInstant:
     rows: int = 0
     operation: str = ""
     """Hudi's name for the commit's operation, such as INSERT or CLUSTER; "" if unnamed."""
+    replaced: frozenset[tuple[str, str]] = frozenset()
+    """The file groups that it removed: partition path and file id."""
 
     @property
     def size_bytes(self) -> int:
@@ -137,7 +139,9 @@ class Timeline:
             f"{file['requested']} ({file['rest'].partition('.')[0].replace('inflight', 'commit')})"
             for file in files
             if file["requested"] not in completed
-            and not file["rest"].startswith(("clean.", "clustering.", "rollback.", "restore.", "savepoint."))
+            and not file["rest"].startswith(
+                ("clean.", "clustering.", "compaction.", "rollback.", "restore.", "savepoint.")
+            )
         }
         return tuple(sorted(open_ones))
 
@@ -353,6 +357,11 @@ def _parsed(text: str, requested: str, completed: str) -> CommittedInstant:
         files={stat["path"]: stat["fileSizeInBytes"] for stat in stats if stat.get("path")},
         rows=sum(stat["numWrites"] + (stat.get("numDeletes") or 0) for stat in stats),
         operation=content.get("operationType") or "",
+        replaced=frozenset(
+            (partition, file_id)
+            for partition, file_ids in (content.get("partitionToReplaceFileIds") or {}).items()
+            for file_id in file_ids
+        ),
     )
 
 

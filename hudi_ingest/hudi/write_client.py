@@ -440,7 +440,7 @@ class java_errors:
         if error is None or isinstance(error, IngestError):
             return
         if isinstance(error, Py4JJavaError):
-            chain = _java_messages(error.java_exception)
+            chain = java_messages(error.java_exception)
             for message in chain:
                 if "hudi-ingest guard:" in message:
                     raise CommitRefused(
@@ -467,7 +467,7 @@ class java_errors:
             ) from error
 
 
-def _java_messages(error: Any) -> list[str]:
+def java_messages(error: Any) -> list[str]:
     chain: list[str] = []
     while error is not None and len(chain) < 10:
         chain.append(f"{error.getClass().getSimpleName()}: {error.getMessage()}")

@@ -12,6 +12,7 @@ from datetime import datetime
 from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.hudi.catalog_state import CatalogState
 from hudi_ingest.hudi.committed_state import CommittedState
+from hudi_ingest.hudi.read_amplification import read_amplification, why_due
 from hudi_ingest.hudi.small_files import small_files, small_files_warning
 from hudi_ingest.hudi.timeline import CommittedInstant
 from hudi_ingest.model.accounting import Accounting
@@ -30,6 +31,7 @@ ACCOUNTING_HOLDS = "accounting_holds"
 FILES_LARGE_ENOUGH = "files_large_enough"
 DEAD_LETTERS = "dead_letters"
 CATALOG_SYNCED = "catalog_synced"
+COMPACTED_IN_TIME = "compacted_in_time"
 
 QUESTIONS = {
     OFFSETS_HONOURED: "Fails while a partition is stopped because the broker no longer has its committed offset.",
@@ -44,6 +46,7 @@ QUESTIONS = {
 CATALOG_QUESTION = (
     "Fails while the catalog does not have the table's newest columns and partitions, a minute after their commit."
 )
+COMPACTION_QUESTION = "Fails while what is not compacted exceeds a limit of table.compaction twice over: queries become slower and slower."
 ABOUT_COMMITS = (ACCOUNTING_HOLDS, FILES_LARGE_ENOUGH, DEAD_LETTERS)
 """Checks whose answer changes only with commits; their figure `transaction` names the last one considered."""
 CLOCK_SECONDS = 60
@@ -54,7 +57,11 @@ CATALOG_SECONDS = 60
 
 def questions(pipeline: Pipeline) -> dict[str, str]:
     """Return the description of each check of the pipeline's table."""
-    return {**QUESTIONS, **({CATALOG_SYNCED: CATALOG_QUESTION} if pipeline.catalog else {})}
+    return {
+        **QUESTIONS,
+        **({CATALOG_SYNCED: CATALOG_QUESTION} if pipeline.catalog else {}),
+        **({COMPACTED_IN_TIME: COMPACTION_QUESTION} if pipeline.table.is_keyed else {}),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +260,40 @@ def catalog_synced(
     recent = age <= CATALOG_SECONDS
     text = f"{place} is not up to date: {news}. {'It is being synced.' if recent else retry}"
     return Finding(CATALOG_SYNCED, recent, text, figures)
+
+
+def compacted_in_time(pipeline: Pipeline, commits: Sequence[CommittedInstant], now: datetime) -> Finding:
+    """Check that log files are merged into base files, and show what readers have to merge. `commits`: all on the active
+    timeline."""
+    limits, found = pipeline.table.compaction, read_amplification(commits)
+    due, overdue = why_due(limits, found, now), why_due(limits, found, now, times=2)
+    figures: dict[str, int | float | str] = {
+        "log files per file group (mean)": round(found.mean_log_files, 2),
+        "log files per file group (max)": found.most_log_files,
+        "log bytes": found.log_bytes,
+        "commits not compacted": found.delta_commits,
+        "last compaction": f"{found.compacted_at:%Y-%m-%d %H:%M:%S} UTC" if found.compacted_at else "none",
+        "due": "yes" if due else "no",
+    }
+    if found.ratio is not None:
+        figures["log bytes / base bytes"] = round(found.ratio, 3)
+    last = f"Last compaction: {figures['last compaction']}."
+    if not found.log_files:
+        return Finding(COMPACTED_IN_TIME, True, f"All log files are compacted. {last}", figures)
+    ratio = "" if found.ratio is None else f", {found.ratio:.0%} of their base files"
+    logs = (
+        f"{counted(found.log_files, 'log file')} of {counted(found.delta_commits, 'commit')} not compacted: {found.log_bytes:,} "
+        f"bytes{ratio}, in {counted(found.file_groups, 'file group')} of {found.mean_log_files:.1f} log files on average and "
+        f"{found.most_log_files} at most. {last}"
+    )
+    if not overdue:
+        return Finding(COMPACTED_IN_TIME, True, f"{logs} {f'Due: {due}.' if due else 'Not due.'}", figures)
+    text = (
+        f"{logs} Overdue: {due}. Check that the schedule {pipeline.name}_compaction is on and that the runs of "
+        f"{pipeline.name}_services succeed: if not, they say why. `hudi-ingest services {pipeline.name}` compacts now. If "
+        "compactions take too long, give the engine more cores, or choose more table.buckets for a new table."
+    )
+    return Finding(COMPACTED_IN_TIME, False, text, figures, warning=True)
 
 
 def _read_offsets(checkpoint: Checkpoint | None) -> int:

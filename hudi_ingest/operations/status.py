@@ -14,7 +14,7 @@ from hudi_ingest.ledger.tables import is_over
 from hudi_ingest.model.offset_ranges import Ranges
 from hudi_ingest.model.plan import OffsetLoss
 from hudi_ingest.model.transaction import TransactionState
-from hudi_ingest.operations.health import Finding, catalog_synced
+from hudi_ingest.operations.health import Finding, catalog_synced, compacted_in_time
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.offset_losses import stop_text
 from hudi_ingest.transaction.situation import Situation, oldest_waiting_seconds, stopped_partitions
@@ -56,6 +56,8 @@ class PipelineStatus:
     """Ids of open transactions whose owner is gone or whose deadline has passed: the next begin clears them."""
     catalog: Finding | None = None
     """Whether the catalog has the table's columns and partitions, None if the table has no catalog."""
+    compaction: Finding | None = None
+    """Whether log files are compacted in time, None if the table is not keyed."""
 
     @property
     def lag(self) -> int:
@@ -71,6 +73,7 @@ class PipelineStatus:
             "last_committed_at": self.last_committed_at.isoformat() if self.last_committed_at else None,
             "dead_letters": self.dead_letters,
             "catalog": {"synced": self.catalog.passed, "text": self.catalog.text} if self.catalog else None,
+            "compaction": _compaction_dict(self.compaction),
             "partitions": [
                 {
                     "topic": partition.topic,
@@ -87,6 +90,10 @@ class PipelineStatus:
                 {**transaction_dict(row), "dead": row.transaction_id in self.dead} for row in self.transactions
             ],
         }
+
+
+def _compaction_dict(finding: Finding | None) -> dict[str, Any] | None:
+    return {"in_time": finding.passed, "text": finding.text, **finding.figures} if finding else None
 
 
 def transaction_dict(row: TransactionRow) -> dict[str, Any]:
@@ -136,6 +143,9 @@ def pipeline_status(
         last_committed_at=situation.committed.last_committed_at,
         lag_seconds=oldest_waiting_seconds(pipeline, situation, now or datetime.now(timezone.utc)),
         catalog=_catalog(pipeline, situation, now or datetime.now(timezone.utc)),
+        compaction=compacted_in_time(pipeline, situation.committed.commits, now or datetime.now(timezone.utc))
+        if pipeline.table.is_keyed
+        else None,
         dead=frozenset(
             row.transaction_id
             for row in rows

@@ -1,9 +1,14 @@
-"""Table services between transactions: clustering merges small files into few large ones, cleaning deletes replaced files.
+"""Table services between transactions: clustering merges small files of an append table into few large ones, compaction merges
+the log files of a keyed table into its base files, cleaning deletes replaced files.
 
 A transaction may be open meanwhile: clustering takes committed files only, and a transaction adds file groups of its own,
 so both can commit. A transaction that replaces files refuses to while a clustering of them is pending. Clusterings are
 planned under the table's lock but merge files alongside transactions, because that may take much longer than a
 transaction. Only if the drivers do not share Hudi's own lock must transactions wait, for one piece of the work at a time.
+
+A compaction merges the log files that were committed when it was planned. Those of a transaction that commits later, even if
+it began earlier, belong to the new base files: Hudi orders them by the time of completion. Keyed tables are not clustered,
+because a key's file group is its bucket.
 """
 
 from __future__ import annotations
@@ -16,9 +21,10 @@ from typing import Any, Protocol
 
 from pyspark.sql import SparkSession
 
-from hudi_ingest.exceptions import TransactionInFlight
+from hudi_ingest.exceptions import ServiceRefused, TransactionInFlight
 from hudi_ingest.home.folder import Home
 from hudi_ingest.hudi.clustering import Clustering, HudiServices, PendingClustering
+from hudi_ingest.hudi.compaction import Compaction, HudiCompaction, PlannedCompaction
 from hudi_ingest.hudi.ownership import require_own_table
 from hudi_ingest.hudi.paths import HOODIE
 from hudi_ingest.hudi.pipeline_table import PipelineTable
@@ -32,6 +38,10 @@ PIECES_BESIDE_TRANSACTIONS = 100
 """File groups, of 256 MiB or more each, that one clustering merges: few commits, but not too much to redo after a failure."""
 PIECES_BETWEEN_TRANSACTIONS = 4
 """The same if transactions must wait meanwhile: it must finish well within their timeout."""
+BYTES_BESIDE_TRANSACTIONS = 16 << 30
+"""Bytes that one compaction reads and writes."""
+BYTES_BETWEEN_TRANSACTIONS = 1 << 30
+"""The same if transactions must wait meanwhile."""
 
 
 class ServicesClient(Protocol):
@@ -43,6 +53,14 @@ class ServicesClient(Protocol):
     def clean(self) -> int: ...
 
 
+class CompactionClient(Protocol):
+    """The calls to Hudi that compaction needs; see hudi/compaction.py."""
+
+    def pending_compactions(self) -> tuple[PlannedCompaction, ...]: ...
+    def plan_compaction(self) -> PlannedCompaction | None: ...
+    def compact(self, planned: PlannedCompaction, report: Callable[[str], None]) -> Compaction: ...
+
+
 @dataclass(frozen=True, slots=True)
 class ServicesResult:
     """What the services did. `cleaned` counts deleted files; None if cleaning was not requested."""
@@ -51,6 +69,7 @@ class ServicesResult:
     base_path: str
     clusterings: tuple[Clustering, ...]
     cleaned: int | None
+    compactions: tuple[Compaction, ...] = ()
 
     @property
     def replaced(self) -> int:
@@ -69,6 +88,20 @@ class ServicesResult:
         return asdict(self)
 
 
+def require_services(pipeline: Pipeline, *, cluster: bool | None, compact: bool | None) -> None:
+    """Raises ServiceRefused if the table's mode has no service that is asked for."""
+    where = f"table {pipeline.table.base_path} of pipeline {pipeline.name}"
+    if cluster and pipeline.table.is_keyed:
+        raise ServiceRefused(
+            f"{where} is keyed and cannot be clustered: a key's file group is its bucket, and clustering would move rows to "
+            "other file groups, where later changes would not find them. Compaction merges its files."
+        )
+    if compact and not pipeline.table.is_keyed:
+        raise ServiceRefused(
+            f"{where} has no log files to compact, because its mode is append. Clustering merges its files."
+        )
+
+
 @dataclass(frozen=True)
 class TableServices:
     """Services of one pipeline's table."""
@@ -76,34 +109,77 @@ class TableServices:
     pipeline: Pipeline
     ledger: Ledger
     client: ServicesClient
+    compactor: CompactionClient
     one_lock: bool
     """Whether this driver and those of transactions share Hudi's lock on the table."""
 
-    def run(self, *, cluster: bool, clean: bool, report: Callable[[str], None]) -> ServicesResult:
-        """Run the requested services; `report` receives progress.
+    def run(
+        self, *, clean: bool, report: Callable[[str], None], cluster: bool | None = None, compact: bool | None = None
+    ) -> ServicesResult:
+        """Run the requested services; `report` receives progress. Whether to `cluster` or `compact` is up to the table if None.
+
+        Raises ServiceRefused if this kind of table has no such service.
 
         Raises TableMismatch, TableUnreachable, EngineLost, LedgerUnreachable, and TransactionInFlight if other services are
         running on the table, or its lock is not free.
         """
+        require_services(self.pipeline, cluster=cluster, compact=compact)
+        is_keyed = self.pipeline.table.is_keyed
         table = self.pipeline.table.base_path
         timeline = PipelineTable(self.pipeline).timeline
         if not timeline.exists():
             return ServicesResult(self.pipeline.name, table, (), 0 if clean else None)
         require_own_table(self.pipeline, timeline.properties())
         with self._alone():
-            clusterings = self._cluster(report) if cluster else ()
+            clusterings = self._cluster(report) if not is_keyed and cluster is not False else ()
+            compactions = self._compact(report) if is_keyed and compact is not False else ()
             cleaned = self._clean(report) if clean else None
-        return ServicesResult(self.pipeline.name, table, clusterings, cleaned)
+        return ServicesResult(self.pipeline.name, table, clusterings, cleaned, compactions)
+
+    def _compact(self, report: Callable[[str], None]) -> tuple[Compaction, ...]:
+        compactions = []
+        for pending in self.compactor.pending_compactions():
+            if pending.leased:
+                raise self._is_running(f"compaction {pending.instant}")
+            report(f"compaction {pending.instant} was left unfinished; doing it again")
+            with self._beside_transactions():
+                compactions.append(self.compactor.compact(pending, report))
+        while (piece := self._compact_a_piece(report)) is not None:
+            compactions.append(piece)
+            # It read the log files and about as many bytes of base files as it wrote. Unless that fills the plan, all that was
+            # there is compacted, and what has come since is for the next run.
+            if piece.log_bytes + 2 * piece.size_bytes < self._piece_bytes / 2:
+                break
+        if not compactions:
+            report("no log files to compact")
+        return tuple(compactions)
+
+    def _compact_a_piece(self, report: Callable[[str], None]) -> Compaction | None:
+        with self._beside_transactions():
+            with self._planning():
+                planned = self.compactor.plan_compaction()
+            if planned is None:
+                return None
+            report(
+                f"compaction {planned.instant} is planned; merging the log files of {planned.file_groups} file groups"
+            )
+            return self.compactor.compact(planned, report)
+
+    def _planning(self) -> AbstractContextManager[None]:
+        return self.ledger.table_lock(self.pipeline.table.base_path) if self.one_lock else nullcontext()
+
+    def _is_running(self, service: str) -> TransactionInFlight:
+        return TransactionInFlight(
+            f"table {self.pipeline.table.base_path}: {service} is running in a Spark driver, or that driver died within the last "
+            f"{self.pipeline.transaction.timeout_seconds} s. Nothing was changed. Try again later; if the error persists, restart "
+            "the engine."
+        )
 
     def _cluster(self, report: Callable[[str], None]) -> tuple[Clustering, ...]:
         clusterings = []
         for pending in self.client.pending_clusterings():
             if pending.leased:
-                raise TransactionInFlight(
-                    f"table {self.pipeline.table.base_path}: clustering {pending.instant} is running in a Spark driver, or that "
-                    f"driver died within the last {self.pipeline.transaction.timeout_seconds} s. Nothing was changed. Try "
-                    "again later; if the error persists, restart the engine."
-                )
+                raise self._is_running(f"clustering {pending.instant}")
             report(f"clustering {pending.instant} was left unfinished; doing it again")
             with self._beside_transactions():
                 clusterings.append(self.client.cluster(pending.instant))
@@ -122,10 +198,13 @@ class TableServices:
         """Maximum number of file groups in a plan; each becomes one or more files."""
         return PIECES_BESIDE_TRANSACTIONS if self.one_lock else PIECES_BETWEEN_TRANSACTIONS
 
+    @property
+    def _piece_bytes(self) -> int:
+        return BYTES_BESIDE_TRANSACTIONS if self.one_lock else BYTES_BETWEEN_TRANSACTIONS
+
     def _cluster_a_piece(self, report: Callable[[str], None]) -> Clustering | None:
-        table = self.pipeline.table.base_path
         with self._beside_transactions():
-            with self.ledger.table_lock(table) if self.one_lock else nullcontext():
+            with self._planning():
                 instant = self.client.plan_clustering()
             if instant is None:
                 return None
@@ -161,22 +240,27 @@ def services_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession, home: 
     engine = EngineConnection.read(home.engine_file)
     one_lock = pipeline.table.lock is not None or (engine is not None and engine.serves(spark))
     pieces = PIECES_BESIDE_TRANSACTIONS if one_lock else PIECES_BETWEEN_TRANSACTIONS
-    client = HudiServices(spark, pipeline, pieces)
-    return TableServices(pipeline, ledger, client, one_lock)
+    piece_bytes = BYTES_BESIDE_TRANSACTIONS if one_lock else BYTES_BETWEEN_TRANSACTIONS
+    client, compactor = HudiServices(spark, pipeline, pieces), HudiCompaction(spark, pipeline, piece_bytes)
+    return TableServices(pipeline, ledger, client, compactor, one_lock)
 
 
 def run_services(
     pipeline: Pipeline,
     *,
-    cluster: bool = True,
+    cluster: bool | None = None,
+    compact: bool | None = None,
     clean: bool = True,
     home: Home | None = None,
     report: Callable[[str], None] = _logger.info,
 ) -> ServicesResult:
-    """Merge small files and delete replaced ones now.
+    """Merge small files or log files and delete replaced files now.
 
     Attaches to a running engine, else starts Spark in this process. Raises what `TableServices.run` raises.
     """
     home = home or Home.from_environment()
+    require_services(pipeline, cluster=cluster, compact=compact)
     with connected(pipeline, home, report) as (spark, ledger):
-        return services_for(pipeline, ledger, spark, home).run(cluster=cluster, clean=clean, report=report)
+        return services_for(pipeline, ledger, spark, home).run(
+            cluster=cluster, compact=compact, clean=clean, report=report
+        )

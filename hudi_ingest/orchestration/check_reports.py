@@ -31,6 +31,7 @@ from hudi_ingest.operations.health import (
     Finding,
     accounting_holds,
     catalog_synced,
+    compacted_in_time,
     dead_letters,
     files_large_enough,
     lag_below_limit,
@@ -107,6 +108,7 @@ def findings_now(pipeline: Pipeline, situation: Situation, now: datetime, busy: 
         lag_below_limit(pipeline, waiting),
         timely,
         *findings_on_catalog(pipeline, committed.commits, now),
+        *([compacted_in_time(pipeline, committed.commits, now)] if pipeline.table.is_keyed else []),
     ]
 
 

@@ -14,7 +14,7 @@ from hudi_ingest.orchestration.request_jobs import request_jobs
 from hudi_ingest.orchestration.resources import IO_MANAGER, RESOURCES
 from hudi_ingest.orchestration.run_config import job_name
 from hudi_ingest.orchestration.sensor import coordinator_sensor
-from hudi_ingest.orchestration.services_job import services_job, services_schedule
+from hudi_ingest.orchestration.services_job import compaction_schedule, services_job, services_schedule
 from hudi_ingest.orchestration.sweep_job import sweep_job, sweep_schedule
 from hudi_ingest.orchestration.table_asset import table_asset
 from hudi_ingest.orchestration.table_checks import table_checks
@@ -32,13 +32,14 @@ def pipeline_definitions(
     They fit into any code location: executor and IO manager are the location's.
     """
     transaction, sweep, services = _job(pipeline), sweep_job(pipeline), services_job(pipeline)
+    compaction = [compaction_schedule(pipeline, services)] if pipeline.table.is_keyed else []
     coordinated = [transaction, *([catalog_job(pipeline)] if pipeline.catalog else [])]
     return Definitions(
         assets=[table_asset(pipeline, io_manager_key), *topics],
         asset_checks=[table_checks(pipeline)],
         jobs=[*coordinated, sweep, services, *request_jobs(pipeline)],
         sensors=[coordinator_sensor(pipeline, coordinated)],
-        schedules=[sweep_schedule(pipeline, sweep), services_schedule(pipeline, services)],
+        schedules=[sweep_schedule(pipeline, sweep), services_schedule(pipeline, services), *compaction],
         resources=resources,
     )
 

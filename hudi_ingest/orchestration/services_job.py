@@ -1,31 +1,47 @@
-"""The table services job and its daily schedule, which is off until turned on. It runs beside transactions."""
+"""The table services job, which runs beside transactions, and its schedules: a daily one, off until turned on, and for a keyed
+table one that runs a compaction whenever it is due."""
 
-from datetime import time
+from collections.abc import Sequence
+from datetime import datetime, time, timezone
 from typing import Any
 
 from dagster import (
     AssetObservation,
     Config,
+    DagsterInstance,
+    DefaultScheduleStatus,
     JobDefinition,
+    MetadataValue,
     Nothing,
     OpExecutionContext,
     Out,
     Output,
+    RunRequest,
+    RunsFilter,
     ScheduleDefinition,
+    ScheduleEvaluationContext,
+    SkipReason,
     TableColumn,
     job,
     op,
+    schedule,
 )
 from pydantic import Field
 
+from hudi_ingest.exceptions import TableUnreachable
+from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.home.folder import Home
+from hudi_ingest.hudi.clustering import Clustering
+from hudi_ingest.hudi.compaction import Compaction
+from hudi_ingest.hudi.pipeline_table import PipelineTable
+from hudi_ingest.hudi.read_amplification import read_amplification, why_due
 from hudi_ingest.operations.table_services import ServicesResult, services_for
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.daily_schedule import daily_schedule
 from hudi_ingest.orchestration.failures import as_dagster_failures
 from hudi_ingest.orchestration.materialization import metadata_table
-from hudi_ingest.orchestration.op_settings import retry_policy
+from hudi_ingest.orchestration.op_settings import ACTIVE, retry_policy
 from hudi_ingest.orchestration.resources import LEDGER, SPARK
 from hudi_ingest.pipeline.pipeline import Pipeline
 
@@ -36,16 +52,22 @@ MOST_SECONDS = 6 * 3600
 class ServicesConfig(Config):
     """Which services to run."""
 
-    cluster: bool = Field(default=True, description="Merge small files into large ones")
+    cluster: bool | None = Field(
+        default=None, description="Merge small files into large ones; by default if the table's mode is append"
+    )
+    compact: bool | None = Field(
+        default=None, description="Merge log files into base files; by default if the table's mode is upsert"
+    )
     clean: bool = Field(default=True, description="Delete files that were replaced table.retain_commits ago")
 
 
 def services_job(pipeline: Pipeline) -> JobDefinition:
-    """Build the job that merges the table's small files and deletes replaced ones."""
+    """Build the job that merges the table's small files or log files and deletes replaced ones."""
+    files = "log files" if pipeline.table.is_keyed else "small files"
 
     @op(
-        name=f"{pipeline.name}__services",
-        description="Clusters small files and cleans replaced ones, while readers and transactions continue.",
+        name=services_op_name(pipeline),
+        description=f"Merges {files} and cleans replaced ones, while readers and transactions continue.",
         out=Out(Nothing),
         required_resource_keys={SPARK, LEDGER},
         retry_policy=retry_policy(pipeline),
@@ -54,16 +76,17 @@ def services_job(pipeline: Pipeline) -> JobDefinition:
         with as_dagster_failures(), getattr(context.resources, LEDGER).open() as ledger:
             spark = getattr(context.resources, SPARK).spark_session
             result = services_for(pipeline, ledger, spark, Home.from_environment()).run(
-                cluster=config.cluster, clean=config.clean, report=context.log.info
+                cluster=config.cluster, compact=config.compact, clean=config.clean, report=context.log.info
             )
         metadata = services_metadata(result)
-        text = f"Table services: {result.replaced} files became {result.written}."
-        context.log_event(AssetObservation(table_key(pipeline), description=text, metadata=metadata))
+        context.log_event(
+            AssetObservation(table_key(pipeline), description=services_sentence(result), metadata=metadata)
+        )
         return Output(None, metadata=metadata)
 
     @job(
         name=f"{pipeline.name}_services",
-        description=f"Merges small files of {pipeline.name} into large ones, and deletes what was replaced.",
+        description=f"Merges {files} of {pipeline.name} into large ones, and deletes what was replaced.",
         tags={tags.PIPELINE_SERVICES: pipeline.name, tags.MAX_RUNTIME: str(MOST_SECONDS)},
     )
     def run() -> None:
@@ -72,25 +95,89 @@ def services_job(pipeline: Pipeline) -> JobDefinition:
     return run
 
 
+def services_op_name(pipeline: Pipeline) -> str:
+    return f"{pipeline.name}__services"
+
+
 def services_schedule(pipeline: Pipeline, serving: JobDefinition) -> ScheduleDefinition:
-    """Return the schedule that runs both services every night, once turned on."""
-    return daily_schedule(serving, DAILY, f"Clusters and cleans the table of {pipeline.name}")
+    """Return the schedule that runs all services of the table every night, once turned on."""
+    merges = "Compacts" if pipeline.table.is_keyed else "Clusters"
+    return daily_schedule(serving, DAILY, f"{merges} and cleans the table of {pipeline.name}")
+
+
+def compaction_schedule(pipeline: Pipeline, serving: JobDefinition) -> ScheduleDefinition:
+    """Return the schedule that runs a compaction whenever it is due by `table.compaction`. Each tick reads the table's timeline;
+    it starts no JVM. On from the start, because without it queries become slower with each transaction."""
+
+    @schedule(
+        name=f"{pipeline.name}_compaction",
+        job=serving,
+        cron_schedule="* * * * *",
+        execution_timezone="UTC",
+        default_status=DefaultScheduleStatus.RUNNING if pipeline.enabled else DefaultScheduleStatus.STOPPED,
+        description=f"Compacts the table of {pipeline.name} when it is due; see table.compaction. Looks every minute.",
+    )
+    def compact_when_due(context: ScheduleEvaluationContext) -> RunRequest | SkipReason:
+        return compaction_run(pipeline, context.instance, datetime.now(timezone.utc))
+
+    return compact_when_due
+
+
+def compaction_run(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> RunRequest | SkipReason:
+    """Request a run of the services job that only compacts, or say why none."""
+    services_runs = RunsFilter(tags={tags.PIPELINE_SERVICES: pipeline.name}, statuses=ACTIVE)
+    active = instance.get_run_records(services_runs, limit=1)
+    if active:
+        return SkipReason(f"run {active[0].dagster_run.run_id[:8]} of table services has not ended")
+    timeline = PipelineTable(pipeline).timeline
+    try:
+        found = read_amplification(timeline.completed() if timeline.exists() else ())
+    except TableUnreachable as error:
+        return SkipReason(str(error))
+    reason = why_due(pipeline.table.compaction, found, now)
+    if not reason:
+        return SkipReason(f"not due: {counted(found.delta_commits, 'commit')} not compacted, {found.log_bytes:,} bytes")
+    config = {"cluster": False, "compact": True, "clean": False}
+    return RunRequest(run_config={"ops": {services_op_name(pipeline): {"config": config}}}, tags={tags.REASON: reason})
+
+
+def services_sentence(result: ServicesResult) -> str:
+    """Say in one sentence what the services did."""
+    if result.compactions:
+        logs = sum(compaction.log_files for compaction in result.compactions)
+        groups = sum(compaction.file_groups for compaction in result.compactions)
+        return f"Table services: {counted(logs, 'log file')} merged into {counted(groups, 'base file')}."
+    return f"Table services: {result.replaced} files became {result.written}."
 
 
 def services_metadata(result: ServicesResult) -> dict[str, Any]:
     """Return the metadata of the run and the asset. Its names are plots of the asset, separate from those of commits."""
-    columns = [TableColumn("instant", "string"), *(TableColumn(figure, "int") for figure in _FIGURES)]
-    rows = [
-        {"instant": clustering.instant, **{name: getattr(clustering, name) for name in _FIGURES}}
-        for clustering in result.clusterings
-    ]
+    cleaned = {} if result.cleaned is None else {"services/files cleaned": result.cleaned}
+    if result.compactions:
+        return {
+            "services/log files compacted": sum(compaction.log_files for compaction in result.compactions),
+            "services/log bytes compacted": sum(compaction.log_bytes for compaction in result.compactions),
+            "services/files written": sum(compaction.file_groups for compaction in result.compactions),
+            "services/bytes written": sum(compaction.size_bytes for compaction in result.compactions),
+            **cleaned,
+            "compactions": _by_instant(result.compactions, _COMPACTED),
+        }
     return {
         "services/files replaced": result.replaced,
         "services/files written": result.written,
         "services/bytes written": result.size_bytes,
-        **({} if result.cleaned is None else {"services/files cleaned": result.cleaned}),
-        "clusterings": metadata_table(columns, rows),
+        **cleaned,
+        "clusterings": _by_instant(result.clusterings, _CLUSTERED),
     }
 
 
-_FIGURES = ("replaced", "written", "rows", "size_bytes")
+def _by_instant(done: Sequence[Clustering] | Sequence[Compaction], figures: Sequence[str]) -> MetadataValue[Any]:
+    columns = [TableColumn("instant", "string"), *(TableColumn(figure, "int") for figure in figures)]
+    rows = [
+        {"instant": service.instant, **{figure: getattr(service, figure) for figure in figures}} for service in done
+    ]
+    return metadata_table(columns, rows)
+
+
+_CLUSTERED = ("replaced", "written", "rows", "size_bytes")
+_COMPACTED = ("file_groups", "log_files", "rows", "log_bytes", "size_bytes")

@@ -20,6 +20,7 @@ from pydantic import (
 from hudi_ingest.exceptions.problems import Place, PlacedProblems, describe, quoted, suggestion
 from hudi_ingest.model.storage_options import S3_SCHEME, StorageOptions, is_s3
 from hudi_ingest.pipeline import extras
+from hudi_ingest.pipeline.compaction import CompactionLimits
 from hudi_ingest.pipeline.describe import allowed
 from hudi_ingest.pipeline.keyed_columns import KEY_TYPES_TEXT, ORDERING_TYPES_TEXT
 from hudi_ingest.pipeline.model import Model as _Model
@@ -193,6 +194,9 @@ class Table(_Model):
     """Files replaced by clustering or an update are deleted after this many further commits, or up to ten more: a query
     that takes longer than that many commits may miss them. The more, the longer each tick reads the timeline."""
 
+    compaction: CompactionLimits = CompactionLimits()
+    """When log files are merged into base files, by a schedule; see docs/operations.md. Only with `mode: upsert`."""
+
     fsync: bool = True
     """On a local or mounted file system, files are flushed to disk before the commit that names them, and Hudi's own files
     after each step, so that a commit survives a power failure; see docs/guarantees.md. If off, the operating system
@@ -281,9 +285,11 @@ class Table(_Model):
             raise PlacedProblems(problems)
         return value
 
-    @field_validator("ordering", "buckets", "delete_field")
+    @field_validator("ordering", "buckets", "delete_field", "compaction")
     @classmethod
-    def _only_upsert(cls, value: int | str | None, info: ValidationInfo) -> int | str | None:
+    def _only_upsert(
+        cls, value: int | str | CompactionLimits | None, info: ValidationInfo
+    ) -> int | str | CompactionLimits | None:
         # Called only for keys that the file has.
         if value is not None and info.data.get("mode") == "append":
             raise ValueError(_ONLY_UPSERT)

@@ -11,6 +11,7 @@ from hudi_ingest.exceptions import TableMismatch
 from hudi_ingest.hudi.options import (
     STATISTICS_PROPERTY,
     clustering_options,
+    compaction_options,
     key_generator,
     lock_place,
     statistics_properties,
@@ -50,6 +51,16 @@ def test_p7_the_lock_is_in_the_tables_properties_and_in_our_clients_options(tmp_
     node = f"{properties['hoodie.write.lock.zookeeper.base_path']}/{properties['hoodie.write.lock.zookeeper.lock_key']}"
     assert lock_place(pipeline.table) == f"in ZooKeeper at zk1:2181,zk2:2181, node {node}"
     assert node.startswith("/a/locks/")
+
+
+def test_r11_archival_keeps_enough_to_tell_whether_compaction_is_due(tmp_path: Path) -> None:
+    pipeline = make(tmp_path, "/data/orders", mode="upsert", key=["id"], compaction={"delta_commits": 40})
+    options = write_options(pipeline, "files")
+    assert options["hoodie.compact.inline.max.delta.commits"] == "40"
+    planning = {**options, **compaction_options(pipeline.table, 5 << 20)}
+    assert planning["hoodie.compact.inline.max.delta.commits"] == "0"
+    assert planning["hoodie.compaction.target.io"] == "5"
+    assert "hoodie.compact.inline.max.delta.commits" not in write_options(make(tmp_path, "/data/orders"), "files")
 
 
 def test_r11_cleaning_never_retains_more_than_the_timeline(tmp_path: Path) -> None:

@@ -21,10 +21,12 @@ from hudi_ingest.operations.health import (
     QUESTIONS,
     Finding,
     accounting_holds,
+    compacted_in_time,
     dead_letters,
     files_large_enough,
     lag_below_limit,
     offsets_honoured,
+    questions,
     runs_succeed,
     up_to_date,
 )
@@ -74,8 +76,10 @@ class History:
         return accounting_holds(self.pipeline, self.checkpoint, self.commits)
 
 
-def test_d1_every_check_has_a_question() -> None:
-    assert all(text.startswith("Fails ") and text.endswith(".") for text in QUESTIONS.values())
+def test_d1_every_check_has_a_question(write: Write) -> None:
+    keyed = questions(load(write, table__mode="upsert", table__key=["id"]))
+    assert keyed.keys() - QUESTIONS.keys() == {"compacted_in_time"}
+    assert all(text.startswith("Fails ") and text.endswith(".") for text in keyed.values())
 
 
 def test_p6_a_stopped_partition_fails_its_check_and_the_command_is_named(pipeline: Pipeline) -> None:
@@ -274,3 +278,35 @@ def test_d3_letters_that_wait_since_earlier_are_told_and_fail_nothing(pipeline: 
     assert waiting.passed
     assert "7 dead letters pending" in waiting.text
     assert dead_letters(pipeline, None, 0).text == "The last transaction had no bad records."
+
+
+def test_d1_log_files_that_nobody_compacts_fail_the_check(write: Write) -> None:
+    pipeline = load(write, table__mode="upsert", table__key=["id"], table__compaction={"delta_commits": 2})
+
+    def commit(number: int) -> CommittedInstant:
+        files = {f"dt=1/.0000000{bucket}-0_2026112103000{number}000.log.1_0-0-0": 500 for bucket in range(number)}
+        bases = {f"dt=1/0000000{bucket}-0_0-0-0_20261121025900000.parquet": 1000 for bucket in range(5)}
+        return CommittedInstant(f"2026112102590{number}000", {}, NOW - timedelta(seconds=9), {**files, **bases})
+
+    none = compacted_in_time(pipeline, [], NOW)
+    assert none.passed
+    assert none.figures["due"] == "no"
+    due = compacted_in_time(pipeline, [commit(1), commit(3)], NOW)
+    assert due.passed
+    assert due.text == (
+        "4 log files of 2 commits not compacted: 2,000 bytes, 67% of their base files, in 3 file groups of 1.3 log files on "
+        "average and 2 at most. Last compaction: none. Due: 2 commits not compacted (delta_commits: 2)."
+    )
+    assert due.figures == {
+        "log files per file group (mean)": 1.33,
+        "log files per file group (max)": 2,
+        "log bytes": 2000,
+        "commits not compacted": 2,
+        "last compaction": "none",
+        "due": "yes",
+        "log bytes / base bytes": 0.667,
+    }
+    overdue = compacted_in_time(pipeline, [commit(number) for number in range(1, 5)], NOW)
+    assert (overdue.passed, overdue.warning) == (False, True)
+    assert "Overdue: 4 commits not compacted" in overdue.text
+    assert "`hudi-ingest services orders` compacts now" in overdue.text

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hudi_ingest.cli.views import services_text
-from hudi_ingest.exceptions import TransactionInFlight
+from hudi_ingest.exceptions import ServiceRefused, TransactionInFlight
 from hudi_ingest.hudi.clustering import Clustering, PendingClustering
+from hudi_ingest.hudi.compaction import Compaction, PlannedCompaction
+from hudi_ingest.hudi.options import BUCKETS_PROPERTY, ORDERING_PROPERTY, RECORD_KEY_PROPERTY, TYPE_PROPERTY
 from hudi_ingest.hudi.timeline import PIPELINE_PROPERTY
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.operations.table_services import PIECES_BESIDE_TRANSACTIONS, TableServices
@@ -35,6 +38,18 @@ class Client:
         replaced, written = (2, 1) if instant.startswith("left") else self._plans.pop(0)
         self.done.append(f"{instant}{' locked' if self._is_locked() else ''}")
         return Clustering(instant, replaced, written, 10, 1000)
+
+    def pending_compactions(self) -> tuple[PlannedCompaction, ...]:
+        return tuple(PlannedCompaction(pending.instant, 2, pending.leased) for pending in self._left)
+
+    def plan_compaction(self) -> PlannedCompaction | None:
+        planned = self.plan_clustering()
+        return PlannedCompaction(planned, 4) if planned else None
+
+    def compact(self, planned: PlannedCompaction, report: Callable[[str], None]) -> Compaction:
+        size = (1 if planned.instant.startswith("left") else self._plans.pop(0)[0]) << 30
+        self.done.append(f"{planned.instant}{' locked' if self._is_locked() else ''}")
+        return Compaction(planned.instant, planned.file_groups, 5, 10, 1000, size)
 
     def clean(self) -> int:
         self.done.append("clean")
@@ -69,13 +84,22 @@ def services(
     plans: list[tuple[int, int]],
     *left: PendingClustering,
     one_lock: bool = True,
+    keyed: bool = False,
 ) -> tuple[TableServices, Client]:
     table = tmp_path / "table"
     (table / ".hoodie").mkdir(parents=True)
-    (table / ".hoodie" / "hoodie.properties").write_text(properties_text({PIPELINE_PROPERTY: "orders"}))
-    pipeline = load(write, table__base_path=str(table))
+    mode: dict[str, Any] = {"table__mode": "upsert", "table__key": ["id"]} if keyed else {}
+    pipeline = load(write, table__base_path=str(table), **mode)
+    created = {
+        TYPE_PROPERTY: "MERGE_ON_READ",
+        RECORD_KEY_PROPERTY: "id",
+        ORDERING_PROPERTY: ",".join(pipeline.table.ordering_fields),
+        BUCKETS_PROPERTY: str(pipeline.table.buckets),
+    }
+    properties = {PIPELINE_PROPERTY: "orders", **(created if keyed else {})}
+    (table / ".hoodie" / "hoodie.properties").write_text(properties_text(properties))
     client = Client(ledger, str(table), plans, left)
-    return TableServices(pipeline, ledger, client, one_lock), client
+    return TableServices(pipeline, ledger, client, client, one_lock), client
 
 
 def test_r11_files_are_merged_once_though_small_ones_keep_coming_and_then_cleaned(
@@ -113,4 +137,45 @@ def test_p7_what_another_is_at_work_on_is_left_alone(write: Write, ledger: Ledge
         pytest.raises(TransactionInFlight, match="lock was not free"),
     ):
         found.run(cluster=True, clean=True, report=lambda line: None)
+    assert client.done == []
+
+
+def test_p7_a_keyed_table_is_compacted_until_a_plan_is_not_full(write: Write, ledger: Ledger, tmp_path: Path) -> None:
+    found, client = services(
+        write, ledger, tmp_path, [(8, 0), (1, 0), (9, 0)], PendingClustering("left", leased=False), keyed=True
+    )
+    result = found.run(clean=True, report=lambda line: None)
+    assert client.done == ["left", "plan 1", "plan 2", "clean"]
+    assert result.clusterings == ()
+    assert services_text(result).splitlines() == [
+        "compaction left: 5 log files, 1.0 kB, merged into 2 base files, 10 rows, 1,073.7 MB",
+        "compaction plan 1: 5 log files, 1.0 kB, merged into 4 base files, 10 rows, 8,589.9 MB",
+        "compaction plan 2: 5 log files, 1.0 kB, merged into 4 base files, 10 rows, 1,073.7 MB",
+        "cleaning: 3 replaced files deleted",
+    ]
+
+
+def test_p7_without_a_lock_that_all_drivers_share_transactions_wait_for_a_compaction(
+    write: Write, ledger: Ledger, tmp_path: Path
+) -> None:
+    found, client = services(write, ledger, tmp_path, [(0, 0), (1, 0)], one_lock=False, keyed=True)
+    found.run(clean=False, report=lambda line: None)
+    assert client.done == ["plan 0 locked"]
+
+
+def test_p7_a_compaction_that_another_is_at_work_on_is_left_alone(write: Write, ledger: Ledger, tmp_path: Path) -> None:
+    found, client = services(write, ledger, tmp_path, [(1, 0)], PendingClustering("left", leased=True), keyed=True)
+    with pytest.raises(TransactionInFlight, match="compaction left is running"):
+        found.run(clean=True, report=lambda line: None)
+    found.run(compact=False, clean=False, report=lambda line: None)
+    assert client.done == []
+
+
+def test_a_service_that_the_table_does_not_have_is_refused(write: Write, ledger: Ledger, tmp_path: Path) -> None:
+    keyed, client = services(write, ledger, tmp_path, [(9, 3)], keyed=True)
+    with pytest.raises(ServiceRefused, match="cannot be clustered: a key's file group is its bucket"):
+        keyed.run(cluster=True, clean=True, report=lambda line: None)
+    append = TableServices(load(write, table__base_path="/data/t"), ledger, client, client, True)
+    with pytest.raises(ServiceRefused, match="no log files to compact, because its mode is append"):
+        append.run(compact=True, clean=True, report=lambda line: None)
     assert client.done == []

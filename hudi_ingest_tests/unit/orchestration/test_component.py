@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from dagster import AssetKey, Definitions, GraphDefinition, mem_io_manager
+from dagster import AssetKey, DefaultScheduleStatus, Definitions, GraphDefinition, mem_io_manager
 
 from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.orchestration.component import KafkaToHudi
@@ -39,6 +39,15 @@ def test_d1_a_few_lines_make_the_asset_its_checks_jobs_sensor_and_schedules(tmp_
     assert definitions.executor is None, "the project's own"
     job = definitions.resolve_job_def("orders_transaction")
     assert job.executor_def.name == "multi_or_in_process_executor", "Dagster's default, as the project names none"
+
+
+def test_d1_a_keyed_table_also_has_a_schedule_that_compacts_when_due_and_a_check(tmp_path: Path) -> None:
+    keyed = attributes(table__mode="upsert", table__key=["id"], enabled=True)
+    repository = load_project(make_project(tmp_path, orders=keyed)).get_repository_def()
+    schedules = {each.name: each.default_status for each in repository.schedule_defs}
+    assert schedules["orders_compaction"] is DefaultScheduleStatus.RUNNING
+    assert schedules["orders_services_daily"] is DefaultScheduleStatus.STOPPED
+    assert "compacted_in_time" in {key.name for key in repository.asset_graph.asset_check_keys}
 
 
 def test_the_attributes_mean_what_a_pipeline_file_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,14 @@ def test_a_keyed_table_needs_only_a_key(write: Write) -> None:
     assert not load(write).table.is_keyed
 
 
+def test_compaction_has_limits_that_only_a_keyed_table_may_set(write: Write) -> None:
+    assert load(write, **KEYED).table.compaction.delta_commits == 10
+    limits = {"delta_commits": 3, "log_bytes": 1 << 20, "age_seconds": 60, "timeout_seconds": 600}
+    assert load(write, **KEYED, table__compaction=limits).table.compaction.model_dump() == limits
+    assert "only with `mode: upsert`" in problem(write, table__compaction=limits)
+    assert "table.compaction.delta_commits" in problem(write, **KEYED, table__compaction={"delta_commits": 0})
+
+
 def test_the_delete_field_is_no_column_of_the_table(write: Write) -> None:
     pipeline = load(write, **KEYED, table__delete_field="gone", table__ordering="at", table__buckets=16)
     assert "gone" in pipeline.chain.output.names
