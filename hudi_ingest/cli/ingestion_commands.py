@@ -82,29 +82,36 @@ def plan(name: PipelineName, as_json: AsJson = False) -> None:
     """Show what the next transaction would read, and the table's columns after it. Changes nothing."""
     from hudi_ingest.cli.views import schema_facts
     from hudi_ingest.hudi.pipeline_table import PipelineTable
+    from hudi_ingest.operations.bucket_advice import bucket_advice
     from hudi_ingest.transaction.columns import resolve_schema
     from hudi_ingest.transaction.situation import plan_now
 
     pipeline = named_pipeline(name)
     timeline = PipelineTable(pipeline).timeline
+    table = pipeline.table
+    buckets = {"buckets": bucket_advice(table.buckets, timeline.partition_sizes())} if table.is_keyed else {}
     try:
         planned = plan_now(pipeline)
     except NothingToDo as error:
         # Undeclared columns may be unknown until there are records.
         schema = resolve_schema(pipeline, timeline) if pipeline.table.declares_schema or timeline.exists() else None
         if as_json:
-            print_json({"skip": error.reason, **(schema_facts(schema) if schema else {})})
+            print_json({"skip": error.reason, **buckets, **(schema_facts(schema) if schema else {})})
             return
         print_nothing_to_do(error, as_json)
         show_schema(schema)
+        for line in buckets.values():
+            say(line)
         return
     schema = resolve_schema(pipeline, timeline)
     planned = replace(planned, schema_changes=schema.changes)
     if as_json:
-        print_json({**planned.to_dict(), **schema_facts(schema)})
+        print_json({**planned.to_dict(), **buckets, **schema_facts(schema)})
         return
     print_plan(planned, as_json)
     show_schema(schema)
+    for line in buckets.values():
+        say(line)
 
 
 @app.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -228,6 +229,13 @@ class Timeline:
             for path, size in zip(file_slice.log_files_relative_paths(), file_slice.log_file_sizes, strict=True)
         ]
         return sorted(files, key=lambda file: file.path)
+
+    def partition_sizes(self) -> dict[str, int]:
+        """Return the bytes of each table partition's live files. Raises TableUnreachable."""
+        sizes: Counter[str] = Counter()
+        for file_slice in self._file_slices():
+            sizes[file_slice.partition_path] += file_slice.base_file_size + sum(file_slice.log_file_sizes)
+        return dict(sizes)
 
     def _file_slices(self) -> Sequence[Any]:
         if not self.exists():
