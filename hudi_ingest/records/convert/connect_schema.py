@@ -47,7 +47,7 @@ def parse_connect_schema(text: bytes) -> ConnectType | None:
         schema = json.loads(text)
         return None if schema is None else _type_of(schema, 0)
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"{type(error).__name__}: {error}") from None
+        raise ValueError(f"it is no schema of Kafka Connect: {type(error).__name__}") from None
 
 
 def parse_avro_schema(schema: RegisteredSchema) -> ConnectType:
@@ -59,7 +59,7 @@ def parse_avro_schema(schema: RegisteredSchema) -> ConnectType:
             _type_of_avro(json.loads(text), "", named, 0)
         return _type_of_avro(json.loads(schema.text), "", named, 0)
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"{type(error).__name__}: {error}") from None
+        raise ValueError(f"it is no schema of Kafka Connect: {type(error).__name__}") from None
 
 
 def _type_of_avro(schema: Any, namespace: str, named: dict[str, ConnectType], depth: int) -> ConnectType:

@@ -121,11 +121,12 @@ class DebeziumConverter:
 
 
 def _of_row(fault: Rejected) -> Rejected:
-    """Name the row's field: transforms, and what is masked, go by that name."""
-    place, dot, rest = fault.field.partition(".")
-    if not dot or place not in ("before", "after"):
+    """Name the row's field, because transforms, and what is masked, go by that name. A fault of a whole row may show any field."""
+    place, _, rest = fault.field.partition(".")
+    if place not in ("before", "after"):
         return fault
-    return replace(fault, field=rest, expected=fault.expected if place == "after" else f"{fault.expected}, in `before`")
+    within = "" if rest and place == "after" else f" in `{place}`"
+    return replace(fault, field=rest, expected=f"{fault.expected}{within}")
 
 
 def _unavailable(column: pa.Array) -> pa.Array | None:

@@ -122,6 +122,30 @@ def test_a_delete_that_may_hold_only_the_key_names_only_the_key(write: Write) ->
     assert rows_of(outcome, "id", "shard", "country") == [(7, 3, None, True), (7, 3, None, False)]
 
 
+def test_a_delete_that_a_query_leaves_out_is_bad_because_its_row_would_stay(write: Write) -> None:
+    pipeline = load(write, **CUSTOMERS, transforms=[{"sql": "select * from records where name <> 'test'"}])
+    outcome = made(pipeline, event("c", None, {"id": 1, "name": "test"}), event("d", {"id": 1, "name": "ann"}))
+    assert outcome.filtered == 1
+    assert [(bad.index, bad.found) for bad in outcome.bad] == [(1, "a delete that one of them leaves out")]
+
+
+def test_messages_show_nothing_that_is_masked(write: Write) -> None:
+    pipeline = load(write, **CUSTOMERS, transforms=[{"mask": {"fields": ["name"], "method": "redact"}}])
+    secret = "hunter2"
+    values = [
+        event("c", None, {"id": 1, "name": {"x": secret}}),
+        event("c", None, {"id": 1, "name": [secret]}),
+        event("c", None, secret),
+        event("d", secret),
+        event("c", None, {"id": secret, "name": secret}),
+        json.dumps({"schema": secret, "payload": secret}).encode(),
+        json.dumps({"op": "c", "after": 1, secret: secret}).encode()[:-1],
+    ]
+    outcome = made(pipeline, *values)
+    assert [bad.index for bad in outcome.bad] == [*range(7)]
+    assert secret not in str([bad for bad in outcome.bad if bad.field != "id"])
+
+
 def test_connects_envelope_may_be_around_records_of_any_table(write: Write) -> None:
     pipeline = load(write, source__envelope="connect", table__schema="id string, day date")
     record = {

@@ -63,7 +63,7 @@ def test_a_key_that_comes_from_the_records_key_needs_no_before() -> None:
         (event("u", ANN, None), "after", "a row, because op is r, c or u", "null"),
         (event("d", None, None), "before", "replica identity full", "null"),
         (event("c", None, {**ANN, "name": None}), "name", "string, not null", "null"),
-        (event("d", {"id": "x"}, None), "id", "int (64 bit), in `before`", '"x"'),
+        (event("d", {"id": "x"}, None), "id", "int (64 bit) in `before`", '"x"'),
         (event("u", ANN, {**ANN, "name": UNAVAILABLE}), "name", "replica identity full", UNAVAILABLE),
         (event("u", ANN, {**ANN, "tags": [UNAVAILABLE]}), "tags", "replica identity full", UNAVAILABLE),
         (
@@ -72,6 +72,7 @@ def test_a_key_that_comes_from_the_records_key_needs_no_before() -> None:
             "replica identity full",
             UNAVAILABLE,
         ),
+        (event("c", None, "ann"), "", "an object in `after`", '"ann"'),
         (b"{", "", "a JSON object", "no JSON"),
     ],
 )
@@ -130,6 +131,48 @@ def test_connects_schema_says_what_after_and_before_hold() -> None:
         ("-0.01", True),
     ]
     assert [(refusal.index, refusal.field) for refusal in outcome.rejected] == [(2, "cents")]
+
+
+def test_an_event_of_mysql() -> None:
+    kinds: dict[str, dict[str, Any]] = {
+        "id": {"type": "int32"},
+        "paid": {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "2"}},
+        "made": {"type": "int64", "name": "io.debezium.time.Timestamp"},
+        "sent": {"type": "int64", "name": "io.debezium.time.MicroTimestamp"},
+        "seen": {"type": "string", "name": "io.debezium.time.ZonedTimestamp"},
+        "since": {"type": "int32", "name": "io.debezium.time.Year"},
+        "active": {"type": "int16"},
+    }
+    row = {"type": "struct", "optional": True, "fields": [{**kind, "field": name} for name, kind in kinds.items()]}
+    members = [{**row, "field": "before"}, {**row, "field": "after"}, {"field": "op", "type": "string"}]
+    before = {
+        "id": 7,
+        "paid": "AIw=",
+        "made": 1769862896789,
+        "sent": 1,
+        "seen": "2026-01-31T10:00:00Z",
+        "since": 2026,
+        "active": 1,
+    }
+    source = {"connector": "mysql", "gtid": None, "file": "binlog.000003", "pos": 484, "row": 0, "thread": 7}
+    payload = {"before": before, "after": {**before, "paid": "AQ==", "active": 0}, "source": source, "op": "u"}
+    columns = parse_ddl(
+        "id int, paid decimal(9,2), made timestamp, sent timestamp, seen timestamp, since int, active int"
+    )
+    naming = NamingFields(("id", "made"), whole=True)
+    converter = DebeziumConverter(ConnectJsonConverter(event_schema(columns, naming), framed=False), columns, naming)
+    value = json.dumps({"schema": {"type": "struct", "fields": members}, "payload": payload}).encode()
+    (changed,) = converter.decode(pa.array([value], pa.binary())).rows.to_pylist()
+    assert {name: str(changed[name]) for name in columns.names} == {
+        "id": "7",
+        "paid": "0.01",
+        "made": "2026-01-31 12:34:56.789000+00:00",
+        "sent": "1970-01-01 00:00:00.000001+00:00",
+        "seen": "2026-01-31 10:00:00+00:00",
+        "since": "2026",
+        "active": "0",
+    }
+    assert changed[BEFORE] == {"id": 7, "made": changed["made"]}
 
 
 # ---- What Debezium 3.3 wrote for the same changes of a table in PostgreSQL 15
