@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
+from hudi_ingest.exceptions import CommitRefused, Fenced
+from hudi_ingest.faults import InjectedFault
+from hudi_ingest.hudi.pipeline_table import PipelineTable
+from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.broker import create_topic
+from hudi_ingest.model.report import CommitReceipt
+from hudi_ingest.operations.health import accounting_holds
+from hudi_ingest.operations.sweep import sweep_for
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
+from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground, fresh_ground, make_pipeline
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
-
-Row = dict[str, Any]
 
 
 @dataclass
@@ -37,6 +46,20 @@ class KeyedGround:
                 self.expected.pop((dt, key), None)
             else:
                 self.expected[dt, key] = n
+
+    def run(self) -> CommitReceipt:
+        return self.ground.run(self.pipeline)
+
+    def timeline(self, action: str) -> list[str]:
+        """The instants that completed an action."""
+        names = (path.name for path in Path(self.ground.base_path, ".hoodie", "timeline").iterdir())
+        return [name.partition("_")[0] for name in names if name.endswith(f".{action}") and "_" in name]
+
+    def files_of(self, instant: str) -> set[str]:
+        """The data files of an instant, relative to the table."""
+        base = Path(self.ground.base_path)
+        paths = (path.relative_to(base) for path in base.rglob(f"*{instant}*") if path.is_file())
+        return {str(path) for path in paths if path.parts[0] != ".hoodie"}
 
     def require_expected(self) -> None:
         """Spark, Spark without the metadata table, and hudi-rs read exactly the expected rows."""
@@ -68,18 +91,155 @@ def keyed(bootstrap_servers: str, tmp_path_factory: pytest.TempPathFactory) -> I
         yield KeyedGround(ground, make_pipeline(ground, table=table))
 
 
+@dataclass(frozen=True)
+class OtherWriter:
+    """A Spark session in which nothing of Hudi's is set."""
+
+    spark: SparkSession
+    table: str
+
+    def sql(self, statement: str) -> None:
+        self.spark.catalog.refreshTable(self.table)
+        self.spark.sql(statement.format(table=self.table))
+
+
+@pytest.fixture
+def other(keyed: KeyedGround) -> OtherWriter:
+    spark = current_session(keyed.ground.home).newSession()
+    name = keyed.ground.name
+    spark.sql(f"create table if not exists {name} using hudi location '{keyed.ground.base_path}'")
+    return OtherWriter(spark, name)
+
+
+def never(run_id: str) -> bool | None:
+    return None
+
+
+def age(file: Path, seconds: float) -> None:
+    then = time.time() - seconds
+    os.utime(file, (then, then))
+
+
 def test_p1_p3_one_row_per_key(keyed: KeyedGround) -> None:
     keyed.send(*((f"d{n % 2}", f"k{n}", n) for n in range(20)))
-    first = keyed.ground.run(keyed.pipeline)
-    assert first.rows == 20
+    assert keyed.run().rows == 20
     keyed.require_expected()
     keyed.send(
-        ("d0", "k0", 100), ("d0", "k0", 101), ("d1", "k1", None), ("d0", "k2", 5), ("d0", "k2", None), ("d2", "z", 1)
+        ("d0", "k0", 100), ("d0", "k0", 101), ("d1", "k1", None), ("d0", "k2", 5), ("d0", "k2", None), ("d2", "new", 1)
     )
-    second = keyed.ground.run(keyed.pipeline)
-    assert second.rows == 6
-    assert sum(report.deletes for report in second.reports) == 2
-    assert sum(report.superseded for report in second.reports) == 2
+    receipt = keyed.run()
+    assert receipt.rows == 6
+    assert sum(report.deletes for report in receipt.reports) == 2
+    assert sum(report.superseded for report in receipt.reports) == 2
     keyed.require_expected()
-    names = sorted(path.name for path in Path(keyed.ground.base_path, ".hoodie", "timeline").iterdir())
-    assert sum(name.endswith(".deltacommit") for name in names) == 2, names
+    commits = PipelineTable(keyed.pipeline).commits()
+    assert [commit.instant for commit in commits] == sorted(keyed.timeline("deltacommit"))
+    checkpoint = PipelineTable(keyed.pipeline).committed().checkpoint
+    assert accounting_holds(keyed.pipeline, checkpoint, commits).passed
+    logs = {file.path for file in PipelineTable(keyed.pipeline).timeline.log_files()}
+    assert logs == {path for commit in commits for path in commit.files if ".log." in path}
+
+
+def test_p4_p5_failed_attempts_leave_no_log_files(keyed: KeyedGround, fault: Fault) -> None:
+    """A slice whose first attempt wrote files and was not reported, then an instant that is abandoned."""
+    keyed.send(*(("d0", f"k{n}", 1000 + n) for n in range(3, 9)))
+    protocol = keyed.ground.protocol(keyed.pipeline)
+    opened = protocol.begin(keyed.ground.plan(keyed.pipeline), Owner.this_process(), never)
+    fault.arm("slices_written", "raise")
+    with pytest.raises(InjectedFault):
+        protocol.write(opened, opened.plan.busy)
+    failed = keyed.files_of(opened.instant)
+    assert failed
+    reports = protocol.write(opened, opened.plan.busy)
+    protocol.commit(opened, reports)
+    written = {file.path for report in reports for file in report.written}
+    assert written == {path for path in keyed.files_of(opened.instant) if ".log." in path}
+    assert not written & failed
+    keyed.require_expected()
+
+    keyed.send(("d0", "k3", 2000), ("d3", "elsewhere", 1))
+    dead = protocol.begin(keyed.ground.plan(keyed.pipeline), Owner.dagster_run("dead"), never)
+    reports = protocol.write(dead, dead.plan.busy)
+    fault.arm("commit_leased", "raise")
+    with pytest.raises(InjectedFault):
+        protocol.commit(dead, reports)
+    assert any(path.endswith(".parquet") for path in keyed.files_of(dead.instant)), "the new file group's base file"
+    again = protocol.begin(keyed.ground.plan(keyed.pipeline), Owner.this_process(), lambda run_id: True)
+    assert again.plan.slices == dead.plan.slices
+    assert keyed.files_of(dead.instant) == set()
+    with pytest.raises(Fenced):
+        protocol.commit(dead, reports)
+    with pytest.raises(Fenced):
+        protocol.write(dead, dead.plan.busy)
+    protocol.commit(again, protocol.write(again, again.plan.busy))
+    keyed.require_expected()
+
+
+def test_p3_r9_a_file_that_comes_too_late_is_invisible_and_swept(keyed: KeyedGround) -> None:
+    commit = PipelineTable(keyed.pipeline).commits()[-1]
+    path = next(path for path in sorted(commit.files) if ".log." in path)
+    late = Path(keyed.ground.base_path, f"{path.rpartition('_')[0]}_1-9-9")
+    late.write_bytes(Path(keyed.ground.base_path, path).read_bytes().replace(b"elsewhere", b"elsewhile"))
+    spark = current_session(keyed.ground.home)
+    rows = spark.read.format("hudi").load(keyed.ground.base_path).select("dt", "id", "n").collect()
+    assert sorted((row.dt, row.id, row.n) for row in rows) == keyed.expected_rows
+    age(late, 3600)
+    sweep = sweep_for(keyed.pipeline, keyed.ground.ledger, spark)
+    result = sweep.run(timedelta(minutes=10), delete=True, report=lambda line: None)
+    assert [orphan.file.path for orphan in result.orphans] == [str(late.relative_to(keyed.ground.base_path))]
+    keyed.require_expected()
+
+
+def test_p7_other_writers_change_the_table_between_transactions(keyed: KeyedGround, other: OtherWriter) -> None:
+    other.sql("update {table} set n = 7000 where id = 'k4'")
+    other.sql("delete from {table} where id in ('k5', 'k7')")
+    other.sql(
+        "merge into {table} t using (select 'k6' id, 'd0' dt, 7600L n union all select 'sql', 'd5', 1L) s "
+        "on t.id = s.id and t.dt = s.dt when matched then update set n = s.n "
+        "when not matched then insert (id, dt, n, _kafka_partition, _kafka_offset, _kafka_topic) "
+        "values (s.id, s.dt, s.n, 0, 0L, '')"
+    )
+    keyed.expected |= {("d0", "k4"): 7000, ("d0", "k6"): 7600, ("d5", "sql"): 1}
+    del keyed.expected["d0", "k5"], keyed.expected["d1", "k7"]
+    keyed.require_expected()
+    # Our next changes of the same keys count, in the file group that the other writer made, too.
+    keyed.send(("d0", "k4", 8000), ("d0", "k5", 8005), ("d5", "sql", 2), ("d0", "k6", None))
+    keyed.run()
+    keyed.require_expected()
+
+
+def test_p7_other_writers_change_the_table_during_a_transaction(keyed: KeyedGround, other: OtherWriter) -> None:
+    keyed.send(("d0", "k8", 9008), ("d6", "both", 2))
+    protocol = keyed.ground.protocol(keyed.pipeline)
+    opened = protocol.begin(keyed.ground.plan(keyed.pipeline), Owner.this_process(), never)
+    reports = protocol.write(opened, opened.plan.busy)
+    other.sql("update {table} set n = 1 where id in ('k8', 'k10')")
+    other.sql("delete from {table} where id = 'k12'")
+    other.sql(
+        "insert into {table} (id, dt, n, _kafka_partition, _kafka_offset, _kafka_topic) values ('both', 'd6', 1L, 0, 0L, '')"
+    )
+    protocol.commit(opened, reports)
+    # The record's change is newer than the row that the update has read.
+    keyed.expected["d0", "k10"] = 1
+    del keyed.expected["d0", "k12"]
+    keyed.require_expected()
+
+
+def test_p7_a_dropped_partition_gets_new_file_groups(keyed: KeyedGround, other: OtherWriter) -> None:
+    other.sql("alter table {table} drop partition (dt = 'd2')")
+    del keyed.expected["d2", "new"]
+    keyed.require_expected()
+    keyed.send(("d2", "new", 3), ("d2", "newer", 4))
+    keyed.run()
+    keyed.require_expected()
+    keyed.send(("d2", "new", 5), ("d1", "k9", 6))
+    protocol = keyed.ground.protocol(keyed.pipeline)
+    opened = protocol.begin(keyed.ground.plan(keyed.pipeline), Owner.this_process(), never)
+    reports = protocol.write(opened, opened.plan.busy)
+    other.sql("alter table {table} drop partition (dt = 'd2')")
+    with pytest.raises(CommitRefused, match="another writer replaced or made a file group of table partition 'dt=d2'"):
+        protocol.commit(opened, reports)
+    protocol.abort(opened, "its file group was replaced")
+    keyed.run()
+    del keyed.expected["d2", "newer"]
+    keyed.require_expected()

@@ -26,7 +26,7 @@ slices = st.builds(
 losses = st.builds(
     OffsetLoss, topics, numbers, numbers, st.none() | numbers, st.none() | numbers, st.sampled_from(LossReason)
 )
-accounts = st.builds(SliceAccount, slices, numbers, numbers, numbers, numbers, numbers, numbers)
+accounts = st.builds(SliceAccount, slices, *[numbers] * 9)
 take_overs = st.builds(
     TakeOver, topics, topics, st.dictionaries(st.builds(TopicPartition, topics, numbers), numbers, max_size=2)
 )
@@ -59,6 +59,9 @@ def test_p1_the_text_is_what_tables_have_now() -> None:
         '"schema_changes":[]}'
     )
     assert account.counted == account.slice.count
+    keyed = SliceAccount(Slice("orders", 1, 5, 15), 10, attempt=2, deletes=3, superseded=4, moves=1)
+    assert keyed.to_dict().items() >= {("deletes", 3), ("superseded", 4), ("moves", 1)}
+    assert (keyed.counted, keyed.rows_in_files) == (10, 7)
 
 
 def test_p1_commits_of_versions_without_kinds_losses_and_bad_records_are_read() -> None:

@@ -24,11 +24,13 @@ from hudi_ingest.exceptions import (
 )
 from hudi_ingest.hudi.base_file import BaseFileLayout
 from hudi_ingest.hudi.epoch import TableEpoch
+from hudi_ingest.hudi.keyed_layout import KeyedLayout
 from hudi_ingest.hudi.local_storage import LocalStorage
 from hudi_ingest.hudi.paths import heartbeat_path
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import ReplacedFile
-from hudi_ingest.model.report import BaseFile
+from hudi_ingest.model.report import BaseFile, SliceReport
+from hudi_ingest.records.changes import KeyedRows
 from hudi_ingest.records.convert.converter import Decoded
 from hudi_ingest.records.convert.formats import converter_for
 from hudi_ingest.records.row_maker import RowMaker
@@ -204,6 +206,30 @@ def test_p1_a_tombstone_is_skipped_a_row_or_a_bad_record_and_always_accounted_fo
     assert (failing.rejected, failing.files) == (2, ())
     told = "orders:3:6: expected a value, because on_tombstone is fail, found a tombstone"
     assert str(failing.bad_records[0]).startswith(told)
+
+
+def test_p1_p8_a_task_of_a_keyed_table_counts_deletes_and_changes_that_were_superseded(writing: WriteTask) -> None:
+    record = pa.schema([*RECORD, ("gone", pa.bool_())])
+    layout = KeyedLayout(
+        INSTANT, writing.layout.epoch, (), True, True, ("id",), ("_kafka_offset",), 2, '"string"', "zstd"
+    )
+    maker = RowMaker(
+        converter_for("json", record),
+        Chain.of(record, ()),
+        COLUMNS,
+        record_key=("id",),
+        keyed=KeyedRows(("id",), delete_field="gone"),
+    )
+    changes = [("a", 1, False), ("b", 1, False), ("a", 2, True), ("c", 1, True), ("", 1, False), ("b", 3, False)]
+    values: list[bytes | None] = [json.dumps({"id": key, "n": n, "gone": gone}).encode() for key, n, gone in changes]
+    report = run(replace(writing, layout=layout, maker=maker, most_bad=None), batch(5, values))
+    whole = slice_report(Slice("orders", 3, 5, 12), 2, [report], 1.0)
+    assert (whole.rows, whole.rejected, whole.gaps, whole.deletes, whole.superseded) == (5, 1, 1, 2, 2)
+    assert whole.accounted
+    assert whole.files == ()
+    assert sum(file.rows for file in whole.written) == whole.rows_in_files == 3
+    assert (sum(file.upserts for file in whole.log_files), sum(file.deletes for file in whole.log_files)) == (1, 2)
+    assert SliceReport.from_dict(json.loads(json.dumps(whole.to_dict()))) == whole
 
 
 def test_p1_a_replay_counts_records_whose_rows_go_and_writes_no_others_if_deletes_are_respected(
