@@ -35,6 +35,7 @@ from hudi_ingest.pipeline.source import KafkaSource
 from hudi_ingest.pipeline.table import INFER, Table, partition_problem
 from hudi_ingest.pipeline.transaction import Transaction
 from hudi_ingest.pipeline.transforms import TransformStep
+from hudi_ingest.records.convert.debezium import event_columns
 from hudi_ingest.records.schema.columns import TableSchema, column_problems, table_schema
 from hudi_ingest.records.transform import Transform
 from hudi_ingest.records.transform.chain import Chain, ChainProblems, Step
@@ -256,7 +257,7 @@ class Pipeline(_Model):
         parts += [self.transforms, self.table.partition_by, self.table.partition_zone, self.table.event_time]
         parts += [self.table.hive_style, self.on_tombstone]
         if source.envelope != "none":
-            parts += [source.envelope, source.before_image]
+            parts += [source.envelope, source.before_image, source.event_columns]
         if self.table.is_keyed:
             parts += [self.table.key, self.table.ordering, self.table.delete_field]
         plain = TypeAdapter(Any).dump_python(parts)
@@ -307,22 +308,22 @@ def _require_deletable(table: Table, key: RecordKey | None) -> None:
         )
 
 
-def _record_with_key(table: Table, key: RecordKey | None) -> pa.Schema:
-    """The columns of values and keys. Raises ProblemsFromTop when they conflict."""
-    if key is None:
-        return table.record
-    record = pa.schema([*table.record, *key.columns])
-    problems = column_problems(record)
-    if problems:
-        raise ProblemsFromTop(
-            [(("source", "key", "schema"), f"together with table.schema, {problem}") for problem in problems]
-        )
+def _whole_record(table: Table, source: KafkaSource) -> pa.Schema:
+    """The columns of values, events and keys. Raises ProblemsFromTop when they conflict."""
+    record = table.record
+    added: list[tuple[Place, pa.Schema]] = [(("source", "event_columns"), event_columns(source.event_columns))]
+    if source.key is not None:
+        added.append((("source", "key", "schema"), source.key.columns))
+    for place, columns in added:
+        record = pa.schema([*record, *columns])
+        if len(columns) and (problems := column_problems(record)):
+            raise ProblemsFromTop([(place, f"together with table.schema, {problem}") for problem in problems])
     return record
 
 
 def _chain(table: Table, source: KafkaSource, transforms: Sequence[TransformStep]) -> Chain:
     """Build the chain. Raises ProblemsFromTop when a step does not fit, or a partition column is missing at the end."""
-    record = _record_with_key(table, source.key)
+    record = _whole_record(table, source)
     placed: list[tuple[Place, Transform]] = [
         (("transforms", index, transform.kind), transform.transform()) for index, transform in enumerate(transforms)
     ]

@@ -36,6 +36,7 @@ from hudi_ingest.pipeline.record import (
     registry_is_missing,
 )
 from hudi_ingest.pipeline.registry import AvroValues, SchemaRegistry
+from hudi_ingest.records.convert.debezium import EVENT_FIELDS
 
 ENVELOPES: Mapping[str, tuple[str, ...]] = {"connect": ("json",), "debezium": ("json", "avro")}
 """The formats that an envelope can have."""
@@ -130,6 +131,16 @@ class KafkaSource(_Model):
     the whole row, which PostgreSQL sends after `alter table … replica identity full`, and MySQL with `binlog_row_image=FULL`;
     `table.partition_by` and `table.ordering` need it for columns beyond the key. Only with `envelope: debezium`."""
 
+    event_columns: dict[str, str] = Field(
+        default_factory=dict,
+        json_schema_extra={
+            "allowed": "{column: field}, with the fields " + ", ".join(EVENT_FIELDS),
+            "default": "{}",
+        },
+    )
+    """Columns from fields of Debezium's events themselves, like `{lsn: source.lsn}`. They follow those of `table.schema`, and a
+    delete has them too, so one of them can be `table.ordering`. Only with `envelope: debezium`."""
+
     schema_registry: SchemaRegistry | None = None
     """Where the schemas of Avro, JSON Schema and Protobuf records are, unless `avro` or `protobuf` names files."""
 
@@ -210,6 +221,20 @@ class KafkaSource(_Model):
     def _only_debezium_has_before(cls, value: str, info: ValidationInfo) -> str:
         if value == "row" and info.data.get("envelope", "debezium") != "debezium":
             raise ValueError(f"only with `envelope: debezium`, and that is {info.data['envelope']}; remove it")
+        return value
+
+    @field_validator("event_columns")
+    @classmethod
+    def _known_event_fields(cls, value: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+        if value and info.data.get("envelope", "debezium") != "debezium":
+            raise ValueError(f"only with `envelope: debezium`, and that is {info.data['envelope']}; remove it")
+        problems: list[tuple[Place, str]] = [
+            ((column,), f"found {quoted(path)}; allowed: {', '.join(EVENT_FIELDS)}{suggestion(path, EVENT_FIELDS)}")
+            for column, path in value.items()
+            if path not in EVENT_FIELDS
+        ]
+        if problems:
+            raise PlacedProblems(problems)
         return value
 
     @field_validator("schema_registry")

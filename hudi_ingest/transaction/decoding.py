@@ -146,8 +146,9 @@ def _changes(pipeline: Pipeline, values: _RecordPart) -> Converter:
     naming = chain.sources([*table.key, *table.partition_columns, *ordering])
     whole = pipeline.source.before_image == "row"
     fields = NamingFields(tuple(name for name in row.names if name in naming), whole)
-    events = _converter(pipeline, replace(values, schema=event_schema(row, fields)))
-    return DebeziumConverter(events, row, fields)
+    columns = pipeline.source.event_columns
+    events = _converter(pipeline, replace(values, schema=event_schema(row, fields, columns.values())))
+    return DebeziumConverter(events, row, fields, columns)
 
 
 def _converter(pipeline: Pipeline, part: _RecordPart) -> Converter:

@@ -6,7 +6,7 @@ are read that name a row: its key, its table partition and its ordering.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -20,6 +20,21 @@ from hudi_ingest.records.convert.values import decoded
 
 UNAVAILABLE = "__debezium_unavailable_value"
 """Stands for a large value that an update has not changed, which PostgreSQL leaves out."""
+
+EVENT_FIELDS: Mapping[str, pa.DataType] = {
+    "op": pa.string(),
+    "ts_ms": pa.int64(),
+    "source.ts_ms": pa.int64(),
+    "source.lsn": pa.int64(),
+    "source.txId": pa.int64(),
+    "source.gtid": pa.string(),
+    "source.file": pa.string(),
+    "source.pos": pa.int64(),
+    "source.db": pa.string(),
+    "source.schema": pa.string(),
+    "source.table": pa.string(),
+}
+"""The fields of an event itself that can be columns, and their types."""
 
 _WRITES = pa.array(["r", "c", "u"])
 _FULL = "`alter table … replica identity full` makes PostgreSQL send the whole row (MySQL: binlog_row_image=FULL)"
@@ -44,20 +59,38 @@ class NamingFields:
     """Whether `before` is the whole row. Then an update without one shows that it is not."""
 
 
-def event_schema(row: pa.Schema, naming: NamingFields) -> pa.Schema:
-    """The fields of an event that are read; all others are ignored."""
+def event_schema(row: pa.Schema, naming: NamingFields, event_fields: Iterable[str] = ()) -> pa.Schema:
+    """The fields of an event that are read; all others are ignored. `event_fields`: keys of EVENT_FIELDS."""
     before = [field.with_nullable(True) for field in row if field.name in naming.names]
     fields = [pa.field("after", pa.struct(list(row))), pa.field("op", pa.string(), False)]
+    source = []
+    for path in dict.fromkeys(event_fields):
+        parent, _, name = path.rpartition(".")
+        if parent:
+            source.append(pa.field(name, EVENT_FIELDS[path]))
+        elif name != "op":
+            fields.append(pa.field(name, EVENT_FIELDS[path]))
+    if source:
+        fields.append(pa.field("source", pa.struct(source)))
     return pa.schema([*([pa.field("before", pa.struct(before))] if before else []), *fields])
 
 
-class DebeziumConverter:
-    """Decodes events to rows of `row`, then the columns DELETED and BEFORE. `events` decodes to `event_schema`."""
+def event_columns(fields: Mapping[str, str]) -> pa.Schema:
+    """The columns of fields of the event; `fields`: column -> key of EVENT_FIELDS."""
+    return pa.schema([pa.field(column, EVENT_FIELDS[path]) for column, path in fields.items()])
 
-    def __init__(self, events: Converter, row: pa.Schema, naming: NamingFields) -> None:
+
+class DebeziumConverter:
+    """Decodes events to rows of `row`, then `event_columns` of `fields`, then the columns DELETED and BEFORE. `events` decodes to
+    `event_schema`."""
+
+    def __init__(
+        self, events: Converter, row: pa.Schema, naming: NamingFields, fields: Mapping[str, str] | None = None
+    ) -> None:
         self._events = events
         self._row = row
         self._naming = naming
+        self._fields = dict(fields or {})
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """`values`: binary, no nulls. Raises what `events` raises; bad content never raises."""
@@ -78,7 +111,8 @@ class DebeziumConverter:
         deleted = pc.equal(events["op"], "d")
         after = events["after"]
         columns = [pc.struct_field(after, [place]) for place in range(len(self._row))]
-        fields = [*self._row, pa.field(DELETED, pa.bool_(), False)]
+        columns += [_event_field(events, path) for path in self._fields.values()]
+        fields = [*self._row, *event_columns(self._fields), pa.field(DELETED, pa.bool_(), False)]
         if "before" not in events.schema.names:
             return pa.RecordBatch.from_arrays([*columns, deleted], schema=pa.schema(fields))
         before = events["before"]
@@ -118,6 +152,13 @@ class DebeziumConverter:
                 )
                 refuse(wrong, field.name, expected, UNAVAILABLE)
         return faults
+
+
+def _event_field(events: pa.RecordBatch, path: str) -> pa.Array:
+    parent, _, name = path.rpartition(".")
+    if not parent:
+        return events[name]
+    return pc.struct_field(events[parent], [events[parent].type.get_field_index(name)])
 
 
 def _of_row(fault: Rejected) -> Rejected:

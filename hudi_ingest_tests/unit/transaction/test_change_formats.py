@@ -108,6 +108,31 @@ def test_the_ordering_of_a_delete_is_that_of_the_row_it_deletes(write: Write) ->
     assert [(bad.index, bad.field) for bad in outcome.bad] == [(1, "changed_at")]
 
 
+def test_an_event_can_say_itself_when_it_happened(write: Write) -> None:
+    columns = {"lsn": "source.lsn", "op": "op", "sent_at": "ts_ms"}
+    pipeline = load(write, **CUSTOMERS, source__event_columns=columns, table__ordering="lsn")
+    values = [
+        json.dumps(
+            {"before": before, "after": after, "op": op, "ts_ms": 5, "source": {"lsn": lsn, "table": "x"}}
+        ).encode()
+        for op, before, after, lsn in (("c", None, {"id": 1, "name": "ann"}, 7), ("d", {"id": 1, "name": ""}, None, 9))
+    ]
+    outcome = made(pipeline, *values, event("d", {"id": 1}))
+    assert rows_of(outcome, "id", "name", "lsn", "op", "sent_at") == [
+        (1, "ann", 7, "c", 5, False),
+        (1, None, 9, "d", 5, True),
+    ]
+    assert [(bad.index, bad.field) for bad in outcome.bad] == [(2, "lsn")]
+    told = problems(write, **CUSTOMERS, source__event_columns={"x": "source.lsm"})
+    assert told[0].startswith("source.event_columns.x: found 'source.lsm'; allowed: op, ts_ms")
+    told = problems(write, **CUSTOMERS, source__event_columns={"Name": "op"})
+    assert told[0].startswith(
+        "source.event_columns: together with table.schema, column Name: differs from name only in case"
+    )
+    told = problems(write, source__event_columns={"x": "op"})
+    assert told == ["source.event_columns: only with `envelope: debezium`, and that is none; remove it"]
+
+
 def test_a_delete_that_may_hold_only_the_key_names_only_the_key(write: Write) -> None:
     told = problems(write, **CUSTOMERS, table__partition_by=["country"], table__ordering="changed_at")
     assert [line.partition(":")[0] for line in told] == ["table.partition_by[0]", "table.ordering"]
