@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow.fs as pafs
+
 from hudi_ingest.home.folder import Home
 from hudi_ingest.local.object_store import ObjectStore, build_versitygw, find_versitygw, start_object_store
 from hudi_ingest.local.processes import free_port, stop
@@ -49,7 +51,11 @@ class Site:
         """Delete the folder with its table."""
         shutil.rmtree(folder, ignore_errors=True)
         if self.store is not None:
-            self.store.filesystem().delete_dir(f"{BUCKET}/{folder.name}")
+            # File by file: versitygw refuses to delete folders together with what is in them.
+            files = self.store.filesystem()
+            for info in files.get_file_info(pafs.FileSelector(f"{BUCKET}/{folder.name}", recursive=True)):
+                if info.type == pafs.FileType.File:
+                    files.delete_file(info.path)
 
 
 @contextmanager
