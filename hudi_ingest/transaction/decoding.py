@@ -135,7 +135,9 @@ def _keys(pipeline: Pipeline) -> _RecordPart | None:
         return None
     key_subjects = [registry.key_subject_of(topic) for topic in pipeline.source.topics] if registry else []
     subjects = [subject for subject in dict.fromkeys(key_subjects) if subject is not None]
-    return _RecordPart("source.key", key, key.columns, None, subjects, registry)
+    # Connect's converters write keys and values alike, but with settings of their own: a key may have a schema or not.
+    envelope = "none" if pipeline.source.envelope == "none" else "debezium"
+    return _RecordPart("source.key", key, key.columns, None, subjects, registry, envelope=envelope)
 
 
 def _changes(pipeline: Pipeline, values: _RecordPart) -> Converter:
@@ -155,7 +157,7 @@ def _converter(pipeline: Pipeline, part: _RecordPart) -> Converter:
     try:
         if part.envelope != "none" and part.declared.format == "json":
             return ConnectJsonConverter(part.schema, framed=part.envelope == "connect")
-        if part.envelope == "debezium":
+        if part.envelope != "none" and part.declared.format == "avro":
             from hudi_ingest.records.convert.connect_avro import ConnectAvroConverter
 
             defaults = _defaults(part)

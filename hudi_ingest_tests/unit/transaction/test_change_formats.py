@@ -185,6 +185,25 @@ def test_connects_envelope_may_be_around_records_of_any_table(write: Write) -> N
     assert [bad.index for bad in outcome.bad] == [1]
 
 
+def test_keys_of_connect_may_have_schemas_too(write: Write) -> None:
+    pipeline = load(
+        write,
+        source__envelope="connect",
+        source__key={"format": "json", "schema": "id long, day date"},
+        table__mode="upsert",
+        table__key=["id"],
+        table__schema="name string",
+    )
+    day = {"field": "day", "type": "int32", "name": "io.debezium.time.Date"}
+    schema = {"type": "struct", "fields": [{"field": "id", "type": "int64"}, day]}
+    key = json.dumps({"schema": schema, "payload": {"id": 7, "day": 1}}).encode()
+    outcome = made(pipeline, None, None, keys=[key, b'{"id":8,"day":2}'])
+    assert [(row[0], str(row[1]), row[2]) for row in rows_of(outcome, "id", "day")] == [
+        (7, "1970-01-02", True),
+        (8, "1970-01-03", True),
+    ]
+
+
 def test_an_upsert_topic_deletes_by_its_keys(write: Write, tmp_path: Path) -> None:
     pipeline = load(
         write,
