@@ -64,8 +64,6 @@ class KeyedFileWriter:
         self._source: RowSource | None = None
         self._buffered: list[pa.Table] = []
         self._bytes = 0
-        self._versions: Counter[str] = Counter()
-        """How many times rows were written, by write token: the version of the log files."""
 
     @property
     def files(self) -> dict[TopicPartition, list[LogFile]]:
@@ -127,7 +125,6 @@ class KeyedFileWriter:
         return rows, last
 
     def _write_last(self, source: RowSource, rows: pa.Table, last: _Last) -> None:
-        self._versions[source.write_token] += 1
         deleted = rows[DELETED].to_numpy()[last.places]
         # File by file, and in each first the upserts; a stable sort keeps the offsets' order.
         order = np.lexsort((deleted, last.buckets, last.folders))
@@ -151,7 +148,8 @@ class KeyedFileWriter:
         """Write a file of rows, of which the first `upserts` are upserts and the others deletes."""
         layout = self._layout
         file_id = layout.file_id(partition_path, bucket)
-        name = log_file_name(file_id, layout.instant, self._versions[source.write_token], _token(source))
+        offsets = pc.min_max(rows[OFFSET]).as_py()
+        name = log_file_name(file_id, layout.instant, _token(source, offsets["min"]))
         path = f"{partition_path}/{name}" if partition_path else name
         deletes = rows.slice(upserts)
         blocks = []
@@ -171,7 +169,6 @@ class KeyedFileWriter:
             self._new_files.rows_are_written()
         self._new_files.rows_are_complete(source)
         size = self._new_files.close(path)
-        offsets = pc.min_max(rows[OFFSET]).as_py()
         file = LogFile(partition_path, file_id, path, upserts, deletes.num_rows, size, offsets["min"], offsets["max"])
         self._new_files.report(source.source, file)
 
@@ -215,10 +212,15 @@ def _with_keys(source: TopicPartition, rows: pa.Table, keys: pa.Array) -> pa.Tab
     return rows.append_column(SEQUENCE_NUMBER, place).append_column(RECORD_KEY, keys)
 
 
-def _token(source: RowSource) -> str:
-    """The write token, with the topic: partitions of two topics may have the same number and write to the same bucket. Hudi
-    allows only three numbers here."""
-    return f"{source.write_token}{zlib.crc32(source.source.topic.encode()) % 10**9:09d}"
+def _token(source: RowSource, first_offset: int) -> str:
+    """Three numbers, as Hudi requires: the Kafka partition, the file's first offset, and what tells attempts and topics apart.
+
+    Readers merge the files of an instant in the order of this text, so that of two changes with the same ordering value in
+    two files the later one wins. Partitions of two topics may have the same number and write to the same bucket.
+    """
+    partition, attempt, task = source.write_token.split("-")
+    topic = zlib.crc32(source.source.topic.encode()) % 10**9
+    return f"{partition}-{first_offset:019d}-{attempt}{int(task):010d}{topic:09d}"
 
 
 def _parquet(rows: pa.Table, compression: str) -> bytes:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Context, Decimal
 
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from hudi_ingest.records.record_keys import is_ordering_type
 
 MAGIC = b"#HUDI#"
 FORMAT_VERSION = 1
@@ -22,19 +23,17 @@ SCHEMA_HEADER = 2
 _DELETES_VERSION = 3
 """Of a delete block's content: Avro's HoodieDeleteRecordList."""
 
-DECIMAL_SCALE = 15
-DECIMAL_DIGITS = 15
-"""A delete's decimal has at most so many digits before and after the point."""
-
 _EXACT = Context(prec=2 * 38)
 
-_INT, _LONG, _STRING, _DATE, _DECIMAL, _TIMESTAMP, _SEVERAL = 2, 3, 7, 8, 9, 11, 12
+_LONG, _STRING, _DECIMAL, _SEVERAL = 3, 7, 9, 12
 """Branches of the union of an ordering value."""
+_DECIMAL_SCALE = 15
+"""Of all decimals among them."""
 
 
-def log_file_name(file_id: str, instant: str, version: int, write_token: str) -> str:
-    """Return the name of a log file. Readers of an instant's files of one group take them by version, then by token (as text)."""
-    return f".{file_id}_{instant}.log.{version}_{write_token}"
+def log_file_name(file_id: str, instant: str, write_token: str) -> str:
+    """Return the name of a log file. Readers merge an instant's files of one group in the order of their tokens, as text."""
+    return f".{file_id}_{instant}.log.1_{write_token}"
 
 
 def data_block(instant: str, schema: str, parquet: bytes) -> bytes:
@@ -47,7 +46,7 @@ def delete_block(
 ) -> bytes:
     """Return a block of deletes: their record keys (string) and the columns of their ordering values.
 
-    Raises ValueError for a type that is not among ORDERING_TYPES, and for a decimal that is out of a delete's range.
+    Raises ValueError for a null or a type that cannot order changes (`is_ordering_type`).
     """
     folder = _text(partition_path.encode())
     values = [b"".join(parts) for parts in zip(*map(_wrapped, ordering), strict=True)]
@@ -104,36 +103,24 @@ def _text(text: bytes) -> bytes:
 
 
 def _decimal(value: Decimal) -> bytes:
-    unscaled = int(value.scaleb(DECIMAL_SCALE, _EXACT))
-    if abs(unscaled) >= 10 ** (DECIMAL_DIGITS + DECIMAL_SCALE):
-        raise ValueError(f"{value} has more than {DECIMAL_DIGITS} digits before the point")
+    unscaled = int(value.scaleb(_DECIMAL_SCALE, _EXACT))
     return _text(unscaled.to_bytes(unscaled.bit_length() // 8 + 1, "big", signed=True))
 
 
 _WRAPPERS: Mapping[pa.DataType, tuple[int, pa.DataType, Callable[..., bytes]]] = {
-    pa.int32(): (_INT, pa.int32(), _long),
     pa.int64(): (_LONG, pa.int64(), _long),
+    # As Spark has it in a row, with which a delete is compared; the union's own branch for timestamps compares as greater.
+    pa.timestamp("us", tz="UTC"): (_LONG, pa.int64(), _long),
     pa.string(): (_STRING, pa.binary(), _text),
-    pa.date32(): (_DATE, pa.int32(), _long),
-    pa.timestamp("us", tz="UTC"): (_TIMESTAMP, pa.int64(), _long),
 }
 """Of each type: its branch, the Arrow type whose Python values are encoded, and how."""
-ORDERING_TYPES = "int, long, string, date, timestamp, decimal(p,s) with s and p - s up to 15"
-"""Of columns that order changes; others have no encoding in a delete, or (float, double) values without an order."""
-
-
-def is_ordering_type(kind: pa.DataType) -> bool:
-    """Return whether a column of this type can order changes; see ORDERING_TYPES."""
-    if pa.types.is_decimal(kind):
-        return bool(kind.scale <= DECIMAL_SCALE and kind.precision - kind.scale <= DECIMAL_DIGITS)
-    return kind in _WRAPPERS
 
 
 def _wrapped(values: pa.Array | pa.ChunkedArray) -> list[bytes]:
-    """Encode ordering values, none null, with their types."""
+    """Encode ordering values with their types."""
     if not is_ordering_type(values.type):
-        raise ValueError(f"{values.type} cannot order changes; possible are {ORDERING_TYPES}")
-    if pc.any(pc.is_null(values)).as_py():
+        raise ValueError(f"{values.type} cannot order changes")
+    if values.null_count:
         raise ValueError("an ordering value is null")
     if pa.types.is_decimal(values.type):
         branch, plain, encode = _DECIMAL, values.type, _decimal

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import pyarrow as pa
 
 from hudi_ingest.exceptions.problems import Place, quoted, suggestion
 from hudi_ingest.records.kafka_columns import KAFKA_FIELDS, OFFSET
-from hudi_ingest.records.record_keys import KEY_TYPES, ORDERING_TYPES
+from hudi_ingest.records.record_keys import KEY_TYPES, is_ordering_type
 from hudi_ingest.records.schema.columns import ddl_type
 
 UNSTEADY = ("timestamp", "offset", "headers")
 """Kafka columns that differ between records of a key."""
 KEY_TYPES_TEXT = "string, int or long"
-ORDERING_TYPES_TEXT = "int, long or timestamp"
+ORDERING_TYPES_TEXT = "long, timestamp, string, or decimal(p,s) with s and p - s up to 15"
 
 
 def keyed_column_problems(
@@ -26,15 +26,15 @@ def keyed_column_problems(
 ) -> Iterator[tuple[Place, str]]:
     """Yield why a keyed table cannot have these columns, by their place in `table`. `columns`: those after the transforms."""
     for index, name in enumerate(key):
-        if problem := _problem(name, columns, KEY_TYPES, KEY_TYPES_TEXT):
+        if problem := _problem(name, columns, KEY_TYPES.__contains__, KEY_TYPES_TEXT):
             yield ("key", index), problem
     if ordering == OFFSET:
         yield ("ordering",), f"found {OFFSET}, which decides anyway; remove it"
-    elif ordering is not None and (problem := _problem(ordering, columns, ORDERING_TYPES, ORDERING_TYPES_TEXT)):
+    elif ordering is not None and (problem := _problem(ordering, columns, is_ordering_type, ORDERING_TYPES_TEXT)):
         yield ("ordering",), problem
     if delete_field is None:
         return
-    if problem := _problem(delete_field, columns, (pa.bool_(),), "boolean"):
+    if problem := _problem(delete_field, columns, pa.types.is_boolean, "boolean"):
         yield ("delete_field",), problem
     elif delete_field in (*key, ordering, *partition_columns):
         yield (
@@ -54,9 +54,9 @@ def unsteady_partition(sources: Collection[str]) -> str:
     )
 
 
-def _problem(name: str, columns: pa.Schema, types: Sequence[pa.DataType], types_text: str) -> str:
+def _problem(name: str, columns: pa.Schema, is_allowed: Callable[[pa.DataType], bool], types_text: str) -> str:
     if name not in columns.names:
         known = ", ".join(columns.names)
         return f"found {quoted(name)}; allowed: a column of the rows ({known}){suggestion(name, columns.names)}"
     kind = columns.field(name).type
-    return "" if kind in types else f"column {name} has type {ddl_type(kind)}; allowed: {types_text}"
+    return "" if is_allowed(kind) else f"column {name} has type {ddl_type(kind)}; allowed: {types_text}"

@@ -9,8 +9,6 @@ import pyarrow.compute as pc
 
 KEY_TYPES = (pa.string(), pa.int32(), pa.int64())
 """Types whose values all Hudi writers format the same way."""
-ORDERING_TYPES = (pa.int32(), pa.int64(), pa.timestamp("us", tz="UTC"))
-"""Types whose values a log file's delete block can hold in the form that Hudi compares with those of rows."""
 _NULL, _EMPTY = "__null__", "__empty__"
 
 
@@ -34,3 +32,15 @@ def keyless(rows: pa.Table, columns: Sequence[str]) -> pa.Array | pa.ChunkedArra
         text = rows[name].cast(pa.string())
         keyless_rows = pc.and_(keyless_rows, pc.fill_null(pc.equal(text, ""), True))
     return keyless_rows
+
+
+def is_ordering_type(kind: pa.DataType) -> bool:
+    """Return whether columns of this type can say which change of a key is newer.
+
+    A delete holds its ordering value in a log file, in a form that Hudi compares with the values of rows. An int there must
+    not be 0, which means no value; a date is compared as another class, and fails; of a decimal there is room for 15 digits
+    before and after the point. Floating-point numbers have no total order.
+    """
+    if pa.types.is_decimal(kind):
+        return bool(kind.scale <= 15 and kind.precision - kind.scale <= 15)
+    return kind in (pa.int64(), pa.timestamp("us", tz="UTC"), pa.string())

@@ -94,4 +94,5 @@ def _ordering(data: _Bytes) -> Any:
         return ("string", data.text().decode())
     if branch == 9:
         return ("decimal", Decimal(int.from_bytes(data.text(), "big", signed=True)).scaleb(-15, Context(prec=40)))
-    return ({2: "int", 3: "long", 8: "date", 11: "timestamp"}[branch], data.long())
+    assert branch == 3
+    return ("long", data.long())

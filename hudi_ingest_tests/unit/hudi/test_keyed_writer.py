@@ -25,6 +25,7 @@ from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.report import LogFile
 from hudi_ingest.records.changes import DELETED
 from hudi_ingest_tests.support.log_blocks import read_log
+from hudi_ingest_tests.unit.hudi.test_log_file import HUDIS_PATTERN
 
 INSTANT = "20261121120000000"
 EPOCH = Epoch(4, "t-1")
@@ -238,6 +239,22 @@ def test_two_attempts_chunks_or_topics_never_share_a_file(
             writer.close()
         paths += [file.path for file in files_of(writer)]
     assert len(set(paths)) == len(paths) == 8
+    assert all(HUDIS_PATTERN.match(path) for path in paths)
+
+
+def test_readers_merge_the_files_of_a_partition_in_the_order_of_their_offsets(
+    storage: TableStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They sort the names as text, so an equal ordering value in a later file wins."""
+    monkeypatch.setattr(keyed_writer, "BUFFERED_BYTES", 1)
+    paths = []
+    for task, start in (("3-0-9", 1000), ("3-0-10", 98)):
+        with KeyedFileWriter(storage, layout(partition_by=(), buckets=1)) as writer:
+            for offset in range(start, start + 4):
+                writer.write(RowSource(ORDERS_3.source, task), some(offset, 1))
+            writer.close()
+        paths += [(file.first_offset, file.path) for file in files_of(writer)]
+    assert [path for _, path in sorted(paths)] == sorted(path for _, path in paths)
 
 
 def test_p3_a_failed_attempt_leaves_no_log_file(storage: TableStorage, monkeypatch: pytest.MonkeyPatch) -> None:

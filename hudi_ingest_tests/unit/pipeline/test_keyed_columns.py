@@ -61,7 +61,11 @@ def test_all_settings_that_decide_the_rows_are_in_their_digest(write: Write) -> 
         ({"table__key": ["n", "at"]}, "table.key[1]: column at has type timestamp; allowed: string, int or long"),
         (
             {"table__ordering": "amount"},
-            "table.ordering: column amount has type double; allowed: int, long or timestamp",
+            "table.ordering: column amount has type double; allowed: long, timestamp, string, or decimal(p,s) with s",
+        ),
+        (
+            {"table__ordering": "v", "table__schema": "id string, v int"},
+            "table.ordering: column v has type int; allowed: long",
         ),
         ({"table__ordering": "_kafka_offset"}, "table.ordering: found _kafka_offset, which decides anyway; remove it"),
         ({"table__delete_field": "n"}, "table.delete_field: column n has type long; allowed: boolean"),
