@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
-from types import FrameType
 from typing import Any
 
 import yaml
 
+from hudi_ingest.cli.interrupts import one_interrupt
 from hudi_ingest.exceptions import EnvironmentProblem, KafkaUnreachable, TableUnreachable
 from hudi_ingest.home.folder import Home
 from hudi_ingest.hudi.catalog_state import read_state
@@ -39,7 +38,6 @@ _STATUS_SECONDS = 2.0
 _POLL_SECONDS = 0.1
 _SAMPLE_SECONDS = 0.1
 _HISTORY = 100
-_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +110,7 @@ def run_cluster_demo(home: Home, records: int, report: Report) -> ClusterDemoRes
     Raises EnvironmentProblem, also if they are not all committed within INGEST_SECONDS.
     """
     began = time.monotonic()
-    with _one_interrupt() as ignore_further, emptied(home), ExitStack() as running:
+    with one_interrupt() as ignore_further, emptied(home), ExitStack() as running:
         try:
             platform = running.enter_context(running_platform(home, report))
             create_topic(platform.bootstrap_servers, TOPIC, PARTITIONS)
@@ -136,31 +134,6 @@ def run_cluster_demo(home: Home, records: int, report: Report) -> ClusterDemoRes
             )
         finally:
             ignore_further()
-
-
-@contextmanager
-def _one_interrupt() -> Iterator[Callable[[], None]]:
-    """Let Ctrl-C, SIGTERM and the end of the terminal interrupt once, so that a second one does not disturb the stopping. Yields a
-    function after which none interrupts."""
-    before = {number: signal.getsignal(number) for number in _STOPPING}
-    # Who has set them to be ignored, as nohup does, wants that.
-    heeded = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
-
-    def ignore() -> None:
-        for number in heeded:
-            signal.signal(number, signal.SIG_IGN)
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        ignore()
-        raise KeyboardInterrupt
-
-    for number in heeded:
-        signal.signal(number, interrupt)
-    try:
-        yield ignore
-    finally:
-        for number in heeded:
-            signal.signal(number, before[number])
 
 
 def _write_pipeline(platform: Platform, records: int) -> Pipeline:

@@ -126,3 +126,21 @@ def cluster_demo(
         say(f"logs, pipeline file and table stay in {home.root} until the next one")
     if result.failures:
         raise typer.Exit(1)
+
+
+@app.command("cdc-demo")
+def cdc_demo(
+    seconds: Annotated[int, typer.Option(min=1, help="How long the PostgreSQL table changes.")] = 120,
+    as_json: AsJson = False,
+) -> None:
+    """Mirror a changing PostgreSQL table through Debezium and Kafka, kill parts meanwhile, compare and stop everything."""
+    from hudi_ingest.cli.cdc_demo import demo_home, run_cdc_demo
+
+    result = run_cdc_demo(demo_home(Home.from_environment()), seconds, progress)
+    if as_json:
+        print_json(result.to_dict())
+    else:
+        for line in result.in_words():
+            say(line)
+    if not result.equal:
+        raise typer.Exit(1)

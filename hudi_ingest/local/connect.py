@@ -88,6 +88,14 @@ def start_connect(settings: ConnectSettings, report: Callable[[str], None]) -> P
     return record
 
 
+def acknowledged_position(settings: ConnectSettings) -> int | None:
+    """Return the position in PostgreSQL's log of the last change up to which Kafka has acknowledged all; None if there is none, or
+    if Connect does not answer."""
+    answer = _get(f"{settings.url}/connectors/{CONNECTOR}/offsets")
+    offsets = answer["offsets"] if answer else []
+    return int(offsets[0]["offset"]["lsn"]) if offsets else None
+
+
 def worker_properties(settings: ConnectSettings) -> dict[str, str]:
     """Return the worker's settings."""
     converter = "org.apache.kafka.connect.json.JsonConverter"

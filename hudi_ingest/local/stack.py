@@ -20,6 +20,8 @@ from dataclasses import asdict, dataclass, replace
 from importlib import resources
 from pathlib import Path
 
+import psutil
+
 from hudi_ingest.exceptions import ConfigError, EnvironmentProblem
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE, Home, write_private
 from hudi_ingest.home.log_files import cut_back, stack_logs
@@ -215,6 +217,20 @@ def bring_down(home: Home, report: Report) -> bool:
         home.stack_file.unlink(missing_ok=True)
         home.engine_file.unlink(missing_ok=True)
         return True
+
+
+def run_processes(stack: Stack) -> list[psutil.Process]:
+    """Return the processes that execute runs now: what the launcher's fork server, beside the daemon, has forked."""
+    daemon = next(record for record in stack.processes if record.name == DAEMON)
+    try:
+        servers = [
+            child
+            for child in psutil.Process(daemon.pid).children()
+            if "multiprocessing.forkserver" in " ".join(child.cmdline())
+        ]
+        return [process for server in servers for process in server.children()]
+    except psutil.NoSuchProcess:
+        return []
 
 
 def require_space(folder: Path) -> None:

@@ -29,7 +29,17 @@ from hudi_ingest.home.folder import Home
 from hudi_ingest.local import dagster_api as webserver
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.local.processes import free_port, is_alive, is_marked
-from hudi_ingest.local.stack import BROKER, CODE_SERVER, DAEMON, ENGINE, Stack, StackSettings, bring_down, bring_up
+from hudi_ingest.local.stack import (
+    BROKER,
+    CODE_SERVER,
+    DAEMON,
+    ENGINE,
+    Stack,
+    StackSettings,
+    bring_down,
+    bring_up,
+    run_processes,
+)
 from hudi_ingest_tests.chaos import oracle
 from hudi_ingest_tests.chaos.cases import BIG_FILES, MERGING, NEEDS_A_DEAD_TRANSACTION, Blow, Case
 from hudi_ingest_tests.chaos.keyed import KEYED_TABLE, KeyedRecords
@@ -448,21 +458,11 @@ class Lane:
         psutil.wait_procs(family, timeout=30)
 
     def _kill_run_workers(self) -> None:
-        for each in self._run_workers():
-            with suppress(psutil.NoSuchProcess):
-                each.kill()
-
-    def _run_workers(self) -> list[psutil.Process]:
-        """Processes that execute a run: what the launcher's fork server beside the daemon has forked."""
         stack = Stack.read(self.home)
         assert stack is not None
-        daemon = next(each for each in stack.processes if each.name == DAEMON)
-        found = []
-        with suppress(psutil.NoSuchProcess):
-            for server in psutil.Process(daemon.pid).children():
-                if "multiprocessing.forkserver" in " ".join(server.cmdline()):
-                    found += server.children()
-        return found
+        for each in run_processes(stack):
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
 
     # ---- Work beside transactions
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -81,20 +79,3 @@ def test_its_home_takes_nothing_of_the_user_s_own(tmp_path: Path) -> None:
     assert home.root.parent == own.root
     assert home.ledger_url == f"sqlite:///{home.root / 'ledger.db'}"
     assert home.engine_settings_file.parent == home.pipelines.parent == home.root
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_only_the_first_interruption_counts(number: signal.Signals) -> None:
-    before = signal.getsignal(number)
-    with module._one_interrupt():
-        with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), number)
-        for again in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            os.kill(os.getpid(), again)
-    assert signal.getsignal(number) is before
-
-
-def test_the_stopping_after_a_good_end_is_not_interrupted() -> None:
-    with module._one_interrupt() as ignore_further:
-        ignore_further()
-        os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,35 @@
+"""Ctrl-C while something is stopped that takes its time."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def one_interrupt() -> Iterator[Callable[[], None]]:
+    """Let Ctrl-C, SIGTERM and the end of the terminal interrupt once, so that a second one does not disturb the stopping. Yields a
+    function after which none interrupts."""
+    before = {number: signal.getsignal(number) for number in _STOPPING}
+    # Who has set them to be ignored, as nohup does, wants that.
+    heeded = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
+
+    def ignore() -> None:
+        for number in heeded:
+            signal.signal(number, signal.SIG_IGN)
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        ignore()
+        raise KeyboardInterrupt
+
+    for number in heeded:
+        signal.signal(number, interrupt)
+    try:
+        yield ignore
+    finally:
+        for number in heeded:
+            signal.signal(number, before[number])

@@ -1,0 +1,159 @@
+"""PostgreSQL, Debezium in Kafka Connect, and the embedded stack with a pipeline that mirrors a table of customers.
+
+Everything listens on the loopback interface only, on free ports, and ends with the block that started it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import psutil
+import sqlalchemy as sa
+import yaml
+
+from hudi_ingest.exceptions import EnvironmentProblem
+from hudi_ingest.home.folder import Home
+from hudi_ingest.local import dagster_api, postgresql
+from hudi_ingest.local.broker import create_topic
+from hudi_ingest.local.connect import LOGICAL_REPLICATION, ConnectSettings, start_connect
+from hudi_ingest.local.customers import KEY, PARTITION, SCHEMA, TABLE
+from hudi_ingest.local.processes import ProcessRecord, free_port, stop
+from hudi_ingest.local.progress import Report, elapsed
+from hudi_ingest.local.stack import ENGINE, Stack, StackSettings, bring_down, bring_up, run_processes
+from hudi_ingest.pipeline.file import load_pipeline
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.spark.jars import connect_jars, kafka_jars, spark_jars
+
+NAME = "customers"
+TOPIC_PREFIX = "shop"
+KAFKA_PARTITIONS = 4
+INTERVAL_SECONDS = 5
+
+
+class CdcStack:
+    """What runs. Its parts may be killed and started again."""
+
+    def __init__(self, home: Home, stack: Stack, connect: ConnectSettings, worker: ProcessRecord, report: Report):
+        self.home, self.connect = home, connect
+        self._stack, self._worker = stack, worker
+        self._report = report
+
+    @property
+    def url(self) -> str:
+        return self._stack.url
+
+    @property
+    def processes(self) -> Sequence[ProcessRecord]:
+        return (*self._stack.processes, self._worker)
+
+    def pipeline(self) -> Pipeline:
+        """Load the pipeline as its file is now."""
+        return load_pipeline(_pipeline_file(self.home), self._stack.environment)
+
+    def declare_columns(self, schema: str) -> None:
+        """Change the pipeline file."""
+        _write_pipeline(self.home, schema)
+
+    def kill_engine(self) -> None:
+        """Kill the engine with all that it started, and start it again as `hudi-ingest up` does."""
+        stop([record for record in self._stack.processes if record.name == ENGINE], grace_seconds=0)
+        self._report("killed the engine")
+        self._stack = bring_up(self.home, self._stack.settings, self._report)
+
+    def kill_run(self) -> bool:
+        """Kill the process of each run that is under way; Dagster's daemon notices. False if there is none."""
+        processes = run_processes(self._stack)
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+                self._report(f"killed the run's process {process.pid}")
+        return bool(processes)
+
+    def kill_connect(self) -> None:
+        """Kill Kafka Connect and start it again; what it had not noted as sent, it sends again."""
+        stop([self._worker], grace_seconds=0)
+        self._report("killed Kafka Connect")
+        self._worker = start_connect(self.connect, self._report)
+
+
+@contextmanager
+def running_database(report: Report) -> Iterator[sa.URL]:
+    """Start PostgreSQL with logical replication. Yields the URL of an empty database, with the password.
+
+    Raises EnvironmentProblem if PostgreSQL is not installed, or does not start.
+    """
+    require_postgresql()
+    report("starting PostgreSQL")
+    password = secrets.token_hex(20)
+    with ExitStack() as running:
+        with elapsed(report, "starting PostgreSQL"):
+            url = running.enter_context(postgresql.running(password, LOGICAL_REPLICATION))
+        assert url is not None, "it is installed"
+        running.callback(report, "stopping PostgreSQL")
+        yield sa.make_url(url).set(password=password)
+
+
+@contextmanager
+def running_cdc(home: Home, database: sa.URL, report: Report) -> Iterator[CdcStack]:
+    """Start the rest in the home, for a `database` that has the table. Raises EnvironmentProblem if a part does not start."""
+    _write_pipeline(home, SCHEMA)
+    with ExitStack() as running:
+        running.callback(bring_down, home, report)
+        stack = bring_up(home, StackSettings(kafka_port=free_port(), ui_port=free_port()), report)
+        servers = stack.bootstrap_servers
+        connect = ConnectSettings(home.root / "connect", free_port(), servers, database, TABLE, TOPIC_PREFIX)
+        create_topic(servers, connect.topic, KAFKA_PARTITIONS)
+        cdc = CdcStack(home, stack, connect, start_connect(connect, report), report)
+        running.callback(lambda: stop(cdc.processes[-1:]))
+        running.callback(report, "stopping Kafka Connect")
+        dagster_api.start_sensor(stack.url, f"{NAME}_coordinator")
+        report(f"sensor {NAME}_coordinator is on; the Dagster UI is at {stack.url}")
+        yield cdc
+
+
+def require_postgresql() -> None:
+    """Raises EnvironmentProblem if PostgreSQL is not installed."""
+    if postgresql.programs() is None:
+        raise EnvironmentProblem(
+            "PostgreSQL is not installed, and the demo mirrors a table of a PostgreSQL server, which it starts itself. Install it "
+            "(`apt-get install postgresql`, `dnf install postgresql-server`, `brew install postgresql`), or put the folder of "
+            "its `initdb` on PATH."
+        )
+
+
+def fetch_jars(report: Report) -> None:
+    """Fetch all jars, so that nothing waits for them later. Raises EnvironmentProblem."""
+    for fetch in (kafka_jars, spark_jars, connect_jars):
+        fetch(report)
+
+
+def _write_pipeline(home: Home, schema: str) -> None:
+    content = {
+        "name": NAME,
+        "source": {
+            "bootstrap_servers": "${KAFKA_BOOTSTRAP_SERVERS}",
+            "topics": [f"{TOPIC_PREFIX}.{TABLE}"],
+            "envelope": "debezium",
+        },
+        "table": {
+            "base_path": f"${{HUDI_INGEST_TABLES}}/{NAME}",
+            "schema": schema,
+            "mode": "upsert",
+            "key": [KEY],
+            "partition_by": [PARTITION],
+            "buckets": 2,
+        },
+        "transaction": {"interval_seconds": INTERVAL_SECONDS},
+    }
+    home.pipelines.mkdir(exist_ok=True)
+    # Renamed into place, because Dagster reads it at any time.
+    partial = _pipeline_file(home).with_suffix(".partial")
+    partial.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+    partial.rename(_pipeline_file(home))
+
+
+def _pipeline_file(home: Home) -> Path:
+    return home.pipelines / f"{NAME}.yaml"

@@ -1,0 +1,44 @@
+"""What a comparison of rows finds, and says."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+from hudi_ingest.local.row_comparison import compare_rows
+
+EXPECTED: list[dict[str, Any]] = [{"id": 1, "name": "a", "balance": Decimal("1.50")}, {"id": 2, "name": None}]
+
+
+def test_equal_rows_in_any_order() -> None:
+    comparison = compare_rows(EXPECTED, reversed(EXPECTED), "id")
+    assert comparison.equal
+    assert (comparison.rows, comparison.examples) == (2, ())
+
+
+def test_each_difference_is_counted_and_named() -> None:
+    found = [{"id": 1, "name": "b", "balance": Decimal("1.50")}, {"id": 3, "name": "c"}, {"id": 3, "name": "c"}]
+    comparison = compare_rows(EXPECTED, found, "id")
+    counts = (comparison.missing, comparison.extra, comparison.duplicate, comparison.different)
+    assert counts == (1, 1, 1, 1)
+    assert not comparison.equal
+    assert comparison.examples == (
+        "id 1: name is 'b' instead of 'a'",
+        "id 2 is missing",
+        "id 3 should not be there",
+        "id 3 is there 2 times",
+    )
+
+
+def test_a_column_that_is_not_there_is_not_a_null() -> None:
+    comparison = compare_rows(EXPECTED, [EXPECTED[0], {"id": 2}], "id")
+    assert comparison.examples == ("id 2: name is no column instead of None",)
+
+
+def test_true_is_not_one() -> None:
+    assert compare_rows([{"id": 1, "vip": True}], [{"id": 1, "vip": 1}], "id").different == 1
+
+
+def test_long_values_that_differ_at_their_end_are_different() -> None:
+    comparison = compare_rows([{"id": 1, "notes": "x" * 99 + "a"}], [{"id": 1, "notes": "x" * 99 + "b"}], "id")
+    assert (comparison.different, len(comparison.examples)) == (1, 1)
