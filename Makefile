@@ -20,7 +20,7 @@ PYTEST = $(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadsco
 # pip checks hashes only where every requirement has its extras beside its version.
 LOCK = uv pip compile --universal --python-version 3.10.9 --generate-hashes --no-strip-extras --no-emit-index-url --no-header --no-annotate --upgrade
 
-.PHONY: help demo cluster-demo test fast e2e oldest ui chaos chaos-slice soak replay-proof fuzz bench bench-growth bench-smoke lint format lock docs clean
+.PHONY: help demo cluster-demo cdc-demo test fast e2e oldest ui chaos chaos-slice soak replay-proof fuzz bench bench-growth bench-smoke lint format lock docs clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -30,6 +30,9 @@ demo: $(VENV)/requirements.ready ## Kafka, Spark and Dagster here, with sample o
 
 cluster-demo: $(VENV)/requirements-dev.ready ## S3, a Spark cluster, a metastore and an ordinary Dagster here; a worker is killed meanwhile; ARGS="--records 200000"
 	@$(VENV)/bin/hudi-ingest cluster-demo $(ARGS)
+
+cdc-demo: $(VENV)/requirements.ready ## a PostgreSQL table through Debezium to a Hudi table, with kills meanwhile, then compared; ARGS="--seconds 30"
+	@$(VENV)/bin/hudi-ingest cdc-demo $(ARGS)
 
 test: $(VENV)/requirements-dev.ready ## all tests but the long ones, on a real broker, Spark, Hudi and Dagster; WORKERS=2
 	$(PYTEST) -m "not long" $(ARGS)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
@@ -29,6 +29,8 @@ from hudi_ingest.local.row_comparison import RowComparison, compare_rows
 from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.operations.status import PipelineStatus, pipeline_status
 from hudi_ingest.transaction.situation import observe
+
+T = TypeVar("T")
 
 FIRST_ROWS = 2_000
 PER_SECOND = 150
@@ -153,6 +155,7 @@ class _Demo:
                 while time.monotonic() - self._began < share * seconds:
                     if writing.done():
                         writing.result()
+                    require_running(self.cdc.processes, "all changes were made")
                     self._show_progress()
                     time.sleep(_STATUS_SECONDS)
                 step()
@@ -161,17 +164,14 @@ class _Demo:
         """Wait until the Hudi table has all changes. Returns the number of records in Kafka."""
         position = self.writer.finish()
         self.report("no more changes; waiting for the last of them")
-        wait_until(
-            lambda: (acknowledged_position(self.cdc.connect) or 0) > position,
-            what="Kafka has all changes",
-            timeout_seconds=CATCH_UP_SECONDS,
-            records_to_watch=self.cdc.processes,
-        )
+        self._wait_until(lambda: (acknowledged_position(self.cdc.connect) or 0) >= position, "Kafka has all changes")
         deadline = time.monotonic() + CATCH_UP_SECONDS
         while True:
-            status = self._show_progress()
+            require_running(self.cdc.processes, "the Hudi table had all changes")
+            self._show_progress()
+            status = self._status()
             if status is not None and status.lag == 0 and self._open_transaction() is None:
-                return sum(partition.end or 0 for partition in status.partitions)
+                return _records(status)
             if time.monotonic() > deadline:
                 raise EnvironmentProblem(
                     f"not all changes were committed within {CATCH_UP_SECONDS} s. {self._last_abort()}The runs' errors are in "
@@ -225,22 +225,15 @@ class _Demo:
         self.report(f"adding {NEW_COLUMN}, to the pipeline first")
         self.cdc.declare_columns(f"{SCHEMA}, {NEW_COLUMN}")
         base_path = self.cdc.pipeline().table.base_path
-        wait_until(
+        self._wait_until(
             lambda: NEW_COLUMN.split()[0] in column_names(base_path),
-            what="a commit has brought the Hudi table the new column",
-            timeout_seconds=CATCH_UP_SECONDS,
-            records_to_watch=self.cdc.processes,
+            "a commit has brought the Hudi table the new column",
         )
         self.writer.add_column()
 
     def _await_writing(self) -> str:
         """Wait until an op writes, and return its transaction."""
-        return wait_until(
-            self._writing_transaction,
-            what="a transaction writes",
-            timeout_seconds=CATCH_UP_SECONDS,
-            records_to_watch=self.cdc.processes,
-        )
+        return self._wait_until(self._writing_transaction, "a transaction writes")
 
     def _writing_transaction(self) -> str | None:
         transaction = self._open_transaction()
@@ -253,24 +246,41 @@ class _Demo:
         row = self.ledger.open_transaction(self.cdc.pipeline().table.base_path)
         return row.transaction_id if row is not None else None
 
-    def _show_progress(self) -> PipelineStatus | None:
-        """Report every few seconds. Returns the pipeline's status; None if broker or table do not answer now."""
-        require_running(self.cdc.processes, "the Hudi table had all changes")
-        pipeline = self.cdc.pipeline()
-        try:
-            status = pipeline_status(pipeline, observe(pipeline), self.ledger)
-        except (KafkaUnreachable, TableUnreachable):
-            return None
+    def _wait_until(self, condition: Callable[[], T | None], what: str) -> T:
+        """Wait for the condition and show progress meanwhile. Raises EnvironmentProblem."""
+
+        def watched() -> T | None:
+            self._show_progress()
+            return condition()
+
+        return wait_until(watched, what=what, timeout_seconds=CATCH_UP_SECONDS, records_to_watch=self.cdc.processes)
+
+    def _show_progress(self) -> None:
+        """Report every few seconds."""
         now = time.monotonic()
-        if now - self._reported >= _REPORT_SECONDS:
-            self._reported = now
-            records = sum(partition.end or 0 for partition in status.partitions)
+        if now - self._reported < _REPORT_SECONDS:
+            return
+        self._reported = now
+        status = self._status()
+        if status is not None:
+            records = _records(status)
             self.report(
                 f"{now - self._began:.0f} s: {self.writer.counts.total():,} changes, {records:,} records in Kafka, "
                 f"{records - status.lag:,} of them in {status.sequence} commits"
             )
-        return status
+
+    def _status(self) -> PipelineStatus | None:
+        """Return the pipeline's status; None if broker or table do not answer now."""
+        pipeline = self.cdc.pipeline()
+        try:
+            return pipeline_status(pipeline, observe(pipeline), self.ledger)
+        except (KafkaUnreachable, TableUnreachable):
+            return None
 
     def _last_abort(self) -> str:
         reasons = [row.reason for row in self.ledger.history(NAME, _HISTORY) if row.reason]
         return f"The last transaction that was rolled back: {reasons[0]} " if reasons else ""
+
+
+def _records(status: PipelineStatus) -> int:
+    return sum(partition.end or 0 for partition in status.partitions)

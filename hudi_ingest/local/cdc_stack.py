@@ -51,11 +51,11 @@ class CdcStack:
 
     def pipeline(self) -> Pipeline:
         """Load the pipeline as its file is now."""
-        return load_pipeline(_pipeline_file(self.home), self._stack.environment)
+        return load_pipeline(_pipeline_file(self.home.pipelines), self._stack.environment)
 
     def declare_columns(self, schema: str) -> None:
         """Change the pipeline file."""
-        _write_pipeline(self.home, schema)
+        write_pipeline(self.home.pipelines, schema)
 
     def kill_engine(self) -> None:
         """Kill the engine with all that it started, and start it again as `hudi-ingest up` does."""
@@ -99,7 +99,7 @@ def running_database(report: Report) -> Iterator[sa.URL]:
 @contextmanager
 def running_cdc(home: Home, database: sa.URL, report: Report) -> Iterator[CdcStack]:
     """Start the rest in the home, for a `database` that has the table. Raises EnvironmentProblem if a part does not start."""
-    _write_pipeline(home, SCHEMA)
+    write_pipeline(home.pipelines, SCHEMA)
     with ExitStack() as running:
         running.callback(bring_down, home, report)
         stack = bring_up(home, StackSettings(kafka_port=free_port(), ui_port=free_port()), report)
@@ -130,13 +130,16 @@ def fetch_jars(report: Report) -> None:
         fetch(report)
 
 
-def _write_pipeline(home: Home, schema: str) -> None:
+def write_pipeline(folder: Path, schema: str) -> Path:
+    """Write the pipeline file and return its path. `schema`: the columns."""
     content = {
         "name": NAME,
         "source": {
             "bootstrap_servers": "${KAFKA_BOOTSTRAP_SERVERS}",
             "topics": [f"{TOPIC_PREFIX}.{TABLE}"],
             "envelope": "debezium",
+            # The table is REPLICA IDENTITY FULL.
+            "before_image": "row",
         },
         "table": {
             "base_path": f"${{HUDI_INGEST_TABLES}}/{NAME}",
@@ -148,12 +151,12 @@ def _write_pipeline(home: Home, schema: str) -> None:
         },
         "transaction": {"interval_seconds": INTERVAL_SECONDS},
     }
-    home.pipelines.mkdir(exist_ok=True)
+    folder.mkdir(exist_ok=True)
     # Renamed into place, because Dagster reads it at any time.
-    partial = _pipeline_file(home).with_suffix(".partial")
+    partial = _pipeline_file(folder).with_suffix(".partial")
     partial.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
-    partial.rename(_pipeline_file(home))
+    return partial.rename(_pipeline_file(folder))
 
 
-def _pipeline_file(home: Home) -> Path:
-    return home.pipelines / f"{NAME}.yaml"
+def _pipeline_file(folder: Path) -> Path:
+    return folder / f"{NAME}.yaml"

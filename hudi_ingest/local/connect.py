@@ -102,10 +102,9 @@ def worker_properties(settings: ConnectSettings) -> dict[str, str]:
     return {
         "bootstrap.servers": settings.bootstrap_servers,
         "listeners": settings.url,
+        # They write schemas beside the values, so that decimals, dates and times are what they are in PostgreSQL.
         "key.converter": converter,
-        "key.converter.schemas.enable": "false",
         "value.converter": converter,
-        "value.converter.schemas.enable": "false",
         "offset.storage.file.filename": str(settings.home.absolute() / "offsets"),
         "offset.flush.interval.ms": "1000",
         # The jars are on the class path: nothing needs to look for plugins, which takes seconds.

@@ -90,7 +90,7 @@ class CustomerWriter:
                 self.counts.update(kinds)
 
     def finish(self) -> int:
-        """Make the last change. Returns a position in PostgreSQL's log before which all changes but this one are."""
+        """Make the last change. Returns the position in PostgreSQL's log from which on there is only this one."""
         with self._database.begin() as connection:
             position = connection.execute(sa.text("select pg_current_wal_insert_lsn() - '0/0'::pg_lsn")).scalar_one()
         with self._database.begin() as connection:
