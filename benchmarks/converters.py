@@ -18,7 +18,9 @@ import pyarrow.compute as pc
 from benchmarks import encoded_orders
 from benchmarks.loads import order_columns, order_values, parse_load
 from hudi_ingest.records.convert.avro import AvroValuesOf, ConfluentWireFormat, OneSchema
+from hudi_ingest.records.convert.connect_json import ConnectJsonConverter
 from hudi_ingest.records.convert.converter import Converter
+from hudi_ingest.records.convert.debezium import DebeziumConverter, NamingFields, event_schema
 from hudi_ingest.records.convert.formats import converter_for
 from hudi_ingest.records.convert.protobuf import RegisteredMessages
 from hudi_ingest.records.schema.ddl import parse_ddl
@@ -68,6 +70,11 @@ def converters() -> Iterator[tuple[str, Converter, list[pa.BinaryArray]]]:
     written = RegisteredSchema(encoded_orders.AVRO_SCHEMA)
     registered = _OneId(encoded_orders.AVRO_SCHEMA, descriptors)
     yield "json", converter_for("json", schema), in_json
+    naming = NamingFields(("id", "dt"), whole=True)
+    events = DebeziumConverter(ConnectJsonConverter(event_schema(schema, naming), framed=False), schema, naming)
+    changes = [*map(encoded_orders.debezium, in_json)]
+    yield "debezium", events, changes
+    yield "debezium, with schemas", events, [*map(encoded_orders.with_schemas, changes)]
     yield "json_schema", converter_for("json_schema", schema, {"schemas": _OneId()}), _behind(_HEADER, in_json)
     yield "avro, datum", converter_for("avro", schema, {"values": AvroValuesOf(OneSchema(written))}), in_avro
     confluent = AvroValuesOf(ConfluentWireFormat(registered))

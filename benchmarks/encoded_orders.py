@@ -8,6 +8,7 @@ from functools import cache
 
 import fastavro
 import pyarrow as pa
+import pyarrow.compute as pc
 from google.protobuf.message_factory import GetMessageClass
 
 from hudi_ingest.records.convert.protobuf_schema import ProtobufSchema
@@ -33,6 +34,42 @@ message Order {
   string dt = 6;
 }
 """
+
+
+_SOURCE = (
+    b'{"version":"3.3.1.Final","connector":"postgresql","name":"shop","ts_ms":1767225600000,"snapshot":"false","db":"shop",'
+    b'"sequence":"[\\"26639000\\",\\"26639056\\"]","ts_us":1767225600000000,"ts_ns":1767225600000000000,"schema":"public",'
+    b'"table":"orders","txId":745,"lsn":26639056,"xmin":null}'
+)
+_FIELDS = [
+    {"field": "id", "type": "string"},
+    {"field": "ts", "type": "int64"},
+    {"field": "user", "type": "string"},
+    {"field": "amount", "type": "double"},
+    {"field": "note", "type": "string", "optional": True},
+    {"field": "dt", "type": "string"},
+]
+
+
+def debezium(orders: pa.BinaryArray) -> pa.BinaryArray:
+    """Turn orders in JSON into Debezium's updates, with the whole row before and after."""
+    head, middle = b'{"before":', b',"after":'
+    tail = b',"source":' + _SOURCE + b',"transaction":null,"op":"u","ts_ms":1767225600000}'
+    return pc.binary_join_element_wise(head, orders, middle, orders, tail, b"")
+
+
+def with_schemas(events: pa.BinaryArray) -> pa.BinaryArray:
+    """Put Connect's schema around Debezium's events."""
+    source = [
+        {"field": name, "type": "int64" if isinstance(value, int) else "string", "optional": True}
+        for name, value in json.loads(_SOURCE).items()
+    ]
+    row = {"type": "struct", "optional": True, "name": "shop.public.orders.Value", "fields": _FIELDS}
+    fields = [{**row, "field": "before"}, {**row, "field": "after"}]
+    fields += [{"type": "struct", "fields": source, "field": "source"}, {"type": "string", "field": "op"}]
+    schema = {"type": "struct", "fields": fields, "name": "shop.public.orders.Envelope", "version": 2}
+    frame = b'{"schema":' + json.dumps(schema, separators=(",", ":")).encode() + b',"payload":'
+    return pc.binary_join_element_wise(frame, events, b"}", b"")
 
 
 def avro(orders: pa.RecordBatch) -> pa.BinaryArray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -199,8 +200,11 @@ def _member(structs: pa.StructArray, name: str) -> pa.Array:
 
 
 def _differ(old: pa.Array, new: pa.Array) -> _Flags:
+    one_null: _Flags = pc.xor(pc.is_null(old), pc.is_null(new)).to_numpy(zero_copy_only=False)
+    if pa.types.is_struct(old.type):
+        members = [_differ(_member(old, field.name), _member(new, field.name)) for field in old.type]
+        return reduce(np.logical_or, members, one_null)
     if pa.types.is_nested(old.type):
         return np.array([left != right for left, right in zip(old.to_pylist(), new.to_pylist(), strict=True)], np.bool_)
-    one_null = pc.xor(pc.is_null(old), pc.is_null(new))
-    differ: _Flags = pc.or_(pc.fill_null(pc.not_equal(old, new), False), one_null).to_numpy(zero_copy_only=False)
-    return differ
+    differ: _Flags = pc.fill_null(pc.not_equal(old, new), False).to_numpy(zero_copy_only=False)
+    return differ | one_null

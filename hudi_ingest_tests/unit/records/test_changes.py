@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hudi_ingest.records.changes import DELETED, KeyedRows
+from hudi_ingest.records.changes import BEFORE, DELETED, KeyedRows, changes_of
 from hudi_ingest.records.convert.formats import converter_for
 from hudi_ingest.records.row_maker import DECODING, PARTITIONING, TRANSFORMING, BatchOutcome, RowMaker
 from hudi_ingest.records.schema.columns import table_schema
@@ -223,3 +224,29 @@ def test_each_record_is_rows_bad_or_filtered_and_no_outcome_depends_on_neighbour
     assert together.moves == sum(outcome.moves for outcome in alone)
     assert together.filtered == sum(outcome.filtered for outcome in alone)
     assert [bad.index for bad in together.bad] == [place for place, outcome in enumerate(alone) if outcome.bad]
+
+
+def test_a_table_partition_may_come_from_a_struct() -> None:
+    place = pa.struct([("city", pa.string()), ("tags", pa.list_(pa.string()))])
+    places = [
+        {"city": "x", "tags": ["a"]},
+        {"city": "x", "tags": ["a"]},
+        {"city": None, "tags": None},
+        None,
+        {"city": "x", "tags": []},
+    ]
+    before = [
+        {"city": "x", "tags": ["a"]},
+        {"city": "y", "tags": ["a"]},
+        {"city": None, "tags": None},
+        {"city": None, "tags": None},
+        {"city": "x", "tags": None},
+    ]
+    decoded = pa.RecordBatch.from_arrays(
+        [pa.array(places, place), pa.array([{"place": value} for value in before], pa.struct([("place", place)]))],
+        ["place", BEFORE],
+    )
+    changes = changes_of(decoded, np.zeros(5, np.bool_), ["place"])
+    assert changes.records.tolist() == [0, 1, 1, 2, 3, 3, 4, 4]
+    assert changes.deleted.tolist() == [False, True, False, False, True, False, True, False]
+    assert changes.rows["place"].to_pylist()[1:3] == [before[1], places[1]]
