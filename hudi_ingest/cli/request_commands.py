@@ -241,7 +241,7 @@ def _selected(
 ) -> tuple[tuple[Slice, ...], Situation]:
     """Return the slices the options select, and the state of table and broker. Raises BadParameter unless the options select in
     exactly one way."""
-    from hudi_ingest.operations.asked_ranges import in_time, of_transaction
+    from hudi_ingest.operations.asked_ranges import committed_end, in_time, of_transaction
     from hudi_ingest.transaction.situation import observe
 
     by_offsets, by_time = (partition, start, end), (from_time, to_time)
@@ -251,21 +251,23 @@ def _selected(
             "give one of: --partition, --start and --end; --from-time and --to-time; (replay only) --transaction or "
             "--dead-letters"
         )
-    if ways[0] and (partition is None or start is None or end is None):
-        raise typer.BadParameter("--partition, --start and --end go together")
-    if ways[1] and (from_time is None or to_time is None):
-        raise typer.BadParameter("--from-time and --to-time go together")
-    if partition is not None and start is not None and end is not None:
-        source = topic_partition(partition)
-        if start >= end:
-            raise typer.BadParameter(f"--start {start} is not before --end {end}")
-        return (Slice(source.topic, source.partition, start, end),), observe(pipeline)
-    if from_time is not None and to_time is not None:
-        times = _time("--from-time", from_time), _time("--to-time", to_time)
-        if times[0] >= times[1]:
+    keyed = pipeline.table.is_keyed
+    if ways[0] and (partition is None or start is None or (end is None and not keyed)):
+        raise typer.BadParameter("--partition, --start and --end go together; a keyed table needs no --end")
+    if ways[1] and (from_time is None or (to_time is None and not keyed)):
+        raise typer.BadParameter("--from-time and --to-time go together; a keyed table needs no --to-time")
+    if partition is not None and start is not None:
+        source, situation = topic_partition(partition), observe(pipeline)
+        stop = committed_end(situation, source, start) if end is None else end
+        if start >= stop:
+            raise typer.BadParameter(f"--start {start} is not before --end {stop}")
+        return (Slice(source.topic, source.partition, start, stop),), situation
+    if from_time is not None:
+        first, last = _time("--from-time", from_time), None if to_time is None else _time("--to-time", to_time)
+        if last is not None and first >= last:
             raise typer.BadParameter("--from-time is not before --to-time")
         situation = observe(pipeline)
-        return in_time(pipeline, situation, *times), situation
+        return in_time(pipeline, situation, first, last), situation
     assert transaction is not None
     return of_transaction(pipeline, transaction), observe(pipeline)
 

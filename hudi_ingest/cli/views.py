@@ -140,6 +140,11 @@ def ranges_view(title: str, remaining: RemainingRanges) -> RenderableType:
 
 def replay_text(survey: ReplaySurvey) -> str:
     """Say what a replay costs, and which deleted rows it would bring back."""
+    if survey.upserts:
+        return (
+            "transactions: 1\nThe table is keyed: these changes are applied again, and no file is replaced. Rows that they do "
+            "not touch stay."
+        )
     whole_files = [file for file in survey.replaces if not file.kept]
     lines = [
         f"transactions: {survey.transactions}",

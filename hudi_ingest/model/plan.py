@@ -245,10 +245,12 @@ class RangePlan(RequestPlan):
 
     covered: Mapping[TopicPartition, Ranges] = field(default_factory=dict)
     """What the table holds of partitions whose checkpoint lacks it, determined when the plan was made."""
+    upserts: bool = False
+    """Whether the table is keyed. Then the slices end at the committed offsets, and their changes are applied again."""
 
     def _own_dict(self) -> dict[str, Any]:
         pairs = [[str(source), ranges] for source, ranges in self.covered.items()]
-        return {"covered": pairs} if pairs else {}
+        return {**({"covered": pairs} if pairs else {}), **({"upserts": True} if self.upserts else {})}
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,6 +355,7 @@ _OWN_FIELDS: Mapping[str, Callable[[Any], Any]] = {
     },
     "replaces": lambda files: tuple(ReplacedFile(**file) for file in files),
     "respect_deletes": bool,
+    "upserts": bool,
     "take_over": TakeOver.from_dict,
     "request": str,
 }

@@ -18,18 +18,28 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.situation import Situation
 
 
-def in_time(pipeline: Pipeline, situation: Situation, start: datetime, end: datetime) -> tuple[Slice, ...]:
+def committed_end(situation: Situation, source: TopicPartition, start: int) -> int:
+    """Return the partition's committed offset; without one, an end that makes the range from `start` be judged, and refused."""
+    checkpoint = situation.committed.checkpoint
+    return checkpoint.offsets.get(source, start + 1) if checkpoint else start + 1
+
+
+def in_time(pipeline: Pipeline, situation: Situation, start: datetime, end: datetime | None) -> tuple[Slice, ...]:
     """Return each partition's slice from its first record at or after `start` to its first record at or after `end`, cut
-    at the committed offset: later records belong to live transactions.
+    at the committed offset: later records belong to live transactions. Without an `end` it is the committed offset.
 
     Times are the records' Kafka timestamps. If producers set them and they are out of order, the slice's ends are where
     Kafka's time index puts them. Raises NothingToDo, KafkaUnreachable, KafkaRefused.
     """
     cluster = KafkaCluster(pipeline.source)
     starts = cluster.offsets_at(start, situation.watermarks)
-    ends = cluster.offsets_at(end, situation.watermarks)
     checkpoint = situation.committed.checkpoint
     committed = checkpoint.offsets if checkpoint else {}
+    ends = (
+        {source: committed.get(source, starts[source]) for source in situation.watermarks}
+        if end is None
+        else cluster.offsets_at(end, situation.watermarks)
+    )
     bounds = {
         source: (starts[source], min(ends[source], committed.get(source, ends[source])))
         for source in sorted(situation.watermarks)
@@ -40,7 +50,7 @@ def in_time(pipeline: Pipeline, situation: Situation, start: datetime, end: date
     if not slices:
         raise NothingToDo(
             pipeline.name,
-            f"Kafka has no records from {start.isoformat()} to {end.isoformat()} before the committed offsets",
+            f"Kafka has no records from {start.isoformat()}{f' to {end.isoformat()}' if end else ''} before the committed offsets",
         )
     return slices
 

@@ -99,6 +99,55 @@ def to_replay(context: RangeContext, requested: Sequence[Slice]) -> RemainingRan
     return remaining
 
 
+def require_committed_end(context: RangeContext, kind: TransactionKind, requested: Sequence[Slice]) -> None:
+    """Raises RangeRefused unless the ranges of a keyed table end at the committed offsets."""
+    committed = context.checkpoint.offsets if context.checkpoint else {}
+    _refuse(
+        context,
+        kind,
+        [
+            f"{slice_} ends before the committed offset {committed[slice_.source]}. The table is keyed: old changes alone would "
+            "bring keys back whose later delete is compacted away. Leave out the end, or give "
+            f"--end {committed[slice_.source]}."
+            for slice_ in requested
+            if slice_.source in committed and slice_.end < committed[slice_.source]
+        ],
+    )
+
+
+def to_upsert(context: RangeContext, kind: TransactionKind, requested: Sequence[Slice], most: int) -> RemainingRanges:
+    """Return what a keyed table reads again for the requested ranges: from their starts to the committed offsets, so that what
+    live transactions have read since is included. A backfill of what is in the table already reads nothing.
+
+    Raises RangeRefused, KafkaUnreachable. One transaction applies all of it, or readers would see deleted rows in between,
+    so it is refused if it is more than `most` offsets.
+    """
+    committed = context.checkpoint.offsets if context.checkpoint else {}
+    starts: dict[TopicPartition, int] = {}
+    for slice_ in requested:
+        starts[slice_.source] = min(slice_.start, starts.get(slice_.source, slice_.start))
+    whole = [
+        Slice(source.topic, source.partition, start, committed.get(source, start + 1))
+        for source, start in sorted(starts.items())
+    ]
+    if kind is TransactionKind.BACKFILL:
+        missing = to_backfill(context, whole, skip_covered=True)
+        remaining = {
+            source: ranges([(missing[source][0][0], committed[source])]) for source in missing if missing[source]
+        }
+    else:
+        remaining = dict(to_replay(context, whole))
+    offsets = total(remaining)
+    if offsets > most:
+        problem = (
+            f"{offsets:,} offsets up to the committed ones are more than the {most:,} of one transaction (transaction.max_records, "
+            "max_bytes). The table is keyed: one transaction has to apply them all, or readers would see deleted rows in "
+            "between. Raise the limit and transaction.timeout_seconds for this, begin later, or ingest the topic into a new table."
+        )
+        _refuse(context, kind, [problem])
+    return remaining
+
+
 def next_ranges(remaining: RemainingRanges, most: int) -> tuple[Slice, ...]:
     """Return the slices of the next transaction, at most `most` offsets in total, each from its partition's first range.
     Empty if nothing remains."""
@@ -155,8 +204,9 @@ def range_transaction(
     *,
     suffix: str,
     request: str = "",
+    upserts: bool = False,
 ) -> RangePlan:
-    """Plan the table's next transaction, of these slices. `suffix` makes its id unique."""
+    """Plan the table's next transaction, of these slices. `suffix` makes its id unique; `upserts`: the table is keyed."""
     checkpoint = context.checkpoint
     assert checkpoint is not None, "ranges are refused while there is no checkpoint"
     sequence = checkpoint.sequence + 1
@@ -173,6 +223,7 @@ def range_transaction(
             for slice_ in slices
             if slice_.source not in checkpoint.covered
         },
+        upserts=upserts,
     )
 
 

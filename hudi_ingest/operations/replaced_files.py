@@ -47,6 +47,8 @@ class ReplaySurvey:
     replaces: tuple[ReplacedFile, ...]
     missing: MissingRows
     transactions: int
+    upserts: bool = False
+    """Whether the table is keyed: changes are applied again, and no file is replaced."""
 
     @property
     def rewritten(self) -> tuple[ReplacedFile, ...]:

@@ -10,10 +10,16 @@ from hudi_ingest.hudi.offsets_in_files import offsets_in_files, read_kafka_colum
 from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Slice
-from hudi_ingest.model.plan import ReplacedFile
+from hudi_ingest.model.plan import ReplacedFile, TransactionKind
 from hudi_ingest.operations.asked_ranges import known_state
-from hudi_ingest.operations.ranges import as_slices, most_offsets, to_replay, total
-from hudi_ingest.operations.replaced_files import ReplaySurvey, accounted_slices, files_to_replace, missing_rows
+from hudi_ingest.operations.ranges import as_slices, most_offsets, require_committed_end, to_replay, to_upsert, total
+from hudi_ingest.operations.replaced_files import (
+    MissingRows,
+    ReplaySurvey,
+    accounted_slices,
+    files_to_replace,
+    missing_rows,
+)
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.situation import Situation
 
@@ -24,6 +30,10 @@ def survey_replay(pipeline: Pipeline, situation: Situation, requested: Sequence[
     Raises RangeRefused, KafkaUnreachable, TableUnreachable, OSError.
     """
     context = known_state(pipeline, situation, {slice_.source for slice_ in requested})
+    if pipeline.table.is_keyed:
+        require_committed_end(context, TransactionKind.REPLAY, requested)
+        upserts = to_upsert(context, TransactionKind.REPLAY, requested, most_offsets(pipeline, context))
+        return ReplaySurvey(pipeline.name, upserts, (), MissingRows(0, 0), 1, upserts=True)
     remaining = to_replay(context, requested)
     slices = as_slices(remaining)
     files = files_of(pipeline, context.checkpoint, slices)

@@ -11,22 +11,24 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 
-from hudi_ingest.exceptions import PlanOutdated
+from hudi_ingest.exceptions import PlanOutdated, RangeRefused
 from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.ledger import Ledger, Request, RequestProgress
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import ReplayPlan, RequestPlan, TransactionKind, TransactionPlan
 from hudi_ingest.operations.asked_ranges import known_state
-from hudi_ingest.operations.dead_letter_retry import plan_retry
+from hudi_ingest.operations.dead_letter_retry import plan_retry, refuse_retry
 from hudi_ingest.operations.ranges import (
     RangeContext,
     RemainingRanges,
     most_offsets,
     next_ranges,
     range_transaction,
+    require_committed_end,
     shown_slices,
     to_backfill,
     to_replay,
+    to_upsert,
     total,
     without,
 )
@@ -43,7 +45,19 @@ def new_request(
     skip_covered: bool = False,
     respect_deletes: bool = False,
 ) -> Request:
-    """Create a request to file. Its id is unique, and names the pipeline and the kind."""
+    """Create a request to file. Its id is unique, and names the pipeline and the kind.
+
+    Raises RangeRefused if the pipeline's table cannot have such a request, and TableUnreachable.
+    """
+    if pipeline.table.is_keyed and kind is TransactionKind.RETRY:
+        refuse_retry(pipeline)
+    if pipeline.table.is_keyed and respect_deletes:
+        raise RangeRefused(
+            f"the replay of pipeline {pipeline.name} is refused; nothing was written",
+            [
+                "--respect-deletes is for tables that are not keyed; this one is, and a replay up to now applies its deletes too"
+            ],
+        )
     return Request(
         request_id=f"{pipeline.name}-{kind.value}-{secrets.token_hex(4)}",
         pipeline=pipeline.name,
@@ -61,6 +75,9 @@ def what_is_missing(
 ) -> RemainingRanges:
     """Return what a backfill of the requested ranges would add. Raises RangeRefused, KafkaUnreachable, TableUnreachable."""
     context = known_state(pipeline, situation, {slice_.source for slice_ in requested})
+    if pipeline.table.is_keyed:
+        require_committed_end(context, TransactionKind.BACKFILL, requested)
+        return to_upsert(context, TransactionKind.BACKFILL, requested, most_offsets(pipeline, context))
     return to_backfill(context, requested, skip_covered=skip_covered)
 
 
@@ -104,7 +121,7 @@ def next_transaction(
         return replace(plan, request=request.request_id) if plan else None
     context, remaining = _remaining(pipeline, situation, request, progress)
     slices = next_ranges(remaining, most_offsets(pipeline, context))
-    return _range_transaction(context, request, slices) if slices else None
+    return _range_transaction(context, request, slices, pipeline.table.is_keyed) if slices else None
 
 
 def completed(
@@ -122,7 +139,7 @@ def completed(
             f"{shown_slices(planned.slices)}, but next is {shown_slices(plan.slices) if plan else 'nothing'}. Nothing was written. "
             "The coordinator plans again on its own."
         )
-    if isinstance(plan, ReplayPlan):
+    if isinstance(plan, ReplayPlan) and not plan.upserts:
         plan = replace(plan, replaces=files_of(pipeline, situation.committed.checkpoint, plan.slices))
     return replace(plan, transaction_id=planned.transaction_id)
 
@@ -140,6 +157,12 @@ def _remaining(
     pipeline: Pipeline, situation: Situation, request: Request, progress: RequestProgress
 ) -> tuple[RangeContext, RemainingRanges]:
     context = known_state(pipeline, situation, {slice_.source for slice_ in request.ranges})
+    if pipeline.table.is_keyed:
+        # One transaction does all of it; afterwards its ranges no longer end at the committed offsets.
+        done = bool(progress.commits)
+        return context, {} if done else to_upsert(
+            context, request.kind, request.ranges, most_offsets(pipeline, context)
+        )
     if request.kind is TransactionKind.BACKFILL:
         # The ranges that its own transactions added are in the table now.
         return context, to_backfill(
@@ -149,6 +172,10 @@ def _remaining(
     return context, to_replay(context, remaining)
 
 
-def _range_transaction(context: RangeContext, request: Request, slices: tuple[Slice, ...]) -> RequestPlan:
-    plan = range_transaction(context, request.kind, slices, suffix=secrets.token_hex(3), request=request.request_id)
+def _range_transaction(
+    context: RangeContext, request: Request, slices: tuple[Slice, ...], upserts: bool
+) -> RequestPlan:
+    plan = range_transaction(
+        context, request.kind, slices, suffix=secrets.token_hex(3), request=request.request_id, upserts=upserts
+    )
     return replace(plan, respect_deletes=request.respect_deletes) if isinstance(plan, ReplayPlan) else plan

@@ -268,14 +268,18 @@ def _selected(
 ) -> tuple[Slice, ...]:
     """Return the slices that the config selects. Raises ConfigError unless it selects in exactly one way."""
     ways = [bool(ranges), bool(from_time or to_time), bool(transaction)]
-    if sum(ways) != 1 or bool(from_time) != bool(to_time):
+    whole_window = from_time and (to_time or pipeline.table.is_keyed)
+    if sum(ways) != 1 or (ways[1] and not whole_window):
         raise ConfigError(
-            "the run's config", ["give one of: `ranges`; `from_time` and `to_time`; `transaction` (replay only)"]
+            "the run's config",
+            [
+                "give one of: `ranges`; `from_time` and `to_time` (which a keyed table does not need); `transaction` (replay only)"
+            ],
         )
     if transaction:
         return of_transaction(pipeline, transaction)
     if not ranges:
-        return in_time(pipeline, observe(pipeline), _time(from_time), _time(to_time))
+        return in_time(pipeline, observe(pipeline), _time(from_time), _time(to_time) if to_time else None)
     try:
         return tuple(Slice(range_.topic, range_.partition, range_.start, range_.end) for range_ in ranges)
     except ValueError as error:

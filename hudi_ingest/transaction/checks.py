@@ -16,7 +16,7 @@ from hudi_ingest.exceptions import (
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offset_ranges import intersection, ranges
 from hudi_ingest.model.offsets import TopicPartition, TopicVersion
-from hudi_ingest.model.plan import IngestPlan, OffsetLoss, RangePlan, ReplayPlan, TransactionPlan
+from hudi_ingest.model.plan import BackfillPlan, IngestPlan, OffsetLoss, RangePlan, ReplayPlan, TransactionPlan
 from hudi_ingest.model.report import SliceReport
 from hudi_ingest.model.transaction import OpenTransaction
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -139,6 +139,10 @@ def _misfits(plan: RangePlan, checkpoint: Checkpoint | None) -> Iterator[str]:
         inside = intersection(covered.get(slice_.source, ()), whole)
         if slice_.end > committed.get(slice_.source, 0):
             yield f"{slice_} is not before the committed offset {committed.get(slice_.source)}"
+        elif plan.upserts and slice_.end != committed.get(slice_.source):
+            yield f"{slice_} of a keyed table does not end at the committed offset {committed.get(slice_.source)}"
+        elif plan.upserts and isinstance(plan, BackfillPlan):
+            continue
         elif inside != (whole if isinstance(plan, ReplayPlan) else ()):
             yield f"{slice_} is a {plan.kind.value}, but the table has {inside} of it"
 

@@ -20,7 +20,7 @@ from hudi_ingest.hudi.paths import dead_letters_folder
 from hudi_ingest.hudi.storage import TableStorage, advice
 from hudi_ingest.model.checkpoint import Checkpoint, LettersHead
 from hudi_ingest.model.offsets import Slice
-from hudi_ingest.model.plan import ReplayPlan, Retry, RetryPlan, TransactionPlan
+from hudi_ingest.model.plan import RangePlan, ReplayPlan, Retry, RetryPlan, TransactionPlan
 from hudi_ingest.model.report import LetterFile, SliceReport
 from hudi_ingest.transaction.dead_letters.letter_file import read_letters
 
@@ -137,9 +137,10 @@ class DeadLetterLog:
         once the commit does. Raises TableUnreachable, WriteIncomplete."""
         head = before.letters if before else None
         files = tuple(file for report in reports for file in report.letters)
-        # Only a replay touches offsets that may already have letters, and without a list there are none. A replay that
+        # Only a replay, or a backfill of a keyed table, touches offsets that may already have letters, and without a list there are none. A replay that
         # respects deletes writes nothing where there is no row, so pending letters stay pending.
         rewrites_all = isinstance(plan, ReplayPlan) and not plan.respect_deletes
+        rewrites_all |= isinstance(plan, RangePlan) and plan.upserts
         replaced = plan.slices if rewrites_all and head else ()
         retry = plan.retry if isinstance(plan, RetryPlan) else None
         if not files and not replaced and retry is None:

@@ -22,7 +22,16 @@ from hudi_ingest.model.plan import (
     TransactionPlan,
 )
 from hudi_ingest.model.report import SliceReport
-from hudi_ingest.operations.ranges import RangeContext, next_ranges, range_transaction, to_backfill, to_replay, without
+from hudi_ingest.operations.ranges import (
+    RangeContext,
+    next_ranges,
+    range_transaction,
+    require_committed_end,
+    to_backfill,
+    to_replay,
+    to_upsert,
+    without,
+)
 from hudi_ingest.transaction.checks import renumbered, require_current, require_sums
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -102,6 +111,39 @@ def test_a_replay_of_a_topic_that_was_made_again_is_refused() -> None:
 
 offset = st.integers(0, 99)
 covers = st.lists(st.tuples(offset, offset), max_size=4).map(ranges)
+
+
+@pytest.mark.parametrize("kind", [TransactionKind.BACKFILL, TransactionKind.REPLAY])
+def test_p8_a_keyed_table_reads_again_up_to_the_committed_end_or_not_at_all(kind: TransactionKind) -> None:
+    with pytest.raises(RangeRefused) as raised:
+        require_committed_end(KNOWN, kind, [*asked(30, 100), *asked(20, 49, P1), *asked(20, 50, P1)])
+    (problem,) = raised.value.problems
+    assert problem.startswith("orders:1[20,49) ends before the committed offset 50. The table is keyed: ")
+    assert problem.endswith("Leave out the end, or give --end 50.")
+
+    # Live transactions have moved on since these were asked for.
+    remaining = to_upsert(KNOWN, kind, [*asked(75, 80), *asked(72, 90), *asked(20, 30, P1)], 58)
+    assert remaining == ({P0: ((72, 100),), P1: ((20, 50),)} if kind is TransactionKind.REPLAY else {})
+    if kind is TransactionKind.REPLAY:
+        with pytest.raises(RangeRefused, match="nothing was written") as raised:
+            to_upsert(KNOWN, kind, [*asked(72, 100), *asked(20, 50, P1)], 57)
+        assert raised.value.problems[0].startswith("58 offsets up to the committed ones are more than the 57 of one")
+
+
+def test_p8_a_backfill_of_a_keyed_table_begins_at_what_it_lacks_and_a_replay_cannot() -> None:
+    remaining = to_upsert(KNOWN, TransactionKind.BACKFILL, asked(45, 100), 1000)
+    assert remaining == {P0: ((60, 100),)}
+    with pytest.raises(RangeRefused, match="nothing was written") as raised:
+        to_upsert(KNOWN, TransactionKind.REPLAY, asked(45, 100), 1000)
+    assert "orders:0 [60,70) was never ingested" in raised.value.problems[0]
+
+    plan = range_transaction(KNOWN, TransactionKind.BACKFILL, tuple(asked(60, 100)), suffix="x", upserts=True)
+    assert TransactionPlan.from_dict(plan.to_dict()) == plan
+    require_current(plan, CHECKPOINT)
+    assert committed(CHECKPOINT, plan).covered[P0] == ((40, 100),)
+    moved_on = replace(CHECKPOINT, offsets={P0: 101, P1: 50})
+    with pytest.raises(PlanOutdated, match="of a keyed table does not end at the committed offset 101"):
+        require_current(plan, moved_on)
 
 
 @given(covers, covers, st.tuples(offset, offset).map(sorted), st.integers(1, 40), st.integers(0, 30))
