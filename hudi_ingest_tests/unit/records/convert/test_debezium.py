@@ -8,6 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hudi_ingest.records.changes import BEFORE, DELETED
 from hudi_ingest.records.convert.connect_json import ConnectJsonConverter
@@ -91,6 +93,49 @@ def test_an_update_must_have_the_row_before_it_where_that_is_declared() -> None:
     (refusal,) = decode(update, naming=WHOLE).rejected
     assert (refusal.field, refusal.found) == ("before", "null")
     assert decode(event("r", None, ANN), event("u", ANN, ANN), naming=WHOLE).rejected == ()
+
+
+TYPED = {
+    "type": "struct",
+    "fields": [
+        {"field": name, "type": "struct", "fields": [{"field": "id", "type": "int64"}]} for name in ("before", "after")
+    ],
+}
+
+
+def framed(value: bytes, separators: tuple[str, str] = (",", ":")) -> bytes:
+    return json.dumps({"schema": TYPED, "payload": json.loads(value)}, separators=separators).encode()
+
+
+EVENTS = [
+    event("c", None, ANN),
+    event("u", ANN, {**ANN, "country": None}),
+    event("d", ANN, None),
+    event("d", None, None),
+    event("t"),
+    event("u", None, {**ANN, "name": UNAVAILABLE}),
+    event("c", None, {**ANN, "id": "x"}),
+    event("c", None, {**ANN, "name": "grün €"}),
+    framed(event("r", None, ANN)),
+    framed(event("d", ANN, None), (", ", ": ")),
+    framed(event("c", None, None)),
+    b'{"schema":7,"payload":{}}',
+    b"",
+]
+
+
+@given(st.lists(st.sampled_from(EVENTS), max_size=12), st.sampled_from([BY_KEY, WHOLE, NamingFields(())]))
+@settings(max_examples=150, deadline=None)
+def test_what_becomes_of_an_event_does_not_depend_on_its_neighbours(values: list[bytes], naming: NamingFields) -> None:
+    together = decode(*values, naming=naming)
+    alone = [decode(value, naming=naming) for value in values]
+    assert together.rows.to_pylist() == [row for outcome in alone for row in outcome.rows.to_pylist()]
+    assert [refusal.index for refusal in together.rejected] == [
+        place for place, outcome in enumerate(alone) if outcome.rejected
+    ]
+    for refusal in together.rejected:
+        (same,) = alone[refusal.index].rejected
+        assert (same.field, same.expected, same.found) == (refusal.field, refusal.expected, refusal.found)
 
 
 def test_null_and_short_values_are_no_placeholder() -> None:
