@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from hudi_ingest.hudi.key_texts import PLACES, TEXT, equal_texts, key_places, key_text
 from hudi_ingest.records.compiled import compiled
 
 _COMMA, _COLON = 0x2C, 0x3A
-_TEXT = "Array(uint8, 1, 'C', readonly=True)"
 _NULL = np.frombuffer(b"__null__", np.uint8)
 _EMPTY = np.frombuffer(b"__empty__", np.uint8)
 """How Hudi writes null and "" in a key of several columns."""
-_PLACES = "Array(int32, 1, 'C', readonly=True)"
 
 
 def bucket_ids(keys: pa.Array, columns: Sequence[str], buckets: int) -> np.ndarray:
@@ -29,23 +28,11 @@ def bucket_ids(keys: pa.Array, columns: Sequence[str], buckets: int) -> np.ndarr
     """
     names = pa.array(columns, pa.string())
     ids = np.empty(len(keys), np.int32)
-    _fill_buckets(_text(keys), _places(keys), _text(names), _places(names), buckets, ids)
+    _fill_buckets(key_text(keys), key_places(keys), key_text(names), key_places(names), buckets, ids)
     return ids
 
 
-def _text(texts: pa.Array) -> np.ndarray:
-    content = texts.buffers()[2]
-    return np.frombuffer(b"" if content is None else content, np.uint8)
-
-
-def _places(texts: pa.Array) -> np.ndarray:
-    """Where each text begins in `_text`, and where the last one ends."""
-    if not len(texts):
-        return np.frombuffer(bytes(4), np.int32)
-    return np.frombuffer(texts.buffers()[1], np.int32, len(texts) + 1, texts.offset * 4)
-
-
-@compiled(f"uint32({_TEXT}, int64, int64)")
+@compiled(f"uint32({TEXT}, int64, int64)")
 def _java_hash(text: np.ndarray, start: int, end: int) -> Any:
     """`String.hashCode` of UTF-8 text: over its UTF-16 code units."""
     hashed = np.uint32(0)
@@ -70,7 +57,7 @@ def _java_hash(text: np.ndarray, start: int, end: int) -> Any:
     return hashed
 
 
-@compiled(f"int64({_TEXT}, int64, int64, int64)")
+@compiled(f"int64({TEXT}, int64, int64, int64)")
 def _find(text: np.ndarray, sign: int, start: int, end: int) -> int:
     """Java's `indexOf`: the first place of the sign, or -1."""
     for place in range(start, end):
@@ -79,7 +66,7 @@ def _find(text: np.ndarray, sign: int, start: int, end: int) -> int:
     return -1
 
 
-@compiled(f"int64({_TEXT}, int64, int64, int64)")
+@compiled(f"int64({TEXT}, int64, int64, int64)")
 def _find_last(text: np.ndarray, sign: int, start: int, last: int) -> int:
     """Java's `lastIndexOf`: the last place of the sign up to `last`, or -1."""
     for place in range(last, start - 1, -1):
@@ -88,33 +75,23 @@ def _find_last(text: np.ndarray, sign: int, start: int, last: int) -> int:
     return -1
 
 
-@compiled(f"boolean({_TEXT}, int64, int64, {_TEXT}, int64, int64)")
-def _equal(text: np.ndarray, start: int, end: int, other: np.ndarray, other_start: int, other_end: int) -> bool:
-    if end - start != other_end - other_start:
-        return False
-    step = 0
-    while start + step < end and text[start + step] == other[other_start + step]:
-        step += 1
-    return start + step == end
-
-
-@compiled(f"boolean({_TEXT}, int64, int64, {_TEXT}, {_PLACES})")
+@compiled(f"boolean({TEXT}, int64, int64, {TEXT}, {PLACES})")
 def _is_name(text: np.ndarray, start: int, end: int, names: np.ndarray, name_places: np.ndarray) -> bool:
     for number in range(len(name_places) - 1):
-        if _equal(text, start, end, names, name_places[number], name_places[number + 1]):
+        if equal_texts(text, start, end, names, name_places[number], name_places[number + 1]):
             return True
     return False
 
 
-@compiled(f"uint32({_TEXT}, int64, int64)")
+@compiled(f"uint32({TEXT}, int64, int64)")
 def _hash_of_value(text: np.ndarray, start: int, end: int) -> Any:
     # null and "" hash to 0.
-    if _equal(text, start, end, _NULL, 0, len(_NULL)) or _equal(text, start, end, _EMPTY, 0, len(_EMPTY)):
+    if equal_texts(text, start, end, _NULL, 0, len(_NULL)) or equal_texts(text, start, end, _EMPTY, 0, len(_EMPTY)):
         return np.uint32(0)
     return _java_hash(text, start, end)
 
 
-@compiled(f"uint32({_TEXT}, int64, int64, {_TEXT}, {_PLACES})")
+@compiled(f"uint32({TEXT}, int64, int64, {TEXT}, {PLACES})")
 def _hash_of_key(text: np.ndarray, start: int, end: int, names: np.ndarray, name_places: np.ndarray) -> Any:
     """`List.hashCode` of the values that `KeyGenUtils.extractRecordKeysByFields` finds in the key."""
     whole = np.uint32(31 + _java_hash(text, start, end))
@@ -143,7 +120,7 @@ def _hash_of_key(text: np.ndarray, start: int, end: int, names: np.ndarray, name
     return hashed if values else whole
 
 
-@compiled(f"void({_TEXT}, {_PLACES}, {_TEXT}, {_PLACES}, int64, int32[::1])")
+@compiled(f"void({TEXT}, {PLACES}, {TEXT}, {PLACES}, int64, int32[::1])")
 def _fill_buckets(
     text: np.ndarray, places: np.ndarray, names: np.ndarray, name_places: np.ndarray, buckets: int, ids: np.ndarray
 ) -> None:

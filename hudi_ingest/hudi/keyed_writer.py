@@ -15,6 +15,7 @@ from hudi_ingest.hudi.base_file import RECORD_KEY, SEQUENCE_NUMBER, parquet_writ
 from hudi_ingest.hudi.buckets import bucket_ids
 from hudi_ingest.hudi.constant_columns import same_for_all, with_column
 from hudi_ingest.hudi.keyed_layout import KeyedLayout
+from hudi_ingest.hudi.last_places import last_places
 from hudi_ingest.hudi.log_file import data_block, delete_block, log_file_name
 from hudi_ingest.hudi.new_files import NewFiles
 from hudi_ingest.hudi.partition_split import split_rows
@@ -126,22 +127,25 @@ class KeyedFileWriter:
 
     def _write_last(self, source: RowSource, rows: pa.Table, last: _Last) -> None:
         deleted = rows[DELETED].to_numpy()[last.places]
-        # File by file, and in each first the upserts; a stable sort keeps the offsets' order.
-        order = np.lexsort((deleted, last.buckets, last.folders))
+        groups = last.folders * np.int64(self._layout.buckets) + last.buckets
+        # Group by group, and in each first the upserts, in offset order. numpy radix-sorts 16-bit numbers.
+        kinds = 2 * groups + deleted
+        order = np.argsort(kinds.astype(np.uint16) if kinds.max() < 1 << 16 else kinds, kind="stable")
         rows = _with_keys(
             source.source,
             rows.drop_columns(DELETED).take(pa.array(last.places[order])),
             last.keys.take(pa.array(order)),
         )
-        folders, buckets, deleted = last.folders[order], last.buckets[order], deleted[order]
-        starts = np.flatnonzero(np.diff(folders, prepend=-1) | np.diff(buckets, prepend=-1))
+        starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
         for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
+            first = order[start]
+            upserts = int(end - start - deleted[order[start:end]].sum())
             self._write_file(
                 source,
-                last.paths[folders[start]],
-                int(buckets[start]),
+                last.paths[last.folders[first]],
+                int(last.buckets[first]),
                 rows.slice(start, end - start),
-                int(end - start - deleted[start:end].sum()),
+                upserts,
             )
 
     def _write_file(self, source: RowSource, partition_path: str, bucket: int, rows: pa.Table, upserts: int) -> None:
@@ -179,14 +183,7 @@ def _last_changes(rows: pa.Table, layout: KeyedLayout) -> _Last:
     paths = split.paths
     folders = np.array([paths.index(group.path) for group in split.groups], np.int64)[split.codes]
     keys = record_keys(rows, layout.key, layout.names_single_key).combine_chunks()
-    codes = _codes(keys)
-    if len(paths) > 1:
-        codes = _codes(pa.array(codes * np.int64(len(paths)) + folders))
-    last = np.empty(codes.max() + 1, np.int64)
-    places = _by_ordering(rows[layout.ordering[0]])
-    # Of several values for one index numpy keeps the last.
-    last[codes[places]] = places
-    last.sort()
+    last = last_places(keys, folders, _by_ordering(rows[layout.ordering[0]]))
     keys = keys.take(pa.array(last))
     return _Last(last, keys, folders[last], bucket_ids(keys, layout.key, layout.buckets), paths)
 
@@ -195,14 +192,8 @@ def _by_ordering(values: pa.ChunkedArray) -> np.ndarray:
     """Places of values by value; equal ones keep their order."""
     if len(values) < 2 or pc.all(pc.less_equal(values.slice(0, len(values) - 1), values.slice(1))).as_py():
         return np.arange(len(values))
-    places: np.ndarray = pc.sort_indices(values).to_numpy()
+    places: np.ndarray = pc.sort_indices(values).to_numpy().astype(np.int64)
     return places
-
-
-def _codes(values: pa.Array) -> np.ndarray:
-    """Number the distinct values from 0."""
-    codes: np.ndarray = values.dictionary_encode().indices.to_numpy()
-    return codes
 
 
 def _with_keys(source: TopicPartition, rows: pa.Table, keys: pa.Array) -> pa.Table:
