@@ -24,10 +24,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from hudi_ingest.exceptions import Fenced, TableUnreachable
+from hudi_ingest.hudi import new_files
 from hudi_ingest.hudi.base_file import BaseFileLayout, BaseFileWriter
 from hudi_ingest.hudi.durability import NoDurability, durability_of
 from hudi_ingest.hudi.epoch import Epoch, TableEpoch
 from hudi_ingest.hudi.file_ids import file_id
+from hudi_ingest.hudi.keyed_layout import KeyedLayout
+from hudi_ingest.hudi.keyed_writer import KeyedFileWriter
 from hudi_ingest.hudi.local_storage import LocalStorage
 from hudi_ingest.hudi.orphans import find_dead_uploads
 from hudi_ingest.hudi.paths import EPOCH_PATH, heartbeat_path, marker_path
@@ -42,8 +45,10 @@ from hudi_ingest.local.processes import LOOPBACK, free_port
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.storage_options import SecretReference, StorageOptions
 from hudi_ingest.operations.sweep import Sweep
+from hudi_ingest.records.changes import DELETED
 from hudi_ingest.transaction.rollback import abort_uploads
 from hudi_ingest.transaction.write.task import _store_errors
+from hudi_ingest_tests.support.log_blocks import read_log
 from hudi_ingest_tests.support.pipeline_files import Write, load
 from hudi_ingest_tests.support.s3_proxy import Request
 from hudi_ingest_tests.support.s3_table import SECRET, S3Tables, s3_tables
@@ -203,6 +208,36 @@ def test_p3_a_file_that_an_error_closes_is_deleted(storage: S3Storage, size: int
         writer._write_largest()
         raise RuntimeError("in the middle")
     assert not [file.path for file in storage.data_files() if file.path.endswith(".parquet")]
+    assert storage.unfinished_uploads() == []
+
+
+@pytest.mark.parametrize("size", [10, 12_000_000])
+def test_p3_a_log_file_is_one_request_and_deleted_on_an_error(
+    tables: S3Tables, storage: S3Storage, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened(storage)
+    keyed = KeyedLayout(INSTANT, EPOCH, ("dt",), True, True, ("text",), ("_kafka_offset",), 1, "{}", compression="zstd")
+    texts = [os.urandom(size // 2).hex() for _ in range(2)]
+    changes = rows(2).append_column("text", pa.array(texts)).append_column(DELETED, pa.array([False, True]))
+    with tables.proxy.counted() as counts, KeyedFileWriter(storage, keyed) as writer:
+        writer.write(ORDERS_3, changes)
+        writer.close()
+    [file] = writer.files[ORDERS_3.source]
+    assert len(read_log(storage.read(file.path))) == 2
+    assert storage.size(file.path) == file.size_bytes
+    if size == 10:
+        assert counts == {"HEAD": 3, "GET": 2, "PUT": 3}
+
+    def fail(point: str) -> None:
+        if point == "rows_written":
+            raise RuntimeError("in the middle")
+
+    monkeypatch.setattr(new_files, "reach", fail)
+    again = replace(ORDERS_3, write_token="3-1-0")
+    with pytest.raises(RuntimeError), KeyedFileWriter(storage, keyed) as writer:
+        writer.write(again, changes)
+        writer.close()
+    assert [stored.path for stored in storage.data_files() if ".log." in stored.path] == [file.path]
     assert storage.unfinished_uploads() == []
 
 
