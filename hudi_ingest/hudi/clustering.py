@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from hudi_ingest.hudi.options import clustering_options
 from hudi_ingest.hudi.write_client import HudiWriter, java_errors
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.spark.session import in_services_pool
 
 PLANNED_BY = "hudi_ingest.operations.table_services"
 """Metadata key in a clustering plan: the pipeline whose services made it."""
@@ -77,7 +78,11 @@ class HudiServices(HudiWriter):
         No other process may be running it: see `PendingClustering.leased`. Raises TableUnreachable, EngineLost.
         """
         closing = _ClosedUnlessInterrupted(self._locking_client(self._meta_client(), self._table_schema()))
-        with java_errors(f"cluster {self._base_path} at {instant}", self._lock), closing as client:
+        with (
+            java_errors(f"cluster {self._base_path} at {instant}", self._lock),
+            closing as client,
+            in_services_pool(self._spark),
+        ):
             heartbeat = client.getHeartbeatClient()
             heartbeat.start(instant)
             try:

@@ -21,7 +21,7 @@ from hudi_ingest.hudi.storage import WriteConflict, advice
 from hudi_ingest.hudi.storage_at import storage_at
 from hudi_ingest.hudi.write_client import HudiWriter, java_errors, java_messages
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.spark.session import job_group
+from hudi_ingest.spark.session import in_services_pool, job_group
 
 PLANNED_BY = "hudi_ingest.operations.compaction"
 """Metadata key in a compaction plan: the pipeline whose services made it."""
@@ -105,6 +105,7 @@ class HudiCompaction(HudiWriter):
             java_errors(f"compact {self._base_path} at {instant}", self._lock),
             self._locking_client(self._meta_client()) as client,
             job_group(self._spark, group, f"{self._pipeline.name}: compaction {instant}", seconds) as expired,
+            in_services_pool(self._spark),
             self._progress(group, planned, report),
         ):
             # Not called directly: py4j caches methods by class name, but each call compiles a new class.

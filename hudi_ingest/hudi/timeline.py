@@ -146,6 +146,12 @@ class Timeline:
         }
         return tuple(sorted(open_ones))
 
+    def pending_compactions(self) -> tuple[str, ...]:
+        """List the instants of compactions that are not completed, oldest first. Raises TableUnreachable."""
+        names = self._names()
+        planned = {name.partition(".")[0] for name in names if name.endswith(".compaction.requested")}
+        return tuple(sorted(planned - {name.partition("_")[0] for name in names}))
+
     def schema(self) -> pa.Schema:
         """Read the table's columns without Hudi's own. Raises TableUnreachable."""
         try:

@@ -44,6 +44,7 @@ from hudi_ingest.orchestration.materialization import metadata_table
 from hudi_ingest.orchestration.op_settings import ACTIVE, retry_policy
 from hudi_ingest.orchestration.resources import LEDGER, SPARK
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.situation import leased_until_of
 
 DAILY = time(2, 30)
 MOST_SECONDS = 6 * 3600
@@ -131,6 +132,13 @@ def compaction_run(pipeline: Pipeline, instance: DagsterInstance, now: datetime)
         return SkipReason(f"run {active[0].dagster_run.run_id[:8]} of table services has not ended")
     timeline = PipelineTable(pipeline).timeline
     try:
+        for instant in timeline.pending_compactions():
+            leased_until = leased_until_of(pipeline, instant)
+            if leased_until is not None and leased_until > now:
+                return SkipReason(
+                    f"compaction {instant} is running in a Spark driver, or that driver died; the lease ends at "
+                    f"{leased_until:%H:%M:%S} UTC"
+                )
         found = read_amplification(timeline.completed() if timeline.exists() else ())
     except TableUnreachable as error:
         return SkipReason(str(error))

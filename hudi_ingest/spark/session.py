@@ -140,6 +140,8 @@ def session_options(
         _JAVA_OPTIONS: _DRIVER_OPTIONS,
         _EXECUTOR_JAVA_OPTIONS: "-Duser.timezone=UTC",
         "spark.sql.shuffle.partitions": "2",
+        # Jobs of different pools share the cores; see `in_services_pool`.
+        "spark.scheduler.mode": "FAIR",
         "spark.driver.host": settings.advertised_host,
         "spark.driver.bindAddress": settings.bind_address or settings.advertised_host,
         **_without_none(
@@ -379,6 +381,18 @@ def job_group(session: SparkSession, group: str, description: str, seconds: floa
         watcher.join()
         with suppress(*_GONE):
             context.setLocalProperty("spark.jobGroup.id", None)
+
+
+@contextmanager
+def in_services_pool(session: SparkSession) -> Iterator[None]:
+    """Let the jobs started inside share the cores with those of transactions. Otherwise a transaction's tasks would wait until
+    none of a large table service's tasks do."""
+    session.sparkContext.setLocalProperty("spark.scheduler.pool", "services")
+    try:
+        yield
+    finally:
+        with suppress(*_GONE):
+            session.sparkContext.setLocalProperty("spark.scheduler.pool", None)
 
 
 def start_workers(session: SparkSession) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hudi_ingest.hudi.read_amplification import COMPACT, ReadAmplification, read_amplification, why_due
-from hudi_ingest.hudi.timeline import CommittedInstant
+from hudi_ingest.hudi.timeline import CommittedInstant, Timeline
 from hudi_ingest.pipeline.compaction import CompactionLimits
 
 pytestmark = pytest.mark.fast
@@ -149,3 +150,21 @@ def test_the_reason_names_the_limit() -> None:
     assert reason(3, 0, 0) == "3 commits not compacted (delta_commits: 3)"
     assert reason(1, 2_000_000, 0) == "2,000,000 bytes of log files not compacted (log_bytes: 1,048,576)"
     assert reason(1, 1, 601) == "the oldest commit not compacted is 601 s old (age_seconds: 600)"
+
+
+def test_p5_a_compaction_is_pending_until_its_commit_is_there(tmp_path: Path) -> None:
+    timeline = Timeline(str(tmp_path))
+    assert timeline.pending_compactions() == ()
+    folder = tmp_path / ".hoodie" / "timeline"
+    folder.mkdir(parents=True)
+    planned, running, done = (instant(second) for second in (3, 2, 1))
+    for name in (
+        f"{planned}.compaction.requested",
+        f"{running}.compaction.requested",
+        f"{running}.compaction.inflight",
+    ):
+        (folder / name).touch()
+    for name in (f"{done}.compaction.requested", f"{done}.compaction.inflight", f"{done}_{instant(9)}.commit"):
+        (folder / name).touch()
+    (folder / f"{instant(4)}.deltacommit.requested").touch()
+    assert timeline.pending_compactions() == (running, planned)

@@ -1,0 +1,192 @@
+"""Compaction of a keyed table on the real Hudi: beside open transactions, after tries that died, and when it is due."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dagster import DagsterInstance, SkipReason
+from pyspark import InheritableThread
+
+from hudi_ingest.exceptions import DeadlineExceeded, TransactionInFlight
+from hudi_ingest.hudi.paths import COMPACTION_CLAIM, heartbeat_path
+from hudi_ingest.hudi.pipeline_table import PipelineTable
+from hudi_ingest.ledger.owner import Owner
+from hudi_ingest.local.broker import create_topic
+from hudi_ingest.operations.table_services import ServicesResult, services_for
+from hudi_ingest.orchestration.services_job import compaction_run
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.spark.session import current_session, in_services_pool
+from hudi_ingest.transaction.situation import observe
+from hudi_ingest_tests.support.ground import Ground, fresh_ground, make_pipeline
+from hudi_ingest_tests.support.waiting import wait_for
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+
+@dataclass
+class Keyed:
+    """A ground whose topic holds changes, and the rows that the table must therefore hold."""
+
+    ground: Ground
+    schema: str = "id string, dt string, n long, gone boolean"
+    expected: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def pipeline(self) -> Pipeline:
+        table = {
+            "mode": "upsert",
+            "key": ["id"],
+            "buckets": 2,
+            "delete_field": "gone",
+            "schema": self.schema,
+            "compaction": {"delta_commits": 2},
+        }
+        return make_pipeline(self.ground, table=table)
+
+    def send(self, *changes: tuple[str, str, int | None], **more: Any) -> None:
+        """Produce changes (dt, id, n); None deletes."""
+        for dt, key, n in changes:
+            record = {"id": key, "dt": dt, "n": n or 0, "gone": n is None, **more}
+            self.ground.send(sum(key.encode()) % 2, [json.dumps(record).encode()])
+
+    def committed(self, *changes: tuple[str, str, int | None]) -> None:
+        for dt, key, n in changes:
+            self.expected.pop((dt, key), None)
+            if n is not None:
+                self.expected[dt, key] = n
+
+    def transaction(self, *changes: tuple[str, str, int | None]) -> None:
+        self.send(*changes)
+        self.ground.run(self.pipeline())
+        self.committed(*changes)
+
+    def require_expected(self, *, compacted: bool = False) -> None:
+        """Spark, with and without the metadata table, and hudi-rs read exactly the expected rows; read-optimized as well if all is
+        `compacted`."""
+        spark = current_session(self.ground.home)
+        expected = sorted((dt, key, n) for (dt, key), n in self.expected.items())
+        for options in (
+            {"hoodie.metadata.enable": "true"},
+            {"hoodie.metadata.enable": "false"},
+            *([{"hoodie.datasource.query.type": "read_optimized"}] if compacted else []),
+        ):
+            rows = spark.read.format("hudi").options(**options).load(self.ground.base_path).select("dt", "id", "n")
+            assert sorted((row.dt, row.id, row.n) for row in rows.collect()) == expected, options
+        by_rust = self.ground.rows().select(["dt", "id", "n"]).to_pylist()
+        assert sorted((row["dt"], row["id"], row["n"]) for row in by_rust) == expected
+
+    def services(self, pipeline: Pipeline | None = None) -> ServicesResult:
+        spark = current_session(self.ground.home)
+        table_services = services_for(pipeline or self.pipeline(), self.ground.ledger, spark, self.ground.home)
+        return table_services.run(clean=False, report=lambda line: None)
+
+
+@pytest.fixture(scope="module")
+def keyed(bootstrap_servers: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Keyed]:
+    """The table that the tests of this module change one after another."""
+    with fresh_ground(bootstrap_servers, tmp_path_factory.mktemp("compaction")) as ground:
+        create_topic(bootstrap_servers, ground.name, 2)
+        yield Keyed(ground)
+
+
+def test_p7_transactions_go_on_before_while_and_after_a_compaction(keyed: Keyed) -> None:
+    keyed.transaction(*((f"d{n % 2}", f"k{n}", n) for n in range(20)))
+    keyed.transaction(("d0", "k0", 100), ("d1", "k1", None))
+    before = observe(keyed.pipeline()).committed.checkpoint
+    # One that adds a column, with changes of keys that are being compacted, is open.
+    keyed.schema += ", note string"
+    wider = keyed.pipeline()
+    changes = ("d0", "k0", 101), ("d0", "k2", None), ("d1", "k1", 7), ("d2", "z", 1)
+    keyed.send(*changes, note="new")
+    protocol = keyed.ground.protocol(wider)
+    opened = protocol.begin(keyed.ground.plan(wider), Owner.this_process(), lambda run_id: None)
+    first, second = opened.plan.slices
+    reports = protocol.write(opened, [first])
+    services = services_for(wider, keyed.ground.ledger, current_session(keyed.ground.home), keyed.ground.home)
+    planned = services.compactor.plan_compaction()
+    assert planned is not None
+    # It commits while the compaction, which was planned after its begin, is pending.
+    receipt = protocol.commit(opened, (*reports, *protocol.write(opened, [second])))
+    assert receipt.rows == 4
+    keyed.committed(*changes)
+    keyed.require_expected()
+    (done,) = services.run(clean=False, report=lambda line: None).compactions[:1]
+    assert (done.instant, done.file_groups) == (planned.instant, planned.file_groups)
+    assert done.rows == 19
+    keyed.require_expected(compacted=True)
+    state = observe(wider).committed
+    assert state.checkpoint == receipt.checkpoint
+    assert before is not None
+    assert state.checkpoint.sequence == before.sequence + 1
+    assert [commit.operation for commit in state.commits].count("COMPACT") == 2
+    assert all(wider.checkpoint_key in commit.metadata for commit in state.commits)
+    assert "note" in PipelineTable(wider).timeline.schema().names
+
+
+def test_p5_a_compaction_that_died_is_done_by_the_next_services_and_its_zombie_is_refused(keyed: Keyed) -> None:
+    keyed.transaction(("d0", "k0", 200), ("d1", "k3", None), ("d3", "new", 1))
+    pipeline, spark = keyed.pipeline(), current_session(keyed.ground.home)
+    limits = pipeline.table.compaction.model_copy(update={"timeout_seconds": 0.0})
+    hasty = pipeline.model_copy(update={"table": pipeline.table.model_copy(update={"compaction": limits})})
+    with pytest.raises(DeadlineExceeded, match=r"was not done within table\.compaction\.timeout_seconds 0"):
+        keyed.services(hasty)
+    compactor = services_for(pipeline, keyed.ground.ledger, spark, keyed.ground.home).compactor
+    (left,) = compactor.pending_compactions()
+    assert not left.leased
+    assert PipelineTable(pipeline).timeline.pending_compactions() == (left.instant,)
+    heartbeat = Path(keyed.ground.base_path, heartbeat_path(left.instant))
+    heartbeat.touch()
+    with DagsterInstance.ephemeral() as instance:
+        skip = compaction_run(pipeline, instance, datetime.now(timezone.utc))
+    assert isinstance(skip, SkipReason)
+    assert f"compaction {left.instant} is running" in str(skip.skip_message)
+    with pytest.raises(TransactionInFlight, match=f"compaction {left.instant} is running"):
+        keyed.services()
+    heartbeat.unlink()
+    # A zombie: while it merges files, somebody takes it for dead and claims the compaction.
+    claim = Path(keyed.ground.base_path, COMPACTION_CLAIM)
+    claim.unlink()
+
+    def take_over() -> None:
+        wait_for(claim.exists, "the claim of the first try", 30)
+        claim.write_text("another")
+
+    other = threading.Thread(target=take_over)
+    other.start()
+    with pytest.raises(TransactionInFlight, match="another run of services took it for dead"):
+        compactor.compact(left, lambda line: None)
+    other.join()
+    keyed.require_expected()
+    keyed.transaction(("d0", "k4", 44))
+    done = keyed.services().compactions
+    assert done[0].instant == left.instant
+    keyed.require_expected(compacted=True)
+    assert keyed.services().compactions == ()
+    assert not PipelineTable(pipeline).timeline.instants().pending
+    assert not any(Path(keyed.ground.base_path, ".hoodie", ".heartbeat").iterdir())
+
+
+def test_p7_a_transaction_gets_cores_while_a_service_has_tasks_waiting(keyed: Keyed) -> None:
+    spark = current_session(keyed.ground.home)
+    tracker = spark.sparkContext.statusTracker()
+
+    def serve() -> None:
+        with in_services_pool(spark):
+            spark.sparkContext.parallelize(range(30), 30).foreach(lambda _: time.sleep(0.1))
+
+    service = InheritableThread(target=serve)
+    service.start()
+    wait_for(tracker.getActiveStageIds, "the service's tasks", 30)
+    (stage,) = tracker.getActiveStageIds()
+    spark.sparkContext.parallelize([0], 1).map(abs).collect()
+    merged = tracker.getStageInfo(stage)
+    assert merged is not None
+    assert merged.numCompletedTasks < 20, "not only after the service"
+    service.join()
