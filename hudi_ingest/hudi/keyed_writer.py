@@ -86,14 +86,7 @@ class KeyedFileWriter:
             self._source = source
         self._buffer(rows)
         if self._bytes > BUFFERED_BYTES:
-            rows, last = self._take_buffered(source)
-            if 2 * len(last.places) < rows.num_rows:
-                # Keys that change often: wait for more.
-                self._buffer(rows.take(pa.array(last.places)))
-                if self._bytes > BUFFERED_BYTES / 2:
-                    self._write_buffered()
-            else:
-                self._write_last(source, rows, last)
+            self._write_buffered(may_wait=True)
 
     def close(self) -> None:
         """Write buffered rows. Raises Fenced, OSError."""
@@ -114,28 +107,28 @@ class KeyedFileWriter:
     def _drop_buffered(self) -> None:
         self._buffered, self._bytes = [], 0
 
-    def _write_buffered(self) -> None:
-        if self._source is not None and self._buffered:
-            self._write_last(self._source, *self._take_buffered(self._source))
-
-    def _take_buffered(self, source: RowSource) -> tuple[pa.Table, _Last]:
-        rows = pa.concat_tables(self._buffered).combine_chunks()
+    def _write_buffered(self, may_wait: bool = False) -> None:
+        """Write the last change of each key. Those of keys that change often `may_wait` for more."""
+        source = self._source
+        if source is None or not self._buffered:
+            return
+        rows = pa.concat_tables(self._buffered)
         self._drop_buffered()
         last = _last_changes(rows, self._layout)
         self.superseded[source.source] += rows.num_rows - len(last.places)
-        return rows, last
-
-    def _write_last(self, source: RowSource, rows: pa.Table, last: _Last) -> None:
+        if may_wait and 2 * len(last.places) < rows.num_rows:
+            self._buffer(rows.take(pa.array(last.places)))
+            if self._bytes > BUFFERED_BYTES / 2:
+                self._write_buffered()
+            return
         deleted = rows[DELETED].to_numpy()[last.places]
         groups = last.folders * np.int64(self._layout.buckets) + last.buckets
         # Group by group, and in each first the upserts, in offset order. numpy radix-sorts 16-bit numbers.
         kinds = 2 * groups + deleted
         order = np.argsort(kinds.astype(np.uint16) if kinds.max() < 1 << 16 else kinds, kind="stable")
-        rows = _with_keys(
-            source.source,
-            rows.drop_columns(DELETED).take(pa.array(last.places[order])),
-            last.keys.take(pa.array(order)),
-        )
+        # Frees the rows that are not the last.
+        rows = rows.drop_columns(DELETED).take(pa.array(last.places[order]))
+        rows = _with_keys(source.source, rows, last.keys.take(pa.array(order)))
         starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
         for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
             first = order[start]
