@@ -8,8 +8,12 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from benchmarks.contenders import Assignment, Outcome, Task
-from benchmarks.contenders.table_reads import compact, read_totals
+from benchmarks.contenders.table_reads import read_totals
+from hudi_ingest.home.folder import Home
+from hudi_ingest.ledger import Ledger
+from hudi_ingest.operations.table_services import services_for
 from hudi_ingest.pipeline.file import load_pipeline
+from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.run import run_transaction
 
 
@@ -19,7 +23,18 @@ def run(spark: SparkSession, assignment: Assignment) -> Outcome:
     if assignment.task is Task.READ:
         return read_totals(spark, pipeline.table.base_path)
     if assignment.task is Task.COMPACT:
-        return compact(spark, pipeline.table.base_path)
+        return _compact(spark, pipeline)
     began = time.time()
     receipt = run_transaction(pipeline)
     return Outcome(began, time.time(), receipt.rows)
+
+
+def _compact(spark: SparkSession, pipeline: Pipeline) -> Outcome:
+    home = Home.from_environment()
+    ledger = Ledger.open(home.ledger_url)
+    began = time.time()
+    lines: list[str] = []
+    services_for(pipeline, ledger, spark, home).run(clean=False, report=lines.append)
+    ended = time.time()
+    ledger.dispose()
+    return Outcome(began, ended, -1)
