@@ -37,6 +37,10 @@ _NUMBER_IN_TIME = (
     ", because a number without Connect's schema has no unit: declare the column as long and use the transform `timestamp`, or "
     "let the producer send schemas"
 )
+_BASE64_IN_DECIMAL = (
+    ", because base64 without Connect's schema does not say its scale: let the producer send schemas, or with Debezium set "
+    "decimal.handling.mode to string"
+)
 
 
 class ConnectJsonConverter:
@@ -107,13 +111,15 @@ class _PayloadReader:
         return first if self._has_schema else replace(first, rejected=tuple(map(self._explained, first.rejected)))
 
     def _explained(self, rejected: Rejected) -> Rejected:
-        """Say of a number in a timestamp column why it is not read."""
+        """Say of numbers whose meaning only a schema has why they are not read."""
         kind: pa.DataType | None = pa.struct(list(self._schema))
         for name in re.sub(r"\[[^]]*\]", "", rejected.field).split("."):
             index = kind.get_field_index(name) if kind is not None and pa.types.is_struct(kind) else -1
             kind = kind.field(index).type if kind is not None and index >= 0 else None
         if kind == TIMESTAMP and re.fullmatch(r"-?[0-9]+", rejected.found):
             return replace(rejected, expected=rejected.expected + _NUMBER_IN_TIME)
+        if kind is not None and pa.types.is_decimal(kind) and rejected.found.startswith(('"', "an object")):
+            return replace(rejected, expected=rejected.expected + _BASE64_IN_DECIMAL)
         return rejected
 
 

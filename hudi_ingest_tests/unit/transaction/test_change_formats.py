@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -11,15 +13,20 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from hudi_ingest.exceptions import SchemaOutdated
 from hudi_ingest.kafka.records import RECORDS
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.transaction import TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.changes import DELETED
+from hudi_ingest.records.convert.connect_columns import infer_columns
 from hudi_ingest.records.row_maker import BatchOutcome, RowMaker
 from hudi_ingest.records.schema.columns import spark_json
-from hudi_ingest.transaction.decoding import format_problems, row_maker_of
+from hudi_ingest.records.schema.registered import RegisteredSchema
+from hudi_ingest.transaction.decoding import NewerSchemaGuard, format_problems, row_maker_of
+from hudi_ingest.transaction.registered_columns import columns_of
 from hudi_ingest_tests.support.pipeline_files import Write, load, problems
+from hudi_ingest_tests.unit.records.convert.test_connect_avro import NEW, OLD, Registry
 
 pytestmark = pytest.mark.fast
 
@@ -41,8 +48,14 @@ def maker_of(pipeline: Pipeline) -> RowMaker:
 
 
 def made(pipeline: Pipeline, *values: bytes | None, keys: list[bytes | None] | None = None) -> BatchOutcome:
+    return maker_of(pipeline).make(TopicPartition(pipeline.source.topics[0], 0), batch_of(pipeline, values, keys))
+
+
+def batch_of(
+    pipeline: Pipeline, values: Sequence[bytes | None], keys: list[bytes | None] | None = None
+) -> pa.RecordBatch:
     count = len(values)
-    batch = pa.RecordBatch.from_pydict(
+    return pa.RecordBatch.from_pydict(
         {
             "topic": [*pipeline.source.topics] * count,
             "partition": [0] * count,
@@ -54,7 +67,6 @@ def made(pipeline: Pipeline, *values: bytes | None, keys: list[bytes | None] | N
         },
         schema=RECORDS,
     )
-    return maker_of(pipeline).make(TopicPartition(pipeline.source.topics[0], 0), batch)
 
 
 def event(op: str, before: Any = None, after: Any = None) -> bytes:
@@ -183,6 +195,26 @@ def test_connects_envelope_may_be_around_records_of_any_table(write: Write) -> N
     outcome = made(pipeline, json.dumps(record).encode(), b'{"id": "b"}')
     assert [(row["id"], str(row["day"])) for row in outcome.rows.to_pylist()] == [("a", "1970-01-02")]
     assert [bad.index for bad in outcome.bad] == [1]
+
+
+def test_columns_that_a_transaction_found_are_those_of_after(write: Write) -> None:
+    pipeline = load(write, **{**CUSTOMERS, "table__schema": "infer"})
+    sample = event("c", None, {"id": 1, "name": "ann"})
+    found = infer_columns([("t:0:0", sample)], of_events=True).schema
+    columns = pipeline.with_record(found).table_schema.columns
+    schema = TransactionSchema("inferred", spark_json(found), spark_json(columns), declared=False)
+    outcome = row_maker_of(pipeline, schema, NOW).make(TopicPartition("t", 0), batch_of(pipeline, [sample]))
+    assert rows_of(outcome, "id", "name") == [(1, "ann", False)]
+
+
+def test_a_newer_schema_of_events_ends_the_transaction_when_after_has_more() -> None:
+    guard = NewerSchemaGuard(
+        Registry({1: OLD, 2: NEW}), frozenset([1]), pa.schema([]), "customers-value", of_events=True
+    )
+    known = replace(guard, record=columns_of(RegisteredSchema(OLD), "AVRO", None, of_events=True))
+    assert known.schema(1) is not None
+    with pytest.raises(SchemaOutdated, match="column email string is added"):
+        known.schema(2)
 
 
 def test_keys_of_connect_may_have_schemas_too(write: Write) -> None:

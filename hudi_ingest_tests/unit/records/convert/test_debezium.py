@@ -314,6 +314,7 @@ def test_decimals_in_base64_need_the_schema() -> None:
     outcome = recorded("postgresql_without_schemas", WITHOUT_UNITS, NamingFields(("id",), whole=True))
     assert {refusal.field for refusal in outcome.rejected} == {"balance", "op"}
     assert '"Jyk="' in outcome.rejected[0].found
+    assert "set decimal.handling.mode to string" in outcome.rejected[0].expected
     without = pa.schema([field for field in WITHOUT_UNITS if field.name != "balance"])
     outcome = recorded("postgresql_without_schemas", without, NamingFields(("id", "country"), whole=True))
     assert [refusal.field for refusal in outcome.rejected] == ["op"]
