@@ -257,10 +257,13 @@ def _selected(
     if ways[1] and (from_time is None or (to_time is None and not keyed)):
         raise typer.BadParameter("--from-time and --to-time go together; a keyed table needs no --to-time")
     if partition is not None and start is not None:
-        source, situation = topic_partition(partition), observe(pipeline)
+        source = topic_partition(partition)
+        if end is not None and start >= end:
+            raise typer.BadParameter(f"--start {start} is not before --end {end}")
+        situation = observe(pipeline)
         stop = committed_end(situation, source, start) if end is None else end
         if start >= stop:
-            raise typer.BadParameter(f"--start {start} is not before --end {stop}")
+            raise typer.BadParameter(f"--start {start} is not before the committed end, {stop}")
         return (Slice(source.topic, source.partition, start, stop),), situation
     if from_time is not None:
         first, last = _time("--from-time", from_time), None if to_time is None else _time("--to-time", to_time)
