@@ -9,7 +9,7 @@ from functools import partial
 from hudi_ingest.exceptions import NothingToDo, RangeRefused
 from hudi_ingest.hudi.offsets_in_files import read_kafka_columns
 from hudi_ingest.hudi.pipeline_table import PipelineTable
-from hudi_ingest.kafka.cluster import KafkaCluster
+from hudi_ingest.kafka.cluster import kept_cluster
 from hudi_ingest.model.offset_ranges import ranges
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.operations.ranges import RangeContext
@@ -31,15 +31,13 @@ def in_time(pipeline: Pipeline, situation: Situation, start: datetime, end: date
     Times are the records' Kafka timestamps. If producers set them and they are out of order, the slice's ends are where
     Kafka's time index puts them. Raises NothingToDo, KafkaUnreachable, KafkaRefused.
     """
-    cluster = KafkaCluster(pipeline.source)
-    starts = cluster.offsets_at(start, situation.watermarks)
+    with kept_cluster(pipeline.source) as cluster:
+        starts = cluster.offsets_at(start, situation.watermarks)
+        ends = None if end is None else cluster.offsets_at(end, situation.watermarks)
     checkpoint = situation.committed.checkpoint
     committed = checkpoint.offsets if checkpoint else {}
-    ends = (
-        {source: committed.get(source, starts[source]) for source in situation.watermarks}
-        if end is None
-        else cluster.offsets_at(end, situation.watermarks)
-    )
+    if ends is None:
+        ends = {source: committed.get(source, starts[source]) for source in situation.watermarks}
     bounds = {
         source: (starts[source], min(ends[source], committed.get(source, ends[source])))
         for source in sorted(situation.watermarks)
