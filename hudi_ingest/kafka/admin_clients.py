@@ -20,7 +20,7 @@ from hudi_ingest.kafka.client_errors import Trouble, answer_text, unusable_setti
 from hudi_ingest.kafka.client_settings import client_logger, librdkafka_options
 from hudi_ingest.pipeline.source import KafkaSource
 
-_COORDINATOR_MILLISECONDS = 50
+_COORDINATOR_MILLISECONDS = 10
 _IDLE_SECONDS = 60.0
 _OLDEST_SECONDS = 300.0
 """A broker asks for a login only when a client connects, so clients connect anew to notice that theirs was revoked."""
@@ -42,7 +42,7 @@ class AdminClients:
     @cached_property
     def coordinator(self) -> AdminClient:
         # librdkafka treats a group's coordinator as a broker that went away, and waits for the reconnect backoff before it
-        # first connects.
+        # first connects. It doubles with each refusal, up to the other clients'.
         return self._client({"reconnect.backoff.ms": _COORDINATOR_MILLISECONDS})
 
     def poll(self) -> None:
