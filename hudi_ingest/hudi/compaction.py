@@ -23,8 +23,6 @@ from hudi_ingest.hudi.write_client import HudiWriter, java_errors, java_messages
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import in_services_pool, job_group
 
-PLANNED_BY = "hudi_ingest.operations.compaction"
-"""Metadata key in a compaction plan: the pipeline whose services made it."""
 REPORT_SECONDS = 15.0
 
 
@@ -58,7 +56,8 @@ class HudiCompaction(HudiWriter):
         self._storage = storage_at(self._base_path, pipeline.table.storage_options)
 
     def pending_compactions(self) -> tuple[PlannedCompaction, ...]:
-        """List those planned by this pipeline's services, oldest first. Raises TableUnreachable, EngineLost."""
+        """List those that are planned, also by other writers, oldest first: no later plan has their file groups, so somebody must
+        execute them. Raises TableUnreachable, EngineLost."""
         pending = []
         with (
             java_errors(f"read the pending compactions of {self._base_path}"),
@@ -66,11 +65,8 @@ class HudiCompaction(HudiWriter):
         ):
             timeline = meta.getActiveTimeline().filterPendingCompactionTimeline()
             for instant in (str(entry.requestedTime()) for entry in timeline.getInstantsAsStream().toArray()):
-                plan = self._plan(meta, instant)
-                metadata = plan.getExtraMetadata()
-                if metadata is not None and metadata.get(PLANNED_BY) == self._pipeline.name:
-                    leased = not client.getHeartbeatClient().isHeartbeatExpired(instant)
-                    pending.append(PlannedCompaction(instant, len(plan.getOperations()), leased))
+                leased = not client.getHeartbeatClient().isHeartbeatExpired(instant)
+                pending.append(PlannedCompaction(instant, self._planned_groups(meta, instant), leased))
         return tuple(sorted(pending, key=lambda compaction: compaction.instant))
 
     def plan_compaction(self) -> PlannedCompaction | None:
@@ -82,11 +78,11 @@ class HudiCompaction(HudiWriter):
             java_errors(f"plan a compaction of {self._base_path}", self._lock),
             self._locking_client(meta := self._meta_client()) as client,
         ):
-            planned = client.scheduleCompaction(self._option(self._java_map({PLANNED_BY: self._pipeline.name})))
+            planned = client.scheduleCompaction(self._hudi.common.util.Option.empty())
             if not planned.isPresent():
                 return None
             instant = str(planned.get())
-            return PlannedCompaction(instant, len(self._plan(meta, instant).getOperations()))
+            return PlannedCompaction(instant, self._planned_groups(meta, instant))
 
     def compact(self, planned: PlannedCompaction, report: Callable[[str], None]) -> Compaction:
         """Execute a plan, after removing files of an earlier try that died. `report` receives progress.
@@ -106,7 +102,7 @@ class HudiCompaction(HudiWriter):
             self._locking_client(self._meta_client()) as client,
             job_group(self._spark, group, f"{self._pipeline.name}: compaction {instant}", seconds) as expired,
             in_services_pool(self._spark),
-            self._progress(group, planned, report),
+            reported_progress(self._spark, group, planned, report),
         ):
             # Not called directly: py4j caches methods by class name, but each call compiles a new class.
             compaction = self._java_object("Compaction", f"{self._base_path}/{COMPACTION_CLAIM}", claim, instant, flush)
@@ -129,8 +125,8 @@ class HudiCompaction(HudiWriter):
             durability.sync_changes(before)
         return Compaction(instant, *map(int, figures.split(",")))
 
-    def _plan(self, meta: Any, instant: str) -> Any:
-        return self._hudi.common.util.CompactionUtils.getCompactionPlan(meta, instant)
+    def _planned_groups(self, meta: Any, instant: str) -> int:
+        return len(self._hudi.common.util.CompactionUtils.getCompactionPlan(meta, instant).getOperations())
 
     def _claim(self, instant: str) -> str:
         """Make this try the only one that can commit, and return what the table's claim file says from now on."""
@@ -154,25 +150,31 @@ class HudiCompaction(HudiWriter):
                 f"cannot {operation} of the table at {self._base_path}: {error}. {advice(error)}"
             ) from error
 
-    @contextmanager
-    def _progress(self, group: str, planned: PlannedCompaction, report: Callable[[str], None]) -> Iterator[None]:
-        done = threading.Event()
-        tracker = self._spark.sparkContext.statusTracker()
 
-        def watch() -> None:
-            while not done.wait(REPORT_SECONDS):
-                # The driver may go away at any moment, and the compaction's own error says so.
-                with suppress(Py4JError, OSError, AttributeError):
-                    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
-                    stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
-                    merged = [s.numCompletedTasks for s in stages if s and s.numTasks == planned.file_groups]
-                    if merged:
-                        report(f"compaction {planned.instant}: {max(merged)} of {planned.file_groups} file groups")
+@contextmanager
+def reported_progress(
+    spark: SparkSession, group: str, planned: PlannedCompaction, report: Callable[[str], None]
+) -> Iterator[None]:
+    """Report every REPORT_SECONDS how many file groups the job group has merged."""
+    done = threading.Event()
+    tracker = spark.sparkContext.statusTracker()
 
-        watcher = threading.Thread(target=watch, name=f"progress of {planned.instant}", daemon=True)
-        watcher.start()
-        try:
-            yield
-        finally:
-            done.set()
-            watcher.join()
+    def watch() -> None:
+        while not done.wait(REPORT_SECONDS):
+            # The driver may go away at any moment, and the compaction's own error says so.
+            with suppress(Py4JError, OSError, AttributeError):
+                jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+                stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
+                merged = [
+                    stage.numCompletedTasks for stage in stages if stage and stage.numTasks == planned.file_groups
+                ]
+                if merged:
+                    report(f"compaction {planned.instant}: {max(merged)} of {planned.file_groups} file groups")
+
+    watcher = threading.Thread(target=watch, name=f"progress of {planned.instant}", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join()

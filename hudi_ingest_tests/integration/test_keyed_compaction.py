@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -12,19 +13,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dagster import DagsterInstance, SkipReason
+from dagster import AssetKey, DagsterInstance, RunRequest, SkipReason
 from pyspark import InheritableThread
 
 from hudi_ingest.exceptions import DeadlineExceeded, TransactionInFlight
+from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
+from hudi_ingest.hudi import compaction
+from hudi_ingest.hudi.compaction import PlannedCompaction, reported_progress
 from hudi_ingest.hudi.paths import COMPACTION_CLAIM, heartbeat_path
 from hudi_ingest.hudi.pipeline_table import PipelineTable
+from hudi_ingest.hudi.read_amplification import read_amplification
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.operations.table_services import ServicesResult, services_for
 from hudi_ingest.orchestration.services_job import compaction_run
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.spark.session import current_session, in_services_pool
+from hudi_ingest.spark.session import current_session, in_services_pool, job_group
 from hudi_ingest.transaction.situation import observe
+from hudi_ingest_tests.support.command_line import answer
 from hudi_ingest_tests.support.ground import Ground, fresh_ground, make_pipeline
 from hudi_ingest_tests.support.waiting import wait_for
 
@@ -169,16 +175,61 @@ def test_p5_a_compaction_that_died_is_done_by_the_next_services_and_its_zombie_i
     assert done[0].instant == left.instant
     keyed.require_expected(compacted=True)
     assert keyed.services().compactions == ()
+    # One that another writer has planned, and does not execute.
+    keyed.transaction(("d0", "k6", 66))
+    options = "hoodie.compact.inline.max.delta.commits=1,hoodie.datasource.write.recordkey.field=id"
+    spark.sql(
+        f"call run_compaction(op => 'schedule', path => '{keyed.ground.base_path}', options => '{options}')"
+    ).collect()
+    (planned,) = PipelineTable(pipeline).timeline.pending_compactions()
+    assert [compaction.instant for compaction in keyed.services().compactions] == [planned]
+    keyed.require_expected(compacted=True)
     assert not PipelineTable(pipeline).timeline.instants().pending
     assert not any(Path(keyed.ground.base_path, ".hoodie", ".heartbeat").iterdir())
 
 
-def test_p7_a_transaction_gets_cores_while_a_service_has_tasks_waiting(keyed: Keyed) -> None:
+def test_d1_a_due_compaction_is_a_run_that_shows_on_the_asset(keyed: Keyed, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = keyed.ground.home
+    monkeypatch.setenv(HOME_VARIABLE, str(home.root))
+    monkeypatch.setenv(PIPELINES_VARIABLE, str(home.pipelines))
+    monkeypatch.setenv(LEDGER_VARIABLE, home.ledger_url)
+    pipeline = keyed.pipeline()
+    from hudi_ingest.orchestration.definitions import build_definitions
+
+    with DagsterInstance.ephemeral() as instance:
+        keyed.transaction(("d0", "k5", 55))
+        skip = compaction_run(pipeline, instance, datetime.now(timezone.utc))
+        assert isinstance(skip, SkipReason)
+        assert "not due: 1 commit not compacted" in str(skip.skip_message)
+        keyed.transaction(("d0", "k5", 56))
+        request = compaction_run(pipeline, instance, datetime.now(timezone.utc))
+        assert isinstance(request, RunRequest)
+        (pipeline_status,) = json.loads(answer(home, "status", pipeline.name, "--json").stdout)
+        status = pipeline_status["compaction"]
+        assert (status["in_time"], status["due"], status["log files per file group (max)"]) == (True, "yes", 2)
+        job = build_definitions([pipeline]).resolve_job_def(f"{pipeline.name}_services")
+        assert job.execute_in_process(run_config=request.run_config, instance=instance).success
+        (record,) = instance.fetch_observations(AssetKey([pipeline.name]), limit=5).records
+        assert record.asset_observation is not None
+        assert record.asset_observation.metadata["services/log files compacted"].value == 2
+    assert read_amplification(PipelineTable(pipeline).timeline.completed()).log_files == 0
+    keyed.require_expected(compacted=True)
+
+
+def test_p7_a_transaction_gets_cores_while_a_service_has_tasks_waiting(
+    keyed: Keyed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spark = current_session(keyed.ground.home)
     tracker = spark.sparkContext.statusTracker()
+    monkeypatch.setattr(compaction, "REPORT_SECONDS", 0.2)
+    planned, reports = PlannedCompaction("20261123", 30), list[str]()
 
     def serve() -> None:
-        with in_services_pool(spark):
+        with (
+            job_group(spark, "service", "a service", 60),
+            in_services_pool(spark),
+            reported_progress(spark, "service", planned, reports.append),
+        ):
             spark.sparkContext.parallelize(range(30), 30).foreach(lambda _: time.sleep(0.1))
 
     service = InheritableThread(target=serve)
@@ -190,3 +241,4 @@ def test_p7_a_transaction_gets_cores_while_a_service_has_tasks_waiting(keyed: Ke
     assert merged is not None
     assert merged.numCompletedTasks < 20, "not only after the service"
     service.join()
+    assert re.fullmatch(r"compaction 20261123: \d+ of 30 file groups", reports[-1])
