@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -243,3 +244,39 @@ def test_p7_a_dropped_partition_gets_new_file_groups(keyed: KeyedGround, other: 
     keyed.run()
     del keyed.expected["d2", "newer"]
     keyed.require_expected()
+
+
+def test_p1_p2_events_of_debezium_leave_no_row_where_one_was(bootstrap_servers: str, tmp_path: Path) -> None:
+    ann, bob = {"id": 1, "name": "ann", "country": "eu"}, {"id": 2, "name": "bob", "country": "eu"}
+    moved, renamed = {**ann, "country": "us"}, {**bob, "id": 3}
+    with fresh_ground(bootstrap_servers, tmp_path) as ground:
+        create_topic(bootstrap_servers, ground.name, 1)
+        pipeline = make_pipeline(
+            ground,
+            source={"envelope": "debezium", "before_image": "row"},
+            table={
+                "mode": "upsert",
+                "key": ["id"],
+                "partition_by": ["country"],
+                "buckets": 1,
+                "schema": "id long not null, name string not null, country string",
+            },
+        )
+
+        def send(*events: tuple[str, dict[str, Any] | None, dict[str, Any] | None]) -> None:
+            records = [
+                json.dumps({"before": before, "after": after, "op": op}).encode() for op, before, after in events
+            ]
+            ground.send(0, [value for record in records for value in (record, None)])
+
+        send(("r", None, ann), ("r", None, bob))
+        assert ground.run(pipeline).rows == 2
+        send(("u", ann, moved), ("d", bob, None), ("c", None, renamed), ("u", renamed, {**renamed, "name": "rob"}))
+        receipt = ground.run(pipeline)
+        assert (receipt.rows, sum(report.deletes for report in receipt.reports)) == (4, 1)
+        assert sum(report.moves for report in receipt.reports) == 1
+        expected = [(1, "ann", "us"), (3, "rob", "eu")]
+        spark_rows = current_session(ground.home).read.format("hudi").load(ground.base_path).collect()
+        assert sorted((row.id, row.name, row.country) for row in spark_rows) == expected
+        by_rust = ground.rows().select(["id", "name", "country"]).to_pylist()
+        assert sorted(tuple(row.values()) for row in by_rust) == expected
