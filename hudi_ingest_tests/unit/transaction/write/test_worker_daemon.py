@@ -23,6 +23,21 @@ def test_the_process_that_forks_workers_imports_the_kernel_once_it_is_compiled()
     assert KERNEL in listing.decode()
 
 
+def test_workers_share_what_their_daemon_has_imported() -> None:
+    # Instead of forking workers it says how many objects their garbage collections skip, and how many they look through.
+    program = (
+        "import gc, runpy, pyspark.daemon\n"
+        "pyspark.daemon.manager = lambda: print(gc.get_freeze_count(), len(gc.get_objects()))\n"
+        "runpy.run_module('hudi_ingest.transaction.write.worker_daemon', run_name='__main__')"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, timeout=120, check=True, text=True
+    ).stdout
+    frozen, collected = map(int, shown.split())
+    assert frozen > 50_000
+    assert collected < 1_000
+
+
 def test_a_kernel_of_other_code_is_not_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     changed = tmp_path / "changed.py"
     changed.write_text("other code")
