@@ -28,7 +28,7 @@ _FRAME = b'{"schema":'
 _PAYLOAD = b',"payload":'
 _LOOKS_FRAMED = r'^[ \t\r\n]*\{[ \t\r\n]*"(?:schema|payload)"[ \t\r\n]*:'
 _FIRST_LETTERS = np.frombuffer(b"sp\\", np.uint8)
-_MOST_TEXTS = 64
+_MOST_TEXTS = 16
 """Schema texts of a batch that are looked for by whole columns; records with others are read one by one."""
 _MOST_READERS = 1000
 _SPACE = re.compile(r"[ \t\r\n]*")

@@ -166,6 +166,18 @@ def test_a_delete_that_a_query_leaves_out_is_bad_because_its_row_would_stay(writ
     assert [(bad.index, bad.found) for bad in outcome.bad] == [(1, "a delete that one of them leaves out")]
 
 
+def test_a_row_that_is_only_marked_as_deleted_leaves_the_table(write: Write) -> None:
+    marked = "select *, changed_at is not null as gone from records"
+    pipeline = load(write, **CUSTOMERS, transforms=[{"sql": marked}], table__delete_field="gone")
+    row = {"id": 1, "name": "ann"}
+    outcome = made(
+        pipeline, event("c", None, row), event("u", None, {**row, "changed_at": "2026-01-31"}), event("d", row, None)
+    )
+    assert outcome.bad == ()
+    assert rows_of(outcome, "id", "name") == [(1, "ann", False), (1, "ann", True), (1, None, True)]
+    assert "gone" not in outcome.rows.schema.names
+
+
 def test_messages_show_nothing_that_is_masked(write: Write) -> None:
     pipeline = load(write, **CUSTOMERS, transforms=[{"mask": {"fields": ["name"], "method": "redact"}}])
     secret = "hunter2"
