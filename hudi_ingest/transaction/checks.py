@@ -28,7 +28,9 @@ def shape_of(pipeline: Pipeline) -> str:
     table = pipeline.table
     columns = pipeline.table_schema.spark_json if table.declares_schema else (table.schema_, table.kafka_columns)
     bad = (pipeline.on_bad_record, pipeline.dead_letters.keep_masked)
-    parts = (table.base_path, table.partition_columns, columns, pipeline.rows_digest, bad)
+    parts: tuple[object, ...] = (table.base_path, table.partition_columns, columns, pipeline.rows_digest, bad)
+    if table.is_keyed:
+        parts += (table.buckets,)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
