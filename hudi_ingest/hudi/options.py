@@ -22,6 +22,8 @@ RECORD_KEY_PROPERTY = "hoodie.table.recordkey.fields"
 ORDERING_PROPERTY = "hoodie.table.ordering.fields"
 BUCKETS_PROPERTY = "hoodie.bucket.index.num.buckets"
 TYPE_PROPERTY = "hoodie.table.type"
+OTHER_WRITERS_PROPERTY = "hudi_ingest.other_writers"
+"""Says that another writer has committed to a keyed table, so that its file groups may have any ids."""
 LOCK_SESSION_SECONDS = 20
 LOCK_CONNECT_SECONDS = 5
 DELTA_COMMITS_OPTION = "hoodie.compact.inline.max.delta.commits"

@@ -7,20 +7,34 @@ from collections.abc import Mapping, Sequence
 from hudi_ingest.exceptions import TableUnreachable
 from hudi_ingest.hudi.empty_base_file import write_empty_base_file
 from hudi_ingest.hudi.file_groups import exceptional_ids, new_groups, require_current_ids
+from hudi_ingest.hudi.options import OTHER_WRITERS_PROPERTY
+from hudi_ingest.hudi.timeline import CommittedInstant
 from hudi_ingest.model.report import BaseFile, LogFile
 from hudi_ingest.model.transaction import OpenTransaction
 from hudi_ingest.records.schema.columns import parse_spark_json
 from hudi_ingest.transaction.ports import TransactionPorts
 
+_KEEPS_FILE_GROUPS = frozenset({"COMPACT", "LOG_COMPACT", "INDEX", "ALTER_SCHEMA"})
+"""Hudi's operations that neither make nor replace file groups."""
 
-def file_ids_at_begin(ports: TransactionPorts) -> Mapping[str, str]:
+
+def file_ids_at_begin(ports: TransactionPorts, commits: Sequence[CommittedInstant]) -> Mapping[str, str]:
     """The file ids of the buckets that do not have the fixed one; see hudi/file_groups.py. Empty unless the table is keyed.
+    `commits`: all on the active timeline.
 
-    Raises TableMismatch, TableUnreachable, EngineLost.
+    The table is asked only once another writer has committed to it, because all its table partitions are listed for that.
+    The table's properties remember it, or it would be forgotten with the archived commit. Raises TableMismatch,
+    TableUnreachable, EngineLost.
     """
     table = ports.pipeline.table
     if not table.is_keyed:
         return {}
+    if OTHER_WRITERS_PROPERTY not in ports.timeline.properties():
+        key = ports.pipeline.transaction_key
+        if all(key in commit.metadata or commit.operation in _KEEPS_FILE_GROUPS for commit in commits):
+            return {}
+        with ports.kept():
+            ports.instants.update_properties({OTHER_WRITERS_PROPERTY: "true"})
     return exceptional_ids(table.base_path, ports.instants.file_groups(None), table.buckets)
 
 

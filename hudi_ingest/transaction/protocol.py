@@ -95,7 +95,7 @@ class TransactionProtocol(TransactionPorts):
                 require_take_over(self, plan)
             schema = prepare_table(self, committed, plan.take_over is not None)
             plan = replace(self._with_unused_id(plan), schema_changes=schema.changes)
-            transaction = self._open(plan, schema, owner)
+            transaction = self._open(plan, schema, owner, committed.commits)
         return replace(transaction, begin_seconds=round(time.monotonic() - started, 3))
 
     def write(self, transaction: OpenTransaction, slices: Sequence[Slice]) -> tuple[SliceReport, ...]:
@@ -175,7 +175,9 @@ class TransactionProtocol(TransactionPorts):
         stale = max(SHORTEST_STALE_SECONDS, self.pipeline.transaction.timeout_seconds)
         return self.ledger.table_lock(self.pipeline.table.base_path, stale_seconds=stale)
 
-    def _open(self, plan: TransactionPlan, schema: TransactionSchema, owner: Owner) -> OpenTransaction:
+    def _open(
+        self, plan: TransactionPlan, schema: TransactionSchema, owner: Owner, commits: Sequence[CommittedInstant]
+    ) -> OpenTransaction:
         """Open the transaction in the ledger, its epoch and its instant; rolled back if any of that fails."""
         began_at = datetime.now(timezone.utc)
         deadline = began_at + timedelta(seconds=self.pipeline.transaction.timeout_seconds)
@@ -191,7 +193,7 @@ class TransactionProtocol(TransactionPorts):
                 self.instants.roll_back_expired()
                 instant = self.instants.begin(plan, schema)
             # Whoever changes file groups after this look is found by the commit.
-            groups = file_ids_at_begin(self)
+            groups = file_ids_at_begin(self, commits)
             self.ledger.record_instant(plan.transaction_id, instant)
             reach("instant_recorded")
         except BaseException as error:
