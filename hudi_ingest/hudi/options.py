@@ -68,6 +68,11 @@ def _bucket_index(table: Table) -> dict[str, str]:
         # Another writer then gives a new file group the id that its bucket's number determines, as we do. Otherwise two
         # transactions at the same time could make two file groups of one bucket, and Hudi refuses to write such a table.
         "hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL",
+        # Compaction has a job of its own; by default each fifth statement of Spark SQL compacts, too.
+        "hoodie.compact.inline": "false",
+        # After a MERGE that wrote only some columns, Hudi 1.2 reads values of the wrong columns. Without it, such a MERGE must
+        # assign the key, or is refused.
+        "hoodie.spark.sql.merge.into.partial.updates": "false",
     }
 
 
