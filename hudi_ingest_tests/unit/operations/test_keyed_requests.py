@@ -14,6 +14,7 @@ from hudi_ingest.ledger.requests import RequestedCommit
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition, TopicVersion, Watermarks
 from hudi_ingest.model.plan import BackfillPlan, ReplayPlan, TransactionKind
+from hudi_ingest.operations.asked_ranges import committed_end
 from hudi_ingest.operations.replay import survey_replay
 from hudi_ingest.operations.request_planning import completed, new_request, next_transaction, what_is_missing
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -80,6 +81,12 @@ def test_p8_an_end_before_the_committed_one_is_refused_when_it_is_asked_for(keye
         assert "ends before the committed offset 100. The table is keyed" in raised.value.problems[0]
     survey = survey_replay(keyed, situation(100), [Slice("orders", 0, 20, 100)])
     assert (survey.remaining, survey.transactions, survey.replaces) == ({P0: ((20, 100),)}, 1, ())
+
+
+def test_without_an_end_a_range_ends_at_the_committed_offset() -> None:
+    assert committed_end(situation(100), P0, 20) == 100
+    unknown = TopicPartition("orders", 7)
+    assert committed_end(situation(100), unknown, 20) == 21, "a range that is refused by name"
 
 
 def test_p8_a_replay_cannot_leave_deleted_rows_out(keyed: Pipeline) -> None:
