@@ -152,6 +152,17 @@ def test_the_reason_names_the_limit() -> None:
     assert reason(1, 1, 601) == "the oldest commit not compacted is 601 s old (age_seconds: 600)"
 
 
+@pytest.mark.parametrize(
+    ("log_mb", "base_mb", "is_due"),
+    [(15, 0, False), (16, 0, True), (40, 41, False), (41, 41, True), (41, None, False)],
+)
+def test_a_compaction_is_due_when_log_files_outweigh_base_files(log_mb: int, base_mb: int | None, is_due: bool) -> None:
+    base_bytes = None if base_mb is None else base_mb << 20
+    found = ReadAmplification(1, 1, log_mb << 20, 1, 1, base_bytes, oldest_at=BEGAN)
+    assert bool(why_due(CompactionLimits(), found, BEGAN)) == is_due
+    assert not why_due(CompactionLimits(), found, BEGAN, times=3)
+
+
 def test_p5_a_compaction_is_pending_until_its_commit_is_there(tmp_path: Path) -> None:
     timeline = Timeline(str(tmp_path))
     assert timeline.pending_compactions() == ()
