@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from hudi_ingest.cli.interrupts import one_interrupt
 from hudi_ingest.exceptions import EnvironmentProblem, KafkaUnreachable, TableUnreachable
 from hudi_ingest.home.folder import Home
+from hudi_ingest.hudi.read_amplification import COMPACT
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.tables import AttemptState
 from hudi_ingest.local.cdc_stack import NAME, CdcStack, fetch_jars, require_postgresql, running_cdc, running_database
@@ -49,6 +50,7 @@ class CdcDemoResult:
     changes: dict[str, int]
     records: int
     commits: int
+    compactions: int
     repeated: int
     killed: tuple[str, ...]
     comparisons: dict[str, RowComparison]
@@ -62,7 +64,8 @@ class CdcDemoResult:
         kinds = ", ".join(f"{count:,} × {kind}" for kind, count in sorted(self.changes.items()))
         lines = [
             f"changes in PostgreSQL: {kinds}",
-            f"{self.records:,} records in {self.commits} commits; transactions rolled back: {self.repeated}",
+            f"{self.records:,} records in {self.commits} commits, compacted {self.compactions} times; transactions rolled back: "
+            f"{self.repeated}",
             *(f"killed: {killed}" for killed in self.killed),
         ]
         for reader, rows in self.comparisons.items():
@@ -101,11 +104,13 @@ def run_cdc_demo(home: Home, seconds: int, report: Report) -> CdcDemoResult:
                 demo.change(seconds)
                 records = demo.catch_up()
                 comparisons = demo.compare()
+                compactions = demo.compactions()
                 history = ledger.history(NAME, _HISTORY)
             return CdcDemoResult(
                 changes=dict(writer.counts),
                 records=records,
                 commits=sum(row.state is TransactionState.COMMITTED for row in history),
+                compactions=compactions,
                 repeated=sum(row.state is TransactionState.ABORTED for row in history),
                 killed=tuple(demo.killed),
                 comparisons=comparisons,
@@ -192,6 +197,10 @@ class _Demo:
             with elapsed(self.report, f"reading with {name}"):
                 comparisons[name] = compare_rows(expected, read(), KEY)
         return comparisons
+
+    def compactions(self) -> int:
+        """Return how many compactions the table's timeline has."""
+        return sum(commit.operation == COMPACT for commit in observe(self.cdc.pipeline()).committed.commits)
 
     @contextmanager
     def _writing(self) -> Iterator[Future[None]]:

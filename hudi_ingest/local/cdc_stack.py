@@ -16,7 +16,7 @@ import yaml
 
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home.folder import Home
-from hudi_ingest.local import dagster_api, postgresql
+from hudi_ingest.local import postgresql
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.local.connect import LOGICAL_REPLICATION, ConnectSettings, start_connect
 from hudi_ingest.local.customers import KEY, PARTITION, SCHEMA, TABLE
@@ -31,6 +31,7 @@ NAME = "customers"
 TOPIC_PREFIX = "shop"
 KAFKA_PARTITIONS = 4
 INTERVAL_SECONDS = 5
+COMPACTED_COMMITS = 3
 
 
 class CdcStack:
@@ -99,7 +100,7 @@ def running_database(report: Report) -> Iterator[sa.URL]:
 @contextmanager
 def running_cdc(home: Home, database: sa.URL, report: Report) -> Iterator[CdcStack]:
     """Start the rest in the home, for a `database` that has the table. Raises EnvironmentProblem if a part does not start."""
-    write_pipeline(home.pipelines, SCHEMA)
+    home.pipelines.mkdir()
     with ExitStack() as running:
         running.callback(bring_down, home, report)
         stack = bring_up(home, StackSettings(kafka_port=free_port(), ui_port=free_port()), report)
@@ -109,8 +110,8 @@ def running_cdc(home: Home, database: sa.URL, report: Report) -> Iterator[CdcSta
         cdc = CdcStack(home, stack, connect, start_connect(connect, report), report)
         running.callback(lambda: stop(cdc.processes[-1:]))
         running.callback(report, "stopping Kafka Connect")
-        dagster_api.start_sensor(stack.url, f"{NAME}_coordinator")
-        report(f"sensor {NAME}_coordinator is on; the Dagster UI is at {stack.url}")
+        path = write_pipeline(home.pipelines, SCHEMA)
+        report(f"wrote {path}, which Dagster loads by itself; its UI is at {stack.url}")
         yield cdc
 
 
@@ -134,6 +135,8 @@ def write_pipeline(folder: Path, schema: str) -> Path:
     """Write the pipeline file and return its path. `schema`: the columns."""
     content = {
         "name": NAME,
+        # So sensor and compaction schedule are on from the start.
+        "enabled": True,
         "source": {
             "bootstrap_servers": "${KAFKA_BOOTSTRAP_SERVERS}",
             "topics": [f"{TOPIC_PREFIX}.{TABLE}"],
@@ -148,6 +151,7 @@ def write_pipeline(folder: Path, schema: str) -> Path:
             "key": [KEY],
             "partition_by": [PARTITION],
             "buckets": 2,
+            "compaction": {"delta_commits": COMPACTED_COMMITS},
         },
         "transaction": {"interval_seconds": INTERVAL_SECONDS},
     }

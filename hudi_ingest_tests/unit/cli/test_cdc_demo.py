@@ -26,6 +26,7 @@ GOOD = CdcDemoResult(
     changes={"insert": 3_000, "delete": 500},
     records=4_200,
     commits=12,
+    compactions=2,
     repeated=2,
     killed=("Kafka Connect",),
     comparisons={"hudi-rs": SAME, "Spark": SAME},
