@@ -153,6 +153,9 @@ class _Demo:
             (0.9, self._kill_connect),
             (1.0, lambda: None),
         )
+        self.report(f"waiting for a commit of the first {FIRST_ROWS:,} customers")
+        # The first transaction creates the table: what is killed then is not in the middle of changes.
+        self._wait_until(self._has_commit, "the first customers are committed")
         self.report(f"about {PER_SECOND} changes a second for {seconds} s")
         self._began = time.monotonic()
         with self._writing() as writing:
@@ -277,6 +280,10 @@ class _Demo:
                 f"{now - self._began:.0f} s: {self.writer.counts.total():,} changes, {records:,} records in Kafka, "
                 f"{records - status.lag:,} of them in {status.sequence} commits"
             )
+
+    def _has_commit(self) -> bool:
+        status = self._status()
+        return status is not None and status.sequence > 0
 
     def _status(self) -> PipelineStatus | None:
         """Return the pipeline's status; None if broker or table do not answer now."""
