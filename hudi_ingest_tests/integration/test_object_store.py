@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -81,18 +82,24 @@ class Lake:
     def stray_objects(self) -> set[str]:
         """Data files in the bucket that are not in the table."""
         timeline = Timeline(self.pipeline.table.base_path, self.pipeline.table.storage_options)
-        stored = {file.path for file in timeline.storage.data_files() if file.path.endswith(".parquet")}
-        return stored - {file.path for file in timeline.files()}
+        paths = {file.path for file in timeline.storage.data_files()}
+        stored = {path for path in paths if path.endswith(".parquet") or ".log." in path}
+        return stored - {file.path for file in timeline.files()} - {file.path for file in timeline.log_files()}
+
+
+def make_lake(ground: Ground, store: ObjectStore, proxy: S3Proxy, **more: Any) -> Lake:
+    table = {
+        "base_path": f"s3a://{BUCKET}/shop/{ground.name}",
+        "storage": store.settings(proxy.endpoint),
+        "retain_commits": 1,
+        **more,
+    }
+    return Lake(ground, make_pipeline(ground, table=table), proxy)
 
 
 @pytest.fixture
 def lake(ground: Ground, topic: str, store: ObjectStore, proxy: S3Proxy) -> Lake:
-    table = {
-        "base_path": f"s3a://{BUCKET}/shop/{topic}",
-        "storage": store.settings(proxy.endpoint),
-        "retain_commits": 1,
-    }
-    return Lake(ground, make_pipeline(ground, table=table), proxy)
+    return make_lake(ground, store, proxy)
 
 
 def test_p1_p2_p3_transactions_services_and_a_replay_are_read_back_exactly(lake: Lake) -> None:
@@ -109,6 +116,24 @@ def test_p1_p2_p3_transactions_services_and_a_replay_are_read_back_exactly(lake:
     assert lake.is_exact()
     assert lake.rows_of_spark() == 120
     assert not run_sweep(pipeline, safe_age(pipeline, None), delete=True, home=ground.home).orphans
+
+
+def test_p1_p5_p8_a_keyed_table_on_s3(
+    ground: Ground, topic: str, store: ObjectStore, proxy: S3Proxy, fault: Fault
+) -> None:
+    keyed = make_lake(ground, store, proxy, mode="upsert", key=["id"], buckets=2)
+    for _ in range(2):
+        ground.send_rows(0, 30)
+        assert ground.run(keyed.pipeline).rows == 30
+    ground.send_rows(0, 10)
+    fault.arm("commit_leased", "raise")
+    with pytest.raises((IngestError, InjectedFault)):
+        ground.run(keyed.pipeline)
+    assert ground.run(keyed.pipeline).rows == 10
+    newest = {ground.produced[0, offset]: (0, offset) for offset in range(70)}
+    assert keyed.rows() == sorted(newest.values())
+    assert keyed.rows_of_spark() == 30
+    assert not keyed.stray_objects()
 
 
 def test_p5_objects_of_a_transaction_that_failed_are_gone(lake: Lake, fault: Fault) -> None:

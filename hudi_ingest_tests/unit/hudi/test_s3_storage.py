@@ -270,8 +270,9 @@ def test_p3_a_file_that_an_error_leaves_or_nobody_closes_does_not_appear(storage
     assert storage.files("") == []
 
 
-def test_p4_a_rollback_aborts_the_open_uploads_of_its_instant(storage: S3Storage) -> None:
-    path = f"dt=d0/x_{INSTANT}.parquet"
+@pytest.mark.parametrize("name", [f"x_{INSTANT}.parquet", f".00000001-x-0_{INSTANT}.log.1_3-0-1"])
+def test_p4_a_rollback_aborts_the_open_uploads_of_its_instant(storage: S3Storage, name: str) -> None:
+    path = f"dt=d0/{name}"
     stream, other = storage.open_output(path), storage.open_output("dt=d0/x_20261121140405124.parquet")
     for each in (stream, other):
         each.write(b"x" * 12_000_000)
