@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from hudi_ingest.exceptions import SchemaOutdated
+from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.kafka.records import RECORDS
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.transaction import TransactionSchema
@@ -21,15 +21,17 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.changes import DELETED
 from hudi_ingest.records.convert.connect_columns import infer_columns
 from hudi_ingest.records.row_maker import BatchOutcome, RowMaker
-from hudi_ingest.records.schema.columns import spark_json
-from hudi_ingest.records.schema.registered import RegisteredSchema
-from hudi_ingest.transaction.decoding import NewerSchemaGuard, format_problems, row_maker_of
-from hudi_ingest.transaction.registered_columns import columns_of
+from hudi_ingest.records.schema.columns import parse_spark_json, spark_json
+from hudi_ingest.transaction.columns import resolve_schema
+from hudi_ingest.transaction.decoding import converter_of, format_problems, row_maker_of
 from hudi_ingest_tests.support.pipeline_files import Write, load, problems
-from hudi_ingest_tests.unit.records.convert.test_connect_avro import NEW, OLD, Registry
+from hudi_ingest_tests.support.registry import canned_registry
+from hudi_ingest_tests.unit.records.convert.test_connect_avro import ANN, NEW, OLD
+from hudi_ingest_tests.unit.records.convert.test_connect_avro import event as avro_event
 
 pytestmark = pytest.mark.fast
 
+SUBJECT = "shop.public.customers-value"
 NOW = datetime(2026, 1, 31, tzinfo=timezone.utc)
 CUSTOMERS: dict[str, Any] = {
     "source__topics": ["shop.public.customers"],
@@ -219,14 +221,38 @@ def test_columns_that_a_transaction_found_are_those_of_after(write: Write) -> No
     assert rows_of(outcome, "id", "name") == [(1, "ann", False)]
 
 
-def test_a_newer_schema_of_events_ends_the_transaction_when_after_has_more() -> None:
-    guard = NewerSchemaGuard(
-        Registry({1: OLD, 2: NEW}), frozenset([1]), pa.schema([]), "customers-value", of_events=True
-    )
-    known = replace(guard, record=columns_of(RegisteredSchema(OLD), "AVRO", None, of_events=True))
-    assert known.schema(1) is not None
-    with pytest.raises(SchemaOutdated, match="column email string is added"):
-        known.schema(2)
+def test_columns_of_registered_events_are_those_of_after_and_follow_the_registry(write: Write, tmp_path: Path) -> None:
+    def version(number: int, text: str) -> dict[str, Any]:
+        return {"subject": SUBJECT, "version": number, "id": number, "schema": text, "schemaType": "AVRO"}
+
+    values = pa.array([avro_event(1, "c", None, ANN), avro_event(2, "c", None, {**ANN, "email": "a@b"})], pa.binary())
+    answers: dict[str, object] = {
+        f"/subjects/{SUBJECT}/versions": [1],
+        f"/subjects/{SUBJECT}/versions/1": version(1, OLD),
+    }
+    with canned_registry(answers) as (url, _):
+        pipeline = load(
+            write,
+            **{**CUSTOMERS, "table__schema": None},
+            source__format="avro",
+            source__schema_registry={"url": url},
+            table__base_path=str(tmp_path / "table"),
+        )
+        first = resolve_schema(pipeline, Timeline(pipeline.table.base_path))
+        answers |= {
+            f"/subjects/{SUBJECT}/versions": [1, 2],
+            f"/subjects/{SUBJECT}/versions/2": version(2, NEW),
+            "/schemas/ids/2": version(2, NEW),
+        }
+        with pytest.raises(SchemaOutdated, match="column email string is added"):
+            converter_of(pipeline.with_record(parse_spark_json(first.record)), first).decode(values)
+        second = resolve_schema(pipeline, Timeline(pipeline.table.base_path))
+        outcome = converter_of(pipeline.with_record(parse_spark_json(second.record)), second).decode(values)
+    assert outcome.rejected == ()
+    assert [(row["id"], row["email"], row["at"].year) for row in outcome.rows.to_pylist()] == [
+        (1, None, 2026),
+        (1, "a@b", 2026),
+    ]
 
 
 def test_keys_of_connect_may_have_schemas_too(write: Write) -> None:
