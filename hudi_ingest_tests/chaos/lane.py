@@ -150,7 +150,7 @@ class Lane:
         webserver.start_sensor(self._stack.url, f"{self.name}_coordinator")
 
     def _commit(self, times: int) -> None:
-        """So many transactions, one after another, the first of which only says where the table starts."""
+        """So many transactions, one after another. The first one only says where an append table starts: after its history."""
         variables = {**environment(self.home), **self._stack.environment}
         command = [sys.executable, "-m", "hudi_ingest_tests.chaos.history", str(self._file)]
         with subprocess.Popen(
@@ -158,7 +158,7 @@ class Lane:
         ) as process:
             assert process.stdin is not None and process.stdout is not None
             for number in range(times):
-                if number:
+                if number or self._is_keyed:
                     self.records.produce(1)
                 process.stdin.write("\n")
                 process.stdin.flush()
@@ -612,7 +612,7 @@ class Lane:
         settings = _pipeline(block, self.platform.place(f"chaos{block}"))
         if not self._blocks[block]:
             return settings
-        return _changed(settings, {"table": KEYED_TABLE})
+        return _changed(settings, {"table": KEYED_TABLE, "source": {"starting_offsets": "earliest"}})
 
 
 def _pipeline(block: int, place: Mapping[str, Any]) -> dict[str, Any]:
