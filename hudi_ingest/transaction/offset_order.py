@@ -7,23 +7,17 @@ from collections.abc import Iterable
 from hudi_ingest.exceptions import TableMismatch
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import TopicPartition
-from hudi_ingest.model.plan import OffsetLoss
+from hudi_ingest.model.plan import TransactionPlan
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 
-def require_offset_order(
-    pipeline: Pipeline,
-    checkpoint: Checkpoint | None,
-    sources: Iterable[TopicPartition],
-    resets: Iterable[OffsetLoss] = (),
-) -> None:
-    """Raises TableMismatch if offsets of `sources`, which are read next, may be smaller than those of older records with the same
-    keys. `resets`: the losses that are accepted."""
+def require_offset_order(pipeline: Pipeline, checkpoint: Checkpoint | None, plan: TransactionPlan) -> None:
+    """Raises TableMismatch if offsets that the plan reads may be smaller than those of older records with the same keys."""
     table = pipeline.table
     if not table.is_keyed or table.ordering is not None or checkpoint is None:
         return
-    new = sorted(set(sources) - checkpoint.offsets.keys())
-    again = sorted({reset.source for reset in resets if reset.repeats})
+    new = sorted({slice_.source for slice_ in plan.slices} - checkpoint.offsets.keys())
+    again = sorted({reset.source for reset in plan.resets if reset.repeats})
     if new:
         why = f"{_text(new)} did not exist when the table was created, and the keys that are there now were elsewhere before"
     elif again:

@@ -85,9 +85,7 @@ class TransactionProtocol(TransactionPorts):
             committed = self.table.committed()
             plan = renumbered(plan, committed.checkpoint)
             require_current(plan, committed.checkpoint)
-            require_offset_order(
-                self.pipeline, committed.checkpoint, [slice_.source for slice_ in plan.slices], plan.resets
-            )
+            require_offset_order(self.pipeline, committed.checkpoint, plan)
             if plan.resets:
                 # The plan may have waited for a long time, and records that are given up are gone for good.
                 require_lost(plan, self.find_losses(committed.checkpoint))

@@ -210,8 +210,7 @@ def plan_next(
     to accept in addition to those accepted by the pipeline's `on_data_loss`. Raises NothingToDo, OffsetsLost, KafkaUnreachable;
     TableMismatch if a keyed table's offsets no longer order its records."""
     settings = pipeline.transaction
-    require_offset_order(pipeline, situation.committed.checkpoint, situation.watermarks)
-    return plan_transaction(
+    plan = plan_transaction(
         pipeline=pipeline.name,
         suffix=secrets.token_hex(3),
         checkpoint=situation.committed.checkpoint,
@@ -230,6 +229,8 @@ def plan_next(
         accepts=lambda loss: _is_skipped(pipeline, situation, loss) or accepts(loss),
         take_over=situation.take_over,
     )
+    require_offset_order(pipeline, situation.committed.checkpoint, plan)
+    return plan
 
 
 def plan_now(pipeline: Pipeline) -> IngestPlan:
