@@ -251,16 +251,19 @@ def test_p1_p5_properties_that_a_crash_emptied_are_restored(ground: Ground, pipe
     assert ground.protocol(pipeline).instants.listed_files(), "the metadata table is there"  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("table", [{}, {"mode": "upsert", "key": ["id"]}], ids=["append", "upsert"])
 def test_p5_what_is_committed_outlives_a_power_cut(
-    ground: Ground, pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ground: Ground, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: dict[str, Any]
 ) -> None:
     """The table is put together again out of nothing but what was flushed to the disk, in that order."""
+    pipeline = make_pipeline(ground, table=table)
     disk = Disk(tmp_path, monkeypatch)
     commit = HudiWriter.commit
 
     def commit_what_is_synced(self: HudiWriter, publication: Publication) -> None:
-        lost = [file.path for file in publication.files if not disk.survives(Path(ground.base_path, file.path))]
-        assert publication.files and not lost, "published before it would outlive a power cut"
+        paths = [file.path for file in publication.files] + [file.path for file in publication.log_files]
+        assert paths
+        assert not [path for path in paths if not disk.survives(Path(ground.base_path, path))], "published too early"
         commit(self, publication)
 
     monkeypatch.setattr(HudiWriter, "commit", commit_what_is_synced)
