@@ -3,12 +3,14 @@ table one that runs a compaction whenever it is due."""
 
 from collections.abc import Sequence
 from datetime import datetime, time, timezone
+from itertools import takewhile
 from typing import Any
 
 from dagster import (
     AssetObservation,
     Config,
     DagsterInstance,
+    DagsterRunStatus,
     DefaultScheduleStatus,
     JobDefinition,
     MetadataValue,
@@ -43,6 +45,7 @@ from hudi_ingest.orchestration.failures import as_dagster_failures
 from hudi_ingest.orchestration.materialization import metadata_table
 from hudi_ingest.orchestration.op_settings import ACTIVE, retry_policy
 from hudi_ingest.orchestration.resources import LEDGER, SPARK
+from hudi_ingest.orchestration.sensor import backoff_seconds
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.situation import leased_until_of
 
@@ -126,10 +129,20 @@ def compaction_schedule(pipeline: Pipeline, serving: JobDefinition) -> ScheduleD
 
 def compaction_run(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> RunRequest | SkipReason:
     """Request a run of the services job that only compacts, or say why none."""
-    services_runs = RunsFilter(tags={tags.PIPELINE_SERVICES: pipeline.name}, statuses=ACTIVE)
-    active = instance.get_run_records(services_runs, limit=1)
+    run_tags = {tags.PIPELINE_SERVICES: pipeline.name}
+    active = instance.get_run_records(RunsFilter(tags=run_tags, statuses=ACTIVE), limit=1)
     if active:
         return SkipReason(f"run {active[0].dagster_run.run_id[:8]} of table services has not ended")
+    ended = instance.get_run_records(
+        RunsFilter(tags=run_tags, statuses=[DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE]), limit=10
+    )
+    failed = [*takewhile(lambda record: record.dagster_run.status is DagsterRunStatus.FAILURE, ended)]
+    retry_at = (failed[0].end_time or 0) + backoff_seconds(len(failed), 60) if failed else 0
+    if retry_at > now.timestamp():
+        return SkipReason(
+            f"the last {len(failed)} runs of table services failed; see {failed[0].dagster_run.run_id[:8]}. The next try is due in "
+            f"{retry_at - now.timestamp():.0f} s"
+        )
     timeline = PipelineTable(pipeline).timeline
     try:
         for instant in timeline.pending_compactions():
