@@ -17,7 +17,10 @@ import pyarrow as pa
 from google.protobuf.message_factory import GetMessageClass
 
 from hudi_ingest.records.convert.avro import AvroValuesOf, ConfluentWireFormat, OneSchema, SingleObjectEncoding, Writers
+from hudi_ingest.records.convert.connect_json import ConnectJsonConverter
+from hudi_ingest.records.convert.connect_schema import DECIMAL
 from hudi_ingest.records.convert.converter import Converter
+from hudi_ingest.records.convert.debezium import UNAVAILABLE, DebeziumConverter, NamingFields, event_schema
 from hudi_ingest.records.convert.formats import converter_for
 from hudi_ingest.records.convert.protobuf import RegisteredMessages
 from hudi_ingest.records.convert.protobuf_schema import ProtobufSchema
@@ -321,6 +324,9 @@ def subjects() -> Mapping[str, Subject]:
         "json": _subject(converter_for("json", FLAT), FLAT, in_json, nested=_JSON_NESTED),
         "json with a map": _subject(converter_for("json", MAPPED), MAPPED, in_json, nested=_JSON_NESTED),
         "json_schema": _subject(behind_ids, FLAT, in_json, framed(b""), _UNFRAMED, _JSON_NESTED),
+        "connect": _connect(),
+        "debezium": _debezium(framed=False),
+        "debezium with schemas": _debezium(framed=True),
         "csv": _subject(converter_for("csv", CSV), CSV, in_csv),
         "string": _subject(converter_for("string", text), text, (plain, (b"\xff", b"\xed\xa0\x80", b"a\xc3"))),
         "bytes": _subject(converter_for("bytes", raw), raw, (plain, ())),
@@ -329,6 +335,90 @@ def subjects() -> Mapping[str, Subject]:
         **_protobuf("protobuf", PROTOBUF, b""),
         **_protobuf("protobuf with a map", PROTOBUF_MAPPED, _protobuf_nested()),
     }
+
+
+_TYPED = parse_ddl(
+    "id string, price decimal(12,2), day date, at timestamp, times array<timestamp>, more map<string, date>"
+)
+_TYPED_FIELDS: list[dict[str, Any]] = [
+    {"field": "id", "type": "string"},
+    {"field": "price", "type": "bytes", "name": DECIMAL, "parameters": {"scale": "2"}},
+    {"field": "day", "type": "int32", "name": "io.debezium.time.Date"},
+    {"field": "at", "type": "int64", "name": "io.debezium.time.NanoTimestamp"},
+    {"field": "times", "type": "array", "items": {"type": "int64", "name": "io.debezium.time.MicroTimestamp"}},
+    {
+        "field": "more",
+        "type": "map",
+        "keys": {"type": "string"},
+        "values": {"type": "int32", "name": "io.debezium.time.Date"},
+    },
+]
+_TYPED_ROW: dict[str, Any] = {
+    "id": "ü-1",
+    "price": "+w==",
+    "day": -1,
+    "at": 1_769_862_896_123_456_000,
+    "times": [0, None],
+}
+
+
+def _enveloped(payload: Any, fields: Sequence[Mapping[str, Any]], separators: tuple[str, str] = (",", ":")) -> bytes:
+    schema = {"type": "struct", "fields": fields}
+    return json.dumps({"schema": schema, "payload": payload}, separators=separators).encode()
+
+
+def _connect() -> Subject:
+    good = (
+        _enveloped(_TYPED_ROW, _TYPED_FIELDS),
+        _enveloped({**_TYPED_ROW, "other": [1], "more": None, "times": []}, _TYPED_FIELDS, (", ", ": ")),
+        _enveloped({}, _TYPED_FIELDS[:1]),
+        b'{"schema":null,"payload":{"day":1}}',
+    )
+    bad = (
+        *(
+            _enveloped({**_TYPED_ROW, **wrong}, _TYPED_FIELDS)
+            for wrong in ({"price": "x"}, {"at": 1}, {"times": [2**62]}, {"more": {"x": 2**31 - 1}})
+        ),
+        _enveloped(None, _TYPED_FIELDS),
+        _enveloped({}, [{"field": {}, "type": "string"}]),
+        _enveloped({}, [{"field": "id", "type": {}, "name": {}}]),
+        _enveloped(_TYPED_ROW, [{**_TYPED_FIELDS[1], "name": {"a": 1}}]),
+        _enveloped(_TYPED_ROW, [{**_TYPED_FIELDS[1], "parameters": {"scale": 10**30}}]),
+        *_JSON_BAD,
+    )
+    return Subject(ConnectJsonConverter(_TYPED, framed=True), _TYPED, good, bad, b'{"schema":' + b"[" * 10_000)
+
+
+def _debezium(framed: bool) -> Subject:
+    naming = NamingFields(("id", "day"), whole=True)
+    events = ConnectJsonConverter(event_schema(_TYPED, naming, ["source.lsn"]), framed=False)
+    converter = DebeziumConverter(events, _TYPED, naming, {"lsn": "source.lsn"})
+    row = {"type": "struct", "optional": True, "fields": _TYPED_FIELDS}
+    fields: list[dict[str, Any]] = [
+        {**row, "field": "before"},
+        {**row, "field": "after"},
+        {"field": "op", "type": "string"},
+    ]
+    plain = {**_TYPED_ROW, "price": "1.25", "at": "2026-01-31", "times": None, "more": {"x": 1}}
+
+    def event(op: Any, before: Any = None, after: Any = None) -> bytes:
+        payload = {"before": before, "after": after, "op": op, "source": {"lsn": 7}}
+        return _enveloped(payload, fields) if framed else json.dumps(payload).encode()
+
+    image = _TYPED_ROW if framed else plain
+    good = (event("c", None, image), event("u", {**image, "id": None}, image), event("d", image), event("r", None, {}))
+    bad = (
+        event("t"),
+        event(7, None, image),
+        event("d"),
+        event("u", None, image),
+        event("c", image, None),
+        event("c", None, {**image, "price": "x"}),
+        event("u", image, {**image, "id": UNAVAILABLE}),
+        *_JSON_BAD,
+    )
+    schema = converter.decode(pa.array([], pa.binary())).rows.schema
+    return Subject(converter, schema, good, bad, b'{"after":' + b"[" * 10_000)
 
 
 def _avro(name: str, text: str) -> dict[str, Subject]:

@@ -29,7 +29,7 @@ def outcome(decoded: Decoded, count: int, schema: pa.Schema) -> list[tuple[str, 
         found[index] = ("row", decoded.rows.slice(place, 1))
     for each in decoded.rejected:
         assert 0 < len(each.found) <= 80
-        assert 0 < len(each.expected) <= 80
+        assert 0 < len(each.expected) <= 300, "it may hold the remedy"
         (each.field + each.expected + each.found).encode("utf-8")
         assert "\n" not in each.found
         found[each.index] = ("rejected", (each.field, each.expected, each.found))

@@ -50,6 +50,12 @@ def parse_connect_schema(text: bytes) -> ConnectType | None:
         raise ValueError(f"it is no schema of Kafka Connect: {type(error).__name__}") from None
 
 
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("not a text")
+    return value
+
+
 def parse_avro_schema(schema: RegisteredSchema) -> ConnectType:
     """Parse an Avro schema as Kafka Connect's converter registers it. Types that are Avro's own logical types have no name here.
     Raises ValueError when it is no schema."""
@@ -76,7 +82,7 @@ def _type_of_avro(schema: Any, namespace: str, named: dict[str, ConnectType], de
     if kind in ("array", "map"):
         items = _type_of_avro(schema["items" if kind == "array" else "values"], namespace, named, depth + 1)
         return ConnectType(kind, items=items)
-    own = schema.get("connect.name") or ""
+    own = _text(schema.get("connect.name") or "")
     if "logicalType" in schema or own == DECIMAL:
         own = ""
     if kind != "record":
@@ -97,10 +103,10 @@ def _type_of(schema: Mapping[str, Any], depth: int) -> ConnectType:
     items = schema.get("items", schema.get("values"))
     parameters = schema.get("parameters") or {}
     return ConnectType(
-        schema["type"],
-        schema.get("name") or "",
+        _text(schema["type"]),
+        _text(schema.get("name") or ""),
         int(parameters.get("scale", 0)),
         int(parameters.get("connect.decimal.precision", 38)),
-        {member["field"]: _type_of(member, depth + 1) for member in schema.get("fields", ())},
+        {_text(member["field"]): _type_of(member, depth + 1) for member in schema.get("fields") or ()},
         None if items is None else _type_of(items, depth + 1),
     )

@@ -77,7 +77,7 @@ def avro_reading_of(target: pa.DataType, connect: ConnectType | None) -> Reading
 def reading_of(target: pa.DataType, connect: ConnectType | None, plain: bool = False, binary: bool = False) -> Reading:
     """How values of this Connect type, None if it is not known, become `target`. With `plain` decimals are numbers in spite of
     their type, as `decimal.format` can make them, and dates of no type are text. `binary`: whether bytes are bytes, not
-    base64."""
+    base64. Raises ValueError for a decimal that no column can have."""
     if pa.types.is_struct(target):
         return _struct_of(target, [reading_of(field.type, _member(connect, field.name), plain) for field in target])
     if pa.types.is_list(target) or pa.types.is_map(target):
@@ -91,6 +91,8 @@ def reading_of(target: pa.DataType, connect: ConnectType | None, plain: bool = F
         expected = f"a time in {unit} since 1970, in the years 1 to 9999 and of whole microseconds"
         return Reading(pa.int64(), partial(_time_of, unit), expected)
     if (pa.types.is_decimal(target) or target in _DECIMAL_LIKE) and connect.name == DECIMAL:
+        if not 0 <= connect.scale <= _MOST_DIGITS:
+            raise ValueError(f"no column can have a decimal of scale {connect.scale}")
         convert = partial(_of_unscaled, target, connect.scale)
         return Reading(pa.string(), convert, f"a {ddl_type(target)} as base64 of an unscaled number")
     if (pa.types.is_decimal(target) or target in _DECIMAL_LIKE) and connect.name == VARIABLE_SCALE_DECIMAL:
@@ -170,16 +172,20 @@ def _member(connect: ConnectType | None, name: str) -> ConnectType | None:
 
 
 def _with_items(target: pa.DataType, reading: Reading, column: pa.Array) -> pa.Array:
-    is_list = pa.types.is_list(target)
-    items = column.values if is_list else column.items
-    kind = target.value_type if is_list else target.item_type
-    content = _all_converted(items, reading, kind)
-    if not is_list:
+    if not len(column):
+        return pa.array([], target)
+    offsets = np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, 4 * column.offset)
+    # Not the items of rows beside a slice: their faults are not of these rows.
+    own = slice(int(offsets[0]), int(offsets[-1]))
+    if pa.types.is_list(target):
+        content = _all_converted(column.values[own], reading, target.value_type)
+    else:
         entry = [pa.field("key", target.key_type, False), target.item_field]
-        content = pa.StructArray.from_arrays([column.keys, content], fields=entry)
-    return pa.Array.from_buffers(
-        target, len(column), column.buffers()[:2], column.null_count, column.offset, children=[content]
-    )
+        values = _all_converted(column.items[own], reading, target.item_type)
+        content = pa.StructArray.from_arrays([column.keys[own], values], fields=entry)
+    valid = column.is_valid().buffers()[1] if column.null_count else None
+    moved = pa.py_buffer(offsets - offsets[0])
+    return pa.Array.from_buffers(target, len(column), [valid, moved], children=[content])
 
 
 def _all_converted(column: pa.Array, reading: Reading, target: pa.DataType) -> pa.Array:
