@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -81,6 +82,14 @@ def test_p8_an_end_before_the_committed_one_is_refused_when_it_is_asked_for(keye
         assert "ends before the committed offset 100. The table is keyed" in raised.value.problems[0]
     survey = survey_replay(keyed, situation(100), [Slice("orders", 0, 20, 100)])
     assert (survey.remaining, survey.transactions, survey.replaces) == ({P0: ((20, 100),)}, 1, ())
+
+
+def test_p8_dead_letters_of_a_keyed_table_are_not_retried_one_by_one(keyed: Pipeline, tmp_path: Path) -> None:
+    table = keyed.table.model_copy(update={"base_path": str(tmp_path / "table")})
+    with pytest.raises(
+        RangeRefused, match=r"its table is keyed.*Replay from the first dead letter instead: there is none"
+    ):
+        new_request(keyed.model_copy(update={"table": table}), TransactionKind.RETRY)
 
 
 def test_without_an_end_a_range_ends_at_the_committed_offset() -> None:
