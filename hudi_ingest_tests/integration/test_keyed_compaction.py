@@ -53,6 +53,7 @@ class Keyed:
             "delete_field": "gone",
             "schema": self.schema,
             "compaction": {"delta_commits": 2},
+            "retain_commits": 1,
         }
         return make_pipeline(self.ground, table=table)
 
@@ -88,10 +89,14 @@ class Keyed:
         by_rust = self.ground.rows().select(["dt", "id", "n"]).to_pylist()
         assert sorted((row["dt"], row["id"], row["n"]) for row in by_rust) == expected
 
-    def services(self, pipeline: Pipeline | None = None) -> ServicesResult:
+    def log_files(self) -> list[Path]:
+        paths = Path(self.ground.base_path).glob("*/.*.log.*")
+        return [path for path in paths if path.suffix != ".crc" and path.parent.name != ".hoodie"]
+
+    def services(self, pipeline: Pipeline | None = None, *, clean: bool = False) -> ServicesResult:
         spark = current_session(self.ground.home)
         table_services = services_for(pipeline or self.pipeline(), self.ground.ledger, spark, self.ground.home)
-        return table_services.run(clean=False, report=lambda line: None)
+        return table_services.run(clean=clean, report=lambda line: None)
 
 
 @pytest.fixture(scope="module")
@@ -213,6 +218,9 @@ def test_d1_a_due_compaction_is_a_run_that_shows_on_the_asset(keyed: Keyed, monk
         assert record.asset_observation is not None
         assert record.asset_observation.metadata["services/log files compacted"].value == 2
     assert read_amplification(PipelineTable(pipeline).timeline.completed()).log_files == 0
+    logs = set(keyed.log_files())
+    assert keyed.services(clean=True).cleaned
+    assert set(keyed.log_files()) < logs
     keyed.require_expected(compacted=True)
 
 
