@@ -31,6 +31,8 @@ _FIRST_LETTERS = np.frombuffer(b"sp\\", np.uint8)
 _MOST_TEXTS = 16
 """Schema texts of a batch that are looked for by whole columns; records with others are read one by one."""
 _MOST_READERS = 1000
+_KEPT = "surrogateescape"
+"""Bytes that are no UTF-8 are kept: whoever reads that part of a record says what is wrong."""
 _SPACE = re.compile(r"[ \t\r\n]*")
 _SCAN = json.JSONDecoder()
 _NUMBER_IN_TIME = (
@@ -203,11 +205,11 @@ def _leading_schema(value: bytes) -> bytes | None:
     if not value.startswith(_FRAME) or not value.endswith(b"}"):
         return None
     try:
-        text = value.decode()
+        text = value.decode(errors=_KEPT)
         _, end = _SCAN.raw_decode(text, len(_FRAME))
     except (ValueError, RecursionError):
         return None
-    schema = text[len(_FRAME) : end].encode()
+    schema = text[len(_FRAME) : end].encode(errors=_KEPT)
     return schema if value.startswith(_PAYLOAD, len(_FRAME) + len(schema)) else None
 
 
@@ -235,7 +237,7 @@ def members_of(value: bytes) -> dict[str, bytes] | None:
     """The texts of an object's members by their names; None when it is no JSON object, or has a member twice."""
     members: dict[str, bytes] = {}
     try:
-        text = value.decode()
+        text = value.decode(errors=_KEPT)
         at = _past_space(text, 0) + 1
         while text[at - 1 : at] in ("{", ","):
             name, at = _SCAN.raw_decode(text, _past_space(text, at))
@@ -244,7 +246,7 @@ def members_of(value: bytes) -> dict[str, bytes] | None:
                 return None
             start = _past_space(text, at + 1)
             _, at = _SCAN.raw_decode(text, start)
-            members[name] = text[start:at].encode()
+            members[name] = text[start:at].encode(errors=_KEPT)
             at = _past_space(text, at) + 1
     except (ValueError, RecursionError):
         return None
