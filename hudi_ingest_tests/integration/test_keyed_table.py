@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -298,3 +298,27 @@ def test_p1_p2_events_of_debezium_leave_no_row_where_one_was(bootstrap_servers: 
         assert sorted((row.id, row.name, row.country) for row in spark_rows) == expected
         by_rust = ground.rows().select(["id", "name", "country"]).to_pylist()
         assert sorted(tuple(row.values()) for row in by_rust) == expected
+
+
+def test_p4_p7_file_groups_that_change_once_they_were_looked_up_refuse_the_commit(
+    keyed: KeyedGround, other: OtherWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keyed.send(("d0", "k16", 160))
+    protocol = keyed.ground.protocol(keyed.pipeline)
+    opened = protocol.begin(keyed.ground.plan(keyed.pipeline), Owner.this_process(), never)
+    reports = protocol.write(opened, opened.plan.busy)
+    look_up = HudiWriter.file_groups
+
+    def look_up_too_early(writer: HudiWriter, paths: Collection[str] | None) -> tuple[FileGroup, ...]:
+        groups = look_up(writer, paths)
+        other.sql("delete from {table} where id = 'k18'")
+        return groups
+
+    with monkeypatch.context() as early:
+        early.setattr(HudiWriter, "file_groups", look_up_too_early)
+        with pytest.raises(CommitRefused, match=r"another writer's deltacommit .* was completed while file groups"):
+            protocol.commit(opened, reports)
+    protocol.abort(opened, "refused")
+    del keyed.expected["d0", "k18"]
+    keyed.run()
+    keyed.require_expected()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 
 from hudi_ingest.model.checkpoint import Checkpoint
+from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import IngestPlan
-from hudi_ingest.model.report import CommitReceipt
+from hudi_ingest.model.report import CommitReceipt, LogFile, SliceReport
 from hudi_ingest.orchestration.column_metadata import column_schema
 from hudi_ingest.orchestration.materialization import materialization
 from hudi_ingest.records.schema.ddl import parse_ddl
@@ -27,3 +30,15 @@ def test_k9_the_columns_are_shown() -> None:
     columns: pa.Schema = parse_ddl("id string NOT NULL, s struct<x:int>")
     shown = column_schema(columns)["dagster/column_schema"].columns
     assert [(each.name, each.type) for each in shown] == [("id", "string"), ("s", "struct<x:int>")]
+
+
+def test_d2_a_commit_to_a_keyed_table_shows_its_deletes_and_its_log_files() -> None:
+    file = LogFile("dt=a", "00000001-x-0", "dt=a/.00000001-x-0_1.log.1_0-1-0", 3, 2, 500, 10, 20)
+    report = SliceReport(
+        Slice("orders", 0, 10, 17), 1, rows=7, deletes=3, superseded=3, moves=1, log_files=(file,), seconds=1.0
+    )
+    assert "deletes" not in materialization(receipt(), {}, "")
+    shown = materialization(replace(receipt(), reports=(report,)), {}, "")
+    assert (shown["rows"], shown["deletes"], shown["superseded"], shown["moves"]) == (7, 3, 3, 1)
+    assert (shown["files"], shown["bytes"]) == (1, 500)
+    assert [record.data["rows"] for record in shown["written files"].records] == [5]
