@@ -74,6 +74,9 @@ class HudiCompaction(HudiWriter):
 
         Raises TableUnreachable, EngineLost.
         """
+        durability = durability_of(self._storage, self._pipeline.table.fsync)
+        with self._reaching_storage("list .hoodie"):
+            before = durability.look()
         with (
             java_errors(f"plan a compaction of {self._base_path}", self._lock),
             self._locking_client(meta := self._meta_client()) as client,
@@ -82,7 +85,11 @@ class HudiCompaction(HudiWriter):
             if not planned.isPresent():
                 return None
             instant = str(planned.get())
-            return PlannedCompaction(instant, self._planned_groups(meta, instant))
+            compaction = PlannedCompaction(instant, self._planned_groups(meta, instant))
+        # Before anyone begins it: a plan that a power cut leaves empty cannot be read by any client of Hudi.
+        with self._reaching_storage("flush the plan"):
+            durability.sync_changes(before)
+        return compaction
 
     def compact(self, planned: PlannedCompaction, report: Callable[[str], None]) -> Compaction:
         """Execute a plan, after removing files of an earlier try that died. `report` receives progress.
