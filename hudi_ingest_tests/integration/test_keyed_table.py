@@ -15,20 +15,28 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from hudi_ingest.exceptions import CommitRefused, Fenced
+from hudi_ingest.exceptions import CommitRefused, Fenced, RangeRefused
 from hudi_ingest.faults import InjectedFault
 from hudi_ingest.hudi.file_groups import FileGroup
 from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.hudi.write_client import HudiWriter
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.broker import create_topic
+from hudi_ingest.model.checkpoint import Checkpoint
+from hudi_ingest.model.offsets import Slice, TopicPartition
+from hudi_ingest.model.plan import TransactionKind
 from hudi_ingest.model.report import CommitReceipt
 from hudi_ingest.operations.health import accounting_holds
+from hudi_ingest.operations.replay import survey_replay
+from hudi_ingest.operations.request_planning import new_request
 from hudi_ingest.operations.sweep import sweep_for
+from hudi_ingest.operations.table_services import services_for
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
+from hudi_ingest.transaction.situation import observe
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground, fresh_ground, make_pipeline
+from hudi_ingest_tests.support.requesting import requested
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -53,6 +61,12 @@ class KeyedGround:
 
     def run(self) -> CommitReceipt:
         return self.ground.run(self.pipeline)
+
+    @property
+    def committed(self) -> Checkpoint:
+        checkpoint = PipelineTable(self.pipeline).committed().checkpoint
+        assert checkpoint is not None
+        return checkpoint
 
     def timeline(self, action: str) -> list[str]:
         """The instants that completed an action."""
@@ -196,6 +210,34 @@ def test_p3_r9_a_file_that_comes_too_late_is_invisible_and_swept(keyed: KeyedGro
     result = sweep.run(timedelta(minutes=10), delete=True, report=lambda line: None)
     assert [orphan.file.path for orphan in result.orphans] == [str(late.relative_to(keyed.ground.base_path))]
     keyed.require_expected(by_listing=True)
+
+
+def test_p8_a_replay_to_the_committed_end_applies_all_changes_in_their_order(keyed: KeyedGround) -> None:
+    """Of a table whose deletes are compacted away; a bad record is kept, and tried again by the replay alone."""
+    pipeline = keyed.pipeline.model_copy(update={"on_bad_record": "dead_letter"})
+    offsets = keyed.committed.offsets
+    keyed.ground.send(0, [b"no json"])
+    assert keyed.ground.run(pipeline).rejected == 1
+    compacted = services_for(pipeline, keyed.ground.ledger, current_session(keyed.ground.home), keyed.ground.home).run(
+        clean=False, report=lambda line: None, compact=True
+    )
+    assert compacted.compactions
+    keyed.require_expected()
+
+    bad = TopicPartition(keyed.ground.name, 0)
+    with pytest.raises(RangeRefused, match=f"replay {pipeline.name} --partition {bad} --start {offsets[bad]}`"):
+        new_request(pipeline, TransactionKind.RETRY)
+    with pytest.raises(RangeRefused, match=r"ends before the committed offset \d+. The table is keyed"):
+        survey_replay(pipeline, observe(pipeline), [Slice(bad.topic, bad.partition, 0, offsets[bad])])
+    # As it was asked for before the bad record came.
+    asked = [Slice(source.topic, source.partition, 0, end) for source, end in offsets.items()]
+    (receipt,) = requested(keyed.ground, pipeline, TransactionKind.REPLAY, asked)
+    assert (receipt.rows, receipt.rejected) == (sum(offsets.values()), 1)
+    assert receipt.instant in keyed.timeline("deltacommit")
+    assert keyed.committed.offsets == {**offsets, bad: offsets[bad] + 1}
+    assert keyed.committed.letters is not None
+    assert keyed.committed.letters.waiting == 1
+    keyed.require_expected()
 
 
 def test_p7_other_writers_change_the_table_between_transactions(keyed: KeyedGround, other: OtherWriter) -> None:
