@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 from dagster import AssetKey, DagsterInstance, RunRequest, SkipReason
 from pyspark import InheritableThread
+from pyspark.sql import SparkSession
 
 from hudi_ingest.exceptions import DeadlineExceeded, TransactionInFlight
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
@@ -141,16 +143,45 @@ def test_p7_transactions_go_on_before_while_and_after_a_compaction(keyed: Keyed)
     assert "note" in PipelineTable(wider).timeline.schema().names
 
 
+@contextmanager
+def all_cores_taken(spark: SparkSession, free: Path) -> Iterator[None]:
+    """Until the block ends, no other task can start: the file `free` is made then."""
+    cores = spark.sparkContext.defaultParallelism
+
+    def hold(_: int) -> None:
+        wait_for(free.exists, "the end of the block", 120)
+
+    holding = InheritableThread(target=lambda: spark.sparkContext.parallelize(range(cores), cores).foreach(hold))
+    holding.start()
+    tracker = spark.sparkContext.statusTracker()
+
+    def taken() -> bool:
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        return sum(stage.numActiveTasks for stage in stages if stage) == cores
+
+    try:
+        wait_for(taken, "a task on each core", 30)
+        yield
+    finally:
+        free.touch()
+        holding.join()
+
+
 def test_p5_a_compaction_that_died_is_done_by_the_next_services_and_its_zombie_is_refused(keyed: Keyed) -> None:
     keyed.transaction(("d0", "k0", 200), ("d1", "k3", None), ("d3", "new", 1))
     pipeline, spark = keyed.pipeline(), current_session(keyed.ground.home)
     limits = pipeline.table.compaction.model_copy(update={"timeout_seconds": 0.0})
     hasty = pipeline.model_copy(update={"table": pipeline.table.model_copy(update={"compaction": limits})})
-    with pytest.raises(DeadlineExceeded, match=r"was not done within table\.compaction\.timeout_seconds 0"):
-        keyed.services(hasty)
     compactor = services_for(pipeline, keyed.ground.ledger, spark, keyed.ground.home).compactor
+    planned = compactor.plan_compaction()
+    assert planned is not None
+    with (
+        all_cores_taken(spark, keyed.ground.home.root / "cores are free"),
+        pytest.raises(DeadlineExceeded, match=r"was not done within table\.compaction\.timeout_seconds 0"),
+    ):
+        services_for(hasty, keyed.ground.ledger, spark, keyed.ground.home).compactor.compact(planned, lambda line: None)
     (left,) = compactor.pending_compactions()
-    assert not left.leased
+    assert (left.instant, left.leased) == (planned.instant, False)
     assert PipelineTable(pipeline).timeline.pending_compactions() == (left.instant,)
     heartbeat = Path(keyed.ground.base_path, heartbeat_path(left.instant))
     heartbeat.touch()
@@ -186,8 +217,8 @@ def test_p5_a_compaction_that_died_is_done_by_the_next_services_and_its_zombie_i
     spark.sql(
         f"call run_compaction(op => 'schedule', path => '{keyed.ground.base_path}', options => '{options}')"
     ).collect()
-    (planned,) = PipelineTable(pipeline).timeline.pending_compactions()
-    assert [compaction.instant for compaction in keyed.services().compactions] == [planned]
+    (of_other_writer,) = PipelineTable(pipeline).timeline.pending_compactions()
+    assert [compaction.instant for compaction in keyed.services().compactions] == [of_other_writer]
     keyed.require_expected(compacted=True)
     assert not PipelineTable(pipeline).timeline.instants().pending
     assert not any(Path(keyed.ground.base_path, ".hoodie", ".heartbeat").iterdir())

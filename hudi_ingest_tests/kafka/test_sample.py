@@ -75,7 +75,7 @@ def test_k7_a_sample_shows_rows_bad_records_and_what_is_left_out(ground: Ground,
     )
     assert told.returncode == 0, told.stderr
     found = json.loads(told.stdout)
-    assert found["counts"] == {"row": 3, "bad": 1, "filtered": 1, "skipped": 1}
+    assert found["counts"] == {"row": 3, "delete": 0, "bad": 1, "filtered": 1, "skipped": 1}
     assert [(each["partition"], each["offset"], each["outcome"]) for each in found["records"]] == [
         (0, 0, "row"),
         (0, 1, "bad"),
