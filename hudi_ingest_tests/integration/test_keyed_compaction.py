@@ -157,7 +157,7 @@ def all_cores_taken(spark: SparkSession, free: Path) -> Iterator[None]:
 
     def taken() -> bool:
         stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-        return sum(stage.numActiveTasks for stage in stages if stage) == cores
+        return bool(sum(stage.numActiveTasks for stage in stages if stage) == cores)
 
     try:
         wait_for(taken, "a task on each core", 30)
