@@ -2,6 +2,7 @@ import java.io.File;
 import java.io.IOException;
 import java.io.InputStream;
 import java.nio.channels.FileChannel;
+import java.nio.file.NoSuchFileException;
 import java.nio.file.OpenOption;
 import java.nio.file.StandardOpenOption;
 import java.util.HashSet;
@@ -87,14 +88,35 @@ public class Compaction implements java.util.function.Function {
     }
 
     protected void completeCompaction(HoodieCommitMetadata metadata, HoodieTable table, String instant, List ofMetadataTable) {
-      if (flush) {
-        try {
-          flushFiles(metadata);
-        } catch (IOException error) {
-          throw new IllegalStateException("cannot flush the base files: " + error.getMessage(), error);
+      if (!flush) {
+        super.completeCompaction(metadata, table, instant, ofMetadataTable);
+        return;
+      }
+      try {
+        flushFiles(metadata);
+        // File systems keep times in steps of up to two seconds.
+        long began = System.currentTimeMillis() - 2000;
+        super.completeCompaction(metadata, table, instant, ofMetadataTable);
+        // At once, because a completed instant that a power cut leaves empty stops every reader.
+        flushChanges(new File(basePath, ".hoodie/metadata"), began);
+        flushChanges(new File(basePath, ".hoodie/timeline"), began);
+      } catch (IOException error) {
+        throw new IllegalStateException("cannot flush the files of the compaction: " + error.getMessage(), error);
+      }
+    }
+
+    private static void flushChanges(File folder, long since) throws IOException {
+      File[] files = folder.listFiles();
+      for (int i = 0; files != null && i < files.length; i++) {
+        if (files[i].isDirectory()) {
+          flushChanges(files[i], since);
+        } else if (files[i].lastModified() >= since) {
+          force(files[i]);
         }
       }
-      super.completeCompaction(metadata, table, instant, ofMetadataTable);
+      if (folder.lastModified() >= since) {
+        force(folder);
+      }
     }
 
     private void flushFiles(HoodieCommitMetadata metadata) throws IOException {
@@ -108,15 +130,23 @@ public class Compaction implements java.util.function.Function {
       }
       Iterator all = files.iterator();
       while (all.hasNext()) {
-        File file = (File) all.next();
-        if (file.exists()) {
-          FileChannel channel = FileChannel.open(file.toPath(), new OpenOption[] {StandardOpenOption.READ});
-          try {
-            channel.force(true);
-          } finally {
-            channel.close();
-          }
-        }
+        // The checksum file need not exist.
+        force((File) all.next());
+      }
+    }
+
+    private static void force(File file) throws IOException {
+      FileChannel channel;
+      try {
+        channel = FileChannel.open(file.toPath(), new OpenOption[] {StandardOpenOption.READ});
+      } catch (NoSuchFileException error) {
+        // A transaction beside this compaction has deleted it, such as a marker.
+        return;
+      }
+      try {
+        channel.force(true);
+      } finally {
+        channel.close();
       }
     }
 
