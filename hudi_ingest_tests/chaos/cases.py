@@ -241,7 +241,8 @@ def choose_keyed(count: int, seed: int, first: int, on: str = LOCAL) -> tuple[Ca
 
 
 def slice_of_all(seed: int, on: str = LOCAL) -> tuple[Case, ...]:
-    """A few cases in which every kind of fault falls once, and every kind of work is done under one."""
+    """A few cases in which every kind of fault falls once, and every kind of work is done under one. Half of them, every second
+    one, are on keyed tables."""
     dice = random.Random(seed)
     faults = [*AT_EVERY_POINT, *ENVIRONMENT, *(OF_THE_CLUSTER if on == CLUSTER else ())]
     # Under each kind of work another fault, so that no further case is needed for it.
@@ -257,7 +258,14 @@ def slice_of_all(seed: int, on: str = LOCAL) -> tuple[Case, ...]:
     beside += [(dice.choice([blow for blow in single if blow.fault == fault]), "") for fault in rest]
     # Work needs a timeline of some length, and what brings all down comes last.
     beside.sort(key=lambda found: found[0].fault == "cut_power")
-    return tuple(Case(number, (blow,), work) for number, (blow, work) in enumerate(beside, start=1))
+    fit = [found for found in beside if not found[1] or found in _keyed_work()][-((len(beside) + 1) // 2) :]
+    others = [found for found in beside if found not in fit]
+    turns = [found for turn in itertools.zip_longest(fit, others) for found in turn if found is not None]
+    return tuple(Case(number, (blow,), work, (blow, work) in fit) for number, (blow, work) in enumerate(turns, start=1))
+
+
+def _keyed_work() -> set[tuple[Blow, str]]:
+    return {(Blow(*blow), work) for work, blows in _KEYED_WORK_BLOWS.items() for blow in blows}
 
 
 def _taking_turns(found: list[T], kind: Callable[[T], str]) -> list[T]:

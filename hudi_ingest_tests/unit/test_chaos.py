@@ -33,6 +33,7 @@ from hudi_ingest_tests.chaos.cases import (
     matrix,
     never_reached,
     slice_of_all,
+    split,
     work_matrix,
 )
 from hudi_ingest_tests.chaos.keyed import Deleted, KeyedRecords, prefixes
@@ -171,6 +172,12 @@ def test_sixty_keyed_cases_have_every_fault_every_point_and_compaction(on: str) 
         assert {blow.point for blow in blows} == {*POINTS, MERGING}
         assert all(case.keyed for case in cases)
         assert [case.number for case in cases] == [*range(201, 261)]
+
+
+def test_the_slice_gives_each_of_two_lanes_one_kind_of_table() -> None:
+    lanes = [*split(slice_of_all(340), 2)]
+    assert sorted({case.keyed for case in lane} == {True} for lane in lanes) == [False, True]
+    assert sorted({case.keyed for case in lane} == {False} for lane in lanes) == [False, True]
 
 
 CHANGES = {
