@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -122,14 +122,7 @@ def run_cdc_demo(home: Home, seconds: int, report: Report) -> CdcDemoResult:
 
 def demo_home(home: Home) -> Home:
     """Return the demo's own home below the given one."""
-    root = home.root / "cdc-demo"
-    return replace(
-        home,
-        root=root,
-        pipelines=root / "pipelines",
-        ledger_url=f"sqlite:///{root / 'ledger.db'}",
-        engine_settings=None,
-    )
+    return home.below("cdc-demo")
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import yaml
@@ -287,11 +287,4 @@ def _count(pipeline: Pipeline, platform: Platform, report: Report) -> int:
 
 def demo_home(home: Home) -> Home:
     """Return the demo's own home below the given one."""
-    root = home.root / "cluster-demo"
-    return replace(
-        home,
-        root=root,
-        pipelines=root / "pipelines",
-        ledger_url=f"sqlite:///{root / 'ledger.db'}",
-        engine_settings=None,
-    )
+    return home.below("cluster-demo")

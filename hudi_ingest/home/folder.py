@@ -36,6 +36,11 @@ class Home:
             engine_settings=Path(engine_settings).expanduser().resolve() if engine_settings else None,
         )
 
+    def below(self, name: str) -> Home:
+        """Return a home of its own in a folder of this one: with pipelines, an SQLite ledger and default Spark settings there."""
+        root = self.root / name
+        return Home(root=root, pipelines=root / "pipelines", ledger_url=f"sqlite:///{root / 'ledger.db'}")
+
     def make(self) -> None:
         """Create the home, private to this user; if it exists and is this user's, close it to others.
 

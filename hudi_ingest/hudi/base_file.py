@@ -253,16 +253,22 @@ class BaseFileWriter:
         self._new_files.report(file.source, closed)
 
     def _with_keys(self, source: RowSource, rows: pa.Table) -> pa.Table:
-        """Append Hudi's columns that differ from row to row, and replace the topic by a dictionary."""
-        topic, partition = source.source.topic, source.source.partition
-        generation = self._layout.generations.get(topic, 0)
-        place = pc.binary_join_element_wise(
-            f"{topic}-{partition}", rows[OFFSET].cast(pa.string()), *([f"g{generation}"] if generation else []), "-"
-        )
-        if TOPIC in rows.column_names:
-            rows = with_column(rows, TOPIC, same_for_all(topic, rows.num_rows))
-        keys = record_keys(rows, self._layout.record_key) if self._layout.record_key else place
-        return rows.append_column(SEQUENCE_NUMBER, place).append_column(RECORD_KEY, keys)
+        keys = record_keys(rows, self._layout.record_key) if self._layout.record_key else None
+        return with_keys(source.source, rows, keys, self._layout.generations.get(source.source.topic, 0))
+
+
+def with_keys(
+    source: TopicPartition, rows: pa.Table, keys: pa.Array | pa.ChunkedArray | None, generation: int = 0
+) -> pa.Table:
+    """Append Hudi's columns that differ from row to row, and replace the topic by a dictionary. Without `keys`, a row's key is
+    its place in Kafka; see TopicVersion for the generation."""
+    topic = source.topic
+    place = pc.binary_join_element_wise(
+        f"{topic}-{source.partition}", rows[OFFSET].cast(pa.string()), *([f"g{generation}"] if generation else []), "-"
+    )
+    if TOPIC in rows.column_names:
+        rows = with_column(rows, TOPIC, same_for_all(topic, rows.num_rows))
+    return rows.append_column(SEQUENCE_NUMBER, place).append_column(RECORD_KEY, place if keys is None else keys)
 
 
 def file_schema(rows: pa.Schema) -> pa.Schema:

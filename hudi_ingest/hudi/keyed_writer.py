@@ -11,9 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hudi_ingest.hudi.base_file import RECORD_KEY, SEQUENCE_NUMBER, parquet_writer, with_meta_columns
+from hudi_ingest.hudi.base_file import RECORD_KEY, parquet_writer, with_keys, with_meta_columns
 from hudi_ingest.hudi.buckets import bucket_ids
-from hudi_ingest.hudi.constant_columns import same_for_all, with_column
 from hudi_ingest.hudi.keyed_layout import KeyedLayout
 from hudi_ingest.hudi.last_places import last_places
 from hudi_ingest.hudi.log_file import data_block, delete_block, log_file_name
@@ -24,7 +23,7 @@ from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.report import LogFile
 from hudi_ingest.records.changes import DELETED
-from hudi_ingest.records.kafka_columns import OFFSET, TOPIC
+from hudi_ingest.records.kafka_columns import OFFSET
 from hudi_ingest.records.record_keys import record_keys
 
 BUFFERED_BYTES = 128 * 1024 * 1024
@@ -128,7 +127,7 @@ class KeyedFileWriter:
         order = np.argsort(kinds.astype(np.uint16) if kinds.max() < 1 << 16 else kinds, kind="stable")
         # Frees the rows that are not the last.
         rows = rows.drop_columns(DELETED).take(pa.array(last.places[order]))
-        rows = _with_keys(source.source, rows, last.keys.take(pa.array(order)))
+        rows = with_keys(source.source, rows, last.keys.take(pa.array(order)))
         starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
         for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
             first = order[start]
@@ -187,13 +186,6 @@ def _by_ordering(values: pa.ChunkedArray) -> np.ndarray:
         return np.arange(len(values))
     places: np.ndarray = pc.sort_indices(values).to_numpy().astype(np.int64)
     return places
-
-
-def _with_keys(source: TopicPartition, rows: pa.Table, keys: pa.Array) -> pa.Table:
-    place = pc.binary_join_element_wise(f"{source.topic}-{source.partition}", rows[OFFSET].cast(pa.string()), "-")
-    if TOPIC in rows.column_names:
-        rows = with_column(rows, TOPIC, same_for_all(source.topic, rows.num_rows))
-    return rows.append_column(SEQUENCE_NUMBER, place).append_column(RECORD_KEY, keys)
 
 
 def _token(source: RowSource, first_offset: int) -> str:

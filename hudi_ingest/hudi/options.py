@@ -166,7 +166,6 @@ def _keyed_options(table: Table) -> dict[str, str]:
         TYPE_PROPERTY: "MERGE_ON_READ",
         ORDERING_PROPERTY: ",".join(table.ordering_fields),
         # Compaction has a job of its own.
-        "hoodie.compact.inline": "false",
         "hoodie.compact.schedule.inline": "false",
         # Archival keeps this many commits that are not compacted, so that what is due can be told from the timeline.
         DELTA_COMMITS_OPTION: str(table.compaction.delta_commits),

@@ -64,9 +64,9 @@ def find_orphans(
     """Return the orphans in `stored`, in its order; the three readings must have been made in the order of the arguments.
 
     Excludes files that are `listed` (live, or replaced and not cleaned yet), that belong to a pending instant or one newer
-    than all on the timeline, that changed after `older_than`, or that another writer wrote: a file id must be a bucket's in a keyed table, or else exactly
-    the one that this software gives to a file of that partition folder, instant, and one of `topics`. Returns nothing
-    while a rollback or restore is pending.
+    than all on the timeline, that changed after `older_than`, or that another writer wrote: a file id must be a bucket's in
+    a keyed table, or else exactly the one that this software gives to a file of that partition folder, instant, and one of
+    `topics`. Returns nothing while a rollback or restore is pending.
     """
     newest = max(instants.pending | instants.completed, default="")
     if instants.undoing or not newest:

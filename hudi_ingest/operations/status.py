@@ -118,6 +118,7 @@ def pipeline_status(
 ) -> PipelineStatus:
     """Combine the situation with the ledger's history. Raises KafkaUnreachable, KafkaRefused, LedgerUnreachable,
     TableUnreachable."""
+    now = now or datetime.now(timezone.utc)
     rows = with_figures(pipeline, ledger.history(pipeline.name, HISTORY))
     stopped = stopped_partitions(pipeline, situation)
     checkpoint = situation.committed.checkpoint
@@ -141,11 +142,9 @@ def pipeline_status(
         stopped=stopped,
         dead_letters=checkpoint.letters.waiting if checkpoint and checkpoint.letters else 0,
         last_committed_at=situation.committed.last_committed_at,
-        lag_seconds=oldest_waiting_seconds(pipeline, situation, now or datetime.now(timezone.utc)),
-        catalog=_catalog(pipeline, situation, now or datetime.now(timezone.utc)),
-        compaction=compacted_in_time(pipeline, situation.committed.commits, now or datetime.now(timezone.utc))
-        if pipeline.table.is_keyed
-        else None,
+        lag_seconds=oldest_waiting_seconds(pipeline, situation, now),
+        catalog=_catalog(pipeline, situation, now),
+        compaction=compacted_in_time(pipeline, situation.committed.commits, now) if pipeline.table.is_keyed else None,
         dead=frozenset(
             row.transaction_id
             for row in rows
