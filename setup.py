@@ -10,8 +10,12 @@ EXTRAS = {
         "protobuf>=6.31,<8",
         "ptars==0.0.25",
     ],
+    "lineage": ["openlineage-python>=1.30"],
+    "metrics": ["opentelemetry-exporter-otlp-proto-http>=1.30", "opentelemetry-sdk>=1.30", "prometheus-client>=0.21"],
+    "msk": ["aws-msk-iam-sasl-signer-python>=1.0.2"],
     # What confluent-kafka's client of the schema registry needs; its extra asks for the newest certifi besides.
     "registry": ["attrs>=21.2", "authlib>=1.8", "cachetools>=5.5", "certifi", "httpx2>=2.0"],
+    "rest": ["fastapi>=0.115"],
     # 1.36 is the first whose PUT of an object takes both conditions.
     "s3": ["botocore>=1.36"],
     "sql": ["duckdb>=1.5,<3"],
@@ -74,6 +78,8 @@ setup(
             "matplotlib",
             "moto[s3]>=5.1",
             "mypy",
+            # Generates the client that tests the REST API.
+            "openapi-generator-cli>=7",
             "pytest",
             "pytest-timeout",
             # --no-loadscope-reorder

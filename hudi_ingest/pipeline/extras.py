@@ -7,10 +7,14 @@ from importlib.util import find_spec
 
 MODULES: Mapping[str, tuple[str, ...]] = {
     "avro": ("fastavro", "datafusion"),
+    "lineage": ("openlineage",),
+    "metrics": ("prometheus_client", "opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
+    "msk": ("aws_msk_iam_sasl_signer",),
     # Dagster installs google.protobuf anyway; google.type has types that schemas import without providing them.
     "protobuf": ("grpc_tools", "ptars", "google.type"),
     # What confluent-kafka's client imports.
     "registry": ("httpx2", "authlib", "attrs", "cachetools", "certifi"),
+    "rest": ("fastapi",),
     "s3": ("botocore",),
     "sql": ("duckdb",),
 }
