@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import posixpath
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
@@ -12,7 +10,6 @@ import pyarrow as pa
 from pydantic import (
     Field,
     PrivateAttr,
-    StringConstraints,
     ValidationInfo,
     field_validator,
 )
@@ -20,11 +17,14 @@ from pydantic import (
 from hudi_ingest.exceptions.problems import Place, PlacedProblems, describe, quoted, suggestion
 from hudi_ingest.model.storage_options import S3_SCHEME, StorageOptions, is_s3
 from hudi_ingest.pipeline import extras
+from hudi_ingest.pipeline.base_path import local_path, normal_path
 from hudi_ingest.pipeline.compaction import CompactionLimits
 from hudi_ingest.pipeline.describe import allowed
+from hudi_ingest.pipeline.event_time import EventTime
 from hudi_ingest.pipeline.keyed_columns import KEY_TYPES_TEXT, ORDERING_TYPES_TEXT
+from hudi_ingest.pipeline.lock import Lock
 from hudi_ingest.pipeline.model import Model as _Model
-from hudi_ingest.pipeline.model import Seconds, Whole, broker_addresses, read_text
+from hudi_ingest.pipeline.model import Whole, read_text
 from hudi_ingest.pipeline.model import beside_the_file as _beside_the_file
 from hudi_ingest.pipeline.storage import Storage
 from hudi_ingest.pipeline.transforms import legal_zone
@@ -41,65 +41,11 @@ INFER = "infer"
 """A `table.schema` that takes the columns from a sample of the records."""
 
 
-class Lock(_Model):
-    """A table lock shared by writers in several JVMs. Without it, each JVM has a lock of its own."""
-
-    zookeeper: str = Field(json_schema_extra={"allowed": "host:port, or several separated by commas"})
-    """Servers of the ZooKeeper ensemble that holds the lock."""
-
-    path: str = Field(
-        default="/hudi-ingest/locks", json_schema_extra={"allowed": "an absolute ZooKeeper path, like /hudi/locks"}
-    )
-    """The parent node. Each table has a lock node below it, named by a digest of `table.base_path`."""
-
-    @field_validator("zookeeper")
-    @classmethod
-    def _servers(cls, value: str) -> str:
-        return broker_addresses(value, "ZooKeeper server")
-
-    @field_validator("path")
-    @classmethod
-    def _path(cls, value: str) -> str:
-        if not re.fullmatch(r"(/[A-Za-z0-9._-]+)+", value) or {".", ".."} & set(value.split("/")):
-            raise ValueError(
-                f"not a ZooKeeper path; found {quoted(value)}; allowed: /name/name…, of letters, digits, `.`, `_` and `-`"
-            )
-        return value
-
-
 class SparkCheckpoint(_Model):
     """The checkpoint of a Spark Structured Streaming query."""
 
     spark_checkpoint: str
     """Folder that was the query's `checkpointLocation`."""
-
-
-class EventTime(_Model):
-    """Limits for a record's own time."""
-
-    field: Annotated[str, StringConstraints(min_length=1)]
-    """A timestamp field, as it is after the transforms. Null is within the limits."""
-
-    late_after_seconds: Annotated[Seconds, Field(ge=0, le=1e10)] | None = None
-    """A record is late when its time is more than this before `relative_to`; without it, no record is."""
-
-    future_after_seconds: Annotated[Seconds, Field(ge=0, le=1e10)] | None = Field(default=None, validate_default=True)
-    """A record is ahead when its time is more than this after `relative_to`; without it, no record is."""
-
-    relative_to: Literal["kafka_timestamp", "transaction"] = "kafka_timestamp"
-    """`kafka_timestamp` is when the record was produced or when the broker received it, depending on the topic's
-    configuration; `transaction` is when the transaction began, whichever attempt writes the record."""
-
-    action: Literal["reject", "route"] = "reject"
-    """`reject` makes it a bad record. `route` puts it into partition `late` or `future` instead of each time in
-    `table.partition_by` that is derived from `field`."""
-
-    @field_validator("future_after_seconds")
-    @classmethod
-    def _a_limit(cls, value: float | None, info: ValidationInfo) -> float | None:
-        if value is None and info.data.get("late_after_seconds", 0) is None:
-            raise ValueError("neither it nor `late_after_seconds` is set; add one, or remove event_time")
-        return value
 
 
 class Table(_Model):
@@ -223,7 +169,7 @@ class Table(_Model):
     @field_validator("base_path")
     @classmethod
     def _base_path(cls, value: str) -> str:
-        path = _normal_path(value)
+        path = normal_path(value)
         if is_s3(path):
             extras.require("s3")
         return path
@@ -348,7 +294,7 @@ class Table(_Model):
             and isinstance(value["spark_checkpoint"], str)
         ):
             try:
-                return SparkCheckpoint(spark_checkpoint=_local_path(value["spark_checkpoint"]))
+                return SparkCheckpoint(spark_checkpoint=local_path(value["spark_checkpoint"]))
             except ValueError as error:
                 raise PlacedProblems([(("spark_checkpoint",), str(error))]) from None
         raise ValueError(f"found {describe(value)}; allowed: {allowed(cls.model_fields['take_over'])}")
@@ -427,80 +373,6 @@ def _declared(ddl: str | None, schema_file: Path | None) -> pa.Schema | None:
 
 def _can_partition(kind: pa.DataType) -> bool:
     return kind in (pa.string(), pa.bool_(), pa.int32(), pa.int64(), pa.date32())
-
-
-_LOCAL = "an absolute path like /data/orders or file:///data/orders"
-_S3 = "s3a://bucket/path"
-_UNTRIED = {
-    "s3n": "Hadoop has removed it; write s3a:// for the same bucket",
-    "gs": "tables on Google Cloud Storage have not been tried",
-    "abfs": "tables on Azure storage have not been tried",
-    "abfss": "tables on Azure storage have not been tried",
-    "wasb": "tables on Azure storage have not been tried",
-    "wasbs": "tables on Azure storage have not been tried",
-    "hdfs": "tables on HDFS have not been tried",
-}
-"""By scheme: why it is refused."""
-
-
-def _normal_path(value: str) -> str:
-    scheme, separator, rest = value.partition("://")
-    if separator and scheme.lower() in ("s3", "s3a"):
-        return _normal_s3_path(rest)
-    if not separator:
-        path = value
-        if not path.startswith("/"):
-            raise ValueError(f"not an absolute path; found {quoted(value)}; allowed: {_LOCAL}, or {_S3}")
-    else:
-        path = rest
-        # Show only the scheme: the rest may contain a login.
-        if scheme.lower() != "file":
-            store = f"{scheme}://" if re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]{0,20}", scheme) else "a store's address"
-            why = _UNTRIED.get(scheme.lower(), "it is not a store that hudi-ingest knows")
-            raise ValueError(
-                f"found {store}; {why}, so there is no telling whether its promises hold there; allowed: {_LOCAL}, which may "
-                f"be a mounted bucket, or {_S3}"
-            )
-        if not path.startswith("/"):
-            raise ValueError(f"a file: path begins with three slashes; allowed: {_LOCAL}")
-    _require_plain(path, quoted(value))
-    path = posixpath.normpath("/" + path.strip("/"))
-    if path == "/":
-        raise ValueError(f"names no folder; found {quoted(value)}; allowed: {_LOCAL}")
-    return path
-
-
-def _local_path(value: str) -> str:
-    path = _normal_path(value)
-    if is_s3(path):
-        raise ValueError(f"found s3://; allowed: {_LOCAL}, so copy the checkpoint's folder there")
-    return path
-
-
-def _normal_s3_path(rest: str) -> str:
-    bucket, _, key = rest.partition("/")
-    if "@" in bucket or ":" in bucket:
-        raise ValueError(
-            f"must not contain a login or a port; allowed: {_S3}, with the login and the endpoint in table.storage"
-        )
-    if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", bucket):
-        raise ValueError(
-            f"not a bucket's name; found {quoted(bucket)}; allowed: 3 to 63 lower-case letters, digits, `.` and `-`"
-        )
-    _require_plain(key, quoted(key))
-    folders = [folder for folder in key.split("/") if folder]
-    if not folders:
-        raise ValueError(f"names no folder in the bucket; allowed: {_S3}")
-    return f"{S3_SCHEME}{bucket}/{'/'.join(folders)}"
-
-
-def _require_plain(path: str, path_shown: str) -> None:
-    if re.search(r"[*?{}\[\]\x00-\x1f\x7f]", path):
-        raise ValueError(
-            f"contains a character that readers treat as a pattern; found {path_shown}; allowed: a path without * ? {{ }} [ ]"
-        )
-    if {".", ".."} & set(path.split("/")):
-        raise ValueError(f"contains a . or .. folder; found {path_shown}; write the path without it")
 
 
 def partition_problem(name: str, columns: pa.Schema, transformed: bool) -> str:
