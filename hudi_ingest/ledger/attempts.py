@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from hudi_ingest.exceptions import Fenced
-from hudi_ingest.ledger import transactions
+from hudi_ingest.ledger import counters, transactions
 from hudi_ingest.ledger.tables import ATTEMPTS, AttemptRow, AttemptState, storable
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.report import SliceReport
@@ -30,7 +30,7 @@ def start(
     if not sources:
         # A transaction that only resets offsets reads nothing.
         return {}
-    transactions.lock_open(connection, transaction_id, f"no attempt at {_shown(sources)} may start")
+    row = transactions.lock_open(connection, transaction_id, f"no attempt at {_shown(sources)} may start")
     planned = {
         TopicPartition(slice_.topic, slice_.partition) for slice_ in transactions.slices(connection, transaction_id)
     }
@@ -60,6 +60,9 @@ def start(
             for source, attempt in numbers.items()
         ],
     )
+    retries = sum(number > 0 for number in numbers.values())
+    if retries:
+        counters.add(connection, row.table, {counters.RETRIES: retries})
     return numbers
 
 
@@ -98,9 +101,10 @@ def finish(connection: sa.Connection, transaction_id: str, reports: Collection[S
 
 
 def fail(connection: sa.Connection, transaction_id: str, source: TopicPartition, attempt: int, error: str) -> None:
-    transactions.find(connection, transaction_id, lock=True)
+    row = transactions.find(connection, transaction_id, lock=True)
     values = {"state": AttemptState.FAILED.value, "error": storable(error)}
-    _end(connection, transaction_id, source, attempt, values)
+    if _end(connection, transaction_id, source, attempt, values) and row is not None:
+        counters.add(connection, row.table, {counters.ATTEMPTS_FAILED: 1})
 
 
 def running(connection: sa.Connection, transaction_id: str) -> set[tuple[TopicPartition, int]]:
@@ -173,9 +177,9 @@ def _of(transaction_id: str, source: TopicPartition) -> tuple[sa.ColumnElement[b
 
 def _end(
     connection: sa.Connection, transaction_id: str, source: TopicPartition, attempt: int, values: Mapping[str, Any]
-) -> None:
-    """End one attempt if it is running."""
-    connection.execute(
+) -> bool:
+    """End one attempt if it is running, and return whether it was."""
+    ended = connection.execute(
         ATTEMPTS.update()
         .where(
             *_of(transaction_id, source),
@@ -184,6 +188,7 @@ def _end(
         )
         .values(ended_at=_now(), **values)
     )
+    return bool(ended.rowcount)
 
 
 def _now() -> datetime:

@@ -12,7 +12,8 @@ connections.
 from __future__ import annotations
 
 import socket
-from collections.abc import Collection, Iterable, Iterator
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -21,7 +22,8 @@ from types import TracebackType
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from hudi_ingest.ledger import attempts, locks, outcomes, requests, transactions
+from hudi_ingest.exceptions import TransactionInFlight
+from hudi_ingest.ledger import attempts, counters, locks, outcomes, requests, transactions
 from hudi_ingest.ledger.database import WRITES, close_afterwards, open_engine, shown_url
 from hudi_ingest.ledger.database_errors import translated
 from hudi_ingest.ledger.owner import Owner
@@ -34,6 +36,8 @@ from hudi_ingest.model.report import CommitReceipt, SliceReport
 from hudi_ingest.model.transaction import CommittedTransaction, TransactionState
 
 _BEGIN_TRIES = 20
+_LEAST_WAIT_SECONDS = 0.05
+"""Shorter waits for a lock are not worth counting."""
 
 
 class Ledger:
@@ -158,7 +162,9 @@ class Ledger:
         """
         figures = {"rows": receipt.rows, "files": receipt.files, "size_bytes": receipt.size_bytes}
         with self._writing() as connection:
-            return outcomes.commit(connection, receipt.plan.transaction_id, receipt.instant, figures, receipt.reports)
+            return outcomes.commit(
+                connection, receipt.plan.transaction_id, receipt.instant, figures, receipt.reports, receipt.seconds
+            )
 
     def mark_committed_as_found(self, transaction_id: str, instant: str) -> bool:
         """Record a commit that was found in the table's timeline and whose receipt is lost; see `mark_committed`.
@@ -207,12 +213,37 @@ class Ledger:
         unless that holder is `unfenced`; locks.py says what a holder must ensure. Not reentrant. Raises TransactionInFlight
         when the lock is not free in time.
         """
-        with translated(self._where):
-            held = locks.acquire(self._engine, f"table {_base_path(table)}", timeout_seconds, stale_seconds, unfenced)
+        started = time.monotonic()
         try:
+            with translated(self._where):
+                held = locks.acquire(
+                    self._engine, f"table {_base_path(table)}", timeout_seconds, stale_seconds, unfenced
+                )
+        except TransactionInFlight:
+            self._count_wait(table, time.monotonic() - started)
+            raise
+        waited = time.monotonic() - started
+        try:
+            self._count_wait(table, waited)
             yield
         finally:
             held.release()
+
+    def _count_wait(self, table: str, seconds: float) -> None:
+        if seconds >= _LEAST_WAIT_SECONDS:
+            self.count(table, {counters.LOCK_WAITS: 1, counters.LOCK_WAIT_SECONDS: seconds})
+
+    # ---- Counters
+
+    def counters(self) -> dict[str, dict[str, float]]:
+        """Return all tables' counters, by base path and name."""
+        with self._reading() as connection:
+            return counters.read(connection)
+
+    def count(self, table: str, counts: Mapping[str, float]) -> None:
+        """Add to the counters of the Hudi table at base path `table`; counters.py names them."""
+        with self._writing() as connection:
+            counters.add(connection, _base_path(table), counts)
 
     # ---- Attempts
 

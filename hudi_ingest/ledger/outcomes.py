@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from hudi_ingest.exceptions import Fenced
-from hudi_ingest.ledger import attempts, transactions
+from hudi_ingest.ledger import attempts, counters, transactions
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.ledger.tables import storable
 from hudi_ingest.ledger.transactions import shown_time
@@ -26,12 +26,17 @@ def commit(
     instant: str,
     figures: Mapping[str, int],
     reports: Iterable[SliceReport],
+    seconds: Mapping[str, float] | None = None,
 ) -> bool:
-    """Record a commit with its figures (rows, files, size_bytes); returns False if the transaction is unknown."""
+    """Record a commit with its figures (rows, files, size_bytes) and seconds per phase; returns False if the transaction is
+    unknown."""
     row = transactions.find(connection, transaction_id, lock=True)
     if row is None:
         return False
     values: dict[str, Any] = dict(figures) if row.rows is None else {}
+    if values:
+        # Once, because they come with the figures.
+        counters.add(connection, row.table, counters.timed(seconds or {}))
     if row.state is TransactionState.COMMITTED:
         if row.instant != instant:
             raise Fenced(
@@ -98,5 +103,6 @@ def abort(connection: sa.Connection, transaction_id: str, reason: str) -> bool:
                 "reason": storable(reason),
             },
         )
+        counters.add(connection, row.table, {counters.ABORTED: 1})
         attempts.fail_running(connection, transaction_id, f"the transaction was aborted: {reason}")
     return True

@@ -165,6 +165,14 @@ COORDINATORS = sa.Table(
     sa.Column("ticked_at", UtcTime, nullable=False, comment="When did it tick last, about?"),
 )
 
+COUNTERS = sa.Table(
+    "ingest_counters",
+    METADATA,
+    sa.Column("base_path", sa.Text, primary_key=True, comment="Which Hudi table is it about?"),
+    sa.Column("name", sa.Text, primary_key=True, comment="What is counted?"),
+    sa.Column("value", sa.Double, nullable=False, comment="How much, since this ledger exists?"),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class TransactionRow:

@@ -54,6 +54,8 @@ class Checkpoint:
     taken_over: Mapping[TopicPartition, int] = field(default_factory=dict)
     """Where the pipeline took the table over from another system. Everything before these offsets is in the table, in rows
     that do not identify their records."""
+    totals: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """What all commits since the first that counted add up to; see totals.py."""
 
     def to_json(self) -> str:
         """Serialize canonically: equal checkpoints give equal text, so the commit guard may compare text."""
@@ -77,6 +79,11 @@ class Checkpoint:
                 **({"covered": covered} if covered else {}),
                 **({"moved_by": self.moved_by} if self.moved_by else {}),
                 **({"taken_over": {str(k): v for k, v in sorted(self.taken_over.items())}} if self.taken_over else {}),
+                **(
+                    {"totals": {k: dict(sorted(v.items())) for k, v in sorted(self.totals.items())}}
+                    if self.totals
+                    else {}
+                ),
             },
             separators=(",", ":"),
         )
@@ -109,6 +116,7 @@ class Checkpoint:
             covered,
             checkpoint.get("moved_by", ""),
             {TopicPartition.parse(source): int(offset) for source, offset in checkpoint.get("taken_over", {}).items()},
+            checkpoint.get("totals", {}),
         )
 
 
@@ -145,6 +153,7 @@ def next_checkpoint(
         next_coverage(current, plan),
         moved_by,
         taken_over,
+        current.totals if current else {},
     )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,7 @@ from hudi_ingest.faults import reach
 from hudi_ingest.home.folder import Home
 from hudi_ingest.kafka.cluster import KafkaCluster, kept_cluster
 from hudi_ingest.ledger import Ledger, Owner
+from hudi_ingest.ledger.counters import TICK_FAILURES
 from hudi_ingest.ledger.tables import is_over
 from hudi_ingest.model.plan import TransactionPlan
 from hudi_ingest.orchestration import tags
@@ -58,6 +60,7 @@ from hudi_ingest.transaction.situation import (
 if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
+_LOG = logging.getLogger(__name__)
 LONGEST_BACKOFF_SECONDS = 900
 _SHOWN_RANGES = 10
 _PASSES = (KafkaUnreachable, LedgerUnreachable, TableUnreachable)
@@ -110,10 +113,11 @@ def tick(
         try:
             cluster = resources.enter_context(kept_cluster(pipeline.source))
             ledger = resources.enter_context(Ledger.open(Home.from_environment().ledger_url))
-            ledger.note_tick(pipeline.name, now)
-            # Must precede observe(): a run that ended between would let a plan begin at offsets that are already committed.
-            busy = _busy(pipeline, instance, ledger, now)
-            observed = observe(pipeline, cluster)
+            with _failure_counted(pipeline, ledger):
+                ledger.note_tick(pipeline.name, now)
+                # Must precede observe(): a run that ended between would let a plan begin at offsets that are already committed.
+                busy = _busy(pipeline, instance, ledger, now)
+                observed = observe(pipeline, cluster)
         except IngestError as error:
             # Without its frames, which refer back to this error: a client that was refused would keep trying to log in until
             # the next garbage collection.
@@ -137,6 +141,19 @@ def tick(
             return _next_run(pipeline, instance, ledger, cluster, observed, state.changed_at, now)
         except _PASSES as error:
             return SkipReason(str(error))
+
+
+@contextmanager
+def _failure_counted(pipeline: Pipeline, ledger: Ledger) -> Iterator[None]:
+    """Count a tick that could not look. The error of the block is raised either way."""
+    try:
+        yield
+    except IngestError as error:
+        try:
+            ledger.count(pipeline.table.base_path, {f"{TICK_FAILURES}{type(error).__name__}": 1})
+        except IngestError as uncounted:
+            _LOG.warning("%s: the ledger could not count a failed tick: %s", pipeline.name, uncounted)
+        raise
 
 
 def _next_run(

@@ -33,6 +33,7 @@ from hudi_ingest.model.checkpoint import next_checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import RetryPlan, TransactionPlan
 from hudi_ingest.model.report import CommitReceipt, SliceReport, mean_record_bytes
+from hudi_ingest.model.totals import with_commit
 from hudi_ingest.model.transaction import OpenTransaction, TransactionSchema, TransactionState
 from hudi_ingest.transaction.bad_records import require_bad_accounted, withholds_bytes
 from hudi_ingest.transaction.checks import (
@@ -276,7 +277,8 @@ class TransactionProtocol(TransactionPorts):
         require_sums(committed.checkpoint, checkpoint, plan, reports)
         withheld = withholds_bytes(self.pipeline, plan.kind)
         letters = self.letters.extend(committed.checkpoint, plan, transaction.instant, reports, withheld)
-        checkpoint = replace(checkpoint, letters=letters)
+        totals = with_commit(checkpoint.totals, plan, reports, self.pipeline.on_bad_record == "dead_letter")
+        checkpoint = replace(checkpoint, letters=letters, totals=totals)
         schema = transaction.schema
         if committed.checkpoint is not None or plan.take_over is not None:
             schema = with_columns_of_others(schema, self.timeline.schema(), plan.transaction_id)

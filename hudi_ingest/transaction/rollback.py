@@ -12,7 +12,7 @@ from collections.abc import Callable
 from hudi_ingest.exceptions import IngestError, TransactionInFlight
 from hudi_ingest.faults import reach
 from hudi_ingest.hudi.storage import TableStorage
-from hudi_ingest.ledger import TransactionRow
+from hudi_ingest.ledger import TransactionRow, counters
 from hudi_ingest.ledger.owner import Owner, is_dead
 from hudi_ingest.ledger.tables import is_over
 from hudi_ingest.model.transaction import OpenInstant
@@ -25,8 +25,12 @@ def clear_dead_transaction(
     ports: TransactionPorts, owner: Owner, run_is_finished: Callable[[str], bool | None]
 ) -> None:
     """Before `owner` begins a transaction, end what a dead one left. Raises TransactionInFlight if one is alive."""
-    _end_open_transaction(ports, owner, run_is_finished)
-    _end_open_instants(ports)
+    try:
+        _end_open_transaction(ports, owner, run_is_finished)
+        _end_open_instants(ports)
+    except TransactionInFlight:
+        ports.ledger.count(ports.pipeline.table.base_path, {counters.BEGINS_REFUSED: 1})
+        raise
 
 
 def roll_back(ports: TransactionPorts, transaction_id: str, reason: str) -> None:

@@ -137,6 +137,40 @@ def at_once(count: int, action: Callable[[int], Any]) -> list[Future[Any]]:
         return [pool.submit(run, number) for number in range(count)]
 
 
+class TestCounters:
+    def test_they_say_what_was_retried_failed_aborted_and_how_long_it_took_each_once(self, ledger: Ledger) -> None:
+        begin(ledger)
+        start(ledger, "t1", P0)
+        for _ in range(2):
+            ledger.fail_attempt("t1", P0, 0, "no")
+        start(ledger, "t1", P0)
+        for _ in range(2):
+            ledger.mark_aborted("t1", "no")
+        begin(ledger, "t2")
+        timed = replace(receipt("t2"), seconds={"begin": 0.3, "total": 4000.0})
+        ledger.mark_committed_as_found("t2", "i1")
+        for _ in range(2):
+            ledger.mark_committed(timed)
+        assert ledger.counters()[TABLE] == {
+            "attempts_failed": 1,
+            "retries": 1,
+            "aborted": 1,
+            "seconds/begin/0.5": 1,
+            "seconds/begin/sum": 0.3,
+            "seconds/total/+Inf": 1,
+            "seconds/total/sum": 4000.0,
+        }
+        ledger.count(TABLE + "/", {"aborted": 2})
+        assert ledger.counters()[TABLE]["aborted"] == 3
+
+    def test_a_wait_for_the_tables_lock_is_counted_also_if_it_was_in_vain(self, ledger: Ledger) -> None:
+        with ledger.table_lock(TABLE), pytest.raises(TransactionInFlight), ledger.table_lock(TABLE, 0.06):
+            raise AssertionError("two holders")
+        counts = ledger.counters()[TABLE]
+        assert counts["lock_waits"] == 1
+        assert counts["lock_wait_seconds"] >= 0.06
+
+
 class TestBegin:
     def test_records_the_transaction_and_its_slices(self, ledger: Ledger) -> None:
         before, until = datetime.now(timezone.utc), deadline()

@@ -1,0 +1,38 @@
+"""What all commits add up to: it goes on from the last checkpoint, by kind of transaction."""
+
+from __future__ import annotations
+
+from hudi_ingest.model.checkpoint import Checkpoint, next_checkpoint
+from hudi_ingest.model.offsets import Slice, TopicPartition
+from hudi_ingest.model.plan import IngestPlan, LossReason, OffsetLoss
+from hudi_ingest.model.report import BaseFile, SliceReport
+from hudi_ingest.model.totals import with_commit
+
+P0 = TopicPartition("orders", 0)
+FILE = BaseFile("", "f", "f.parquet", 3, 100, 0, 9)
+
+
+def test_each_commit_adds_to_the_totals_that_the_checkpoint_carries() -> None:
+    piece = Slice("orders", 0, 10, 20)
+    loss = OffsetLoss("orders", 0, 5, 10, 5, LossReason.RETENTION)
+    plan = IngestPlan("orders", "t", 1, (piece,), resets=(loss,))
+    report = SliceReport(piece, 0, (FILE,), rows=3, skipped=1, filtered=2, rejected=3, gaps=1)
+    first = with_commit({}, plan, [report], keeps_bad=True)
+    assert first == {
+        "ingest": {
+            "transactions": 1,
+            "lost": 5,
+            "rows": 3,
+            "files": 1,
+            "bytes": 100,
+            "tombstones": 1,
+            "filtered": 2,
+            "bad_kept": 3,
+            "gaps": 1,
+        }
+    }
+    carried = Checkpoint.from_json(Checkpoint(1, "t", {P0: 20}, totals=first).to_json())
+    following = next_checkpoint(carried, IngestPlan("orders", "u", 2, ()), 0)
+    assert following.totals == first
+    second = with_commit(following.totals, plan, [report], keeps_bad=False)["ingest"]
+    assert (second["rows"], second["transactions"], second["bad_kept"], second["bad_skipped"]) == (6, 2, 3, 3)
