@@ -6,12 +6,26 @@ import logging
 import signal
 import sys
 
-from hudi_ingest.cli import dead_letter_commands, ingestion_commands, request_commands, stack_commands, table_commands
+from hudi_ingest.cli import (
+    dead_letter_commands,
+    ingestion_commands,
+    request_commands,
+    serve_commands,
+    stack_commands,
+    table_commands,
+)
 from hudi_ingest.cli.app import app
 from hudi_ingest.cli.printing import err
 from hudi_ingest.exceptions import IngestError
 
-_COMMANDS = (stack_commands, ingestion_commands, request_commands, table_commands, dead_letter_commands)
+_COMMANDS = (
+    stack_commands,
+    ingestion_commands,
+    request_commands,
+    table_commands,
+    dead_letter_commands,
+    serve_commands,
+)
 """Modules whose import registers their commands with `app`."""
 
 

@@ -56,7 +56,7 @@ def refusal(scope: Scope, own: frozenset[str], further: frozenset[str]) -> tuple
             f"This page is not served under the host {', '.join(hosts)!r}, only under {', '.join(sorted(own | further))}. "
             f"To open it under another name, add that name to {HOSTS_VARIABLE} and restart the webserver."
         )
-    if any(_authority(origin) not in {host, *further} for origin in origins):
+    if any(authority(origin) not in {host, *further} for origin in origins):
         return 403, f"Pages of {', '.join(origins)!r} may not call {host}; open http://{host} itself."
     if scope["type"] == "websocket":
         return None
@@ -82,7 +82,7 @@ def hosts_from(text: str) -> Sequence[str]:
     return hosts
 
 
-def _authority(origin: str) -> str:
+def authority(origin: str) -> str:
     """Return host and port of a web origin; empty for others, such as the `null` of sandboxed pages and files."""
     scheme, _, authority = origin.lower().partition("://")
     return authority if scheme in ("http", "https") else ""

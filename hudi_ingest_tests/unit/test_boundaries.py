@@ -20,6 +20,7 @@ PACKAGE = Path(hudi_ingest.__file__).parent
 KEEP_FILES_OF_THEIR_OWN = {
     "cli/ingestion_commands.py",
     "cli/demo.py",
+    "cli/serve_commands.py",
     "faults.py",
     "hudi/local_storage.py",
     "hudi/s3_access.py",
@@ -38,6 +39,7 @@ KEEP_FILES_OF_THEIR_OWN = {
     "records/convert/avro_fast.py",
     "records/convert/json_kernel/kept_code.py",
     "records/convert/protoc.py",
+    "rest/server.py",
     "transaction/decoding.py",
     "transaction/write/user_code.py",
 }

@@ -1,0 +1,50 @@
+"""serve: the REST API."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hudi_ingest.cli.app import app
+from hudi_ingest.cli.options import AsJson
+from hudi_ingest.cli.printing import out, print_json, say
+from hudi_ingest.exceptions import EnvironmentProblem
+from hudi_ingest.home.folder import Home
+
+
+@app.command()
+def serve(
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; any but this machine's own needs a token.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for a free one.")] = 8470,
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with the token that requests must bring. Default: HUDI_INGEST_TOKEN.")
+    ] = None,
+    cert: Annotated[Path | None, typer.Option(help="PEM file of the certificate chain, for HTTPS.")] = None,
+    key: Annotated[Path | None, typer.Option(help="PEM file of the certificate's key.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Serve the REST API in the foreground. Ctrl-C ends it after the requests that are running."""
+    from hudi_ingest.pipeline.extras import require
+
+    try:
+        require("rest")
+    except ValueError as error:
+        raise EnvironmentProblem(f"`hudi-ingest serve` {error}") from None
+    from hudi_ingest.rest.application import API
+    from hudi_ingest.rest.server import Listening, read_token
+    from hudi_ingest.rest.server import serve as serve_rest
+
+    token = read_token(token_file)
+
+    def started(url: str) -> None:
+        if as_json:
+            print_json({"url": url, "token": token is not None})
+        else:
+            say(f"REST     {url}{API}\nOpenAPI  {url}/openapi.json, described in docs/rest.md\nStop it with Ctrl-C.")
+        out.file.flush()
+
+    serve_rest(Home.from_environment(), Listening(host, port, cert, key), token, started=started)

@@ -1,0 +1,121 @@
+"""Serves the REST API until it is stopped."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from hudi_ingest.exceptions import ConfigError, EnvironmentProblem
+from hudi_ingest.home.folder import Home
+from hudi_ingest.rest.access import Access, is_loopback
+from hudi_ingest.rest.application import app
+
+TOKEN_VARIABLE = "HUDI_INGEST_TOKEN"
+SHORTEST_TOKEN = 16
+_STOP_SECONDS = 30
+"""How long requests that are running may take after SIGTERM."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """Where the server listens. `port` 0: any free one. `certificate` and `key`: PEM files, both or neither."""
+
+    host: str = "127.0.0.1"
+    port: int = 8470
+    certificate: Path | None = None
+    key: Path | None = None
+
+
+def read_token(file: Path | None, environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return the token of the file, or else of HUDI_INGEST_TOKEN; None if there is neither. Raises ConfigError."""
+    if file is None:
+        where, token = TOKEN_VARIABLE, environment.get(TOKEN_VARIABLE, "").strip()
+        if not token:
+            return None
+    else:
+        where = str(file)
+        try:
+            token = file.read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(where, [f"the token cannot be read: {error}"]) from None
+    if len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
+        problem = f"the token must be at least {SHORTEST_TOKEN} printable ASCII characters without spaces, such as `openssl rand -hex 32` writes"
+        raise ConfigError(where, [problem])
+    return token
+
+
+def serve(
+    home: Home,
+    listening: Listening,
+    token: str | None,
+    *,
+    started: Callable[[str], None],
+    mounts: Mapping[str, ASGIApp] | None = None,
+) -> None:
+    """Serve until SIGTERM or SIGINT, then end what is running. `started` gets the URL once requests are accepted.
+
+    Raises ConfigError if the server would be open to others without a token; EnvironmentProblem if it cannot listen.
+    """
+    if not is_loopback(listening.host) and token is None:
+        problem = (
+            f"any host that reaches {listening.host} could change pipelines without a login; set {TOKEN_VARIABLE} or give "
+            "--token-file, or leave out --host"
+        )
+        raise ConfigError("--host", [problem])
+    if (listening.certificate is None) != (listening.key is None):
+        raise ConfigError("--cert and --key", ["give both or neither"])
+    listener = _listen(listening)
+    port = listener.getsockname()[1]
+    name = f"[{listening.host}]" if ":" in listening.host else listening.host
+    url = f"http{'s' if listening.certificate else ''}://{name}:{port}"
+    config = uvicorn.Config(
+        app(home, Access.of(token, port), mounts),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        ssl_certfile=listening.certificate,
+        ssl_keyfile=listening.key,
+        timeout_graceful_shutdown=_STOP_SECONDS,
+    )
+    try:
+        config.load()
+    except OSError as error:  # ssl.SSLError is one
+        listener.close()
+        files = f"{listening.certificate} and {listening.key}"
+        raise ConfigError("--cert and --key", [f"{files} cannot be used: {error}"]) from None
+    _Server(config, lambda: started(url)).run(sockets=[listener])
+
+
+class _Server(uvicorn.Server):
+    """Tells when it accepts requests."""
+
+    def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._started = started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._started()
+
+
+def _listen(listening: Listening) -> socket.socket:
+    """Raises EnvironmentProblem."""
+    where = f"{listening.host}, port {listening.port}"
+    try:
+        family, _, _, _, address = socket.getaddrinfo(listening.host, listening.port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:
+        raise EnvironmentProblem(f"cannot listen on {where}: {error}. Choose another --host.") from None
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(address)
+    except OSError as error:
+        listener.close()
+        raise EnvironmentProblem(f"cannot listen on {where}: {error.strerror}. Choose another --port.") from None
+    return listener
