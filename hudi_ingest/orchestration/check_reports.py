@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import takewhile
@@ -19,33 +19,23 @@ from dagster import (
     RunsFilter,
 )
 
-from hudi_ingest.exceptions import IngestError, KafkaRefused, KafkaUnreachable, OffsetsLost, Transient
-from hudi_ingest.hudi.catalog_state import read_state
-from hudi_ingest.hudi.pipeline_table import PipelineTable
-from hudi_ingest.hudi.timeline import CommittedInstant
+from hudi_ingest.exceptions import IngestError, OffsetsLost, Transient
+from hudi_ingest.operations.findings import findings_now, findings_on_commits
 from hudi_ingest.operations.health import (
     ABOUT_COMMITS,
     ACCOUNTING_HOLDS,
     LAG_BELOW_LIMIT,
     UP_TO_DATE,
     Finding,
-    accounting_holds,
-    catalog_synced,
-    compacted_in_time,
-    dead_letters,
-    files_large_enough,
-    lag_below_limit,
-    offsets_honoured,
     questions,
     runs_succeed,
-    up_to_date,
 )
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.failures import STOPPED
 from hudi_ingest.orchestration.topic_assets import topic_observations
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.situation import Situation, oldest_waiting_seconds, stopped_partitions
+from hudi_ingest.transaction.situation import Situation
 
 if TYPE_CHECKING:
     from dagster._core.execution.plan.objects import StepFailureData
@@ -95,39 +85,6 @@ def report_trouble(
             instance.report_runless_asset_event(evaluation(pipeline, finding))
 
 
-def findings_now(pipeline: Pipeline, situation: Situation, now: datetime, busy: str = "") -> list[Finding]:
-    """Evaluate the checks that can change at any moment. Raises KafkaUnreachable, and TableUnreachable for a table in a catalog."""
-    waiting, committed = situation.lag.total, situation.committed
-    timely = up_to_date(pipeline, waiting, committed, now, busy=busy)
-    if not timely.passed:
-        # Records may have started waiting long after the last commit, e.g. on a topic that was idle.
-        oldest = age_of_oldest(pipeline, situation, now)
-        timely = up_to_date(pipeline, waiting, committed, now, oldest, busy)
-    return [
-        offsets_honoured(pipeline, stopped_partitions(pipeline, situation)),
-        lag_below_limit(pipeline, waiting),
-        timely,
-        *findings_on_catalog(pipeline, committed.commits, now),
-        *([compacted_in_time(pipeline, committed.commits, now)] if pipeline.table.is_keyed else []),
-    ]
-
-
-def findings_on_catalog(pipeline: Pipeline, commits: Sequence[CommittedInstant], now: datetime) -> list[Finding]:
-    """Evaluate the check of the catalog, if the table has one. Raises TableUnreachable."""
-    if pipeline.catalog is None:
-        return []
-    return [catalog_synced(pipeline, read_state(PipelineTable(pipeline).storage), commits, now)]
-
-
-def age_of_oldest(pipeline: Pipeline, situation: Situation, now: datetime) -> float | None:
-    """Return `oldest_waiting_seconds`, or None if the broker does not answer this question now. Then nothing proves that the
-    waiting records are recent, and the other findings still stand."""
-    try:
-        return oldest_waiting_seconds(pipeline, situation, now)
-    except (KafkaUnreachable, KafkaRefused):
-        return None
-
-
 def finding_on_runs(pipeline: Pipeline, instance: DagsterInstance, since: datetime | None) -> Finding:
     """Find out whether the newest runs failed, of those that ended after `since`, the begin of the last committed transaction."""
     ended_runs = RunsFilter(
@@ -161,26 +118,6 @@ def _step_error(failure: StepFailureData) -> str:
     if failure.user_failure_data is not None and failure.user_failure_data.description:
         return failure.user_failure_data.description
     return failure.error.message.strip() if failure.error else ""
-
-
-def findings_after_commit(pipeline: Pipeline, situation: Situation, now: datetime) -> list[Finding]:
-    """Evaluate all checks, to be reported by the run that made the newest commit. Raises KafkaUnreachable, TableUnreachable."""
-    return [
-        *findings_now(pipeline, situation, now),
-        *findings_on_commits(pipeline, situation),
-        runs_succeed(pipeline, 0),
-    ]
-
-
-def findings_on_commits(pipeline: Pipeline, situation: Situation) -> list[Finding]:
-    """Evaluate the checks that change only with commits; reads the commits again. Raises TableUnreachable."""
-    checkpoint = situation.committed.checkpoint
-    commits = PipelineTable(pipeline).commits()
-    return [
-        accounting_holds(pipeline, checkpoint, commits),
-        files_large_enough(pipeline, checkpoint, commits),
-        dead_letters(pipeline, checkpoint, situation.committed.last_rejected),
-    ]
 
 
 def evaluation(pipeline: Pipeline, finding: Finding) -> AssetCheckEvaluation:

@@ -20,9 +20,10 @@ from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.hudi.timeline import CommittedInstant
 from hudi_ingest.model.accounting import Accounting
+from hudi_ingest.operations.findings import age_of_oldest
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
-from hudi_ingest.orchestration.check_reports import age_of_oldest, report_checks, report_trouble
+from hudi_ingest.orchestration.check_reports import report_checks, report_trouble
 from hudi_ingest.orchestration.lag_points import LAG_RECORDS, lag_metadata
 from hudi_ingest.orchestration.materialization import by_kind, changes_of
 from hudi_ingest.pipeline.pipeline import Pipeline

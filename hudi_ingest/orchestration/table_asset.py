@@ -35,10 +35,11 @@ from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import TransactionPlan
 from hudi_ingest.model.report import SliceReport
 from hudi_ingest.model.transaction import OpenTransaction
+from hudi_ingest.operations.findings import age_of_oldest, findings_after_commit
 from hudi_ingest.operations.request_planning import completed, settled_progress
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key, topic_key
-from hudi_ingest.orchestration.check_reports import age_of_oldest, evaluation, findings_after_commit
+from hudi_ingest.orchestration.check_reports import evaluation
 from hudi_ingest.orchestration.column_metadata import pipeline_columns
 from hudi_ingest.orchestration.failures import as_dagster_failures, first_failure, stopped
 from hudi_ingest.orchestration.lag_points import lag_metadata

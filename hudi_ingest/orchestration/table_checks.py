@@ -11,9 +11,10 @@ from dagster import (
     multi_asset_check,
 )
 
+from hudi_ingest.operations.findings import findings_now, findings_on_commits
 from hudi_ingest.operations.health import questions
 from hudi_ingest.orchestration.asset_keys import table_key
-from hudi_ingest.orchestration.check_reports import evaluation, finding_on_runs, findings_now, findings_on_commits
+from hudi_ingest.orchestration.check_reports import evaluation, finding_on_runs
 from hudi_ingest.orchestration.failures import as_dagster_failures
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.situation import observe

@@ -29,6 +29,7 @@ from hudi_ingest.exceptions import KafkaRefused, KafkaUnreachable, OffsetsLost
 from hudi_ingest.hudi.committed_state import CommittedState
 from hudi_ingest.model.checkpoint import Checkpoint, LettersHead
 from hudi_ingest.model.offsets import TopicPartition, TopicVersion, Watermarks
+from hudi_ingest.operations.findings import findings_after_commit
 from hudi_ingest.operations.health import (
     ACCOUNTING_HOLDS,
     DEAD_LETTERS,
@@ -43,7 +44,6 @@ from hudi_ingest.orchestration.check_reports import (
     BLIND_SECONDS,
     REPEAT_SECONDS,
     evaluation,
-    findings_after_commit,
     report_checks,
     report_trouble,
 )
