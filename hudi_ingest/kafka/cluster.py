@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, wait
@@ -79,9 +80,27 @@ class KafkaCluster:
         self._seconds = source.request_timeout_seconds
         self._clients = clients or AdminClients(source)
 
-    def topics(self) -> dict[str, Topic]:
-        """The source's topics. Raises TopicMissing."""
-        names = list(self._source.topics)
+    def topic_names(self, committed: Iterable[str] = ()) -> tuple[str, ...]:
+        """The source's topics now: those it lists, or those on the broker that match its pattern. Of the `committed` topics those
+        that match count too, so that one that disappeared is missed."""
+        source = self._source
+        if source.topics_pattern is None:
+            return source.topics
+        answer = self._clients.admin.describe_cluster(request_timeout=self._seconds)
+        try:
+            # The list comes from a call that does not hear a refused login, and would wait for its whole timeout.
+            self._wait(answer)
+            on_broker = self._clients.admin.list_topics(timeout=self._seconds).topics
+        except (KafkaException, TimeoutError) as error:
+            self._clients.has_failed = True
+            raise self._failed("list the topics", error) from error
+        return tuple(sorted(filter(source.reads, {*on_broker, *committed})))
+
+    def topics(self, committed: Iterable[str] = ()) -> dict[str, Topic]:
+        """The source's topics, as `topic_names`. Raises TopicMissing."""
+        names = list(self.topic_names(committed))
+        if not names:
+            return {}
         answers = self._clients.admin.describe_topics(TopicCollection(names), request_timeout=self._seconds)
         return {name: self._topic(name, answers[name]) for name in names}
 
@@ -178,9 +197,15 @@ class KafkaCluster:
         except (KafkaException, TimeoutError) as error:
             if isinstance(error, TimeoutError) or error.args[0].code() not in _NOT_A_TOPIC:
                 raise self._failed(f"describe topic {name}", error) from error
-            raise TopicMissing(
-                f"topic {name} is not on the broker at {self._source.bootstrap_servers}: {answer_text(error)}. "
+            pattern = self._source.topics_pattern
+            remedy = (
                 "Create it, or correct source.topics in the pipeline file."
+                if pattern is None
+                else "The table has committed offsets of it. If it was deleted for good, exclude it in the pipeline file: "
+                f"source.topics_pattern: '(?!{re.escape(name)}$){pattern}'."
+            )
+            raise TopicMissing(
+                f"topic {name} is not on the broker at {self._source.bootstrap_servers}: {answer_text(error)}. {remedy}"
             ) from error
         # A broker without topic ids returns the id zero.
         has_id = description.topic_id.get_most_significant_bits() or description.topic_id.get_least_significant_bits()

@@ -127,6 +127,7 @@ def survey_retry(pipeline: Pipeline) -> RetrySurvey:
     rows, left_out, bad = 0, 0, 0
     notes: list[BadRecordNote] = []
     if plans:
+        pipeline = pipeline.reading({slice_.topic for plan in plans for slice_ in plan.slices})
         schema = resolve_schema(pipeline, table.timeline)
         maker = row_maker_of(pipeline, schema, datetime.now(timezone.utc))
         for plan in plans:

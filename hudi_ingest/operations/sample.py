@@ -132,6 +132,7 @@ def take_sample(pipeline: Pipeline, starts: Offsets | None, most: int) -> Sample
     else:
         situation = observe(pipeline)
         starts, watermarks = situation.starts, situation.watermarks
+    pipeline = pipeline.reading({source.topic for source in starts})
     schema = resolve_schema(pipeline, PipelineTable(pipeline).timeline)
     maker = row_maker_of(pipeline, schema, datetime.now(timezone.utc))
     slices = [

@@ -38,7 +38,7 @@ from hudi_ingest.model.transaction import OpenTransaction
 from hudi_ingest.operations.findings import age_of_oldest, findings_after_commit
 from hudi_ingest.operations.request_planning import completed, settled_progress
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.asset_keys import table_key, topic_key
+from hudi_ingest.orchestration.asset_keys import source_keys, table_key
 from hudi_ingest.orchestration.check_reports import evaluation
 from hudi_ingest.orchestration.column_metadata import pipeline_columns
 from hudi_ingest.orchestration.failures import as_dagster_failures, first_failure, stopped
@@ -69,9 +69,7 @@ def table_asset(pipeline: Pipeline, io_manager_key: str = IO_MANAGER) -> AssetsD
     asset, key = pipeline.asset, table_key(pipeline)
     table = AssetsDefinition.from_graph(
         _transaction_graph(pipeline, io_manager_key),
-        keys_by_input_name={
-            _topic_input(index): topic_key(topic) for index, topic in enumerate(pipeline.source.topics)
-        },
+        keys_by_input_name={_topic_input(index): key for index, key in enumerate(source_keys(pipeline))},
         keys_by_output_name={"result": key},
         group_name=asset.group or pipeline.name,
         descriptions_by_output_name={"result": _description(pipeline)},
@@ -104,7 +102,7 @@ def _transaction_graph(pipeline: Pipeline, io_manager_key: str) -> GraphDefiniti
     @graph(
         name=pipeline.name,
         description=_description(pipeline),
-        ins={_topic_input(index): GraphIn() for index in range(len(pipeline.source.topics))},
+        ins={_topic_input(index): GraphIn() for index in range(len(source_keys(pipeline)))},
     )
     def transaction(**topics: Any) -> Any:
         opened, slices = begin.alias(BEGIN)(**topics)
@@ -122,7 +120,7 @@ def _begin_op(pipeline: Pipeline, io_manager_key: str) -> OpDefinition:
     @op(
         name=f"{pipeline.name}__begin",
         description="Checks that the plan starts at the committed offsets, rolls back what a dead transaction left, and opens an instant.",
-        ins={_topic_input(index): In(Nothing) for index in range(len(pipeline.source.topics))},
+        ins={_topic_input(index): In(Nothing) for index in range(len(source_keys(pipeline)))},
         # Without a transaction the later ops are skipped: see _is_harmless.
         out={
             "transaction": Out(dict, is_required=False, io_manager_key=io_manager_key),
@@ -316,7 +314,8 @@ def _report_checks_with_commit(context: OpExecutionContext, pipeline: Pipeline, 
 def _description(pipeline: Pipeline) -> str:
     if pipeline.asset.description is not None:
         return pipeline.asset.description
-    topics = ", ".join(f"`{topic}`" for topic in pipeline.source.topics)
+    pattern = pipeline.source.topics_pattern
+    topics = f"topics like `{pattern}`" if pattern else ", ".join(f"`{topic}`" for topic in pipeline.source.topics)
     return f"Hudi table `{pipeline.table.base_path}`, ingested exactly once from Kafka {topics}."
 
 

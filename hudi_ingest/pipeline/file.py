@@ -110,6 +110,8 @@ def _hidden_errors(document: Document, places: Iterable[Place], context: Mapping
             else {}
         )
         data[part] = {**needed, **usable}
+        if "topics_pattern" in usable:
+            data[part].pop("topics")
     if any(place[:1] == ("transforms",) for place in wrong):
         return []
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Annotated, Any, Literal
@@ -131,7 +131,12 @@ class Pipeline(_Model):
     @classmethod
     def _one_topic_is_taken_over(cls, value: Table, info: ValidationInfo) -> Table:
         source: KafkaSource | None = info.data.get("source")
-        if source is not None and isinstance(value.take_over, str) and len(source.topics) > 1:
+        if source is None:
+            return value
+        if value.take_over is not None and source.topics_pattern is not None:
+            text = "needs `source.topics`: a table is taken over with the topics that its writer read; list them"
+            raise PlacedProblems([(("take_over",), text)])
+        if isinstance(value.take_over, str) and len(source.topics) > 1:
             text = f"{value.take_over} reads one topic into a table, and source.topics has {len(source.topics)}; list only that one"
             raise PlacedProblems([(("take_over",), text)])
         return value
@@ -211,8 +216,9 @@ class Pipeline(_Model):
     @classmethod
     def _dead_letters(cls, value: DeadLetters, info: ValidationInfo) -> DeadLetters:
         source = info.data.get("source")
-        if source is not None and value.topic is not None and value.topic in source.topics:
-            text = f"found {quoted(value.topic)}, which is one of source.topics, so dead letters would be ingested again; name another topic"
+        if source is not None and value.topic is not None and source.reads(value.topic):
+            read = "is one of source.topics" if source.topics else "matches source.topics_pattern"
+            text = f"found {quoted(value.topic)}, which {read}, so dead letters would be ingested again; name another topic"
             raise PlacedProblems([(("topic",), text)])
         return value
 
@@ -221,6 +227,13 @@ class Pipeline(_Model):
     def model_post_init(self, context: object, /) -> None:
         declared = self.table.declares_schema
         self._built_chain = _chain(self.table, self.source, self.transforms) if declared else None
+
+    def reading(self, topics: Iterable[str]) -> Pipeline:
+        """The pipeline of exactly these of its topics: with a pattern, those that a plan found."""
+        if self.source.topics_pattern is None:
+            return self
+        source = self.source.model_copy(update={"topics": tuple(topics), "topics_pattern": None})
+        return self.model_copy(update={"source": source})
 
     def with_record(self, record: pa.Schema) -> Pipeline:
         """The pipeline for values with these columns, which a transaction determined at its begin. Raises ProblemsFromTop

@@ -113,8 +113,19 @@ class KafkaSource(_Model):
     bootstrap_servers: str = Field(json_schema_extra={"allowed": "host:port, or several separated by commas"})
     """Brokers to contact first; they name the others."""
 
-    topics: tuple[Topic, ...] = Field(json_schema_extra={"allowed": "a list of Kafka topic names"})
+    topics: tuple[Topic, ...] = Field(
+        default=(), json_schema_extra={"allowed": "a list of Kafka topic names", "default": "none"}
+    )
     """Topics to read, all into the same table. A topic added later is read from its first offset."""
+
+    topics_pattern: Annotated[str, StringConstraints(min_length=1)] | None = Field(
+        default=None,
+        validate_default=True,
+        json_schema_extra={"allowed": "a Python regular expression, like `shop\\..+`"},
+    )
+    """Instead of `topics`: reads every topic whose whole name matches, except Kafka's internal `__…`. Each tick lists the
+    topics; one that appears is read from its first offset, and one that disappears stops the pipeline. See
+    docs/many-topics.md."""
 
     format: str = Field(default="json", json_schema_extra={"allowed": FORMATS})
     """What a record's value is: one JSON object, Avro record, Protobuf message or CSV line whose fields are the table's
@@ -201,6 +212,22 @@ class KafkaSource(_Model):
             raise PlacedProblems(problems)
         return value
 
+    @field_validator("topics_pattern")
+    @classmethod
+    def _topics_or_a_pattern(cls, value: str | None, info: ValidationInfo) -> str | None:
+        topics = info.data.get("topics")
+        if value is None:
+            if topics == ():
+                raise ValueError("neither it nor `topics` is set; list the topics, or give a pattern")
+            return value
+        if topics:
+            raise ValueError("cannot be combined with `topics`; remove one of them")
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise ValueError(f"not a regular expression: {error}; found {quoted(value)}") from None
+        return value
+
     @field_validator("format")
     @classmethod
     def _known_format(cls, value: str) -> str:
@@ -262,8 +289,20 @@ class KafkaSource(_Model):
                 raise ValueError("`timestamp` must be the only key; remove the others")
             return StartingTimestamp(timestamp=_starting_time(value["timestamp"]))
         if isinstance(value, Mapping):
-            return _starting_map(value, info.data.get("topics"))
+            return _starting_map(value, info.data.get("topics"), info.data.get("topics_pattern"))
         raise ValueError(f"found {describe(value)}; allowed: {allowed(cls.model_fields['starting_offsets'])}")
+
+    def reads(self, topic: str) -> bool:
+        """Whether the topic is one of the source's, if it exists."""
+        return topic in self.topics if self.topics_pattern is None else is_match(self.topics_pattern, topic)
+
+    @property
+    def topics_text(self) -> str:
+        return ", ".join(self.topics) if self.topics_pattern is None else f"topics like {self.topics_pattern}"
+
+
+def is_match(pattern: str, topic: str) -> bool:
+    return not topic.startswith("__") and re.fullmatch(pattern, topic) is not None
 
 
 _TIME = TypeAdapter(datetime)
@@ -285,11 +324,15 @@ def _starting_time(value: object) -> datetime:
     raise PlacedProblems([(("timestamp",), problem)])
 
 
-def _starting_map(value: Mapping[Any, Any], topics: tuple[str, ...] | None) -> dict[str, dict[int, int]]:
+def _starting_map(
+    value: Mapping[Any, Any], topics: tuple[str, ...] | None, pattern: str | None
+) -> dict[str, dict[int, int]]:
     problems: list[tuple[Place, str]] = []
     starts: dict[str, dict[int, int]] = {}
     for topic, partitions in ((str(key), below) for key, below in value.items()):
-        if topics is not None and topic not in topics:
+        if pattern is not None and not is_match(pattern, topic):
+            problems.append(((topic,), f"does not match source.topics_pattern, {quoted(pattern)}"))
+        elif pattern is None and topics and topic not in topics:
             shown = ", ".join(topics)
             problems.append(((topic,), f"not a topic of source.topics; allowed: {shown}{suggestion(topic, topics)}"))
         elif not isinstance(partitions, Mapping) or not partitions:

@@ -14,6 +14,7 @@ from hudi_ingest.exceptions import SchemaRefused
 from hudi_ingest.exceptions.problems import ProblemsFromTop, dotted
 from hudi_ingest.hudi.options import ESCAPED_FOLDERS_PROPERTY, record_key_of
 from hudi_ingest.hudi.timeline import RECORD_PROPERTY, Timeline
+from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.model.transaction import TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.convert.connect_columns import infer_columns
@@ -135,7 +136,7 @@ def _record_columns(pipeline: Pipeline, stored: pa.Schema | None) -> _RecordColu
 def _subjects(pipeline: Pipeline) -> list[str]:
     registry = pipeline.source.schema_registry
     assert registry is not None, "checked with the pipeline file"
-    return [*dict.fromkeys(registry.subject_of(topic) for topic in pipeline.source.topics)]
+    return [*dict.fromkeys(map(registry.subject_of, KafkaCluster(pipeline.source).topic_names()))]
 
 
 def _registered(pipeline: Pipeline, stored: pa.Schema | None) -> _RecordColumns:
@@ -182,7 +183,7 @@ def _inferred(pipeline: Pipeline) -> _RecordColumns:
         partial_columns = f"\nWhat was found: {ddl(inferred.schema)}" if len(inferred.schema) else ""
         raise SchemaRefused(
             f"pipeline {pipeline.name}: no columns can be inferred from the first {len(sample):,} records of "
-            f"{', '.join(pipeline.source.topics)}:\n{problems}\nWrite the columns as table.schema, in Spark DDL.{partial_columns}"
+            f"{pipeline.source.topics_text}:\n{problems}\nWrite the columns as table.schema, in Spark DDL.{partial_columns}"
         )
     return _RecordColumns(
         inferred.schema, f"inferred from the first {len(sample):,} records", warnings=tuple(inferred.warnings)

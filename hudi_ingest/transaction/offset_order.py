@@ -14,7 +14,16 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 def require_offset_order(pipeline: Pipeline, checkpoint: Checkpoint | None, plan: TransactionPlan) -> None:
     """Raises TableMismatch if offsets that the plan reads may be smaller than those of older records with the same keys."""
     table = pipeline.table
-    if not table.is_keyed or table.ordering is not None or checkpoint is None:
+    if not table.is_keyed or table.ordering is not None:
+        return
+    topics = sorted({slice_.topic for slice_ in plan.slices})
+    if len(topics) > 1:
+        raise TableMismatch(
+            f"the table at {table.base_path} keeps the record with the greatest Kafka offset of each key, and offsets of several "
+            f"topics ({', '.join(topics)}) do not tell which record is newer. Nothing was written. Name a column that does as "
+            "table.ordering, or write each topic to its own table: `{topic}` in table.base_path and in name."
+        )
+    if checkpoint is None:
         return
     new = sorted({slice_.source for slice_ in plan.slices} - checkpoint.offsets.keys())
     again = sorted({reset.source for reset in plan.resets if reset.repeats})

@@ -152,6 +152,8 @@ def _reason_to_wait(
     last_began_at: datetime | None,
 ) -> str:
     """Why no transaction begins now; "" when one does."""
+    if not partitions:
+        return "no topic on the broker matches source.topics_pattern yet"
     if waiting == 0 and not has_to_commit:
         return f"no new records: all {partitions} partitions are read to their ends"
     if last_began_at is not None and last_began_at > now:

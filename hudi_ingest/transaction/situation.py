@@ -70,7 +70,7 @@ def observe(pipeline: Pipeline, cluster: KafkaCluster | None = None) -> Situatio
     table = _readable_table(pipeline)
     committed = table.committed()
     take_over = find_take_over(pipeline, table.timeline) if committed.checkpoint is None else None
-    topic_ids, watermarks = _held_offsets(cluster)
+    topic_ids, watermarks = _held_offsets(cluster, committed.checkpoint)
     if take_over is not None:
         require_held(take_over, watermarks, pipeline.name)
     known = committed.checkpoint.offsets if committed.checkpoint else take_over.offsets if take_over else {}
@@ -90,13 +90,15 @@ def losses_now(source: KafkaSource, checkpoint: Checkpoint | None) -> tuple[Offs
     Raises KafkaUnreachable, KafkaRefused, TopicMissing.
     """
     with kept_cluster(source) as cluster:
-        topic_ids, watermarks = _held_offsets(cluster)
+        topic_ids, watermarks = _held_offsets(cluster, checkpoint)
     return find_losses(checkpoint, watermarks, topic_ids)
 
 
-def _held_offsets(cluster: KafkaCluster) -> tuple[dict[str, str], dict[TopicPartition, Watermarks]]:
+def _held_offsets(
+    cluster: KafkaCluster, checkpoint: Checkpoint | None
+) -> tuple[dict[str, str], dict[TopicPartition, Watermarks]]:
     """Each topic's id and, read after it, the offsets that the broker holds of each partition."""
-    topics = cluster.topics()
+    topics = cluster.topics({source.topic for source in checkpoint.offsets} if checkpoint else ())
     watermarks = cluster.watermarks(partition for topic in topics.values() for partition in topic.partitions)
     return {topic: described.topic_id for topic, described in topics.items()}, watermarks
 

@@ -38,6 +38,7 @@ from hudi_ingest.hudi.write_client import HudiWriter
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.owner import Owner
+from hudi_ingest.local.broker import create_topic
 from hudi_ingest.local.verification import verify
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.transaction import TransactionState
@@ -155,17 +156,32 @@ def test_h3_max_records_bounds_a_transaction(ground: Ground, topic: str) -> None
     assert verify(ground.base_path, ground.produced).exact
 
 
-def test_k1_a_new_partition_is_picked_up_from_its_first_record(ground: Ground, pipeline: Pipeline) -> None:
+def test_k1_a_new_partition_and_a_new_topic_are_picked_up_from_their_first_records(ground: Ground, topic: str) -> None:
     from confluent_kafka.admin import AdminClient, NewPartitions
 
-    ground.send_rows(0, 5)
-    ground.run(pipeline)
+    # "latest" places the first start only.
+    pipeline = make_pipeline(
+        ground, source={"topics_pattern": rf"{topic}(\.more)?", "starting_offsets": "latest", "format": "json"}
+    )
+    ground.send_rows(0, 3)
+    assert ground.run(pipeline).rows == 0
+    ground.produced.clear()
+    ground.send_rows(0, 5, 3)
+    opened = ground.protocol(pipeline).begin(ground.plan(pipeline), Owner.this_process(), never)
     admin = AdminClient({"bootstrap.servers": ground.bootstrap_servers})
-    admin.create_partitions([NewPartitions(ground.name, 3)])[ground.name].result(30)
-    ground.producer.list_topics(ground.name, timeout=30)
+    admin.create_partitions([NewPartitions(topic, 3)])[topic].result(30)
+    create_topic(ground.bootstrap_servers, f"{topic}.more", 1)
+    ground.producer.list_topics(topic, timeout=30)
     ground.send_rows(2, 9)
-    ground.run(pipeline)
-    assert verify(ground.base_path, ground.produced).exact
+    for number in range(7):
+        ground.producer.produce(f"{topic}.more", json.dumps({"id": f"more-{number}", "dt": "d"}).encode(), partition=0)
+    assert ground.producer.flush(30) == 0
+    protocol = ground.protocol(pipeline)
+    assert protocol.commit(opened, protocol.write(opened, opened.plan.slices)).rows == 5, "what its plan says"
+    assert ground.run(pipeline).rows == 9 + 7
+    rows = ground.rows()
+    assert sorted(rows["id"].to_pylist()) == sorted([*ground.produced.values(), *(f"more-{n}" for n in range(7))])
+    assert rows["_kafka_topic"].to_pylist().count(f"{topic}.more") == 7
 
 
 def test_a_plan_that_is_no_longer_current_is_refused(ground: Ground, pipeline: Pipeline) -> None:

@@ -9,12 +9,13 @@ from functools import partial
 
 import pytest
 from confluent_kafka import Producer
-from dagster import AssetCheckKey, DagsterInstance, DagsterRunStatus, RunRequest, SkipReason
+from dagster import AssetCheckKey, AssetKey, DagsterInstance, DagsterRunStatus, RunRequest, SkipReason
 from dagster._core.storage.dagster_run import DagsterRun
 
-from hudi_ingest.exceptions import OffsetsLost, TopicMissing, WriteIncomplete
+from hudi_ingest.exceptions import NothingToDo, OffsetsLost, TableMismatch, TopicMissing, WriteIncomplete
 from hudi_ingest.home.folder import LEDGER_VARIABLE
 from hudi_ingest.kafka.cluster import KafkaCluster
+from hudi_ingest.local.broker import create_topic
 from hudi_ingest.local.processes import wait_until
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.operations.health import LAG_BELOW_LIMIT, QUESTIONS
@@ -27,6 +28,7 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.gaps import LOOK_UP_SECONDS, require_true_gaps
 from hudi_ingest.transaction.situation import observe, plan_next
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
+from hudi_ingest_tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.kafka
 
@@ -117,6 +119,43 @@ def test_nothing_new_is_a_reason_and_a_missing_topic_an_error(ground: Ground, pi
         missing = make_pipeline(ground, source={"topics": ["nowhere"]})
         with pytest.raises(TopicMissing, match=r"topic nowhere is not on the broker.*Create it"):
             tick(missing, instance, now())
+
+
+def test_p6_a_pattern_follows_its_topics_and_misses_one_that_disappeared(ground: Ground, topic: str) -> None:
+    from confluent_kafka.admin import AdminClient
+
+    pipeline = make_pipeline(ground, source={"topics_pattern": rf"{topic}\..+"})
+    with pytest.raises(NothingToDo, match="no topic on the broker matches"):
+        plan_next(pipeline, observe(pipeline))
+    names = [f"{topic}.one", f"{topic}.two"]
+    create_topic(ground.bootstrap_servers, names[0], 1)
+    assert sorted(observe(pipeline).starts) == [TopicPartition(names[0], 0)]
+    create_topic(ground.bootstrap_servers, names[1], 1)
+    for name in names:
+        ground.producer.produce(name, b"{}", partition=0)
+    assert ground.producer.flush(30) == 0
+    keyed = {"mode": "upsert", "key": ["id"], "schema": "id string not null, n long, dt string", "partition_by": []}
+    with pytest.raises(TableMismatch, match=r"offsets of several topics.*one, .*two\).*table\.ordering"):
+        several = make_pipeline(ground, source={"topics_pattern": rf"{topic}\..+"}, table=keyed)
+        plan_next(several, observe(several))
+    with DagsterInstance.ephemeral() as instance:
+        request = tick(pipeline, instance, now())
+        assert isinstance(request, RunRequest)
+        plan = plan_next(pipeline, observe(pipeline))
+        assert [slice_.source for slice_ in plan.slices] == [TopicPartition(name, 0) for name in names]
+        (observation,) = instance.fetch_observations(AssetKey(["kafka", f"{pipeline.name}_topics"]), limit=5).records
+        assert observation.asset_observation is not None
+        assert observation.asset_observation.metadata["topics"].value == 2
+    # The table's checkpoint remembers what it has read.
+    cluster = KafkaCluster(pipeline.source)
+    admin = AdminClient({"bootstrap.servers": ground.bootstrap_servers})
+    admin.delete_topics([names[1]])[names[1]].result(30)
+    wait_for(lambda: cluster.topic_names() == (names[0],), "the topic is gone")
+    with pytest.raises(
+        TopicMissing, match=rf"topic {names[1]} is not on the broker.*committed offsets.*topics_pattern"
+    ):
+        cluster.topics(committed=names)
+    assert list(cluster.topics(committed=[names[0], "another"])) == [names[0]]
 
 
 def test_starting_offsets_latest_timestamp_and_map(ground: Ground, topic: str) -> None:

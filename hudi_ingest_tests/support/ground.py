@@ -115,6 +115,8 @@ def write_pipeline(ground: Ground, name: str | None = None, file: str | None = N
     }
     for block, change in changes.items():
         settings[block] = {**settings.get(block, {}), **change} if isinstance(change, Mapping) else change
+    if "topics_pattern" in settings["source"]:
+        del settings["source"]["topics"]
     path = ground.home.pipelines / (file or f"{settings['name']}.yaml")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(yaml.safe_dump(settings))

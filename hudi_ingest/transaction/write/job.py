@@ -100,6 +100,7 @@ def write_slices(
     """
     began = time.monotonic()
     plan = transaction.plan
+    pipeline = pipeline.reading(plan.topics)
     busy = [slice_ for slice_ in slices if slice_.count]
     storage = storage_at(pipeline.table.base_path, pipeline.table.storage_options)
     task_reports: list[TaskReport] = []

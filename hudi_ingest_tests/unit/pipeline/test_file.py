@@ -134,11 +134,14 @@ def test_numbers_and_booleans_in_lists_of_text(write: Write) -> None:
     ("changes", "expected"),
     [
         ({"name": None}, "name: missing; allowed: a letter, then up to 62 letters, digits and _"),
-        ({"source__topics": None}, "source.topics: missing; allowed: a list of Kafka topic names"),
+        (
+            {"source__topics": None},
+            "source.topics_pattern: neither it nor `topics` is set; list the topics, or give a pattern",
+        ),
         ({"table": None}, "table: missing; allowed: a mapping with the keys base_path, schema"),
         (
             {"source__fromat": "json"},
-            "source.fromat: unknown key in line 4; allowed: bootstrap_servers, topics, format",
+            "source.fromat: unknown key in line 4; allowed: bootstrap_servers, topics, topics_pattern, format",
         ),
         ({"source__fromat": "json"}, "did you mean format?"),
         ({"table__schema_": "id int"}, "table.schema_: unknown key"),
