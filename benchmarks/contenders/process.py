@@ -79,7 +79,7 @@ class Worker:
             raise self._failed(f"ended with code {self._process.wait(_STOP_SECONDS)}")
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
-            raise self._failed(f"failed: {answer['error']}")
+            raise self._failed(f"failed: {str(answer['error']).rstrip('.')}")
         return answer
 
     def _listen(self) -> None:

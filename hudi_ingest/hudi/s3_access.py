@@ -23,7 +23,7 @@ CONNECT_SECONDS = 5
 REQUEST_SECONDS = 10
 TRIES = 4
 """So a store that is down is noticed at once, and one that never answers within a minute."""
-_UPLOAD_TRIES = 3
+_READ_TRIES = 3
 """A try of pyarrow takes twice as long when nothing answers."""
 _DEFAULT_REGION = "us-east-1"
 _CONNECTIONS = 8
@@ -70,7 +70,7 @@ def _client_with(options: StorageOptions, credentials: Credentials) -> Any:
 
 
 def filesystem_of(options: StorageOptions) -> pafs.S3FileSystem:
-    """Return pyarrow's file system, for reading Parquet and for big uploads. Raises StoreError."""
+    """Return pyarrow's file system, for reading Parquet. Raises StoreError."""
     return _filesystem(options, credentials_of(options))
 
 
@@ -192,13 +192,7 @@ def _filesystem(options: StorageOptions, credentials: Credentials) -> pafs.S3Fil
         force_virtual_addressing=not options.path_style,
         connect_timeout=CONNECT_SECONDS,
         request_timeout=REQUEST_SECONDS,
-        retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=_UPLOAD_TRIES),
-        # A file of one part needs one request instead of three.
-        allow_delayed_open=True,
-        # So that an error is raised by the write that it concerns.
-        background_writes=False,
-        # Asking for the bucket and the folders above a file would be further requests.
-        check_directory_existence_before_creation=False,
+        retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=_READ_TRIES),
     )
 
 

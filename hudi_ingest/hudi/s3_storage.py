@@ -1,7 +1,8 @@
 """Tables on S3 and compatible stores.
 
-Objects and listings go through botocore, which has conditional writes, lists and aborts multipart uploads, and sends exactly
-one request for each call; big files are uploaded by pyarrow, and it reads Parquet.
+All requests but those that read Parquet go through botocore: it has conditional writes and multipart uploads, sends exactly one
+request for each call, and can do without the checksums that only AWS is sure to take. pyarrow's uploads cannot: they end in
+trailing checksums, and versitygw answers the next request on such a connection with 400.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import IO, Any, cast
 from hudi_ingest.exceptions import TableUnreachable
 from hudi_ingest.hudi.paths import HOODIE, OWN_FILES
 from hudi_ingest.hudi.s3_access import TRIES, client_of, filesystem_of
-from hudi_ingest.hudi.storage import StoredFile, TableStorage, Upload, Versioned, WriteConflict
+from hudi_ingest.hudi.s3_output import S3Output
+from hudi_ingest.hudi.storage import UNKNOWN_TIME, StoredFile, TableStorage, Upload, Versioned, WriteConflict
 from hudi_ingest.hudi.store_errors import StoreError, store_error
 from hudi_ingest.model.storage_options import StorageOptions, bucket_and_key
 
@@ -26,8 +28,6 @@ _WITHOUT_CONDITIONS = "Set table.storage.conditional_writes: false and table.loc
 _ETAG_OF_NOTHING = f'"{"0" * 32}"'
 _MOST_DELETED = 1000
 """Keys of one request."""
-_MOST_BUFFERED = 8 * 1024 * 1024
-"""Bytes of a file that is one PUT; above it, the file is a multipart upload."""
 _AFTER_ALL = "\U0010ffff"
 
 
@@ -109,7 +109,7 @@ class S3Storage(TableStorage):
                 return
             if refusal in _NO_CONDITIONS:
                 raise StoreError(
-                    f"{self.options.endpoint or 'AWS S3'}, bucket {self._bucket}: no conditional writes ({refusal}), so it cannot keep a stale coordinator out",
+                    f"{self._store}: no conditional writes ({refusal}), so it cannot keep a stale coordinator out",
                     _WITHOUT_CONDITIONS,
                 )
             now = self.read_versioned(path)
@@ -125,11 +125,50 @@ class S3Storage(TableStorage):
         return
 
     def open_output(self, path: str) -> IO[bytes]:
-        return cast("IO[bytes]", _Output(self, path))
+        return cast("IO[bytes]", S3Output(self, path))
 
-    def open_upload(self, path: str) -> Any:
-        """Open pyarrow's stream of a file that is too big for one request."""
-        return self._arrow.open_output_stream(self._absolute(path))
+    def begin_upload(self, path: str) -> str:
+        """Begin a multipart upload. Returns its id."""
+        return str(self._call("create_multipart_upload", Key=self._key_of(path))["UploadId"])
+
+    def upload_part(self, path: str, upload_id: str, number: int, content: bytes) -> str:
+        """Upload the part with this number, from 1. Returns its ETag."""
+        with self._open_upload(path):
+            answer = self._call(
+                "upload_part", Key=self._key_of(path), UploadId=upload_id, PartNumber=number, Body=content
+            )
+        return str(answer["ETag"])
+
+    def complete_upload(self, path: str, upload_id: str, etags: list[str], size_bytes: int) -> None:
+        """Make one file of all parts, which have these ETags and this size. No file may have been at this path before."""
+        parts = [{"PartNumber": number, "ETag": etag} for number, etag in enumerate(etags, 1)]
+        with self._open_upload(path):
+            try:
+                self._call(
+                    "complete_multipart_upload",
+                    Key=self._key_of(path),
+                    UploadId=upload_id,
+                    MultipartUpload={"Parts": parts},
+                )
+            except FileNotFoundError:
+                # The answer to an earlier try may have been lost.
+                head = self._head(path)
+                if head is None or head["ContentLength"] != size_bytes:
+                    raise
+
+    def give_up_upload(self, path: str, upload_id: str) -> None:
+        self.abort_upload(Upload(path, upload_id, UNKNOWN_TIME))
+
+    @contextmanager
+    def _open_upload(self, path: str) -> Iterator[None]:
+        """Raises StoreError if there is no such upload any more."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise StoreError(
+                f"{self._store}: the multipart upload of {self._key_of(path)} is not open any more (NoSuchUpload)",
+                "The rollback of its transaction has aborted it, or `hudi-ingest sweep`, or a lifecycle rule of the bucket.",
+            ) from error
 
     def delete(self, path: str) -> None:
         self._call("delete_object", Key=self._key_of(path))
@@ -181,8 +220,7 @@ class S3Storage(TableStorage):
             answer = self._call("delete_objects", Delete={"Objects": batch, "Quiet": True})
             for problem in answer.get("Errors", ()):
                 raise StoreError(
-                    f"{self.options.endpoint or 'AWS S3'}, bucket {self._bucket}: object {problem.get('Key')} cannot be deleted "
-                    f"({problem.get('Code')})",
+                    f"{self._store}: object {problem.get('Key')} cannot be deleted ({problem.get('Code')})",
                     "Allow the login to delete objects below the table's path (s3:DeleteObject).",
                 )
 
@@ -207,7 +245,13 @@ class S3Storage(TableStorage):
         return True
 
     def explained(self, error: OSError) -> OSError:
-        return store_error(error, self.options, self._bucket) if "AWS Error" in str(error) else error
+        if isinstance(error, StoreError) or "AWS Error" not in str(error):
+            return error
+        return store_error(error, self.options, self._bucket)
+
+    @property
+    def _store(self) -> str:
+        return f"{self.options.endpoint or 'AWS S3'}, bucket {self._bucket}"
 
     @property
     def _arrow(self) -> Any:
@@ -283,68 +327,3 @@ class S3Storage(TableStorage):
             raise store_error(error, self.options, self._bucket) from error
         except BotoCoreError as error:
             raise store_error(error, self.options, self._bucket) from error
-
-
-class _Output:
-    """A file that is one PUT when it is closed while small, and pyarrow's multipart upload from then on.
-
-    pyarrow's own stream takes 10 MiB from the first byte, and a task may have hundreds of files open. In contrast to that
-    stream, one that is dropped, or left by an error, does not complete the file while it is small.
-    """
-
-    def __init__(self, storage: S3Storage, path: str) -> None:
-        self.closed = False
-        self._storage = storage
-        self._path = path
-        self._buffered: list[bytes] = []
-        self._size = 0
-        self._upload: Any = None
-
-    def __enter__(self) -> _Output:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None or self._upload is not None:
-            self.close()
-        self.closed = True
-
-    def write(self, content: bytes) -> int:
-        self._size += len(content)
-        if self._upload is not None:
-            with self._explained():
-                self._upload.write(content)
-            return len(content)
-        # A copy, because the caller may reuse its buffer.
-        self._buffered.append(bytes(content))
-        if self._size > _MOST_BUFFERED:
-            with self._explained():
-                self._upload = self._storage.open_upload(self._path)
-                self._upload.write(b"".join(self._buffered))
-            self._buffered.clear()
-        return len(content)
-
-    def tell(self) -> int:
-        return self._size
-
-    def writable(self) -> bool:
-        return True
-
-    def flush(self) -> None:
-        return
-
-    def close(self) -> None:
-        if self.closed:
-            return
-        self.closed = True
-        if self._upload is None:
-            self._storage.write(self._path, b"".join(self._buffered))
-        else:
-            with self._explained():
-                self._upload.close()
-
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise self._storage.explained(error) from error

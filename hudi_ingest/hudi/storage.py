@@ -72,7 +72,7 @@ class TableStorage(ABC):
         """Raises TableUnreachable when the store has no conditional writes although the options say so."""
 
     def explained(self, error: OSError) -> OSError:
-        """Turn an error of `open_output`'s stream into one that says what to do."""
+        """Turn an error that pyarrow met while it read Parquet into one that says what to do."""
         return error
 
     @abstractmethod
@@ -120,7 +120,7 @@ class TableStorage(ABC):
 
     @abstractmethod
     def open_output(self, path: str) -> IO[bytes]:
-        """Open a stream that replaces the file; creates its folders. Closing it, even on an error, completes the file."""
+        """Open a stream to a new file; creates its folders. Closing it completes the file, also after an error of the caller's."""
 
     @abstractmethod
     def delete(self, path: str) -> None:

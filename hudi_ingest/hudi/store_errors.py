@@ -67,6 +67,9 @@ _CAUSES: tuple[tuple[str, str], ...] = (
 )
 """Pattern and explanation, the most specific first, because a text may match several."""
 
+_MOST_TEXT = 1000
+"""Characters of an error's text. pyarrow names the object twice before it comes to the store's code."""
+
 
 class StoreError(OSError):
     """A store refused or did not answer. Its text says what happened; `remedy` is a sentence that says what to do."""
@@ -100,7 +103,7 @@ def store_error(error: Exception, options: StorageOptions, bucket: str) -> Store
     details = response.get("Error", {})
     headers = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
     region = details.get("Region") or headers.get("x-amz-bucket-region")
-    text = f"{type(error).__name__}: {' '.join(str(error).split())[:300].rstrip('.')}"
+    text = f"{type(error).__name__}: {' '.join(str(error).split())[:_MOST_TEXT].rstrip('.')}"
     of_bucket = f" (the bucket is in {region})" if region and region != options.region else ""
     return StoreError(
         f"{options.endpoint or 'AWS S3'}, bucket {bucket}: {text}{of_bucket}",

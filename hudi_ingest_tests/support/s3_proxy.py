@@ -32,6 +32,8 @@ class Request:
     """GET, HEAD, PUT, DELETE, LIST, POST-…: the operation as S3 bills it."""
     key: str
     at: float
+    chunked: bool = False
+    """Whether its body came in chunks, as with a checksum at its end."""
 
 
 Choice = Callable[[Request], bool]
@@ -161,7 +163,7 @@ class _Server(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
-def _classified(method: str, target: str) -> Request:
+def _classified(method: str, target: str, chunked: bool) -> Request:
     parts = urlsplit(target)
     query = parse_qs(parts.query, keep_blank_values=True)
     _, _, key = parts.path.lstrip("/").partition("/")
@@ -172,7 +174,7 @@ def _classified(method: str, target: str) -> Request:
         kind = "POST-delete" if "delete" in query else "POST-multipart"
     elif method == "PUT" and "partNumber" in query:
         kind = "PUT-part"
-    return Request(method, kind, key, time.monotonic())
+    return Request(method, kind, key, time.monotonic(), chunked)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -199,7 +201,7 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def _forward(self) -> None:
-        request = _classified(self.command, self.path)
+        request = _classified(self.command, self.path, self._is_chunked())
         self.proxy.note(request)
         body = self._body()
         if self.proxy.hangs():

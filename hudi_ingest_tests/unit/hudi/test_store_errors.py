@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hudi_ingest.hudi.store_errors import store_advice
+from hudi_ingest.hudi.s3_storage import S3Storage
+from hudi_ingest.hudi.store_errors import store_advice, store_error
+from hudi_ingest.model.storage_options import StorageOptions
 
 _OF_BOTOCORE = "ClientError: An error occurred ({}) when calling the HeadObject operation: {}"
 _OF_ARROW = "When uploading object with key 'x' in bucket 'lake': AWS Error {} during PutObject operation: {}"
@@ -82,3 +84,15 @@ def test_an_error_of_pythons_clients_says_the_same(meaning: str, text: str) -> N
 
 def test_other_errors_are_not_explained_by_the_store() -> None:
     assert store_advice("HoodieException: Unable to read the schema of s3a://lake/x") is None
+
+
+def test_the_stores_own_code_and_text_are_kept_however_long_the_objects_name_is() -> None:
+    key = f"shop/orders/dt=2026-01-03/{'0' * 300}.parquet"
+    text = (
+        f"When reading information for key '{key}' in bucket 'lake': AWS Error UNKNOWN (HTTP status 400) during HeadObject "
+        "operation: Unable to parse ExceptionName: BadRequest Message: An error occurred when parsing the HTTP request."
+    )
+    told = store_error(OSError(text), StorageOptions(), "lake")
+    assert str(told) == f"AWS S3, bucket lake: OSError: {text.rstrip('.')}"
+    storage = S3Storage("s3a://lake/t", StorageOptions())
+    assert storage.explained(told) is told
