@@ -95,20 +95,31 @@ public class CatalogSync implements Function, Callable {
       this.syncedCompletion = syncedCompletion;
     }
 
+    /** A MERGE_ON_READ table is three tables there; none is touched if one of the names is taken. */
     protected void doSync() {
-      String table = getTableName();
-      if (syncClient.tableExists(table)) {
-        requireOwnTable(table);
-        skipWhatIsKnown(table);
+      requireOwnTable(getTableName());
+      requireOwnTable(snapshotTableName);
+      if (roTableName.isPresent()) {
+        requireOwnTable((String) roTableName.get());
       }
       super.doSync();
     }
 
+    protected void syncHoodieTable(String table, boolean realtime, boolean readOptimized) {
+      if (syncClient.tableExists(table)) {
+        skipWhatIsKnown(table);
+      }
+      super.syncHoodieTable(table, realtime, readOptimized);
+    }
+
     /** Otherwise Hudi would replace a table at another location, whoever it belongs to. */
     private void requireOwnTable(String table) {
+      if (!syncClient.tableExists(table)) {
+        return;
+      }
       String location = syncClient.getTableLocation(table);
       if (!FSUtils.comparePathsWithoutScheme(syncClient.getBasePath(), location)) {
-        throw new IllegalStateException("hudi-ingest catalog: it already has a table of that name, at " + location);
+        throw new IllegalStateException("hudi-ingest catalog: it already has a table " + table + ", at " + location);
       }
     }
 

@@ -67,6 +67,8 @@ def sync_options(pipeline: Pipeline, columns: pa.Schema, full: bool) -> dict[str
         # The metastore filters only texts on every database; without a filter Hudi reads all its partitions.
         f"{hive_sync}filter_pushdown_enabled": str(texts).lower(),
         "hoodie.meta.sync.incremental": str(not full).lower(),
+        # Of a keyed table not only <name>_ro and <name>_rt.
+        "hoodie.meta.sync.sync_snapshot_with_table_name": "true",
     }
 
 

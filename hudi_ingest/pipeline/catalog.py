@@ -37,7 +37,8 @@ class Catalog(Model):
     table: str | None = Field(
         default=None, json_schema_extra={"allowed": "a name that Hive takes", "default": "the pipeline's name"}
     )
-    """The table's name. A table of this name at another location is left alone, and the check `catalog_synced` fails."""
+    """The table's name. A keyed table is also there as `<name>_rt` and `<name>_ro`. A table of such a name at another location is
+    left alone, and the check `catalog_synced` fails."""
 
     location_scheme: Literal["s3a", "s3"] = "s3a"
     """How the catalog names the location of a table on S3. Spark outside of EMR reads `s3a://`, Athena `s3://`, Trino both."""

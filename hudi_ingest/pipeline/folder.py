@@ -116,6 +116,14 @@ def _load_all(folder: Path, environment: Mapping[str, str]) -> list[LoadedFile]:
     return [load_file(path, environment) for path in paths]
 
 
+def catalog_table_of_both(pipeline: Pipeline, other: Pipeline) -> str:
+    """A table that both keep in the same catalog, with its address; "" if there is none."""
+    if pipeline.catalog is None or other.catalog is None or pipeline.catalog.uris != other.catalog.uris:
+        return ""
+    shared = next((table for table in pipeline.catalog_tables if table in other.catalog_tables), "")
+    return f"{shared} at {pipeline.catalog.uris}" if shared else ""
+
+
 def _reach_a_bucket_differently(one: Pipeline, other: Pipeline) -> bool:
     tables = (one.table, other.table)
     if not all(is_s3(table.base_path) for table in tables):
@@ -144,10 +152,10 @@ def _conflicts(loaded: Iterable[LoadedFile]) -> Iterator[tuple[tuple[Path, Path]
                     "bucket in one way, so give both the same"
                 )
                 yield (earlier_path, path), text
-            if pipeline.catalog_place and pipeline.catalog_place == earlier.catalog_place:
+            if shared := catalog_table_of_both(pipeline, earlier):
                 yield (
                     (earlier_path, path),
-                    f"{files}: both have the catalog table {pipeline.catalog_place}; set catalog.table in one of them",
+                    f"{files}: both have the catalog table {shared}; set catalog.table in one of them",
                 )
             base, earlier_base = (f"{candidate.table.base_path}/" for candidate in (pipeline, earlier))
             if base == earlier_base:

@@ -155,14 +155,6 @@ class Pipeline(_Model):
 
     @field_validator("catalog")
     @classmethod
-    def _catalog_has_appended_tables(cls, value: Catalog | None, info: ValidationInfo) -> Catalog | None:
-        table: Table | None = info.data.get("table")
-        if value is not None and table is not None and table.is_keyed:
-            raise ValueError("tables with `mode: upsert` are not synced to a catalog yet; remove it")
-        return value
-
-    @field_validator("catalog")
-    @classmethod
     def _location_is_on_s3(cls, value: Catalog | None, info: ValidationInfo) -> Catalog | None:
         table: Table | None = info.data.get("table")
         if value is not None and value.location_scheme == "s3" and table is not None and not is_s3(table.base_path):
@@ -281,6 +273,16 @@ class Pipeline(_Model):
     def catalog_table(self) -> str:
         """The table's full name in its catalog, "" if it has none."""
         return f"{self.catalog.database}.{self.catalog.table or self.name.lower()}" if self.catalog else ""
+
+    @property
+    def catalog_tables(self) -> tuple[str, ...]:
+        """The full names of all tables that the sync keeps in the catalog: of a keyed table the snapshot, twice, and what is
+        compacted. () without a catalog."""
+        if self.catalog is None:
+            return ()
+        return tuple(
+            f"{self.catalog_table}{suffix}" for suffix in (("", "_rt", "_ro") if self.table.is_keyed else ("",))
+        )
 
     @property
     def catalog_place(self) -> str:

@@ -118,6 +118,41 @@ def test_a_table_appears_with_its_new_partitions_and_columns_and_stays_after_rep
     assert state(pipeline).news(pipeline.catalog_place, PipelineTable(pipeline).timeline.completed()) == ""
 
 
+def test_a_keyed_table_appears_as_its_snapshot_and_as_what_is_compacted(
+    ground: Ground, topic: str, metastore: Metastore, reader: CatalogReader
+) -> None:
+    columns = "id long not null, dt string, text string"
+    keyed = {"mode": "upsert", "key": ["id"], "buckets": 1}
+    pipeline = in_catalog(ground, metastore, columns, "dt", **keyed)
+    name, realtime, compacted = pipeline.catalog_tables
+
+    def texts(table: str) -> list[list[Any]]:
+        return reader.table(table, "id, text")
+
+    send(ground, {"id": 1, "dt": "01", "text": "a"}, {"id": 2, "dt": "01", "text": "b"})
+    assert ground.run(pipeline).warnings == ()
+    assert texts(name) == texts(realtime) == [[1, "a"], [2, "b"]]
+    assert texts(compacted) == []
+
+    synced = state(pipeline)
+    send(ground, {"id": 1, "dt": "01", "text": "c"})
+    ground.run(pipeline)
+    services = services_for(pipeline, ground.ledger, current_session(ground.home), ground.home)
+    services.run(cluster=False, clean=False, report=lambda line: None)
+    assert texts(compacted) == texts(name) == [[1, "c"], [2, "b"]]
+    send(ground, {"id": 2, "dt": "01", "text": "d"})
+    ground.run(pipeline)
+    assert state(pipeline) == synced, "nothing was new to the catalog, so it was not asked"
+    assert texts(name) == texts(realtime) == [[1, "c"], [2, "d"]]
+
+    pipeline = in_catalog(ground, metastore, f"{columns}, extra long", "dt", **keyed)
+    send(ground, {"id": 3, "dt": "02", "text": "e", "extra": 7})
+    ground.run(pipeline)
+    for table in (name, realtime, compacted):
+        assert reader.partitions(table) == ["dt=01", "dt=02"]
+    assert reader.table(name, "sum(extra)") == reader.table(realtime, "sum(extra)") == [[7]]
+
+
 def test_folders_without_names_several_partition_columns_and_none(
     ground: Ground, topic: str, metastore: Metastore, reader: CatalogReader
 ) -> None:
@@ -143,7 +178,7 @@ def test_folders_without_names_several_partition_columns_and_none(
         catalog={"type": "hms", "uris": metastore.settings.uri, "database": "lake", "table": "flat"},
     )
     (warning,) = ground.run(taken).warnings
-    assert f"it already has a table of that name, at file:{ground.base_path}_flat" in warning
+    assert f"it already has a table flat, at file:{ground.base_path}_flat" in warning
     assert "Set catalog.table to another name" in warning
     assert reader.table("lake.flat", "id") == [["a"], ["b"]]
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from hudi_ingest.exceptions import ConfigError
+from hudi_ingest.pipeline.folder import catalog_table_of_both
 from hudi_ingest_tests.support.pipeline_files import Write, load
 
 HMS = {"type": "hms", "uris": "thrift://h:9083"}
@@ -15,6 +16,20 @@ def test_a_table_is_called_like_its_pipeline_in_small_letters(write: Write) -> N
     assert pipeline.catalog_place == "default.orders at thrift://a:1,thrift://b:2"
     pipeline = load(write, catalog={**HMS, "database": "Sales", "table": "Daily"})
     assert pipeline.catalog_table == "sales.daily"
+
+
+def test_a_keyed_table_is_there_three_times_and_no_other_pipeline_has_one_of_them(write: Write) -> None:
+    keyed: dict[str, Any] = {
+        "table__mode": "upsert",
+        "table__key": ["id"],
+        "table__schema": "id string",
+        "table__partition_by": [],
+    }
+    pipeline = load(write, name="orders", catalog=HMS, **keyed)
+    assert pipeline.catalog_tables == ("default.orders", "default.orders_rt", "default.orders_ro")
+    for uris, expected in ((HMS["uris"], "default.orders_ro at thrift://h:9083"), ("thrift://g:9083", "")):
+        other = load(write, name="orders_ro", catalog={**HMS, "uris": uris})
+        assert catalog_table_of_both(pipeline, other) == catalog_table_of_both(other, pipeline) == expected
 
 
 @pytest.mark.parametrize(

@@ -108,10 +108,6 @@ def test_all_settings_that_decide_the_rows_are_in_their_digest(write: Write) -> 
         ),
         ({"table__take_over": "hudi_streamer"}, "table.take_over: only tables with `mode: append` can be taken over"),
         ({"table__column_statistics": True}, "table.column_statistics: a table with `mode: upsert` has none"),
-        (
-            {"catalog": {"type": "hms", "uris": "thrift://localhost:9083", "database": "lake"}},
-            "catalog: tables with `mode: upsert` are not synced to a catalog yet",
-        ),
     ],
 )
 def test_what_a_keyed_table_cannot_have(write: Write, changes: dict[str, Any], expected: str) -> None:
