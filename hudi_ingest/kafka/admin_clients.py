@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 from hudi_ingest.home.file_version import file_version
 from hudi_ingest.kafka.client_errors import Trouble, answer_text, unusable_settings
-from hudi_ingest.kafka.client_settings import client_logger, librdkafka_options
+from hudi_ingest.kafka.client_settings import client_logger, confluent_options, librdkafka_options
 from hudi_ingest.pipeline.source import KafkaSource
 
 _COORDINATOR_MILLISECONDS = 10
@@ -62,7 +62,7 @@ class AdminClients:
             self.__dict__.pop(name, None)
 
     def _client(self, extra: Mapping[str, Any]) -> AdminClient:
-        options = {**librdkafka_options(self._source), "error_cb": self.trouble.note, **extra}
+        options = {**confluent_options(self._source, self.trouble), **extra}
         try:
             return AdminClient(options, logger=client_logger)
         except KafkaException as error:
@@ -132,5 +132,8 @@ def kept_clients(source: KafkaSource) -> Iterator[AdminClients]:
 def _settings(source: KafkaSource) -> tuple[Any, ...]:
     options = librdkafka_options(source)
     # Creating a client says what is wrong with a file that cannot be read.
-    files = [Path(path) for key, path in sorted(options.items()) if key.endswith(".location")]
-    return (*sorted(options.items()), *map(file_version, files))
+    files = [Path(path) for key, path in sorted(options.items()) if key.endswith((".location", ".keytab"))]
+    oauth = source.security.oauth if source.security else None
+    # Compared by their values now.
+    asked = (oauth.token_function, *sorted(oauth.options.items())) if oauth else ()
+    return (*sorted(options.items()), *map(file_version, files), *asked)

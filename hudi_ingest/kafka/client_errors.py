@@ -15,6 +15,8 @@ _REFUSALS = {KafkaError._AUTHENTICATION, KafkaError._SSL}
 _ALERT = "SSL alert number"
 """Marks a broker's refusal of a client certificate in what otherwise looks like a network error."""
 _LOGIN_FAILED = re.compile("SASL ?Authentication", re.IGNORECASE)
+_NO_TOKEN = re.compile("no token: |acquire SASL OAUTHBEARER token|OIDC", re.IGNORECASE)
+_WITHOUT_PASSWORD = ("OAUTHBEARER", "GSSAPI")
 _PROTOCOLS_DIFFER = "every connection was closed at once, as when source.security.protocol does not match the port"
 _CHECK = "Check source.bootstrap_servers and source.security, and that the broker runs."
 
@@ -35,12 +37,17 @@ class Trouble:
         """Whether a broker has refused the client and no other broker is left to ask."""
         return bool(self.refusal) and self.all_down
 
+    def note_no_token(self, reason: str) -> None:
+        """The token function failed. The client uses the token that it has until that expires."""
+        self.refusal = f"no token: {reason}"
+
     def note(self, error: KafkaError) -> None:
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             self.all_down = True
             return
         self.last = error.str()
-        if error.code() in _REFUSALS or _ALERT in self.last:
+        # librdkafka repeats in its own words that it got no token.
+        if not self.refusal.startswith("no token: ") and (error.code() in _REFUSALS or _ALERT in self.last):
             self.refusal = self.last
 
     def explained(self, action: str, answer: str, source: KafkaSource) -> KafkaRefused | KafkaUnreachable:
@@ -68,15 +75,28 @@ def unusable_settings(source: KafkaSource, reason: str) -> KafkaRefused:
     """The error for settings with which no client can be made; `reason` is the Kafka client's text."""
     return KafkaRefused(
         f"no connection to Kafka {source.bootstrap_servers} can be made with these settings: {reason}. "
-        "Check the files that source.security names.",
+        "Check the files that source.security names, and source.kafka.",
         servers=source.bootstrap_servers,
     )
+
+
+def no_token(source: KafkaSource, reason: str) -> KafkaRefused:
+    """The error for a token function that gave a new client no token."""
+    return _refused(f"could not log in at Kafka {source.bootstrap_servers}", f"no token: {reason}", source)
 
 
 def _refused(failure: str, reason: str, source: KafkaSource) -> KafkaRefused:
     """The error for a broker that refused us or that we did not trust; `reason` is the Kafka client's text."""
     security = source.security
-    if security is not None and security.sasl_mechanism is not None and _LOGIN_FAILED.search(reason):
+    if security is not None and security.oauth is not None and _NO_TOKEN.search(reason):
+        origin = security.oauth.token_url or security.oauth.token_function
+        advice = f"{origin} gave no token to log in with: correct source.security.oauth, or what it asks for there."
+    elif security is not None and security.sasl_mechanism in _WITHOUT_PASSWORD and _LOGIN_FAILED.search(reason):
+        advice = (
+            f"The broker does not accept this login over {security.sasl_mechanism}: correct source.security, or the broker's "
+            "settings; its log says more."
+        )
+    elif security is not None and security.sasl_mechanism is not None and _LOGIN_FAILED.search(reason):
         advice = (
             f"The broker does not accept user {security.username} with this password over {security.sasl_mechanism}: correct "
             "source.security, or the user on the broker."

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from hudi_ingest.kafka.client_errors import Trouble, no_token
+from hudi_ingest.kafka.tokens import NoToken, Tokens
+from hudi_ingest.pipeline.security import Security
 from hudi_ingest.pipeline.source import KafkaSource
 
 client_logger = logging.getLogger("librdkafka")
@@ -27,28 +32,73 @@ READ_COMMITTED: dict[str, str] = {
 _RECONNECT_MILLISECONDS = 1000
 
 
-def librdkafka_options(source: KafkaSource) -> dict[str, Any]:
-    """Settings for confluent-kafka clients; contains the password in clear text, so never print it."""
-    options: dict[str, Any] = {
+def librdkafka_options(source: KafkaSource) -> dict[str, str]:
+    """Settings for librdkafka; contains secrets in clear text, so never print it. Those of `source.kafka` come last.
+
+    With a token function, the client also needs the callback `tokens_of`.
+    """
+    options = {
         "bootstrap.servers": source.bootstrap_servers,
-        "socket.timeout.ms": _milliseconds(source),
+        "socket.timeout.ms": str(_milliseconds(source)),
         # By default a refused client reconnects twenty times a second.
-        "reconnect.backoff.ms": _RECONNECT_MILLISECONDS,
-        "reconnect.backoff.max.ms": _RECONNECT_MILLISECONDS,
+        "reconnect.backoff.ms": str(_RECONNECT_MILLISECONDS),
+        "reconnect.backoff.max.ms": str(_RECONNECT_MILLISECONDS),
     }
-    security = source.security
-    if security is not None:
-        options["security.protocol"] = security.protocol
-        if security.ca_file is not None:
-            options["ssl.ca.location"] = str(security.ca_file)
-        if security.certificate_file is not None:
-            options["ssl.certificate.location"] = str(security.certificate_file)
-            options["ssl.key.location"] = str(security.key_file)
-        if security.sasl_mechanism is not None and security.password is not None:
-            options["sasl.mechanism"] = security.sasl_mechanism
-            options["sasl.username"] = security.username
-            options["sasl.password"] = security.password.get_secret_value()
-    return options
+    if source.security is not None:
+        options |= _security_options(source.security)
+    return options | {name: value.get_secret_value() for name, value in source.kafka.items()}
+
+
+def overriding(options: Mapping[str, Any], source: KafkaSource) -> dict[str, Any]:
+    """A client's own options without those that the pipeline file sets."""
+    return {name: value for name, value in options.items() if name not in source.kafka}
+
+
+def confluent_options(source: KafkaSource, trouble: Trouble) -> dict[str, Any]:
+    """Settings for clients of confluent-kafka, which tell `trouble` what they meet. Raises KafkaRefused without a token."""
+    options: dict[str, Any] = {**librdkafka_options(source), "error_cb": trouble.note}
+    tokens = tokens_of(source, trouble)
+    return options if tokens is None else {**options, "oauth_cb": tokens}
+
+
+def tokens_of(source: KafkaSource, trouble: Trouble) -> Tokens | None:
+    """What a client calls for its tokens; None if it needs none, or gets them from an identity provider itself.
+    Raises KafkaRefused when there is no first one."""
+    oauth = source.security.oauth if source.security else None
+    if oauth is None or oauth.token_function is None:
+        return None
+    try:
+        return Tokens(oauth, trouble.note_no_token)
+    except NoToken as problem:
+        raise no_token(source, str(problem)) from None
+
+
+def _security_options(security: Security) -> dict[str, str]:
+    options: dict[str, str | None] = {
+        "security.protocol": security.protocol,
+        "ssl.ca.location": _path(security.ca_file),
+        "ssl.certificate.location": _path(security.certificate_file),
+        "ssl.key.location": _path(security.key_file),
+        "sasl.mechanism": security.sasl_mechanism,
+        "sasl.username": security.username,
+        "sasl.password": security.password.get_secret_value() if security.password else None,
+    }
+    oauth = security.oauth
+    if oauth is not None and oauth.token_url is not None and oauth.client_secret is not None:
+        options |= {
+            "sasl.oauthbearer.method": "oidc",
+            "sasl.oauthbearer.token.endpoint.url": oauth.token_url,
+            "sasl.oauthbearer.client.id": oauth.client_id,
+            "sasl.oauthbearer.client.secret": oauth.client_secret.get_secret_value(),
+            "sasl.oauthbearer.scope": oauth.scope,
+            "sasl.oauthbearer.extensions": ",".join(f"{name}={value}" for name, value in oauth.extensions.items()),
+            "https.ca.location": _path(oauth.ca_file),
+        }
+    return {name: value for name, value in options.items() if value}
+
+
+def _path(file: Path | None) -> str | None:
+    return None if file is None else str(file)
 
 
 def _milliseconds(source: KafkaSource) -> int:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from confluent_kafka import KafkaError, cimpl
 
+from hudi_ingest.kafka.tokens import NoToken, Tokens
 from hudi_ingest.model.offsets import TopicPartition
 
 # Loading the extension module finds the symbols of the libraries it depends on, wherever they are.
@@ -72,11 +73,29 @@ def _function(name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
 _ERROR_CALLBACK = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_char_p, c_void_p)
 _LOG_CALLBACK = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_char_p, c_char_p)
 
+_TOKEN_CALLBACK = ctypes.CFUNCTYPE(None, c_void_p, c_char_p, c_void_p)
+
 _conf_new = _function("rd_kafka_conf_new", c_void_p)
 _conf_destroy = _function("rd_kafka_conf_destroy", None, c_void_p)
 _conf_set = _function("rd_kafka_conf_set", c_int, c_void_p, c_char_p, c_char_p, c_char_p, c_size_t)
 _conf_set_error_cb = _function("rd_kafka_conf_set_error_cb", None, c_void_p, _ERROR_CALLBACK)
 _conf_set_log_cb = _function("rd_kafka_conf_set_log_cb", None, c_void_p, _LOG_CALLBACK)
+_conf_set_token_cb = _function("rd_kafka_conf_set_oauthbearer_token_refresh_cb", None, c_void_p, _TOKEN_CALLBACK)
+_conf_enable_sasl_queue = _function("rd_kafka_conf_enable_sasl_queue", None, c_void_p, c_int)
+_serve_sasl_queue = _function("rd_kafka_sasl_background_callbacks_enable", c_void_p, c_void_p)
+_set_token = _function(
+    "rd_kafka_oauthbearer_set_token",
+    c_int,
+    c_void_p,
+    c_char_p,
+    c_int64,
+    c_char_p,
+    ctypes.POINTER(c_char_p),
+    c_size_t,
+    c_char_p,
+    c_size_t,
+)
+_set_token_failure = _function("rd_kafka_oauthbearer_set_token_failure", c_int, c_void_p, c_char_p)
 _new = _function("rd_kafka_new", c_void_p, c_int, c_void_p, c_char_p, c_size_t)
 _set_log_queue = _function("rd_kafka_set_log_queue", c_int, c_void_p, c_void_p)
 _poll_set_consumer = _function("rd_kafka_poll_set_consumer", c_int, c_void_p)
@@ -111,9 +130,14 @@ class Consumer:
     """Reads assigned partitions without a group. For one thread; `close` it when its messages are destroyed."""
 
     def __init__(
-        self, options: Mapping[str, str], on_error: Callable[[KafkaError], None], logger: logging.Logger
+        self,
+        options: Mapping[str, str],
+        on_error: Callable[[KafkaError], None],
+        logger: logging.Logger,
+        tokens: Tokens | None = None,
     ) -> None:
-        """`on_error` and the logger are called inside `poll` only. Raises ClientRefused."""
+        """`on_error` and the logger are called inside `poll` only, `tokens` in a thread of librdkafka's. Raises
+        ClientRefused."""
 
         def report(client: int, code: int, reason: bytes, opaque: int) -> None:
             on_error(KafkaError(code, reason.decode(errors="replace")))
@@ -122,7 +146,7 @@ class Consumer:
             logger.log(_LEVELS[level], "%s: %s", facility.decode(), text.decode(errors="replace"))
 
         # librdkafka has their addresses only, so they must live as long as the client.
-        self._callbacks = _ERROR_CALLBACK(report), _LOG_CALLBACK(log)
+        self._callbacks = _ERROR_CALLBACK(report), _LOG_CALLBACK(log), _TOKEN_CALLBACK(_refresh(tokens))
         text = ctypes.create_string_buffer(_TEXT_BYTES)
         conf = _conf_new()
         for name, value in {**options, "log.queue": "true"}.items():
@@ -131,12 +155,17 @@ class Consumer:
                 raise ClientRefused(text.value.decode(errors="replace"))
         _conf_set_error_cb(conf, self._callbacks[0])
         _conf_set_log_cb(conf, self._callbacks[1])
+        if tokens is not None:
+            _conf_set_token_cb(conf, self._callbacks[2])
+            _conf_enable_sasl_queue(conf, 1)
         self._client = _new(_CONSUMER, conf, text, _TEXT_BYTES)
         if not self._client:
             _conf_destroy(conf)
             raise ClientRefused(text.value.decode(errors="replace"))
         _set_log_queue(self._client, None)
         _poll_set_consumer(self._client)
+        if tokens is not None and (error := _serve_sasl_queue(self._client)):
+            raise RuntimeError(f"librdkafka does not refresh tokens: {_taken_text(error)}")
         self._queue = _queue_get_consumer(self._client)
         self._topics: dict[int, str] = {}
 
@@ -158,9 +187,7 @@ class Consumer:
         finally:
             _list_destroy(unassigned)
         if error:
-            reason = _error_string(error).decode(errors="replace")
-            _error_destroy(error)
-            raise RuntimeError(f"librdkafka does not unassign partitions: {reason}")
+            raise RuntimeError(f"librdkafka does not unassign partitions: {_taken_text(error)}")
 
     def poll(self, addresses: np.ndarray[Any, np.dtype[np.int64]], milliseconds: int) -> int:
         """Wait for a message, and take as many as are there and have room. Each address is a Message's, and belongs to the
@@ -182,6 +209,32 @@ class Consumer:
     def close(self) -> None:
         _queue_destroy(self._queue)
         _destroy_flags(self._client, _WITHOUT_CLOSE)
+
+
+def _refresh(tokens: Tokens | None) -> Callable[[int, bytes, int], None]:
+    def refresh(client: int, config: bytes, opaque: int) -> None:
+        assert tokens is not None, "not called without"
+        try:
+            token = tokens.token()
+        except NoToken as problem:
+            _set_token_failure(client, str(problem).encode())
+            return
+        pairs = [part.encode() for pair in token.extensions.items() for part in pair]
+        extensions = (c_char_p * len(pairs))(*pairs)
+        text = ctypes.create_string_buffer(_TEXT_BYTES)
+        milliseconds, principal = int(token.expires_at * 1000), token.principal.encode()
+        value = token.value.encode()
+        if _set_token(client, value, milliseconds, principal, extensions, len(pairs), text, _TEXT_BYTES):
+            _set_token_failure(client, text.value)
+
+    return refresh
+
+
+def _taken_text(error: int) -> str:
+    """The text of an error that is destroyed."""
+    text = str(_error_string(error).decode(errors="replace"))
+    _error_destroy(error)
+    return text
 
 
 def error_text(message: Message) -> str:

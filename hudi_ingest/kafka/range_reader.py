@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError
 from hudi_ingest.exceptions import IngestError, NoSuchOffset, WriteIncomplete, concerning
 from hudi_ingest.kafka.backlog import Backlog, OpenRange
 from hudi_ingest.kafka.client_errors import OUT_OF_RANGE, Trouble, unusable_settings
-from hudi_ingest.kafka.client_settings import READ_COMMITTED, client_logger, librdkafka_options
+from hudi_ingest.kafka.client_settings import READ_COMMITTED, client_logger, librdkafka_options, tokens_of
 from hudi_ingest.kafka.librdkafka import ClientRefused, Consumer, Message, error_text
 from hudi_ingest.kafka.message_columns import destroy, extent, record_batch
 from hudi_ingest.model.offsets import Slice, TopicPartition
@@ -142,9 +142,9 @@ def _error(range_: OpenRange, message: Message, trouble: Trouble, source: KafkaS
 
 
 def _consumer(source: KafkaSource, group: str, trouble: Trouble) -> Consumer:
-    options = {name: str(value) for name, value in librdkafka_options(source).items()}
+    options = {**_OPTIONS, **librdkafka_options(source), "group.id": group}
     try:
-        return Consumer({**options, **_OPTIONS, "group.id": group}, trouble.note, client_logger)
+        return Consumer(options, trouble.note, client_logger, tokens_of(source, trouble))
     except ClientRefused as error:
         raise unusable_settings(source, str(error)) from error
 

@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from hudi_ingest.exceptions import NoSuchOffset
 from hudi_ingest.kafka.client_errors import OUT_OF_RANGE, Trouble, unusable_settings
-from hudi_ingest.kafka.client_settings import READ_COMMITTED, client_logger, librdkafka_options
+from hudi_ingest.kafka.client_settings import READ_COMMITTED, client_logger, confluent_options, overriding
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.pipeline.source import KafkaSource
 from hudi_ingest.records.kafka_columns import KAFKA_FIELDS
@@ -192,12 +192,11 @@ def _consumer(
     source: KafkaSource, group: str, trouble: Trouble, where_gone: str, extra: Mapping[str, int] | None = None
 ) -> Consumer:
     options = {
-        **librdkafka_options(source),
-        **READ_COMMITTED,
+        **confluent_options(source, trouble),
+        **overriding(READ_COMMITTED, source),
         "group.id": group,
         "fetch.wait.max.ms": _FETCH_WAIT_MILLISECONDS,
         "auto.offset.reset": where_gone,
-        "error_cb": trouble.note,
         **(extra or {}),
     }
     try:

@@ -7,13 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hudi_ingest.model.secret_hooks import read_secret
+
 S3_SCHEME = "s3a://"
-_REFERENCE = re.compile(r"\$\{(?:file:(?P<file>[^-}][^}]*)|(?P<name>[A-Za-z_][A-Za-z0-9_]*))\}")
+_REFERENCE = re.compile(
+    r"\$\{(?:file:(?P<file>[^-}][^}]*)|(?P<scheme>[a-z][a-z0-9_]*):(?P<reference>[^-}][^}]*)|(?P<name>[A-Za-z_][A-Za-z0-9_]*))\}"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class SecretReference:
-    """Where a secret is: `${NAME}` in the environment, or `${file:PATH}`. Never holds the secret itself."""
+    """Where a secret is: `${NAME}` in the environment, `${file:PATH}`, or a vault's `${SCHEME:REF}`. Never holds the secret itself."""
 
     text: str
     """As in the pipeline file; a file's path is absolute."""
@@ -26,6 +30,8 @@ class SecretReference:
             raise ValueError("not a reference")
         if match["name"]:
             return cls(f"${{{match['name']}}}")
+        if match["scheme"]:
+            return cls(match[0])
         return cls(f"${{file:{(folder / match['file']).absolute()}}}")
 
     def resolve(self, environment: Mapping[str, str]) -> str:
@@ -37,6 +43,8 @@ class SecretReference:
             if not value:
                 raise ValueError(f"environment variable {match['name']} is {'not set' if value is None else 'empty'}")
             return value
+        if match["scheme"]:
+            return read_secret(match["scheme"], match["reference"], environment)
         try:
             # Editors and `echo` end a file with a newline that is not part of the value.
             value = Path(match["file"]).read_bytes().decode().removesuffix("\n").removesuffix("\r")

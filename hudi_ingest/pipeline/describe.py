@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 
 from hudi_ingest.model.storage_options import SecretReference
 from hudi_ingest.pipeline.model import Model as _Model
+from hudi_ingest.pipeline.references import Secret
 
 
 def keys(model: type[BaseModel]) -> dict[str, FieldInfo]:
@@ -51,12 +52,17 @@ def default(info: FieldInfo) -> str | None:
 
 def is_secret(info: FieldInfo) -> bool:
     """Whether no message may show the field's value."""
-    return any(part in (SecretStr, SecretReference) for part in _parts(info.annotation))
+    return any(part in (Secret, SecretStr, SecretReference) for part in _parts(info.annotation))
 
 
 def is_reference(info: FieldInfo) -> bool:
     """Whether the field holds only a reference to a secret."""
     return any(part is SecretReference for part in _parts(info.annotation))
+
+
+def is_fresh(info: FieldInfo) -> bool:
+    """Whether the field is a secret whose references are resolved whenever it is used."""
+    return any(part is Secret for part in _parts(info.annotation))
 
 
 def has_secrets(model: type[BaseModel]) -> bool:
@@ -103,6 +109,7 @@ def type_in_words(annotation: Any, metadata: Iterable[Any] = ()) -> str:
         int: "a whole number",
         float: "a number",
         str: "text",
+        Secret: "text",
         SecretStr: "text",
         Path: "a path",
     }[annotation]

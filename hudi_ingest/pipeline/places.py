@@ -12,6 +12,7 @@ from hudi_ingest.exceptions.problems import Place, dotted
 from hudi_ingest.pipeline.describe import (
     allowed,
     has_secrets,
+    is_fresh,
     is_reference,
     is_secret,
     keys,
@@ -33,6 +34,11 @@ def is_secret_place(place: Place, root: type[BaseModel]) -> bool:
 def is_reference_place(place: Place, root: type[BaseModel]) -> bool:
     """Whether the value is only a reference to a secret, which is kept as the file has it."""
     return any(info is not None and is_reference(info) for _, info, _ in _walk(place, root))
+
+
+def is_fresh_place(place: Place, root: type[BaseModel]) -> bool:
+    """Whether the value is a secret whose references are resolved whenever it is used."""
+    return any(info is not None and is_fresh(info) for _, info, _ in _walk(place, root))
 
 
 def _walk(place: Place, root: type[BaseModel]) -> Iterator[tuple[str | int, FieldInfo | None, bool]]:

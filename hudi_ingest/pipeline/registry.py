@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, SecretStr, StringConstraints, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, StringConstraints, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 from hudi_ingest.pipeline.model import Model, beside_the_file
+from hudi_ingest.pipeline.references import Secret
 
 
 def _no_boolean(value: object) -> object:
@@ -27,11 +28,11 @@ class SchemaRegistry(Model):
     username: Annotated[str, StringConstraints(min_length=1)] | None = None
     """The login for basic authentication."""
 
-    password: Annotated[SecretStr, Field(min_length=1)] | None = Field(default=None, validate_default=True)
+    password: Annotated[Secret, Field(min_length=1)] | None = Field(default=None, validate_default=True)
     """The login's password, best provided as `${NAME}` or `${file:PATH}`; never shown in logs or messages. Required with
     `username`, refused without."""
 
-    token: Annotated[SecretStr, Field(min_length=1)] | None = None
+    token: Annotated[Secret, Field(min_length=1)] | None = None
     """A bearer token, best provided as `${NAME}` or `${file:PATH}`; refused with `username`."""
 
     logical_cluster: Annotated[str, StringConstraints(min_length=1)] | None = None
@@ -77,14 +78,14 @@ class SchemaRegistry(Model):
 
     @field_validator("password")
     @classmethod
-    def _with_username(cls, value: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
+    def _with_username(cls, value: Secret | None, info: ValidationInfo) -> Secret | None:
         if "username" in info.data and (value is None) != (info.data["username"] is None):
             raise ValueError("basic authentication needs username and password; one of them is missing")
         return value
 
     @field_validator("token")
     @classmethod
-    def _alone(cls, value: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
+    def _alone(cls, value: Secret | None, info: ValidationInfo) -> Secret | None:
         if value is not None and info.data.get("username") is not None:
             raise ValueError("`username` is set too; keep one of the two ways to log in")
         return value

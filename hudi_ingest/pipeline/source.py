@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import datetime
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
     AwareDatetime,
+    BeforeValidator,
     Field,
-    SecretStr,
     StringConstraints,
     TypeAdapter,
     ValidationError,
@@ -22,11 +21,11 @@ from pydantic import (
 
 from hudi_ingest.exceptions.problems import Place, PlacedProblems, describe, quoted, suggestion
 from hudi_ingest.pipeline import extras
+from hudi_ingest.pipeline.client_properties import property_problems
 from hudi_ingest.pipeline.describe import allowed
 from hudi_ingest.pipeline.formats import CsvValues, ProtobufValues
 from hudi_ingest.pipeline.model import Model as _Model
 from hudi_ingest.pipeline.model import Seconds, Topic, broker_addresses
-from hudi_ingest.pipeline.model import beside_the_file as _beside_the_file
 from hudi_ingest.pipeline.record import (
     FORMATS,
     DeclaredFormat,
@@ -35,73 +34,26 @@ from hudi_ingest.pipeline.record import (
     needs_registry,
     registry_is_missing,
 )
+from hudi_ingest.pipeline.references import Secret
 from hudi_ingest.pipeline.registry import AvroValues, SchemaRegistry
+from hudi_ingest.pipeline.security import Security
 from hudi_ingest.records.convert.debezium import EVENT_FIELDS
 
 ENVELOPES: Mapping[str, tuple[str, ...]] = {"connect": ("json",), "debezium": ("json", "avro")}
 """The formats that an envelope can have."""
 
 
-class Security(_Model):
-    """How to log in to the brokers. Without it the connection is plain text and anonymous."""
-
-    protocol: Literal["SSL", "SASL_SSL", "SASL_PLAINTEXT"]
-    """Whether the connection is encrypted (SSL) and needs a login (SASL)."""
-
-    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = Field(
-        default=None, validate_default=True
-    )
-    """How the password is verified. Required with a SASL protocol, refused without."""
-
-    username: Annotated[str, StringConstraints(min_length=1)] | None = Field(default=None, validate_default=True)
-    """The login. Required with a SASL protocol, refused without."""
-
-    password: Annotated[SecretStr, Field(min_length=1)] | None = Field(default=None, validate_default=True)
-    """The login's password, best provided as `${NAME}` or `${file:PATH}`; never shown in logs or messages. Required with a
-    SASL protocol, refused without."""
-
-    ca_file: Path | None = None
-    """PEM file of the certificate authorities to trust instead of the system's; relative to the pipeline file.
-    Spark's workers must find it at the same path."""
-
-    certificate_file: Path | None = None
-    """PEM file of the client certificate, for brokers that ask for one; relative to the pipeline file. Spark's workers must
-    find it at the same path."""
-
-    key_file: Path | None = Field(default=None, validate_default=True)
-    """PEM file of that certificate's private key, as PKCS #8 and not encrypted (`BEGIN PRIVATE KEY`); relative to the
-    pipeline file. Spark's workers must find it at the same path. Required with `certificate_file`, refused without."""
-
-    @field_validator("sasl_mechanism", "username", "password")
-    @classmethod
-    def _fits_protocol(cls, value: object, info: ValidationInfo) -> object:
-        protocol = info.data.get("protocol")
-        if protocol == "SSL" and value is not None:
-            raise ValueError("not used by protocol SSL; remove it, or set protocol to SASL_SSL")
-        if protocol is not None and protocol != "SSL" and value is None:
-            raise ValueError(f"missing; protocol {protocol} needs sasl_mechanism, username and password")
-        return value
-
-    @field_validator("ca_file", "certificate_file", "key_file")
-    @classmethod
-    def _file_is_used(cls, value: Path | None, info: ValidationInfo) -> Path | None:
-        if value is not None and info.data.get("protocol") == "SASL_PLAINTEXT":
-            raise ValueError("not used by protocol SASL_PLAINTEXT, which does not encrypt; remove it, or use SASL_SSL")
-        return None if value is None else _beside_the_file(value, info)
-
-    @field_validator("key_file")
-    @classmethod
-    def _key_fits_certificate(cls, value: Path | None, info: ValidationInfo) -> Path | None:
-        if (value is None) != (info.data.get("certificate_file") is None) and "certificate_file" in info.data:
-            missing = "key_file" if value is None else "certificate_file"
-            raise ValueError(f"{missing} is missing; a client's certificate needs certificate_file and key_file")
-        return value
-
-
 class StartingTimestamp(_Model):
     """Start at the first record whose timestamp is at or after this time."""
 
     timestamp: AwareDatetime
+
+
+def _as_text(value: object) -> object:
+    """Numbers and booleans as librdkafka spells them."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, (int, float)) else value
 
 
 StartingOffsets = Literal["earliest", "latest"] | StartingTimestamp | dict[str, dict[int, int]]
@@ -191,6 +143,13 @@ class KafkaSource(_Model):
     security: Security | None = None
     """How to log in to the brokers; without it, plain text and anonymous."""
 
+    kafka: dict[str, Annotated[Secret, BeforeValidator(_as_text)]] = Field(
+        default_factory=dict,
+        json_schema_extra={"allowed": "{property: value}, with librdkafka's names", "default": "{}"},
+    )
+    """Further properties of every Kafka client, like `{client.rack: eu-1a}`; all but those that other settings or exactly once
+    decide. Paths must be absolute. Values are treated as secrets; see docs/authentication.md."""
+
     request_timeout_seconds: Annotated[Seconds, Field(gt=0)] = 8.0
     """How long to wait for a single answer from a broker."""
 
@@ -226,6 +185,13 @@ class KafkaSource(_Model):
             re.compile(value)
         except re.error as error:
             raise ValueError(f"not a regular expression: {error}; found {quoted(value)}") from None
+        return value
+
+    @field_validator("kafka")
+    @classmethod
+    def _known_properties(cls, value: dict[str, Secret]) -> dict[str, Secret]:
+        if value and (problems := [((name,), text) for name, text in property_problems(value)]):
+            raise PlacedProblems(problems)
         return value
 
     @field_validator("format")

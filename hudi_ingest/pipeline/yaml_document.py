@@ -1,6 +1,6 @@
 """A settings file's YAML as plain values, with values filled in from the environment and from files, and its problems.
 
-`${NAME}`, `${NAME:-default}` and `${file:PATH}` are filled in. No problem shows a secret: neither a password, nor any
+References (see references.py) are filled in. No problem shows a secret: neither a password, nor any
 value in a place where a password may have been intended.
 """
 
@@ -16,9 +16,9 @@ import yaml
 from pydantic import BaseModel
 
 from hudi_ingest.exceptions.problems import Place, kind_of
-from hudi_ingest.home.stack_variables import missing_because
 from hudi_ingest.pipeline.describe import keys
-from hudi_ingest.pipeline.places import is_reference_place, shown
+from hudi_ingest.pipeline.places import is_fresh_place, is_reference_place, shown
+from hudi_ingest.pipeline.references import Secret, Template
 
 _MOST_LEVELS = 50
 _TAG = "tag:yaml.org,2002:"
@@ -191,44 +191,15 @@ class _Builder:
         except (ValueError, KeyError, IndexError):
             return self._note(place, "not a value that YAML can read; put it in quotes")
 
-    def _substituted(self, text: str, place: Place) -> str:
-        is_reference = is_reference_place(place, self._document.model)
-
-        def replace(match: re.Match[str]) -> str:
-            if match[0] == "$${":
-                return "${"
-            name, default = match["name"], match["default"]
-            if match["file"] is not None:
-                return self._content(match["file"], place)
-            if name is None:
-                known = "${NAME}, ${NAME:-default} or ${file:PATH}"
-                self._note(place, f"`${{` does not start {known}; complete it, or write $${{ for a literal ${{")
-                return ""
-            value = self._environment.get(name)
-            if default is not None:
-                return value or default
-            if value is None:
-                down = missing_because(name, self._environment)
-                default_remedy = "" if is_reference else f" or write ${{{name}:-default}}"
-                remedy = f", because {down}" if down else f"; set it{default_remedy}"
-                self._note(place, f"environment variable {name} is not set{remedy}")
-                return ""
-            return value
-
-        pattern = r"\$\$\{|\$\{file:(?P<file>[^-}][^}]*)\}|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}|\$\{"
-        filled_in = re.sub(pattern, replace, text)
+    def _substituted(self, text: str, place: Place) -> str | Secret:
+        root = self._document.model
+        is_reference, is_fresh = is_reference_place(place, root), is_fresh_place(place, root)
+        template = Template(text, self._folder, self._environment, takes_defaults=not is_reference)
+        filled_in = template.filled_in(lambda problem: self._note(place, problem), ask=not (is_reference or is_fresh))
+        if is_fresh and template.has_references and place not in self._document.broken:
+            return Secret(filled_in, template, shown(place, root))
         # A reference is resolved where the secret is used; here only its problems count.
         return text if is_reference else filled_in
-
-    def _content(self, name: str, place: Place) -> str:
-        path = self._folder / name
-        try:
-            # Editors and `echo` end a file with a newline that is not part of the value.
-            return path.read_bytes().decode().removesuffix("\n").removesuffix("\r")
-        except (OSError, ValueError) as error:
-            why = "is not UTF-8 text" if isinstance(error, ValueError) else getattr(error, "strerror", None) or error
-            self._note(place, f"file {path} cannot be read: {why}; make it readable for this user, or correct the path")
-            return ""
 
     def _note(self, place: Place, problem: str) -> None:
         self._document.problems.append(f"{shown(place, self._document.model)}: {problem}" if place else problem)

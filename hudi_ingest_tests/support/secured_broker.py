@@ -54,6 +54,8 @@ class SecuredBroker:
             right |= {"sasl_mechanism": "SCRAM-SHA-512", "username": USER, "password": PASSWORD}
         if right["protocol"] == "SASL_PLAINTEXT":
             del right["ca_file"]
+        if listener == "TOKEN":
+            right = {"protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"}
         found = {key: value for key, value in {**right, **security}.items() if value is not None}
         return {"bootstrap_servers": self.listeners[listener], "security": found}
 
@@ -71,6 +73,7 @@ _PROTOCOLS = {
     "EXPIRED": "SSL",
     "LOGIN": "SASL_SSL",
     "PLAINLOGIN": "SASL_PLAINTEXT",
+    "TOKEN": "SASL_PLAINTEXT",
 }
 
 
@@ -115,6 +118,11 @@ def _properties(
         "ssl.truststore.certificates": _one_line(authority.certificate),
         "listener.name.mutual.ssl.client.auth": "required",
     }
+    # Without a validator of its own, it takes unsigned tokens that have not expired. Connections end with their token.
+    login = f"{_LOGIN}.oauthbearer.OAuthBearerLoginModule required;"
+    values["listener.name.token.oauthbearer.sasl.jaas.config"] = login
+    values["listener.name.token.sasl.enabled.mechanisms"] = "OAUTHBEARER"
+    values["listener.name.token.connections.max.reauth.ms"] = "600000"
     for name, protocol in _PROTOCOLS.items():
         prefix = f"listener.name.{name.lower()}."
         if protocol.endswith("SSL"):
@@ -122,7 +130,7 @@ def _properties(
             values[f"{prefix}ssl.keystore.type"] = "PEM"
             values[f"{prefix}ssl.keystore.certificate.chain"] = _one_line(identity.certificate)
             values[f"{prefix}ssl.keystore.key"] = _one_line(identity.key)
-        if protocol.startswith("SASL"):
+        if protocol.startswith("SASL") and name != "TOKEN":
             quoted = PASSWORD.replace("\\", "\\\\").replace('"', '\\"')
             plain = f'{_LOGIN}.plain.PlainLoginModule required user_{USER}="{quoted}";'
             values[f"{prefix}plain.sasl.jaas.config"] = plain

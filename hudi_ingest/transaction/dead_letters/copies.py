@@ -17,8 +17,8 @@ from hudi_ingest.faults import reach
 from hudi_ingest.hudi.paths import COPIED_LETTERS
 from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.hudi.storage import advice
-from hudi_ingest.kafka.client_errors import unusable_settings
-from hudi_ingest.kafka.client_settings import librdkafka_options
+from hudi_ingest.kafka.client_errors import Trouble, unusable_settings
+from hudi_ingest.kafka.client_settings import confluent_options
 from hudi_ingest.model.checkpoint import LettersHead
 from hudi_ingest.model.plan import TransactionKind
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -74,7 +74,7 @@ class LetterCopies:
 
     def _producer(self) -> Producer:
         options = {
-            **librdkafka_options(self._pipeline.source),
+            **confluent_options(self._pipeline.source, Trouble()),
             "acks": "all",
             "enable.idempotence": True,
             # Messages given up here must not be produced later by a client that still exists.

@@ -11,7 +11,8 @@ from pydantic import ValidationError
 from hudi_ingest.exceptions.problems import ProblemsFromTop
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.pipeline.source import KafkaSource, Security, StartingTimestamp
+from hudi_ingest.pipeline.security import Security
+from hudi_ingest.pipeline.source import KafkaSource, StartingTimestamp
 from hudi_ingest.pipeline.table import Table
 from hudi_ingest.pipeline.transaction import Transaction
 from hudi_ingest.records.schema.ddl import parse_ddl
@@ -113,8 +114,11 @@ def test_ssl_needs_nothing_else(write: Write, tmp_path: Path) -> None:
 
 def test_security_cross_checks(write: Write) -> None:
     assert problems(write, source__security={"protocol": "SASL_SSL"}) == [
+        "source.security.sasl_mechanism: missing; protocol SASL_SSL needs sasl_mechanism, and what it logs in with"
+    ]
+    assert problems(write, source__security={"protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"}) == [
         f"source.security.{key}: missing; protocol SASL_SSL needs sasl_mechanism, username and password"
-        for key in ("sasl_mechanism", "username", "password")
+        for key in ("username", "password")
     ]
     assert problems(write, **with_security(protocol="SSL")) == [
         f"source.security.{key}: not used by protocol SSL; remove it, or set protocol to SASL_SSL"

@@ -1,0 +1,80 @@
+"""Secrets from a vault: `${SCHEME:REF}`, whose value a function of another package returns.
+
+A package registers the function as an entry point of the group `hudi_ingest.secrets` whose name is the scheme, or
+HUDI_INGEST_SECRETS names it: `vault=company.vault:read`, several separated by commas. It takes REF and returns the value.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+
+from hudi_ingest.exceptions.problems import suggestion
+
+ENTRY_POINTS = "hudi_ingest.secrets"
+VARIABLE = "HUDI_INGEST_SECRETS"
+_KEPT_SECONDS = 30.0
+"""Sensors tick every few seconds, and a vault answers each question with a login and a line in its audit log."""
+
+_kept: dict[tuple[str, str, str], tuple[float, str]] = {}
+_lock = threading.Lock()
+
+
+def known_schemes(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """The registered schemes, sorted."""
+    return tuple(sorted(_paths(environment)))
+
+
+def read_secret(scheme: str, reference: str, environment: Mapping[str, str]) -> str:
+    """The function's value for a reference, asked for again after half a minute. Raises ValueError, which never shows a value."""
+    paths = _paths(environment)
+    path = paths.get(scheme)
+    if path is None:
+        registered = f"registered: {', '.join(sorted(paths))}" if paths else "none is registered"
+        raise ValueError(
+            f"no function reads ${{{scheme}:…}}; {registered}{suggestion(scheme, paths)}; install the package that provides "
+            f"it (entry point group {ENTRY_POINTS}), or set {VARIABLE}={scheme}=package.module:function"
+        )
+    key = (path, scheme, reference)
+    with _lock:
+        read_at, value = _kept.get(key, (-_KEPT_SECONDS, ""))
+        if time.monotonic() - read_at > _KEPT_SECONDS:
+            value = _asked(path, scheme, reference)
+            _kept[key] = (time.monotonic(), value)
+        return value
+
+
+def _asked(path: str, scheme: str, reference: str) -> str:
+    where = f"${{{scheme}:{reference}}} cannot be read by {path}"
+    try:
+        module, _, name = path.partition(":")
+        function: Callable[[str], object] = getattr(import_module(module), name)
+        value = function(reference)
+    except Exception as error:
+        raise ValueError(f"{where}: {type(error).__name__}: {error}") from error
+    if not isinstance(value, str) or not value:
+        found = "an empty text" if isinstance(value, str) else f"a {type(value).__name__}"
+        raise ValueError(f"{where}: it returned {found}; it must return the secret as text")
+    return value
+
+
+def _paths(environment: Mapping[str, str]) -> Mapping[str, str]:
+    """Import paths by scheme; the variable's come before those of packages."""
+    named = {}
+    for entry in filter(None, environment.get(VARIABLE, os.environ.get(VARIABLE, "")).split(",")):
+        match = re.fullmatch(r"\s*([a-z][a-z0-9_]*)\s*=\s*([\w.]+:\w+)\s*", entry)
+        if match is None:
+            raise ValueError(f"{VARIABLE} must be like vault=package.module:function, several separated by commas")
+        named[match[1]] = match[2]
+    return {**_installed(), **named}
+
+
+@cache
+def _installed() -> Mapping[str, str]:
+    return {entry.name: entry.value for entry in entry_points(group=ENTRY_POINTS)}

@@ -1,0 +1,104 @@
+"""SASL OAUTHBEARER on a real broker: tokens from a function and from an identity provider, in every kind of client."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hudi_ingest.exceptions import KafkaRefused
+from hudi_ingest.kafka.admin_clients import kept_clients
+from hudi_ingest.kafka.cluster import KafkaCluster
+from hudi_ingest.kafka.range_reader import read_ranges
+from hudi_ingest.kafka.records import first_times
+from hudi_ingest.local.processes import wait_until
+from hudi_ingest.model.offsets import Slice
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.situation import observe
+from hudi_ingest_tests.support.ground import Ground, make_pipeline
+from hudi_ingest_tests.support.identity_provider import CLIENT, CLIENT_SECRET, identity_provider, times_asked
+from hudi_ingest_tests.support.secured_broker import SecuredBroker
+
+pytestmark = pytest.mark.kafka
+
+FUNCTION = "hudi_ingest_tests.support.identity_provider:token"
+
+
+def pipeline_with(secured: SecuredBroker, ground: Ground, oauth: dict[str, Any]) -> Pipeline:
+    source = secured.source("TOKEN", oauth=oauth)
+    return make_pipeline(ground, source={**source, "request_timeout_seconds": 3})
+
+
+def rows_read(pipeline: Pipeline, ground: Ground, count: int) -> int:
+    """By the reader of Spark's workers."""
+    with closing(read_ranges(pipeline.source, pipeline.group_id, [Slice(ground.name, 0, 0, count)])) as batches:
+        return sum(batch.num_rows for _, batch in batches)
+
+
+def test_a_function_and_a_provider_let_every_client_in(secured: SecuredBroker, secured_ground: Ground) -> None:
+    secured_ground.send_rows(0, 3)
+    refusals = secured.refusals
+    log = secured_ground.home.root / "asked"
+    with identity_provider() as (url, forms):
+        provider = {"token_url": url, "client_id": CLIENT, "client_secret": CLIENT_SECRET, "scope": "kafka"}
+        for oauth in ({"token_function": FUNCTION, "options": {"log": str(log)}}, provider):
+            pipeline = pipeline_with(secured, secured_ground, oauth)
+            assert observe(pipeline).lag.total == 3
+            assert rows_read(pipeline, secured_ground, 3) == 3
+            slices = [Slice(secured_ground.name, 0, 0, 3)]
+            assert len(first_times(pipeline.source, pipeline.group_id, slices)) == 1
+    assert times_asked(log) >= 3
+    assert all(form == {"grant_type": ["client_credentials"], "scope": ["kafka"]} for form in forms)
+    assert len(forms) >= 3
+    assert secured.refusals == refusals
+
+
+def test_a_client_that_is_kept_gets_a_new_token_before_its_own_expires(
+    secured: SecuredBroker, secured_ground: Ground
+) -> None:
+    log = secured_ground.home.root / "asked"
+    oauth = {"token_function": FUNCTION, "options": {"log": str(log), "seconds": "2"}}
+    source = pipeline_with(secured, secured_ground, oauth).source
+    began = time.monotonic()
+    with kept_clients(source) as clients:
+        cluster = KafkaCluster(source, clients)
+        cluster.topics()
+        wait_until(lambda: times_asked(log) > 2, what="the client asks for its third token", timeout_seconds=10)
+        wait_until(lambda: time.monotonic() - began > 2.2, what="the first token has expired", timeout_seconds=10)
+        assert list(cluster.topics()) == [secured_ground.name]
+
+
+def test_a_refused_token_function_says_so_once_and_shows_no_secret(
+    secured: SecuredBroker, secured_ground: Ground
+) -> None:
+    log, secret = secured_ground.home.root / "asked", secured_ground.home.root / "word"
+    secret.write_text("hunter2\n")
+    options = {"log": str(log), "secret": f"${{file:{secret}}}"}
+    pipeline = pipeline_with(secured, secured_ground, {"token_function": FUNCTION, "options": options})
+    began = time.monotonic()
+    for read in (lambda: observe(pipeline), lambda: rows_read(pipeline, secured_ground, 1)):
+        with pytest.raises(KafkaRefused, match="PermissionError") as raised:
+            read()
+        assert "source.security.oauth" in str(raised.value)
+        assert "hunter2" not in str(raised.value)
+    assert time.monotonic() - began < 3
+    secret.write_text("open\n")
+    assert observe(pipeline).lag.total == 0, "the same pipeline object, as in a code server that is not reloaded"
+
+
+def test_a_provider_that_refuses_the_client_is_told(secured: SecuredBroker, secured_ground: Ground) -> None:
+    with identity_provider() as (url, _):
+        oauth = {"token_url": url, "client_id": CLIENT, "client_secret": "hunter2"}
+        with pytest.raises(KafkaRefused, match="gave no token to log in with") as raised:
+            observe(pipeline_with(secured, secured_ground, oauth))
+    assert url in str(raised.value)
+    assert "hunter2" not in str(raised.value)
+
+
+def test_a_token_that_has_expired_is_refused(secured: SecuredBroker, secured_ground: Ground, tmp_path: Path) -> None:
+    oauth = {"token_function": FUNCTION, "options": {"log": str(tmp_path / "asked"), "seconds": "-5"}}
+    with pytest.raises(KafkaRefused, match="returned a token that expired 5 s ago"):
+        observe(pipeline_with(secured, secured_ground, oauth))
