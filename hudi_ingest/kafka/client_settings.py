@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from hudi_ingest.kafka.client_errors import Trouble, no_token
@@ -15,6 +14,9 @@ from hudi_ingest.pipeline.source import KafkaSource
 
 client_logger = logging.getLogger("librdkafka")
 """Not below our logger: the client's complaints are in our errors already."""
+
+# The properties of source.kafka go to every client, and each says that it ignores those that are for another kind.
+client_logger.addFilter(lambda record: "property and will be ignored by this" not in record.getMessage())
 
 READ_COMMITTED: dict[str, str] = {
     "isolation.level": "read_committed",
@@ -97,7 +99,7 @@ def _security_options(security: Security) -> dict[str, str]:
     return {name: value for name, value in options.items() if value}
 
 
-def _path(file: Path | None) -> str | None:
+def _path(file: object) -> str | None:
     return None if file is None else str(file)
 
 

@@ -6,7 +6,6 @@ HUDI_INGEST_SECRETS names it: `vault=company.vault:read`, several separated by c
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 import time
@@ -67,7 +66,7 @@ def _asked(path: str, scheme: str, reference: str) -> str:
 def _paths(environment: Mapping[str, str]) -> Mapping[str, str]:
     """Import paths by scheme; the variable's come before those of packages."""
     named = {}
-    for entry in filter(None, environment.get(VARIABLE, os.environ.get(VARIABLE, "")).split(",")):
+    for entry in filter(None, environment.get(VARIABLE, "").split(",")):
         match = re.fullmatch(r"\s*([a-z][a-z0-9_]*)\s*=\s*([\w.]+:\w+)\s*", entry)
         if match is None:
             raise ValueError(f"{VARIABLE} must be like vault=package.module:function, several separated by commas")

@@ -48,7 +48,8 @@ No two pipelines may have the same name or the same table, and no table may be i
 
 Any text value may contain `${NAME}`, which must be set, or `${NAME:-default}`, which uses the default if NAME is not set
 or is empty. `${file:PATH}` is replaced by the contents of a file without the final newline, which is how Docker and
-Kubernetes provide secrets; the path is relative to the pipeline file. `$${` is a literal `${`. Inside `[ ]` and `{ }`,
+Kubernetes provide secrets; the path is relative to the pipeline file. `${SCHEME:REF}` asks a vault, see
+[authentication.md](authentication.md#secrets). `$${` is a literal `${`. Inside `[ ]` and `{ }`,
 YAML requires quotes around such a value: `["${TOPIC}"]`. Provide passwords in one of these ways.
 
 ## YAML pitfalls

@@ -25,6 +25,7 @@ from hudi_ingest_tests.support.secured_broker import PASSWORD, SecuredBroker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
+FUNCTION = "hudi_ingest_tests.support.identity_provider:token"
 OTHER = "Quagga-another-8"
 BOUND_SECONDS = 30.0
 
@@ -49,7 +50,7 @@ def own_user(secured: SecuredBroker, ground: Ground) -> dict[str, Any]:
     [
         ("SSL", {}),
         ("LOGIN", {"sasl_mechanism": "SCRAM-SHA-512"}),
-        ("LOGIN", {"sasl_mechanism": "SCRAM-SHA-256"}),
+        ("TOKEN", {"oauth": {"token_function": FUNCTION, "options": {"log": "/dev/null"}}}),
         ("PLAINLOGIN", {"sasl_mechanism": "PLAIN"}),
         ("MUTUAL", {"certificate_file": "client", "key_file": "client"}),
     ],
