@@ -27,7 +27,7 @@ def serve(
     key: Annotated[Path | None, typer.Option(help="PEM file of the certificate's key.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Serve the REST API in the foreground. Ctrl-C ends it after the requests that are running."""
+    """Serve the REST API, and metrics for Prometheus at /metrics, in the foreground. Ctrl-C ends it after the requests that are running."""
     from hudi_ingest.pipeline.extras import require
 
     try:
@@ -35,6 +35,7 @@ def serve(
     except ValueError as error:
         raise EnvironmentProblem(f"`hudi-ingest serve` {error}") from None
     from hudi_ingest.rest.application import API
+    from hudi_ingest.rest.metrics_route import metrics_route
     from hudi_ingest.rest.server import Listening, read_token
     from hudi_ingest.rest.server import serve as serve_rest
 
@@ -47,4 +48,6 @@ def serve(
             say(f"REST     {url}{API}\nOpenAPI  {url}/openapi.json, described in docs/rest.md\nStop it with Ctrl-C.")
         out.file.flush()
 
-    serve_rest(Home.from_environment(), Listening(host, port, cert, key), token, started=started)
+    home = Home.from_environment()
+    with metrics_route(home) as mounts:
+        serve_rest(home, Listening(host, port, cert, key), token, started=started, mounts=mounts)

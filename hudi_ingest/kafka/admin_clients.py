@@ -115,7 +115,7 @@ _by_process: dict[int, _Kept] = {}
 def kept_clients(source: KafkaSource) -> Iterator[AdminClients]:
     """Lend clients with the source's settings, to one thread at a time, and keep them for the next caller in this process unless they
     have failed. Changed settings, and certificate files that were replaced, get new ones."""
-    kept, settings = _by_process.setdefault(os.getpid(), _Kept()), _settings(source)
+    kept, settings = _by_process.setdefault(os.getpid(), _Kept()), settings_of(source)
     clients = kept.take(settings) or AdminClients(source)
     clients.forget_trouble()
     usable = False
@@ -129,7 +129,9 @@ def kept_clients(source: KafkaSource) -> Iterator[AdminClients]:
             clients.close()
 
 
-def _settings(source: KafkaSource) -> tuple[Any, ...]:
+def settings_of(source: KafkaSource) -> tuple[Any, ...]:
+    """What tells clients of the source from others, to be compared only: it has passwords. Sources with equal settings can share
+    clients."""
     options = librdkafka_options(source)
     # Creating a client says what is wrong with a file that cannot be read.
     files = [Path(path) for key, path in sorted(options.items()) if key.endswith((".location", ".keytab"))]

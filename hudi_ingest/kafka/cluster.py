@@ -9,7 +9,8 @@ from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from confluent_kafka import (
     ConsumerGroupState,
@@ -22,7 +23,7 @@ from confluent_kafka import (
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from hudi_ingest.exceptions import KafkaRefused, KafkaUnreachable, TopicMissing
+from hudi_ingest.exceptions import IngestError, KafkaRefused, KafkaUnreachable, TopicMissing
 from hudi_ingest.kafka.admin_clients import AdminClients, kept_clients
 from hudi_ingest.kafka.client_errors import answer_text
 from hudi_ingest.model.offsets import Offsets, TopicPartition, Watermarks
@@ -45,6 +46,7 @@ _LEADER_MOVES = {
 _AGAIN_SECONDS = 0.2
 _NOT_A_TOPIC = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION}
 _LISTEN_SECONDS = 0.05
+_Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,30 @@ class KafkaCluster:
             partition: Watermarks(begins[partition], max(begins[partition], ends[partition]))
             for partition in partitions
         }
+
+    def each_topic(self, names: Iterable[str]) -> dict[str, Topic | IngestError]:
+        """Each topic, or why it could not be described, by one request for all."""
+        names = list(names)
+        if not names:
+            return {}
+        answers = self._clients.admin.describe_topics(TopicCollection(names), request_timeout=self._seconds)
+        return {name: _or_error(partial(self._topic, name, answers[name])) for name in names}
+
+    def each_watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks | IngestError]:
+        """As `watermarks`, or why a partition's offsets could not be read, by two requests to each broker for all."""
+        partitions = list(partitions)
+        begins = self._each_offset(partitions, OffsetSpec.earliest())
+        ends = self._each_offset(partitions, OffsetSpec.latest())
+        marks: dict[TopicPartition, Watermarks | IngestError] = {}
+        for partition in partitions:
+            begin, end = begins[partition], ends[partition]
+            if isinstance(begin, IngestError):
+                marks[partition] = begin
+            elif isinstance(end, IngestError):
+                marks[partition] = end
+            else:
+                marks[partition] = Watermarks(begin, max(begin, end))
+        return marks
 
     def first_offsets(self, watermarks: Mapping[TopicPartition, Watermarks]) -> dict[TopicPartition, int]:
         """Where partitions without a commit start, according to `starting_offsets`."""
@@ -230,6 +256,26 @@ class KafkaCluster:
                     ) from error
             time.sleep(_AGAIN_SECONDS)
 
+    def _each_offset(self, partitions: Iterable[TopicPartition], spec: Any) -> dict[TopicPartition, int | IngestError]:
+        requests = {KafkaTopicPartition(partition.topic, partition.partition): spec for partition in partitions}
+        if not requests:
+            return {}
+        answers = self._clients.admin.list_offsets(
+            requests, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._seconds
+        )
+        return {
+            TopicPartition(partition.topic, partition.partition): _or_error(
+                partial(self._offset, partition.topic, answer)
+            )
+            for partition, answer in answers.items()
+        }
+
+    def _offset(self, topic: str, answer: Future[Any]) -> int:
+        try:
+            return int(self._wait(answer).offset)
+        except (KafkaException, TimeoutError) as error:
+            raise self._failed(f"read offsets of {topic}", error) from error
+
     def _offsets_now(self, requests: Mapping[KafkaTopicPartition, Any]) -> dict[TopicPartition, int]:
         answers = self._clients.admin.list_offsets(
             dict(requests), isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._seconds
@@ -281,6 +327,13 @@ class KafkaCluster:
 
     def _failed(self, action: str, error: Exception) -> KafkaRefused | KafkaUnreachable:
         return self._clients.trouble.explained(action, answer_text(error), self._source)
+
+
+def _or_error(ask: Callable[[], _Answer]) -> _Answer | IngestError:
+    try:
+        return ask()
+    except IngestError as error:
+        return error
 
 
 def _is_of(error: Exception, codes: Collection[int]) -> bool:

@@ -23,9 +23,10 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from hudi_ingest.exceptions import TransactionInFlight
-from hudi_ingest.ledger import attempts, counters, locks, outcomes, requests, transactions
+from hudi_ingest.ledger import attempts, counters, locks, outcomes, overview, requests, transactions
 from hudi_ingest.ledger.database import WRITES, close_afterwards, open_engine, shown_url
 from hudi_ingest.ledger.database_errors import translated
+from hudi_ingest.ledger.overview import Overview
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.ledger.requests import Request, RequestProgress, RequestState
 from hudi_ingest.ledger.tables import AttemptRow, SliceRow, TransactionRow, storable
@@ -234,6 +235,11 @@ class Ledger:
             self.count(table, {counters.LOCK_WAITS: 1, counters.LOCK_WAIT_SECONDS: seconds})
 
     # ---- Counters
+
+    def overview(self) -> Overview:
+        """Return what the ledger holds of all pipelines."""
+        with self._reading() as connection:
+            return overview.read(connection)
 
     def counters(self) -> dict[str, dict[str, float]]:
         """Return all tables' counters, by base path and name."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from hudi_ingest.exceptions import KafkaRefused, KafkaUnreachable
@@ -25,14 +25,21 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.situation import Situation, oldest_waiting_seconds, stopped_partitions
 
 
-def findings_now(pipeline: Pipeline, situation: Situation, now: datetime, busy: str = "") -> list[Finding]:
-    """Evaluate the checks that can change at any moment. Raises KafkaUnreachable, and TableUnreachable for a table in a catalog."""
+def findings_now(
+    pipeline: Pipeline,
+    situation: Situation,
+    now: datetime,
+    busy: str = "",
+    oldest: Callable[[], float | None] | None = None,
+) -> list[Finding]:
+    """Evaluate the checks that can change at any moment. `oldest` says how long the oldest record has waited, in seconds, if the
+    caller knows. Raises KafkaUnreachable, and TableUnreachable for a table in a catalog."""
     waiting, committed = situation.lag.total, situation.committed
     timely = up_to_date(pipeline, waiting, committed, now, busy=busy)
     if not timely.passed:
         # Records may have started waiting long after the last commit, e.g. on a topic that was idle.
-        oldest = age_of_oldest(pipeline, situation, now)
-        timely = up_to_date(pipeline, waiting, committed, now, oldest, busy)
+        age = oldest() if oldest else age_of_oldest(pipeline, situation, now)
+        timely = up_to_date(pipeline, waiting, committed, now, age, busy)
     return [
         offsets_honoured(pipeline, stopped_partitions(pipeline, situation)),
         lag_below_limit(pipeline, waiting),

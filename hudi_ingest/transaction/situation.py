@@ -16,6 +16,7 @@ from hudi_ingest.hudi.paths import heartbeat_path
 from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.hudi.take_over import find_take_over
 from hudi_ingest.kafka.cluster import KafkaCluster, kept_cluster
+from hudi_ingest.kafka.cluster_snapshot import HeldOffsets
 from hudi_ingest.kafka.records import first_times
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.model.checkpoint import Checkpoint
@@ -58,7 +59,7 @@ class Situation:
         return lag(self.starts, self.watermarks)
 
 
-def observe(pipeline: Pipeline, cluster: KafkaCluster | None = None) -> Situation:
+def observe(pipeline: Pipeline, cluster: HeldOffsets | None = None) -> Situation:
     """Read the pipeline's situation from the table and the broker. `cluster`: the source's, if there is one already.
 
     Raises KafkaUnreachable, KafkaRefused, TopicMissing, TableUnreachable; OffsetsLost if the table lost its checkpoint or
@@ -95,7 +96,7 @@ def losses_now(source: KafkaSource, checkpoint: Checkpoint | None) -> tuple[Offs
 
 
 def _held_offsets(
-    cluster: KafkaCluster, checkpoint: Checkpoint | None
+    cluster: HeldOffsets, checkpoint: Checkpoint | None
 ) -> tuple[dict[str, str], dict[TopicPartition, Watermarks]]:
     """Each topic's id and, read after it, the offsets that the broker holds of each partition."""
     topics = cluster.topics({source.topic for source in checkpoint.offsets} if checkpoint else ())

@@ -1,0 +1,85 @@
+"""One look at the topics and offsets of many pipelines of one cluster, with a few requests for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from hudi_ingest.exceptions import IngestError, TopicMissing
+from hudi_ingest.kafka.cluster import Topic, kept_cluster
+from hudi_ingest.model.offsets import TopicPartition, Watermarks
+from hudi_ingest.pipeline.source import KafkaSource
+
+Answer = TypeVar("Answer")
+
+
+class HeldOffsets(Protocol):
+    """What a broker holds of one source: a KafkaCluster, or a SourceSnapshot."""
+
+    def topics(self, committed: Iterable[str] = ()) -> dict[str, Topic]: ...
+    def watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks]: ...
+    def first_offsets(self, watermarks: Mapping[TopicPartition, Watermarks]) -> dict[TopicPartition, int]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSnapshot:
+    """What the cluster said about each topic and partition, or why it did not."""
+
+    topics: Mapping[str, Topic | IngestError]
+    watermarks: Mapping[TopicPartition, Watermarks | IngestError]
+
+    def of(self, source: KafkaSource) -> SourceSnapshot:
+        return SourceSnapshot(source, self)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSnapshot:
+    """The part of one source. Raises what the cluster answered about it."""
+
+    source: KafkaSource
+    cluster: ClusterSnapshot
+
+    def topics(self, committed: Iterable[str] = ()) -> dict[str, Topic]:
+        names = self.source.topics
+        if self.source.topics_pattern is not None:
+            names = tuple(sorted(filter(self.source.reads, {*self.cluster.topics, *committed})))
+        missing = [name for name in names if name not in self.cluster.topics]
+        if missing:
+            raise TopicMissing(f"topic {missing[0]}, of which the table has committed offsets, is not on the broker")
+        return {name: _answer(self.cluster.topics[name]) for name in names}
+
+    def watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks]:
+        return {partition: _answer(self.cluster.watermarks[partition]) for partition in partitions}
+
+    def first_offsets(self, watermarks: Mapping[TopicPartition, Watermarks]) -> dict[TopicPartition, int]:
+        """Asks the broker only if the pipeline starts at a time and has committed nothing yet."""
+        with kept_cluster(self.source) as cluster:
+            return cluster.first_offsets(watermarks)
+
+
+def snapshot(sources: Sequence[KafkaSource], seconds: float) -> ClusterSnapshot:
+    """Look at all topics of the sources, which are of one cluster and log in alike; waits at most `seconds` for each of three answers.
+    Raises KafkaRefused for unusable settings."""
+    names = {topic for source in sources for topic in source.topics}
+    patterns = [source for source in sources if source.topics_pattern is not None]
+    first = sources[0]
+    patience = min(seconds, first.request_timeout_seconds)
+    every = {"topics": (), "topics_pattern": ".*", "request_timeout_seconds": patience}
+    with kept_cluster(first.model_copy(update=every)) as cluster:
+        if patterns:
+            names |= {topic for topic in cluster.topic_names() if any(source.reads(topic) for source in patterns)}
+        topics = cluster.each_topic(sorted(names))
+        partitions = [
+            partition
+            for topic in topics.values()
+            if not isinstance(topic, IngestError)
+            for partition in topic.partitions
+        ]
+        return ClusterSnapshot(topics, cluster.each_watermarks(partitions))
+
+
+def _answer(answer: Answer | IngestError) -> Answer:
+    if isinstance(answer, IngestError):
+        raise answer
+    return answer

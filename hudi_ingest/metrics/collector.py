@@ -1,0 +1,342 @@
+"""Looks at the ledger, the tables, the brokers and Dagster, and keeps what it saw for a few seconds.
+
+A look is bounded in time: what has not answered by then is missing from the answer, its pipeline counts as not up, and the
+others are complete. A question that hangs is not asked a second time before it has ended.
+"""
+
+from __future__ import annotations
+
+import logging
+import platform
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from typing import Any, Protocol
+
+import hudi_ingest
+from hudi_ingest.exceptions import ConfigError, IngestError
+from hudi_ingest.home.folder import Home
+from hudi_ingest.hudi.committed_state import CommittedState
+from hudi_ingest.hudi.pipeline_table import PipelineTable
+from hudi_ingest.hudi.read_amplification import read_amplification, why_due
+from hudi_ingest.kafka.admin_clients import settings_of
+from hudi_ingest.kafka.cluster_snapshot import ClusterSnapshot, snapshot
+from hudi_ingest.ledger import Ledger
+from hudi_ingest.ledger.tables import is_over
+from hudi_ingest.metrics.exposition import families
+from hudi_ingest.metrics.family import Family
+from hudi_ingest.metrics.records import (
+    DagsterRecord,
+    LedgerRecord,
+    OpenRecord,
+    PartitionRecord,
+    PipelineRecord,
+    Scene,
+    TableRecord,
+)
+from hudi_ingest.metrics.table_sizes import TableSizes
+from hudi_ingest.metrics.waiting_records import Waiting, WaitingTimes, ages
+from hudi_ingest.model.offsets import Slice, TopicPartition
+from hudi_ingest.operations.findings import findings_now, findings_on_commits
+from hudi_ingest.operations.health import Finding
+from hudi_ingest.pipeline.folder import BrokenFile, folder_version, load_each
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.situation import Situation, observe, stopped_partitions
+
+_logger = logging.getLogger(__name__)
+KEPT_SECONDS = 10.0
+"""Scrapes within this time get the same values."""
+LONGEST_SECONDS = 8.0
+"""For one look; Prometheus gives up after ten by default."""
+TIMEOUT = "Timeout"
+"""The error of a pipeline that has not answered in time."""
+_AT_ONCE = 8
+
+
+class DagsterView(Protocol):
+    """What Dagster's instance says about pipelines; orchestration has it."""
+
+    def look(self, pipelines: Sequence[Pipeline]) -> DagsterRecord: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What one pipeline's table and broker said. `committed` is None if the table, `situation` if either could not be read."""
+
+    pipeline: Pipeline
+    committed: CommittedState | None
+    situation: Situation | None
+    error: str = ""
+
+
+class Collector:
+    """Safe to share between threads."""
+
+    def __init__(
+        self,
+        home: Home,
+        dagster: DagsterView | None = None,
+        kept_seconds: float = KEPT_SECONDS,
+        longest_seconds: float = LONGEST_SECONDS,
+    ) -> None:
+        self._home = home
+        self._dagster = dagster
+        self._kept_seconds = kept_seconds
+        self._longest_seconds = longest_seconds
+        self._lock = threading.Lock()
+        self._seen: tuple[float, list[Family]] | None = None
+        self._questions = _Questions()
+        self._sizes = TableSizes()
+        self._times: dict[tuple[Any, ...], WaitingTimes] = {}
+        self._on_commits: dict[str, tuple[Pipeline, str, list[Finding]]] = {}
+        self._loaded: tuple[object, tuple[Pipeline, ...], tuple[BrokenFile, ...]] | None = None
+
+    def families(self) -> list[Family]:
+        """Every metric that has a value, at most `kept_seconds` old. One caller looks, the others wait for it."""
+        with self._lock:
+            if self._seen is None or time.monotonic() - self._seen[0] > self._kept_seconds:
+                self._seen = (time.monotonic(), families(self.look()))
+            return self._seen[1]
+
+    def close(self) -> None:
+        self._questions.close()
+        self._sizes.close()
+
+    def look(self) -> Scene:
+        """Look at everything now. Raises ConfigError if the pipelines folder cannot be read."""
+        started, now = time.monotonic(), datetime.now(timezone.utc)
+        until = started + self._longest_seconds
+        pipelines, broken = self._pipelines()
+        by_cluster: dict[tuple[Any, ...], list[Pipeline]] = defaultdict(list)
+        for pipeline in pipelines:
+            by_cluster[settings_of(pipeline.source)].append(pipeline)
+        ask = self._questions.ask
+        ledger = ask("ledger", self._ledger)
+        dagster = ask("dagster", self._dagster.look, pipelines) if self._dagster else None
+        patience = self._longest_seconds / 3
+        clusters = {
+            key: ask(("cluster", key), snapshot, [pipeline.source for pipeline in own], patience)
+            for key, own in by_cluster.items()
+        }
+        # Half of the time, so that tables can be read if a broker does not answer.
+        _wait(clusters.values(), started + self._longest_seconds / 2)
+        looks = {
+            pipeline.name: ask(("table", pipeline.name), _look, pipeline, _answer(clusters[key]))
+            for key, own in by_cluster.items()
+            for pipeline in own
+        }
+        _wait([*looks.values(), ledger, *([dagster] if dagster else [])], until)
+        seen = {name: _answer(future) for name, future in looks.items()}
+        waited = self._waited(by_cluster, [look for look in seen.values() if look is not None], now, until)
+        of_dagster = _answer(dagster) if dagster else None
+        records = [self._record(pipeline, seen[pipeline.name], waited, of_dagster, now) for pipeline in pipelines]
+        return Scene(
+            at=now,
+            took_seconds=time.monotonic() - started,
+            pipelines=tuple(records),
+            broken_files=tuple(file.path.name for file in broken),
+            ledger=_answer(ledger),
+            dagster_up=of_dagster is not None if dagster and (of_dagster is None or of_dagster.is_there) else None,
+            versions=(hudi_ingest.__version__, platform.python_version()),
+        )
+
+    def _pipelines(self) -> tuple[tuple[Pipeline, ...], tuple[BrokenFile, ...]]:
+        version = folder_version(self._home.pipelines)
+        if self._loaded is None or self._loaded[0] != version:
+            try:
+                pipelines, broken = load_each(self._home.pipelines)
+            except ConfigError as error:
+                pipelines, broken = (), (BrokenFile(self._home.pipelines, None, error.problems),)
+            self._loaded = (version, pipelines, broken)
+        return self._loaded[1], self._loaded[2]
+
+    def _ledger(self) -> LedgerRecord:
+        with Ledger.open(self._home.ledger_url) as ledger:
+            overview = ledger.overview()
+        return LedgerRecord(
+            counters=overview.counters,
+            open={
+                table: OpenRecord(row.began_at, is_over(row, lambda run_id: None))
+                for table, row in overview.open.items()
+            },
+            ticked=overview.ticked,
+            requests=overview.requests,
+            rows=overview.rows,
+            size_bytes=overview.size_bytes,
+        )
+
+    def _waited(
+        self,
+        by_cluster: Mapping[tuple[Any, ...], Sequence[Pipeline]],
+        looks: Sequence[_Look],
+        now: datetime,
+        until: float,
+    ) -> dict[tuple[str, TopicPartition], float]:
+        keys = {pipeline.name: key for key, own in by_cluster.items() for pipeline in own}
+        waiting: dict[tuple[Any, ...], list[Waiting]] = {key: [] for key in by_cluster}
+        for look in looks:
+            if look.situation is not None:
+                waiting[keys[look.pipeline.name]] += _waiting(look.pipeline, look.situation)
+        self._times = {key: self._times.get(key) or WaitingTimes() for key in waiting}
+        questions = [
+            self._questions.ask(("times", key), self._times[key].learn, pieces)
+            for key, pieces in waiting.items()
+            if pieces
+        ]
+        _wait(questions, until)
+        found: dict[tuple[str, TopicPartition], float] = {}
+        for key, pieces in waiting.items():
+            found.update(ages(pieces, self._times[key], now.timestamp()))
+        return found
+
+    def _record(
+        self,
+        pipeline: Pipeline,
+        look: _Look | None,
+        waited: Mapping[tuple[str, TopicPartition], float],
+        dagster: DagsterRecord | None,
+        now: datetime,
+    ) -> PipelineRecord:
+        running = dagster.running.get(pipeline.name) if dagster else None
+        record = PipelineRecord(
+            name=pipeline.name,
+            base_path=pipeline.table.base_path.rstrip("/"),
+            enabled=pipeline.enabled if running is None else running,
+            interval_seconds=pipeline.transaction.interval_seconds,
+            error=TIMEOUT if look is None else look.error,
+            findings=dagster.findings.get(pipeline.name, ()) if dagster else (),
+        )
+        if look is None or look.committed is None:
+            return record
+        commits = look.committed.commits
+        record = replace(record, table=_table(pipeline, look.committed, now))
+        if commits:
+            record = replace(record, size=self._sizes.of(pipeline, commits[0].instant))
+        situation = look.situation
+        if situation is None:
+            return record
+        own = {source: age for (name, source), age in waited.items() if name == pipeline.name}
+        try:
+            return replace(
+                record,
+                partitions=_partitions(pipeline, situation, own),
+                findings=(*record.findings, *self._findings(pipeline, situation, own, now)),
+            )
+        except IngestError as error:
+            return replace(record, error=type(error).__name__)
+
+    def _findings(
+        self, pipeline: Pipeline, situation: Situation, own: Mapping[TopicPartition, float], now: datetime
+    ) -> list[Finding]:
+        commits = situation.committed.commits
+        newest = commits[0].instant if commits else ""
+        known = self._on_commits.get(pipeline.name)
+        if known is None or known[:2] != (pipeline, newest):
+            known = (pipeline, newest, findings_on_commits(pipeline, situation))
+            self._on_commits[pipeline.name] = known
+        oldest = max(own.values(), default=None)
+        return [*findings_now(pipeline, situation, now, oldest=lambda: oldest), *known[2]]
+
+
+def _look(pipeline: Pipeline, cluster: ClusterSnapshot | None) -> _Look:
+    """Look at the table, with what the broker said. A table that cannot be read is an error, as is a broker that did not answer."""
+    if cluster is not None:
+        try:
+            situation = observe(pipeline, cluster.of(pipeline.source))
+            return _Look(pipeline, situation.committed, situation)
+        except IngestError as error:
+            why = type(error).__name__
+    else:
+        why = TIMEOUT
+    try:
+        return _Look(pipeline, PipelineTable(pipeline).committed(), None, why)
+    except IngestError as error:
+        return _Look(pipeline, None, None, type(error).__name__)
+
+
+def _table(pipeline: Pipeline, committed: CommittedState, now: datetime) -> TableRecord:
+    checkpoint = committed.checkpoint
+    found = read_amplification(committed.commits) if pipeline.table.is_keyed else None
+    return TableRecord(
+        sequence=checkpoint.sequence if checkpoint else 0,
+        totals=checkpoint.totals if checkpoint else {},
+        dead_letters=checkpoint.letters.waiting if checkpoint and checkpoint.letters else 0,
+        committed_at=committed.last_committed_at,
+        amplification=found,
+        compaction_due=found is not None and bool(why_due(pipeline.table.compaction, found, now)),
+    )
+
+
+def _partitions(
+    pipeline: Pipeline, situation: Situation, waited: Mapping[TopicPartition, float]
+) -> tuple[PartitionRecord, ...]:
+    checkpoint, lag = situation.committed.checkpoint, situation.lag.by_partition
+    stopped = {loss.source for loss in stopped_partitions(pipeline, situation)}
+    return tuple(
+        PartitionRecord(
+            source,
+            committed=checkpoint.offsets.get(source) if checkpoint else None,
+            end=situation.watermarks[source].end if source in situation.watermarks else None,
+            lag=lag.get(source, 0),
+            lag_seconds=waited.get(source) if lag.get(source, 0) else 0.0,
+            stopped=source in stopped,
+        )
+        for source in sorted(situation.watermarks.keys() | stopped)
+    )
+
+
+def _waiting(pipeline: Pipeline, situation: Situation) -> list[Waiting]:
+    try:
+        starts, lag = situation.starts, situation.lag.by_partition
+    except IngestError:
+        # Its record says so.
+        return []
+    return [
+        Waiting(
+            pipeline,
+            situation.topic_ids.get(source.topic, ""),
+            Slice(source.topic, source.partition, starts[source], situation.watermarks[source].end),
+        )
+        for source, count in lag.items()
+        if count
+    ]
+
+
+class _Questions:
+    """Questions that threads of this process are asking. One that has not ended is not asked again."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(_AT_ONCE, "metrics")
+        self._asked: dict[object, Future[Any]] = {}
+
+    def ask(self, key: object, question: Any, *arguments: Any) -> Future[Any]:
+        asked = self._asked.get(key)
+        if asked is None or asked.done():
+            asked = self._pool.submit(question, *arguments)
+            self._asked[key] = asked
+        return asked
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _wait(questions: Iterable[Future[Any]], until: float) -> None:
+    wait(list(questions), timeout=max(0.0, until - time.monotonic()))
+
+
+def _answer(question: Future[Any]) -> Any:
+    """The answer; None if there is none yet, or it is an error, which is logged."""
+    if not question.done():
+        return None
+    try:
+        return question.result()
+    except IngestError as error:
+        _logger.warning("%s", error)
+    except Exception:
+        # Broad, because a scrape must not fail for all when one question finds something unexpected.
+        _logger.exception("a question for metrics failed")
+    return None

@@ -1,0 +1,269 @@
+"""Every metric: its name, kind, labels, unit and meaning."""
+
+from __future__ import annotations
+
+from hudi_ingest.metrics.family import Metric
+
+_PIPELINE = ("pipeline",)
+_PARTITION = ("pipeline", "topic", "partition")
+_KIND = ("pipeline", "kind")
+_COMMITS = "commits"
+_LEDGER = "ledger"
+_BROKER = "table and broker"
+
+BUILD_INFO = Metric("hudi_ingest_build_info", "gauge", "Always 1; the labels name the versions.", ("version", "python"))
+REFRESH_SECONDS = Metric(
+    "hudi_ingest_refresh_seconds", "gauge", "How long the last look at everything took.", (), "seconds"
+)
+REFRESH_TIME = Metric(
+    "hudi_ingest_refresh_timestamp_seconds",
+    "gauge",
+    "When these values were read; scrapes within ten seconds get the same.",
+    (),
+    "seconds",
+)
+BROKEN_FILE = Metric("hudi_ingest_broken_file", "gauge", "1 for each pipeline file that cannot be loaded.", ("file",))
+LEDGER_UP = Metric("hudi_ingest_ledger_up", "gauge", "Whether the ledger answered.", origin=_LEDGER)
+LEDGER_BYTES = Metric("hudi_ingest_ledger_bytes", "gauge", "The ledger's size on disk.", (), "bytes", _LEDGER)
+LEDGER_ROWS = Metric(
+    "hudi_ingest_ledger_rows", "gauge", "Rows of each of the ledger's tables.", ("table",), "", _LEDGER
+)
+DAGSTER_UP = Metric(
+    "hudi_ingest_dagster_up", "gauge", "Whether Dagster's instance answered; missing without one.", origin="Dagster"
+)
+
+UP = Metric(
+    "hudi_ingest_pipeline_up", "gauge", "Whether table, broker and ledger of the pipeline all answered.", _PIPELINE
+)
+ERROR = Metric(
+    "hudi_ingest_pipeline_error",
+    "gauge",
+    "1 while the pipeline is not up: the class of the error.",
+    ("pipeline", "error"),
+)
+ENABLED = Metric(
+    "hudi_ingest_pipeline_enabled",
+    "gauge",
+    "Whether the pipeline's sensor is on: Dagster's switch, without Dagster `enabled` of the file.",
+    _PIPELINE,
+    origin="Dagster, pipeline file",
+)
+INTERVAL = Metric(
+    "hudi_ingest_interval_seconds", "gauge", "`transaction.interval_seconds`.", _PIPELINE, "seconds", "pipeline file"
+)
+
+COMMITTED = Metric(
+    "hudi_ingest_committed_offset",
+    "gauge",
+    "The next offset to read; missing before the first commit.",
+    _PARTITION,
+    "",
+    "table",
+)
+END = Metric(
+    "hudi_ingest_end_offset", "gauge", "The broker's end of what is committed there.", _PARTITION, "", "broker"
+)
+LAG = Metric("hudi_ingest_lag_offsets", "gauge", "Offsets waiting to be ingested.", _PARTITION, "", _BROKER)
+LAG_SECONDS = Metric(
+    "hudi_ingest_lag_seconds",
+    "gauge",
+    "Age of the oldest waiting record by its Kafka timestamp, 0 if none waits; missing if records have no timestamps.",
+    _PARTITION,
+    "seconds",
+    _BROKER,
+)
+STOPPED = Metric(
+    "hudi_ingest_partition_stopped",
+    "gauge",
+    "1 while the partition is stopped, because the broker no longer has its committed offset.",
+    _PARTITION,
+    "",
+    _BROKER,
+)
+
+ROWS = Metric(
+    "hudi_ingest_rows_total", "counter", "Records that became rows, or changes of a keyed table.", _KIND, "", _COMMITS
+)
+BYTES = Metric(
+    "hudi_ingest_written_bytes_total", "counter", "Bytes of the files with these rows.", _KIND, "bytes", _COMMITS
+)
+FILES = Metric(
+    "hudi_ingest_written_files_total", "counter", "Base files and log files with these rows.", _KIND, "", _COMMITS
+)
+TOMBSTONES = Metric(
+    "hudi_ingest_tombstones_total", "counter", "Records without a value that were skipped.", _KIND, "", _COMMITS
+)
+FILTERED = Metric("hudi_ingest_filtered_total", "counter", "Records that a transform left out.", _KIND, "", _COMMITS)
+BAD = Metric(
+    "hudi_ingest_bad_records_total",
+    "counter",
+    "Records that could not become rows; `fate` is `dead_letter` or `skipped`.",
+    ("pipeline", "kind", "fate"),
+    "",
+    _COMMITS,
+)
+GAPS = Metric(
+    "hudi_ingest_gap_offsets_total", "counter", "Offsets that the broker does not deliver.", _KIND, "", _COMMITS
+)
+LOST = Metric("hudi_ingest_lost_offsets_total", "counter", "Offsets whose loss was accepted.", _KIND, "", _COMMITS)
+DELETES = Metric(
+    "hudi_ingest_deletes_total", "counter", "Rows of a keyed table that delete their key.", _KIND, "", _COMMITS
+)
+SUPERSEDED = Metric(
+    "hudi_ingest_superseded_total",
+    "counter",
+    "Changes of a keyed table left out because the same task wrote a newer one of the key.",
+    _KIND,
+    "",
+    _COMMITS,
+)
+MOVES = Metric(
+    "hudi_ingest_moves_total",
+    "counter",
+    "Records that changed their key or partition of a keyed table.",
+    _KIND,
+    "",
+    _COMMITS,
+)
+DEAD_LETTERS = Metric(
+    "hudi_ingest_dead_letters", "gauge", "Dead letters waiting to be retried.", _PIPELINE, "", "table"
+)
+LAST_COMMIT = Metric(
+    "hudi_ingest_last_commit_timestamp_seconds",
+    "gauge",
+    "When the last commit that moved offsets was completed.",
+    _PIPELINE,
+    "seconds",
+    "table",
+)
+TRANSACTIONS = Metric(
+    "hudi_ingest_transactions_total",
+    "counter",
+    "Transactions by `outcome`: committed (as the table counts them) or aborted (as the ledger does).",
+    ("pipeline", "outcome"),
+    "",
+    "commits, ledger",
+)
+TRANSACTION_SECONDS = Metric(
+    "hudi_ingest_transaction_seconds",
+    "histogram",
+    "Seconds of committed transactions by `phase`: begin, write, commit, between (processes starting) and total.",
+    ("pipeline", "phase"),
+    "seconds",
+    _LEDGER,
+)
+ATTEMPT_FAILURES = Metric(
+    "hudi_ingest_attempt_failures_total",
+    "counter",
+    "Attempts at a partition's range that failed.",
+    _PIPELINE,
+    "",
+    _LEDGER,
+)
+RETRIES = Metric("hudi_ingest_retries_total", "counter", "Attempts after the first one.", _PIPELINE, "", _LEDGER)
+BEGINS_REFUSED = Metric(
+    "hudi_ingest_begins_refused_total",
+    "counter",
+    "Tries to begin that found another transaction, or the lease of a dead one, in the way; a waiting run tries each second.",
+    _PIPELINE,
+    "",
+    _LEDGER,
+)
+LOCK_WAITS = Metric(
+    "hudi_ingest_lock_waits_total", "counter", "Waits of 50 ms or more for the table's lock.", _PIPELINE, "", _LEDGER
+)
+LOCK_WAIT_SECONDS = Metric(
+    "hudi_ingest_lock_wait_seconds_total", "counter", "Seconds of these waits.", _PIPELINE, "seconds", _LEDGER
+)
+OPEN_SECONDS = Metric(
+    "hudi_ingest_open_transaction_seconds",
+    "gauge",
+    "Age of the open transaction, 0 if there is none.",
+    _PIPELINE,
+    "seconds",
+    _LEDGER,
+)
+OPEN_OVERDUE = Metric(
+    "hudi_ingest_open_transaction_overdue",
+    "gauge",
+    "Whether the open transaction's owner is gone or its deadline has passed; the next begin ends it.",
+    _PIPELINE,
+    "",
+    _LEDGER,
+)
+REQUESTS = Metric(
+    "hudi_ingest_active_requests", "gauge", "Backfills, replays and retries at work or waiting.", _KIND, "", _LEDGER
+)
+LAST_TICK = Metric(
+    "hudi_ingest_last_tick_timestamp_seconds",
+    "gauge",
+    "When the coordinator ticked last, to about half a minute; missing if it never has.",
+    _PIPELINE,
+    "seconds",
+    _LEDGER,
+)
+TICK_FAILURES = Metric(
+    "hudi_ingest_tick_failures_total",
+    "counter",
+    "Ticks that could not look at the table or the broker, by the class of the error.",
+    ("pipeline", "error"),
+    "",
+    _LEDGER,
+)
+CHECK = Metric(
+    "hudi_ingest_check_failing",
+    "gauge",
+    "1 while the table's check fails; `severity` is error or warning. `runs_succeed` only with Dagster.",
+    ("pipeline", "check", "severity"),
+    "",
+    "table, broker, Dagster",
+)
+LOG_BYTES = Metric(
+    "hudi_ingest_log_bytes", "gauge", "Bytes of log files that are not compacted.", _PIPELINE, "bytes", "table"
+)
+BASE_BYTES = Metric(
+    "hudi_ingest_log_base_bytes",
+    "gauge",
+    "Bytes of the base files below these log files; missing while unknown.",
+    _PIPELINE,
+    "bytes",
+    "table",
+)
+LOG_FILES = Metric("hudi_ingest_log_files", "gauge", "Log files that are not compacted.", _PIPELINE, "", "table")
+LOG_FILES_MOST = Metric(
+    "hudi_ingest_log_files_per_group_max",
+    "gauge",
+    "The most log files that one file group has.",
+    _PIPELINE,
+    "",
+    "table",
+)
+LOG_FILES_MEAN = Metric(
+    "hudi_ingest_log_files_per_group_mean",
+    "gauge",
+    "Log files per file group that has any.",
+    _PIPELINE,
+    "",
+    "table",
+)
+UNCOMPACTED = Metric("hudi_ingest_uncompacted_commits", "gauge", "Commits with such log files.", _PIPELINE, "", "table")
+COMPACTION_DUE = Metric("hudi_ingest_compaction_due", "gauge", "Whether compaction is due.", _PIPELINE, "", "table")
+TABLE_BYTES = Metric(
+    "hudi_ingest_table_bytes",
+    "gauge",
+    "Bytes of the table's live files; read every ten minutes at most.",
+    _PIPELINE,
+    "bytes",
+    "table",
+)
+TABLE_PARTITIONS = Metric(
+    "hudi_ingest_table_partitions",
+    "gauge",
+    "Partitions of the table with files; read with the bytes.",
+    _PIPELINE,
+    "",
+    "table",
+)
+
+METRICS: tuple[Metric, ...] = tuple(value for value in globals().values() if isinstance(value, Metric))
+"""All of them, in the order of docs/metrics.md."""

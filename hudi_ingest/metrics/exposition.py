@@ -1,0 +1,152 @@
+"""Turns what one look has found into metric families. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from hudi_ingest.ledger import counters
+from hudi_ingest.metrics import definitions as m
+from hudi_ingest.metrics.family import Distribution, Family, Metric
+from hudi_ingest.metrics.records import LedgerRecord, PipelineRecord, Scene, TableRecord
+
+_TOTALS: Mapping[str, Metric] = {
+    "rows": m.ROWS,
+    "bytes": m.BYTES,
+    "files": m.FILES,
+    "tombstones": m.TOMBSTONES,
+    "filtered": m.FILTERED,
+    "gaps": m.GAPS,
+    "lost": m.LOST,
+    "deletes": m.DELETES,
+    "superseded": m.SUPERSEDED,
+    "moves": m.MOVES,
+}
+"""By name in the checkpoint's totals."""
+_FATES = {"bad_kept": "dead_letter", "bad_skipped": "skipped"}
+_COUNTERS: Mapping[str, Metric] = {
+    counters.ATTEMPTS_FAILED: m.ATTEMPT_FAILURES,
+    counters.RETRIES: m.RETRIES,
+    counters.BEGINS_REFUSED: m.BEGINS_REFUSED,
+    counters.LOCK_WAITS: m.LOCK_WAITS,
+    counters.LOCK_WAIT_SECONDS: m.LOCK_WAIT_SECONDS,
+}
+"""By name in the ledger's counters."""
+_LIVE = "ingest"
+
+
+@dataclass(frozen=True)
+class _Samples:
+    values: dict[Metric, dict[tuple[str, ...], float | Distribution]] = field(default_factory=lambda: defaultdict(dict))
+
+    def add(self, metric: Metric, value: float | Distribution | None, *labels: str) -> None:
+        """Leaves out what is unknown."""
+        if value is not None:
+            self.values[metric][labels] = value
+
+
+def families(scene: Scene) -> list[Family]:
+    """Return every family that has a value, in the order of METRICS."""
+    samples = _Samples()
+    samples.add(m.BUILD_INFO, 1, *scene.versions)
+    samples.add(m.REFRESH_SECONDS, scene.took_seconds)
+    samples.add(m.REFRESH_TIME, scene.at.timestamp())
+    samples.add(m.LEDGER_UP, scene.ledger is not None)
+    samples.add(m.DAGSTER_UP, scene.dagster_up)
+    for file in scene.broken_files:
+        samples.add(m.BROKEN_FILE, 1, file)
+    if scene.ledger is not None:
+        samples.add(m.LEDGER_BYTES, scene.ledger.size_bytes)
+        for table, rows in scene.ledger.rows.items():
+            samples.add(m.LEDGER_ROWS, rows, table)
+    for pipeline in scene.pipelines:
+        _pipeline(samples, pipeline)
+        if pipeline.table is not None:
+            _table(samples, pipeline.name, pipeline.table)
+        if scene.ledger is not None:
+            _of_ledger(samples, pipeline, scene.ledger, scene)
+    return [Family(metric, samples.values[metric]) for metric in m.METRICS if metric in samples.values]
+
+
+def _pipeline(samples: _Samples, pipeline: PipelineRecord) -> None:
+    name = pipeline.name
+    samples.add(m.UP, not pipeline.error, name)
+    if pipeline.error:
+        samples.add(m.ERROR, 1, name, pipeline.error)
+    samples.add(m.ENABLED, pipeline.enabled, name)
+    samples.add(m.INTERVAL, pipeline.interval_seconds, name)
+    for partition in pipeline.partitions:
+        labels = (name, partition.source.topic, str(partition.source.partition))
+        samples.add(m.COMMITTED, partition.committed, *labels)
+        samples.add(m.END, partition.end, *labels)
+        samples.add(m.LAG, partition.lag, *labels)
+        samples.add(m.LAG_SECONDS, partition.lag_seconds, *labels)
+        samples.add(m.STOPPED, partition.stopped, *labels)
+    for finding in pipeline.findings:
+        severity = "warning" if finding.warning else "error"
+        samples.add(m.CHECK, not finding.passed, name, finding.check, severity)
+    if pipeline.size is not None:
+        samples.add(m.TABLE_BYTES, pipeline.size.size_bytes, name)
+        samples.add(m.TABLE_PARTITIONS, pipeline.size.partitions, name)
+
+
+def _table(samples: _Samples, name: str, table: TableRecord) -> None:
+    samples.add(m.DEAD_LETTERS, table.dead_letters, name)
+    samples.add(m.TRANSACTIONS, table.sequence, name, "committed")
+    if table.committed_at is not None:
+        samples.add(m.LAST_COMMIT, table.committed_at.timestamp(), name)
+    for kind in sorted({_LIVE, *table.totals}):
+        totals = table.totals.get(kind, {})
+        for counted, metric in _TOTALS.items():
+            # A counter that begins at zero has its first increase seen.
+            samples.add(metric, totals.get(counted, 0), name, kind)
+        for counted, fate in _FATES.items():
+            samples.add(m.BAD, totals.get(counted, 0), name, kind, fate)
+    found = table.amplification
+    if found is not None:
+        samples.add(m.LOG_BYTES, found.log_bytes, name)
+        samples.add(m.BASE_BYTES, found.base_bytes, name)
+        samples.add(m.LOG_FILES, found.log_files, name)
+        samples.add(m.LOG_FILES_MOST, found.most_log_files, name)
+        samples.add(m.LOG_FILES_MEAN, found.mean_log_files, name)
+        samples.add(m.UNCOMPACTED, found.delta_commits, name)
+        samples.add(m.COMPACTION_DUE, table.compaction_due, name)
+
+
+def _of_ledger(samples: _Samples, pipeline: PipelineRecord, ledger: LedgerRecord, scene: Scene) -> None:
+    name, counts = pipeline.name, ledger.counters.get(pipeline.base_path, {})
+    samples.add(m.TRANSACTIONS, counts.get(counters.ABORTED, 0), name, "aborted")
+    for counted, metric in _COUNTERS.items():
+        samples.add(metric, counts.get(counted, 0), name)
+    for counted, value in counts.items():
+        if counted.startswith(counters.TICK_FAILURES):
+            samples.add(m.TICK_FAILURES, value, name, counted.removeprefix(counters.TICK_FAILURES))
+    for phase, distribution in _seconds(counts):
+        samples.add(m.TRANSACTION_SECONDS, distribution, name, phase)
+    opened = ledger.open.get(pipeline.base_path)
+    samples.add(m.OPEN_SECONDS, max(0.0, (scene.at - opened.began_at).total_seconds()) if opened else 0, name)
+    samples.add(m.OPEN_OVERDUE, opened is not None and opened.overdue, name)
+    ticked = ledger.ticked.get(name)
+    samples.add(m.LAST_TICK, ticked.timestamp() if ticked else None, name)
+    for (requested, kind), count in ledger.requests.items():
+        if requested == name:
+            samples.add(m.REQUESTS, count, name, kind)
+
+
+def _seconds(counts: Mapping[str, float]) -> Iterator[tuple[str, Distribution]]:
+    """Yield each phase's distribution. Buckets of other bounds, which another version used, count in the next higher one."""
+    sums: dict[str, float] = {}
+    observed: dict[str, dict[float, int]] = {}
+    bounds = (*counters.BUCKETS, float("inf"))
+    for counted, value in counts.items():
+        if not counted.startswith(counters.SECONDS):
+            continue
+        _, phase, bucket = counted.split("/")
+        buckets = observed.setdefault(phase, dict.fromkeys(bounds, 0))
+        if bucket == counters.SUM:
+            sums[phase] = value
+        else:
+            buckets[next(bound for bound in bounds if float(bucket) <= bound)] += int(value)
+    for phase, buckets in observed.items():
+        yield phase, Distribution(tuple(buckets.items()), sums.get(phase, 0.0))

@@ -1,0 +1,54 @@
+"""Sizes of tables, which take a listing of all their files: read one after the other in the background, and kept for a while."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from hudi_ingest.exceptions import IngestError
+from hudi_ingest.hudi.pipeline_table import PipelineTable
+from hudi_ingest.metrics.records import TableSize
+from hudi_ingest.pipeline.pipeline import Pipeline
+
+_LOG = logging.getLogger(__name__)
+KEPT_SECONDS = 600.0
+
+
+class TableSizes:
+    """`of` answers at once, with None until the table's files have been listed for the first time."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._pool = ThreadPoolExecutor(1, "table-sizes")
+        self._known: dict[str, tuple[float, str, TableSize | None]] = {}
+        self._queued = set[str]()
+        self._lock = threading.Lock()
+
+    def of(self, pipeline: Pipeline, instant: str) -> TableSize | None:
+        """The size as of some minutes ago. `instant`: the table's newest commit; without a new one nothing is read again."""
+        path = pipeline.table.base_path
+        with self._lock:
+            read_at, known_instant, size = self._known.get(path, (0.0, "", None))
+            outdated = known_instant != instant and (size is None or self._clock() - read_at > KEPT_SECONDS)
+            if outdated and path not in self._queued:
+                self._queued.add(path)
+                self._pool.submit(self._read, pipeline, instant)
+        return size
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _read(self, pipeline: Pipeline, instant: str) -> None:
+        path = pipeline.table.base_path
+        size = None
+        try:
+            sizes = PipelineTable(pipeline).timeline.partition_sizes()
+            size = TableSize(sum(sizes.values()), len(sizes))
+        except IngestError as error:
+            _LOG.warning("the size of the table of %s is unknown: %s", pipeline.name, error)
+        with self._lock:
+            self._known[path] = (self._clock(), instant, size)
+            self._queued.discard(path)

@@ -1,0 +1,223 @@
+"""Metrics of what one look found: names, labels and values, as Prometheus and OpenTelemetry get them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_plain
+from starlette.testclient import TestClient
+
+from hudi_ingest.hudi.read_amplification import ReadAmplification
+from hudi_ingest.ledger import counters
+from hudi_ingest.metrics.definitions import METRICS
+from hudi_ingest.metrics.exposition import families
+from hudi_ingest.metrics.family import Family
+from hudi_ingest.metrics.otlp import OtlpExport, is_configured
+from hudi_ingest.metrics.prometheus import metrics_app
+from hudi_ingest.metrics.records import (
+    LedgerRecord,
+    OpenRecord,
+    PartitionRecord,
+    PipelineRecord,
+    Scene,
+    TableRecord,
+    TableSize,
+)
+from hudi_ingest.model.offsets import TopicPartition
+from hudi_ingest.operations.health import Finding
+
+NOW = datetime(2026, 11, 23, 10, 0, tzinfo=timezone.utc)
+WELL = PipelineRecord(
+    "orders",
+    enabled=True,
+    interval_seconds=60.0,
+    base_path="/data/orders",
+    partitions=(
+        PartitionRecord(TopicPartition("o.1", 0), 5, 9, 4, 12.5),
+        PartitionRecord(TopicPartition("o.1", 1), None, 7, 7, None, True),
+    ),
+    table=TableRecord(
+        3,
+        {"ingest": {"rows": 100, "bytes": 2_000, "bad_kept": 3, "gaps": 2}, "replay": {"rows": 9}},
+        dead_letters=3,
+        committed_at=NOW,
+        amplification=ReadAmplification(2, 4, 1_000, 2, 3, None),
+        compaction_due=True,
+    ),
+    findings=(Finding("up_to_date", True, ""), Finding("lag_below_limit", False, "", warning=True)),
+    size=TableSize(5_000, 3),
+)
+COUNTS = {
+    counters.ABORTED: 2.0,
+    counters.LOCK_WAITS: 1.0,
+    f"{counters.TICK_FAILURES}KafkaUnreachable": 4.0,
+    **counters.timed({"total": 0.7}),
+    "seconds/total/0.9": 1.0,
+}
+LEDGER = LedgerRecord(
+    counters={"/data/orders": COUNTS},
+    open={"/data/orders": OpenRecord(NOW - timedelta(seconds=30), overdue=True)},
+    ticked={"orders": NOW},
+    requests={("orders", "backfill"): 1},
+    rows={"ingest_slices": 12},
+    size_bytes=4_096,
+)
+BROKEN = PipelineRecord(
+    "broken", enabled=False, interval_seconds=60.0, error="KafkaUnreachable", base_path="/data/broken"
+)
+SCENE = Scene(NOW, 0.25, (WELL, BROKEN), ("bad.yaml",), LEDGER, True, ("0.1.0", "3.11.2"))
+
+
+def values(found: Sequence[Family]) -> dict[tuple[str, ...], object]:
+    return {(family.metric.name, *labels): value for family in found for labels, value in family.samples.items()}
+
+
+def test_each_metric_has_its_value_and_what_is_unknown_is_missing() -> None:
+    found = values(families(SCENE))
+    assert {name for name, *_ in found} == {metric.name for metric in METRICS} - {"hudi_ingest_log_base_bytes"}
+    expected = {
+        ("pipeline_up", "orders"): 1,
+        ("pipeline_up", "broken"): 0,
+        ("pipeline_error", "broken", "KafkaUnreachable"): 1,
+        ("lag_offsets", "orders", "o.1", "0"): 4,
+        ("lag_seconds", "orders", "o.1", "0"): 12.5,
+        ("committed_offset", "orders", "o.1", "0"): 5,
+        ("end_offset", "orders", "o.1", "1"): 7,
+        ("partition_stopped", "orders", "o.1", "1"): 1,
+        ("rows_total", "orders", "ingest"): 100,
+        ("rows_total", "orders", "replay"): 9,
+        ("tombstones_total", "orders", "ingest"): 0,
+        ("bad_records_total", "orders", "ingest", "dead_letter"): 3,
+        ("bad_records_total", "orders", "ingest", "skipped"): 0,
+        ("transactions_total", "orders", "committed"): 3,
+        ("transactions_total", "orders", "aborted"): 2,
+        ("transactions_total", "broken", "aborted"): 0,
+        ("tick_failures_total", "orders", "KafkaUnreachable"): 4,
+        ("open_transaction_seconds", "orders"): 30,
+        ("open_transaction_overdue", "orders"): 1,
+        ("check_failing", "orders", "up_to_date", "error"): 0,
+        ("check_failing", "orders", "lag_below_limit", "warning"): 1,
+        ("compaction_due", "orders"): 1,
+        ("last_commit_timestamp_seconds", "orders"): NOW.timestamp(),
+        ("active_requests", "orders", "backfill"): 1,
+        ("broken_file", "bad.yaml"): 1,
+    }
+    assert {key: found.get((f"hudi_ingest_{key[0]}", *key[1:])) for key in expected} == expected
+    assert ("hudi_ingest_lag_seconds", "orders", "o.1", "1") not in found
+    assert ("hudi_ingest_committed_offset", "orders", "o.1", "1") not in found
+    assert not [key for key in found if key[1:2] == ("broken",) and key[0].startswith("hudi_ingest_lag")]
+
+
+def test_counters_only_grow_while_commits_are_archived_and_ledger_rows_deleted() -> None:
+    pruned = replace(SCENE, ledger=replace(LEDGER, rows={}, open={}, requests={}))
+    before, after = values(families(SCENE)), values(families(pruned))
+    counted = {metric.name for metric in METRICS if metric.kind != "gauge"}
+    assert {key: value for key, value in before.items() if key[0] in counted} == {
+        key: value for key, value in after.items() if key[0] in counted
+    }
+
+
+def test_without_a_ledger_and_dagster_the_rest_is_there() -> None:
+    found = values(families(replace(SCENE, ledger=None, dagster_up=None)))
+    assert found[("hudi_ingest_ledger_up",)] == 0
+    assert ("hudi_ingest_dagster_up",) not in found
+    assert ("hudi_ingest_transactions_total", "orders", "aborted") not in found
+    assert found[("hudi_ingest_rows_total", "orders", "ingest")] == 100
+
+
+def test_prometheus_reads_the_same_in_both_of_its_formats() -> None:
+    client = TestClient(metrics_app(lambda: families(SCENE)))
+    plain = client.get("/metrics")
+    assert plain.headers["content-type"].startswith("text/plain; version=")
+    openmetrics = client.get("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
+    assert openmetrics.headers["content-type"].startswith("application/openmetrics-text")
+    for read in (parse_plain(plain.text), parse_openmetrics(openmetrics.text)):  # type: ignore[no-untyped-call]
+        samples = {(s.name, *sorted(s.labels.items())): s.value for family in read for s in family.samples}
+        assert samples[("hudi_ingest_rows_total", ("kind", "ingest"), ("pipeline", "orders"))] == 100
+        buckets = {
+            float(key[1][1]): value
+            for key, value in samples.items()
+            if key[0] == "hudi_ingest_transaction_seconds_bucket"
+        }
+        assert (buckets[0.5], buckets[1.0], buckets[float("inf")]) == (0, 2, 2), "another version's bounds are kept"
+        assert samples[("hudi_ingest_transaction_seconds_sum", ("phase", "total"), ("pipeline", "orders"))] == 0.7
+
+
+def test_an_unexpected_error_fails_the_scrape_and_not_the_server() -> None:
+    def families_now() -> list[Family]:
+        raise RuntimeError("no")
+
+    client = TestClient(metrics_app(families_now), raise_server_exceptions=False)
+    assert client.get("/metrics").status_code == 500
+
+
+@contextmanager
+def collector_of_otlp(status: int) -> Iterator[tuple[str, list[bytes]]]:
+    bodies: list[bytes] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            return
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", bodies
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_opentelemetry_gets_the_same_values_when_its_variables_name_an_endpoint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert not is_configured({})
+    assert not is_configured({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x", "OTEL_SDK_DISABLED": "true"})
+    with collector_of_otlp(200) as (url, bodies):
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+        monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "team=lake")
+        assert is_configured()
+        export = OtlpExport(lambda: families(SCENE))
+        export.start()
+        export.stop()
+    [body] = bodies
+    [resource] = ExportMetricsServiceRequest.FromString(body).resource_metrics
+    attributes = {entry.key: entry.value.string_value for entry in resource.resource.attributes}
+    assert (attributes["service.name"], attributes["team"]) == ("hudi-ingest", "lake")
+    metrics = {metric.name: metric for metric in resource.scope_metrics[0].metrics}
+    assert metrics.keys() == {family.metric.name for family in families(SCENE)}
+    rows = metrics["hudi_ingest_rows_total"].sum
+    assert rows.is_monotonic
+    assert {point.attributes[1].value.string_value: point.as_double for point in rows.data_points} == {
+        "ingest": 100,
+        "replay": 9,
+    }
+    [point] = metrics["hudi_ingest_transaction_seconds"].histogram.data_points
+    assert (point.count, point.sum, len(point.bucket_counts)) == (2, 0.7, len(point.explicit_bounds) + 1)
+    assert (metrics["hudi_ingest_lag_seconds"].unit, point.HasField("min")) == ("s", False)
+
+
+def test_an_export_that_is_refused_is_logged_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with collector_of_otlp(400) as (url, _):
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+        export = OtlpExport(lambda: families(SCENE))
+        assert [export.export(), export.export()] == [False, False]
+    assert len([record for record in caplog.records if record.name == "hudi_ingest.metrics.otlp"]) == 1
