@@ -8,6 +8,7 @@ import sys
 
 from hudi_ingest.cli import (
     dead_letter_commands,
+    doctor_command,
     ingestion_commands,
     request_commands,
     serve_commands,
@@ -25,6 +26,7 @@ _COMMANDS = (
     table_commands,
     dead_letter_commands,
     serve_commands,
+    doctor_command,
 )
 """Modules whose import registers their commands with `app`."""
 

@@ -89,6 +89,21 @@ class Ledger:
         """Close the idle connection. A held table lock is not affected."""
         self._engine.dispose()
 
+    def damage(self) -> str:
+        """Say what is wrong with the database's file; "" if nothing is, or if its server looks after that."""
+        if self._engine.dialect.name != "sqlite":
+            return ""
+        with self._reading() as connection:
+            answer = str(connection.exec_driver_sql("PRAGMA quick_check(1)").scalar())
+        return "" if answer == "ok" else answer
+
+    def clock(self) -> datetime | None:
+        """Return the time of the database's server; None if it has no server."""
+        if self._engine.dialect.name == "sqlite":
+            return None
+        with self._reading() as connection:
+            return connection.exec_driver_sql("SELECT clock_timestamp()").scalar_one()  # type: ignore[no-any-return]
+
     @contextmanager
     def _reading(self) -> Iterator[sa.Connection]:
         with translated(self._where), self._engine.connect() as connection:

@@ -267,7 +267,7 @@ def attached_session(connection: EngineConnection) -> SparkSession:
     """
     connection.require_same_python()
     prepare_environment(connection.python)
-    _require_answer(connection)
+    require_answer(connection)
     os.environ["PYSPARK_GATEWAY_PORT"] = str(connection.port)
     os.environ["PYSPARK_GATEWAY_SECRET"] = connection.secret
     try:
@@ -285,7 +285,7 @@ def attached_session(connection: EngineConnection) -> SparkSession:
         os.environ.pop("PYSPARK_GATEWAY_SECRET", None)
 
 
-def _require_answer(connection: EngineConnection) -> None:
+def require_answer(connection: EngineConnection) -> None:
     """Exchange py4j's greeting with a timeout first, because py4j itself would wait forever for a driver that hangs."""
     try:
         with socket.create_connection(("127.0.0.1", connection.port), _ANSWER_SECONDS) as gateway:

@@ -1,0 +1,82 @@
+"""doctor: what is wrong, and what to do about it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from hudi_ingest.cli.app import app
+from hudi_ingest.cli.options import AsJson
+from hudi_ingest.cli.printing import out, print_json, progress
+from hudi_ingest.home.folder import Home
+
+if TYPE_CHECKING:
+    from hudi_ingest.operations.doctor.diagnosis import Diagnosis
+
+_MARKS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "problem": ("PROBLEM", "bold red")}
+
+
+@app.command()
+def doctor(as_json: AsJson = False) -> None:
+    """Examine machine, ledger, engine, Dagster and every pipeline, and say what to do. Changes nothing; exits with 1 if there
+    is a problem."""
+    from hudi_ingest.operations.doctor.diagnosis import State, distinct, worst
+
+    diagnoses = distinct(_diagnoses(Home.from_environment()))
+    if as_json:
+        print_json({"state": worst(diagnoses).value, "diagnoses": [diagnosis.to_dict() for diagnosis in diagnoses]})
+    else:
+        for diagnosis in diagnoses:
+            _show(diagnosis)
+        _show_summary(diagnoses)
+    if worst(diagnoses) is State.PROBLEM:
+        raise typer.Exit(1)
+
+
+def _diagnoses(home: Home) -> Iterator[Diagnosis]:
+    from hudi_ingest.local.stack_diagnoses import STACK, stack_diagnoses
+    from hudi_ingest.model.storage_options import is_s3
+    from hudi_ingest.operations.doctor.diagnosis import examined
+    from hudi_ingest.operations.doctor.engine import ENGINE, engine_diagnoses
+    from hudi_ingest.operations.doctor.ledger import LEDGER, ledger_diagnoses
+    from hudi_ingest.operations.doctor.machine import machine_diagnoses
+    from hudi_ingest.operations.doctor.pipelines import folder_diagnoses, pipelines_diagnoses
+    from hudi_ingest.orchestration.dagster_diagnoses import dagster_diagnoses
+    from hudi_ingest.pipeline.folder import load_each
+    from hudi_ingest.transaction.decoding import format_problems
+
+    progress("examining this machine")
+    pipelines, broken = load_each(home.pipelines, check=format_problems) if home.pipelines.is_dir() else ((), ())
+    paths = [pipeline.table.base_path for pipeline in pipelines]
+    yield from machine_diagnoses(home, [Path(path) for path in paths if not is_s3(path)])
+    yield from examined(LEDGER, lambda: ledger_diagnoses(home))
+    progress("examining the engine and Dagster")
+    yield from examined(STACK, lambda: stack_diagnoses(home))
+    yield from examined(ENGINE, lambda: engine_diagnoses(home))
+    if home.dagster.is_dir():
+        # The embedded stack's, unless the user's shell says otherwise.
+        os.environ.setdefault("DAGSTER_HOME", str(home.dagster))
+    yield from dagster_diagnoses(pipelines)
+    yield from folder_diagnoses(home, pipelines, broken)
+    yield from pipelines_diagnoses(home, pipelines, progress)
+
+
+def _show(diagnosis: Diagnosis) -> None:
+    mark, style = _MARKS[diagnosis.state.value]
+    out.print(f"{mark:<8}", style=style, end="", markup=False, highlight=False)
+    out.print(f" {diagnosis.subject}: {diagnosis.text}", markup=False, highlight=False, soft_wrap=True)
+    if diagnosis.remedy:
+        out.print(f"         → {diagnosis.remedy}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _show_summary(diagnoses: list[Diagnosis]) -> None:
+    states = sorted(diagnosis.state.value for diagnosis in diagnoses)
+    counts = {state: len(list(same)) for state, same in groupby(states)}
+    bad, doubtful = counts.get("problem", 0), counts.get("warning", 0)
+    text = "All is well." if not bad and not doubtful else f"Problems: {bad}, warnings: {doubtful}."
+    out.print(text, style="bold", markup=False, highlight=False)

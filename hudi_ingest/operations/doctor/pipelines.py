@@ -1,0 +1,149 @@
+"""Examines each pipeline: its file, broker, table, lock, checks, coordinator, open transaction and requests."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta, timezone
+from functools import partial
+from pathlib import Path
+
+from hudi_ingest.exceptions.problems import counted
+from hudi_ingest.home.folder import Home
+from hudi_ingest.ledger import RequestState
+from hudi_ingest.ledger.tables import is_over
+from hudi_ingest.model.storage_options import is_s3
+from hudi_ingest.operations.doctor.diagnosis import Diagnosis, State, examined, ok, problem, warning
+from hudi_ingest.operations.doctor.ledger import existing_ledger
+from hudi_ingest.operations.findings import findings_now, findings_on_commits
+from hudi_ingest.operations.health import Finding
+from hudi_ingest.pipeline.folder import BrokenFile
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.situation import Situation, observe
+
+AT_ONCE = 8
+"""How many pipelines are examined at the same time; each waits for its broker and table most of the time."""
+_CONNECT_SECONDS = 5.0
+_LATE_TICKS = 6
+"""A coordinator that is on has ticked within so many of its intervals, or stands still."""
+_LEAST_LATE_SECONDS = 120.0
+_REQUEST_DAYS = 1
+"""How long a failed request is worth mentioning."""
+
+
+def folder_diagnoses(home: Home, pipelines: Sequence[Pipeline], broken: Sequence[BrokenFile]) -> Iterator[Diagnosis]:
+    """Report the pipeline files that cannot be loaded, and how many can; pure."""
+    for file in broken:
+        problems = "; ".join(" ".join(text.split()) for text in file.problems)
+        remedy = f"Correct it; `hudi-ingest validate {file.path}` checks it."
+        yield problem(f"file {file.path.name}", f"{file.path} is not loaded: {problems}", remedy)
+    if pipelines or broken:
+        yield ok("pipelines", f"{counted(len(pipelines), 'pipeline')} in {home.pipelines}")
+    else:
+        text = f"There is no pipeline file in {home.pipelines}."
+        yield warning("pipelines", text, "Put one there, or set HUDI_INGEST_PIPELINES to the folder that has them.")
+
+
+def pipelines_diagnoses(
+    home: Home, pipelines: Sequence[Pipeline], report: Callable[[str], None]
+) -> Iterator[Diagnosis]:
+    """Examine all pipelines, AT_ONCE at a time. `report` gets a line for each."""
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="examine") as executor:
+        examinations = [executor.submit(_examine, home, pipeline) for pipeline in pipelines]
+        for number, (pipeline, examination) in enumerate(zip(pipelines, examinations, strict=True), 1):
+            yield from examination.result()
+            report(f"{pipeline.name}: examined, {number} of {len(pipelines)}")
+
+
+def _examine(home: Home, pipeline: Pipeline) -> list[Diagnosis]:
+    subject, now = f"pipeline {pipeline.name}", datetime.now(timezone.utc)
+    examinations: tuple[Callable[[], Iterator[Diagnosis]], ...] = (
+        partial(_situation, subject, pipeline, now),
+        partial(_folder, subject, pipeline),
+        partial(_lock, subject, pipeline),
+        partial(_ledger, subject, pipeline, home, now),
+    )
+    diagnoses = [diagnosis for examine in examinations for diagnosis in examined(subject, examine)]
+    # A pipeline that is well is one line, whatever was looked at.
+    return [diagnosis for diagnosis in diagnoses if diagnosis.state is not State.OK] or diagnoses[:1]
+
+
+def _situation(subject: str, pipeline: Pipeline, now: datetime) -> Iterator[Diagnosis]:
+    situation = observe(pipeline)
+    yield ok(subject, _state_text(situation, now))
+    for finding in [*findings_now(pipeline, situation, now), *findings_on_commits(pipeline, situation)]:
+        if not finding.passed:
+            yield _from_finding(subject, finding)
+
+
+def _state_text(situation: Situation, now: datetime) -> str:
+    committed_at = situation.committed.last_committed_at
+    waiting = counted(situation.lag.total, "record")
+    if committed_at is None:
+        return f"{waiting} waiting, nothing committed yet"
+    return f"{waiting} waiting, last commit {(now - committed_at).total_seconds():,.0f} s ago"
+
+
+def _from_finding(subject: str, finding: Finding) -> Diagnosis:
+    state = State.WARNING if finding.warning else State.PROBLEM
+    return Diagnosis(subject, state, f"{finding.check}: {finding.text.strip()}")
+
+
+def _folder(subject: str, pipeline: Pipeline) -> Iterator[Diagnosis]:
+    """A table on S3 has no permissions that could be looked at without writing."""
+    if is_s3(pipeline.table.base_path):
+        return
+    base_path = Path(pipeline.table.base_path)
+    existing = next(path for path in (base_path, *base_path.parents) if path.exists())
+    if not os.access(existing, os.R_OK | os.W_OK | os.X_OK):
+        text = f"User {os.geteuid()} may not read and write {existing}, where the table is."
+        yield problem(subject, text, f"Change its owner or permissions: chown -R {os.geteuid()} {existing}")
+
+
+def _lock(subject: str, pipeline: Pipeline) -> Iterator[Diagnosis]:
+    if pipeline.table.lock is None:
+        return
+    reasons = []
+    for address in pipeline.table.lock.zookeeper.split(","):
+        host, _, port = address.strip().rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
+            return
+        except OSError as error:
+            reasons.append(f"{address}: {error}")
+    text = f"No ZooKeeper server of table.lock answers ({'; '.join(reasons)}), and nothing is begun or published without the lock."
+    yield problem(subject, text, "Start the ensemble, or correct table.lock.zookeeper.")
+
+
+def _ledger(subject: str, pipeline: Pipeline, home: Home, now: datetime) -> Iterator[Diagnosis]:
+    ledger = existing_ledger(home)
+    if ledger is None:
+        return
+    row = ledger.open_transaction(pipeline.table.base_path)
+    if row is not None and is_over(row, lambda run_id: None):
+        text = f"Transaction {row.transaction_id} is open, but {row.owner} is gone or past its deadline."
+        yield warning(subject, text, "The next begin rolls it back; nothing to do unless no run begins.")
+    yield from tick_diagnoses(subject, pipeline, ledger.coordinator_ticked_at(pipeline.name), now)
+    for request in ledger.newest_requests(pipeline.name):
+        if request.state is RequestState.FAILED and now - request.filed_at < timedelta(days=_REQUEST_DAYS):
+            text = f"{request.kind.value} {request.request_id} failed: {request.reason or 'no reason is known'}"
+            yield warning(subject, text, "Put that right, and request it again.")
+
+
+def tick_diagnoses(subject: str, pipeline: Pipeline, ticked_at: datetime | None, now: datetime) -> Iterator[Diagnosis]:
+    """Judge when the pipeline's coordinator last ticked; pure. A pipeline that is run by hand has no ticks."""
+    sensor = f"{pipeline.name}_coordinator"
+    if ticked_at is None:
+        if pipeline.enabled:
+            text = f"The pipeline is enabled, but {sensor} has never ticked."
+            yield problem(
+                subject, text, "Start Dagster's daemon, with this ledger and the code location that has the pipeline."
+            )
+        return
+    silent = (now - ticked_at).total_seconds()
+    if silent > max(_LEAST_LATE_SECONDS, _LATE_TICKS * pipeline.transaction.tick_seconds):
+        text = f"{sensor} last ticked {silent:,.0f} s ago, so no run is launched."
+        remedy = f"If the pipeline is not paused, see whether Dagster's daemon runs and what {sensor}'s ticks say."
+        yield warning(subject, text, remedy)

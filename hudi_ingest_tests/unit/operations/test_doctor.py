@@ -1,0 +1,169 @@
+"""What `hudi-ingest doctor` says of a machine, a ledger and pipelines, well and ill."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sqlite3
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from hudi_ingest.cli.app import app
+from hudi_ingest.cli.doctor_command import doctor
+from hudi_ingest.exceptions import ConfigError
+from hudi_ingest.home.folder import Home
+from hudi_ingest.ledger import Ledger
+from hudi_ingest.operations.doctor.diagnosis import Diagnosis, State, distinct, examined, ok, problem, warning, worst
+from hudi_ingest.operations.doctor.ledger import ledger_diagnoses
+from hudi_ingest.operations.doctor.machine import (
+    DiskUsage,
+    clock_diagnoses,
+    disk_diagnoses,
+    machine_diagnoses,
+    memory_diagnoses,
+    version_diagnoses,
+)
+from hudi_ingest.operations.doctor.pipelines import tick_diagnoses
+from hudi_ingest_tests.support.pipeline_files import Write, document, load
+
+NOW = datetime(2026, 1, 31, tzinfo=timezone.utc)
+GIB = 1 << 30
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path / "home", tmp_path / "pipelines", f"sqlite:///{tmp_path / 'home' / 'ledger.db'}")
+
+
+@pytest.mark.parametrize(
+    ("diagnoses", "state", "text"),
+    [
+        (
+            lambda: disk_diagnoses([DiskUsage(("/a",), 100 * GIB, 50 * GIB, 1.0)]),
+            State.OK,
+            "50.0 GiB of 100.0 GiB free",
+        ),
+        (lambda: disk_diagnoses([DiskUsage(("/a",), 100 * GIB, 8 * GIB, 1.0)]), State.WARNING, "Only 8.0 GiB"),
+        (lambda: disk_diagnoses([DiskUsage(("/a",), 10 * GIB, GIB // 2, 1.0)]), State.PROBLEM, "transactions fail"),
+        (lambda: disk_diagnoses([DiskUsage(("/a",), 100 * GIB, 50 * GIB, 0.001)]), State.PROBLEM, "inodes"),
+        (lambda: memory_diagnoses(8 * GIB, 16 * GIB), State.OK, "8.0 GiB of 16.0 GiB"),
+        (lambda: memory_diagnoses(GIB // 4, 16 * GIB), State.PROBLEM, "Only 0.2 GiB"),
+        (lambda: clock_diagnoses("the server", 0.3), State.OK, "agree"),
+        (lambda: clock_diagnoses("the server", 61.0), State.PROBLEM, "61 s ahead of"),
+        (lambda: clock_diagnoses("the server", -61.0), State.PROBLEM, "61 s behind"),
+        (lambda: version_diagnoses({"dagster": "1.13.0", "dagster-webserver": "1.13.0"}, "3.11"), State.OK, "1.13.0"),
+        (
+            lambda: version_diagnoses({"dagster": "1.13.0", "dagster-webserver": "1.12.9"}, "3.11"),
+            State.PROBLEM,
+            "dagster-webserver 1.12.9",
+        ),
+    ],
+)
+def test_a_measurement_is_judged(diagnoses: Callable[[], Iterable[Diagnosis]], state: State, text: str) -> None:
+    judged = list(diagnoses())
+    assert worst(judged) is state
+    assert any(text in diagnosis.text for diagnosis in judged if diagnosis.state is state), judged
+    assert all(diagnosis.remedy for diagnosis in judged if diagnosis.state is not State.OK)
+
+
+def test_this_machine_is_examined_and_an_open_home_is_a_problem(home: Home, tmp_path: Path) -> None:
+    home.make()
+    assert {"versions", "java", "disk", "memory", "home", "clock"} <= {
+        diagnosis.subject for diagnosis in machine_diagnoses(home, [tmp_path / "table"])
+    }
+    home.root.chmod(0o755)
+    (opened,) = [diagnosis for diagnosis in machine_diagnoses(home, []) if diagnosis.subject == "home"]
+    assert opened.state is State.PROBLEM
+    assert opened.remedy == f"chmod 700 {home.root}"
+
+
+def test_an_error_is_a_diagnosis_and_each_is_given_once() -> None:
+    def fails() -> Iterable[Diagnosis]:
+        yield ok("engine", "so far")
+        raise ConfigError("engine.yaml", ["master: missing"])
+
+    diagnoses = list(examined("engine", fails))
+    assert [diagnosis.state for diagnosis in diagnoses] == [State.OK, State.PROBLEM]
+    assert "master: missing" in diagnoses[1].text
+    twice = [problem("a", "x"), warning("b", "y"), problem("a", "x", "remedy")]
+    assert distinct(twice) == [twice[0], twice[1]]
+    assert worst([]) is State.OK
+
+
+def test_a_ledger_is_not_made_but_opened_and_checked(home: Home) -> None:
+    (absent,) = ledger_diagnoses(home)
+    assert absent.state is State.OK
+    assert not home.root.exists()
+    Ledger.open(home.ledger_url).dispose()
+    (whole,) = ledger_diagnoses(home)
+    assert "open and whole" in whole.text
+    _break_an_index(home.root / "ledger.db")
+    (damaged,) = ledger_diagnoses(home)
+    assert damaged.state is State.PROBLEM
+    assert "hudi-ingest recover" in damaged.remedy
+
+
+def _break_an_index(database: Path) -> None:
+    with sqlite3.connect(database) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'ingest_slices'").fetchone()
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+    connection.close()
+    with database.open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xff" * 100)
+
+
+@pytest.mark.parametrize(
+    ("enabled", "age_seconds", "state"),
+    [
+        (False, None, None),
+        (True, None, State.PROBLEM),
+        (True, 30, None),
+        (False, 3600, State.WARNING),
+    ],
+)
+def test_a_coordinator_that_stands_still_is_noticed(
+    write: Write, enabled: bool, age_seconds: float | None, state: State | None
+) -> None:
+    ticked_at = None if age_seconds is None else NOW - timedelta(seconds=age_seconds)
+    diagnoses = list(tick_diagnoses("pipeline orders", load(write, enabled=enabled), ticked_at, NOW))
+    assert [diagnosis.state for diagnosis in diagnoses] == ([state] if state else [])
+
+
+def test_the_command_names_what_is_wrong_with_each_pipeline(
+    home: Home, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        home.pipelines.mkdir()
+        right = document(
+            source__bootstrap_servers=f"127.0.0.1:{nobody.getsockname()[1]}",
+            source__request_timeout_seconds=0.5,
+            table__base_path=str(tmp_path / "table"),
+        )
+        (home.pipelines / "orders.yaml").write_text(yaml.safe_dump(right))
+        (home.pipelines / "wrong.yaml").write_text("name: wrong\n")
+        monkeypatch.setenv("HUDI_INGEST_HOME", str(home.root))
+        monkeypatch.setenv("HUDI_INGEST_PIPELINES", str(home.pipelines))
+        monkeypatch.delenv("DAGSTER_HOME", raising=False)
+        assert doctor in [command.callback for command in app.registered_commands]
+        shown = CliRunner().invoke(app, ["doctor"])
+        as_json = json.loads(CliRunner().invoke(app, ["doctor", "--json"]).stdout)
+    assert shown.exit_code == 1
+    assert "PROBLEM  file wrong.yaml:" in shown.stdout
+    assert "PROBLEM  pipeline orders: could not describe topic orders" in shown.stdout
+    assert as_json["state"] == "problem"
+    by_subject = {diagnosis["subject"]: diagnosis for diagnosis in as_json["diagnoses"]}
+    assert by_subject["pipeline orders"]["state"] == "problem"
+    assert by_subject["pipelines"] == {
+        "subject": "pipelines",
+        "state": "ok",
+        "text": f"1 pipeline in {home.pipelines}",
+        "remedy": "",
+    }
