@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from hudi_ingest.hudi.storage import TableStorage
-    from hudi_ingest.transaction.dead_letters.log import WaitingFile
 from hudi_ingest.cli.app import letters
 from hudi_ingest.cli.options import AsJson, DryRun, PipelineName, Wait, named_pipeline, topic_partition
 from hudi_ingest.cli.printing import print_json, say
@@ -21,10 +17,9 @@ from hudi_ingest.cli.request_commands import retry_letters
 def list_letters(name: PipelineName, as_json: AsJson = False) -> None:
     """Count pending dead letters by commit, partition and error."""
     from hudi_ingest.cli.views import letters_text
-    from hudi_ingest.transaction.dead_letters.reading import count_letters
+    from hudi_ingest.operations.pending_letters import letter_counts
 
-    storage, pending = _pending_letters(name)
-    counts = count_letters(storage, pending)
+    counts = letter_counts(named_pipeline(name))
     if as_json:
         print_json([asdict(count) for count in counts])
     else:
@@ -42,11 +37,10 @@ def show_letters(
 ) -> None:
     """Show pending dead letters: where each came from, what is wrong with it, and its bytes."""
     from hudi_ingest.cli.views import letter_text
-    from hudi_ingest.transaction.dead_letters.reading import find_letters
+    from hudi_ingest.operations.pending_letters import pending_letters
 
-    storage, pending = _pending_letters(name)
     source = topic_partition(partition) if partition else None
-    matches = itertools.islice(find_letters(storage, pending, source=source, offset=offset, text=error), limit)
+    matches = pending_letters(named_pipeline(name), source, offset, error, limit)
     if as_json:
         print_json([letter.to_dict() for letter in matches])
     else:
@@ -57,12 +51,3 @@ def show_letters(
 def retry(name: PipelineName, wait: Wait = True, dry_run: DryRun = False, as_json: AsJson = False) -> None:
     """Retry all dead letters after a fix. Those that can become rows now are added to the table, once."""
     retry_letters(named_pipeline(name), wait, dry_run, as_json)
-
-
-def _pending_letters(name: str) -> tuple[TableStorage, tuple[WaitingFile, ...]]:
-    from hudi_ingest.hudi.pipeline_table import PipelineTable
-    from hudi_ingest.transaction.dead_letters.log import DeadLetterLog
-
-    table = PipelineTable(named_pipeline(name))
-    checkpoint = table.committed().checkpoint
-    return table.storage, DeadLetterLog(table.storage).waiting(checkpoint.letters if checkpoint else None)

@@ -1,8 +1,7 @@
-"""Live ingestion: validate, plan, sample, run, accept-loss, status."""
+"""Live ingestion: validate, plan, sample, run, accept-loss, pause, resume, status."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,14 +9,12 @@ import typer
 
 from hudi_ingest.exceptions import (
     ConfigError,
-    IngestError,
     NothingToDo,
 )
 from hudi_ingest.home.folder import Home
-from hudi_ingest.model.report import CommitReceipt
 
 if TYPE_CHECKING:
-    from hudi_ingest.operations.status import PipelineStatus
+    pass
 from hudi_ingest.cli.app import app
 from hudi_ingest.cli.options import AsJson, DryRun, PipelineName, named_pipeline, partition_offset, topic_partition
 from hudi_ingest.cli.printing import (
@@ -37,10 +34,9 @@ from hudi_ingest.cli.printing import (
 @app.command()
 def validate(files: Annotated[list[Path], typer.Argument(metavar="FILE…")], as_json: AsJson = False) -> None:
     """Check pipeline files, and engine.yaml if there is one, and report every problem at once."""
+    from hudi_ingest.operations.validation import require_valid
     from hudi_ingest.pipeline.engine import load_engine_settings, local_table_warning
     from hudi_ingest.pipeline.file import load_pipeline
-    from hudi_ingest.transaction.columns import source_text
-    from hudi_ingest.transaction.decoding import format_problems
 
     problems: dict[str, list[str]] = {}
     columns: dict[str, str] = {}
@@ -58,10 +54,7 @@ def validate(files: Annotated[list[Path], typer.Argument(metavar="FILE…")], as
     for file in files:
         try:
             pipeline = load_pipeline(file)
-            unsupported = format_problems(pipeline, import_user_code=True)
-            if unsupported:
-                raise ConfigError(str(file), unsupported)
-            columns[str(file)] = source_text(pipeline)
+            columns[str(file)] = require_valid(pipeline, str(file))
             problems[str(file)] = []
             warning = local_table_warning(pipeline.table.base_path, master) if master else None
             if warning is not None:
@@ -80,38 +73,19 @@ def validate(files: Annotated[list[Path], typer.Argument(metavar="FILE…")], as
 @app.command()
 def plan(name: PipelineName, as_json: AsJson = False) -> None:
     """Show what the next transaction would read, and the table's columns after it. Changes nothing."""
-    from hudi_ingest.cli.views import schema_facts
-    from hudi_ingest.hudi.pipeline_table import PipelineTable
-    from hudi_ingest.operations.bucket_advice import bucket_advice
-    from hudi_ingest.transaction.columns import resolve_schema
-    from hudi_ingest.transaction.situation import plan_now
+    from hudi_ingest.operations.next_plan import next_plan
 
-    pipeline = named_pipeline(name)
-    timeline = PipelineTable(pipeline).timeline
-    table = pipeline.table
-    buckets = {"buckets": bucket_advice(table.buckets, timeline.partition_sizes())} if table.is_keyed else {}
-    try:
-        planned = plan_now(pipeline)
-    except NothingToDo as error:
-        # Undeclared columns may be unknown until there are records.
-        schema = resolve_schema(pipeline, timeline) if pipeline.table.declares_schema or timeline.exists() else None
-        if as_json:
-            print_json({"skip": error.reason, **buckets, **(schema_facts(schema) if schema else {})})
-            return
-        print_nothing_to_do(error, as_json)
-        show_schema(schema)
-        for line in buckets.values():
-            say(line)
-        return
-    schema = resolve_schema(pipeline, timeline)
-    planned = replace(planned, schema_changes=schema.changes)
+    planned = next_plan(named_pipeline(name))
     if as_json:
-        print_json({**planned.to_dict(), **buckets, **schema_facts(schema)})
+        print_json(planned.to_dict())
         return
-    print_plan(planned, as_json)
-    show_schema(schema)
-    for line in buckets.values():
-        say(line)
+    if planned.plan is not None:
+        print_plan(planned.plan, as_json)
+    elif planned.skip is not None:
+        print_nothing_to_do(planned.skip, as_json)
+    show_schema(planned.schema)
+    if planned.buckets is not None:
+        say(planned.buckets)
 
 
 @app.command()
@@ -156,7 +130,7 @@ def run(name: PipelineName, as_json: AsJson = False) -> None:
 
 
 @app.command("accept-loss")
-def accept_loss(
+def accept_losses(
     name: PipelineName,
     partition: Annotated[
         list[str] | None, typer.Option(metavar="TOPIC:PARTITION", help="A stopped partition; repeatable.")
@@ -166,7 +140,7 @@ def accept_loss(
     as_json: AsJson = False,
 ) -> None:
     """Give up the offsets that stopped partitions have lost, and resume at the broker's first offsets, in one transaction."""
-    from hudi_ingest.transaction.run import run_transaction, when_table_is_free
+    from hudi_ingest.operations.loss_acceptance import accept_loss
     from hudi_ingest.transaction.situation import plan_accepting
 
     pipeline = named_pipeline(name)
@@ -175,13 +149,31 @@ def accept_loss(
         raise typer.BadParameter("name at least one --partition TOPIC:PARTITION or --topic TOPIC")
     if dry_run:
         print_plan(plan_accepting(pipeline, sources, topic or ()), as_json)
+    else:
+        print_receipt(accept_loss(pipeline, sources, topic or (), Home.from_environment(), progress), as_json)
+
+
+@app.command()
+def pause(name: PipelineName, as_json: AsJson = False) -> None:
+    """Turn the pipeline's sensor off in Dagster, like the switch in its UI. A transaction that is running still finishes."""
+    _switch(name, False, as_json)
+
+
+@app.command()
+def resume(name: PipelineName, as_json: AsJson = False) -> None:
+    """Turn the pipeline's sensor on in Dagster, like the switch in its UI."""
+    _switch(name, True, as_json)
+
+
+def _switch(name: str, on: bool, as_json: bool) -> None:
+    from hudi_ingest.orchestration.sensor_switch import switch
+
+    pipeline = named_pipeline(name)
+    changed = switch(Home.from_environment(), pipeline, on)
+    if as_json:
+        print_json({"pipeline": pipeline.name, "on": on, "changed": changed})
         return
-
-    def accept() -> CommitReceipt:
-        return run_transaction(pipeline, plan=plan_accepting(pipeline, sources, topic or ()), report=progress)
-
-    # Partitions that are not stopped have transactions of their own, which end soon.
-    print_receipt(when_table_is_free(accept, pipeline.transaction.timeout_seconds, progress), as_json)
+    say(f"the sensor of {pipeline.name} {'is' if changed else 'was already'} {'on' if on else 'off'}")
 
 
 @app.command()
@@ -192,29 +184,21 @@ def status(
     """Show committed offsets, lag and recent transactions. Exits with 1 while a partition is stopped."""
     from hudi_ingest.cli.views import status_view
     from hudi_ingest.ledger import Ledger
-    from hudi_ingest.operations.status import pipeline_status
+    from hudi_ingest.operations.status import statuses
     from hudi_ingest.pipeline.folder import load_pipelines
-    from hudi_ingest.transaction.situation import observe
 
     home = Home.from_environment()
     pipelines = [named_pipeline(name)] if name else list(load_pipelines(home.pipelines))
-    statuses: list[PipelineStatus] = []
-    errors: dict[str, str] = {}
     with Ledger.open(home.ledger_url) as ledger:
-        for pipeline in pipelines:
-            try:
-                statuses.append(pipeline_status(pipeline, observe(pipeline), ledger))
-            except IngestError as error:
-                # One pipeline's error must not hide the state of the others.
-                errors[pipeline.name] = str(error)
+        states, errors = statuses(pipelines, ledger)
     if as_json:
-        facts = [state.to_dict() for state in statuses]
-        print_json([*facts, *({"pipeline": failed, "error": error} for failed, error in errors.items())])
+        facts = [state.to_dict() for state in states]
+        print_json([*facts, *({"pipeline": failed, "error": str(error)} for failed, error in errors.items())])
     else:
-        for state in statuses:
+        for state in states:
             out.print(status_view(state))
             say_losses(state.pipeline, state.stopped)
-        for failed, error_text in errors.items():
-            err.print(f"error: {failed}: {error_text}", style="red", markup=False)
-    if errors or any(state.stopped for state in statuses):
+        for failed, error in errors.items():
+            err.print(f"error: {failed}: {error}", style="red", markup=False)
+    if errors or any(state.stopped for state in states):
         raise typer.Exit(1)

@@ -64,27 +64,10 @@ def print_receipt(receipt: CommitReceipt, as_json: bool) -> None:
     for warning in receipt.warnings:
         err.print(f"warning: {warning}", markup=False)
     if as_json:
-        print_json(_receipt_facts(receipt))
+        print_json(receipt.to_dict())
     else:
         say(receipt_text(receipt))
         say_losses(receipt.plan.pipeline, receipt.plan.stopped, receipt.plan.resets)
-
-
-def _receipt_facts(receipt: CommitReceipt) -> dict[str, Any]:
-    return {
-        "transaction_id": receipt.plan.transaction_id,
-        "kind": receipt.plan.kind.value,
-        "instant": receipt.instant,
-        "rows": receipt.rows,
-        "bad_records": receipt.rejected,
-        "files": receipt.files,
-        "bytes": receipt.size_bytes,
-        "seconds": dict(receipt.seconds),
-        "slices": [report.to_dict() for report in receipt.reports],
-        "resets": [loss.to_dict() for loss in receipt.plan.resets],
-        "stopped": [loss.to_dict() for loss in receipt.plan.stopped],
-        "replaced": [file.path for file in receipt.plan.replaces],
-    }
 
 
 def say_losses(pipeline: str, stopped: Sequence[OffsetLoss], resets: Sequence[OffsetLoss] = ()) -> None:

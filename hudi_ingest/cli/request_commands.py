@@ -12,14 +12,13 @@ from hudi_ingest.exceptions import (
     NothingToDo,
 )
 from hudi_ingest.home.folder import Home
-from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import TransactionKind
 
 if TYPE_CHECKING:
     from hudi_ingest.ledger import Request
     from hudi_ingest.ledger.requests import RequestedCommit
+    from hudi_ingest.operations.asked_ranges import Asked
     from hudi_ingest.pipeline.pipeline import Pipeline
-    from hudi_ingest.transaction.situation import Situation
 from typing import TYPE_CHECKING
 
 from hudi_ingest.cli.app import app, requests
@@ -63,29 +62,28 @@ def backfill(
 ) -> None:
     """Add offsets that are not in the table, such as history. Takes turns with live transactions."""
     from hudi_ingest.cli.views import ranges_view
+    from hudi_ingest.operations.asked_ranges import EmptyRange
     from hudi_ingest.operations.ranges import range_facts
-    from hudi_ingest.operations.request_planning import new_request, what_is_missing
+    from hudi_ingest.operations.request_filing import file_backfill, survey_backfill
 
-    pipeline = named_pipeline(name)
+    pipeline, home = named_pipeline(name), Home.from_environment()
+    asked = _asked(pipeline, partition, start, end, from_time, to_time)
     try:
-        slices, situation = _selected(pipeline, partition, start, end, from_time, to_time)
-        request = new_request(pipeline, TransactionKind.BACKFILL, slices, skip_covered=skip_covered)
-        active = _active_twin(request)
-        if active is not None and not dry_run:
-            follow_request(pipeline, active, wait, as_json)
-            return
-        missing = what_is_missing(pipeline, situation, slices, skip_covered=skip_covered)
+        if dry_run:
+            missing = survey_backfill(pipeline, asked, skip_covered=skip_covered)
+        else:
+            request = file_backfill(home, pipeline, asked, skip_covered=skip_covered)
     except NothingToDo as error:
         print_nothing_to_do(error, as_json)
         return
-    if not any(missing.values()):
-        print_nothing_to_do(NothingToDo(pipeline.name, "all of these offsets are already in the table"), as_json)
-    elif dry_run and as_json:
+    except EmptyRange as error:
+        raise typer.BadParameter(f"--{error}") from error
+    if not dry_run:
+        follow_request(pipeline, request, wait, as_json)
+    elif as_json:
         print_json({"pipeline": pipeline.name, "ranges": range_facts(missing)})
-    elif dry_run:
-        out.print(ranges_view(f"backfill of {pipeline.name}", missing))
     else:
-        follow_request(pipeline, file_new(request), wait, as_json)
+        out.print(ranges_view(f"backfill of {pipeline.name}", missing))
 
 
 @app.command()
@@ -111,8 +109,8 @@ def replay(
 ) -> None:
     """Rewrite offsets that are in the table, replacing their rows: after a wrong converter, transform or mask."""
     from hudi_ingest.cli.views import ranges_view, replay_text
-    from hudi_ingest.operations.replay import survey_replay
-    from hudi_ingest.operations.request_planning import new_request
+    from hudi_ingest.operations.asked_ranges import EmptyRange
+    from hudi_ingest.operations.request_filing import file_replay, survey_replay_of
 
     pipeline = named_pipeline(name)
     if dead_letters:
@@ -124,15 +122,19 @@ def replay(
             )
         retry_letters(pipeline, wait, dry_run, as_json)
         return
+    asked = _asked(pipeline, partition, start, end, from_time, to_time, transaction)
     try:
-        slices, situation = _selected(pipeline, partition, start, end, from_time, to_time, transaction)
+        if dry_run:
+            survey = survey_replay_of(pipeline, asked)
+        else:
+            request = file_replay(Home.from_environment(), pipeline, asked, respect_deletes=respect_deletes)
     except NothingToDo as error:
         print_nothing_to_do(error, as_json)
         return
-    survey = survey_replay(pipeline, situation, slices)
+    except EmptyRange as error:
+        raise typer.BadParameter(f"--{error}") from error
     if not dry_run:
-        request = new_request(pipeline, TransactionKind.REPLAY, slices, respect_deletes=respect_deletes)
-        follow_request(pipeline, file_new(request), wait, as_json)
+        follow_request(pipeline, request, wait, as_json)
     elif as_json:
         print_json(survey.to_dict())
     else:
@@ -147,8 +149,9 @@ def list_requests(
     as_json: AsJson = False,
 ) -> None:
     """Show requests and their progress."""
-    from hudi_ingest.cli.views import request_facts, requests_view
+    from hudi_ingest.cli.views import requests_view
     from hudi_ingest.ledger import Ledger
+    from hudi_ingest.operations.request_filing import request_facts
 
     name = named_pipeline(pipeline).name if pipeline else None
     with Ledger.open(Home.from_environment().ledger_url) as ledger:
@@ -186,20 +189,6 @@ def cancel(
         )
 
 
-def _active_twin(request: Request) -> Request | None:
-    """Return an active request for the same work, so that it resumes what broke off."""
-    from hudi_ingest.ledger import Ledger
-
-    with Ledger.open(Home.from_environment().ledger_url) as ledger:
-        return ledger.standing_request(request)
-
-
-def file_new(request: Request) -> Request:
-    from hudi_ingest.operations.request_work import file_request
-
-    return file_request(request, Home.from_environment())
-
-
 def follow_request(pipeline: Pipeline, request: Request, wait: bool, as_json: bool) -> None:
     """Show the commits of a filed request until it is done; without `wait`, only its id."""
     from hudi_ingest.cli.views import retry_text
@@ -230,7 +219,7 @@ def follow_request(pipeline: Pipeline, request: Request, wait: bool, as_json: bo
         say(retry_text(retry))
 
 
-def _selected(
+def _asked(
     pipeline: Pipeline,
     partition: str | None,
     start: int | None,
@@ -238,11 +227,9 @@ def _selected(
     from_time: str | None,
     to_time: str | None,
     transaction: str | None = None,
-) -> tuple[tuple[Slice, ...], Situation]:
-    """Return the slices the options select, and the state of table and broker. Raises BadParameter unless the options select in
-    exactly one way."""
-    from hudi_ingest.operations.asked_ranges import committed_end, in_time, of_transaction
-    from hudi_ingest.transaction.situation import observe
+) -> Asked:
+    """Return what the options ask for. Raises BadParameter unless they select in exactly one way."""
+    from hudi_ingest.operations.asked_ranges import OffsetRange, ReadBy, TimeWindow
 
     by_offsets, by_time = (partition, start, end), (from_time, to_time)
     ways = [any(option is not None for option in way) for way in (by_offsets, by_time, (transaction,))]
@@ -256,23 +243,21 @@ def _selected(
         raise typer.BadParameter("--partition, --start and --end go together; a keyed table needs no --end")
     if ways[1] and (from_time is None or (to_time is None and not keyed)):
         raise typer.BadParameter("--from-time and --to-time go together; a keyed table needs no --to-time")
+    asked: OffsetRange | TimeWindow
     if partition is not None and start is not None:
-        source = topic_partition(partition)
-        if end is not None and start >= end:
-            raise typer.BadParameter(f"--start {start} is not before --end {end}")
-        situation = observe(pipeline)
-        stop = committed_end(situation, source, start) if end is None else end
-        if start >= stop:
-            raise typer.BadParameter(f"--start {start} is not before the committed end, {stop}")
-        return (Slice(source.topic, source.partition, start, stop),), situation
-    if from_time is not None:
+        asked, before = (
+            OffsetRange(topic_partition(partition), start, end),
+            f"--start {start} is not before --end {end}",
+        )
+    elif from_time is not None:
         first, last = _time("--from-time", from_time), None if to_time is None else _time("--to-time", to_time)
-        if last is not None and first >= last:
-            raise typer.BadParameter("--from-time is not before --to-time")
-        situation = observe(pipeline)
-        return in_time(pipeline, situation, first, last), situation
-    assert transaction is not None
-    return of_transaction(pipeline, transaction), observe(pipeline)
+        asked, before = TimeWindow(first, last), "--from-time is not before --to-time"
+    else:
+        assert transaction is not None
+        return ReadBy(transaction)
+    if asked.is_empty:
+        raise typer.BadParameter(before)
+    return asked
 
 
 def _time(option: str, text: str) -> datetime:
@@ -290,10 +275,10 @@ def _time(option: str, text: str) -> datetime:
 def retry_letters(pipeline: Pipeline, wait: bool, dry_run: bool, as_json: bool) -> None:
     from hudi_ingest.cli.views import retry_survey_text
     from hudi_ingest.operations.dead_letter_retry import survey_retry
-    from hudi_ingest.operations.request_planning import new_request
+    from hudi_ingest.operations.request_filing import file_retry
 
     if not dry_run:
-        follow_request(pipeline, file_new(new_request(pipeline, TransactionKind.RETRY)), wait, as_json)
+        follow_request(pipeline, file_retry(Home.from_environment(), pipeline), wait, as_json)
         return
     survey = survey_retry(pipeline)
     if as_json:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from datetime import datetime, timezone
-from typing import Any
 
 import pyarrow as pa
 from rich.console import Group, RenderableType
@@ -27,7 +25,7 @@ from hudi_ingest.operations.status import PipelineStatus
 from hudi_ingest.operations.sweep import SweepResult
 from hudi_ingest.operations.table_services import ServicesResult
 from hudi_ingest.records.kafka_times import time_text
-from hudi_ingest.records.schema.columns import columns_to_dicts, ddl, ddl_type, parse_spark_json
+from hudi_ingest.records.schema.columns import ddl, ddl_type, parse_spark_json
 from hudi_ingest.transaction.dead_letters.reading import DeadLetter, LetterCount, preview
 
 
@@ -344,18 +342,6 @@ def kafka_text(file: TableFile) -> str:
     return f"{topics[0]}:{file.partitions[0]}"
 
 
-def schema_facts(schema: TransactionSchema) -> dict[str, Any]:
-    """Describe a transaction's columns for programs: their origin, the record's columns, and the table's."""
-    facts = {
-        "origin": schema.origin,
-        "declared": schema.declared,
-        "record": ddl(parse_spark_json(schema.record)),
-        "changes": list(schema.changes),
-        "warnings": list(schema.warnings),
-    }
-    return {"schema": facts, "columns": columns_to_dicts(parse_spark_json(schema.columns))}
-
-
 def schema_text(schema: TransactionSchema) -> str:
     """Describe a transaction's columns for people: their origin, what changes, and what is a guess."""
     lines = [f"columns {schema.origin}"]
@@ -364,24 +350,6 @@ def schema_text(schema: TransactionSchema) -> str:
     lines += [f"the table's schema evolves: {note}" for note in schema.changes]
     lines += [f"warning: {note}" for note in schema.warnings]
     return "\n".join(lines)
-
-
-def request_facts(request: Request, progress: RequestProgress) -> dict[str, Any]:
-    """Describe a request for programs."""
-    return {
-        "request": request.request_id,
-        "pipeline": request.pipeline,
-        "kind": request.kind.value,
-        "state": request.state.value,
-        "filed_at": request.filed_at.isoformat(),
-        "ended_at": request.ended_at.isoformat() if request.ended_at else None,
-        "ranges": [asdict(slice_) for slice_ in request.ranges],
-        "transactions": len(progress.commits),
-        "offsets": sum(slice_.count for slice_ in progress.done),
-        "rows": progress.rows,
-        "failed_tries": progress.failures,
-        "reason": request.reason or progress.reason or None,
-    }
 
 
 def requests_view(requests: Sequence[tuple[Request, RequestProgress]]) -> RenderableType:

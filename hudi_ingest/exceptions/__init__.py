@@ -73,6 +73,22 @@ class ConfigError(Terminal):
         super().__init__(f"{where}: {count}\n{lines}")
 
 
+class NoSuchPipeline(ConfigError):
+    """No pipeline file has this name."""
+
+
+class FileExists(Terminal):
+    """There is a pipeline file in the place of a new one."""
+
+
+class FileChanged(Terminal):
+    """A pipeline file is not what it was when a change of it was made."""
+
+
+class FileNotWritable(Terminal):
+    """A pipeline file cannot be written or deleted."""
+
+
 class _AtKafka(IngestError):
     """`servers`: the bootstrap servers that were asked, as far as known, beside the place in Kafka."""
 

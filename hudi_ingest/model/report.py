@@ -184,6 +184,23 @@ class CommitReceipt:
     def size_bytes(self) -> int:
         return sum(report.size_bytes for report in self.reports)
 
+    def to_dict(self) -> dict[str, Any]:
+        """For users' scripts."""
+        return {
+            "transaction_id": self.plan.transaction_id,
+            "kind": self.plan.kind.value,
+            "instant": self.instant,
+            "rows": self.rows,
+            "bad_records": self.rejected,
+            "files": self.files,
+            "bytes": self.size_bytes,
+            "seconds": dict(self.seconds),
+            "slices": [report.to_dict() for report in self.reports],
+            "resets": [loss.to_dict() for loss in self.plan.resets],
+            "stopped": [loss.to_dict() for loss in self.plan.stopped],
+            "replaced": [file.path for file in self.plan.replaces],
+        }
+
 
 def mean_record_bytes(reports: Iterable[SliceReport]) -> int:
     """Mean value size over all rows of a transaction, rounded up; 0 when there are no rows."""

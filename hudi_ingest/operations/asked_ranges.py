@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
@@ -15,7 +16,65 @@ from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.operations.ranges import RangeContext
 from hudi_ingest.operations.replaced_files import accounted_slices, first_offsets
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.situation import Situation
+from hudi_ingest.transaction.situation import Situation, observe
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """Offsets of one Kafka partition, up to the committed one if there is no `end`."""
+
+    source: TopicPartition
+    start: int
+    end: int | None
+
+    @property
+    def is_empty(self) -> bool:
+        return self.end is not None and self.start >= self.end
+
+
+@dataclass(frozen=True, slots=True)
+class TimeWindow:
+    """Kafka timestamps, in all partitions, up to the committed offsets if there is no `end`."""
+
+    start: datetime
+    end: datetime | None
+
+    @property
+    def is_empty(self) -> bool:
+        return self.end is not None and self.start >= self.end
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBy:
+    """Everything that one transaction read."""
+
+    transaction_id: str
+
+
+class EmptyRange(ValueError):
+    """The range ends where it starts, or before."""
+
+
+Asked = OffsetRange | TimeWindow | ReadBy
+
+
+def asked_slices(pipeline: Pipeline, asked: Asked) -> tuple[tuple[Slice, ...], Situation]:
+    """Return the slices that are asked for, and the state of table and broker.
+
+    Raises EmptyRange, NothingToDo, RangeRefused, KafkaUnreachable, KafkaRefused, TableUnreachable.
+    """
+    if isinstance(asked, ReadBy):
+        return of_transaction(pipeline, asked.transaction_id), observe(pipeline)
+    if asked.is_empty:
+        raise EmptyRange(f"start {asked.start} is not before end {asked.end}")
+    situation = observe(pipeline)
+    if isinstance(asked, TimeWindow):
+        return in_time(pipeline, situation, asked.start, asked.end), situation
+    source = asked.source
+    stop = committed_end(situation, source, asked.start) if asked.end is None else asked.end
+    if asked.start >= stop:
+        raise EmptyRange(f"start {asked.start} is not before the committed end, {stop}")
+    return (Slice(source.topic, source.partition, asked.start, stop),), situation
 
 
 def committed_end(situation: Situation, source: TopicPartition, start: int) -> int:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
 
+from hudi_ingest.exceptions import IngestError
 from hudi_ingest.hudi.catalog_state import read_state
 from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.ledger import Ledger, TransactionRow
@@ -17,7 +18,7 @@ from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.operations.health import Finding, catalog_synced, compacted_in_time
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.offset_losses import stop_text
-from hudi_ingest.transaction.situation import Situation, oldest_waiting_seconds, stopped_partitions
+from hudi_ingest.transaction.situation import Situation, observe, oldest_waiting_seconds, stopped_partitions
 
 HISTORY = 5
 
@@ -151,6 +152,19 @@ def pipeline_status(
             if row.state is TransactionState.OPEN and is_over(row, lambda run_id: None)
         ),
     )
+
+
+def statuses(
+    pipelines: Iterable[Pipeline], ledger: Ledger
+) -> tuple[tuple[PipelineStatus, ...], dict[str, IngestError]]:
+    """The status of each pipeline, or its error: one pipeline's must not hide the state of the others."""
+    states, errors = list[PipelineStatus](), dict[str, IngestError]()
+    for pipeline in pipelines:
+        try:
+            states.append(pipeline_status(pipeline, observe(pipeline), ledger))
+        except IngestError as error:
+            errors[pipeline.name] = error
+    return tuple(states), errors
 
 
 def _catalog(pipeline: Pipeline, situation: Situation, now: datetime) -> Finding | None:

@@ -61,6 +61,11 @@ def load_file(path: Path, environment: Mapping[str, str]) -> LoadedFile:
     return _validated(read_document(path, environment, Pipeline), path, path.parent)
 
 
+def load_text(path: Path, text: str, environment: Mapping[str, str]) -> LoadedFile:
+    """The result of loading a file at `path` if it had this text."""
+    return _validated(parse_document(text, path.parent, environment, Pipeline), path, path.parent)
+
+
 def environment_or_own(environment: Mapping[str, str] | None) -> Mapping[str, str]:
     """The environment, or else this process's with the variables of a running embedded stack."""
     return pipeline_environment(Home.from_environment()) if environment is None else environment

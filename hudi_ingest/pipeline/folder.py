@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hudi_ingest.exceptions import ConfigError
+from hudi_ingest.exceptions import ConfigError, NoSuchPipeline
 from hudi_ingest.exceptions.problems import quoted, suggestion
 from hudi_ingest.model.storage_options import bucket_and_key, is_s3
-from hudi_ingest.pipeline.file import LoadedFile, environment_or_own, load_file, load_pipeline
+from hudi_ingest.pipeline.file import LoadedFile, environment_or_own, load_file, load_pipeline, load_text
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 _SUFFIXES = (".yaml", ".yml")
@@ -51,14 +51,44 @@ def load_each(
     """Like `load_pipelines`, but loads the good files even if others are broken. `check` finds problems that the files alone
     do not show. Files that conflict with each other are all broken, because there is no telling which one is right. Raises
     ConfigError when the folder cannot be read."""
-    loaded = _load_all(folder, environment_or_own(environment))
+    files = folder_files(folder, environment, check=check)
+    pipelines = tuple(pipeline for file in files for pipeline in file.pipelines if not file.problems)
+    return pipelines, tuple(BrokenFile(file.path, file.name, file.problems) for file in files if file.problems)
+
+
+@dataclass(frozen=True, slots=True)
+class FolderFile:
+    """A pipeline file among the others of its folder. `name`: as written, if it has one; `problems`: its own, and conflicts with
+    other files."""
+
+    path: Path
+    name: str | None
+    pipelines: tuple[Pipeline, ...]
+    problems: tuple[str, ...]
+
+
+def folder_files(
+    folder: Path,
+    environment: Mapping[str, str] | None = None,
+    *,
+    check: Callable[[Pipeline], Iterable[str]] = lambda pipeline: (),
+    texts: Mapping[Path, str] | None = None,
+) -> tuple[FolderFile, ...]:
+    """All files of the folder, as `load_each` judges them. `texts`: files as if they had these texts, also new ones.
+
+    Raises ConfigError when the folder cannot be read.
+    """
+    variables = environment_or_own(environment)
+    imagined = [load_text(path, text, variables) for path, text in (texts or {}).items()]
+    loaded = [*(file for file in _load_all(folder, variables) if file.path not in (texts or {})), *imagined]
     problems = {file.path: [*file.problems, *(check(file.pipeline) if file.pipeline else ())] for file in loaded}
     for paths, text in _conflicts(loaded):
         for path in paths:
             problems[path].append(text)
-    pipelines = tuple(file.pipeline for file in loaded if file.pipeline is not None and not problems[file.path])
-    broken = (BrokenFile(file.path, file.name, tuple(problems[file.path])) for file in loaded if problems[file.path])
-    return pipelines, tuple(broken)
+    return tuple(
+        FolderFile(file.path, file.name, (file.pipeline,) if file.pipeline else (), tuple(problems[file.path]))
+        for file in loaded
+    )
 
 
 def broken_files(folder: Path, *, check: Callable[[Pipeline], Iterable[str]]) -> tuple[BrokenFile, ...]:
@@ -104,7 +134,7 @@ def find_pipeline(folder: Path, name_or_path: str, environment: Mapping[str, str
     shown = ", ".join(known) or "none; put a pipeline file there"
     problem = f"no pipeline is called {quoted(name_or_path)}; known: {shown}{suggestion(name_or_path, known)}"
     nameless = [f"{file.path.name}: {text}" for file in loaded if file.name is None for text in file.problems]
-    raise ConfigError(str(folder), [problem, *nameless])
+    raise NoSuchPipeline(str(folder), [problem, *nameless])
 
 
 def _load_all(folder: Path, environment: Mapping[str, str]) -> list[LoadedFile]:

@@ -67,3 +67,9 @@ def allowed_at(place: Place, root: type[BaseModel]) -> str:
     if isinstance(place[-1], int):  # an item of a list
         return type_in_words(get_args(info.annotation)[0])
     return allowed(info)
+
+
+def description_at(place: Place, root: type[BaseModel]) -> str:
+    """What the setting is for; "" if it is unknown."""
+    infos = [info for _, info, _ in _walk(place, root)]
+    return " ".join((infos[-1].description or "").split()) if infos and infos[-1] is not None else ""

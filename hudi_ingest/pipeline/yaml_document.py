@@ -84,6 +84,37 @@ def read_document(path: Path, environment: Mapping[str, str], model: type[BaseMo
     return parse_document(text, path.parent, environment, model)
 
 
+def compose_document(text: str) -> yaml.Node | None:
+    """Return the text's YAML nodes; None if there are none. Raises ValueError if it is not YAML, or if it has what no settings
+    file may have: anchors, and keys that are no text."""
+    try:
+        root = yaml.compose(text, Loader=_Loader)
+    except (yaml.YAMLError, _TooDeep):
+        raise ValueError("not YAML") from None
+    if root is not None:
+        _require_plain(root, set())
+    return root
+
+
+def _require_plain(node: yaml.Node, seen: set[int]) -> None:
+    if id(node) in seen:
+        raise ValueError("anchors and aliases")
+    seen.add(id(node))
+    for child in node.value if not isinstance(node, yaml.ScalarNode) else ():
+        key, value = child if isinstance(child, tuple) else (None, child)
+        if key is not None and not isinstance(key, yaml.ScalarNode):
+            raise ValueError("a key that is no text")
+        _require_plain(value, seen)
+
+
+def plain_value(node: yaml.Node) -> Any:
+    """The value of a scalar as YAML reads it, without filling in references."""
+    try:
+        return _Builder.CONSTRUCT[node.tag](yaml.constructor.SafeConstructor(), node)
+    except (ValueError, KeyError, IndexError):
+        return str(node.value)
+
+
 def parse_document(text: str, folder: Path, environment: Mapping[str, str], model: type[BaseModel]) -> Document:
     """Parse the text of a file whose paths are relative to `folder`."""
     try:
@@ -135,7 +166,7 @@ def _harmless(quoted: re.Match[str]) -> str:
 class _Builder:
     """Turns YAML nodes into plain values with the environment's values filled in, and notes problems."""
 
-    _CONSTRUCT: Mapping[str, Any] = {
+    CONSTRUCT: Mapping[str, Any] = {
         _INT: yaml.constructor.SafeConstructor.construct_yaml_int,
         _FLOAT: yaml.constructor.SafeConstructor.construct_yaml_float,
         _BOOL: yaml.constructor.SafeConstructor.construct_yaml_bool,
@@ -159,7 +190,7 @@ class _Builder:
             return [self.value(item, (*place, index)) for index, item in enumerate(node.value)]
         if isinstance(node, yaml.ScalarNode) and node.tag == _STR:
             return self._substituted(str(node.value), place)
-        if isinstance(node, yaml.ScalarNode) and node.tag in self._CONSTRUCT:
+        if isinstance(node, yaml.ScalarNode) and node.tag in self.CONSTRUCT:
             return self._constructed(node, place)
         return self._note(place, "YAML tags (!…) are not supported; remove the tag")
 
@@ -187,7 +218,7 @@ class _Builder:
     def _constructed(self, node: yaml.ScalarNode, place: Place) -> Any:
         self._document.written[place] = str(node.value)
         try:
-            return self._CONSTRUCT[node.tag](self._constructor, node)
+            return self.CONSTRUCT[node.tag](self._constructor, node)
         except (ValueError, KeyError, IndexError):
             return self._note(place, "not a value that YAML can read; put it in quotes")
 

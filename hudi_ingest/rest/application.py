@@ -14,7 +14,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hudi_ingest.home.folder import Home
+from hudi_ingest.rest import pipeline_routes, request_routes, state_routes
 from hudi_ingest.rest.access import Access, Gate
+from hudi_ingest.rest.models import PipelineText
 from hudi_ingest.rest.problems import MEDIA_TYPE, Problem, answer_errors
 
 API = "/api/v1"
@@ -47,6 +49,8 @@ def app(home: Home, access: Access, mounts: Mapping[str, ASGIApp] | None = None)
     api.state.home = home
     answer_errors(api)
     api.get("/healthz", tags=["server"], response_model=Health, summary="Whether the server answers")(healthz)
+    for routes in (pipeline_routes.ROUTES, state_routes.ROUTES, request_routes.ROUTES):
+        api.include_router(routes, prefix=API)
     for path, mounted in (mounts or {}).items():
         # Not a mount, which would answer /metrics with a redirect to /metrics/.
         api.router.routes.append(Route(path, _Mounted(mounted), include_in_schema=False))
@@ -90,6 +94,7 @@ def _openapi(api: FastAPI) -> dict[str, Any]:
                     if status == "default" or status >= "400":
                         answer["content"] = {MEDIA_TYPE: next(iter(answer["content"].values()))}
         schemas = document["components"]["schemas"]
+        schemas["PipelineText"] = PipelineText.model_json_schema()
         for name in ("HTTPValidationError", "ValidationError"):
             schemas.pop(name, None)
         document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}

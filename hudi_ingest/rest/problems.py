@@ -16,13 +16,18 @@ from hudi_ingest.exceptions import (
     BadRecord,
     ConfigError,
     EnvironmentProblem,
+    FileChanged,
+    FileExists,
+    FileNotWritable,
     IngestError,
     NoSuchOffset,
+    NoSuchPipeline,
     NothingToDo,
     RangeRefused,
     Transient,
 )
 from hudi_ingest.exceptions.problems import dotted
+from hudi_ingest.operations.asked_ranges import EmptyRange
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_SECONDS = 5
@@ -78,6 +83,10 @@ class Refused(Exception):
 
 _STATUSES: tuple[tuple[type[IngestError], int, str], ...] = (
     (NothingToDo, 409, "Nothing to do"),
+    (NoSuchPipeline, 404, "No such pipeline"),
+    (FileExists, 409, "The pipeline exists"),
+    (FileChanged, 412, "The pipeline file was changed"),
+    (FileNotWritable, 409, "The pipeline file cannot be written"),
     (NoSuchOffset, 422, "No such offset"),
     (RangeRefused, 409, "Refused"),
     (ConfigError, 409, "The pipeline file is broken"),
@@ -112,6 +121,10 @@ def answer_errors(app: FastAPI) -> None:
     async def refused(request: Request, error: Refused) -> JSONResponse:
         return _response(error.problem, error.headers)
 
+    @app.exception_handler(EmptyRange)
+    async def empty(request: Request, error: EmptyRange) -> JSONResponse:
+        return _response(Problem(title="The range is empty", status=422, detail=str(error), error="EmptyRange"))
+
     @app.exception_handler(IngestError)
     async def failed(request: Request, error: IngestError) -> JSONResponse:
         return _response(problem_of(error))
@@ -119,11 +132,11 @@ def answer_errors(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
         problems = [
-            PlacedProblem(text=details["msg"], place=dotted(tuple(details["loc"][1:])) or str(details["loc"][0]))
+            PlacedProblem(text=details["msg"].removeprefix("Value error, "), place=_place(details["loc"]))
             for details in error.errors()
         ]
         syntax = any(details["type"] == "json_invalid" for details in error.errors())
-        detail = "; ".join(f"{problem.place}: {problem.text}" for problem in problems)
+        detail = "; ".join(f"{problem.place or 'body'}: {problem.text}" for problem in problems)
         title = "Not JSON" if syntax else "The request is not valid"
         return _response(Problem(title=title, status=400 if syntax else 422, detail=detail, problems=problems))
 
@@ -140,7 +153,14 @@ def answer_errors(app: FastAPI) -> None:
         return _response(Problem(title="Internal error", status=500, detail=detail))
 
 
+def _place(location: tuple[str | int, ...]) -> str | None:
+    """The dotted place in the body, or the name of a parameter. A syntax error's is its column."""
+    names = [part for part in location if part not in ("body", "query", "path", "header")]
+    return dotted(tuple(names)) if any(isinstance(name, str) for name in names) else None
+
+
 def _response(problem: Problem, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    retry = {"Retry-After": str(RETRY_SECONDS)} if problem.status == 503 else {}
+    passes = problem.status == 503 and problem.error != EnvironmentProblem.__name__
+    retry = {"Retry-After": str(RETRY_SECONDS)} if passes else {}
     content = problem.model_dump(mode="json", exclude_none=True)
     return JSONResponse(content, problem.status, {**retry, **(headers or {})}, MEDIA_TYPE)

@@ -19,6 +19,7 @@ from hudi_ingest.exceptions import (
     KafkaRefused,
     KafkaUnreachable,
     NoSuchOffset,
+    NoSuchPipeline,
     NothingToDo,
     OffsetsLost,
     RangeRefused,
@@ -51,6 +52,7 @@ at_registry = {"message": text, "url": text, "subject": text, "schema_id": numbe
 notes = st.builds(BadRecordNote, text, number, number, text, text, text)
 FACTS: dict[type[IngestError], dict[str, st.SearchStrategy[Any]]] = {
     ConfigError: {"where": text, "problems": st.lists(text, max_size=3)},
+    NoSuchPipeline: {"where": text, "problems": st.lists(text, max_size=3)},
     RangeRefused: {"where": text, "problems": st.lists(text, max_size=3)},
     NothingToDo: {"pipeline": text, "reason": text},
     SchemaOutdated: {"schema_id": number, "subjects": text, "changes": st.lists(text, max_size=3)},

@@ -1,0 +1,392 @@
+"""The bodies and answers of the REST API. What a command prints as JSON is answered in the same shape."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from hudi_ingest.model.offsets import TopicPartition
+from hudi_ingest.operations.asked_ranges import Asked, OffsetRange, ReadBy, TimeWindow
+from hudi_ingest.rest.problems import PlacedProblem
+
+PIPELINE_EXAMPLE = """\
+name: payments
+source:
+  bootstrap_servers: ${KAFKA_BOOTSTRAP_SERVERS}
+  topics: [payments]
+table:
+  base_path: /data/payments
+  schema: id string not null, paid_at timestamp, amount decimal(12,2)
+"""
+Topic = Annotated[str, StringConstraints(min_length=1, max_length=249)]
+Partition = Annotated[int, Field(ge=0, examples=[0])]
+Offset = Annotated[int, Field(ge=0)]
+
+
+class Body(BaseModel):
+    """A request's body: unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class PipelineText(Body):
+    """A pipeline file: its text, which is stored as it is, comments too, or its settings."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"text": PIPELINE_EXAMPLE}]})
+
+    text: str | None = Field(default=None, description="YAML.")
+    settings: dict[str, Any] | None = Field(default=None, description="Instead of `text`; stored as YAML.")
+
+    @model_validator(mode="after")
+    def _either(self) -> PipelineText:
+        if (self.text is None) == (self.settings is None):
+            raise ValueError("give either text or settings")
+        return self
+
+
+class PipelineSummary(BaseModel):
+    """A pipeline, or a pipeline file that cannot be loaded."""
+
+    name: str | None = Field(description="None if the file is so broken that it has none.", examples=["payments"])
+    file: str = Field(description="Name of the file in the pipelines folder.", examples=["payments.yaml"])
+    state: Literal["on", "off", "broken"] = Field(
+        description="Whether its sensor begins transactions; `broken`: the file cannot be loaded."
+    )
+    enabled: bool | None = Field(default=None, description="The default in the file, until the sensor is switched.")
+    topics: list[str] = Field(default=[], examples=[["payments"]])
+    format: str | None = Field(default=None, examples=["json"])
+    base_path: str | None = Field(default=None, examples=["/data/payments"])
+    mode: str | None = Field(default=None, examples=["append"])
+    problems: list[PlacedProblem] = Field(default=[], description="Why the file is broken.")
+
+
+class PipelineFile(BaseModel):
+    """A pipeline file as it is stored. Secrets that are written into it are masked; references to secrets are not filled in."""
+
+    name: str = Field(examples=["payments"])
+    file: str = Field(examples=["payments.yaml"])
+    version: str = Field(description="The ETag without its quotes: give it back as `If-Match` to change the file.")
+    text: str | None = Field(description="None if it is not YAML, because then nobody can tell where a secret is.")
+    settings: dict[str, Any] = Field(description="The text's values as written, without defaults.")
+    masked: list[str] = Field(default=[], description="Keys whose secrets are masked.")
+    problems: list[PlacedProblem] = Field(default=[], description="Why it cannot be loaded, if so.")
+    warnings: list[str] = Field(default=[], description="What may be wrong nevertheless.")
+
+
+class ValidationResult(BaseModel):
+    """What is wrong with a pipeline file, all at once."""
+
+    valid: bool
+    name: str | None = Field(default=None, examples=["payments"])
+    problems: list[PlacedProblem] = []
+    warnings: list[str] = []
+    columns: str | None = Field(default=None, description="Where the table's columns come from.")
+
+
+class Switched(BaseModel):
+    """Whether a pipeline's sensor begins transactions."""
+
+    pipeline: str
+    on: bool
+    changed: bool = Field(description="False if it was so already.")
+
+
+class PartitionState(BaseModel):
+    """One Kafka partition."""
+
+    topic: str
+    partition: int
+    committed: int | None = Field(description="The next offset to read; None before the first commit.")
+    end: int | None = Field(description="Where the broker's records end; None if it no longer has the partition.")
+    lag: int = Field(description="Offsets that wait.")
+    covered: list[tuple[int, int]] | None = Field(description="Ranges of offsets that are in the table.")
+
+
+class Loss(BaseModel):
+    """Committed offsets that the broker no longer has."""
+
+    model_config = ConfigDict(extra="allow")
+
+    topic: str
+    partition: int
+    reason: str
+    text: str | None = Field(default=None, description="What happened, and what to do.")
+
+
+class TransactionState(BaseModel):
+    """A transaction in the ledger."""
+
+    model_config = ConfigDict(extra="allow")
+
+    transaction_id: str
+    state: str
+    instant: str | None = Field(description="Of its commit in the table.")
+    began_at: datetime
+    ended_at: datetime | None
+    rows: int | None
+    files: int | None
+    bytes: int | None
+    reason: str | None = Field(description="Why it was aborted.")
+    dead: bool = Field(default=False, description="Whether the next begin clears it.")
+
+
+class PipelineState(BaseModel):
+    """A pipeline's offsets and recent transactions, or why they cannot be told now."""
+
+    model_config = ConfigDict(extra="allow")
+
+    pipeline: str
+    error: str | None = Field(default=None, description="Why there is nothing else.")
+    base_path: str | None = None
+    sequence: int | None = Field(default=None, description="Number of the last transaction.")
+    lag: int | None = Field(default=None, description="Offsets that wait, of all partitions.")
+    lag_seconds: float | None = Field(default=None, description="Age of the oldest waiting record; None if unknown.")
+    last_committed_at: datetime | None = None
+    dead_letters: int | None = Field(default=None, description="Dead letters that wait for a retry.")
+    catalog: dict[str, Any] | None = None
+    compaction: dict[str, Any] | None = None
+    partitions: list[PartitionState] = []
+    stopped: list[Loss] = Field(default=[], description="Partitions that a person has to restart, by accept-loss.")
+    transactions: list[TransactionState] = []
+
+
+class OffsetSlice(BaseModel):
+    """Offsets of one Kafka partition, without `end`."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+
+class Plan(BaseModel):
+    """What the next transaction would read, or why there is none now."""
+
+    model_config = ConfigDict(extra="allow", populate_by_name=True)
+
+    skip: str | None = Field(default=None, description="Why there is nothing to do.")
+    transaction_id: str | None = None
+    sequence: int | None = None
+    kind: str | None = None
+    slices: list[OffsetSlice] = []
+    resets: list[Loss] = []
+    stopped: list[Loss] = []
+    buckets: str | None = Field(default=None, description="Whether a keyed table has as many as its size asks for.")
+    # Not `schema`, which pydantic's models have already.
+    record_schema: dict[str, Any] | None = Field(
+        default=None, alias="schema", description="Columns of the records, and how the table's change."
+    )
+    columns: list[dict[str, Any]] | None = Field(default=None, description="Columns of the table after it.")
+
+
+class Offsets(Body):
+    """Offsets of one Kafka partition."""
+
+    topic: Topic
+    partition: Partition
+    start: Offset = Field(description="First offset.")
+    end: Offset | None = Field(
+        default=None, description="End offset, exclusive. A keyed table needs none: it reads up to the committed one."
+    )
+
+
+class Times(Body):
+    """Kafka timestamps, in all partitions, with a time zone."""
+
+    start: AwareDatetime = Field(examples=["2026-01-31T00:00:00Z"])
+    end: AwareDatetime | None = Field(default=None, description="Exclusive. A keyed table needs none.")
+
+
+class BackfillBody(Body):
+    """Either `offsets` or `times`: what to add to the table."""
+
+    offsets: Offsets | None = None
+    times: Times | None = None
+    skip_covered: bool = Field(default=False, description="Skip offsets that are in the table already.")
+
+    @model_validator(mode="after")
+    def _one(self) -> BackfillBody:
+        if (self.offsets is None) == (self.times is None):
+            raise ValueError("give either offsets or times")
+        return self
+
+    def asked(self) -> Asked:
+        return _asked(self.offsets, self.times, None)
+
+
+class ReplayBody(Body):
+    """One of `offsets`, `times` and `transaction`: what to rewrite in the table."""
+
+    offsets: Offsets | None = None
+    times: Times | None = None
+    transaction: str | None = Field(default=None, description="Id of the transaction whose records to rewrite.")
+    respect_deletes: bool = Field(default=False, description="Write only offsets that have a row in the table.")
+
+    @model_validator(mode="after")
+    def _one(self) -> ReplayBody:
+        if sum(way is not None for way in (self.offsets, self.times, self.transaction)) != 1:
+            raise ValueError("give one of offsets, times and transaction")
+        return self
+
+    def asked(self) -> Asked:
+        return _asked(self.offsets, self.times, self.transaction)
+
+
+def _asked(offsets: Offsets | None, times: Times | None, transaction: str | None) -> Asked:
+    if offsets is not None:
+        return OffsetRange(TopicPartition(offsets.topic, offsets.partition), offsets.start, offsets.end)
+    if times is not None:
+        return TimeWindow(times.start, times.end)
+    return ReadBy(transaction or "")
+
+
+class RequestState(BaseModel):
+    """A backfill, a replay or a retry that was requested."""
+
+    request: str = Field(description="Its id.")
+    pipeline: str
+    kind: Literal["backfill", "replay", "retry"]
+    state: Literal["active", "done", "failed", "cancelled"]
+    filed_at: datetime
+    ended_at: datetime | None = None
+    ranges: list[OffsetSlice] = Field(
+        description="What was requested; empty for a retry, which takes all dead letters."
+    )
+    transactions: int = Field(description="How many have been committed for it.")
+    offsets: int = Field(description="How many offsets these have read.")
+    rows: int = Field(description="How many rows these have written.")
+    failed_tries: int
+    reason: str | None = Field(default=None, description="Why it failed or is delayed.")
+    worked_on: bool | None = Field(
+        default=None, description="Whether a coordinator or a process is at work on it; False: turn the sensor on."
+    )
+
+
+class Survey(BaseModel):
+    """What a request would do."""
+
+    model_config = ConfigDict(extra="allow")
+
+    pipeline: str
+    ranges: list[OffsetSlice] = Field(default=[], description="The offsets that would be read.")
+    transactions: int | None = None
+    rows: int | None = Field(default=None, description="Of a retry: letters that would become rows.")
+    reasons: list[str] = Field(default=[], description="Of a retry: why letters would stay, a few examples.")
+
+
+class Cancelled(BaseModel):
+    """Whether a request was cancelled."""
+
+    request: str
+    cancelled: bool = Field(description="False if it had ended before.")
+    state: str
+
+
+class LetterGroup(BaseModel):
+    """Dead letters of one transaction and Kafka partition with the same error."""
+
+    instant: str
+    transaction_id: str
+    topic: str
+    partition: int
+    stage: str
+    field: str
+    expected: str
+    letters: int
+    first_offset: int
+    last_offset: int
+    withheld: bool = Field(description="Their bytes were not kept, so they cannot be retried.")
+
+
+class LetterHeader(BaseModel):
+    """A header of a record."""
+
+    key: str
+    value: str | None
+    value_base64: str | None
+
+
+class Letter(BaseModel):
+    """A record that could not become a row. Bytes are text if they are UTF-8, else hexadecimal digits; and base64."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: datetime | None
+    timestamp_ms: int
+    instant: str
+    transaction_id: str
+    stage: str
+    field: str
+    expected: str
+    found: str
+    withheld: bool
+    key: str | None
+    key_base64: str | None
+    value: str | None
+    value_base64: str | None
+    headers: list[LetterHeader]
+
+
+class LossBody(Body):
+    """The stopped partitions and recreated topics whose lost offsets are given up."""
+
+    partitions: list[StoppedPartition] = []
+    topics: list[Topic] = Field(default=[], description="Topics that were deleted and created again.")
+
+    @model_validator(mode="after")
+    def _some(self) -> LossBody:
+        if not self.partitions and not self.topics:
+            raise ValueError("name at least one partition or topic")
+        return self
+
+
+class StoppedPartition(Body):
+    """A Kafka partition."""
+
+    topic: Topic
+    partition: Partition
+
+
+class Receipt(BaseModel):
+    """A commit."""
+
+    model_config = ConfigDict(extra="allow")
+
+    transaction_id: str
+    instant: str
+    rows: int
+    bad_records: int
+    files: int
+    bytes: int
+    resets: list[Loss] = []
+    stopped: list[Loss] = []
+
+
+class SampleStart(Body):
+    """Where to read in one Kafka partition."""
+
+    topic: Topic
+    partition: Partition
+    offset: Offset
+
+
+class SampleBody(Body):
+    """Which records to look at; by default those that the next transaction would read first."""
+
+    starts: list[SampleStart] = []
+    limit: int = Field(default=20, ge=1, le=1_000, description="Maximum number of records, in total.")
+
+
+class Sample(BaseModel):
+    """A few records, and what a transaction would make of them."""
+
+    model_config = ConfigDict(extra="allow")
+
+    pipeline: str
+    records: list[dict[str, Any]]
+
+
+LossBody.model_rebuild()

@@ -1,0 +1,35 @@
+"""What most routes take: the server's home, and a pipeline by its name."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from fastapi import Depends, Path, Request
+
+from hudi_ingest.exceptions import NoSuchPipeline
+from hudi_ingest.exceptions.problems import quoted
+from hudi_ingest.home.folder import Home
+from hudi_ingest.pipeline.folder import find_pipeline
+from hudi_ingest.pipeline.pipeline import Pipeline
+
+
+def _home(request: Request) -> Home:
+    home = request.app.state.home
+    assert isinstance(home, Home)
+    return home
+
+
+HomeOf = Annotated[Home, Depends(_home)]
+Name = Annotated[str, Path(description="The pipeline's name.", examples=["payments"])]
+
+
+def named_pipeline(home: HomeOf, name: Name) -> Pipeline:
+    """Load the pipeline. Raises NoSuchPipeline, ConfigError."""
+    # `find_pipeline` takes paths, too.
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
+        raise NoSuchPipeline(str(home.pipelines), [f"no pipeline is called {quoted(name)}"])
+    return find_pipeline(home.pipelines, name)
+
+
+Named = Annotated[Pipeline, Depends(named_pipeline)]

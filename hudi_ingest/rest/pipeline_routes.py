@@ -1,0 +1,169 @@
+"""Pipelines: their files in the pipelines folder."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+import yaml
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
+
+from hudi_ingest.operations.pipeline_files import PipelineFiles, StoredFile
+from hudi_ingest.operations.validation import Validation
+from hudi_ingest.orchestration.sensor_switch import is_on, switched
+from hudi_ingest.pipeline.folder import FolderFile
+from hudi_ingest.pipeline.shown_text import shown_file
+from hudi_ingest.rest.models import (
+    PIPELINE_EXAMPLE,
+    PipelineFile,
+    PipelineSummary,
+    PipelineText,
+    ValidationResult,
+)
+from hudi_ingest.rest.named import HomeOf, Name
+from hudi_ingest.rest.placed_problems import placed
+from hudi_ingest.rest.problems import Refused
+
+ROUTES = APIRouter(tags=["pipelines"])
+_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {"schema": {"$ref": "#/components/schemas/PipelineText"}},
+            "application/yaml": {"schema": {"type": "string"}, "example": PIPELINE_EXAMPLE},
+        },
+    }
+}
+_ETAG = {"headers": {"ETag": {"description": "The file's version, quoted.", "schema": {"type": "string"}}}}
+
+
+async def submitted_text(request: Request) -> str:
+    """The YAML of a pipeline file that was sent as such or in JSON."""
+    body = await request.body()
+    if "yaml" in request.headers.get("content-type", ""):
+        try:
+            return body.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise Refused(400, "Not UTF-8", f"byte {error.start + 1} of the body is not UTF-8 text.") from None
+    try:
+        sent = PipelineText.model_validate_json(body)
+    except ValidationError as error:
+        # Without the input, which may hold a secret.
+        raise RequestValidationError(error.errors(include_input=False, include_url=False)) from None
+    return sent.text if sent.text is not None else yaml.safe_dump(sent.settings, sort_keys=False, allow_unicode=True)
+
+
+Text = Annotated[str, Depends(submitted_text)]
+IfMatch = Annotated[str | None, Header(alias="If-Match", description='The ETag of the file to change, or "*".')]
+
+
+@ROUTES.get("/pipelines", summary="List pipelines")
+def list_pipelines(home: HomeOf) -> list[PipelineSummary]:
+    """All pipelines of the folder with the state of their sensors, and the files that cannot be loaded."""
+    switches = switched(home)
+    return [summary for file in PipelineFiles(home).all() for summary in _summaries(file, switches)]
+
+
+@ROUTES.post("/pipelines", status_code=201, summary="Create a pipeline", openapi_extra=_BODY, responses={201: _ETAG})
+def create_pipeline(home: HomeOf, text: Text, request: Request, response: Response) -> PipelineFile:
+    """Write a new pipeline file, `<name>.yaml`, after checking it and its conflicts with the other files. 409 if the pipeline
+    has a file, 422 if the file is not valid."""
+    stored, validation = PipelineFiles(home).create(text)
+    _require_valid(text, validation)
+    response.headers["Location"] = f"{request.url.path}/{stored.name}"
+    return _answer(stored, response, validation)
+
+
+@ROUTES.get("/pipelines/{name}", summary="Get a pipeline's file", responses={200: _ETAG})
+def get_pipeline(home: HomeOf, name: Name, response: Response) -> PipelineFile:
+    """The file's text and settings. References such as `${PASSWORD}` are not filled in, and secrets in the file are masked."""
+    files = PipelineFiles(home)
+    stored = files.read(name)
+    return _answer(stored, response, Validation(name, files.find(name).problems))
+
+
+@ROUTES.put("/pipelines/{name}", summary="Change a pipeline's file", openapi_extra=_BODY, responses={200: _ETAG})
+def update_pipeline(home: HomeOf, name: Name, text: Text, response: Response, if_match: IfMatch = None) -> PipelineFile:
+    """Replace the file by a new text with the same name, after the same checks as at its creation. `If-Match` must be the ETag
+    that it was read with: 428 without it, 412 if somebody has changed the file since."""
+    stored, validation = PipelineFiles(home).replace(name, text, _version(if_match))
+    _require_valid(text, validation)
+    return _answer(stored, response, validation)
+
+
+@ROUTES.delete("/pipelines/{name}", status_code=204, summary="Delete a pipeline's file")
+def delete_pipeline(home: HomeOf, name: Name, if_match: IfMatch = None) -> None:
+    """The table, its offsets and the ledger stay: a pipeline file with the same name continues where this one ended."""
+    PipelineFiles(home).delete(name, _version(if_match))
+
+
+@ROUTES.post("/validate", summary="Validate a pipeline file", openapi_extra=_BODY)
+def validate_pipeline(
+    home: HomeOf,
+    text: Text,
+    name: Annotated[str | None, Query(description="The pipeline whose file would get this text.")] = None,
+) -> ValidationResult:
+    """Check a pipeline file without saving it: all problems at once, with conflicts with the other files."""
+    validation = PipelineFiles(home).validate(text, name)
+    return ValidationResult(
+        valid=not validation.problems,
+        name=validation.name,
+        problems=placed(validation.problems, shown_file(text).lines),
+        warnings=list(validation.warnings),
+        columns=validation.columns or None,
+    )
+
+
+def _summaries(file: FolderFile, switches: dict[str, bool]) -> list[PipelineSummary]:
+    if file.problems or not file.pipelines:
+        broken = placed(file.problems, {})
+        return [PipelineSummary(name=file.name, file=file.path.name, state="broken", problems=broken)]
+    return [
+        PipelineSummary(
+            name=pipeline.name,
+            file=file.path.name,
+            state="on" if is_on(pipeline, switches) else "off",
+            enabled=pipeline.enabled,
+            topics=list(pipeline.source.topics),
+            format=pipeline.source.format,
+            base_path=pipeline.table.base_path,
+            mode=pipeline.table.mode,
+        )
+        for pipeline in file.pipelines
+    ]
+
+
+def _answer(stored: StoredFile, response: Response, validation: Validation) -> PipelineFile:
+    response.headers["ETag"] = f'"{stored.version}"'
+    shown = shown_file(stored.content.decode(errors="replace"))
+    return PipelineFile(
+        name=stored.name,
+        file=stored.path.name,
+        version=stored.version,
+        text=shown.text,
+        settings=shown.settings,
+        masked=list(shown.masked),
+        problems=placed(validation.problems, shown.lines),
+        warnings=list(validation.warnings),
+    )
+
+
+def _require_valid(text: str, validation: Validation) -> None:
+    if validation.problems:
+        problems = placed(validation.problems, shown_file(text).lines)
+        detail = "Nothing was written:\n" + "\n".join(f"- {problem}" for problem in validation.problems)
+        raise Refused(422, "The pipeline file is not valid", detail, problems)
+
+
+def _version(if_match: str | None) -> str | None:
+    """The version that the file must have; None for any."""
+    if if_match is None:
+        detail = "Read the pipeline, and send its ETag as If-Match, so that no change of another is lost."
+        raise Refused(428, "If-Match is missing", detail)
+    if if_match.strip() == "*":
+        return None
+    quoted = re.fullmatch(r'\s*"([^"]*)"\s*', if_match)
+    # The version without quotes is in the answers, too.
+    return quoted[1] if quoted else if_match.strip()

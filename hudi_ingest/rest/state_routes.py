@@ -1,0 +1,115 @@
+"""What a pipeline does now, and what it would do next."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
+from typing import Any
+
+from fastapi import APIRouter
+
+from hudi_ingest.exceptions import NoSuchOffset
+from hudi_ingest.home.folder import Home
+from hudi_ingest.ledger import Ledger
+from hudi_ingest.model.offsets import TopicPartition
+from hudi_ingest.operations.loss_acceptance import accept_loss
+from hudi_ingest.operations.next_plan import next_plan
+from hudi_ingest.operations.pipeline_files import PipelineFiles
+from hudi_ingest.operations.sample import take_sample
+from hudi_ingest.operations.status import pipeline_status, statuses
+from hudi_ingest.orchestration.sensor_switch import switch
+from hudi_ingest.pipeline.folder import find_pipeline
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.rest.models import LossBody, PipelineState, Plan, Receipt, Sample, SampleBody, Switched
+from hudi_ingest.rest.named import HomeOf, Named
+from hudi_ingest.rest.problems import Refused
+from hudi_ingest.transaction.situation import observe, plan_accepting
+
+ROUTES = APIRouter(tags=["state"])
+_AT_ONCE = 8
+"""Pipelines whose status is asked for at the same time: a broker that is down must not hold up the others' answers."""
+_accepting = threading.Lock()
+
+
+@ROUTES.get("/status", summary="Get the status of all pipelines")
+def get_all_status(home: HomeOf) -> list[PipelineState]:
+    """Offsets, lag and recent transactions of each pipeline; a pipeline that cannot be asked has an error instead."""
+    files = PipelineFiles(home).all()
+    pipelines = [pipeline for file in files if not file.problems for pipeline in file.pipelines]
+    broken = [
+        {"pipeline": file.name or file.path.name, "error": f"{file.path}: {'; '.join(file.problems)}"}
+        for file in files
+        if file.problems
+    ]
+    with Ledger.open(home.ledger_url) as ledger, ThreadPoolExecutor(_AT_ONCE) as pool:
+
+        def facts(pipeline: Pipeline) -> dict[str, Any]:
+            states, errors = statuses([pipeline], ledger)
+            return states[0].to_dict() if states else {"pipeline": pipeline.name, "error": str(errors[pipeline.name])}
+
+        return [PipelineState.model_validate(state) for state in [*pool.map(facts, pipelines), *broken]]
+
+
+@ROUTES.get("/pipelines/{name}/status", summary="Get a pipeline's status")
+def get_status(home: HomeOf, pipeline: Named) -> PipelineState:
+    """Committed offsets, lag and recent transactions. 503 if Kafka, table or ledger do not answer."""
+    with Ledger.open(home.ledger_url) as ledger:
+        return PipelineState.model_validate(pipeline_status(pipeline, observe(pipeline), ledger).to_dict())
+
+
+@ROUTES.post("/pipelines/{name}/pause", summary="Pause a pipeline")
+def pause_pipeline(home: HomeOf, pipeline: Named) -> Switched:
+    """Turn its sensor off in Dagster, like the switch in the UI. A transaction that is running still finishes."""
+    return Switched(pipeline=pipeline.name, on=False, changed=switch(home, pipeline, False))
+
+
+@ROUTES.post("/pipelines/{name}/resume", summary="Resume a pipeline")
+def resume_pipeline(home: HomeOf, pipeline: Named) -> Switched:
+    """Turn its sensor on in Dagster, like the switch in the UI."""
+    return Switched(pipeline=pipeline.name, on=True, changed=switch(home, pipeline, True))
+
+
+@ROUTES.get("/pipelines/{name}/plan", summary="Plan the next transaction")
+def plan_pipeline(pipeline: Named) -> Plan:
+    """What the next transaction would read, and the table's columns after it. Changes nothing."""
+    return Plan.model_validate(next_plan(pipeline).to_dict())
+
+
+@ROUTES.post("/pipelines/{name}/sample", summary="Preview records")
+def sample_pipeline(pipeline: Named, body: SampleBody) -> Sample:
+    """The rows that a few records become, or why they are bad. Writes nothing."""
+    starts = {TopicPartition(start.topic, start.partition): start.offset for start in body.starts}
+    if len(starts) < len(body.starts):
+        raise NoSuchOffset("starts names a partition twice; name each partition once")
+    return Sample.model_validate(take_sample(pipeline, starts or None, body.limit).to_dict())
+
+
+@ROUTES.post("/pipelines/{name}/accept-loss/survey", summary="Plan an accept-loss")
+def survey_accept_loss(pipeline: Named, body: LossBody) -> Plan:
+    """Which offsets would be given up, and what the transaction would read. Changes nothing."""
+    return Plan.model_validate(plan_accepting(pipeline, *_losses(body)).to_dict())
+
+
+@ROUTES.post("/pipelines/{name}/accept-loss", summary="Accept lost offsets")
+def accept_loss_of(home: HomeOf, pipeline: Named, body: LossBody) -> Receipt:
+    """Give up the offsets that stopped partitions have lost, and resume at the broker's first, in one transaction. Answers when
+    it is committed, which takes a Spark and up to the pipeline's timeout. One at a time: 503 while another runs."""
+    if not _accepting.acquire(blocking=False):
+        raise Refused(503, "Try again", "Another accept-loss is running; this server runs one at a time.")
+    try:
+        # A process of its own: Spark's JVM ends with it.
+        with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+            facts = pool.submit(_accepted, home, pipeline.name, *_losses(body)).result()
+    finally:
+        _accepting.release()
+    return Receipt.model_validate(facts)
+
+
+def _losses(body: LossBody) -> tuple[list[TopicPartition], list[str]]:
+    return [TopicPartition(partition.topic, partition.partition) for partition in body.partitions], body.topics
+
+
+def _accepted(home: Home, name: str, partitions: list[TopicPartition], topics: list[str]) -> dict[str, Any]:
+    pipeline = find_pipeline(home.pipelines, name)
+    return accept_loss(pipeline, partitions, topics, home, lambda line: None).to_dict()

@@ -1,0 +1,165 @@
+"""Pipeline files over REST: what is written, what is refused, and what nobody gets to see."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hudi_ingest.home.folder import Home
+from hudi_ingest_tests.support.pipeline_files import SECRET, document
+from hudi_ingest_tests.support.rest_api import RestApi, running_rest_api
+
+pytestmark = pytest.mark.fast
+
+TEXT = f"# why this pipeline exists\n{yaml.safe_dump(document(), sort_keys=False)}enabled: true  # from the start\n"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestApi]:
+    root = tmp_path_factory.mktemp("rest")
+    home = Home(root / "home", root / "pipelines", f"sqlite:///{root / 'ledger.db'}")
+    with running_rest_api(home) as api:
+        yield api
+
+
+@pytest.fixture
+def api(server: RestApi) -> RestApi:
+    """With an empty folder of pipelines."""
+    server.home.pipelines.mkdir(exist_ok=True)
+    for path in server.home.pipelines.iterdir():
+        path.unlink()
+    return server
+
+
+def files(api: RestApi) -> dict[str, str]:
+    return {path.name: path.read_text() for path in api.home.pipelines.iterdir()}
+
+
+def test_a_file_is_created_read_changed_and_deleted_as_the_text_it_is(api: RestApi) -> None:
+    created = api.ask("POST", "/pipelines", TEXT)
+    assert (created.status, created.headers["location"]) == (201, "/api/v1/pipelines/orders")
+    assert files(api) == {"orders.yaml": TEXT}
+    read = api.ask("GET", "/pipelines/orders")
+    assert read.headers["etag"] == created.headers["etag"]
+    assert (read.body["text"], read.body["settings"]["name"], read.body["problems"]) == (TEXT, "orders", [])
+    listed = api.ask("GET", "/pipelines").body
+    assert [(row["name"], row["state"], row["enabled"]) for row in listed] == [("orders", "on", True)]
+
+    path = api.home.pipelines / "orders.yaml"
+    path.chmod(0o640)
+    changed = TEXT.replace("enabled: true", "enabled: false")
+    answer = api.ask("PUT", "/pipelines/orders", changed, If_Match=read.headers["etag"])
+    assert (answer.status, files(api)) == (200, {"orders.yaml": changed})
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert api.ask("PUT", "/pipelines/orders", TEXT, If_Match=read.headers["etag"]).status == 412
+    assert api.ask("PUT", "/pipelines/orders", TEXT).status == 428
+    assert api.ask("DELETE", "/pipelines/orders").status == 428
+    assert api.ask("DELETE", "/pipelines/orders", If_Match='"other"').status == 412
+    assert files(api) == {"orders.yaml": changed}
+    assert api.ask("DELETE", "/pipelines/orders", If_Match=answer.headers["etag"]).status == 204
+    assert files(api) == {}
+    assert api.ask("GET", "/pipelines/orders").status == 404
+
+
+def test_json_becomes_yaml(api: RestApi) -> None:
+    assert api.ask("POST", "/pipelines", {"settings": document()}).status == 201
+    assert yaml.safe_load(files(api)["orders.yaml"]) == document()
+    assert api.ask("POST", "/pipelines", {"text": TEXT, "settings": document()}).status == 422
+
+
+def test_nothing_that_is_wrong_is_written_and_all_of_it_is_said(api: RestApi) -> None:
+    assert api.ask("POST", "/pipelines", TEXT).status == 201
+    wrong = document(name="other", source__format="jsn", table__schema="id strin")
+    answer = api.ask("POST", "/pipelines", yaml.safe_dump(wrong, sort_keys=False))
+    assert (answer.status, answer.headers["content-type"]) == (422, "application/problem+json")
+    problems = {problem["place"]: problem for problem in answer.body["problems"]}
+    assert set(problems) == {"source.format", "table.schema"}
+    assert problems["source.format"]["line"] == 6
+    assert "json" in problems["source.format"]["allowed"]
+    assert problems["source.format"]["help"]
+
+    beside = yaml.safe_dump(document(name="other"))
+    (conflict,) = api.ask("POST", "/validate", beside).body["problems"]
+    assert "both have the table.base_path /data/orders" in conflict["text"]
+    assert api.ask("POST", "/pipelines", beside).status == 422
+    assert api.ask("POST", "/validate", TEXT).body["valid"] is False, "the name is taken"
+    own = api.ask("POST", "/validate?name=orders", TEXT).body
+    assert (own["valid"], own["problems"]) == (True, [])
+    assert api.ask("POST", "/pipelines", TEXT).status == 409
+    renamed = api.ask("PUT", "/pipelines/orders", beside, If_Match="*")
+    assert (renamed.status, renamed.body["problems"][0]["place"]) == (422, "name")
+    assert api.ask("POST", "/pipelines", "a: [").body["problems"][0]["line"] == 1
+    assert files(api) == {"orders.yaml": TEXT}
+
+
+@pytest.mark.parametrize("name", ["../orders", "/etc/cron.d/orders", "a/b", ".hidden", "x.yaml", "", "..", "a\x00b"])
+def test_no_name_leads_out_of_the_folder(api: RestApi, name: str) -> None:
+    before = sorted(api.home.pipelines.parent.rglob("*"))
+    assert api.ask("POST", "/pipelines", yaml.safe_dump(document(name=name))).status == 422
+    assert sorted(path for path in api.home.pipelines.parent.rglob("*") if path.suffix != ".lock") == [
+        path for path in before if path.suffix != ".lock"
+    ]
+
+
+def test_only_the_folder_s_files_have_names(api: RestApi, tmp_path: Path) -> None:
+    (tmp_path / "secret.yaml").write_text(TEXT)
+    for name in ("..%2Fsecret", "%2e%2e", "secret.yaml", str(tmp_path / "secret.yaml").replace("/", "%2F")):
+        for path in (f"/pipelines/{name}", f"/pipelines/{name}/status", f"/pipelines/{name}/plan"):
+            assert api.ask("GET", path).status in (404, 405), path
+
+
+def test_no_answer_has_a_secret(api: RestApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFKA_PASSWORD", SECRET)
+    login = {"protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", "username": "u", "password": "${KAFKA_PASSWORD}"}
+    reference = yaml.safe_dump(document(source__security=login), sort_keys=False)
+    assert api.ask("POST", "/pipelines", reference).status == 201
+    read = api.ask("GET", "/pipelines/orders")
+    assert (read.body["text"], read.body["masked"]) == (reference, [])
+    assert read.body["settings"]["source"]["security"]["password"] == "${KAFKA_PASSWORD}"
+
+    written = reference.replace("${KAFKA_PASSWORD}", SECRET)
+    answers = [api.ask("PUT", "/pipelines/orders", written, If_Match="*"), api.ask("GET", "/pipelines/orders")]
+    assert files(api) == {"orders.yaml": written}
+    assert answers[1].body["masked"] == ["source.security.password"]
+    masked = answers[1].body["text"]
+    answers.append(api.ask("PUT", "/pipelines/orders", masked, If_Match="*"))
+    assert (answers[-1].status, answers[-1].body["problems"][0]["place"]) == (422, "source.security.password")
+    assert files(api) == {"orders.yaml": written}, "the mask did not replace the secret"
+    for broken in (written.replace("password:", "pasword:"), written + "a: [", written.replace("u\n", "[u]\n")):
+        answers += [api.ask("POST", "/validate?name=orders", broken)]
+        (api.home.pipelines / "orders.yaml").write_text(broken)
+        answers += [api.ask("GET", path) for path in ("/pipelines", "/status", "/pipelines/orders")]
+    assert {answer.status for answer in answers} <= {200, 404, 422}
+    assert SECRET not in "".join(answer.text for answer in answers)
+
+
+def test_a_file_that_cannot_be_loaded_is_listed_and_can_be_mended(api: RestApi) -> None:
+    api.home.pipelines.joinpath("broken.yaml").write_text("a: [")
+    (listed,) = api.ask("GET", "/pipelines").body
+    assert (listed["name"], listed["file"], listed["state"]) == (None, "broken.yaml", "broken")
+    assert listed["problems"]
+    assert api.ask("GET", "/pipelines/broken.yaml").body["text"] is None
+    assert api.ask("PUT", "/pipelines/broken.yaml", TEXT, If_Match="*").status == 200
+    assert api.ask("GET", "/pipelines").body[0]["state"] == "on"
+
+
+def test_a_folder_that_cannot_be_written_says_so(api: RestApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read_only(*arguments: object, **options: object) -> None:
+        raise OSError(30, os.strerror(30))
+
+    monkeypatch.setattr("hudi_ingest.operations.pipeline_files.tempfile.mkstemp", read_only)
+    answer = api.ask("POST", "/pipelines", TEXT)
+    assert answer.status == 409
+    assert "Read-only file system. The pipelines folder is read-only for the server" in answer.body["detail"]
+    monkeypatch.undo()
+    target = api.home.pipelines.parent / "elsewhere"
+    target.write_text(TEXT)
+    (api.home.pipelines / "orders.yaml").symlink_to(target)
+    linked = api.ask("PUT", "/pipelines/orders", TEXT.replace("why", "how"), If_Match="*")
+    assert (linked.status, target.read_text()) == (409, TEXT)
+    assert "symbolic link" in linked.body["detail"]
