@@ -80,6 +80,8 @@ setup(
             "mypy",
             # Generates the client that tests the REST API.
             "openapi-generator-cli>=7",
+            # Parses the expressions of alert rules and dashboards.
+            "promql-parser>=0.11",
             "pytest",
             "pytest-timeout",
             # --no-loadscope-reorder
