@@ -88,6 +88,32 @@ def plan(name: PipelineName, as_json: AsJson = False) -> None:
         say(planned.buckets)
 
 
+@app.command("approve-schema")
+def approve_schema(
+    name: PipelineName,
+    fingerprint: Annotated[
+        str | None, typer.Option(help="Of the change that you looked at; any other is not approved.")
+    ] = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Approve the change of the table's columns that waits, for table.on_schema_change: refuse. Of no other change."""
+    from hudi_ingest.operations.schema_change import approve_schema_change, schema_change
+
+    pipeline = named_pipeline(name)
+    try:
+        change = schema_change(pipeline) if dry_run else approve_schema_change(pipeline, fingerprint)
+    except NothingToDo as error:
+        print_nothing_to_do(error, as_json)
+        return
+    if as_json:
+        print_json(change.to_dict())
+        return
+    for line in change.changes:
+        say(line)
+    say(f"{'approved' if change.approved else 'not approved'}: {change.fingerprint}, {change.origin}")
+
+
 @app.command()
 def sample(
     name: PipelineName,

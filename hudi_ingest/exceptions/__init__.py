@@ -165,6 +165,22 @@ class SchemaRefused(Terminal):
     """The records' columns cannot be determined, or the table cannot adopt them."""
 
 
+class SchemaNotApproved(SchemaRefused):
+    """The table's columns would change, and nobody has approved that."""
+
+    def __init__(self, *, pipeline: str, origin: str, changes: Sequence[str], fingerprint: str) -> None:
+        self.pipeline = pipeline
+        self.origin = origin
+        self.changes = tuple(changes)
+        self.fingerprint = fingerprint
+        lines = "\n".join(f"  - {change}" for change in changes)
+        super().__init__(
+            f"pipeline {pipeline}: the columns of its records, {origin}, would change the table, and table.on_schema_change is "
+            f"refuse:\n{lines}\nNothing was written. Approve this change with `hudi-ingest approve-schema {pipeline} "
+            f"--fingerprint {fingerprint}`, undo it where it was made, or set table.on_schema_change to ignore."
+        )
+
+
 class SchemaOutdated(Terminal):
     """A record has a newer schema than its transaction. The next transaction reads it again with the new schema.
 

@@ -14,6 +14,8 @@ PARTITION_METADATA = ".hoodie_partition_metadata"
 
 OWN_FILES = f"{HOODIE}/hudi_ingest"
 EPOCH_PATH = f"{OWN_FILES}/epoch"
+APPROVED_CHANGE = f"{OWN_FILES}/approved_schema_change"
+"""Names the change of the table's columns that a person has approved."""
 CATALOG_STATE = f"{OWN_FILES}/catalog.json"
 COMPACTION_CLAIM = f"{OWN_FILES}/compaction"
 """Names the compaction that is being executed, and who may commit it."""

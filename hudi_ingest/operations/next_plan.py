@@ -12,7 +12,7 @@ from hudi_ingest.model.transaction import TransactionSchema
 from hudi_ingest.operations.bucket_advice import bucket_advice
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.columns import columns_to_dicts, ddl, parse_spark_json
-from hudi_ingest.transaction.columns import resolve_schema
+from hudi_ingest.transaction.columns import proposed_schema
 from hudi_ingest.transaction.situation import plan_now
 
 
@@ -36,7 +36,7 @@ class NextPlan:
 def next_plan(pipeline: Pipeline) -> NextPlan:
     """Look at table and broker, and plan; changes nothing.
 
-    Raises OffsetsLost, KafkaUnreachable, KafkaRefused, TopicMissing, TableUnreachable, and what `resolve_schema` raises.
+    Raises OffsetsLost, KafkaUnreachable, KafkaRefused, TopicMissing, TableUnreachable, and what `proposed_schema` raises.
     """
     timeline, table = PipelineTable(pipeline).timeline, pipeline.table
     buckets = bucket_advice(table.buckets, timeline.partition_sizes()) if table.is_keyed else None
@@ -44,9 +44,9 @@ def next_plan(pipeline: Pipeline) -> NextPlan:
         plan = plan_now(pipeline)
     except NothingToDo as error:
         # Undeclared columns may be unknown until there are records.
-        schema = resolve_schema(pipeline, timeline) if table.declares_schema or timeline.exists() else None
+        schema = proposed_schema(pipeline, timeline) if table.declares_schema or timeline.exists() else None
         return NextPlan(None, error, schema, buckets)
-    schema = resolve_schema(pipeline, timeline)
+    schema = proposed_schema(pipeline, timeline)
     return NextPlan(replace(plan, schema_changes=schema.changes), None, schema, buckets)
 
 

@@ -27,7 +27,7 @@ from hudi_ingest.records.kafka_columns import is_kafka
 from hudi_ingest.records.kafka_times import as_datetime
 from hudi_ingest.records.row_maker import BatchOutcome, Refusal, RowMaker
 from hudi_ingest.records.schema.columns import columns_to_dicts
-from hudi_ingest.transaction.columns import resolve_schema
+from hudi_ingest.transaction.columns import proposed_schema
 from hudi_ingest.transaction.decoding import row_maker_of
 from hudi_ingest.transaction.planning import fair_shares
 from hudi_ingest.transaction.situation import observe
@@ -133,7 +133,7 @@ def take_sample(pipeline: Pipeline, starts: Offsets | None, most: int) -> Sample
         situation = observe(pipeline)
         starts, watermarks = situation.starts, situation.watermarks
     pipeline = pipeline.reading({source.topic for source in starts})
-    schema = resolve_schema(pipeline, PipelineTable(pipeline).timeline)
+    schema = proposed_schema(pipeline, PipelineTable(pipeline).timeline)
     maker = row_maker_of(pipeline, schema, datetime.now(timezone.utc))
     slices = [
         Slice(source.topic, source.partition, start, watermarks[source].end) for source, start in sorted(starts.items())

@@ -68,6 +68,11 @@ class Table(_Model):
     )
     """File of an Avro record schema with the table's columns, relative to the pipeline file."""
 
+    on_schema_change: Literal["evolve", "ignore", "refuse"] = "evolve"
+    """What happens when records have columns that the table lacks, by the registry's newest schema or an edit of `schema`.
+    `evolve` adds them and widens numbers. `ignore` leaves new fields out, and names them in the plan; numbers still widen.
+    `refuse` lets no transaction begin until `hudi-ingest approve-schema` has approved exactly this change; see docs/schema.md."""
+
     mode: Literal["append", "upsert"] = "append"
     """`append` adds a row for each record. `upsert` keeps one row per key in each table partition: a record inserts, updates
     or deletes it; see docs/keyed-tables.md. Mode, `key`, `ordering`, `buckets` and `partition_by` cannot be changed once the

@@ -6,7 +6,7 @@ Resolved once, when the transaction begins, or to preview it. Nothing is changed
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -24,6 +24,7 @@ from hudi_ingest.records.schema.evolution import Evolution, evolve, joined, loos
 from hudi_ingest.records.schema.inference import infer
 from hudi_ingest.records.schema.registered import RegisteredSchema, SchemaKind
 from hudi_ingest.transaction.registered_columns import message_of, version_columns
+from hudi_ingest.transaction.schema_approval import is_approved, require_approved
 from hudi_ingest.transaction.topic_sample import first_values
 
 SAMPLE_RECORDS = 10_000
@@ -45,7 +46,14 @@ def source_text(pipeline: Pipeline) -> str:
 
 
 def resolve_schema(pipeline: Pipeline, timeline: Timeline) -> TransactionSchema:
-    """The columns of the pipeline's next transaction.
+    """The columns of the pipeline's next transaction. Raises SchemaNotApproved, and what `proposed_schema` raises."""
+    schema = proposed_schema(pipeline, timeline)
+    require_approved(pipeline, timeline, schema)
+    return schema
+
+
+def proposed_schema(pipeline: Pipeline, timeline: Timeline) -> TransactionSchema:
+    """The columns of the pipeline's next transaction, if a change of the table's needs no approval or gets it.
 
     Raises SchemaRefused if no table can have them, or the existing table cannot evolve to them; SchemaMissing,
     RegistryUnreachable, RegistryRefused, KafkaUnreachable, KafkaRefused, TopicMissing, TableUnreachable.
@@ -65,11 +73,12 @@ def resolve_schema(pipeline: Pipeline, timeline: Timeline) -> TransactionSchema:
     # A table without any instant was left by a begin that died; nothing has been written to it.
     existing = timeline.schema() if exists and not timeline.is_empty() else None
     if existing is None:
-        columns, changes = _first_columns(pipeline, resolved.row_columns), tuple[str, ...]()
+        columns = _first_columns(pipeline, resolved.row_columns)
+        changes, left_out = tuple[str, ...](), tuple[str, ...]()
     else:
         evolution = _evolution(resolved, existing, source.origin)
-        columns, changes = evolution.schema, evolution.changes
-    return TransactionSchema(
+        columns, changes, left_out = evolution.schema, evolution.changes, evolution.left_out
+    schema = TransactionSchema(
         origin=source.origin,
         record=spark_json(source.record),
         columns=spark_json(columns),
@@ -77,10 +86,14 @@ def resolve_schema(pipeline: Pipeline, timeline: Timeline) -> TransactionSchema:
         avro=tuple((schema.text, *schema.references) for schema in source.avro),
         schema_ids=source.schema_ids,
         changes=changes,
-        warnings=source.warnings,
+        warnings=(*source.warnings, *left_out),
         record_key=record_key_of(properties) if exists else pipeline.table.key,
         escaped_folders=not exists or properties.get(ESCAPED_FOLDERS_PROPERTY, "false") == "true",
     )
+    if is_approved(pipeline, timeline, schema):
+        return schema
+    waits = f"no transaction begins before `hudi-ingest approve-schema {pipeline.name}` has approved this"
+    return replace(schema, warnings=(*schema.warnings, waits))
 
 
 def _first_columns(pipeline: Pipeline, output: pa.Schema) -> pa.Schema:
@@ -103,7 +116,13 @@ def _evolution(pipeline: Pipeline, existing: pa.Schema, origin: str) -> Evolutio
         records = pa.schema(
             [_required_as(existing, column) if column.name in of_time else column for column in records]
         )
-    evolution = evolve(existing, records, partition_by=table.partition_columns, loose=not table.declares_schema)
+    evolution = evolve(
+        existing,
+        records,
+        partition_by=table.partition_columns,
+        loose=not table.declares_schema,
+        adopt_new=table.on_schema_change != "ignore",
+    )
     if evolution.refusals:
         raise SchemaRefused(
             f"the table at {table.base_path} cannot adopt the columns of pipeline {pipeline.name}, which are {origin}:\n"

@@ -44,25 +44,34 @@ class Evolution:
     """One line for each change; empty when the table can hold the records as it is."""
     refusals: tuple[Refusal, ...]
     """If not empty, `schema` and `changes` must not be used."""
+    left_out: tuple[str, ...] = ()
+    """With `adopt_new=False`: one line for each of the records' fields that the table does not get."""
 
 
 @dataclass(slots=True)
 class _Findings:
     loose: bool
     """Whether a new column may be null in the table although records must have it."""
+    adopt_new: bool = True
+    left_out: list[str] = field(default_factory=list)
     changes: list[str] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
 
 
 def evolve(
-    table: pa.Schema, records: pa.Schema, *, partition_by: Collection[str] = (), loose: bool = False
+    table: pa.Schema,
+    records: pa.Schema,
+    *,
+    partition_by: Collection[str] = (),
+    loose: bool = False,
+    adopt_new: bool = True,
 ) -> Evolution:
     """Return how a table with the columns `table` must change to hold records with the columns `records`.
 
     `partition_by`: columns whose type must not change. `loose`: new columns are nullable in the table even if the records'
-    are not.
+    are not. `adopt_new`: whether the table gets fields that it does not have.
     """
-    findings = _Findings(loose)
+    findings = _Findings(loose, adopt_new)
     fields = _fields(list(table), list(records), "", findings)
     evolved = pa.schema(fields)
     for name in (name for name in partition_by if name in table.names):
@@ -76,7 +85,7 @@ def evolve(
                     _keep(old),
                 )
             )
-    return Evolution(evolved, tuple(findings.changes), tuple(findings.refusals))
+    return Evolution(evolved, tuple(findings.changes), tuple(findings.refusals), tuple(findings.left_out))
 
 
 def loosened(schema: pa.Schema) -> pa.Schema:
@@ -186,6 +195,11 @@ def _new_fields(
     spellings = {column.name.lower(): column.name for column in table}
     for column in (column for column in records if column.name not in existing):
         path = f"{parent}{column.name}"
+        if not findings.adopt_new:
+            findings.left_out.append(
+                f"field {path} {ddl_type(column.type)} is left out: table.on_schema_change is ignore"
+            )
+            continue
         spelling = spellings.get(column.name.lower())
         if spelling is not None:
             findings.refusals.append(

@@ -26,6 +26,7 @@ from hudi_ingest.exceptions import (
     RegistryRefused,
     RegistryUnreachable,
     SchemaMissing,
+    SchemaNotApproved,
     SchemaOutdated,
     WriteIncomplete,
     concerning,
@@ -55,6 +56,7 @@ FACTS: dict[type[IngestError], dict[str, st.SearchStrategy[Any]]] = {
     NoSuchPipeline: {"where": text, "problems": st.lists(text, max_size=3)},
     RangeRefused: {"where": text, "problems": st.lists(text, max_size=3)},
     NothingToDo: {"pipeline": text, "reason": text},
+    SchemaNotApproved: {"pipeline": text, "origin": text, "changes": st.lists(text, max_size=3), "fingerprint": text},
     SchemaOutdated: {"schema_id": number, "subjects": text, "changes": st.lists(text, max_size=3)},
     BadRecord: {
         "pipeline": text,
