@@ -29,6 +29,8 @@ LOCK_CONNECT_SECONDS = 5
 DELTA_COMMITS_OPTION = "hoodie.compact.inline.max.delta.commits"
 STATISTICS_PROPERTY = "hoodie.metadata.index.column.stats.column.list"
 WITHOUT_CLEANING = {"hoodie.clean.automatic": "false"}
+BY_LISTING = {"hoodie.rollback.using.markers": "false"}
+"""A rollback lists the table's folders for files of its instant, instead of believing that the markers name all of them."""
 _STATISTICS_COLUMNS = 32
 """Number of columns with statistics if none are named: Hudi takes the first ones that are not nested."""
 _LOCK = "hoodie.write.lock."

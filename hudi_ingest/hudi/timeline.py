@@ -35,7 +35,8 @@ RECORD_PROPERTY = "hudi_ingest.record_schema"
 _READS_AT_ONCE = 8
 """Commits read from a store at the same time."""
 _UNREADABLE_REMEDY = (
-    "If it is being written right now, try again; otherwise check the path, its permissions and the network."
+    "If it is being written right now, try again; after a power cut, the next tick or `hudi-ingest run` repairs it. Otherwise "
+    "check the path, its permissions and the network."
 )
 _ARCHIVE = "history"
 """The folder of archived instants, below the timeline's."""

@@ -17,6 +17,7 @@ from hudi_ingest.faults import reach
 from hudi_ingest.hudi.clock import clock_of, wait_for_clock
 from hudi_ingest.hudi.file_groups import FileGroup
 from hudi_ingest.hudi.options import (
+    BY_LISTING,
     ESCAPED_FOLDERS_PROPERTY,
     LOCK_CONNECT_SECONDS,
     LOCK_SESSION_SECONDS,
@@ -30,7 +31,7 @@ from hudi_ingest.hudi.options import (
     table_properties,
     write_options,
 )
-from hudi_ingest.hudi.paths import EPOCH_PATH
+from hudi_ingest.hudi.paths import EPOCH_PATH, MARKERS
 from hudi_ingest.hudi.publication import Publication
 from hudi_ingest.hudi.storage_at import storage_at
 from hudi_ingest.hudi.store_errors import store_advice
@@ -196,7 +197,7 @@ class HudiWriter:
         """
         with (
             java_errors(f"roll back instant {instant} of {self._base_path}", self._lock),
-            self._locking_client(meta := self._meta_client()) as client,
+            self._locking_client(meta := self._meta_client(), more=self._rollback_options(instant)) as client,
         ):
             # Not called directly: py4j caches methods by class name, but each call compiles a new class.
             self._jvm.java.util.Optional.of(client).ifPresent(self._java_object("CommitBarrier"))
@@ -209,6 +210,11 @@ class HudiWriter:
                 )
                 client.rollbackFailedWrites(meta)
             return not completed
+
+    def _rollback_options(self, instant: str) -> Mapping[str, str]:
+        """Find the files to delete by the instant's markers or, where a power cut may have taken those, in the table's folders."""
+        storage = storage_at(self._base_path, self._pipeline.table.storage_options)
+        return BY_LISTING if storage.is_local and not storage.exists(f"{MARKERS}/{instant}") else _NOTHING
 
     def roll_back_expired(self) -> None:
         """Roll back every open instant whose heartbeat has expired. Raises TableUnreachable, EngineLost."""

@@ -219,6 +219,12 @@ class Ledger:
         with self._writing() as connection:
             return outcomes.abort(connection, transaction_id, reason)
 
+    def mark_lost(self, transaction_id: str, reason: str) -> bool:
+        """Record as aborted a transaction whose commit a power cut destroyed, even if it is recorded as committed: the table is
+        the source of truth. Returns False when this ledger does not know the transaction."""
+        with self._writing() as connection:
+            return outcomes.lose(connection, transaction_id, reason)
+
     @contextmanager
     def table_lock(
         self, table: str, timeout_seconds: float = 60, stale_seconds: float | None = None, unfenced: bool = False

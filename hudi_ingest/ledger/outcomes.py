@@ -106,3 +106,18 @@ def abort(connection: sa.Connection, transaction_id: str, reason: str) -> bool:
         counters.add(connection, row.table, {counters.ABORTED: 1})
         attempts.fail_running(connection, transaction_id, f"the transaction was aborted: {reason}")
     return True
+
+
+def lose(connection: sa.Connection, transaction_id: str, reason: str) -> bool:
+    """Record that a commit is no longer in the table, whatever was recorded; returns False if the transaction is unknown."""
+    if transactions.find(connection, transaction_id, lock=True) is None:
+        return False
+    values = {
+        "state": TransactionState.ABORTED.value,
+        "ended_at": datetime.now(timezone.utc),
+        "reason": storable(reason),
+        **dict.fromkeys(("rows", "files", "size_bytes")),
+    }
+    transactions.update(connection, transaction_id, values)
+    attempts.fail_running(connection, transaction_id, f"the commit was lost: {reason}")
+    return True

@@ -32,6 +32,7 @@ from hudi_ingest.ledger import Ledger
 from hudi_ingest.operations.connection import connected
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import EngineConnection
+from hudi_ingest.transaction.timeline_repair import repair_timeline
 
 _logger = logging.getLogger(__name__)
 PIECES_BESIDE_TRANSACTIONS = 100
@@ -131,6 +132,8 @@ class TableServices:
             return ServicesResult(self.pipeline.name, table, (), 0 if clean else None)
         require_own_table(self.pipeline, timeline.properties())
         with self._alone():
+            for text in repair_timeline(self.pipeline, self.ledger):
+                report(text)
             clusterings = self._cluster(report) if not is_keyed and cluster is not False else ()
             compactions = self._compact(report) if is_keyed and compact is not False else ()
             cleaned = self._clean(report) if clean else None

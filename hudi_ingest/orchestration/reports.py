@@ -57,6 +57,14 @@ def report(
     report_lag(pipeline, instance, observed, newest, now)
 
 
+def report_repairs(pipeline: Pipeline, instance: DagsterInstance, repairs: Sequence[str]) -> None:
+    """Show on the asset what was repaired after a power cut."""
+    for text in repairs:
+        instance.report_runless_asset_event(
+            AssetObservation(table_key(pipeline), description=f"Repaired: {text}", metadata={"repair": text})
+        )
+
+
 def report_lag(
     pipeline: Pipeline,
     instance: DagsterInstance,

@@ -29,6 +29,7 @@ from hudi_ingest.exceptions import (
     NothingToDo,
     OffsetsLost,
     TableUnreachable,
+    TransactionInFlight,
 )
 from hudi_ingest.faults import reach
 from hudi_ingest.home.folder import Home
@@ -42,7 +43,7 @@ from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.catalog_job import catalog_run
 from hudi_ingest.orchestration.dead_runs import UnfinishedRun, report_dead, why_dead
 from hudi_ingest.orchestration.op_settings import ACTIVE, max_runtime, run_is_finished
-from hudi_ingest.orchestration.reports import report
+from hudi_ingest.orchestration.reports import report, report_repairs
 from hudi_ingest.orchestration.request_turns import FAILED, requested_transaction
 from hudi_ingest.orchestration.run_config import BEGIN, executor_tags, job_name, run_config, run_tags
 from hudi_ingest.orchestration.sensor_cursor import SensorCursor, fingerprint
@@ -56,6 +57,7 @@ from hudi_ingest.transaction.situation import (
     observe,
     plan_next,
 )
+from hudi_ingest.transaction.timeline_repair import repair_timeline
 
 if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
@@ -63,7 +65,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 LONGEST_BACKOFF_SECONDS = 900
 _SHOWN_RANGES = 10
-_PASSES = (KafkaUnreachable, LedgerUnreachable, TableUnreachable)
+_PASSES = (KafkaUnreachable, LedgerUnreachable, TableUnreachable, TransactionInFlight)
 """Errors that may be gone by the next tick."""
 
 
@@ -115,6 +117,8 @@ def tick(
             ledger = resources.enter_context(Ledger.open(Home.from_environment().ledger_url))
             with _failure_counted(pipeline, ledger):
                 ledger.note_tick(pipeline.name, now)
+                # Whatever comes after reads the timeline.
+                report_repairs(pipeline, instance, repair_timeline(pipeline, ledger))
                 # Must precede observe(): a run that ended between would let a plan begin at offsets that are already committed.
                 busy = _busy(pipeline, instance, ledger, now)
                 observed = observe(pipeline, cluster)

@@ -52,6 +52,7 @@ from hudi_ingest.transaction.offset_order import require_offset_order
 from hudi_ingest.transaction.ports import TransactionPorts
 from hudi_ingest.transaction.rollback import clear_dead_transaction, roll_back
 from hudi_ingest.transaction.table_preparation import prepare_table, require_take_over, with_columns_of_others
+from hudi_ingest.transaction.timeline_repair import TimelineRepair
 
 _logger = logging.getLogger(__name__)
 SHORTEST_STALE_SECONDS = 60
@@ -81,6 +82,7 @@ class TransactionProtocol(TransactionPorts):
                     "%s: hoodie.properties was damaged and has been restored from Hudi's backup",
                     self.pipeline.table.base_path,
                 )
+            TimelineRepair(self.pipeline, self.table, self.ledger, self.epoch).run()
             clear_dead_transaction(self, owner, run_is_finished)
             reach("begin_cleared")
             committed = self.table.committed()

@@ -101,6 +101,9 @@ def _end_open_transaction(ports: TransactionPorts, owner: Owner, run_is_finished
         return
     instant = ports.table.instant_of(row.transaction_id)
     if instant is not None:
+        with ports.flushing():
+            # Its op died after the commit, perhaps before it had flushed it.
+            ports.durability.sync_changes(frozenset())
         ports.ledger.mark_committed_as_found(row.transaction_id, instant)
     elif is_dead(row.owner, run_is_finished) or (row.owner == owner and owner.has_one_begin):
         # A run has one begin op, so an open transaction of the same run was left by an earlier attempt of that op.

@@ -36,6 +36,7 @@ from hudi_ingest.transaction.offset_losses import losses_text
 from hudi_ingest.transaction.ports import CatalogSyncer
 from hudi_ingest.transaction.protocol import TransactionProtocol
 from hudi_ingest.transaction.situation import losses_now, plan_now
+from hudi_ingest.transaction.timeline_repair import repair_timeline
 from hudi_ingest.transaction.write.job import write_slices
 
 _logger = logging.getLogger(__name__)
@@ -99,6 +100,10 @@ def run_transaction(
     after CommitOutcomeUnknown, which the next transaction settles.
     """
     home = home or Home.from_environment()
+    with Ledger.open(home.ledger_url) as ledger:
+        # Else no plan could be made.
+        for text in repair_timeline(pipeline, ledger):
+            report(text)
     plan = plan or plan_now(pipeline)
     report(
         f"{plan.transaction_id}: {counted(plan.count, 'offset')} of {counted(len(plan.slices), 'partition')}; connecting to Spark"

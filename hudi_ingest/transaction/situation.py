@@ -12,8 +12,10 @@ from datetime import datetime, timedelta, timezone
 
 from hudi_ingest.exceptions import NothingToDo, TableUnreachable
 from hudi_ingest.hudi.committed_state import CommittedState
+from hudi_ingest.hudi.durability import durability_of
 from hudi_ingest.hudi.paths import heartbeat_path
 from hudi_ingest.hudi.pipeline_table import PipelineTable
+from hudi_ingest.hudi.storage import advice
 from hudi_ingest.hudi.take_over import find_take_over
 from hudi_ingest.kafka.cluster import KafkaCluster, kept_cluster
 from hudi_ingest.kafka.cluster_snapshot import HeldOffsets
@@ -155,8 +157,19 @@ def mark_if_committed(pipeline: Pipeline, ledger: Ledger, transaction_id: str) -
 
     Raises TableUnreachable, LedgerUnreachable.
     """
-    instant = _readable_table(pipeline).instant_of(transaction_id)
-    return instant is not None and ledger.mark_committed_as_found(transaction_id, instant)
+    table = _readable_table(pipeline)
+    instant = table.instant_of(transaction_id)
+    if instant is None:
+        return False
+    try:
+        # The op may have died before it had flushed it.
+        durability_of(table.storage, pipeline.table.fsync).sync_changes(frozenset())
+    except OSError as error:
+        raise TableUnreachable(
+            f"the commit {instant} of the table at {pipeline.table.base_path} could not be flushed to disk: {error}. "
+            f"{advice(error)} The next tick tries again."
+        ) from error
+    return ledger.mark_committed_as_found(transaction_id, instant)
 
 
 def leased_until_of(pipeline: Pipeline, instant: str) -> datetime | None:

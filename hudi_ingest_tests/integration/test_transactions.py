@@ -6,6 +6,7 @@ import itertools
 import json
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -45,6 +46,7 @@ from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction.situation import observe
+from hudi_ingest_tests.support.damage import NewestCommit, cut
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 from hudi_ingest_tests.support.power_cut import Disk
 from hudi_ingest_tests.support.properties_text import empty_properties
@@ -295,6 +297,60 @@ def test_p5_what_is_committed_outlives_a_power_cut(
     # The driver's own reading goes by the metadata table.
     spark = current_session(ground.home)
     assert spark.read.format("hudi").option("hoodie.metadata.enable", "true").load(left).count() == 100
+
+
+@pytest.mark.parametrize("table", [{}, {"mode": "upsert", "key": ["id"]}], ids=["append", "upsert"])
+def test_p5_a_commit_that_a_power_cut_damaged_is_read_again(ground: Ground, topic: str, table: dict[str, Any]) -> None:
+    """Nobody was told about such a commit: a cut between Hudi's write and our flush leaves a transaction that its op never
+    recorded, or with table.fsync: false any newest one."""
+    pipeline = make_pipeline(ground, table={**table, "fsync": False})
+    newest = NewestCommit(ground.base_path)
+    produced = 0
+
+    def send_and_run() -> None:
+        nonlocal produced
+        ground.send_rows(0, 10, produced)
+        produced += 10
+        ground.run(pipeline)
+
+    def damage_all() -> None:
+        cut(newest.in_metadata_table)
+        cut(newest.file, 0.5)
+
+    def lose_the_files() -> None:
+        cut(newest.log_of_metadata_table)
+        cut(newest.file, 1.0)
+
+    def lose_the_commit() -> None:
+        cut(newest.in_metadata_table, 0.5)
+        newest.file.unlink()
+
+    damages: dict[str, Callable[[], None]] = {
+        "an empty instant": lambda: cut(newest.file),
+        "half an instant, and an empty one in the metadata table": damage_all,
+    }
+    if pipeline.table.is_keyed:
+        damages = {
+            "a whole instant, whose files the metadata table lost": lose_the_files,
+            "no instant, but half of one in the metadata table": lose_the_commit,
+        }
+    send_and_run()
+    for damage, strike in damages.items():
+        send_and_run()
+        transaction = ground.ledger.history(pipeline.name, 1)[0].transaction_id
+        files = newest.data_files()
+        assert files
+        strike()
+        send_and_run()
+        assert not [path for path in files if path.exists()], f"{damage}: files that a later rebuild would list"
+        row = ground.ledger.transaction(transaction)
+        assert row is not None
+        assert (row.state, row.rows) == (TransactionState.ABORTED, None), damage
+        assert "as a power cut leaves it" in str(row.reason)
+        found = verify(ground.base_path, ground.produced)
+        assert found.exact, (damage, found)
+    spark = current_session(ground.home)
+    assert spark.read.format("hudi").option("hoodie.metadata.enable", "true").load(ground.base_path).count() == produced
 
 
 def test_p5_p6_a_driver_whose_clock_was_set_back(ground: Ground, pipeline: Pipeline) -> None:

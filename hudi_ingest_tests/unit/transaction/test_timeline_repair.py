@@ -1,0 +1,194 @@
+"""P5: what a power cut left of an instant is repaired if it is provably ours and nothing builds on it, else nothing is touched."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from hudi_ingest.exceptions import TableUnreachable, TransactionInFlight
+from hudi_ingest.hudi.avro_file import is_whole
+from hudi_ingest.hudi.damaged_instants import transaction_in
+from hudi_ingest.hudi.epoch import Epoch, TableEpoch
+from hudi_ingest.hudi.local_storage import LocalStorage
+from hudi_ingest.hudi.paths import PUT_ASIDE, TIMELINE
+from hudi_ingest.hudi.service_claim import ServiceClaim
+from hudi_ingest.ledger import Ledger
+from hudi_ingest.ledger.owner import Owner
+from hudi_ingest.model.checkpoint import Checkpoint
+from hudi_ingest.model.offsets import Slice
+from hudi_ingest.model.plan import IngestPlan
+from hudi_ingest.model.report import CommitReceipt
+from hudi_ingest.model.transaction import TransactionState
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.timeline_repair import repair_timeline
+from hudi_ingest_tests.support.pipeline_files import Write, load
+
+EARLIER, OURS, SERVICE, LATER = (f"202611231000{second}000" for second in ("00", "10", "20", "30"))
+
+
+def avro_long(value: int) -> bytes:
+    value, text = value << 1, b""
+    while value > 0x7F:
+        text, value = text + bytes([value & 0x7F | 0x80]), value >> 7
+    return text + bytes([value])
+
+
+def avro_file(content: bytes = b"a record") -> bytes:
+    marker = bytes(range(16))
+    header = b"Obj\x01" + avro_long(1) + avro_long(11) + b"avro.schema" + avro_long(2) + b"{}" + avro_long(0) + marker
+    return header + avro_long(1) + avro_long(len(content)) + content + marker
+
+
+def inflight_of(pipeline: str) -> bytes:
+    plan = json.dumps({"transaction_id": "t2", "pipeline": pipeline}).encode()
+    return avro_file(f"hudi_ingest.transaction.{pipeline}".encode() + avro_long(len(plan)) + plan)
+
+
+class DamagedTable:
+    """A table whose second transaction may be damaged; its files are an hour old."""
+
+    def __init__(self, pipeline: Pipeline, ledger: Ledger) -> None:
+        self.pipeline, self.ledger = pipeline, ledger
+        self.storage = LocalStorage(pipeline.table.base_path)
+        self.epoch = TableEpoch(self.storage)
+        deadline = datetime.now(timezone.utc) + timedelta(minutes=5)
+        plan = IngestPlan(pipeline.name, "t2", 2, (Slice("orders", 0, 10, 20),))
+        self.epoch.advance(
+            ledger.begin(plan, table=pipeline.table.base_path, owner=Owner.this_process(), deadline=deadline), "t2"
+        )
+        ledger.record_instant("t2", OURS)
+        self.put(f"{EARLIER}_{EARLIER}.commit", avro_file())
+        self.put(f"{OURS}.commit.requested", b"")
+        self.put(f"{OURS}.inflight", inflight_of(pipeline.name))
+
+    def put(self, name: str, content: bytes, seconds_ago: float = 3600) -> Path:
+        path = Path(self.storage.base_path, TIMELINE, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        os.utime(path, (time.time() - seconds_ago,) * 2)
+        return path
+
+    def names(self, folder: str = TIMELINE) -> set[str]:
+        return {name for name in self.storage.names(folder) if not name.startswith(".")}
+
+    def repair(self) -> tuple[str, ...]:
+        return repair_timeline(self.pipeline, self.ledger)
+
+    def refusal(self, kind: type[Exception] = TableUnreachable) -> str:
+        """The error of a repair that must change nothing."""
+        names, epoch = self.names(), self.epoch.current()
+        with pytest.raises(kind) as raised:
+            self.repair()
+        assert (self.names(), self.epoch.current()) == (names, epoch)
+        row = self.ledger.transaction("t2")
+        assert row is not None
+        assert row.state is TransactionState.OPEN
+        return str(raised.value)
+
+
+@pytest.fixture
+def table(write: Write, tmp_path: Path) -> Iterator[DamagedTable]:
+    with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
+        yield DamagedTable(load(write, table__base_path=str(tmp_path / "table")), ledger)
+
+
+def test_no_part_of_an_avro_file_is_a_whole_one() -> None:
+    content = avro_file(bytes(300))
+    assert is_whole(content)
+    assert not [length for length in range(len(content)) if is_whole(content[:length])]
+    assert not is_whole(content[:200] + bytes(len(content) - 200)), (
+        "zeros instead of the rest, as some file systems leave"
+    )
+
+
+def test_the_writer_of_an_inflight_file_is_known() -> None:
+    assert transaction_in(inflight_of("orders"), "hudi_ingest.transaction.orders") == "t2"
+    assert transaction_in(inflight_of("orders2"), "hudi_ingest.transaction.orders") == ""
+    assert transaction_in(avro_file(), "hudi_ingest.transaction.orders") == ""
+    assert transaction_in(b"", "hudi_ingest.transaction.orders") == ""
+
+
+@pytest.mark.parametrize("content", [b"", avro_file()[:-9], bytes(40)], ids=["empty", "cut off", "zeros"])
+def test_p5_a_damaged_commit_of_ours_becomes_pending_and_its_transaction_is_over(
+    table: DamagedTable, content: bytes
+) -> None:
+    name = f"{OURS}_{SERVICE}.commit"
+    table.put(name, content)
+    table.put(f".{name}.crc", b"crc of it")
+    # Cleaning follows each tenth commit, before our flush.
+    table.put(f"{LATER}_{LATER}.clean", avro_file())
+    epoch = table.epoch.current()
+    (text,) = table.repair()
+    assert name in text
+    assert "the next transaction reads its offsets again" in text
+    assert not {stored for stored in table.storage.names(TIMELINE) if name in stored}
+    assert {f"{OURS}.commit.requested", f"{OURS}.inflight"} <= table.names()
+    assert table.storage.read(f"{PUT_ASIDE}/{name}") == content
+    assert table.epoch.current() == Epoch(epoch.number + 1, "")
+    row = table.ledger.transaction("t2")
+    assert row is not None
+    assert (row.state, row.reason) == (TransactionState.ABORTED, text)
+    assert table.repair() == ()
+
+
+def test_p5_what_may_still_be_being_written_is_left_to_its_writer(table: DamagedTable) -> None:
+    table.put(f"{OURS}_{SERVICE}.commit", b"", seconds_ago=2)
+    assert "its writer may still be at it" in table.refusal(TransactionInFlight).replace("Its", "its")
+
+
+def test_p6_another_writers_damaged_commit_is_left_alone(table: DamagedTable) -> None:
+    path = table.put(f"{LATER}_{LATER}1.commit", b"")
+    message = table.refusal()
+    assert "another writer made it" in message
+    assert f"mv {path} " in message
+
+
+def test_p6_a_damaged_commit_that_later_ones_carry_on_is_left_alone(table: DamagedTable) -> None:
+    table.put(f"{OURS}_{SERVICE}.commit", b"")
+    table.put(f"{LATER}_{LATER}1.commit", avro_file())
+    assert f"later instants may build on it ({LATER}_{LATER}1.commit)" in table.refusal()
+
+
+def test_a_commit_whose_receipt_is_in_the_ledger_reached_the_disk(table: DamagedTable) -> None:
+    table.put(f"{OURS}_{SERVICE}.commit", avro_file()[:-1])
+    plan = IngestPlan(table.pipeline.name, "t2", 2, (Slice("orders", 0, 10, 20),))
+    table.ledger.mark_committed(CommitReceipt(plan, OURS, Checkpoint(2, "t2", {}), ()))
+    assert table.repair() == ()
+
+
+@pytest.mark.parametrize("service", ["compaction", "clustering"])
+def test_p5_a_damaged_table_service_is_pending_again(table: DamagedTable, service: str) -> None:
+    completed = f"{SERVICE}_{SERVICE}1.{'commit' if service == 'compaction' else 'replacecommit'}"
+    table.put(f"{SERVICE}.{service}.requested", avro_file())
+    table.put(f"{SERVICE}.{service}.inflight", b"")
+    table.put(completed, b"")
+    claim = ServiceClaim(table.storage, service)  # type: ignore[arg-type]
+    assert "hudi-ingest's services did not execute it" in table.refusal()
+    claim.take(SERVICE)
+    later = table.put(f"{LATER}_{LATER}1.clean", avro_file())
+    assert "later instants may build on it" in table.refusal()
+    later.unlink()
+    (text,) = table.repair()
+    assert "the next services redo it" in text
+    assert not claim.owns(SERVICE), "a process that was taken for dead must not commit"
+    assert {f"{SERVICE}.{service}.requested", f"{SERVICE}.{service}.inflight"} <= table.names()
+    assert completed not in table.names()
+
+
+@pytest.mark.parametrize("service", ["compaction", "clustering"])
+def test_p5_a_damaged_plan_of_a_table_service_is_dropped(table: DamagedTable, service: str) -> None:
+    table.put(f"{SERVICE}.{service}.requested", b"")
+    assert "hudi-ingest's services did not plan it" in table.refusal()
+    claim = ServiceClaim(table.storage, service)  # type: ignore[arg-type]
+    claim.plan(LATER)
+    assert "hudi-ingest's services did not plan it" in table.refusal(), "it is older than what they were planning"
+    claim.plan(OURS)
+    (text,) = table.repair()
+    assert "the next services make a new one" in text
+    assert f"{SERVICE}.{service}.requested" not in table.names()
