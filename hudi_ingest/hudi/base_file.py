@@ -254,20 +254,25 @@ class BaseFileWriter:
 
     def _with_keys(self, source: RowSource, rows: pa.Table) -> pa.Table:
         keys = record_keys(rows, self._layout.record_key) if self._layout.record_key else None
-        return with_keys(source.source, rows, keys, self._layout.generations.get(source.source.topic, 0))
+        topic, generation = source.source.topic, self._layout.generations.get(source.source.topic, 0)
+        topics = same_for_all(topic, rows.num_rows)
+        return with_keys(f"{topic}-{source.source.partition}", topics, rows, keys, generation)
 
 
 def with_keys(
-    source: TopicPartition, rows: pa.Table, keys: pa.Array | pa.ChunkedArray | None, generation: int = 0
+    kafka_partitions: str | pa.Array,
+    topics: pa.DictionaryArray,
+    rows: pa.Table,
+    keys: pa.Array | pa.ChunkedArray | None,
+    generation: int = 0,
 ) -> pa.Table:
     """Append Hudi's columns that differ from row to row, and replace the topic by a dictionary. Without `keys`, a row's key is
-    its place in Kafka; see TopicVersion for the generation."""
-    topic = source.topic
+    its place in Kafka; see TopicVersion for the generation. `kafka_partitions`: `<topic>-<number>`, of all rows or of each."""
     place = pc.binary_join_element_wise(
-        f"{topic}-{source.partition}", rows[OFFSET].cast(pa.string()), *([f"g{generation}"] if generation else []), "-"
+        kafka_partitions, rows[OFFSET].cast(pa.string()), *([f"g{generation}"] if generation else []), "-"
     )
     if TOPIC in rows.column_names:
-        rows = with_column(rows, TOPIC, same_for_all(topic, rows.num_rows))
+        rows = with_column(rows, TOPIC, topics)
     return rows.append_column(SEQUENCE_NUMBER, place).append_column(RECORD_KEY, place if keys is None else keys)
 
 

@@ -1,10 +1,15 @@
-"""Write changes of keyed tables as Hudi log files with pyarrow: one file per bucket, with the last change of each key."""
+"""Write changes of keyed tables as Hudi log files with pyarrow: one file per bucket, with the last change of each key.
+
+A reader's cost is that of opening blocks: with Hudi 1.2 and Spark each takes as long as some thousand rows, because Parquet's
+reader parses Hadoop's settings anew. So all Kafka partitions of a task share files.
+"""
 
 from __future__ import annotations
 
 import zlib
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from types import TracebackType
 
 import numpy as np
@@ -13,6 +18,7 @@ import pyarrow.compute as pc
 
 from hudi_ingest.hudi.base_file import RECORD_KEY, parquet_writer, with_keys, with_meta_columns
 from hudi_ingest.hudi.buckets import bucket_ids
+from hudi_ingest.hudi.constant_columns import ONE_TEXT
 from hudi_ingest.hudi.keyed_layout import KeyedLayout
 from hudi_ingest.hudi.last_places import last_places
 from hudi_ingest.hudi.log_file import data_block, delete_block, log_file_name
@@ -36,6 +42,8 @@ class _Last:
 
     places: np.ndarray
     """Places in the rows, ascending."""
+    sources: np.ndarray
+    """Index of the Kafka partition."""
     keys: pa.Array
     """Record keys."""
     folders: np.ndarray
@@ -47,22 +55,25 @@ class _Last:
 class KeyedFileWriter:
     """Writes changes to log files, one for each bucket of each table partition that they touch.
 
-    Pass rows in offset order, one Kafka partition after another, with the column DELETED. They wait until their Kafka
-    partition ends or BUFFERED_BYTES are reached; then the last change of each key is written. So memory is bounded by a few
-    times BUFFERED_BYTES, whatever the length of the range, and a long range has several log files per bucket, whose changes
-    of the same key Hudi merges.
+    Pass rows in offset order, one Kafka partition after another, with the column DELETED. They wait until all are there or
+    BUFFERED_BYTES are reached; then the last change of each key is written. So memory is bounded by a few times
+    BUFFERED_BYTES, whatever the length of the range, and many changes make several log files per bucket, whose changes of
+    the same key Hudi merges.
 
-    Use it as a context manager: if it exits with an error, it deletes every file it created. `files` holds the reports of
-    closed files by Kafka partition, complete after `close`; `superseded` how many rows were left out because a later one of
-    the same key was written.
+    Use it as a context manager: if it exits with an error, it deletes every file it created. `files` holds, by Kafka
+    partition, the reports of its part of closed files, complete after `close`; `superseded` how many of its rows were left
+    out because a newer one of the same key was written.
     """
 
     def __init__(self, storage: TableStorage, layout: KeyedLayout) -> None:
         self.superseded: Counter[TopicPartition] = Counter()
         self._new_files: NewFiles[LogFile] = NewFiles(storage, layout.instant, layout.epoch)
         self._layout = layout
-        self._source: RowSource | None = None
-        self._buffered: list[pa.Table] = []
+        self._first: RowSource | None = None
+        """Of all rows. It names the files, and stands for the task in messages."""
+        self._next_number = 0
+        """Of the next files' write tokens."""
+        self._buffered: list[tuple[TopicPartition, pa.Table]] = []
         self._bytes = 0
 
     @property
@@ -80,18 +91,17 @@ class KeyedFileWriter:
 
     def write(self, source: RowSource, rows: pa.Table) -> None:
         """Write rows of `source` with the table's columns (Kafka columns included) and DELETED. Raises Fenced, OSError."""
-        if source != self._source:
-            self._write_buffered()
-            self._source = source
-        self._buffer(rows)
+        if self._first is None:
+            self._first, self._next_number = source, pc.min(rows[OFFSET]).as_py()
+        self._buffer(source.source, rows)
         if self._bytes > BUFFERED_BYTES:
             self._write_buffered(may_wait=True)
 
     def close(self) -> None:
         """Write buffered rows. Raises Fenced, OSError."""
         self._write_buffered()
-        if self._source is not None:
-            self._new_files.finish(self._source)
+        if self._first is not None:
+            self._new_files.finish(self._first)
 
     def discard(self) -> None:
         """Delete every file this writer created, closed or not."""
@@ -99,8 +109,8 @@ class KeyedFileWriter:
         self._drop_buffered()
         self.superseded.clear()
 
-    def _buffer(self, rows: pa.Table) -> None:
-        self._buffered.append(rows)
+    def _buffer(self, source: TopicPartition, rows: pa.Table) -> None:
+        self._buffered.append((source, rows))
         self._bytes += rows.nbytes
 
     def _drop_buffered(self) -> None:
@@ -108,15 +118,19 @@ class KeyedFileWriter:
 
     def _write_buffered(self, may_wait: bool = False) -> None:
         """Write the last change of each key. Those of keys that change often `may_wait` for more."""
-        source = self._source
-        if source is None or not self._buffered:
+        if self._first is None or not self._buffered:
             return
-        rows = pa.concat_tables(self._buffered)
+        sources = sorted({source for source, _ in self._buffered})
+        numbers = np.array([sources.index(source) for source, _ in self._buffered], np.int32)
+        rows = pa.concat_tables([rows for _, rows in self._buffered])
+        of_rows = np.repeat(numbers, [rows.num_rows for _, rows in self._buffered])
         self._drop_buffered()
-        last = _last_changes(rows, self._layout)
-        self.superseded[source.source] += rows.num_rows - len(last.places)
+        last = _last_changes(rows, of_rows, self._layout)
+        left_out = np.bincount(of_rows, minlength=len(sources)) - np.bincount(last.sources, minlength=len(sources))
+        self.superseded.update(dict(zip(sources, left_out.tolist(), strict=True)))
         if may_wait and 2 * len(last.places) < rows.num_rows:
-            self._buffer(rows.take(pa.array(last.places)))
+            for number in dict.fromkeys(numbers.tolist()):
+                self._buffer(sources[number], rows.take(pa.array(last.places[last.sources == number])))
             if self._bytes > BUFFERED_BYTES / 2:
                 self._write_buffered()
             return
@@ -127,25 +141,24 @@ class KeyedFileWriter:
         order = np.argsort(kinds.astype(np.uint16) if kinds.max() < 1 << 16 else kinds, kind="stable")
         # Frees the rows that are not the last.
         rows = rows.drop_columns(DELETED).take(pa.array(last.places[order]))
-        rows = with_keys(source.source, rows, last.keys.take(pa.array(order)))
+        origins = last.sources[order]
+        rows = with_keys(*_named(sources, origins), rows, last.keys.take(pa.array(order)))
         starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
         for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
             first = order[start]
+            path, bucket = last.paths[last.folders[first]], int(last.buckets[first])
             upserts = int(end - start - deleted[order[start:end]].sum())
-            self._write_file(
-                source,
-                last.paths[last.folders[first]],
-                int(last.buckets[first]),
-                rows.slice(start, end - start),
-                upserts,
-            )
+            file = self._write_file(self._first, path, bucket, rows.slice(start, end - start), upserts)
+            offsets = rows[OFFSET].slice(start, end - start).to_numpy()
+            for number, part in _parts(file, origins[start:end], offsets):
+                self._new_files.report(sources[number], part)
+        self._next_number += 1
 
-    def _write_file(self, source: RowSource, partition_path: str, bucket: int, rows: pa.Table, upserts: int) -> None:
+    def _write_file(self, source: RowSource, partition_path: str, bucket: int, rows: pa.Table, upserts: int) -> LogFile:
         """Write a file of rows, of which the first `upserts` are upserts and the others deletes."""
         layout = self._layout
         file_id = layout.file_id(partition_path, bucket)
-        offsets = pc.min_max(rows[OFFSET]).as_py()
-        name = log_file_name(file_id, layout.instant, _token(source, offsets["min"]))
+        name = log_file_name(file_id, layout.instant, _token(source, self._next_number))
         path = f"{partition_path}/{name}" if partition_path else name
         deletes = rows.slice(upserts)
         blocks = []
@@ -165,19 +178,54 @@ class KeyedFileWriter:
             self._new_files.rows_are_written()
         self._new_files.rows_are_complete(source)
         size = self._new_files.close(path)
-        file = LogFile(partition_path, file_id, path, upserts, deletes.num_rows, size, offsets["min"], offsets["max"])
-        self._new_files.report(source.source, file)
+        return LogFile(partition_path, file_id, path, upserts, deletes.num_rows, size, 0, 0)
 
 
-def _last_changes(rows: pa.Table, layout: KeyedLayout) -> _Last:
-    """Find the last change of each key in each table partition; `rows` lie in offset order."""
+def _named(sources: Sequence[TopicPartition], numbers: np.ndarray) -> tuple[pa.Array, pa.DictionaryArray]:
+    """The Kafka partition of each row as text, and its topic."""
+    texts = pa.array([f"{source.topic}-{source.partition}" for source in sources])
+    topics = sorted({source.topic for source in sources})
+    of_sources = np.array([topics.index(source.topic) for source in sources], np.int32)
+    return texts.take(pa.array(numbers)), pa.DictionaryArray.from_arrays(
+        pa.array(of_sources[numbers], ONE_TEXT.index_type), pa.array(topics)
+    )
+
+
+def _parts(file: LogFile, numbers: np.ndarray, offsets: np.ndarray) -> Iterator[tuple[int, LogFile]]:
+    """What each Kafka partition has in the file. `numbers` and `offsets` are those of its rows, upserts first."""
+    bytes_before = rows_before = 0
+    present = np.unique(numbers).tolist()
+    for number in present:
+        own = numbers == number
+        own_offsets, upserts = offsets[own], int(own[: file.upserts].sum())
+        rows_before += len(own_offsets)
+        # Rounded so that the parts make the whole.
+        bytes_of_rows = file.size_bytes * rows_before // file.rows
+        yield (
+            number,
+            replace(
+                file,
+                upserts=upserts,
+                deletes=len(own_offsets) - upserts,
+                size_bytes=bytes_of_rows - bytes_before,
+                first_offset=int(own_offsets.min()),
+                last_offset=int(own_offsets.max()),
+                file_rows=file.rows if len(present) > 1 else None,
+            ),
+        )
+        bytes_before = bytes_of_rows
+
+
+def _last_changes(rows: pa.Table, sources: np.ndarray, layout: KeyedLayout) -> _Last:
+    """Find the last change of each key in each table partition. `rows` lie in offset order, one Kafka partition after another;
+    `sources` numbers that of each."""
     split = split_rows([rows], layout.partition_by, layout.hive_style, layout.escaped_folders)
     paths = split.paths
     folders = np.array([paths.index(group.path) for group in split.groups], np.int64)[split.codes]
     keys = record_keys(rows, layout.key, layout.names_single_key).combine_chunks()
     last = last_places(keys, folders, _by_ordering(rows[layout.ordering[0]]))
     keys = keys.take(pa.array(last))
-    return _Last(last, keys, folders[last], bucket_ids(keys, layout.key, layout.buckets), paths)
+    return _Last(last, sources[last], keys, folders[last], bucket_ids(keys, layout.key, layout.buckets), paths)
 
 
 def _by_ordering(values: pa.ChunkedArray) -> np.ndarray:
@@ -188,15 +236,18 @@ def _by_ordering(values: pa.ChunkedArray) -> np.ndarray:
     return places
 
 
-def _token(source: RowSource, first_offset: int) -> str:
-    """Three numbers, as Hudi requires: the Kafka partition, the file's first offset, and what tells attempts and topics apart.
+def _token(source: RowSource, number: int) -> str:
+    """Three numbers, as Hudi requires: the task's first Kafka partition, `number`, and what tells attempts and topics apart.
 
     Readers merge the files of an instant in the order of this text, so that of two changes with the same ordering value in
-    two files the later one wins. Partitions of two topics may have the same number and write to the same bucket.
+    two files the later one wins. A task numbers its files from its first offset, each with at least one offset more than the one
+    before; so they stay below those of a task that reads the same Kafka partition from a later offset. Tasks that read
+    several Kafka partitions read the whole slice of each. Partitions of two topics may have the same number and write to
+    the same bucket.
     """
     partition, attempt, task = source.write_token.split("-")
     topic = zlib.crc32(source.source.topic.encode()) % 10**9
-    return f"{partition}-{first_offset:019d}-{attempt}{int(task):010d}{topic:09d}"
+    return f"{partition}-{number:019d}-{attempt}{int(task):010d}{topic:09d}"
 
 
 def _parquet(rows: pa.Table, compression: str) -> bytes:

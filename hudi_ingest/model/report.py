@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from hudi_ingest.model.checkpoint import Checkpoint
@@ -26,7 +26,10 @@ class BaseFile:
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """One Hudi log file of a slice of a keyed table. `path` is relative to the table."""
+    """What one slice of a keyed table has in a Hudi log file. `path` is relative to the table.
+
+    Slices that are written together share files; then each has a part of the rows and of the bytes.
+    """
 
     partition_path: str
     file_id: str
@@ -36,11 +39,31 @@ class LogFile:
     size_bytes: int
     first_offset: int
     last_offset: int
+    file_rows: int | None = None
+    """Rows of all parts of a shared file; None if the slice has it alone."""
 
     @property
     def rows(self) -> int:
         """Keys that the file inserts, updates or deletes."""
         return self.upserts + self.deletes
+
+
+def whole_files(parts: Iterable[LogFile]) -> list[LogFile]:
+    """Put together the parts of each log file. The offsets of a shared file are those of one of its slices."""
+    files: dict[str, LogFile] = {}
+    for part in parts:
+        other = files.get(part.path)
+        files[part.path] = (
+            part
+            if other is None
+            else replace(
+                other,
+                upserts=other.upserts + part.upserts,
+                deletes=other.deletes + part.deletes,
+                size_bytes=other.size_bytes + part.size_bytes,
+            )
+        )
+    return [*files.values()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +126,7 @@ class SliceReport:
     deletes: int = 0
     """Rows that delete their key."""
     superseded: int = 0
-    """Rows and moves left out because the same task wrote a newer row of the key."""
+    """Rows and moves left out because the same task wrote a newer row of the key, perhaps of another slice."""
     moves: int = 0
     """Records that also deleted a row elsewhere, because they changed its key or table partition."""
 
@@ -114,7 +137,7 @@ class SliceReport:
 
     @property
     def written(self) -> tuple[BaseFile | LogFile, ...]:
-        """The files with the slice's rows."""
+        """The files with the slice's rows, or its parts of them."""
         return (*self.files, *self.log_files)
 
     @property
@@ -174,7 +197,8 @@ class CommitReceipt:
     @property
     def written(self) -> tuple[BaseFile | LogFile, ...]:
         """The files with the transaction's rows."""
-        return tuple(file for report in self.reports for file in report.written)
+        files = [file for report in self.reports for file in report.files]
+        return (*files, *whole_files(file for report in self.reports for file in report.log_files))
 
     @property
     def files(self) -> int:

@@ -43,7 +43,10 @@ def materialization(receipt: CommitReceipt, lag: Mapping[TopicPartition, int], s
             [*SLICE_COLUMNS[:4], TableColumn("lag", "int"), *SLICE_COLUMNS[4:]],
             [{**slice_row(report), "lag": lag.get(report.slice.source)} for report in receipt.reports],
         ),
-        "written files": metadata_table(_FILE_COLUMNS, [_file_row(report) for report in receipt.written[:_MOST_FILES]]),
+        "written files": metadata_table(
+            _FILE_COLUMNS,
+            [_file_row(report, file) for report in receipt.reports for file in report.written][:_MOST_FILES],
+        ),
     }
 
 
@@ -136,6 +139,7 @@ def slice_row(report: SliceReport) -> dict[str, str | int | float]:
 
 _FILE_COLUMNS = [
     TableColumn("path", "string"),
+    TableColumn("partition", "string"),
     TableColumn("rows", "int"),
     TableColumn("bytes", "int"),
     TableColumn("first_offset", "int"),
@@ -145,9 +149,10 @@ _MOST_FILES = 20
 """Dagster keeps events for ever, so a commit of many files shows only the first; `hudi-ingest files` shows all."""
 
 
-def _file_row(file: BaseFile | LogFile) -> dict[str, str | int]:
+def _file_row(report: SliceReport, file: BaseFile | LogFile) -> dict[str, str | int]:
     return {
         "path": file.path,
+        "partition": str(report.slice.source),
         "rows": file.rows,
         "bytes": file.size_bytes,
         "first_offset": file.first_offset,

@@ -159,7 +159,8 @@ def _begin_op(pipeline: Pipeline, io_manager_key: str) -> OpDefinition:
                 context.log.warning(line)
             opened = _plain({**transaction.to_dict(), _LEDGER: protocol.ledger.place})
         yield Output(opened, "transaction", metadata={"instant": transaction.instant})
-        groups = group_slices(plan.busy, pipeline.transaction.write_ops(plan.count))
+        most_ops = pipeline.transaction.write_ops(plan.count, is_keyed=pipeline.table.is_keyed)
+        groups = group_slices(plan.busy, most_ops)
         for name, group in zip(mapping_keys(groups), groups, strict=True):
             yield DynamicOutput([asdict(slice_) for slice_ in group], output_name="slices", mapping_key=name)
 
@@ -226,7 +227,7 @@ def _write_op(pipeline: Pipeline, io_manager_key: str) -> OpDefinition:
             _plain([report.to_dict() for report in reports]),
             metadata={
                 "rows": sum(report.rows for report in reports),
-                "files": sum(len(report.written) for report in reports),
+                "files": len({file.path for report in reports for file in report.written}),
                 "bytes": sum(report.size_bytes for report in reports),
                 "attempt": max(report.attempt for report in reports),
                 "slices": metadata_table(SLICE_COLUMNS, [slice_row(report) for report in reports]),

@@ -17,7 +17,7 @@ from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offset_ranges import intersection, ranges
 from hudi_ingest.model.offsets import TopicPartition, TopicVersion
 from hudi_ingest.model.plan import BackfillPlan, IngestPlan, OffsetLoss, RangePlan, ReplayPlan, TransactionPlan
-from hudi_ingest.model.report import SliceReport
+from hudi_ingest.model.report import SliceReport, whole_files
 from hudi_ingest.model.transaction import OpenTransaction
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.offset_losses import is_stopped, loss_text
@@ -186,6 +186,13 @@ def require_complete(plan: TransactionPlan, reports: Sequence[SliceReport]) -> N
             raise WriteIncomplete(
                 f"{report.slice}: {report.rows_in_files} rows are reported, but its files hold {in_files}. Nothing was "
                 "published; run the op again."
+            )
+    for file in whole_files(part for report in reports for part in report.log_files):
+        if file.file_rows not in (None, file.rows):
+            raise WriteIncomplete(
+                f"transaction {plan.transaction_id}: {file.path} holds {file.file_rows} rows of several Kafka partitions, but "
+                f"their reports have {file.rows} of them, so the reports are of different attempts. Nothing was published; "
+                "run the op that wrote these partitions again."
             )
     expected = sorted((file.source, file.kept) for file in plan.replaces if file.kept)
     copied = sorted((report.slice.source, file.rows) for report in reports for file in report.copies)

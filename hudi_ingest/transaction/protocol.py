@@ -32,7 +32,7 @@ from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.model.checkpoint import next_checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import RetryPlan, TransactionPlan
-from hudi_ingest.model.report import CommitReceipt, SliceReport, mean_record_bytes
+from hudi_ingest.model.report import CommitReceipt, SliceReport, mean_record_bytes, whole_files
 from hudi_ingest.model.totals import with_commit
 from hudi_ingest.model.transaction import OpenTransaction, TransactionSchema, TransactionState
 from hudi_ingest.transaction.bad_records import require_bad_accounted, withholds_bytes
@@ -207,7 +207,7 @@ class TransactionProtocol(TransactionPorts):
 
     def _sync_files(self, reports: Iterable[SliceReport]) -> None:
         """Make the files survive a power cut, so that whatever is reported may be committed. Raises TableUnreachable."""
-        files = [file.path for report in reports for file in (*report.written, *report.copies)]
+        files = dict.fromkeys(file.path for report in reports for file in (*report.written, *report.copies))
         letters = [file.path for report in reports for file in report.letters]
         with self.flushing():
             self.durability.sync_files([*files, *letters])
@@ -284,7 +284,7 @@ class TransactionProtocol(TransactionPorts):
         schema = transaction.schema
         if committed.checkpoint is not None or plan.take_over is not None:
             schema = with_columns_of_others(schema, self.timeline.schema(), plan.transaction_id)
-        log_files = [file for report in reports for file in report.log_files]
+        log_files = whole_files(file for report in reports for file in report.log_files)
         files = [file for report in reports for file in (*report.files, *report.copies)]
         return Publication(
             instant=transaction.instant,

@@ -22,7 +22,7 @@ from hudi_ingest.hudi.paths import heartbeat_path, marker_path
 from hudi_ingest.hudi.row_source import RowSource
 from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.model.offsets import TopicPartition
-from hudi_ingest.model.report import LogFile
+from hudi_ingest.model.report import LogFile, whole_files
 from hudi_ingest.records.changes import DELETED
 from hudi_ingest_tests.support.log_blocks import read_log
 from hudi_ingest_tests.unit.hudi.test_log_file import HUDIS_PATTERN
@@ -175,6 +175,65 @@ def test_the_last_change_of_each_key_is_written_and_all_others_are_counted(
     assert last == expected
     if buffered > 1 << 19:
         assert len(held) == len(expected)
+
+
+def test_kafka_partitions_of_a_task_share_files(storage: TableStorage) -> None:
+    """A reader pays for each file, however small it is."""
+    orders_7, payments_3 = (
+        RowSource(TopicPartition(topic, n), f"{n}-0-17") for topic, n in (("orders", 7), ("payments", 3))
+    )
+    with KeyedFileWriter(storage, layout(partition_by=(), buckets=1)) as writer:
+        writer.write(ORDERS_3, rows([Change("a", "x", 5, 10), Change("b", "x", 1, 11), Change("c", "x", 1, 12, True)]))
+        writer.write(orders_7, rows([Change("a", "x", 4, 70), Change("b", "x", 2, 71)]))
+        writer.write(orders_7, rows([Change("d", "x", 2, 72)]))
+        writer.write(payments_3, rows([Change("e", "x", 9, 0, True)]))
+        writer.close()
+    ((of_3,), (of_7,), (of_payments,)) = (writer.files[source.source] for source in (ORDERS_3, orders_7, payments_3))
+    assert +writer.superseded == {ORDERS_3.source: 1, orders_7.source: 1}
+    counts = [
+        (part.upserts, part.deletes, part.first_offset, part.last_offset, part.file_rows)
+        for part in (of_3, of_7, of_payments)
+    ]
+    assert counts == [(1, 1, 10, 12, 5), (2, 0, 71, 72, 5), (0, 1, 0, 0, 5)]
+    (file,) = whole_files(files_of(writer))
+    content = storage.read(file.path)
+    assert (file.upserts, file.deletes, file.size_bytes) == (3, 2, len(content))
+    upserts, deletes = read_log(content)
+    assert upserts.rows is not None
+    assert upserts.rows.select(["_hoodie_commit_seqno", "_kafka_topic", "id"]).to_pylist() == [
+        {"_hoodie_commit_seqno": f"orders-{place}", "_kafka_topic": "orders", "id": key}
+        for place, key in (("3-10", "a"), ("7-71", "b"), ("7-72", "d"))
+    ]
+    assert [key for key, *_ in deletes.deletes] == ["c", "e"]
+
+
+def test_rows_that_wait_for_more_keep_their_kafka_partition(
+    storage: TableStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keyed_writer, "BUFFERED_BYTES", 10_000)
+    orders_4 = RowSource(TopicPartition("orders", 4), "4-0-17")
+    with KeyedFileWriter(storage, layout(partition_by=(), buckets=1)) as writer:
+        for source, name in ((ORDERS_3, "a"), (orders_4, "b")):
+            for start in range(0, 2000, 20):
+                writer.write(source, rows([Change(f"{name}{n % 3}", "x", 0, start + n) for n in range(20)]))
+        writer.close()
+    assert writer.superseded == {ORDERS_3.source: 1997, orders_4.source: 1997}
+    parts = [writer.files[source.source] for source in (ORDERS_3, orders_4)]
+    assert [(part.first_offset, part.last_offset, part.rows) for (part,) in parts] == [(1997, 1999, 3)] * 2
+
+
+def test_readers_merge_the_shared_files_of_a_task_in_the_order_of_their_offsets(
+    storage: TableStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keyed_writer, "BUFFERED_BYTES", 1)
+    with KeyedFileWriter(storage, layout(partition_by=(), buckets=1)) as writer:
+        for partition in (9, 10):
+            for offset in range(5):
+                writer.write(RowSource(TopicPartition("orders", partition), f"{partition}-0-17"), some(offset, 1))
+        writer.close()
+    paths = [file.path for file in files_of(writer)]
+    assert len(paths) == 10
+    assert paths == sorted(paths)
 
 
 def test_keys_that_change_often_do_not_fill_files(storage: TableStorage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pyarrow as pa
+import pytest
 
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Slice
@@ -32,6 +33,16 @@ def test_k9_the_columns_are_shown() -> None:
     assert [(each.name, each.type) for each in shown] == [("id", "string"), ("s", "struct<x:int>")]
 
 
+@pytest.fixture
+def two_parts() -> tuple[SliceReport, SliceReport]:
+    file = LogFile("dt=a", "00000001-x-0", "dt=a/.00000001-x-0_1.log.1_0-1-0", 3, 2, 500, 10, 16, file_rows=9)
+    other = replace(file, upserts=4, deletes=0, size_bytes=400, first_offset=2, last_offset=5)
+    return (
+        SliceReport(Slice("orders", 0, 10, 17), 1, rows=7, superseded=2, log_files=(file,)),
+        SliceReport(Slice("orders", 1, 2, 6), 1, rows=4, log_files=(other,)),
+    )
+
+
 def test_d2_a_commit_to_a_keyed_table_shows_its_deletes_and_its_log_files() -> None:
     file = LogFile("dt=a", "00000001-x-0", "dt=a/.00000001-x-0_1.log.1_0-1-0", 3, 2, 500, 10, 20)
     report = SliceReport(
@@ -42,3 +53,10 @@ def test_d2_a_commit_to_a_keyed_table_shows_its_deletes_and_its_log_files() -> N
     assert (shown["rows"], shown["deletes"], shown["superseded"], shown["moves"]) == (7, 3, 3, 1)
     assert (shown["files"], shown["bytes"]) == (1, 500)
     assert [record.data["rows"] for record in shown["written files"].records] == [5]
+
+
+def test_d2_a_log_file_of_two_kafka_partitions_counts_once(two_parts: tuple[SliceReport, SliceReport]) -> None:
+    shown = materialization(replace(receipt(), reports=two_parts), {}, "")
+    assert (shown["files"], shown["bytes"]) == (1, 900)
+    records = [record.data for record in shown["written files"].records]
+    assert [(record["partition"], record["rows"]) for record in records] == [("orders:0", 5), ("orders:1", 4)]
