@@ -9,6 +9,7 @@ import sys
 from hudi_ingest.cli import (
     dead_letter_commands,
     doctor_command,
+    housekeeping_command,
     ingestion_commands,
     request_commands,
     serve_commands,
@@ -27,6 +28,7 @@ _COMMANDS = (
     dead_letter_commands,
     serve_commands,
     doctor_command,
+    housekeeping_command,
 )
 """Modules whose import registers their commands with `app`."""
 

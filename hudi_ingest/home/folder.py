@@ -12,28 +12,32 @@ HOME_VARIABLE = "HUDI_INGEST_HOME"
 PIPELINES_VARIABLE = "HUDI_INGEST_PIPELINES"
 LEDGER_VARIABLE = "HUDI_INGEST_LEDGER_URL"
 ENGINE_VARIABLE = "HUDI_INGEST_ENGINE"
+HOUSEKEEPING_VARIABLE = "HUDI_INGEST_HOUSEKEEPING"
 
 
 @dataclass(frozen=True, slots=True)
 class Home:
     """`HUDI_INGEST_HOME` (default ./.hudi-ingest), `HUDI_INGEST_PIPELINES` (default ./pipelines),
-    `HUDI_INGEST_LEDGER_URL` (default SQLite below the home) and `HUDI_INGEST_ENGINE`."""
+    `HUDI_INGEST_LEDGER_URL` (default SQLite below the home), `HUDI_INGEST_ENGINE` and `HUDI_INGEST_HOUSEKEEPING`."""
 
     root: Path
     pipelines: Path
     ledger_url: str
     engine_settings: Path | None = None
     """The file of Spark settings; None for engine.yaml beside the pipelines folder, which need not exist."""
+    housekeeping_settings: Path | None = None
+    """The file of retention settings; None for housekeeping.yaml there, which need not exist."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Home:
         root = Path(environment.get(HOME_VARIABLE) or ".hudi-ingest").expanduser().resolve()
-        engine_settings = environment.get(ENGINE_VARIABLE)
+        engine, housekeeping = environment.get(ENGINE_VARIABLE), environment.get(HOUSEKEEPING_VARIABLE)
         return cls(
             root=root,
             pipelines=Path(environment.get(PIPELINES_VARIABLE) or "pipelines").expanduser().resolve(),
             ledger_url=environment.get(LEDGER_VARIABLE) or f"sqlite:///{root / 'ledger.db'}",
-            engine_settings=Path(engine_settings).expanduser().resolve() if engine_settings else None,
+            engine_settings=Path(engine).expanduser().resolve() if engine else None,
+            housekeeping_settings=Path(housekeeping).expanduser().resolve() if housekeeping else None,
         )
 
     def below(self, name: str) -> Home:
@@ -59,6 +63,10 @@ class Home:
     @property
     def engine_settings_file(self) -> Path:
         return self.engine_settings or self.pipelines.parent / "engine.yaml"
+
+    @property
+    def housekeeping_settings_file(self) -> Path:
+        return self.housekeeping_settings or self.pipelines.parent / "housekeeping.yaml"
 
     @property
     def stack_file(self) -> Path:

@@ -17,18 +17,20 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timezone
+from pathlib import Path
 from types import TracebackType
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from hudi_ingest.exceptions import TransactionInFlight
-from hudi_ingest.ledger import attempts, counters, locks, outcomes, overview, requests, transactions
+from hudi_ingest.ledger import attempts, counters, locks, outcomes, overview, requests, retention, transactions
 from hudi_ingest.ledger.database import WRITES, close_afterwards, open_engine, shown_url
 from hudi_ingest.ledger.database_errors import translated
 from hudi_ingest.ledger.overview import Overview
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.ledger.requests import Request, RequestProgress, RequestState
+from hudi_ingest.ledger.retention import Kept
 from hudi_ingest.ledger.tables import AttemptRow, SliceRow, TransactionRow, storable
 from hudi_ingest.ledger.upgrade import bring_up_to_date
 from hudi_ingest.model.offsets import TopicPartition
@@ -39,6 +41,8 @@ from hudi_ingest.model.transaction import CommittedTransaction, TransactionState
 _BEGIN_TRIES = 20
 _LEAST_WAIT_SECONDS = 0.05
 """Shorter waits for a lock are not worth counting."""
+_FORGOTTEN_AT_ONCE = 500
+"""A batch takes some milliseconds, for which other writers of an SQLite ledger wait."""
 
 
 class Ledger:
@@ -60,6 +64,12 @@ class Ledger:
     def place(self) -> str:
         """Where the ledger is, without a password. Two places that differ may still be one ledger, under two names."""
         return f"{self._where} on {socket.gethostname()}" if self._engine.dialect.name == "sqlite" else self._where
+
+    @property
+    def file(self) -> Path | None:
+        """The SQLite file; None of a PostgreSQL ledger."""
+        url = self._engine.url
+        return Path(str(url.database)) if self._engine.dialect.name == "sqlite" else None
 
     @classmethod
     def open(cls, url: str) -> Ledger:
@@ -375,6 +385,37 @@ class Ledger:
             return
         with self._writing() as connection:
             requests.note_tick(connection, pipeline, now)
+
+    # ---- Retention
+
+    def expired(self, pipeline: str, kept: Kept) -> tuple[int, int]:
+        """Count the pipeline's transactions and requests that `forget` would delete now. Transactions of a request follow it, so
+        `forget` may delete more of them."""
+        with self._reading() as connection:
+            return (
+                retention.count(connection, retention.expired_transactions(pipeline, kept)),
+                retention.count(connection, retention.expired_requests(pipeline, kept)),
+            )
+
+    def forget(self, pipeline: str, kept: Kept) -> tuple[int, int]:
+        """Delete the pipeline's ended transactions, with their slices and attempts, and ended requests that need not be kept, in
+        small batches; return how many there were of each."""
+        requested = retention.expired_requests(pipeline, kept)
+        deleted_requests = 0
+        while True:
+            with self._writing() as connection:
+                batch = retention.ids(connection, requested, _FORGOTTEN_AT_ONCE)
+                deleted_requests += retention.delete_requests(connection, batch)
+            if len(batch) < _FORGOTTEN_AT_ONCE:
+                break
+        # Found once, and not in the writing transactions: to rank a long history takes longer than to delete a part of it.
+        with self._reading() as connection:
+            expired = connection.execute(retention.expired_transactions(pipeline, kept)).scalars().all()
+        deleted = 0
+        for start in range(0, len(expired), _FORGOTTEN_AT_ONCE):
+            with self._writing() as connection:
+                deleted += retention.delete_transactions(connection, expired[start : start + _FORGOTTEN_AT_ONCE])
+        return deleted, deleted_requests
 
 
 def _of_base_path(request: Request) -> Request:

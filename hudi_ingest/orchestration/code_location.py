@@ -9,6 +9,7 @@ defs = Definitions.merge(
 from __future__ import annotations
 
 import logging
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from dagster import Definitions
 
 from hudi_ingest.home.folder import Home
 from hudi_ingest.orchestration.broken_files import broken_definitions, problem_text
+from hudi_ingest.orchestration.housekeeping_job import housekeeping_definitions
 from hudi_ingest.orchestration.pipeline_definitions import pipeline_definitions
 from hudi_ingest.orchestration.resources import IO_MANAGER, ingest_resources
 from hudi_ingest.orchestration.topic_assets import topic_assets, topics_by_pipeline
@@ -32,6 +34,7 @@ def ingest_definitions(
     *,
     spark_config: Mapping[str, Any] | None = None,
     io_manager_key: str = IO_MANAGER,
+    housekeeping: bool = True,
 ) -> Definitions:
     """Return the assets, checks, jobs, sensors and schedules of pipelines, for `Definitions.merge` with a team's own.
 
@@ -41,14 +44,23 @@ def ingest_definitions(
     `pipelines`: a folder of pipeline files, by default `HUDI_INGEST_PIPELINES`, or loaded pipelines. A file that cannot be
     loaded becomes an asset that says why. `spark_config`: Spark settings for ops that find no engine and start their own
     driver. `io_manager_key`: the resource through which a run's ops hand each other their results, small values that any JSON
-    or pickle store takes; name another one if the location's `io_manager` stores only tables. Raises ConfigError if the folder
-    cannot be read.
+    or pickle store takes; name another one if the location's `io_manager` stores only tables. `housekeeping`: whether old runs,
+    events and ticks of the location's pipelines, and their rows in the ledger, are deleted by a job with an hourly schedule; nothing
+    else of the instance is touched. Raises ConfigError if the folder or housekeeping.yaml cannot be read.
     """
     broken: Sequence[BrokenFile] = ()
+    home = Home.from_environment()
+    where = str(Path(pipelines).resolve()) if isinstance(pipelines, (str, Path)) else ""
     if pipelines is None or isinstance(pipelines, (str, Path)):
-        folder = Home.from_environment().pipelines if pipelines is None else Path(pipelines)
+        folder = home.pipelines if pipelines is None else Path(pipelines)
         pipelines, broken = load_each(folder, check=format_problems)
-    return definitions_of(pipelines, broken, spark_config, io_manager_key)
+    definitions = definitions_of(pipelines, broken, spark_config, io_manager_key)
+    if not housekeeping:
+        return definitions
+    if where in ("", str(home.pipelines)):
+        return Definitions.merge(definitions, housekeeping_definitions())
+    # Definitions of several folders may be merged, and no two schedules of a code location may have the same name.
+    return Definitions.merge(definitions, housekeeping_definitions(f"_{zlib.crc32(where.encode()):08x}"))
 
 
 def definitions_of(

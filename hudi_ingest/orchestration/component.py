@@ -18,6 +18,7 @@ from dagster.components.component.component import ComponentTypeSpec
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
 from hudi_ingest.exceptions import ConfigError
+from hudi_ingest.orchestration.housekeeping_job import housekeeping_definitions
 from hudi_ingest.orchestration.pipeline_definitions import pipeline_definitions
 from hudi_ingest.orchestration.resources import IO_MANAGER
 from hudi_ingest.orchestration.topic_assets import topic_assets, topics_by_pipeline
@@ -103,7 +104,10 @@ class KafkaToHudi(Component):
         pipelines = [component.pipeline for component in context.component_tree.get_all_components(KafkaToHudi)]
         topics = topics_by_pipeline(pipelines or [self.pipeline])
         specs = topic_assets(self.pipeline, topics[self.pipeline.name])
-        return pipeline_definitions(self.pipeline, specs, io_manager_key=self.io_manager_key)
+        definitions = pipeline_definitions(self.pipeline, specs, io_manager_key=self.io_manager_key)
+        # Once for the whole project: the job finds the pipelines of all components.
+        first = not pipelines or pipelines[0].name == self.pipeline.name
+        return Definitions.merge(definitions, housekeeping_definitions()) if first else definitions
 
 
 _ATTRIBUTES = _attributes()

@@ -11,6 +11,7 @@ from dagster import Definitions
 from hudi_ingest.home.folder import Home
 from hudi_ingest.orchestration.code_location import definitions_of
 from hudi_ingest.orchestration.executor import EXECUTOR
+from hudi_ingest.orchestration.housekeeping_job import housekeeping_definitions
 from hudi_ingest.orchestration.resources import IO_MANAGER, InstanceStorageIOManager
 from hudi_ingest.orchestration.run_config import job_name
 from hudi_ingest.orchestration.run_launcher import RUN_PIPELINE
@@ -31,7 +32,9 @@ def build_definitions(
     `spark_config`: settings for ops that find no engine and start their own Spark; `only`: the one pipeline to build, if it is
     among them."""
     ours = Definitions(executor=EXECUTOR, resources={IO_MANAGER: InstanceStorageIOManager()})
-    return Definitions.merge(ours, definitions_of(pipelines, broken, spark_config, only=only))
+    # The process of a pipeline's run has no use for it.
+    shared = [] if only else [housekeeping_definitions()]
+    return Definitions.merge(ours, definitions_of(pipelines, broken, spark_config, only=only), *shared)
 
 
 def _problems(pipeline: Pipeline) -> Iterable[str]:

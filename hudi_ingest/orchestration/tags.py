@@ -11,6 +11,12 @@ PIPELINE_CATALOG = "hudi_ingest/catalog"
 """On the runs that sync the table to its catalog, likewise."""
 PIPELINE_RANGES = "hudi_ingest/ranges"
 """On runs that file a request and show its progress, instead of PIPELINE: they write nothing themselves."""
+HOUSEKEEPING = "hudi_ingest/housekeeping"
+"""On the runs of the code location's housekeeping."""
+KINDS = (PIPELINE, PIPELINE_SWEEP, PIPELINE_SERVICES, PIPELINE_CATALOG, PIPELINE_RANGES)
+"""The tags that name a run's pipeline; each run of ours has one of them."""
+OF_PIPELINES = frozenset({*KINDS, HOUSEKEEPING})
+"""All of our jobs have one of them."""
 REQUEST = "hudi_ingest/request"
 """On the runs of a request's transactions."""
 KIND = "hudi_ingest/kind"

@@ -1,4 +1,4 @@
-"""Writes docs/configuration.md from the models of pipeline files and engine.yaml: `python -m hudi_ingest.pipeline.docs`."""
+"""Writes docs/configuration.md from the models of pipeline files, engine.yaml and housekeeping.yaml: `python -m hudi_ingest.pipeline.docs`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from hudi_ingest.pipeline.describe import allowed, default, keys, nested_model
 from hudi_ingest.pipeline.engine import EngineSettings
+from hudi_ingest.pipeline.housekeeping import HousekeepingSettings
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.avsc import AVRO_TYPES
 from hudi_ingest.records.schema.columns import DDL_TYPES
@@ -101,10 +102,27 @@ Values from the environment and from files work as in pipeline files. [Clusters]
 """
 
 
+_HOUSEKEEPING = """\
+# Housekeeping
+
+The file housekeeping.yaml, beside engine.yaml or at `HUDI_INGEST_HOUSEKEEPING`, says how much history Dagster and the ledger
+keep. It is optional. The environment variables `HUDI_INGEST_HOUSEKEEPING_RUN_DAYS` and so on, one for each key, override it.
+[Operations](operations.md#housekeeping) says what is deleted and what never is.
+"""
+
+
 def render() -> str:
     """Render the whole page."""
     return "\n".join(
-        [_INTRODUCTION, *_sections(Pipeline, ""), _TYPES, _ENGINE, *_sections(EngineSettings, "engine.yaml")]
+        [
+            _INTRODUCTION,
+            *_sections(Pipeline, ""),
+            _TYPES,
+            _ENGINE,
+            *_sections(EngineSettings, "engine.yaml"),
+            _HOUSEKEEPING,
+            *_sections(HousekeepingSettings, "housekeeping.yaml"),
+        ]
     )
 
 

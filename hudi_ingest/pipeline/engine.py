@@ -13,19 +13,15 @@ from pydantic import (
     BeforeValidator,
     Field,
     SecretStr,
-    ValidationError,
     ValidationInfo,
     field_validator,
     model_validator,
 )
 
-from hudi_ingest.exceptions import ConfigError
-from hudi_ingest.exceptions.problems import Place, ProblemsFromTop, quoted, suggestion
+from hudi_ingest.exceptions.problems import Place, ProblemsFromTop, quoted
 from hudi_ingest.home.folder import ENGINE_VARIABLE, Home
-from hudi_ingest.home.stack_variables import pipeline_environment
-from hudi_ingest.pipeline.describe import keys
 from hudi_ingest.pipeline.model import Model, Whole
-from hudi_ingest.pipeline.yaml_document import Document, read_document
+from hudi_ingest.pipeline.settings_file import SettingsFile, load_settings
 
 ARCHIVE_FOLDER = "environment"
 """Where Spark unpacks the archive in an executor's working folder."""
@@ -231,34 +227,5 @@ def load_engine_settings(
 ) -> EngineSettings:
     """Load engine.yaml, if there is one, with the `HUDI_INGEST_ENGINE_…` variables on top of it, and on top of these the
     `overrides` that are not None. Raises ConfigError with all problems."""
-    path = home.engine_settings_file
-    document = Document(EngineSettings)
-    if path.exists() or home.engine_settings is not None:
-        document = read_document(path, pipeline_environment(home, environment), EngineSettings)
-    variables = {name: _setting(name) for name in sorted(environment) if name.startswith(f"{ENGINE_VARIABLE}_")}
-    known = {key: f"{ENGINE_VARIABLE}_{key.upper()}" for key in keys(EngineSettings) if key != "spark_conf"}
-    problems = document.problems
-    for name, key in variables.items():
-        if key not in known:
-            problems.append(
-                f"environment variable {name}: unknown; allowed: {', '.join(known.values())}{suggestion(key, known)}"
-            )
-        elif environment[name]:
-            document.data[key] = environment[name]
-    document.data |= {key: value for key, value in (overrides or {}).items() if value is not None}
-    try:
-        settings = EngineSettings.model_validate(document.data, context={"folder": path.parent})
-    except ValidationError as error:
-        # Imported here because it loads pyarrow, which commands that only look at the stack do not need.
-        from hudi_ingest.pipeline.error_sentences import sentences
-
-        problems += [line for details in error.errors(include_url=False) for line in sentences(details, document)]
-    if problems:
-        set_variables = [name for name in variables if environment[name]]
-        source = f"{path} and {', '.join(set_variables)}" if set_variables else str(path)
-        raise ConfigError(source, problems)
-    return settings
-
-
-def _setting(variable: str) -> str:
-    return variable.removeprefix(f"{ENGINE_VARIABLE}_").lower()
+    file = SettingsFile(home.engine_settings_file, home.engine_settings is not None, ENGINE_VARIABLE)
+    return load_settings(EngineSettings, file, home, overrides, environment)

@@ -32,9 +32,12 @@ KEEP_FILES_OF_THEIR_OWN = {
     "orchestration/daemon/__main__.py",
     "orchestration/dagster_storage.py",
     "orchestration/definitions.py",
+    "orchestration/housekeeping.py",
     "orchestration/instance_view.py",
     "orchestration/run_launcher.py",
+    "orchestration/run_retention.py",
     "orchestration/sensor_switch.py",
+    "orchestration/sqlite_space.py",
     "orchestration/sqlite_storage.py",
     "orchestration/step_logs.py",
     "operations/pipeline_files.py",
@@ -56,14 +59,16 @@ PLUGS_INTO_DAGSTER = {
     "orchestration/daemon/__main__.py",
     "orchestration/daemon/run_queue.py",
     "orchestration/dagster_storage.py",
+    "orchestration/event_retention.py",
     "orchestration/executor.py",
     "orchestration/run_launcher.py",
     "orchestration/sensor_switch.py",
+    "orchestration/sqlite_space.py",
     "orchestration/sqlite_storage.py",
     "orchestration/step_logs.py",
     "orchestration/webserver.py",
 }
-"""What replaces a part of a Dagster instance, or starts one: Dagster has no public names for these."""
+"""What replaces a part of a Dagster instance, starts one, or empties its databases: Dagster has no public names for these."""
 FILE_MODULES = {"glob", "io", "os", "pathlib", "shutil", "tempfile"}
 
 

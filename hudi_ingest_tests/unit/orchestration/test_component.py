@@ -31,7 +31,11 @@ def test_d1_a_few_lines_make_the_asset_its_checks_jobs_sensor_and_schedules(tmp_
     repository = definitions.get_repository_def()
     assert {"orders_transaction", "orders_sweep", "orders_services"} <= set(repository.job_names)
     assert [each.name for each in repository.sensor_defs] == ["orders_coordinator"]
-    assert {each.name for each in repository.schedule_defs} == {"orders_sweep_daily", "orders_services_daily"}
+    assert {each.name for each in repository.schedule_defs} == {
+        "orders_sweep_daily",
+        "orders_services_daily",
+        "hudi_ingest_housekeeping_hourly",
+    }
     graph = definitions.resolve_asset_graph()
     assert graph.get(AssetKey(["orders"])).kinds == {"kafka", "hudi", "spark"}
     assert graph.get(AssetKey(["kafka", "orders_topic"])).kinds == {"kafka"}

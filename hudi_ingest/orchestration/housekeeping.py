@@ -1,0 +1,160 @@
+"""Housekeeping: deletes what transactions have left in Dagster and in the ledger and nobody needs any more."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from dagster import DagsterInstance, RunsFilter
+
+from hudi_ingest.exceptions.problems import counted
+from hudi_ingest.home.folder import Home
+from hudi_ingest.ledger import Kept, Ledger
+from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.event_retention import EventLimits, delete_events
+from hudi_ingest.orchestration.own_definitions import OwnDefinitions
+from hudi_ingest.orchestration.run_retention import RunLimits, delete_runs, expired_runs, run_bytes, shorten_logs
+from hudi_ingest.orchestration.sqlite_space import shrink, sqlite_files, stored_bytes
+from hudi_ingest.orchestration.tick_retention import delete_ticks
+from hudi_ingest.pipeline.housekeeping import LEAST, HousekeepingSettings
+
+MOST_SECONDS = 1500.0
+"""What is left then is for the next hour's run."""
+_REPORTED_RUNS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class HousekeepingReport:
+    """What was deleted or, in a dry run, would be. `freed_bytes`: of files on this machine; a PostgreSQL server reuses the space of
+    deleted rows itself."""
+
+    dry_run: bool
+    runs: int
+    events: int
+    ticks: int
+    transactions: int
+    requests: int
+    freed_bytes: int
+    runs_left: int
+    """Runs of ours that remain, whatever their state."""
+    database_bytes: int
+    """Size of Dagster's and the ledger's SQLite databases now, without those of single runs."""
+    complete: bool
+    """Whether nothing expired is left for the next time."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @property
+    def sentence(self) -> str:
+        done = "would delete" if self.dry_run else "deleted"
+        what = (
+            counted(self.runs, "run"),
+            counted(self.events, "event"),
+            counted(self.ticks, "tick"),
+            counted(self.transactions, "transaction") + " of the ledger",
+            counted(self.requests, "request"),
+        )
+        rest = "" if self.complete else " Time ran out; the next run continues."
+        return f"Housekeeping {done} {', '.join(what)}, {self.freed_bytes:,} bytes.{rest}"
+
+
+@dataclass(frozen=True)
+class Housekeeping:
+    """Housekeeping of one code location. `instance`: None where there is no Dagster, and only the ledger is kept small."""
+
+    settings: HousekeepingSettings
+    own: OwnDefinitions
+    ledger: Ledger
+    instance: DagsterInstance | None
+    location: str | None = None
+    """The code location whose ticks are ours; of any if it is None."""
+
+    def run(self, now: datetime, report: Callable[[str], None], *, dry_run: bool = False) -> HousekeepingReport:
+        """Delete what has expired at `now`. `report` receives progress. Raises LedgerUnreachable, and what Dagster's storage raises."""
+        began = time.monotonic()
+        databases = self._databases()
+        before = stored_bytes(databases)
+        runs, freed, complete = 0, 0, True
+        events = ticks = 0
+        if self.instance is not None:
+            expired = expired_runs(
+                self.instance, self.own, RunLimits(self._since(now, "run"), self.settings.runs, LEAST)
+            )
+            report(f"{counted(len(expired), 'run')} expired")
+            if dry_run:
+                runs, freed = len(expired), sum(run_bytes(self.instance, run_id) for run_id in expired)
+            else:
+                for size in delete_runs(self.instance, expired, lambda: time.monotonic() - began > MOST_SECONDS):
+                    runs, freed = runs + 1, freed + size
+                    if runs % _REPORTED_RUNS == 0:
+                        report(f"{runs} of {counted(len(expired), 'run')} deleted")
+                complete = runs == len(expired)
+                freed += shorten_logs(self.instance, self.own)
+            limits = EventLimits(self._since(now, "event"), self.settings.events, LEAST)
+            events = delete_events(self.instance, self.own, limits, dry_run=dry_run)
+            report(f"{counted(events, 'event')} without a run expired")
+            ticks = delete_ticks(self.instance, self.own, self._since(now, "tick"), self.location, dry_run=dry_run)
+            report(f"{counted(ticks, 'tick')} expired")
+        transactions, requests = self._ledger(
+            Kept(self._since(now, "ledger"), self.settings.transactions, LEAST), dry_run
+        )
+        report(f"{counted(transactions, 'transaction')} and {counted(requests, 'request')} of the ledger expired")
+        if not dry_run:
+            for database in databases:
+                shrink(database)
+        after = stored_bytes(databases)
+        return HousekeepingReport(
+            dry_run=dry_run,
+            runs=runs,
+            events=events,
+            ticks=ticks,
+            transactions=transactions,
+            requests=requests,
+            freed_bytes=freed + max(0, before - after),
+            runs_left=self._runs_left(),
+            database_bytes=after,
+            complete=complete,
+        )
+
+    def _since(self, now: datetime, kind: str) -> datetime:
+        return now - timedelta(days=getattr(self.settings, f"{kind}_days"))
+
+    def _ledger(self, kept: Kept, dry_run: bool) -> tuple[int, int]:
+        work = self.ledger.expired if dry_run else self.ledger.forget
+        counts = [work(pipeline, kept) for pipeline in self.own.pipelines]
+        return sum(transactions for transactions, _ in counts), sum(requests for _, requests in counts)
+
+    def _runs_left(self) -> int:
+        if self.instance is None:
+            return 0
+        filters = [RunsFilter(tags={kind: [*self.own.pipelines]}) for kind in tags.KINDS if self.own.pipelines]
+        return sum(map(self.instance.get_runs_count, [*filters, RunsFilter(tags={tags.HOUSEKEEPING: "true"})]))
+
+    def _databases(self) -> Sequence[Path]:
+        own = [self.ledger.file] if self.ledger.file else []
+        return [*own, *(sqlite_files(self.instance) if self.instance is not None else [])]
+
+
+@contextmanager
+def housekeeping_of(home: Home, settings: HousekeepingSettings, ledger: Ledger) -> Iterator[Housekeeping]:
+    """Yield the housekeeping of the home's pipelines in the Dagster at `$DAGSTER_HOME` or, without it, the embedded stack's. Raises
+    ConfigError."""
+    # Imported here because that loads the pipelines.
+    from hudi_ingest.orchestration.definitions import defs
+
+    own = OwnDefinitions.of(defs.get_repository_def())
+    folder = os.environ.get("DAGSTER_HOME") or (str(home.dagster) if (home.dagster / "dagster.yaml").exists() else "")
+    if not folder:
+        yield Housekeeping(settings, own, ledger, None)
+        return
+    # The instance's own parts look there for their folders.
+    os.environ["DAGSTER_HOME"] = folder
+    with DagsterInstance.get() as instance:
+        yield Housekeeping(settings, own, ledger, instance)

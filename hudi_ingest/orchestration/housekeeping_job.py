@@ -1,0 +1,117 @@
+"""The housekeeping job of a code location, and its schedule, which is on from the start."""
+
+from datetime import datetime, timedelta, timezone
+from functools import cache
+
+from dagster import (
+    DagsterInstance,
+    DagsterRun,
+    DefaultScheduleStatus,
+    Definitions,
+    MetadataValue,
+    Nothing,
+    OpExecutionContext,
+    Out,
+    Output,
+    RunRequest,
+    RunsFilter,
+    ScheduleDefinition,
+    ScheduleEvaluationContext,
+    SkipReason,
+    job,
+    op,
+    schedule,
+)
+
+from hudi_ingest.home.folder import Home
+from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.failures import as_dagster_failures
+from hudi_ingest.orchestration.housekeeping import Housekeeping
+from hudi_ingest.orchestration.op_settings import ACTIVE, NO_RUN_RETRIES
+from hudi_ingest.orchestration.own_definitions import OwnDefinitions
+from hudi_ingest.orchestration.resources import LEDGER, RESOURCES
+from hudi_ingest.pipeline.housekeeping import load_housekeeping_settings
+
+JOB = "hudi_ingest_housekeeping"
+_MOST_SECONDS = 3600
+_APART = timedelta(minutes=30)
+
+
+@op(
+    name=f"{JOB}_op",
+    description="Deletes old runs, events, ticks and rows of the ledger; see housekeeping.yaml.",
+    out=Out(Nothing),
+    required_resource_keys={LEDGER},
+)
+def _housekeeping(context: OpExecutionContext) -> Output[None]:
+    with as_dagster_failures(), getattr(context.resources, LEDGER).open() as ledger:
+        settings = load_housekeeping_settings(Home.from_environment())
+        own = OwnDefinitions.of(context.repository_def)
+        housekeeping = Housekeeping(settings, own, ledger, context.instance, _location(context.run))
+        done = housekeeping.run(datetime.now(timezone.utc), context.log.info)
+    context.log.info(done.sentence)
+    metadata = {
+        name.replace("_", " "): value if isinstance(value, bool) else MetadataValue.int(value)
+        for name, value in done.to_dict().items()
+    }
+    return Output(None, metadata=metadata)
+
+
+@job(
+    name=JOB,
+    description="Deletes what the code location's pipelines have left in Dagster and in the ledger and nobody needs any more.",
+    tags={
+        tags.HOUSEKEEPING: "true",
+        tags.MAX_RUNTIME: str(_MOST_SECONDS),
+        tags.MAX_RETRIES: NO_RUN_RETRIES,
+        tags.IN_PROCESS: "true",
+    },
+)
+def HOUSEKEEPING_JOB() -> None:
+    """The same object in all definitions of a code location, so that they can be merged: the run finds the pipelines."""
+    _housekeeping()
+
+
+def housekeeping_definitions(suffix: str = "") -> Definitions:
+    """Return the job and its schedule. Raises ConfigError if housekeeping.yaml cannot be read."""
+    enabled = load_housekeeping_settings(Home.from_environment()).enabled
+    return Definitions(
+        jobs=[HOUSEKEEPING_JOB],
+        schedules=[housekeeping_schedule(enabled, f"{JOB}_hourly{suffix}")],
+        resources=RESOURCES,
+    )
+
+
+@cache
+def housekeeping_schedule(enabled: bool, name: str) -> ScheduleDefinition:
+    """Return the schedule that runs the job once an hour. `name`: of its own if a code location merges several."""
+
+    @schedule(
+        name=name,
+        job=HOUSEKEEPING_JOB,
+        cron_schedule="17 * * * *",
+        execution_timezone="UTC",
+        default_status=DefaultScheduleStatus.RUNNING if enabled else DefaultScheduleStatus.STOPPED,
+        description="Deletes old runs, events, ticks and rows of the ledger; see housekeeping.yaml. Once an hour.",
+    )
+    def hourly(context: ScheduleEvaluationContext) -> RunRequest | SkipReason:
+        return next_run(context.instance, datetime.now(timezone.utc))
+
+    return hourly
+
+
+def next_run(instance: DagsterInstance, now: datetime) -> RunRequest | SkipReason:
+    """Request a run, unless one has not ended, or has just begun: the code location may have several schedules."""
+    ours = {tags.HOUSEKEEPING: "true"}
+    active = instance.get_runs(RunsFilter(tags=ours, statuses=ACTIVE), limit=1)
+    if active:
+        return SkipReason(f"run {active[0].run_id[:8]} of housekeeping has not ended")
+    recent = instance.get_runs(RunsFilter(tags=ours, created_after=now - _APART), limit=1)
+    if recent:
+        return SkipReason(f"run {recent[0].run_id[:8]} has done the housekeeping in the last half hour")
+    return RunRequest()
+
+
+def _location(run: DagsterRun) -> str | None:
+    origin = run.remote_job_origin
+    return origin.repository_origin.code_location_origin.location_name if origin else None

@@ -1,0 +1,347 @@
+"""Housekeeping deletes what is old of ours in Dagster and in the ledger, and nothing that anybody reads or that is a team's own."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from dagster import (
+    AssetCheckEvaluation,
+    AssetKey,
+    AssetMaterialization,
+    AssetObservation,
+    AssetSpec,
+    DagsterEvent,
+    DagsterEventType,
+    DagsterInstance,
+    DagsterRun,
+    DagsterRunStatus,
+    Definitions,
+    RepositoryDefinition,
+    RunRequest,
+    SkipReason,
+    job,
+    op,
+)
+from dagster._core.events import StepMaterializationData
+from dagster._core.instance import RUNLESS_RUN_ID
+from dagster._core.storage.event_log.schema import AssetCheckExecutionsTable, SqlEventLogStorageTable
+from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
+from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
+
+from hudi_ingest.ledger import Ledger, Owner, Request
+from hudi_ingest.ledger.tables import ATTEMPTS, SLICES, TRANSACTIONS
+from hudi_ingest.model.offsets import Slice
+from hudi_ingest.model.plan import IngestPlan, TransactionKind
+from hudi_ingest.operations.health import UP_TO_DATE
+from hudi_ingest.orchestration import housekeeping as kept
+from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.definitions import build_definitions
+from hudi_ingest.orchestration.housekeeping import Housekeeping, HousekeepingReport
+from hudi_ingest.orchestration.housekeeping_job import HOUSEKEEPING_JOB, next_run
+from hudi_ingest.orchestration.own_definitions import OwnDefinitions
+from hudi_ingest.orchestration.run_retention import delete_run, run_bytes
+from hudi_ingest.orchestration.sqlite_space import LEAST_FREE_BYTES, shrink, sqlite_files
+from hudi_ingest.pipeline.file import load_pipeline
+from hudi_ingest.pipeline.housekeeping import HousekeepingSettings
+
+pytestmark = pytest.mark.fast
+
+NOW = datetime.now(timezone.utc)
+LEAST = 3
+ORDERS, TOPIC = AssetKey(["orders"]), AssetKey(["kafka", "orders_topic"])
+QUICK = """
+telemetry: {enabled: false}
+storage: {custom: {module: hudi_ingest.orchestration.sqlite_storage, class: QuickSqliteStorage, config: {base_dir: HOME}}}
+"""
+PIPELINE = """
+name: orders
+source: {bootstrap_servers: "127.0.0.1:1", topics: [orders]}
+table: {base_path: /data/orders, schema: "id string, dt string", partition_by: [dt]}
+"""
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "LEAST", LEAST)
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A $DAGSTER_HOME whose databases exist."""
+    home = tmp_path_factory.mktemp("dagster")
+    (home / "dagster.yaml").write_text(QUICK.replace("HOME", str(home)))
+    with DagsterInstance.from_config(str(home)):
+        pass
+    return home
+
+
+@pytest.fixture
+def instance(prepared: Path, tmp_path: Path) -> Iterator[DagsterInstance]:
+    home = tmp_path / "dagster"
+    shutil.copytree(prepared, home)
+    (home / "dagster.yaml").write_text(QUICK.replace("HOME", str(home)))
+    with DagsterInstance.from_config(str(home)) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> RepositoryDefinition:
+    @op
+    def theirs() -> None: ...
+
+    @job
+    def teams_job() -> None:
+        theirs()
+
+    file = tmp_path_factory.mktemp("pipelines") / "orders.yaml"
+    file.write_text(PIPELINE)
+    teams = Definitions(jobs=[teams_job], assets=[AssetSpec(AssetKey(["kafka", "another_topic"]))])
+    return Definitions.merge(build_definitions([load_pipeline(file)]), teams).get_repository_def()
+
+
+@pytest.fixture
+def own(repository: RepositoryDefinition) -> OwnDefinitions:
+    return OwnDefinitions.of(repository)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}")
+
+
+def run_of(
+    instance: DagsterInstance,
+    days: float,
+    job_name: str = "orders_transaction",
+    status: DagsterRunStatus = DagsterRunStatus.SUCCESS,
+    more: Mapping[str, str] | None = None,
+    parent: str | None = None,
+) -> str:
+    """Add a run that is so many days old, with a log and a result, and return its id."""
+    ours = {tags.PIPELINE: "orders"} if job_name in ("orders_transaction", "__ASSET_JOB_0") else {}
+    named = {**ours, **(more or {})}
+    selection = frozenset({ORDERS}) if job_name.startswith("__ASSET_JOB") else None
+    run = DagsterRun(
+        job_name,
+        str(uuid.uuid4()),
+        status=status,
+        tags=named,
+        asset_selection=selection,
+        parent_run_id=parent,
+        root_run_id=parent,
+    )
+    instance.run_storage.add_historical_run(run, NOW - timedelta(days=days))
+    materialized = StepMaterializationData(
+        AssetMaterialization("orders" if job_name == "orders_transaction" else "theirs")
+    )
+    event = DagsterEvent(DagsterEventType.ASSET_MATERIALIZATION.value, job_name, event_specific_data=materialized)
+    if status is DagsterRunStatus.SUCCESS:
+        instance.report_dagster_event(event, run.run_id)
+    files = Path(instance.storage_directory(), run.run_id, "compute_logs")
+    files.mkdir(parents=True)
+    (files / "op.err").write_text("x" * 1000)
+    return run.run_id
+
+
+def keep(
+    own: OwnDefinitions, ledger: Ledger, instance: DagsterInstance | None, *, dry_run: bool = False, **settings: int
+) -> HousekeepingReport:
+    chosen = HousekeepingSettings.model_construct(**{**HousekeepingSettings().model_dump(), **settings})
+    return Housekeeping(chosen, own, ledger, instance).run(NOW, lambda line: None, dry_run=dry_run)
+
+
+def test_the_names_of_ours_are_told_from_a_teams_own(own: OwnDefinitions) -> None:
+    assert own.pipelines == ("orders",)
+    assert {"orders_transaction", "orders_sweep", "orders_services", "orders_replay", HOUSEKEEPING_JOB.name} <= own.jobs
+    assert "teams_job" not in own.jobs
+    assert {"orders_coordinator", "orders_sweep_daily", "hudi_ingest_housekeeping_hourly"} <= own.instigators
+    assert own.assets == {ORDERS, TOPIC}
+
+
+def test_old_runs_go_with_all_their_files_and_those_that_are_read_stay(
+    instance: DagsterInstance, own: OwnDefinitions, ledger: Ledger
+) -> None:
+    teams = [run_of(instance, 90, "teams_job"), run_of(instance, 90, "teams_job", more={tags.PIPELINE: "orders"})]
+    parent, *old = [run_of(instance, 60 - place) for place in range(4)]
+    asked_on_page = run_of(instance, 50, "__ASSET_JOB_0")
+    committed = [run_of(instance, 40 - place) for place in range(LEAST)]
+    running = run_of(instance, 80, status=DagsterRunStatus.STARTED, parent=parent)
+    failed = [run_of(instance, 20 - place, status=DagsterRunStatus.FAILURE) for place in range(LEAST + 2)]
+    swept = [run_of(instance, 70, "orders_sweep", more={tags.PIPELINE_SWEEP: "orders"}) for _ in range(LEAST)]
+    before = {run.run_id for run in instance.get_runs()}
+
+    would = keep(own, ledger, instance, dry_run=True, run_days=10)
+    assert {run.run_id for run in instance.get_runs()} == before
+    done = keep(own, ledger, instance, run_days=10)
+    # The failed ones are the newest; checks and plots are about those that committed.
+    gone = {*old, asked_on_page, *failed[:2]}
+    assert {run.run_id for run in instance.get_runs()} == {*teams, running, parent, *committed, *failed[2:], *swept}
+    assert (would.runs, done.runs, done.complete, done.runs_left) == (len(gone), len(gone), True, 12)
+    assert done.freed_bytes > len(gone) * 1000
+    events = instance.event_log_storage
+    assert isinstance(events, SqliteEventLogStorage)
+    for run_id in gone:
+        assert not Path(instance.storage_directory(), run_id).exists()
+        assert not Path(events.path_for_shard(run_id)).exists()
+    assert instance.all_logs(teams[0])
+    materialized = [record.run_id for record in instance.fetch_materializations(ORDERS, limit=50).records]
+    assert materialized == [*reversed(committed), parent]
+    assert keep(own, ledger, instance, run_days=10).runs == 0
+
+
+def test_dagsters_own_sqlite_storage_leaves_no_files_either(tmp_path: Path) -> None:
+    (tmp_path / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    with DagsterInstance.from_config(str(tmp_path)) as stock:
+        run = run_of(stock, 1)
+        events = stock.event_log_storage
+        assert isinstance(events, SqliteEventLogStorage)
+        assert run_bytes(stock, run) > 1000
+        delete_run(stock, run)
+        assert not [path for path in tmp_path.rglob("*") if run in path.name]
+        assert {Path(file).name for file in sqlite_files(stock)} == {"index.db", ".db", "runs.db", "schedules.db"}
+
+
+def test_more_runs_than_are_kept_go_however_young(
+    instance: DagsterInstance, own: OwnDefinitions, ledger: Ledger
+) -> None:
+    runs = [run_of(instance, 0.1 - place / 1000) for place in range(7)]
+    assert keep(own, ledger, instance, runs=4).runs == 3
+    assert {run.run_id for run in instance.get_runs()} == {*runs[3:]}
+
+
+def events_without_a_run(instance: DagsterInstance) -> list[tuple[str, int]]:
+    storage = instance.event_log_storage
+    assert isinstance(storage, SqlEventLogStorage)
+    kind = SqlEventLogStorageTable.c.dagster_event_type
+    counts = sa.select(kind, sa.func.count()).where(SqlEventLogStorageTable.c.run_id == RUNLESS_RUN_ID).group_by(kind)
+    found = []
+    for connect in (storage.index_connection, lambda: storage.run_connection(RUNLESS_RUN_ID)):
+        with connect() as connection:
+            found.append(sorted(map(tuple, connection.execute(counts).all())))
+    assert found[0] == found[1], "SQLite has them twice"
+    return found[0]
+
+
+def evaluations(instance: DagsterInstance) -> dict[str, int]:
+    storage = instance.event_log_storage
+    assert isinstance(storage, SqlEventLogStorage)
+    check = AssetCheckExecutionsTable.c.check_name
+    with storage.index_connection() as connection:
+        return dict(map(tuple, connection.execute(sa.select(check, sa.func.count()).group_by(check)).all()))
+
+
+def test_old_events_without_a_run_go_and_the_newest_stay(
+    instance: DagsterInstance, own: OwnDefinitions, ledger: Ledger
+) -> None:
+    for number in range(12):
+        for key in (ORDERS, TOPIC, AssetKey("theirs")):
+            instance.report_runless_asset_event(AssetObservation(key, metadata={"number": number}))
+        for check in (UP_TO_DATE, "a_teams_own"):
+            evaluated = AssetCheckEvaluation(asset_key=ORDERS, check_name=check, passed=True, metadata={"n": number})
+            instance.report_runless_asset_event(evaluated)
+    would = keep(own, ledger, instance, dry_run=True, events=8)
+    assert would.events == 3 * 4
+    assert evaluations(instance) == {UP_TO_DATE: 12, "a_teams_own": 12}
+    assert keep(own, ledger, instance, events=8).events == 3 * 4
+    assert evaluations(instance) == {UP_TO_DATE: 8, "a_teams_own": 12}
+    assert events_without_a_run(instance) == [("ASSET_CHECK_EVALUATION", 8 + 12), ("ASSET_OBSERVATION", 2 * 8 + 12)]
+    newest = instance.fetch_observations(ORDERS, limit=1).records[0].asset_observation
+    assert newest is not None
+    assert newest.metadata["number"].value == 11
+    # By age: the clock goes on by a year, and all but the newest go.
+    settings = HousekeepingSettings()
+    later = Housekeeping(settings, own, ledger, instance).run(NOW + timedelta(days=365), lambda line: None)
+    assert later.events == 3 * (8 - LEAST)
+    assert evaluations(instance) == {UP_TO_DATE: LEAST, "a_teams_own": 12}
+
+
+def begin(ledger: Ledger, number: int, request: str = "") -> str:
+    plan = IngestPlan("orders", f"t{number}", number, (Slice("orders", 0, number, number + 1),))
+    ledger.begin(plan, table="/data/orders", owner=Owner.dagster_run("r"), deadline=NOW + timedelta(days=1))
+    with ledger._writing() as connection:
+        connection.execute(
+            TRANSACTIONS.update()
+            .where(TRANSACTIONS.c.transaction_id == f"t{number}")
+            .values(request_id=request or None)
+        )
+    return plan.transaction_id
+
+
+def test_old_transactions_leave_the_ledger_but_not_open_ones_nor_those_of_requests(
+    own: OwnDefinitions, ledger: Ledger
+) -> None:
+    request = Request("replay-1", "orders", "/data/orders", TransactionKind.REPLAY, NOW, (Slice("orders", 0, 0, 1),))
+    ledger.file_request(request)
+    for number in range(1, 13):
+        begin(ledger, number, "replay-1" if number == 2 else "")
+        ledger.mark_aborted(f"t{number}", "the test")
+    begin(ledger, 13)
+    assert keep(own, ledger, None, dry_run=True, transactions=8).transactions == 4
+    assert keep(own, ledger, None, transactions=8).transactions == 4
+    assert [row.sequence for row in ledger.history("orders", 50)] == [13, 12, 11, 10, 9, 8, 7, 6, 2]
+    epoch = max(row.epoch for row in ledger.history("orders", 50))
+    later = Housekeeping(HousekeepingSettings(), own, ledger, None).run(NOW + timedelta(days=365), lambda line: None)
+    assert (later.transactions, later.requests, later.runs) == (5, 0, 0)
+    left = ledger.history("orders", 50)
+    assert [row.sequence for row in left] == [13, 12, 11, 2]
+    with ledger._reading() as connection:
+        for table in (SLICES, ATTEMPTS):
+            assert {*connection.execute(sa.select(table.c.transaction_id)).scalars()} <= {
+                r.transaction_id for r in left
+            }
+    ledger.mark_aborted("t13", "the test")
+    assert begin(ledger, 14) and max(row.epoch for row in ledger.history("orders", 50)) == epoch + 1
+
+
+def test_housekeeping_that_is_out_of_time_says_so(
+    instance: DagsterInstance, own: OwnDefinitions, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place in range(LEAST + 3):
+        run_of(instance, 60 - place)
+    monkeypatch.setattr(kept, "MOST_SECONDS", -1.0)
+    done = keep(own, ledger, instance, run_days=10)
+    assert (done.runs, done.complete) == (0, False)
+    assert "Time ran out; the next run continues." in done.sentence
+
+
+def test_one_run_an_hour_whatever_the_number_of_schedules(instance: DagsterInstance) -> None:
+    later = NOW + timedelta(minutes=20)
+    assert isinstance(next_run(instance, NOW), RunRequest)
+    active = run_of(instance, 0, "hudi_ingest_housekeeping", DagsterRunStatus.STARTED, more={tags.HOUSEKEEPING: "true"})
+    skipped = next_run(instance, later)
+    assert isinstance(skipped, SkipReason)
+    assert "has not ended" in str(skipped.skip_message)
+    instance.delete_run(active)
+    run_of(instance, 0, "hudi_ingest_housekeeping", more={tags.HOUSEKEEPING: "true"})
+    assert isinstance(next_run(instance, later), SkipReason)
+    assert isinstance(next_run(instance, later + timedelta(hours=1)), RunRequest)
+
+
+def test_a_database_gives_the_space_of_deleted_rows_back_while_another_process_writes(tmp_path: Path) -> None:
+    database = tmp_path / "some.db"
+    shrink(database)
+    with closing(sqlite3.connect(database, isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("CREATE TABLE texts (text TEXT)")
+        for _ in range(2):
+            connection.execute("BEGIN")
+            connection.executemany("INSERT INTO texts VALUES (?)", [("x" * 1000,)] * (2 * LEAST_FREE_BYTES // 1000))
+            connection.execute("COMMIT")
+            full = database.stat().st_size
+            connection.execute("DELETE FROM texts WHERE rowid > 1000")
+            shrink(database)
+            # Also this connection, which is older than the copy, keeps to the new layout.
+            connection.execute("INSERT INTO texts VALUES ('more')")
+            assert connection.execute("PRAGMA auto_vacuum").fetchone() == (2,)
+            assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            assert database.stat().st_size < full / 4
+    assert database.stat().st_size < LEAST_FREE_BYTES
