@@ -32,14 +32,22 @@ from hudi_ingest.cli.printing import (
 
 
 @app.command()
-def validate(files: Annotated[list[Path], typer.Argument(metavar="FILE…")], as_json: AsJson = False) -> None:
+def validate(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE…")],
+    online: Annotated[
+        bool, typer.Option("--online", help="Also ask the brokers, the schema registry, the table and the catalog.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Check pipeline files, and engine.yaml if there is one, and report every problem at once."""
+    from hudi_ingest.operations.online_check import OnlineCheck, check_online
     from hudi_ingest.operations.validation import require_valid
     from hudi_ingest.pipeline.engine import load_engine_settings, local_table_warning
     from hudi_ingest.pipeline.file import load_pipeline
 
     problems: dict[str, list[str]] = {}
     columns: dict[str, str] = {}
+    checks: dict[str, OnlineCheck] = {}
     master: str | None = None
 
     def note(where: str, error: ConfigError) -> None:
@@ -59,11 +67,24 @@ def validate(files: Annotated[list[Path], typer.Argument(metavar="FILE…")], as
             warning = local_table_warning(pipeline.table.base_path, master) if master else None
             if warning is not None:
                 err.print(f"{file}: warning: {warning}", markup=False)
+            if online:
+                checks[str(file)] = check_online(pipeline)
+                if checks[str(file)].problems:
+                    raise ConfigError(str(file), checks[str(file)].problems)
         except ConfigError as error:
             note(str(file), error)
-    if as_json:
+            columns.pop(str(file), None)
+    if as_json and online:
+        nothing = OnlineCheck()
+        print_json(
+            {file: {**checks.get(file, nothing).to_dict(), "problems": found} for file, found in problems.items()}
+        )
+    elif as_json:
         print_json(problems)
     else:
+        for file_name, check in checks.items():
+            for line in (*check.facts, *check.changes):
+                say(f"{file_name}: {line}")
         for name, source in columns.items():
             say(f"{name}: ok; columns {source}")
     if any(problems.values()):

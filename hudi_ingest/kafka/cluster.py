@@ -21,7 +21,7 @@ from confluent_kafka import (
     TopicCollection,
 )
 from confluent_kafka import TopicPartition as KafkaTopicPartition
-from confluent_kafka.admin import OffsetSpec
+from confluent_kafka.admin import AclOperation, OffsetSpec
 
 from hudi_ingest.exceptions import IngestError, KafkaRefused, KafkaUnreachable, TopicMissing
 from hudi_ingest.kafka.admin_clients import AdminClients, kept_clients
@@ -123,6 +123,22 @@ class KafkaCluster:
             return {}
         answers = self._clients.admin.describe_topics(TopicCollection(names), request_timeout=self._seconds)
         return {name: _or_error(partial(self._topic, name, answers[name])) for name in names}
+
+    def without_read_access(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Those of existing topics that the broker does not let this login read; none if it has no access control."""
+        names = list(names)
+        if not names:
+            return ()
+        answers = self._clients.admin.describe_topics(
+            TopicCollection(names), include_authorized_operations=True, request_timeout=self._seconds
+        )
+        try:
+            operations = {name: self._wait(answers[name]).authorized_operations for name in names}
+        except (KafkaException, TimeoutError) as error:
+            raise self._failed("ask for access rights", error) from error
+        return tuple(
+            name for name, allowed in operations.items() if allowed is not None and AclOperation.READ not in allowed
+        )
 
     def each_watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks | IngestError]:
         """As `watermarks`, or why a partition's offsets could not be read, by two requests to each broker for all."""

@@ -29,7 +29,7 @@ from hudi_ingest.transaction.topic_sample import first_values
 
 SAMPLE_RECORDS = 10_000
 """Number of records from which columns are inferred."""
-_KINDS: Mapping[str, SchemaKind] = {"avro": "AVRO", "json_schema": "JSON", "protobuf": "PROTOBUF"}
+KINDS: Mapping[str, SchemaKind] = {"avro": "AVRO", "json_schema": "JSON", "protobuf": "PROTOBUF"}
 """The registry's name for the schemas of each format."""
 
 
@@ -164,7 +164,7 @@ def _registered(pipeline: Pipeline, stored: pa.Schema | None) -> _RecordColumns:
     # Imported here, because its libraries are an extra.
     from hudi_ingest.kafka.registry import RegistryClient
 
-    kind, subjects = _KINDS[pipeline.source.format], _subjects(pipeline)
+    kind, subjects = KINDS[pipeline.source.format], _subjects(pipeline)
     client = RegistryClient(registry, kind)
     versions = [client.versions(subject) or (client.latest(subject),) for subject in subjects]
     latest = [subject_versions[-1] for subject_versions in versions]

@@ -18,6 +18,7 @@ from hudi_ingest.home.folder import LEDGER_VARIABLE
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.local.processes import wait_until
 from hudi_ingest.model.offsets import TopicPartition
+from hudi_ingest.operations.online_check import check_online
 from hudi_ingest.orchestration.sensor import tick
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.situation import observe
@@ -177,3 +178,25 @@ def test_no_log_shows_the_password(
     assert "librdkafka" in {each.name for each in caplog.records}
     for password in (PASSWORD, WRONG):
         assert password not in caplog.text
+
+
+def test_an_online_check_names_all_that_is_wrong_at_the_broker(secured: SecuredBroker, secured_ground: Ground) -> None:
+    """Missing topics and partitions, and a topic that this login may describe but not read."""
+    name = secured_ground.name
+    source = {**secured.source("LOGIN"), "starting_offsets": {name: {0: 0, 7: 0}}}
+    right = check_online(make_pipeline(secured_ground, source=secured.source("LOGIN")))
+    assert right.problems == []
+    assert f"kafka: topic {name} has 2 partitions" in right.facts
+    secured.let_only_describe(name)
+    pipeline = make_pipeline(secured_ground, source={**source, "topics": [name, "missing"]})
+
+    def told() -> list[str]:
+        return sorted(check_online(pipeline).problems)
+
+    wait_until(lambda: len(told()) == 3, what="the broker applies the rule", timeout_seconds=15)
+    missing, unreadable, partition = sorted(
+        told(), key=lambda problem: ("names partition" in problem, "READ" in problem)
+    )
+    assert "topic missing is not on the broker" in missing
+    assert f"lets user {USER} describe topic {name}, but not read it" in unreadable
+    assert f"names partition 7 of topic {name}, which has 2 partitions" in partition

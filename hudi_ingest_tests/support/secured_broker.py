@@ -9,7 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 
 from hudi_ingest.local.broker import BrokerSettings, start_broker
 from hudi_ingest.local.processes import LOOPBACK, free_port, stop
@@ -58,6 +68,20 @@ class SecuredBroker:
             right = {"protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"}
         found = {key: value for key, value in {**right, **security}.items() if value is not None}
         return {"bootstrap_servers": self.listeners[listener], "security": found}
+
+    def let_only_describe(self, topic: str) -> None:
+        """Nobody may read the topic any more."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        rule = AclBinding(
+            ResourceType.TOPIC,
+            topic,
+            ResourcePatternType.LITERAL,
+            "User:*",
+            "*",
+            AclOperation.DESCRIBE,
+            AclPermissionType.ALLOW,
+        )
+        admin.create_acls([rule])[rule].result(30)
 
     def set_password(self, user: str, password: str) -> None:
         """Makes the user, or gives the user another password, with every SCRAM mechanism."""
@@ -114,6 +138,10 @@ def _properties(
         "advertised.listeners": f"{inner}{named}",
         "listener.security.protocol.map": f"BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT{protocols}",
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+        # Everyone may do everything to what has no rule.
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+        "super.users": "User:ANONYMOUS",
         "ssl.truststore.type": "PEM",
         "ssl.truststore.certificates": _one_line(authority.certificate),
         "listener.name.mutual.ssl.client.auth": "required",

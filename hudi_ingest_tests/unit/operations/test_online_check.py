@@ -1,0 +1,99 @@
+"""`hudi-ingest validate --online`: all parts are asked, and all their problems told at once. No broker, no JVM."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.local.processes import LOOPBACK, free_port
+from hudi_ingest.operations.online_check import check_online
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.records.schema.columns import table_schema
+from hudi_ingest.records.schema.ddl import parse_ddl
+from hudi_ingest_tests.support.command_line import answer
+from hudi_ingest_tests.support.ground import Ground
+from hudi_ingest_tests.support.registry import canned_registry
+
+AVRO = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}, {"name": "n", "type": "long"}]}
+
+
+def document(tmp_path: Path, registry: str, **table: Any) -> dict[str, Any]:
+    """With a broker and a metastore that nobody runs."""
+    return {
+        "name": "orders",
+        "source": {
+            "bootstrap_servers": f"{LOOPBACK}:{free_port()}",
+            "topics": ["orders"],
+            "format": "avro",
+            "schema_registry": {"url": registry},
+            "request_timeout_seconds": 0.3,
+        },
+        "table": {"base_path": str(tmp_path / "table"), **table},
+        "catalog": {"type": "hms", "uris": f"thrift://{LOOPBACK}:{free_port()}"},
+    }
+
+
+@pytest.fixture
+def table_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table that another pipeline created, partitioned and appended to."""
+    properties = {"hudi_ingest.pipeline": "sales", "hoodie.table.partition.fields": "dt"}
+    monkeypatch.setattr(Timeline, "exists", lambda self: True)
+    monkeypatch.setattr(Timeline, "is_empty", lambda self: False)
+    monkeypatch.setattr(Timeline, "properties", lambda self: properties)
+    monkeypatch.setattr(
+        Timeline, "schema", lambda self: table_schema(parse_ddl("id string, n int"), ("topic", "timestamp")).columns
+    )
+
+
+def subject(schema: dict[str, Any]) -> dict[str, Any]:
+    version = {"subject": "orders-value", "version": 1, "id": 3, "schema": json.dumps(schema)}
+    path = "/subjects/orders-value/versions"
+    return {path: [1], f"{path}/1": version, f"{path}/latest": version}
+
+
+@pytest.mark.usefixtures("table_of_another")
+def test_every_part_tells_its_problems_although_the_others_fail(tmp_path: Path) -> None:
+    with canned_registry({}) as (url, _):
+        check = check_online(Pipeline.model_validate(document(tmp_path, url, mode="upsert", key=["id"], buckets=4)))
+    parts = [problem.partition(":")[0] for problem in check.problems]
+    assert parts == ["kafka", "table", "table", "table", "schema", "catalog"]
+    told = "\n".join(check.problems)
+    for expected in ("belongs to pipeline sales", "is partitioned by (dt)", "mode: append", "no subject orders-value"):
+        assert expected in told
+
+
+@pytest.mark.usefixtures("table_of_another")
+def test_what_the_registry_s_newest_schema_would_change_is_told(tmp_path: Path) -> None:
+    with canned_registry(subject(AVRO)) as (url, _):
+        check = check_online(Pipeline.model_validate(document(tmp_path, url)))
+        refusing = check_online(
+            Pipeline.model_validate(document(tmp_path, url, schema="id string, n string", partition_by=["id"]))
+        )
+    assert check.changes == ["table: column n becomes long; it was int"]
+    assert any("column n: expected int" in problem for problem in refusing.problems)
+
+
+def test_the_command_prints_all_of_it_and_fails(ground_without_broker: Ground, tmp_path: Path) -> None:
+    with canned_registry(subject(AVRO)) as (url, _):
+        path = tmp_path / "orders.yaml"
+        path.write_text(yaml.safe_dump(document(tmp_path, url)))
+        assert answer(ground_without_broker.home, "validate", str(path)).returncode == 0
+        outcome = answer(ground_without_broker.home, "validate", "--online", "--json", str(path))
+    found = json.loads(outcome.stdout)[str(path)]
+    assert outcome.returncode == 1
+    assert [problem.partition(":")[0] for problem in found["problems"]] == ["kafka", "catalog"]
+    assert any(fact.startswith("schema: columns version 1 of orders-value") for fact in found["facts"])
+    assert found["changes"] == []
+
+
+@pytest.fixture
+def ground_without_broker(tmp_path: Path) -> Any:
+    from hudi_ingest_tests.support.ground import fresh_ground
+
+    with fresh_ground(f"{LOOPBACK}:1", tmp_path) as ground:
+        yield ground
