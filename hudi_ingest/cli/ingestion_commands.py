@@ -40,10 +40,11 @@ def validate(
     as_json: AsJson = False,
 ) -> None:
     """Check pipeline files, and engine.yaml if there is one, and report every problem at once."""
-    from hudi_ingest.operations.online_check import OnlineCheck, check_online
+    from hudi_ingest.cli.views import pipelines_text
+    from hudi_ingest.operations.online_check import OnlineCheck, check_all_online
     from hudi_ingest.operations.validation import require_valid
     from hudi_ingest.pipeline.engine import load_engine_settings, local_table_warning
-    from hudi_ingest.pipeline.file import load_pipeline
+    from hudi_ingest.pipeline.folder import load_file_pipelines
 
     problems: dict[str, list[str]] = {}
     columns: dict[str, str] = {}
@@ -61,14 +62,16 @@ def validate(
         note(error.where, error)
     for file in files:
         try:
-            pipeline = load_pipeline(file)
-            columns[str(file)] = require_valid(pipeline, str(file))
+            pipelines = load_file_pipelines(file)
+            for pipeline in pipelines:
+                require_valid(pipeline, str(file))
+            columns[str(file)] = pipelines_text(pipelines)
             problems[str(file)] = []
-            warning = local_table_warning(pipeline.table.base_path, master) if master else None
-            if warning is not None:
+            warnings = [local_table_warning(pipeline.table.base_path, master) for pipeline in pipelines if master]
+            for warning in filter(None, warnings):
                 err.print(f"{file}: warning: {warning}", markup=False)
             if online:
-                checks[str(file)] = check_online(pipeline)
+                checks[str(file)] = check_all_online(pipelines)
                 if checks[str(file)].problems:
                     raise ConfigError(str(file), checks[str(file)].problems)
         except ConfigError as error:
@@ -86,7 +89,7 @@ def validate(
             for line in (*check.facts, *check.changes):
                 say(f"{file_name}: {line}")
         for name, source in columns.items():
-            say(f"{name}: ok; columns {source}")
+            say(f"{name}: ok; {source}")
     if any(problems.values()):
         raise typer.Exit(1)
 

@@ -15,6 +15,7 @@ from hudi_ingest.cli import (
     serve_commands,
     stack_commands,
     table_commands,
+    topic_commands,
 )
 from hudi_ingest.cli.app import app
 from hudi_ingest.cli.printing import err
@@ -29,6 +30,7 @@ _COMMANDS = (
     serve_commands,
     doctor_command,
     housekeeping_command,
+    topic_commands,
 )
 """Modules whose import registers their commands with `app`."""
 

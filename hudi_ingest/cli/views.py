@@ -24,9 +24,12 @@ from hudi_ingest.operations.replaced_files import ReplaySurvey
 from hudi_ingest.operations.status import PipelineStatus
 from hudi_ingest.operations.sweep import SweepResult
 from hudi_ingest.operations.table_services import ServicesResult
+from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.kafka_times import time_text
 from hudi_ingest.records.schema.columns import ddl, ddl_type, parse_spark_json
 from hudi_ingest.transaction.dead_letters.reading import DeadLetter, LetterCount, preview
+
+_SHOWN_PIPELINES = 20
 
 
 def status_view(status: PipelineStatus) -> RenderableType:
@@ -369,3 +372,18 @@ def requests_view(requests: Sequence[tuple[Request, RequestProgress]]) -> Render
         if reason:
             reasons.append(Text(f"{request.request_id}: {reason}"))
     return Group(table, *reasons)
+
+
+def pipelines_text(pipelines: Sequence[Pipeline]) -> str:
+    """What a valid file is: its columns or, of a template, its pipelines."""
+    from hudi_ingest.transaction.columns import source_text
+
+    if len(pipelines) == 1:
+        return f"columns {source_text(pipelines[0])}"
+    if not pipelines:
+        return "a template that has seen no topic yet; `hudi-ingest topics NAME --refresh` lists the broker's"
+    lines = [
+        f"  {pipeline.source.topics_text} → {pipeline.name}, table {pipeline.table.base_path}" for pipeline in pipelines
+    ]
+    more = [f"  and {len(lines) - _SHOWN_PIPELINES} more"] if len(lines) > _SHOWN_PIPELINES else []
+    return "\n".join([f"a template of {len(pipelines)} pipelines", *lines[:_SHOWN_PIPELINES], *more])

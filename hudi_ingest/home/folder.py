@@ -73,6 +73,11 @@ class Home:
         return self.root / "stack.json"
 
     @property
+    def topics_file(self) -> Path:
+        """Written whenever a template's topics have changed, so that the code server loads its pipelines."""
+        return self.root / "topics"
+
+    @property
     def logs(self) -> Path:
         return self.root / "logs"
 

@@ -24,7 +24,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from hudi_ingest.exceptions import TransactionInFlight
-from hudi_ingest.ledger import attempts, counters, locks, outcomes, overview, requests, retention, transactions
+from hudi_ingest.ledger import attempts, counters, locks, outcomes, overview, requests, retention, topics, transactions
 from hudi_ingest.ledger.database import WRITES, close_afterwards, open_engine, shown_url
 from hudi_ingest.ledger.database_errors import translated
 from hudi_ingest.ledger.overview import Overview
@@ -36,6 +36,7 @@ from hudi_ingest.ledger.upgrade import bring_up_to_date
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.plan import TransactionPlan
 from hudi_ingest.model.report import CommitReceipt, SliceReport
+from hudi_ingest.model.seen_topic import SeenTopic
 from hudi_ingest.model.transaction import CommittedTransaction, TransactionState
 
 _BEGIN_TRIES = 20
@@ -416,6 +417,23 @@ class Ledger:
             with self._writing() as connection:
                 deleted += retention.delete_transactions(connection, expired[start : start + _FORGOTTEN_AT_ONCE])
         return deleted, deleted_requests
+
+    # ---- Topics of templates
+
+    def topics(self, template: str) -> tuple[SeenTopic, ...]:
+        """Return the topics that have matched the pattern of the template with this `name`, oldest first."""
+        with self._reading() as connection:
+            return topics.of_template(connection, template)
+
+    def remember_topics(self, template: str, names: Iterable[str], now: datetime) -> tuple[str, ...]:
+        """Remember the topics that match now, and return those that are new."""
+        with self._writing() as connection:
+            return topics.remember(connection, template, names, now)
+
+    def forget_topic(self, template: str, name: str) -> bool:
+        """Forget a topic, which then has no pipeline any more. Returns False if it is not known."""
+        with self._writing() as connection:
+            return topics.forget(connection, template, name)
 
 
 def _of_base_path(request: Request) -> Request:

@@ -173,6 +173,15 @@ COUNTERS = sa.Table(
     sa.Column("value", sa.Double, nullable=False, comment="How much, since this ledger exists?"),
 )
 
+TOPICS = sa.Table(
+    "ingest_topics",
+    METADATA,
+    sa.Column("template", sa.Text, primary_key=True, comment="Which template's pattern does it match?"),
+    sa.Column("topic", sa.Text, primary_key=True, comment="Which topic? '' notes when they were first listed."),
+    sa.Column("seen_at", UtcTime, nullable=False, comment="When was it first seen?"),
+    sa.Column("at_start", sa.Boolean, nullable=False, comment="Was it there when they were first listed?"),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class TransactionRow:

@@ -22,7 +22,8 @@ from hudi_ingest.orchestration.housekeeping_job import housekeeping_definitions
 from hudi_ingest.orchestration.pipeline_definitions import pipeline_definitions
 from hudi_ingest.orchestration.resources import IO_MANAGER, ingest_resources
 from hudi_ingest.orchestration.topic_assets import topic_assets, topics_by_pipeline
-from hudi_ingest.pipeline.folder import BrokenFile, load_each
+from hudi_ingest.orchestration.topics_sensor import topics_sensor
+from hudi_ingest.pipeline.folder import LoadedFolder, load_folder
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.decoding import format_problems
 
@@ -48,13 +49,13 @@ def ingest_definitions(
     events and ticks of the location's pipelines, and their rows in the ledger, are deleted by a job with an hourly schedule; nothing
     else of the instance is touched. Raises ConfigError if the folder or housekeeping.yaml cannot be read.
     """
-    broken: Sequence[BrokenFile] = ()
     home = Home.from_environment()
     where = str(Path(pipelines).resolve()) if isinstance(pipelines, (str, Path)) else ""
     if pipelines is None or isinstance(pipelines, (str, Path)):
-        folder = home.pipelines if pipelines is None else Path(pipelines)
-        pipelines, broken = load_each(folder, check=format_problems)
-    definitions = definitions_of(pipelines, broken, spark_config, io_manager_key)
+        loaded = load_folder(home.pipelines if pipelines is None else Path(pipelines), check=format_problems)
+    else:
+        loaded = LoadedFolder(tuple(pipelines))
+    definitions = definitions_of(loaded, spark_config, io_manager_key)
     if not housekeeping:
         return definitions
     if where in ("", str(home.pipelines)):
@@ -64,14 +65,14 @@ def ingest_definitions(
 
 
 def definitions_of(
-    pipelines: Sequence[Pipeline],
-    broken: Sequence[BrokenFile] = (),
+    folder: LoadedFolder,
     spark_config: Mapping[str, Any] | None = None,
     io_manager_key: str = IO_MANAGER,
     only: str = "",
 ) -> Definitions:
-    """As `ingest_definitions`, of pipelines and files already loaded. `only`: the one pipeline to build, if it is among them."""
-    for file in broken:
+    """As `ingest_definitions`, of a folder already loaded. `only`: the one pipeline to build, if it is among them."""
+    pipelines = folder.pipelines
+    for file in folder.broken:
         # In a run's or a step's process nothing else would say why the job is missing, for example for a variable that is
         # set for the code server only.
         _logger.warning("%s", problem_text(file))
@@ -81,4 +82,6 @@ def definitions_of(
         pipeline_definitions(pipeline, topic_assets(pipeline, topics[pipeline.name]), resources, io_manager_key)
         for pipeline in [pipeline for pipeline in pipelines if pipeline.name == only] or pipelines
     ]
-    return Definitions.merge(*parts, broken_definitions(broken, [pipeline.name for pipeline in pipelines]))
+    finders = [topics_sensor(template) for template in folder.templates if template.source.topics_pattern is not None]
+    broken = broken_definitions(folder.broken, [pipeline.name for pipeline in pipelines])
+    return Definitions.merge(*parts, broken, Definitions(sensors=finders))

@@ -21,6 +21,7 @@ from dagster._cli.code_server import code_server_cli
 from dagster._core.errors import DagsterUserCodeUnreachableError
 from dagster._grpc.client import DagsterGrpcClient
 
+from hudi_ingest.home.file_version import file_version
 from hudi_ingest.home.folder import Home
 from hudi_ingest.home.log_files import cut_back, stack_logs
 from hudi_ingest.pipeline.folder import folder_version
@@ -36,11 +37,11 @@ _MODULE = "hudi_ingest.orchestration.definitions"
 def _watch(home: Home, socket: Path) -> None:
     """Reload the pipelines when their files have changed and then been stable for a second, and when the child that had
     loaded them has died."""
-    loaded = before = folder_version(home.pipelines)
+    loaded = before = _version(home)
     child, had_child = _Child(), False
     while True:
         time.sleep(_LOOK_SECONDS)
-        now = folder_version(home.pipelines)
+        now = _version(home)
         has_child = child.is_alive()
         if had_child and not has_child:
             _log.warning("The process that had loaded the pipelines has died; starting another")
@@ -54,6 +55,11 @@ def _watch(home: Home, socket: Path) -> None:
                 _log.info("Dagster did not confirm that it has loaded the pipelines: %s", problem)
         had_child = had_child or has_child
         before = now
+
+
+def _version(home: Home) -> tuple[object, ...]:
+    """Differs once a pipeline file has changed or a template has other topics."""
+    return folder_version(home.pipelines), file_version(home.topics_file)
 
 
 class _Child:

@@ -15,8 +15,9 @@ from hudi_ingest.orchestration.housekeeping_job import housekeeping_definitions
 from hudi_ingest.orchestration.resources import IO_MANAGER, InstanceStorageIOManager
 from hudi_ingest.orchestration.run_config import job_name
 from hudi_ingest.orchestration.run_launcher import RUN_PIPELINE
-from hudi_ingest.pipeline.folder import BrokenFile, load_each
+from hudi_ingest.pipeline.folder import BrokenFile, LoadedFolder, load_folder
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.pipeline.template import Template
 from hudi_ingest.transaction.decoding import format_problems
 
 __all__ = ["build_definitions", "defs", "job_name"]
@@ -27,14 +28,16 @@ def build_definitions(
     spark_config: Mapping[str, Any] | None = None,
     broken: Sequence[BrokenFile] = (),
     only: str = "",
+    templates: Sequence[Template] = (),
 ) -> Definitions:
     """Build our own code location: what `ingest_definitions` returns, with our executor and IO manager.
     `spark_config`: settings for ops that find no engine and start their own Spark; `only`: the one pipeline to build, if it is
     among them."""
     ours = Definitions(executor=EXECUTOR, resources={IO_MANAGER: InstanceStorageIOManager()})
+    folder = LoadedFolder(tuple(pipelines), tuple(broken), tuple(templates))
     # The process of a pipeline's run has no use for it.
     shared = [] if only else [housekeeping_definitions()]
-    return Definitions.merge(ours, definitions_of(pipelines, broken, spark_config, only=only), *shared)
+    return Definitions.merge(ours, definitions_of(folder, spark_config, only=only), *shared)
 
 
 def _problems(pipeline: Pipeline) -> Iterable[str]:
@@ -42,5 +45,5 @@ def _problems(pipeline: Pipeline) -> Iterable[str]:
 
 
 _only = os.environ.get(RUN_PIPELINE, "")
-_loaded, _broken = load_each(Home.from_environment().pipelines, check=_problems)
-defs = build_definitions(_loaded, broken=_broken, only=_only)
+_folder = load_folder(Home.from_environment().pipelines, check=_problems, only=_only)
+defs = build_definitions(_folder.pipelines, broken=_folder.broken, only=_only, templates=_folder.templates)

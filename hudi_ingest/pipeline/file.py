@@ -15,8 +15,10 @@ from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.exceptions.problems import Place
 from hudi_ingest.home.folder import Home
 from hudi_ingest.home.stack_variables import pipeline_environment
+from hudi_ingest.model.seen_topic import SeenTopic
 from hudi_ingest.pipeline.error_sentences import sentences
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.pipeline.template import TOPIC, is_template
 from hudi_ingest.pipeline.yaml_document import Document, parse_document, read_document
 
 
@@ -41,7 +43,10 @@ def pipeline_from(
     """
     document = parse_document(yaml.safe_dump(dict(settings)), folder, environment_or_own(environment), Pipeline)
     document.lines.clear()  # line numbers of the dump above mean nothing to the user
-    loaded = _validated(document, Path(where), folder)
+    if is_template(document.data):
+        problem = f"table.base_path: {TOPIC} makes a pipeline for each topic, and here only one can be; use it in a pipeline file of a folder"
+        raise ConfigError(where, [*document.problems, problem])
+    loaded = validated(document, Path(where), folder)
     if loaded.pipeline is None:
         raise ConfigError(where, loaded.problems)
     return loaded.pipeline
@@ -49,21 +54,25 @@ def pipeline_from(
 
 @dataclass(frozen=True, slots=True)
 class LoadedFile:
-    """The result of loading one file: a pipeline, or problems. A file with problems may still have a name."""
+    """The result of loading one pipeline of a file: a pipeline, or problems. One with problems may still have a name."""
 
     path: Path
     name: str | None
     pipeline: Pipeline | None
     problems: tuple[str, ...] = ()
+    topic: str = ""
+    """Of a template: the topic that this is of."""
+    seen: SeenTopic | None = None
+    """Of a template with a pattern: since when it is there."""
 
 
 def load_file(path: Path, environment: Mapping[str, str]) -> LoadedFile:
-    return _validated(read_document(path, environment, Pipeline), path, path.parent)
-
-
-def load_text(path: Path, text: str, environment: Mapping[str, str]) -> LoadedFile:
-    """The result of loading a file at `path` if it had this text."""
-    return _validated(parse_document(text, path.parent, environment, Pipeline), path, path.parent)
+    """Load a file of one pipeline."""
+    document = read_document(path, environment, Pipeline)
+    if is_template(document.data):
+        text = f"it is a template, with a pipeline for each topic; name one of them (`hudi-ingest topics {path.stem}` lists them)"
+        return LoadedFile(path, None, None, (text,))
+    return validated(document, path, path.parent)
 
 
 def environment_or_own(environment: Mapping[str, str] | None) -> Mapping[str, str]:
@@ -71,7 +80,8 @@ def environment_or_own(environment: Mapping[str, str] | None) -> Mapping[str, st
     return pipeline_environment(Home.from_environment()) if environment is None else environment
 
 
-def _validated(document: Document, path: Path, folder: Path) -> LoadedFile:
+def validated(document: Document, path: Path, folder: Path) -> LoadedFile:
+    """Validate the pipeline of one document."""
     raw_name = document.data.get("name")
     name = raw_name if isinstance(raw_name, str) else None
     problems = document.problems

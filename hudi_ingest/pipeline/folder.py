@@ -1,27 +1,34 @@
-"""Loads the pipeline files of a folder, and finds those that conflict with each other."""
+"""Loads the pipeline files of a folder, and says which pipelines cannot be loaded."""
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from pathlib import Path
+from types import MappingProxyType
 
 from hudi_ingest.exceptions import ConfigError, NoSuchPipeline
 from hudi_ingest.exceptions.problems import quoted, suggestion
-from hudi_ingest.model.storage_options import bucket_and_key, is_s3
-from hudi_ingest.pipeline.file import LoadedFile, environment_or_own, load_file, load_pipeline, load_text
+from hudi_ingest.home.folder import Home
+from hudi_ingest.model.seen_topic import SeenTopic
+from hudi_ingest.pipeline.conflicts import conflicts
+from hudi_ingest.pipeline.expansion import expand, template_text
+from hudi_ingest.pipeline.file import LoadedFile, environment_or_own, load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.pipeline.template import Template
 
 _SUFFIXES = (".yaml", ".yml")
+_NEVER = SeenTopic("", datetime.min.replace(tzinfo=timezone.utc), False)
 
 
 def load_pipelines(folder: Path, environment: Mapping[str, str] | None = None) -> tuple[Pipeline, ...]:
     """Load all *.yaml and *.yml files of the folder, ordered by file name. Raises ConfigError with all problems."""
-    loaded = _load_all(folder, environment_or_own(environment))
+    loaded = _load_all(folder, environment_or_own(environment)).loaded
     problems = [f"{file.path.name}: {problem}" for file in loaded for problem in file.problems]
-    problems += [problem for _, problem in _conflicts(loaded)]
+    problems += [problem for _, problem in conflicts(loaded)]
     if problems:
         raise ConfigError(str(folder), problems)
     return tuple(file.pipeline for file in loaded if file.pipeline is not None)
@@ -51,15 +58,41 @@ def load_each(
     """Like `load_pipelines`, but loads the good files even if others are broken. `check` finds problems that the files alone
     do not show. Files that conflict with each other are all broken, because there is no telling which one is right. Raises
     ConfigError when the folder cannot be read."""
-    files = folder_files(folder, environment, check=check)
-    pipelines = tuple(pipeline for file in files for pipeline in file.pipelines if not file.problems)
-    return pipelines, tuple(BrokenFile(file.path, file.name, file.problems) for file in files if file.problems)
+    content = load_folder(folder, environment, check=check)
+    return content.pipelines, content.broken
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedFolder:
+    """What is in a folder of pipeline files."""
+
+    pipelines: tuple[Pipeline, ...]
+    broken: tuple[BrokenFile, ...] = ()
+    templates: tuple[Template, ...] = ()
+
+
+def load_folder(
+    folder: Path,
+    environment: Mapping[str, str] | None = None,
+    *,
+    check: Callable[[Pipeline], Iterable[str]] = lambda pipeline: (),
+    only: str = "",
+) -> LoadedFolder:
+    """As `load_each`, with the templates. `only`: of templates, the one pipeline to load."""
+    content = _load_all(folder, environment_or_own(environment), only)
+    files = _judged(content, check)
+    return LoadedFolder(
+        tuple(pipeline for file in files if not file.problems for pipeline in file.pipelines),
+        tuple(BrokenFile(file.path, file.name, file.problems) for file in files if file.problems),
+        content.templates,
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class FolderFile:
     """A pipeline file among the others of its folder. `name`: as written, if it has one; `problems`: its own, and conflicts with
-    other files."""
+    other files. What is wrong with single topics of a pattern comes as further ones of the same path, each with the name of
+    its pipeline."""
 
     path: Path
     name: str | None
@@ -78,17 +111,38 @@ def folder_files(
 
     Raises ConfigError when the folder cannot be read.
     """
-    variables = environment_or_own(environment)
-    imagined = [load_text(path, text, variables) for path, text in (texts or {}).items()]
-    loaded = [*(file for file in _load_all(folder, variables) if file.path not in (texts or {})), *imagined]
-    problems = {file.path: [*file.problems, *(check(file.pipeline) if file.pipeline else ())] for file in loaded}
-    for paths, text in _conflicts(loaded):
-        for path in paths:
-            problems[path].append(text)
-    return tuple(
-        FolderFile(file.path, file.name, (file.pipeline,) if file.pipeline else (), tuple(problems[file.path]))
-        for file in loaded
-    )
+    return _judged(_load_all(folder, environment_or_own(environment), texts=texts or {}), check)
+
+
+def _judged(content: _Content, check: Callable[[Pipeline], Iterable[str]]) -> tuple[FolderFile, ...]:
+    """A pipeline of a topic that appeared gives way to those that were there before it: whoever creates topics must not stop other
+    pipelines."""
+    loaded = content.loaded
+    problems = [[*file.problems, *(check(file.pipeline) if file.pipeline else ())] for file in loaded]
+    for positions, text in conflicts(loaded):
+        for position in _to_blame(loaded, positions):
+            problems[position].append(text)
+    names = {template.path: template.pipeline_name for template in content.templates}
+    files: dict[Path, FolderFile] = {}
+    single: list[FolderFile] = []
+    for file, texts in zip(loaded, problems, strict=True):
+        if texts and file.seen is not None:
+            single.append(FolderFile(file.path, file.name, (), tuple(texts)))
+            continue
+        whole = files.get(file.path, FolderFile(file.path, names.get(file.path, file.name), (), ()))
+        pipelines = (file.pipeline,) if file.pipeline else ()
+        files[file.path] = replace(whole, pipelines=(*whole.pipelines, *pipelines), problems=(*whole.problems, *texts))
+    for path, name in names.items():
+        files.setdefault(path, FolderFile(path, name, (), ()))
+    return (*sorted(files.values(), key=lambda file: file.path), *single)
+
+
+def _to_blame(loaded: Sequence[LoadedFile], positions: tuple[int, int]) -> Sequence[int]:
+    """Of two pipelines that conflict, the one whose topic appeared later; both if no topic has appeared."""
+    appeared = [position for position in positions if loaded[position].seen is not None]
+    if len(appeared) < 2:
+        return appeared or positions
+    return [max(appeared, key=lambda position: (loaded[position].seen or _NEVER).seen_at)]
 
 
 def broken_files(folder: Path, *, check: Callable[[Pipeline], Iterable[str]]) -> tuple[BrokenFile, ...]:
@@ -119,82 +173,93 @@ def find_pipeline(folder: Path, name_or_path: str, environment: Mapping[str, str
     """
     if "/" in name_or_path or name_or_path.endswith(_SUFFIXES):
         return load_pipeline(Path(name_or_path), environment)
-    loaded = _load_all(folder, environment_or_own(environment))
-    matching = [file for file in loaded if file.name == name_or_path]
-    for file in matching:
-        if file.pipeline is None:
-            raise ConfigError(str(file.path), file.problems)
-    conflicts = [text for paths, text in _conflicts(loaded) if any(file.path in paths for file in matching)]
-    if conflicts:
-        raise ConfigError(str(folder), conflicts)
-    for file in matching:
-        if file.pipeline is not None:
-            return file.pipeline
+    environment = environment_or_own(environment)
+    loaded = _load_all(folder, environment, only=name_or_path).loaded
+    matching = [position for position, file in enumerate(loaded) if file.name == name_or_path]
+    # A topic that appeared gives way to what was there.
+    matching = [position for position in matching if loaded[position].seen is None] or matching
+    for position in matching:
+        if loaded[position].pipeline is None:
+            raise ConfigError(str(loaded[position].path), loaded[position].problems)
+    conflicting = [
+        text for positions, text in conflicts(loaded) if set(_to_blame(loaded, positions)).intersection(matching)
+    ]
+    if conflicting:
+        raise ConfigError(str(folder), conflicting)
+    for position in matching:
+        pipeline = loaded[position].pipeline
+        if pipeline is not None:
+            return pipeline
+    raise _not_found(folder, name_or_path, _load_all(folder, environment))
+
+
+def _not_found(folder: Path, name: str, content: _Content) -> ConfigError:
+    loaded = content.loaded
+    for template in content.templates:
+        if name in (template.name, template.pipeline_name):
+            names = [file.name for file in loaded if file.path == template.path and file.name is not None]
+            return ConfigError(str(template.path), [template_text(template, names)])
     known = [file.name for file in loaded if file.name is not None]
     shown = ", ".join(known) or "none; put a pipeline file there"
-    problem = f"no pipeline is called {quoted(name_or_path)}; known: {shown}{suggestion(name_or_path, known)}"
+    problem = f"no pipeline is called {quoted(name)}; known: {shown}{suggestion(name, known)}"
     nameless = [f"{file.path.name}: {text}" for file in loaded if file.name is None for text in file.problems]
-    raise NoSuchPipeline(str(folder), [problem, *nameless])
+    return NoSuchPipeline(str(folder), [problem, *nameless])
 
 
-def _load_all(folder: Path, environment: Mapping[str, str]) -> list[LoadedFile]:
+def load_file_pipelines(path: Path, environment: Mapping[str, str] | None = None) -> tuple[Pipeline, ...]:
+    """All pipelines of one file: several of a template. Raises ConfigError with all its problems."""
+    expansion = expand(path, environment_or_own(environment), _seen_topics)
+    if problems := [problem for file in expansion.loaded for problem in file.problems]:
+        raise ConfigError(str(path), problems)
+    return tuple(file.pipeline for file in expansion.loaded if file.pipeline is not None)
+
+
+def find_template(folder: Path, name: str, environment: Mapping[str, str] | None = None) -> Template:
+    """The template of the file that is called `name`. Raises ConfigError."""
+    content = _load_all(folder, environment_or_own(environment))
+    for template in content.templates:
+        if name in (template.name, template.pipeline_name, template.path.name):
+            return template
+    known = [template.name for template in content.templates]
+    shown = ", ".join(known) or "none; a pipeline file with {topic} in table.base_path and in name is one"
+    broken = [f"{file.path.name}: {text}" for file in content.loaded if file.name is None for text in file.problems]
+    problem = f"no template is called {quoted(name)}; known: {shown}{suggestion(name, known)}"
+    raise ConfigError(str(folder), [problem, *broken])
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    loaded: tuple[LoadedFile, ...]
+    templates: tuple[Template, ...]
+
+
+def _load_all(
+    folder: Path, environment: Mapping[str, str], only: str = "", texts: Mapping[Path, str] = MappingProxyType({})
+) -> _Content:
     try:
         paths = _files(folder)
     except OSError as error:
         why = f"the pipelines folder cannot be read: {error.strerror or error}"
         raise ConfigError(str(folder), [f"{why}; create it, or set HUDI_INGEST_PIPELINES to another one"]) from None
-    return [load_file(path, environment) for path in paths]
+    expansions = [expand(path, environment, _seen_topics, only) for path in paths if path not in texts]
+    expansions += [expand(path, environment, _seen_topics, only, text) for path, text in texts.items()]
+    return _Content(
+        tuple(file for expansion in expansions for file in expansion.loaded),
+        tuple(expansion.template for expansion in expansions if expansion.template is not None),
+    )
 
 
-def catalog_table_of_both(pipeline: Pipeline, other: Pipeline) -> str:
-    """A table that both keep in the same catalog, with its address; "" if there is none."""
-    if pipeline.catalog is None or other.catalog is None or pipeline.catalog.uris != other.catalog.uris:
-        return ""
-    shared = next((table for table in pipeline.catalog_tables if table in other.catalog_tables), "")
-    return f"{shared} at {pipeline.catalog.uris}" if shared else ""
+def _seen_topics(template: str) -> Sequence[SeenTopic]:
+    # Imported here: without a template of a pattern, files are loaded without a ledger.
+    from hudi_ingest.ledger import Ledger
 
-
-def _reach_a_bucket_differently(one: Pipeline, other: Pipeline) -> bool:
-    tables = (one.table, other.table)
-    if not all(is_s3(table.base_path) for table in tables):
-        return False
-    buckets = {bucket_and_key(table.base_path)[0] for table in tables}
-    ways = {replace(table.storage_options, conditional_writes=True) for table in tables}
-    return len(buckets) == 1 and len(ways) == 2
+    url = Home.from_environment().ledger_url
+    if url.startswith("sqlite:///") and not Path(url.removeprefix("sqlite:///")).exists():
+        # Files are also validated where nothing runs and nothing should be left behind.
+        return ()
+    with Ledger.open(url) as ledger:
+        return ledger.topics(template)
 
 
 def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.suffix in _SUFFIXES and path.is_file())
-
-
-def _conflicts(loaded: Iterable[LoadedFile]) -> Iterator[tuple[tuple[Path, Path], str]]:
-    """Yield pairs of files whose pipelines cannot coexist, and why."""
-    valid = [(file.path, file.pipeline) for file in loaded if file.pipeline is not None]
-    for index, (path, pipeline) in enumerate(valid):
-        for earlier_path, earlier in valid[:index]:
-            files = f"{earlier_path.name} and {path.name}"
-            if pipeline.name == earlier.name:
-                yield (earlier_path, path), f"{files}: both have the name {pipeline.name}; rename one"
-            if _reach_a_bucket_differently(pipeline, earlier):
-                bucket, _ = bucket_and_key(pipeline.table.base_path)
-                text = (
-                    f"{files}: their tables are in bucket {bucket}, but their table.storage differs; a Spark driver reaches a "
-                    "bucket in one way, so give both the same"
-                )
-                yield (earlier_path, path), text
-            if shared := catalog_table_of_both(pipeline, earlier):
-                yield (
-                    (earlier_path, path),
-                    f"{files}: both have the catalog table {shared}; set catalog.table in one of them",
-                )
-            base, earlier_base = (f"{candidate.table.base_path}/" for candidate in (pipeline, earlier))
-            if base == earlier_base:
-                text = f"{files}: both have the table.base_path {pipeline.table.base_path}; a table has one pipeline"
-                yield (earlier_path, path), text
-            elif base.startswith(earlier_base) or earlier_base.startswith(base):
-                inner, outer = (pipeline, earlier) if base.startswith(earlier_base) else (earlier, pipeline)
-                yield (
-                    (earlier_path, path),
-                    f"{files}: table.base_path {inner.table.base_path} is inside the table "
-                    f"{outer.table.base_path}; choose a folder beside it",
-                )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from pathlib import Path
 
 import psutil
@@ -17,8 +18,10 @@ from dagster._grpc.client import DagsterGrpcClient
 from dagster._grpc.types import ListRepositoriesResponse
 from dagster._serdes import deserialize_value
 
-from hudi_ingest.home.folder import HOME_VARIABLE, PIPELINES_VARIABLE
+from hudi_ingest.home.folder import HOME_VARIABLE, PIPELINES_VARIABLE, Home
+from hudi_ingest.ledger import Ledger
 from hudi_ingest.local.processes import ProcessRecord, accepts_connections, start, stop, wait_until
+from hudi_ingest.operations.topic_discovery import announce
 from hudi_ingest_tests.support.waiting import wait_for
 
 PIPELINE: dict[str, object] = {
@@ -49,12 +52,17 @@ def socket(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def server(pipelines: Path, tmp_path: Path, socket: Path) -> Iterator[ProcessRecord]:
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def server(pipelines: Path, tmp_path: Path, socket: Path, home: Path) -> Iterator[ProcessRecord]:
     server = start(
         "code server",
         [sys.executable, "-m", "hudi_ingest.orchestration.code_server", str(socket)],
         log=tmp_path / "code-server.log",
-        env={**os.environ, HOME_VARIABLE: str(tmp_path / "home"), PIPELINES_VARIABLE: str(pipelines)},
+        env={**os.environ, HOME_VARIABLE: str(home), PIPELINES_VARIABLE: str(pipelines)},
     )
     try:
         wait_until(
@@ -81,7 +89,7 @@ def sensors(client: DagsterGrpcClient) -> dict[str, str]:
 
 
 def test_r10_changed_pipelines_are_loaded_without_a_word_a_wrong_one_stops_no_other_and_a_killed_child_is_replaced(
-    server: ProcessRecord, socket: Path, pipelines: Path
+    server: ProcessRecord, socket: Path, pipelines: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = DagsterGrpcClient(socket=str(socket))
     first = client.get_server_id()
@@ -95,13 +103,28 @@ def test_r10_changed_pipelines_are_loaded_without_a_word_a_wrong_one_stops_no_ot
     assert client.get_server_id() != first, "the webserver and the daemon see by it that there is something new"
 
     corrected = {**PIPELINE, "name": "orders", "table": {"base_path": "/data/orders", "schema": "id string"}}
+    template = {
+        **PIPELINE,
+        "name": "shop_{topic}",
+        "enabled": True,
+        "source": {"bootstrap_servers": "127.0.0.1:9", "topics_pattern": r"shop\..+"},
+        "table": {"base_path": "/data/{topic}", "schema": "id string"},
+    }
+    write(pipelines, "shop", template)
     write(pipelines, "orders", corrected)
     begins = "Begins a transaction of orders"
     wait_for(lambda: sensors(client).get("orders_coordinator", "").startswith(begins), "the corrected file is loaded")
+
+    assert "shop_topics" in sensors(client)
+    monkeypatch.setenv(HOME_VARIABLE, str(home))
+    with Ledger.open(Home.from_environment().ledger_url) as ledger:
+        ledger.remember_topics("shop_{topic}", ["shop.orders"], datetime.now(timezone.utc))
+    announce(Home.from_environment(), datetime.now(timezone.utc))
+    wait_for(lambda: "shop_shop_orders_coordinator" in sensors(client), "a topic that appeared has its pipeline")
 
     second = client.get_server_id()
     children = psutil.Process(server.pid).children
     wait_for(lambda: len(children()) == 1, "the one that was replaced has ended")
     children()[0].kill()
-    wait_for(lambda: len(sensors(client)) == 2 and client.get_server_id() != second, "another process has loaded them")
+    wait_for(lambda: len(sensors(client)) == 4 and client.get_server_id() != second, "another process has loaded them")
     assert Path(server.log).read_text().count("has died; starting another") == 1

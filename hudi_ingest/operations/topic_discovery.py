@@ -1,0 +1,55 @@
+"""Which topics match a template's pattern now, and which of them have had a pipeline so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from hudi_ingest.exceptions import NothingToDo
+from hudi_ingest.home.folder import Home, write_private
+from hudi_ingest.kafka.cluster import kept_cluster
+from hudi_ingest.ledger import Ledger
+from hudi_ingest.model.seen_topic import SeenTopic
+from hudi_ingest.pipeline.template import Template
+
+
+@dataclass(frozen=True, slots=True)
+class Discovery:
+    """A template's topics at one moment."""
+
+    known: tuple[SeenTopic, ...]
+    """All that have a pipeline, oldest first."""
+    new: tuple[str, ...]
+    missing: tuple[str, ...]
+    """Those that are not on the broker. Their pipelines fail until the topics are back or are forgotten."""
+
+
+def refresh_topics(template: Template, home: Home, ledger: Ledger, now: datetime) -> Discovery:
+    """List the topics and remember those that are new. Raises KafkaUnreachable, KafkaRefused."""
+    with kept_cluster(template.source) as cluster:
+        on_broker = cluster.topic_names()
+    new = ledger.remember_topics(template.pipeline_name, on_broker, now)
+    if new:
+        announce(home, now)
+    known = tuple(topic for topic in ledger.topics(template.pipeline_name) if template.source.reads(topic.name))
+    missing = tuple(topic.name for topic in known if topic.name not in on_broker)
+    return Discovery(known, new, missing)
+
+
+def forget_topic(template: Template, topic: str, home: Home, ledger: Ledger, now: datetime) -> None:
+    """Forget a topic that was deleted for good. Its pipeline disappears, and its table stays. Raises NothingToDo if the topic is on
+    the broker or is not known; KafkaUnreachable, KafkaRefused."""
+    with kept_cluster(template.source) as cluster:
+        on_broker = cluster.topic_names()
+    if topic in on_broker:
+        remedy = "it would be found again; exclude it from source.topics_pattern"
+        raise NothingToDo(template.name, f"topic {topic} is on the broker, so {remedy}")
+    if not ledger.forget_topic(template.pipeline_name, topic):
+        raise NothingToDo(template.name, f"topic {topic} is not known")
+    announce(home, now)
+
+
+def announce(home: Home, now: datetime) -> None:
+    """Have the embedded code server load the pipelines again."""
+    home.make()
+    write_private(home.topics_file, f"{now.isoformat()}\n")

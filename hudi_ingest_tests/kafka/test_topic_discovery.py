@@ -1,0 +1,74 @@
+"""A template's topics on a real broker: found, missed, forgotten."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timezone
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from dagster import DagsterInstance, build_sensor_context
+
+from hudi_ingest.exceptions import TopicMissing
+from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
+from hudi_ingest.local.broker import create_topic
+from hudi_ingest.orchestration.code_location import ingest_definitions
+from hudi_ingest.orchestration.sensor import tick
+from hudi_ingest.pipeline.folder import find_pipeline, load_pipelines
+from hudi_ingest_tests.support.command_line import answer
+from hudi_ingest_tests.support.ground import Ground, write_pipeline
+from hudi_ingest_tests.support.waiting import wait_for
+
+pytestmark = pytest.mark.kafka
+
+
+def test_k1_a_topic_that_appears_gets_a_pipeline_and_one_that_disappears_keeps_it_and_fails(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable, value in (
+        (LEDGER_VARIABLE, ground.home.ledger_url),
+        (HOME_VARIABLE, str(ground.home.root)),
+        (PIPELINES_VARIABLE, str(ground.home.pipelines)),
+    ):
+        monkeypatch.setenv(variable, value)
+    write_pipeline(
+        ground,
+        "{topic}",
+        "shop.yaml",
+        enabled=True,
+        source={"topics_pattern": rf"{ground.name}\..+"},
+        table={"base_path": str(ground.home.root / "lake" / "{topic}")},
+    )
+
+    def discovered() -> str:
+        """What the topics' sensor says, in the code location as it is loaded now."""
+        (sensor,) = [
+            each for each in ingest_definitions().get_repository_def().sensor_defs if each.name == "shop_topics"
+        ]
+        with DagsterInstance.ephemeral() as instance:
+            message = sensor.evaluate_tick(build_sensor_context(instance=instance)).skip_message
+        return str(message)
+
+    assert discovered() == "0 topics"
+    names = [f"{ground.name}.one", f"{ground.name}.two"]
+    for name in names:
+        create_topic(ground.bootstrap_servers, name, 1)
+    assert f"2 topics; {names[0]}, {names[1]} without a pipeline in this code location" in discovered()
+    announced = ground.home.topics_file.read_text()
+    assert discovered() == "2 topics", "as it was loaded after them"
+    assert ground.home.topics_file.read_text() == announced
+    pipelines = load_pipelines(ground.home.pipelines)
+    assert [pipeline.source.topics for pipeline in pipelines] == [(name,) for name in names]
+    repository = ingest_definitions().get_repository_def()
+    assert repository.get_sensor_def(f"{ground.name}_one_coordinator").default_status.value == "RUNNING"
+
+    admin = AdminClient({"bootstrap.servers": ground.bootstrap_servers})
+    admin.delete_topics([names[0]])[names[0]].result(30)
+    wait_for(lambda: f"{names[0]} not on the broker, so their pipelines fail" in discovered(), "it is missed")
+    gone = find_pipeline(ground.home.pipelines, f"{ground.name}_one")
+    with DagsterInstance.ephemeral() as instance, pytest.raises(TopicMissing, match=names[0]):
+        tick(gone, instance, datetime.now(timezone.utc))
+    listed = json.loads(answer(ground.home, "topics", "shop", "--refresh", "--json").stdout)
+    assert [(topic["topic"], topic["missing"]) for topic in listed] == [(names[0], True), (names[1], False)]
+    answer(ground.home, "topics", "shop", "--forget", names[0])
+    assert [pipeline.source.topics for pipeline in load_pipelines(ground.home.pipelines)] == [(names[1],)]

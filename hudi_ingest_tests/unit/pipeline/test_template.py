@@ -1,0 +1,193 @@
+"""Templates: `{topic}` in table.base_path and name makes a pipeline for each topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hudi_ingest.exceptions import ConfigError
+from hudi_ingest.home.folder import LEDGER_VARIABLE
+from hudi_ingest.ledger import Ledger
+from hudi_ingest.pipeline.file import load_pipeline, pipeline_from
+from hudi_ingest.pipeline.folder import (
+    find_pipeline,
+    find_template,
+    load_each,
+    load_file_pipelines,
+    load_folder,
+    load_pipelines,
+)
+from hudi_ingest.pipeline.source import StartingTimestamp
+from hudi_ingest_tests.support.pipeline_files import Write, document
+
+pytestmark = pytest.mark.fast
+
+NOW = datetime(2026, 11, 23, 12, tzinfo=timezone.utc)
+Remember = Callable[..., None]
+
+
+def template(**changes: Any) -> dict[str, Any]:
+    settings = {
+        "name": "shop_{topic}",
+        "table__base_path": "/lake/{topic}",
+        "source__topics": ["shop.orders", "shop.a-b"],
+    }
+    return document(**{**settings, **changes})
+
+
+def pattern(**changes: Any) -> dict[str, Any]:
+    return template(**{"source__topics": None, "source__topics_pattern": r"shop\..+", **changes})
+
+
+@pytest.fixture
+def folder(write: Write) -> Callable[..., Path]:
+    def write_files(**files: dict[str, Any]) -> Path:
+        return [write(yaml.safe_dump(content), f"{name}.yaml") for name, content in files.items()][-1].parent
+
+    return write_files
+
+
+@pytest.fixture
+def remember(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Remember:
+    """As ticks of the topics' sensor do, an hour apart."""
+    url = f"sqlite:///{tmp_path / 'ledger' / 'ledger.db'}"
+    monkeypatch.setenv(LEDGER_VARIABLE, url)
+
+    def tick(*topics: str, hour: int = 0) -> None:
+        Ledger.open(url).remember_topics("shop_{topic}", topics, NOW + timedelta(hours=hour))
+
+    return tick
+
+
+def test_k1_a_list_of_topics_makes_a_pipeline_for_each(folder: Callable[..., Path]) -> None:
+    files = folder(
+        shop=template(
+            asset={"description": "Rows of {topic}", "group": "of_{topic}"},
+            on_bad_record="dead_letter",
+            dead_letters={"topic": "{topic}.dead"},
+            source__starting_offsets={"shop.a-b": {0: 7}},
+        )
+    )
+    orders, other = load_pipelines(files, {})
+    assert (orders.name, orders.source.topics, orders.table.base_path) == (
+        "shop_shop_orders",
+        ("shop.orders",),
+        "/lake/shop.orders",
+    )
+    assert (other.name, other.table.base_path, other.group_id) == (
+        "shop_shop_a_b",
+        "/lake/shop.a-b",
+        "hudi-ingest.shop_shop_a_b",
+    )
+    assert (orders.asset.description, orders.asset.group) == ("Rows of shop.orders", "of_shop_orders")
+    assert orders.dead_letters.topic == "shop.orders.dead"
+    assert (orders.source.starting_offsets, other.source.starting_offsets) == ("earliest", {"shop.a-b": {0: 7}})
+    assert find_pipeline(files, "shop_shop_a_b", {}) == other
+    assert load_file_pipelines(files / "shop.yaml", {}) == (orders, other)
+
+
+def test_k1_the_topics_of_a_pattern_are_those_that_have_been_seen(
+    folder: Callable[..., Path], remember: Remember
+) -> None:
+    files = folder(shop=pattern(source__starting_offsets="latest"))
+    assert load_pipelines(files, {}) == ()
+    assert not (files / "ledger").exists(), "nothing is left behind where nothing runs"
+    remember()
+    remember("shop.orders", "unrelated", hour=1)
+    remember("shop.orders", "shop.late", hour=2)
+    pipelines = load_pipelines(files, {})
+    assert [pipeline.name for pipeline in pipelines] == ["shop_shop_orders", "shop_shop_late"]
+    (found,) = load_folder(files, {}).templates
+    assert (found.name, found.pipeline_name) == ("shop", "shop_{topic}")
+    assert find_template(files, "shop", {}) == found
+    # The broker is not asked: one that disappeared keeps its pipeline.
+    remember(hour=3)
+    assert load_pipelines(files, {}) == pipelines
+
+
+@pytest.mark.parametrize("starts", ["latest", {"timestamp": "2026-01-01T00:00:00Z"}])
+def test_k1_a_topic_that_appears_later_is_read_from_its_first_offset(
+    folder: Callable[..., Path], remember: Remember, starts: object
+) -> None:
+    remember("shop.orders")
+    remember("shop.orders", "shop.late", hour=2)
+    orders, late = load_pipelines(folder(shop=pattern(source__starting_offsets=starts)), {})
+    assert orders.source.starting_offsets == starts or isinstance(orders.source.starting_offsets, StartingTimestamp)
+    assert late.source.starting_offsets == "earliest"
+
+
+def test_two_topics_of_one_name_are_refused_and_one_that_appears_stops_nothing(
+    folder: Callable[..., Path], remember: Remember
+) -> None:
+    listed = folder(shop=template(source__topics=["shop.a-b", "shop.orders", "shop.a_b"]))
+    with pytest.raises(ConfigError, match=r"topics shop\.a-b and shop\.a_b would both have the pipeline shop_shop_a_b"):
+        load_pipelines(listed, {})
+    assert load_each(listed, {})[0] == (), "its author made it wrong"
+    remember("shop.a_b", "shop.orders")
+    remember("shop.a-b", hour=1)
+    pipelines, (broken,) = load_each(folder(shop=pattern()), {})
+    assert [pipeline.source.topics[0] for pipeline in pipelines] == ["shop.a_b", "shop.orders"]
+    assert "topic shop.a-b: topics shop.a_b and shop.a-b would both" in broken.problems[0]
+
+
+def test_a_topic_that_appears_gives_way_to_pipelines_that_were_there(
+    folder: Callable[..., Path], remember: Remember
+) -> None:
+    remember("shop.orders", "shop.more")
+    special = document(name="shop_shop_orders", table__base_path="/lake/special")
+    inside = document(name="inside", table__base_path="/lake/shop.more/x")
+    pipelines, broken = load_each(folder(shop=pattern(), special=special, within=inside), {})
+    assert [pipeline.name for pipeline in pipelines] == ["shop_shop_orders", "inside"]
+    assert pipelines[0].table.base_path == "/lake/special"
+    assert [file.problems[0].partition(": ")[0] for file in broken] == [
+        "shop.yaml (topic shop.more) and within.yaml",
+        "shop.yaml (topic shop.orders) and special.yaml",
+    ]
+    assert find_pipeline(folder(shop=pattern()), "shop_shop_orders", {}).table.base_path == "/lake/special"
+
+
+def test_problems_are_said_once_or_with_their_topics(folder: Callable[..., Path], remember: Remember) -> None:
+    def problems(file: dict[str, Any]) -> list[str]:
+        with pytest.raises(ConfigError) as raised:
+            load_pipelines(folder(shop=file), {})
+        return list(raised.value.problems)
+
+    (said,) = problems(template(table__compression="lz4"))
+    assert said.startswith("shop.yaml: table.compression: ")
+    (said,) = problems(pattern(table__compression="lz4"))
+    assert said.startswith("shop.yaml: table.compression: "), "although no topic is known yet"
+    (said,) = problems(pattern(source__topics_pattern="shop("))
+    assert said.startswith("shop.yaml: source.topics_pattern: not a regular expression")
+    (said,) = problems(template(name="shop"))
+    assert said.startswith("shop.yaml: name: {topic} is in table.base_path")
+    remember("shop.orders", f"shop.{'x' * 80}")
+    (said,) = problems(pattern())
+    assert "topic shop.xxx" in said
+    assert "name: " in said
+    assert "shop_shop_orders" in [pipeline.name for pipeline in load_each(folder(shop=pattern()), {})[0]]
+
+
+def test_where_one_pipeline_is_expected_a_template_names_its_own(folder: Callable[..., Path]) -> None:
+    files = folder(shop=template())
+    for name in ("shop", "shop_{topic}"):
+        with pytest.raises(ConfigError, match="name one of its pipelines: shop_shop_orders, shop_shop_a_b"):
+            find_pipeline(files, name, {})
+    with pytest.raises(ConfigError, match=r"`hudi-ingest topics shop` lists them"):
+        load_pipeline(files / "shop.yaml", {})
+    with pytest.raises(ConfigError, match="only one can be"):
+        pipeline_from(template(), files, "defs.yaml", {})
+    with pytest.raises(ConfigError, match="no template is called 'shops'; known: shop; did you mean shop"):
+        find_template(files, "shops", {})
+
+
+def test_one_pipeline_of_a_template_is_loaded_without_the_others(
+    folder: Callable[..., Path], remember: Remember
+) -> None:
+    remember("shop.a", "shop.b")
+    loaded = load_folder(folder(shop=pattern()), {}, only="shop_shop_b")
+    assert [pipeline.name for pipeline in loaded.pipelines] == ["shop_shop_b"]
