@@ -37,6 +37,9 @@ class TransactionSchema:
     escaped_folders: bool = True
     """Whether unsafe characters of a value are escaped in its folder's name; if not, such a value has no folder."""
 
+    descriptions: Mapping[str, str] = field(default_factory=dict)
+    """What the registry's schemas say about columns, by name."""
+
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 

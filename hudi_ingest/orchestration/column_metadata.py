@@ -12,17 +12,28 @@ from dagster import (
     TableSchema,
 )
 
+from hudi_ingest.pipeline.model import read_text
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.kafka_columns import OFFSET, PARTITION, TIMESTAMP, TOPIC
 from hudi_ingest.records.schema.columns import ddl_type
 from hudi_ingest.records.schema.ddl import ddl_comments
+from hudi_ingest.records.schema.descriptions import avro_descriptions
 
 
-def pipeline_columns(pipeline: Pipeline, columns: pa.Schema) -> dict[str, Any]:
-    """Return the columns of the pipeline's table as Dagster metadata, with the comments from the pipeline file."""
+def pipeline_columns(
+    pipeline: Pipeline, columns: pa.Schema, descriptions: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Return the columns of the pipeline's table as Dagster metadata, with what the pipeline file says about them, or else
+    `descriptions`, what the registry's schemas say."""
+    return column_schema(columns, pipeline.table.partition_columns, _declared(pipeline) or descriptions)
+
+
+def _declared(pipeline: Pipeline) -> dict[str, str]:
+    """What DDL comments, or the docs of an Avro file, say about columns."""
     table = pipeline.table
-    comments = ddl_comments(table.schema_ or "") if table.declares_schema and table.schema_file is None else {}
-    return column_schema(columns, table.partition_columns, comments)
+    if table.schema_file is not None:
+        return avro_descriptions(read_text(table.schema_file))
+    return ddl_comments(table.schema_ or "") if table.declares_schema else {}
 
 
 def column_schema(

@@ -276,7 +276,7 @@ def _commit_op(pipeline: Pipeline) -> OpDefinition:
             None,
             metadata={
                 **by_kind(receipt.plan.kind, metadata),
-                **pipeline_columns(pipeline, columns),
+                **pipeline_columns(pipeline, columns, opened.schema.descriptions),
             },
         )
 

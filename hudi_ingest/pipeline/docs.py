@@ -84,7 +84,7 @@ _TYPES = f"""\
 
 `table.schema_file` is an Avro record. It may contain:
 {AVRO_TYPES}.
-A field that is not a union with null is required. Defaults, aliases and docs are ignored.
+A field that is not a union with null is required. Defaults and aliases are ignored; docs describe the columns in Dagster.
 
 Refused, because the table could not hold them as declared: `tinyint`, `smallint` (Hudi only has `int`), `char(n)`, maps
 with keys other than text, unions of more than null and one type, names with anything but letters, digits and `_`, names

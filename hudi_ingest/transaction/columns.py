@@ -6,7 +6,7 @@ Resolved once, when the transaction begins, or to preview it. Nothing is changed
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -20,6 +20,7 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.convert.connect_columns import infer_columns
 from hudi_ingest.records.kafka_columns import KAFKA_FIELDS, is_kafka
 from hudi_ingest.records.schema.columns import SchemaProblem, ddl, parse_spark_json, spark_json, table_schema
+from hudi_ingest.records.schema.descriptions import avro_descriptions, json_schema_descriptions
 from hudi_ingest.records.schema.evolution import Evolution, evolve, joined, loosened
 from hudi_ingest.records.schema.inference import infer
 from hudi_ingest.records.schema.registered import RegisteredSchema, SchemaKind
@@ -88,6 +89,7 @@ def proposed_schema(pipeline: Pipeline, timeline: Timeline) -> TransactionSchema
         changes=changes,
         warnings=(*source.warnings, *left_out),
         record_key=record_key_of(properties) if exists else pipeline.table.key,
+        descriptions=source.descriptions,
         escaped_folders=not exists or properties.get(ESCAPED_FOLDERS_PROPERTY, "false") == "true",
     )
     if is_approved(pipeline, timeline, schema):
@@ -139,6 +141,7 @@ class _RecordColumns:
     avro: tuple[RegisteredSchema, ...] = ()
     schema_ids: tuple[int, ...] = ()
     warnings: tuple[str, ...] = ()
+    descriptions: Mapping[str, str] = field(default_factory=dict)
 
 
 def _record_columns(pipeline: Pipeline, stored: pa.Schema | None) -> _RecordColumns:
@@ -190,7 +193,18 @@ def _registered(pipeline: Pipeline, stored: pa.Schema | None) -> _RecordColumns:
         # here, and the table has the last word.
         record = joined([record, stored]).schema
     ids = tuple(sorted({version.schema_id for subject_versions in versions for version in subject_versions}))
-    return _RecordColumns(record, origin, tuple(version.schema for version in latest) if kind == "AVRO" else (), ids)
+    descriptions: dict[str, str] = {}
+    for version in latest:
+        descriptions |= _descriptions(kind, version.schema.text, of_events)
+    avro = tuple(version.schema for version in latest) if kind == "AVRO" else ()
+    return _RecordColumns(record, origin, avro, ids, descriptions=descriptions)
+
+
+def _descriptions(kind: SchemaKind, text: str, of_events: bool) -> dict[str, str]:
+    """Protobuf's schemas have comments only, which are not part of them."""
+    if kind == "AVRO":
+        return avro_descriptions(text, of_events)
+    return json_schema_descriptions(text) if kind == "JSON" else {}
 
 
 def _inferred(pipeline: Pipeline) -> _RecordColumns:

@@ -28,7 +28,7 @@ AVRO_TYPES = (
 
 
 def parse_avsc(text: str) -> pa.Schema:
-    """Parse the fields of an Avro record schema. Ignores docs, defaults and aliases. Raises SchemaProblem."""
+    """Parse the fields of an Avro record schema. Ignores defaults and aliases; descriptions.py reads docs. Raises SchemaProblem."""
     try:
         record = json.loads(text)
     except json.JSONDecodeError as error:

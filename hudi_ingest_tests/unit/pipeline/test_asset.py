@@ -84,3 +84,14 @@ def test_comments_of_columns_are_shown(write: Write) -> None:
     (spec,) = table_asset(load(write, table__schema=schema, table__partition_by=["dt"])).specs
     shown = {each.name: each.description for each in spec.metadata["dagster/column_schema"].columns}
     assert (shown["id"], shown["s"], shown["dt"]) == ("It's the order", None, "Partition column")
+
+
+def test_docs_of_an_avro_file_are_shown(write: Write) -> None:
+    from hudi_ingest.orchestration.table_asset import table_asset
+
+    fields = '[{"name": "id", "type": "string", "doc": "The order"}, {"name": "dt", "type": "string"}]'
+    file = write(f'{{"type": "record", "name": "Order", "fields": {fields}}}', name="order.avsc")
+    pipeline = load(write, table__schema=None, table__schema_file=file.name, table__partition_by=["dt"])
+    (spec,) = table_asset(pipeline).specs
+    shown = {column.name: column.description for column in spec.metadata["dagster/column_schema"].columns}
+    assert (shown["id"], shown["dt"]) == ("The order", "Partition column")
