@@ -39,12 +39,14 @@ def validate(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check pipeline files, and engine.yaml if there is one, and report every problem at once."""
+    """Check pipeline files, and engine.yaml, housekeeping.yaml and alerts.yaml if they exist, and report every problem at once."""
     from hudi_ingest.cli.views import pipelines_text
     from hudi_ingest.operations.online_check import OnlineCheck, check_all_online
     from hudi_ingest.operations.validation import require_valid
+    from hudi_ingest.pipeline.alerts import load_alert_settings
     from hudi_ingest.pipeline.engine import load_engine_settings, local_table_warning
     from hudi_ingest.pipeline.folder import load_file_pipelines
+    from hudi_ingest.pipeline.housekeeping import load_housekeeping_settings
 
     problems: dict[str, list[str]] = {}
     columns: dict[str, str] = {}
@@ -56,10 +58,16 @@ def validate(
         if not as_json:
             err.print(str(error), markup=False)
 
+    home = Home.from_environment()
     try:
-        master = load_engine_settings(Home.from_environment()).master
+        master = load_engine_settings(home).master
     except ConfigError as error:
         note(error.where, error)
+    for load in (load_housekeeping_settings, load_alert_settings):
+        try:
+            load(home)
+        except ConfigError as error:
+            note(error.where, error)
     for file in files:
         try:
             pipelines = load_file_pipelines(file)

@@ -8,7 +8,7 @@ import sys
 
 from hudi_ingest.cli import (
     dead_letter_commands,
-    doctor_command,
+    health_commands,
     housekeeping_command,
     ingestion_commands,
     request_commands,
@@ -28,7 +28,7 @@ _COMMANDS = (
     table_commands,
     dead_letter_commands,
     serve_commands,
-    doctor_command,
+    health_commands,
     housekeeping_command,
     topic_commands,
 )

@@ -336,5 +336,16 @@ class NothingToDo(IngestError):
         self.reason = reason
 
 
+class ChannelFailed(Transient):
+    """A channel of alerts.yaml could not be told of a failing check."""
+
+    def __init__(self, channel: str, reason: str) -> None:
+        self.channel = channel
+        super().__init__(
+            f"the channel {channel} of alerts.yaml was not told: {reason}. The next tick tries again; `hudi-ingest test-alerts` "
+            "tries at once."
+        )
+
+
 class EnvironmentProblem(Terminal):
     """The machine lacks something: Java, disk space, a free port, a reachable registry."""

@@ -13,12 +13,14 @@ PIPELINES_VARIABLE = "HUDI_INGEST_PIPELINES"
 LEDGER_VARIABLE = "HUDI_INGEST_LEDGER_URL"
 ENGINE_VARIABLE = "HUDI_INGEST_ENGINE"
 HOUSEKEEPING_VARIABLE = "HUDI_INGEST_HOUSEKEEPING"
+ALERTS_VARIABLE = "HUDI_INGEST_ALERTS"
 
 
 @dataclass(frozen=True, slots=True)
 class Home:
     """`HUDI_INGEST_HOME` (default ./.hudi-ingest), `HUDI_INGEST_PIPELINES` (default ./pipelines),
-    `HUDI_INGEST_LEDGER_URL` (default SQLite below the home), `HUDI_INGEST_ENGINE` and `HUDI_INGEST_HOUSEKEEPING`."""
+    `HUDI_INGEST_LEDGER_URL` (default SQLite below the home), `HUDI_INGEST_ENGINE`, `HUDI_INGEST_HOUSEKEEPING` and
+    `HUDI_INGEST_ALERTS`."""
 
     root: Path
     pipelines: Path
@@ -27,17 +29,19 @@ class Home:
     """The file of Spark settings; None for engine.yaml beside the pipelines folder, which need not exist."""
     housekeeping_settings: Path | None = None
     """The file of retention settings; None for housekeeping.yaml there, which need not exist."""
+    alerts_settings: Path | None = None
+    """The file that says who is told of failing checks; None for alerts.yaml there, which need not exist."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Home:
         root = Path(environment.get(HOME_VARIABLE) or ".hudi-ingest").expanduser().resolve()
-        engine, housekeeping = environment.get(ENGINE_VARIABLE), environment.get(HOUSEKEEPING_VARIABLE)
         return cls(
             root=root,
             pipelines=Path(environment.get(PIPELINES_VARIABLE) or "pipelines").expanduser().resolve(),
             ledger_url=environment.get(LEDGER_VARIABLE) or f"sqlite:///{root / 'ledger.db'}",
-            engine_settings=Path(engine).expanduser().resolve() if engine else None,
-            housekeeping_settings=Path(housekeeping).expanduser().resolve() if housekeeping else None,
+            engine_settings=_path(environment, ENGINE_VARIABLE),
+            housekeeping_settings=_path(environment, HOUSEKEEPING_VARIABLE),
+            alerts_settings=_path(environment, ALERTS_VARIABLE),
         )
 
     def below(self, name: str) -> Home:
@@ -69,6 +73,10 @@ class Home:
         return self.housekeeping_settings or self.pipelines.parent / "housekeeping.yaml"
 
     @property
+    def alerts_settings_file(self) -> Path:
+        return self.alerts_settings or self.pipelines.parent / "alerts.yaml"
+
+    @property
     def stack_file(self) -> Path:
         return self.root / "stack.json"
 
@@ -97,6 +105,11 @@ class Home:
     @property
     def tables(self) -> Path:
         return self.root / "tables"
+
+
+def _path(environment: Mapping[str, str], variable: str) -> Path | None:
+    value = environment.get(variable)
+    return Path(value).expanduser().resolve() if value else None
 
 
 def write_private(path: Path, text: str) -> None:

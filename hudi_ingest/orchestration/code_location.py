@@ -17,6 +17,7 @@ from typing import Any
 from dagster import Definitions
 
 from hudi_ingest.home.folder import Home
+from hudi_ingest.orchestration.alerts_sensor import alerts_definitions
 from hudi_ingest.orchestration.broken_files import broken_definitions, problem_text
 from hudi_ingest.orchestration.housekeeping_job import housekeeping_definitions
 from hudi_ingest.orchestration.pipeline_definitions import pipeline_definitions
@@ -55,13 +56,13 @@ def ingest_definitions(
         loaded = load_folder(home.pipelines if pipelines is None else Path(pipelines), check=format_problems)
     else:
         loaded = LoadedFolder(tuple(pipelines))
-    definitions = definitions_of(loaded, spark_config, io_manager_key)
-    if not housekeeping:
-        return definitions
-    if where in ("", str(home.pipelines)):
-        return Definitions.merge(definitions, housekeeping_definitions())
-    # Definitions of several folders may be merged, and no two schedules of a code location may have the same name.
-    return Definitions.merge(definitions, housekeeping_definitions(f"_{zlib.crc32(where.encode()):08x}"))
+    # Definitions of several folders may be merged, and no two sensors or schedules of a code location may have the same name.
+    suffix = "" if where in ("", str(home.pipelines)) else f"_{zlib.crc32(where.encode()):08x}"
+    return Definitions.merge(
+        definitions_of(loaded, spark_config, io_manager_key),
+        alerts_definitions(loaded.pipelines, loaded.broken, suffix),
+        housekeeping_definitions(suffix) if housekeeping else Definitions(),
+    )
 
 
 def definitions_of(

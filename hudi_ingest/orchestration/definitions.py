@@ -9,6 +9,7 @@ from typing import Any
 from dagster import Definitions
 
 from hudi_ingest.home.folder import Home
+from hudi_ingest.orchestration.alerts_sensor import alerts_definitions
 from hudi_ingest.orchestration.code_location import definitions_of
 from hudi_ingest.orchestration.executor import EXECUTOR
 from hudi_ingest.orchestration.housekeeping_job import housekeeping_definitions
@@ -35,8 +36,8 @@ def build_definitions(
     among them."""
     ours = Definitions(executor=EXECUTOR, resources={IO_MANAGER: InstanceStorageIOManager()})
     folder = LoadedFolder(tuple(pipelines), tuple(broken), tuple(templates))
-    # The process of a pipeline's run has no use for it.
-    shared = [] if only else [housekeeping_definitions()]
+    # The process of a pipeline's run has no use for them.
+    shared = [] if only else [housekeeping_definitions(), alerts_definitions(folder.pipelines, folder.broken)]
     return Definitions.merge(ours, definitions_of(folder, spark_config, only=only), *shared)
 
 

@@ -1,4 +1,4 @@
-"""Writes docs/configuration.md from the models of pipeline files, engine.yaml and housekeeping.yaml: `python -m hudi_ingest.pipeline.docs`."""
+"""Writes docs/configuration.md from the models of pipeline files, engine.yaml, housekeeping.yaml and alerts.yaml: `python -m hudi_ingest.pipeline.docs`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from hudi_ingest.pipeline.alerts import AlertSettings
 from hudi_ingest.pipeline.describe import allowed, default, keys, nested_model
 from hudi_ingest.pipeline.engine import EngineSettings
 from hudi_ingest.pipeline.housekeeping import HousekeepingSettings
@@ -110,6 +111,15 @@ keep. It is optional. The environment variables `HUDI_INGEST_HOUSEKEEPING_RUN_DA
 [Operations](operations.md#housekeeping) says what is deleted and what never is.
 """
 
+_ALERTS = """\
+# Alerts
+
+The file alerts.yaml, beside engine.yaml or at `HUDI_INGEST_ALERTS`, says who is told of failing checks. Without it, nobody
+is. It is read at each tick of the sensor `hudi_ingest_alerts`, which exists once the code location has been loaded with
+the file. Values from the environment and from files work as in pipeline files; `hudi-ingest test-alerts` sends a test.
+[Operations](operations.md#alerts) has an example.
+"""
+
 
 def render() -> str:
     """Render the whole page."""
@@ -122,6 +132,8 @@ def render() -> str:
             *_sections(EngineSettings, "engine.yaml"),
             _HOUSEKEEPING,
             *_sections(HousekeepingSettings, "housekeeping.yaml"),
+            _ALERTS,
+            *_sections(AlertSettings, "alerts.yaml"),
         ]
     )
 

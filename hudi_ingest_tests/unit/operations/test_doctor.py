@@ -14,7 +14,7 @@ import yaml
 from typer.testing import CliRunner
 
 from hudi_ingest.cli.app import app
-from hudi_ingest.cli.doctor_command import doctor
+from hudi_ingest.cli.health_commands import doctor
 from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger

@@ -52,8 +52,12 @@ def test_descriptions_of_properties_describe_columns() -> None:
 
 _json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(st.sampled_from(["type", "fields", "name", "doc", "properties", "description", "after"]), inner),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["type", "fields", "name", "doc", "properties", "description", "after"]), inner
+        )
+    ),
 )
 
 

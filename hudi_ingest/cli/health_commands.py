@@ -1,4 +1,4 @@
-"""doctor: what is wrong, and what to do about it."""
+"""doctor, test-alerts: what is wrong, and who is told."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import typer
 
 from hudi_ingest.cli.app import app
 from hudi_ingest.cli.options import AsJson
-from hudi_ingest.cli.printing import out, print_json, progress
+from hudi_ingest.cli.printing import err, out, print_json, progress, say
+from hudi_ingest.exceptions import ConfigError, IngestError
 from hudi_ingest.home.folder import Home
 
 if TYPE_CHECKING:
@@ -80,3 +81,28 @@ def _show_summary(diagnoses: list[Diagnosis]) -> None:
     bad, doubtful = counts.get("problem", 0), counts.get("warning", 0)
     text = "All is well." if not bad and not doubtful else f"Problems: {bad}, warnings: {doubtful}."
     out.print(text, style="bold", markup=False, highlight=False)
+
+
+@app.command("test-alerts")
+def test_alerts() -> None:
+    """Send a test message to every channel of alerts.yaml."""
+    from hudi_ingest.operations.channels import channels
+    from hudi_ingest.operations.incidents import Incident, News
+    from hudi_ingest.pipeline.alerts import load_alert_settings
+
+    home = Home.from_environment()
+    reach = channels(load_alert_settings(home))
+    if not reach:
+        raise ConfigError(str(home.alerts_settings_file), ["no channel; add `webhooks` or `email`"])
+    test = Incident("test", "test_alerts", "This is a test. Nothing is wrong.")
+    failures = []
+    for name, send in reach.items():
+        progress(f"telling {name}")
+        try:
+            send(News((test,), ()))
+            say(f"{name}: told")
+        except IngestError as error:
+            failures.append(name)
+            err.print(f"error: {error}", style="red", markup=False)
+    if failures:
+        raise typer.Exit(1)

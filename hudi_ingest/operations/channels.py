@@ -1,0 +1,83 @@
+"""Sends news about incidents to webhooks and by mail."""
+
+from __future__ import annotations
+
+import json
+import smtplib
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from email.message import EmailMessage
+from typing import Any
+
+from hudi_ingest.exceptions import ChannelFailed
+from hudi_ingest.operations.incidents import News
+from hudi_ingest.pipeline.alerts import AlertSettings, Email, Webhook
+
+EMAIL = "email"
+TIMEOUT_SECONDS = 10.0
+
+Send = Callable[[News], None]
+
+
+def channels(settings: AlertSettings) -> dict[str, Send]:
+    """Return how to reach each channel, by name. Calls raise ChannelFailed and ConfigError (a secret is gone)."""
+    reach: dict[str, Send] = {webhook.name: _poster(webhook) for webhook in settings.webhooks}
+    if settings.email is not None:
+        reach[EMAIL] = _mailer(settings.email)
+    return reach
+
+
+def _poster(webhook: Webhook) -> Send:
+    def post(news: News) -> None:
+        content: dict[str, Any] = (
+            news.to_dict() if webhook.format == "json" else {"text": f"*{news.title}*\n{news.to_text()}"}
+        )
+        request = urllib.request.Request(
+            webhook.url.get_secret_value(),
+            json.dumps(content).encode(),
+            {"Content-Type": "application/json", "User-Agent": "hudi-ingest"},
+        )
+        try:
+            # Redirects are followed as GET, so a webhook that redirects answers something else than success.
+            with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:
+                answer.read(1)
+        except urllib.error.HTTPError as error:
+            # Without the chain, which quotes the URL.
+            raise ChannelFailed(webhook.name, f"it answered HTTP {error.code} {error.reason}") from None
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "reason", None) or type(error).__name__
+            raise ChannelFailed(webhook.name, f"it cannot be reached: {reason}") from None
+
+    return post
+
+
+def _mailer(email: Email) -> Send:
+    def send(news: News) -> None:
+        message = EmailMessage()
+        message["Subject"], message["From"], message["To"] = news.title, email.sender, ", ".join(email.to)
+        message.set_content(news.to_text())
+        try:
+            with _connected(email) as server:
+                if email.username is not None:
+                    server.login(email.username, email.password.get_secret_value() if email.password else "")
+                server.send_message(message)
+        except (OSError, smtplib.SMTPException) as error:
+            raise ChannelFailed(EMAIL, f"{email.host}:{email.port}: {error}") from error
+
+    return send
+
+
+def _connected(email: Email) -> smtplib.SMTP:
+    if email.security == "tls":
+        context = ssl.create_default_context()
+        return smtplib.SMTP_SSL(email.host, email.port, timeout=TIMEOUT_SECONDS, context=context)
+    server = smtplib.SMTP(email.host, email.port, timeout=TIMEOUT_SECONDS)
+    if email.security == "starttls":
+        try:
+            server.starttls(context=ssl.create_default_context())
+        except BaseException:
+            server.close()
+            raise
+    return server

@@ -1,0 +1,110 @@
+"""The sensor that tells people of failing checks and of pipeline files that cannot be loaded, by the channels of alerts.yaml."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from dagster import (
+    AssetCheckEvaluation,
+    AssetCheckKey,
+    AssetCheckSeverity,
+    AssetKey,
+    DagsterInstance,
+    DefaultSensorStatus,
+    Definitions,
+    SensorDefinition,
+    SensorEvaluationContext,
+    SkipReason,
+    sensor,
+)
+
+from hudi_ingest.exceptions import IngestError
+from hudi_ingest.exceptions.problems import counted
+from hudi_ingest.home.folder import Home
+from hudi_ingest.operations.channels import Send, channels
+from hudi_ingest.operations.health import questions
+from hudi_ingest.operations.incidents import Incident, Told, news_for
+from hudi_ingest.orchestration.asset_keys import table_key
+from hudi_ingest.orchestration.broken_files import FILE_LOADS, problem_text
+from hudi_ingest.pipeline.alerts import AlertSettings, load_alert_settings
+from hudi_ingest.pipeline.folder import BrokenFile
+from hudi_ingest.pipeline.pipeline import Pipeline
+
+NAME = "hudi_ingest_alerts"
+SECONDS = 30
+
+
+def alerts_definitions(pipelines: Sequence[Pipeline], broken: Sequence[BrokenFile], suffix: str = "") -> Definitions:
+    """Return the sensor, if there is an alerts.yaml. `suffix`: of its name, if a code location merges several."""
+    home = Home.from_environment()
+    if not home.alerts_settings_file.exists() and home.alerts_settings is None:
+        return Definitions()
+    return Definitions(sensors=[_alerts_sensor(f"{NAME}{suffix}", home, pipelines, broken)])
+
+
+def _alerts_sensor(
+    name: str, home: Home, pipelines: Sequence[Pipeline], broken: Sequence[BrokenFile]
+) -> SensorDefinition:
+    """Build the sensor, which is on from the start. Its cursor remembers what each channel was told; a lost one tells it again.
+    Its ticks fail while alerts.yaml is wrong."""
+
+    @sensor(
+        name=name,
+        minimum_interval_seconds=SECONDS,
+        default_status=DefaultSensorStatus.RUNNING,
+        description="Tells the channels of alerts.yaml which checks began to fail, and which are well again.",
+    )
+    def alerts(context: SensorEvaluationContext) -> SkipReason:
+        settings = load_alert_settings(home)
+        incidents = [*failing_checks(context.instance, pipelines, settings), *_unloaded(broken)]
+        told, failures = tell(Told.read(context.cursor), incidents, channels(settings))
+        context.update_cursor(told.to_text())
+        for failure in failures:
+            context.log.error(failure)
+        summary = f"{counted(len(incidents), 'incident')} open"
+        return SkipReason("; ".join([summary, *failures]))
+
+    return alerts
+
+
+def tell(told: Told, incidents: Sequence[Incident], reach: Mapping[str, Send]) -> tuple[Told, list[str]]:
+    """Send each channel its news, and return what they know now and why some could not be told; the next tick tries those
+    again."""
+    failures = []
+    told = told.only([*reach])
+    for name, send in reach.items():
+        news = news_for(told.of(name), incidents)
+        try:
+            if news:
+                send(news)
+            told = told.after(name, incidents)
+        except IngestError as error:
+            failures.append(str(error))
+    return told, failures
+
+
+def failing_checks(instance: DagsterInstance, pipelines: Sequence[Pipeline], settings: AlertSettings) -> list[Incident]:
+    """Return the checks of the tables whose newest evaluation failed, with warnings if the settings say so."""
+    keys = {
+        AssetCheckKey(table_key(pipeline), check): pipeline for pipeline in pipelines for check in questions(pipeline)
+    }
+    records = instance.event_log_storage.get_latest_asset_check_execution_by_key([*keys])
+    incidents = []
+    for key, record in records.items():
+        evaluation = record.evaluation
+        if not isinstance(evaluation, AssetCheckEvaluation) or evaluation.passed:
+            continue
+        warning = evaluation.severity is AssetCheckSeverity.WARN
+        if warning and not settings.warnings:
+            continue
+        text = evaluation.description or "no reason is known"
+        incidents.append(Incident(keys[key].name, key.name, text, warning, _page(settings, key.asset_key)))
+    return incidents
+
+
+def _unloaded(broken: Sequence[BrokenFile]) -> list[Incident]:
+    return [Incident(file.name or file.path.name, FILE_LOADS, problem_text(file)) for file in broken]
+
+
+def _page(settings: AlertSettings, asset: AssetKey) -> str:
+    return f"{settings.ui_url.rstrip('/')}/assets/{'/'.join(asset.path)}?view=checks" if settings.ui_url else ""
