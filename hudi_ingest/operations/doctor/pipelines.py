@@ -1,4 +1,4 @@
-"""Examines each pipeline: its file, broker, table, lock, checks, coordinator, open transaction and requests."""
+"""Examines each pipeline: its file, broker, registry, table, catalog, lock, checks, coordinator, open transaction and requests."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from hudi_ingest.operations.doctor.diagnosis import Diagnosis, State, examined, 
 from hudi_ingest.operations.doctor.ledger import existing_ledger
 from hudi_ingest.operations.findings import findings_now, findings_on_commits
 from hudi_ingest.operations.health import Finding
+from hudi_ingest.operations.online_check import check_online
 from hudi_ingest.pipeline.folder import BrokenFile
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.situation import Situation, observe
@@ -71,6 +72,11 @@ def _examine(home: Home, pipeline: Pipeline) -> list[Diagnosis]:
 
 
 def _situation(subject: str, pipeline: Pipeline, now: datetime) -> Iterator[Diagnosis]:
+    refused = check_online(pipeline).problems
+    yield from (problem(subject, text) for text in refused)
+    if refused:
+        # The rest would say the same again, after the same time-outs.
+        return
     situation = observe(pipeline)
     yield ok(subject, _state_text(situation, now))
     for finding in [*findings_now(pipeline, situation, now), *findings_on_commits(pipeline, situation)]:

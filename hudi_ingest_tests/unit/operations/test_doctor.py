@@ -157,7 +157,7 @@ def test_the_command_names_what_is_wrong_with_each_pipeline(
         as_json = json.loads(CliRunner().invoke(app, ["doctor", "--json"]).stdout)
     assert shown.exit_code == 1
     assert "PROBLEM  file wrong.yaml:" in shown.stdout
-    assert "PROBLEM  pipeline orders: could not describe topic orders" in shown.stdout
+    assert "PROBLEM  pipeline orders: kafka: could not describe topic orders" in shown.stdout
     assert as_json["state"] == "problem"
     by_subject = {diagnosis["subject"]: diagnosis for diagnosis in as_json["diagnoses"]}
     assert by_subject["pipeline orders"]["state"] == "problem"
