@@ -16,6 +16,7 @@ from hudi_ingest.hudi.publication import Publication
 from hudi_ingest.hudi.storage import StoredFile
 from hudi_ingest.hudi.timeline import CommittedInstant, Timeline
 from hudi_ingest.ledger import Ledger
+from hudi_ingest.lineage.step import LineageListener, unheard
 from hudi_ingest.model.checkpoint import Checkpoint, LettersHead
 from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition
 from hudi_ingest.model.plan import OffsetLoss, TransactionPlan
@@ -78,6 +79,7 @@ class TransactionPorts:
     letters: DeadLetterLog
     copy_letters: LetterCopier
     sync_catalog: CatalogSyncer
+    tell_lineage: LineageListener = unheard
 
     @property
     def timeline(self) -> Timeline:

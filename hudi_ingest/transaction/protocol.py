@@ -29,6 +29,8 @@ from hudi_ingest.hudi.publication import Publication
 from hudi_ingest.hudi.storage import StoredFile
 from hudi_ingest.hudi.timeline import CommittedInstant
 from hudi_ingest.ledger.owner import Owner
+from hudi_ingest.lineage.step import began
+from hudi_ingest.lineage.step import committed as lineage_committed
 from hudi_ingest.model.checkpoint import next_checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import RetryPlan, TransactionPlan
@@ -97,7 +99,9 @@ class TransactionProtocol(TransactionPorts):
             schema = prepare_table(self, committed, plan.take_over is not None)
             plan = replace(self._with_unused_id(plan), schema_changes=schema.changes)
             transaction = self._open(plan, schema, owner, committed.commits)
-        return replace(transaction, begin_seconds=round(time.monotonic() - started, 3))
+        transaction = replace(transaction, begin_seconds=round(time.monotonic() - started, 3))
+        self.tell_lineage(began(transaction))
+        return transaction
 
     def write(self, transaction: OpenTransaction, slices: Sequence[Slice]) -> tuple[SliceReport, ...]:
         """Write some of the plan's slices and report on each. Raises what `write.write_slices` raises."""
@@ -155,7 +159,9 @@ class TransactionProtocol(TransactionPorts):
             unsynced = self._sync_commit(before)
         seconds = _phases(transaction, reports, time.monotonic() - started)
         receipt = CommitReceipt(plan, transaction.instant, checkpoint, tuple(reports), seconds)
-        return self._tell_the_others(receipt, committed.commits, unsynced)
+        receipt = self._tell_the_others(receipt, committed.commits, unsynced)
+        self.tell_lineage(lineage_committed(transaction, receipt))
+        return receipt
 
     def abort(self, transaction: OpenTransaction, reason: str) -> None:
         """Roll the transaction back unless its commit has landed.

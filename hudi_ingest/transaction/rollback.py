@@ -15,6 +15,7 @@ from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.ledger import TransactionRow, counters
 from hudi_ingest.ledger.owner import Owner, is_dead
 from hudi_ingest.ledger.tables import is_over
+from hudi_ingest.lineage.step import found_committed, rolled_back
 from hudi_ingest.model.transaction import OpenInstant
 from hudi_ingest.transaction.ports import TransactionPorts
 
@@ -50,6 +51,7 @@ def roll_back(ports: TransactionPorts, transaction_id: str, reason: str) -> None
         instant = ports.table.instant_of(transaction_id)
         if instant is not None:
             ports.ledger.mark_committed_as_found(transaction_id, instant)
+            ports.tell_lineage(found_committed(transaction_id))
             return
     except IngestError as error:
         _logger.warning("%s is not rolled back yet; the next begin does it: %s", transaction_id, error)
@@ -58,6 +60,7 @@ def roll_back(ports: TransactionPorts, transaction_id: str, reason: str) -> None
         ports.ledger.mark_aborted(transaction_id, reason)
     except IngestError as error:
         _logger.warning("the ledger could not record that %s is rolled back: %s", transaction_id, error)
+    ports.tell_lineage(rolled_back(transaction_id, reason))
 
 
 def end_instant(ports: TransactionPorts, opened: OpenInstant) -> bool:
@@ -105,6 +108,7 @@ def _end_open_transaction(ports: TransactionPorts, owner: Owner, run_is_finished
             # Its op died after the commit, perhaps before it had flushed it.
             ports.durability.sync_changes(frozenset())
         ports.ledger.mark_committed_as_found(row.transaction_id, instant)
+        ports.tell_lineage(found_committed(row.transaction_id))
     elif is_dead(row.owner, run_is_finished) or (row.owner == owner and owner.has_one_begin):
         # A run has one begin op, so an open transaction of the same run was left by an earlier attempt of that op.
         roll_back(ports, row.transaction_id, f"rolled back by the next begin: {row.owner} is gone")

@@ -22,6 +22,7 @@ from hudi_ingest.hudi.write_client import HudiWriter
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.owner import Owner
+from hudi_ingest.lineage.emitter import listener
 from hudi_ingest.model.plan import TransactionPlan
 from hudi_ingest.model.report import CommitReceipt, SliceReport
 from hudi_ingest.model.transaction import OpenTransaction
@@ -65,6 +66,7 @@ def protocol_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession) -> Tra
         letters=DeadLetterLog(table.storage),
         copy_letters=LetterCopies(pipeline).catch_up,
         sync_catalog=catalog_syncer(pipeline, table, spark),
+        tell_lineage=listener(pipeline),
     )
 
 

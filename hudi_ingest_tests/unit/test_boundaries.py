@@ -25,6 +25,8 @@ KEEP_FILES_OF_THEIR_OWN = {
     "hudi/local_storage.py",
     "hudi/s3_access.py",
     "kafka/admin_clients.py",
+    "lineage/emitter.py",
+    "metrics/docs.py",
     "metrics/otlp.py",
     "model/storage_options.py",
     "orchestration/code_location.py",

@@ -52,6 +52,10 @@ class Sql:
     def origins(self, incoming: pa.Schema) -> Origins:
         return _planned(self.text, incoming).origins
 
+    def copies(self, incoming: pa.Schema) -> frozenset[str]:
+        """Return the output columns that the statement merely names, so that they pass through unchanged."""
+        return frozenset(_planned(self.text, incoming).copies)
+
     def apply(self, batch: pa.RecordBatch) -> Transformed:
         """Apply the statement. Raises TransformFailed when it fails for any reason other than a record's content."""
         plan = _planned(self.text, batch.schema)
