@@ -7,6 +7,10 @@ import json
 import threading
 import time
 from collections.abc import Callable
+<<<<<<< HEAD
+=======
+from contextlib import closing
+>>>>>>> 0d2392a (A transaction's scrape on a real broker and table; the page about lineage)
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -41,6 +45,8 @@ from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.local.verification import verify
+from hudi_ingest.metrics.collector import Collector
+from hudi_ingest.metrics.family import Distribution
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -85,12 +91,37 @@ def test_p1_p2_r6_r8_successive_transactions_lose_and_repeat_nothing(ground: Gro
     assert [row.rows for row in history] == [307, 307, 307]
     with pytest.raises(NothingToDo, match="no new records"):
         ground.run(pipeline)
+    ground.send_rows(1, 2, 900)
+    metrics = scraped(ground)
+    labels = {"pipeline": pipeline.name, "topic": ground.name, "partition": "1"}
+    assert metrics("pipeline_up", pipeline=pipeline.name) == 1
+    assert metrics("rows_total", pipeline=pipeline.name, kind="ingest") == 921
+    assert metrics("transactions_total", pipeline=pipeline.name, outcome="committed") == 3
+    assert metrics("transaction_seconds", pipeline=pipeline.name, phase="total") == 3
+    assert (metrics("committed_offset", **labels), metrics("end_offset", **labels)) == (21, 23)
+    assert metrics("lag_offsets", **labels) == 2
+    assert 0 <= metrics("lag_seconds", **labels) < 60
+    assert metrics("check_failing", pipeline=pipeline.name, check="accounting_holds", severity="error") == 0
     # The ledger and the consumer group are wiped: the table alone tells where to go on.
     ground.close()
     (ground.home.root / "ledger.db").unlink()
     ground.send_rows(0, 5, 900)
-    assert ground.run(pipeline).rows == 5
+    assert ground.run(pipeline).rows == 7
     assert verify(ground.base_path, ground.produced).exact
+    assert scraped(ground)("rows_total", pipeline=pipeline.name, kind="ingest") == 928, "the table has counted on"
+
+
+def scraped(ground: Ground) -> Callable[..., float]:
+    """Look once, and return a function from a metric and its labels to the value, of a histogram to its count."""
+    with closing(Collector(ground.home)) as collector:
+        found = {family.metric.name: family for family in collector.families()}
+
+    def value(name: str, **labels: str) -> float:
+        family = found[f"hudi_ingest_{name}"]
+        sample = family.samples[tuple(labels[label] for label in family.metric.labels)]
+        return sample.count if isinstance(sample, Distribution) else sample
+
+    return value
 
 
 def test_the_commit_tells_hudi_streamer_where_to_go_on(ground: Ground, pipeline: Pipeline) -> None:

@@ -246,10 +246,11 @@ def test_a_transaction_starts_and_completes_with_its_offsets_and_columns(
         "label",
         "origin",
         "paid_at_day",
-        "_kafka_topic",
+        "_kafka_partition",
+        "_kafka_offset",
     ]
     lineage = table["facets"]["columnLineage"]["fields"]
-    assert lineage.keys() == {*columns} - {"origin", "_kafka_topic", "_kafka_partition", "_kafka_offset"}
+    assert lineage.keys() == {*columns} - {"origin", "_kafka_partition", "_kafka_offset"}
     assert lineage["paid_at"]["inputFields"] == [
         {
             "namespace": "kafka://broker:9092",
