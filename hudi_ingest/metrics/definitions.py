@@ -213,8 +213,8 @@ TICK_FAILURES = Metric(
 CHECK = Metric(
     "hudi_ingest_check_failing",
     "gauge",
-    "1 while the table's check fails; `severity` is error or warning. `runs_succeed` only with Dagster.",
-    ("pipeline", "check", "severity"),
+    "The table's check: 0 passes, 1 fails as a warning, 2 fails. `runs_succeed` only with Dagster.",
+    ("pipeline", "check"),
     "",
     "table, broker, Dagster",
 )

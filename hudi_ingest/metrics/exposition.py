@@ -84,8 +84,8 @@ def _pipeline(samples: _Samples, pipeline: PipelineRecord) -> None:
         samples.add(m.LAG_SECONDS, partition.lag_seconds, *labels)
         samples.add(m.STOPPED, partition.stopped, *labels)
     for finding in pipeline.findings:
-        severity = "warning" if finding.warning else "error"
-        samples.add(m.CHECK, not finding.passed, name, finding.check, severity)
+        failing = 0 if finding.passed else 1 if finding.warning else 2
+        samples.add(m.CHECK, failing, name, finding.check)
     if pipeline.size is not None:
         samples.add(m.TABLE_BYTES, pipeline.size.size_bytes, name)
         samples.add(m.TABLE_PARTITIONS, pipeline.size.partitions, name)

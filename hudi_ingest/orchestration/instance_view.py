@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
 from dagster import AssetCheckEvaluation, AssetCheckKey, AssetCheckSeverity, DagsterInstance
 
@@ -13,6 +12,7 @@ from hudi_ingest.metrics.records import DagsterRecord
 from hudi_ingest.operations.health import RUNS_SUCCEED, Finding
 from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.sensor import sensor_name
+from hudi_ingest.orchestration.sensor_switch import DAGSTER_VARIABLE, dagster_folder
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 
@@ -30,11 +30,12 @@ class InstanceView:
     def look(self, pipelines: Sequence[Pipeline]) -> DagsterRecord:
         """Raises what Dagster's storage raises when it cannot be reached."""
         if self._instance is None:
-            named = os.environ.get("DAGSTER_HOME")
-            folder = Path(named).expanduser() if named else self._home.dagster
-            if not (folder / "dagster.yaml").is_file():
+            folder = dagster_folder(self._home)
+            if folder is None:
                 return DagsterRecord(is_there=False)
-            self._instance = DagsterInstance.from_config(str(folder))
+            # Our storage looks there for its databases.
+            os.environ[DAGSTER_VARIABLE] = str(folder)
+            self._instance = DagsterInstance.get()
         instance = self._instance
         states = {state.instigator_name: state for state in instance.all_instigator_state()}
         sensors = {pipeline.name: states.get(sensor_name(pipeline.name)) for pipeline in pipelines}

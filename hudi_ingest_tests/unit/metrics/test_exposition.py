@@ -52,7 +52,11 @@ WELL = PipelineRecord(
         amplification=ReadAmplification(2, 4, 1_000, 2, 3, None),
         compaction_due=True,
     ),
-    findings=(Finding("up_to_date", True, ""), Finding("lag_below_limit", False, "", warning=True)),
+    findings=(
+        Finding("up_to_date", True, ""),
+        Finding("lag_below_limit", False, "", warning=True),
+        Finding("accounting_holds", False, ""),
+    ),
     size=TableSize(5_000, 3),
 )
 COUNTS = {
@@ -103,8 +107,9 @@ def test_each_metric_has_its_value_and_what_is_unknown_is_missing() -> None:
         ("tick_failures_total", "orders", "KafkaUnreachable"): 4,
         ("open_transaction_seconds", "orders"): 30,
         ("open_transaction_overdue", "orders"): 1,
-        ("check_failing", "orders", "up_to_date", "error"): 0,
-        ("check_failing", "orders", "lag_below_limit", "warning"): 1,
+        ("check_failing", "orders", "up_to_date"): 0,
+        ("check_failing", "orders", "lag_below_limit"): 1,
+        ("check_failing", "orders", "accounting_holds"): 2,
         ("compaction_due", "orders"): 1,
         ("last_commit_timestamp_seconds", "orders"): NOW.timestamp(),
         ("active_requests", "orders", "backfill"): 1,
