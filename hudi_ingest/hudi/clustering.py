@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from hudi_ingest.hudi.fenced_service import FencedService
 from hudi_ingest.hudi.options import clustering_options
-from hudi_ingest.hudi.write_client import HudiWriter, java_errors
+from hudi_ingest.hudi.write_client import java_errors
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import in_services_pool
 
@@ -38,12 +36,13 @@ class Clustering:
     size_bytes: int
 
 
-class HudiServices(HudiWriter):
+class HudiServices(FencedService):
     """Services of one pipeline's table. They do not change rows, record keys or Hudi's own columns."""
 
+    service = "clustering"
+
     def __init__(self, spark: SparkSession, pipeline: Pipeline, pieces: int) -> None:
-        super().__init__(spark, pipeline)
-        self.options = clustering_options(pipeline.table, pieces)
+        super().__init__(spark, pipeline, clustering_options(pipeline.table, pieces))
 
     def pending_clusterings(self) -> tuple[PendingClustering, ...]:
         """List those planned by this pipeline's services, oldest first. Raises TableUnreachable, EngineLost."""
@@ -64,43 +63,22 @@ class HudiServices(HudiWriter):
         return tuple(sorted(clusterings, key=lambda clustering: clustering.instant))
 
     def plan_clustering(self) -> str | None:
-        """Plan to merge each partition's small files; None if there are none to merge. Raises TableUnreachable, EngineLost."""
-        with (
-            java_errors(f"plan a clustering of {self._base_path}", self._lock),
-            self._locking_client(self._meta_client()) as client,
-        ):
-            planned = client.scheduleClustering(self._option(self._java_map({PLANNED_BY: self._pipeline.name})))
-            return str(planned.get()) if planned.isPresent() else None
+        """Plan to merge each partition's small files; None if there are none to merge.
+
+        Raises TableUnreachable, EngineLost, TransactionInFlight.
+        """
+        planned_by = self._option(self._java_map({PLANNED_BY: self._pipeline.name}))
+        return self._plan(lambda client: client.scheduleClustering(planned_by))
 
     def cluster(self, instant: str) -> Clustering:
-        """Execute the plan of `instant`, after removing files of an earlier try that died.
-
-        No other process may be running it: see `PendingClustering.leased`. Raises TableUnreachable, EngineLost.
-        """
-        closing = _ClosedUnlessInterrupted(self._locking_client(self._meta_client(), self._table_schema()))
+        """Execute the plan of `instant`. Raises TransactionInFlight if another try has taken over, TableUnreachable, EngineLost."""
         with (
             java_errors(f"cluster {self._base_path} at {instant}", self._lock),
-            closing as client,
+            self._locking_client(self._meta_client(), self._table_schema()) as client,
             in_services_pool(self._spark),
         ):
-            heartbeat = client.getHeartbeatClient()
-            heartbeat.start(instant)
-            try:
-                done = client.cluster(instant, True)
-            except Py4JJavaError:
-                # The JVM has given up, so the next try need not wait until the lease runs out.
-                heartbeat.stop(instant)
-                raise
-            heartbeat.stop(instant)
-            stats = list(done.getWriteStats().get().toArray())
-            replaced = sum(len(file_ids) for file_ids in done.getPartitionToReplaceFileIds().values())
-        return Clustering(
-            instant=instant,
-            replaced=replaced,
-            written=len(stats),
-            rows=sum(stat.getNumWrites() for stat in stats),
-            size_bytes=sum(stat.getFileSizeInBytes() for stat in stats),
-        )
+            written, replaced, _, rows, _, size_bytes = self._execute(client, instant)
+        return Clustering(instant, replaced, written, rows, size_bytes)
 
     def _table_schema(self) -> str:
         """Read the table's current columns: rows are read and written with all of them."""
@@ -116,20 +94,3 @@ class HudiServices(HudiWriter):
         with java_errors(f"clean {self._base_path}", self._lock), self._locking_client(self._meta_client()) as client:
             done: Any = client.clean()
             return int(done.getTotalFilesDeleted()) if done is not None else 0
-
-
-class _ClosedUnlessInterrupted:
-    """Closes the client unless the caller is interrupted: the JVM then continues, and the clustering's heartbeat must last
-    for as long as it does."""
-
-    def __init__(self, closing: AbstractContextManager[Any]) -> None:
-        self._closing = closing
-
-    def __enter__(self) -> Any:
-        return self._closing.__enter__()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None or isinstance(error, Exception):
-            self._closing.__exit__(kind, error, trace)

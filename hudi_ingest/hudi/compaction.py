@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import threading
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -13,13 +11,10 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
-from hudi_ingest.exceptions import DeadlineExceeded, TableUnreachable, TransactionInFlight
-from hudi_ingest.hudi.durability import NoDurability, durability_of
+from hudi_ingest.exceptions import DeadlineExceeded
+from hudi_ingest.hudi.fenced_service import FencedService
 from hudi_ingest.hudi.options import compaction_options
-from hudi_ingest.hudi.paths import COMPACTION_CLAIM
-from hudi_ingest.hudi.storage import WriteConflict, advice
-from hudi_ingest.hudi.storage_at import storage_at
-from hudi_ingest.hudi.write_client import HudiWriter, java_errors, java_messages
+from hudi_ingest.hudi.write_client import java_errors
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import in_services_pool, job_group
 
@@ -47,13 +42,13 @@ class Compaction:
     size_bytes: int
 
 
-class HudiCompaction(HudiWriter):
+class HudiCompaction(FencedService):
     """Compaction of one pipeline's keyed table. It changes no row: readers get the same from the new base files."""
 
+    service = "compaction"
+
     def __init__(self, spark: SparkSession, pipeline: Pipeline, piece_bytes: int) -> None:
-        super().__init__(spark, pipeline)
-        self.options = compaction_options(pipeline.table, piece_bytes)
-        self._storage = storage_at(self._base_path, pipeline.table.storage_options)
+        super().__init__(spark, pipeline, compaction_options(pipeline.table, piece_bytes))
 
     def pending_compactions(self) -> tuple[PlannedCompaction, ...]:
         """List those that are planned, also by other writers, oldest first: no later plan has their file groups, so somebody must
@@ -72,38 +67,21 @@ class HudiCompaction(HudiWriter):
     def plan_compaction(self) -> PlannedCompaction | None:
         """Plan to merge the log files of completed commits, up to one piece; None if there are none that no pending plan has.
 
-        Raises TableUnreachable, EngineLost.
+        Raises TableUnreachable, EngineLost, TransactionInFlight.
         """
-        durability = durability_of(self._storage, self._pipeline.table.fsync)
-        with self._reaching_storage("list .hoodie"):
-            before = durability.look()
-        with (
-            java_errors(f"plan a compaction of {self._base_path}", self._lock),
-            self._locking_client(meta := self._meta_client()) as client,
-        ):
-            planned = client.scheduleCompaction(self._hudi.common.util.Option.empty())
-            if not planned.isPresent():
-                return None
-            instant = str(planned.get())
-            compaction = PlannedCompaction(instant, self._planned_groups(meta, instant))
-        # Before anyone begins it: a plan that a power cut leaves empty cannot be read by any client of Hudi.
-        with self._reaching_storage("flush the plan"):
-            durability.sync_changes(before)
-        return compaction
+        instant = self._plan(lambda client: client.scheduleCompaction(self._hudi.common.util.Option.empty()))
+        if instant is None:
+            return None
+        with java_errors(f"read the plan of compaction {instant} of {self._base_path}"):
+            return PlannedCompaction(instant, self._planned_groups(self._meta_client(), instant))
 
     def compact(self, planned: PlannedCompaction, report: Callable[[str], None]) -> Compaction:
-        """Execute a plan, after removing files of an earlier try that died. `report` receives progress.
+        """Execute a plan; `report` receives progress.
 
-        Of several tries at a plan only the newest can commit: an earlier one that was taken for dead is refused inside Hudi's
-        lock. Raises DeadlineExceeded, TransactionInFlight if another try has taken over, TableUnreachable, EngineLost.
+        Raises DeadlineExceeded, TransactionInFlight if another try has taken over, TableUnreachable, EngineLost.
         """
         instant, seconds = planned.instant, self._pipeline.table.compaction.timeout_seconds
         group = f"compaction of {self._base_path}"
-        claim = self._claim(instant)
-        durability = durability_of(self._storage, self._pipeline.table.fsync)
-        flush = "" if isinstance(durability, NoDurability) else "flush"
-        with self._reaching_storage("list .hoodie"):
-            before = durability.look()
         with (
             java_errors(f"compact {self._base_path} at {instant}", self._lock),
             self._locking_client(self._meta_client()) as client,
@@ -111,10 +89,8 @@ class HudiCompaction(HudiWriter):
             in_services_pool(self._spark),
             reported_progress(self._spark, group, planned, report),
         ):
-            # Not called directly: py4j caches methods by class name, but each call compiles a new class.
-            compaction = self._java_object("Compaction", f"{self._base_path}/{COMPACTION_CLAIM}", claim, instant, flush)
             try:
-                figures: str = self._option(client).map(compaction).get()
+                groups, _, logs, rows, log_bytes, size_bytes = self._execute(client, instant)
             except Py4JJavaError as error:
                 if expired.is_set():
                     raise DeadlineExceeded(
@@ -122,40 +98,11 @@ class HudiCompaction(HudiWriter):
                         f"{seconds:g}, and was cancelled. Readers still see every row, from the log files. The next run of "
                         "services begins it again: raise that setting, or give the engine more cores."
                     ) from error
-                if any("hudi-ingest claim:" in message for message in java_messages(error.java_exception)):
-                    raise TransactionInFlight(
-                        f"compaction {instant} of {self._base_path}: this try paused for so long that another run of services "
-                        "took it for dead and took over. It committed nothing."
-                    ) from error
                 raise
-        with self._reaching_storage("flush the timeline"):
-            durability.sync_changes(before)
-        return Compaction(instant, *map(int, figures.split(",")))
+        return Compaction(instant, groups, logs, rows, log_bytes, size_bytes)
 
     def _planned_groups(self, meta: Any, instant: str) -> int:
         return len(self._hudi.common.util.CompactionUtils.getCompactionPlan(meta, instant).getOperations())
-
-    def _claim(self, instant: str) -> str:
-        """Make this try the only one that can commit, and return what the table's claim file says from now on."""
-        claim = json.dumps({"compaction": instant, "try": uuid.uuid4().hex}, separators=(",", ":"))
-        try:
-            with self._reaching_storage(f"write {COMPACTION_CLAIM}"):
-                self._storage.put_if(COMPACTION_CLAIM, claim.encode(), self._storage.read_versioned(COMPACTION_CLAIM))
-        except WriteConflict:
-            raise TransactionInFlight(
-                f"table {self._base_path}: another run of services is beginning a compaction. Nothing was changed; try again "
-                "later."
-            ) from None
-        return claim
-
-    @contextmanager
-    def _reaching_storage(self, operation: str) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise TableUnreachable(
-                f"cannot {operation} of the table at {self._base_path}: {error}. {advice(error)}"
-            ) from error
 
 
 @contextmanager

@@ -6,7 +6,6 @@ reader parses Hadoop's settings anew. So all Kafka partitions of a task share fi
 
 from __future__ import annotations
 
-import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from hudi_ingest.hudi.constant_columns import ONE_TEXT
 from hudi_ingest.hudi.keyed_layout import KeyedLayout
 from hudi_ingest.hudi.last_places import last_places
 from hudi_ingest.hudi.log_file import data_block, delete_block, log_file_name
+from hudi_ingest.hudi.log_tokens import log_token
 from hudi_ingest.hudi.new_files import NewFiles
 from hudi_ingest.hudi.partition_split import split_rows
 from hudi_ingest.hudi.row_source import RowSource
@@ -158,7 +158,9 @@ class KeyedFileWriter:
         """Write a file of rows, of which the first `upserts` are upserts and the others deletes."""
         layout = self._layout
         file_id = layout.file_id(partition_path, bucket)
-        name = log_file_name(file_id, layout.instant, _token(source, self._next_number))
+        name = log_file_name(
+            file_id, layout.instant, log_token(source.source.topic, source.write_token, self._next_number)
+        )
         path = f"{partition_path}/{name}" if partition_path else name
         deletes = rows.slice(upserts)
         blocks = []
@@ -234,20 +236,6 @@ def _by_ordering(values: pa.ChunkedArray) -> np.ndarray:
         return np.arange(len(values))
     places: np.ndarray = pc.sort_indices(values).to_numpy().astype(np.int64)
     return places
-
-
-def _token(source: RowSource, number: int) -> str:
-    """Three numbers, as Hudi requires: the task's first Kafka partition, `number`, and what tells attempts and topics apart.
-
-    Readers merge the files of an instant in the order of this text, so that of two changes with the same ordering value in
-    two files the later one wins. A task numbers its files from its first offset, each with at least one offset more than the one
-    before; so they stay below those of a task that reads the same Kafka partition from a later offset. Tasks that read
-    several Kafka partitions read the whole slice of each. Partitions of two topics may have the same number and write to
-    the same bucket.
-    """
-    partition, attempt, task = source.write_token.split("-")
-    topic = zlib.crc32(source.source.topic.encode()) % 10**9
-    return f"{partition}-{number:019d}-{attempt}{int(task):010d}{topic:09d}"
 
 
 def _parquet(rows: pa.Table, compression: str) -> bytes:

@@ -17,6 +17,7 @@ from datetime import datetime
 from hudi_ingest.hudi import file_ids
 from hudi_ingest.hudi.file_groups import BUCKET_FILE_ID
 from hudi_ingest.hudi.file_ids import FileOrigin
+from hudi_ingest.hudi.log_tokens import is_token_of
 from hudi_ingest.hudi.paths import DEAD_LETTERS, HEARTBEATS, MARKERS, OWN_FILES, PRIMARY
 from hudi_ingest.hudi.storage import StoredFile, Upload
 from hudi_ingest.hudi.timeline import Instants
@@ -29,6 +30,10 @@ _KEYED_FILE = re.compile(
 )
 """A log file of a keyed table, or the empty base file of a file group. Other writers' files of these groups match, too: one that
 is not listed although its instant has ended is an orphan whoever wrote it."""
+_LOG_FILE = re.compile(
+    r"\.\d{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-0_(?P<log>\d{17})\.log\.1_(?P<token>\d+-\d{19}-\d{20,})"
+)
+"""A log file in a file group with an id of its own, which another writer made, or which replaced one: only the token is ours."""
 # A dead-letter file is named like a base file in its folder; the manifest beside it has its own name.
 MANIFEST = re.compile(
     rf"{re.escape(DEAD_LETTERS)}/(?P<instant>\d{{17}})/[0-9a-f]{{16}}\.json(?:\.[0-9a-f]{{32}}\.partial)?"
@@ -118,6 +123,11 @@ def _candidates(stored: Iterable[StoredFile], instants: Instants, topics: tuple[
         if keyed is not None:
             instant = keyed["base"] or keyed["log"]
             yield Orphan(file, instant, _reason(instant, instants))
+            continue
+        log = _LOG_FILE.fullmatch(name)
+        if log is not None:
+            if any(is_token_of(topic, log["token"]) for topic in topics):
+                yield Orphan(file, log["log"], _reason(log["log"], instants))
             continue
         base = _BASE_FILE.fullmatch(name)
         origin = file_ids.decode(base["id"]) if base is not None else None

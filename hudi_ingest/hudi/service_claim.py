@@ -37,6 +37,10 @@ class ServiceClaim:
         """Say that a plan is being made, with an instant after `newest`. Raises TransactionInFlight like `take`."""
         self._write({"planning_after": newest, "try": uuid.uuid4().hex})
 
+    def drop(self) -> None:
+        """Say that nothing is planned or executed. Raises TransactionInFlight like `take`."""
+        self._write({"try": uuid.uuid4().hex})
+
     def owns(self, instant: str) -> bool:
         """Whether the last try of the pipeline's services was at this instant."""
         return self._read().get(self._service) == instant
@@ -48,7 +52,11 @@ class ServiceClaim:
 
     def _read(self) -> dict[str, str]:
         content = self._storage.read_versioned(self.path).content
-        claim: dict[str, str] = json.loads(content) if content else {}
+        try:
+            claim: dict[str, str] = json.loads(content)
+        except ValueError:
+            # No file yet, or not one that proves anything.
+            return {}
         return claim
 
     def _write(self, claim: dict[str, str]) -> str:

@@ -137,7 +137,7 @@ class TimelineRepair:
         try:
             if damaged.action in ("compaction", "clustering"):
                 # Likewise.
-                ServiceClaim(self._storage, cast(Service, damaged.action)).take("")
+                ServiceClaim(self._storage, cast(Service, damaged.action)).drop()
             for path in damaged.files:
                 self._put_aside(path)
         except OSError as error:

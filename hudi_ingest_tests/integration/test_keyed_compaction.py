@@ -22,7 +22,7 @@ from hudi_ingest.exceptions import DeadlineExceeded, TransactionInFlight
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
 from hudi_ingest.hudi import compaction
 from hudi_ingest.hudi.compaction import PlannedCompaction, reported_progress
-from hudi_ingest.hudi.paths import COMPACTION_CLAIM, heartbeat_path
+from hudi_ingest.hudi.paths import OWN_FILES, TIMELINE, heartbeat_path
 from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.hudi.read_amplification import read_amplification
 from hudi_ingest.ledger.owner import Owner
@@ -33,6 +33,7 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session, in_services_pool, job_group
 from hudi_ingest.transaction.situation import observe
 from hudi_ingest_tests.support.command_line import answer
+from hudi_ingest_tests.support.damage import NewestCommit, cut
 from hudi_ingest_tests.support.ground import Ground, fresh_ground, make_pipeline
 from hudi_ingest_tests.support.waiting import wait_for
 
@@ -193,7 +194,7 @@ def test_p5_a_compaction_that_died_is_done_by_the_next_services_and_its_zombie_i
         keyed.services()
     heartbeat.unlink()
     # A zombie: while it merges files, somebody takes it for dead and claims the compaction.
-    claim = Path(keyed.ground.base_path, COMPACTION_CLAIM)
+    claim = Path(keyed.ground.base_path, OWN_FILES, "compaction")
     claim.unlink()
 
     def take_over() -> None:
@@ -209,6 +210,21 @@ def test_p5_a_compaction_that_died_is_done_by_the_next_services_and_its_zombie_i
     keyed.transaction(("d0", "k4", 44))
     done = keyed.services().compactions
     assert done[0].instant == left.instant
+    keyed.require_expected(compacted=True)
+    # The power is cut right after a compaction, and then after a plan.
+    newest = NewestCommit(keyed.ground.base_path)
+    cut(newest.log_of_metadata_table)
+    cut(newest.file, 0.5)
+    (again,) = keyed.services().compactions
+    assert again.instant == newest.instant
+    assert len(newest.data_files()) == again.file_groups, "those of the first try are gone"
+    keyed.require_expected(compacted=True)
+    keyed.transaction(("d0", "k4", 45))
+    lost = compactor.plan_compaction()
+    assert lost is not None
+    cut(Path(keyed.ground.base_path, TIMELINE, f"{lost.instant}.compaction.requested"))
+    (planned_anew,) = keyed.services().compactions
+    assert planned_anew.instant > lost.instant
     keyed.require_expected(compacted=True)
     assert keyed.services().compactions == ()
     # One that another writer has planned, and does not execute.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,6 +12,10 @@ from dagster import AssetKey, DagsterInstance, DefaultScheduleStatus
 
 from hudi_ingest.exceptions import TransactionInFlight
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
+from hudi_ingest.hudi.clustering import HudiServices
+from hudi_ingest.hudi.local_storage import LocalStorage
+from hudi_ingest.hudi.pipeline_table import PipelineTable
+from hudi_ingest.hudi.service_claim import ServiceClaim
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.verification import verify
 from hudi_ingest.operations.table_services import ServicesResult, TableServices, services_for
@@ -19,7 +24,9 @@ from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction import protocol as transaction
 from hudi_ingest.transaction.situation import observe
 from hudi_ingest_tests.support.command_line import answer
+from hudi_ingest_tests.support.damage import NewestCommit, cut
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
+from hudi_ingest_tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -94,26 +101,60 @@ def test_each_tenth_commit_deletes_what_was_replaced(
 
 
 def test_p5_a_clustering_that_was_left_unfinished_is_done_by_the_next_services(
-    ground: Ground, pipeline: Pipeline
+    ground: Ground, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for start in (0, 9):
         ground.send_rows(0, 9, start)
         ground.run(pipeline)
-    found = services(ground, pipeline)
-    planned = found.client.plan_clustering()
+    client = services(ground, pipeline).client
+    planned = client.plan_clustering()
     assert planned is not None
     beat = Path(ground.base_path) / ".hoodie" / ".heartbeat" / planned
     beat.touch()
     with pytest.raises(TransactionInFlight, match=f"clustering {planned} is running"):
         run(ground, pipeline)
     beat.unlink()
+    # A zombie: while it merges files, somebody takes it for dead and claims the clustering.
+    claim = ServiceClaim(LocalStorage(ground.base_path), "clustering")
+
+    def take_over() -> None:
+        wait_for(lambda: claim.owns(planned), "the claim of the first try", 30)
+        claim.take("of another process")
+
+    other = threading.Thread(target=take_over)
+    other.start()
+    with pytest.raises(TransactionInFlight, match="another run of services took it for dead"):
+        client.cluster(planned)
+    other.join()
+    assert not beat.exists(), "the next try need not wait"
+    # A transaction adds a column after the clustering has read the columns.
     ground.send_rows(1, 3)
-    assert ground.run(pipeline).rows == 3, "transactions go on"
-    assert run(ground, pipeline).clusterings[0].instant == planned
+    wider = make_pipeline(ground, table={"schema": "id string, n long, dt string, note string"})
+    read_columns = HudiServices._table_schema
+
+    def read_columns_too_early(self: HudiServices) -> str:
+        columns = read_columns(self)
+        if ground.ledger.history(pipeline.name, 1)[0].sequence == 2:
+            assert ground.run(wider).rows == 3, "transactions go on"
+        return columns
+
+    monkeypatch.setattr(HudiServices, "_table_schema", read_columns_too_early)
+    assert services(ground, wider).client.cluster(planned).rows == 18
+    newest = NewestCommit(ground.base_path)
+    assert newest.instant == planned
+    assert "note" in PipelineTable(wider).timeline.schema().names
+    # The power is cut before the flush.
+    cut(newest.in_metadata_table)
+    cut(newest.file)
+    lines: list[str] = []
+    done = services(ground, wider).run(clean=False, report=lines.append)
+    assert "The clustering is pending again" in lines[0]
+    assert done.clusterings[0].instant == planned
+    assert len(newest.data_files()) == done.clusterings[0].written, "those of the first try are gone"
     assert verify(ground.base_path, ground.produced).exact
-    told = answer(ground.home, "services", pipeline.name, "--json")
-    assert told.returncode == 0, told.stderr
-    assert json.loads(told.stdout)["clusterings"] == []
+    output = answer(ground.home, "services", pipeline.name, "--json")
+    assert output.returncode == 0, output.stderr
+    assert json.loads(output.stdout)["clusterings"] == []
 
 
 def test_d1_services_are_a_job_that_shows_on_the_asset(

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hudi_ingest.hudi import file_ids
 from hudi_ingest.hudi.file_groups import fixed_id
 from hudi_ingest.hudi.local_storage import LocalStorage
+from hudi_ingest.hudi.log_tokens import log_token
 from hudi_ingest.hudi.orphans import Orphan, find_dead_uploads, find_orphans
 from hudi_ingest.hudi.storage import StoredFile, Upload
 from hudi_ingest.hudi.timeline import Instants
@@ -273,6 +274,10 @@ OLD = "20260101000000000"
         # Of a compaction, and of a file group that another writer made.
         (f"dt=1/{fixed_id(3)}_0-12-33_{OLD}.parquet", False),
         (f"dt=1/.{uuid.UUID(int=7, version=4)}-0_{OLD}.log.1_1-0-0", False),
+        # Ours, in such a file group, or in one that replaced another; a topic of another pipeline.
+        (f"dt=1/.00000003-0000-4000-8000-{7:012d}-0_{OLD}.log.1_{log_token(TOPIC, '1-0-7', 25)}", True),
+        (f".00000003-9f86-d081-884c-7d659a2feaa0-0_{OLD}.log.1_{log_token(TOPIC, '1-0-7', 25)}", True),
+        (f"dt=1/.00000003-0000-4000-8000-{7:012d}-0_{OLD}.log.1_{log_token('unknown', '1-0-7', 25)}", False),
         ("dt=1/.hoodie_partition_metadata", False),
         ("notes.txt", False),
     ],
