@@ -36,6 +36,21 @@ class Health(BaseModel):
 def app(home: Home, access: Access, mounts: Mapping[str, ASGIApp] | None = None) -> ASGIApp:
     """Build the application for the pipelines of a home. `mounts`: further applications by their paths, such as `/metrics`; they
     are behind the same token."""
+    api = _api()
+    api.state.home = home
+    answer_errors(api)
+    for path, mounted in (mounts or {}).items():
+        # Not a mount, which would answer /metrics with a redirect to /metrics/.
+        api.router.routes.append(Route(path, _Mounted(mounted), include_in_schema=False))
+    return Gate(api, access)
+
+
+def openapi_document() -> dict[str, Any]:
+    """The description of the API, as it is served at /openapi.json."""
+    return _api().openapi()
+
+
+def _api() -> FastAPI:
     api = FastAPI(
         title="hudi-ingest",
         version=version("hudi-ingest"),
@@ -46,16 +61,13 @@ def app(home: Home, access: Access, mounts: Mapping[str, ASGIApp] | None = None)
         generate_unique_id_function=_operation_id,
         responses={"default": {"model": Problem, "description": "An error."}},
     )
-    api.state.home = home
-    answer_errors(api)
-    api.get("/healthz", tags=["server"], response_model=Health, summary="Whether the server answers")(healthz)
+    api.get(
+        "/healthz", tags=["server"], response_model=Health, summary="Whether the server answers", name="get_health"
+    )(healthz)
     for routes in (pipeline_routes.ROUTES, state_routes.ROUTES, request_routes.ROUTES):
         api.include_router(routes, prefix=API)
-    for path, mounted in (mounts or {}).items():
-        # Not a mount, which would answer /metrics with a redirect to /metrics/.
-        api.router.routes.append(Route(path, _Mounted(mounted), include_in_schema=False))
     api.openapi = lambda: _openapi(api)  # type: ignore[method-assign]
-    return Gate(api, access)
+    return api
 
 
 class _Mounted:

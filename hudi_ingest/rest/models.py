@@ -56,6 +56,7 @@ class PipelineSummary(BaseModel):
     )
     enabled: bool | None = Field(default=None, description="The default in the file, until the sensor is switched.")
     topics: list[str] = Field(default=[], examples=[["payments"]])
+    topics_pattern: str | None = Field(default=None, description="Instead of `topics`: all whose names match.")
     format: str | None = Field(default=None, examples=["json"])
     base_path: str | None = Field(default=None, examples=["/data/payments"])
     mode: str | None = Field(default=None, examples=["append"])
@@ -380,13 +381,34 @@ class SampleBody(Body):
     limit: int = Field(default=20, ge=1, le=1_000, description="Maximum number of records, in total.")
 
 
+class SampledRecord(BaseModel):
+    """A record, and what a transaction would make of it."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: datetime | None
+    timestamp_ms: int
+    tombstone: bool
+    outcome: Literal["row", "delete", "bad", "filtered", "skipped"]
+    row: dict[str, Any] | None = Field(default=None, description="Its values by column, bytes as base64.")
+    moved_from: dict[str, Any] | None = Field(
+        default=None, description="Where the row was before, if the record moves it to another key or table partition."
+    )
+    stage: str | None = Field(default=None, description="Where a bad record was refused.")
+    field: str | None = None
+    expected: str | None = None
+    found: str | None = None
+
+
 class Sample(BaseModel):
     """A few records, and what a transaction would make of them."""
 
-    model_config = ConfigDict(extra="allow")
-
     pipeline: str
-    records: list[dict[str, Any]]
+    columns: list[dict[str, Any]] = Field(description="The table's, without the Kafka columns.")
+    partitions: list[OffsetSlice] = Field(description="Where the records were taken from.")
+    counts: dict[str, int] = Field(description="Number of records by outcome.")
+    records: list[SampledRecord]
 
 
 LossBody.model_rebuild()

@@ -127,6 +127,7 @@ def _summaries(file: FolderFile, switches: dict[str, bool]) -> list[PipelineSumm
             state="on" if is_on(pipeline, switches) else "off",
             enabled=pipeline.enabled,
             topics=list(pipeline.source.topics),
+            topics_pattern=pipeline.source.topics_pattern,
             format=pipeline.source.format,
             base_path=pipeline.table.base_path,
             mode=pipeline.table.mode,

@@ -49,7 +49,7 @@ def create_backfill(home: HomeOf, pipeline: Named, body: BackfillBody, response:
     return _filed(home, pipeline, filed, response)
 
 
-@ROUTES.post("/pipelines/{name}/backfills/survey", tags=["requests"], summary="Plan a backfill")
+@ROUTES.post("/pipelines/{name}/backfills/survey", tags=["requests"], summary="Plan a backfill", name="survey_backfill")
 def survey_backfill_of(pipeline: Named, body: BackfillBody) -> Survey:
     """Which offsets a backfill would read. Changes nothing."""
     missing = survey_backfill(pipeline, body.asked(), skip_covered=body.skip_covered)
@@ -77,7 +77,12 @@ def create_retry(home: HomeOf, pipeline: Named, response: Response) -> RequestSt
     return _filed(home, pipeline, file_retry(home, pipeline), response)
 
 
-@ROUTES.post("/pipelines/{name}/retries/survey", tags=["dead letters"], summary="Plan a retry of dead letters")
+@ROUTES.post(
+    "/pipelines/{name}/retries/survey",
+    tags=["dead letters"],
+    summary="Plan a retry of dead letters",
+    name="survey_retry",
+)
 def survey_retry_of(pipeline: Named) -> Survey:
     """How many dead letters would become rows now. Changes nothing."""
     return Survey.model_validate(survey_retry(pipeline).to_dict())

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,7 +91,8 @@ def serve(
         listener.close()
         files = f"{listening.certificate} and {listening.key}"
         raise ConfigError("--cert and --key", [f"{files} cannot be used: {error}"]) from None
-    _Server(config, lambda: started(url)).run(sockets=[listener])
+    with _signals_end_the_server():
+        _Server(config, lambda: started(url)).run(sockets=[listener])
 
 
 class _Server(uvicorn.Server):
@@ -102,6 +105,25 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._started()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for connection in list(self.server_state.connections):
+            cycle = getattr(connection, "cycle", None)
+            if (cycle is None or cycle.response_complete) and connection.transport is not None:
+                # An idle TLS connection is otherwise waited for until its client closes it, too: 30 s.
+                connection.transport.abort()
+        await super().shutdown(sockets)
+
+
+@contextmanager
+def _signals_end_the_server() -> Iterator[None]:
+    """Let SIGTERM and SIGINT do no more than uvicorn does on them: it raises them again once it has ended."""
+    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _listen(listening: Listening) -> socket.socket:

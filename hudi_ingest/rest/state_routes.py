@@ -10,16 +10,14 @@ from typing import Any
 from fastapi import APIRouter
 
 from hudi_ingest.exceptions import NoSuchOffset
-from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.model.offsets import TopicPartition
-from hudi_ingest.operations.loss_acceptance import accept_loss
+from hudi_ingest.operations.loss_acceptance import accept_loss_of
 from hudi_ingest.operations.next_plan import next_plan
 from hudi_ingest.operations.pipeline_files import PipelineFiles
 from hudi_ingest.operations.sample import take_sample
 from hudi_ingest.operations.status import pipeline_status, statuses
 from hudi_ingest.orchestration.sensor_switch import switch
-from hudi_ingest.pipeline.folder import find_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.rest.models import LossBody, PipelineState, Plan, Receipt, Sample, SampleBody, Switched
 from hudi_ingest.rest.named import HomeOf, Named
@@ -91,8 +89,8 @@ def survey_accept_loss(pipeline: Named, body: LossBody) -> Plan:
     return Plan.model_validate(plan_accepting(pipeline, *_losses(body)).to_dict())
 
 
-@ROUTES.post("/pipelines/{name}/accept-loss", summary="Accept lost offsets")
-def accept_loss_of(home: HomeOf, pipeline: Named, body: LossBody) -> Receipt:
+@ROUTES.post("/pipelines/{name}/accept-loss", summary="Accept lost offsets", name="accept_loss")
+def accept_lost_offsets(home: HomeOf, pipeline: Named, body: LossBody) -> Receipt:
     """Give up the offsets that stopped partitions have lost, and resume at the broker's first, in one transaction. Answers when
     it is committed, which takes a Spark and up to the pipeline's timeout. One at a time: 503 while another runs."""
     if not _accepting.acquire(blocking=False):
@@ -100,7 +98,7 @@ def accept_loss_of(home: HomeOf, pipeline: Named, body: LossBody) -> Receipt:
     try:
         # A process of its own: Spark's JVM ends with it.
         with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-            facts = pool.submit(_accepted, home, pipeline.name, *_losses(body)).result()
+            facts = pool.submit(accept_loss_of, home, pipeline.name, *_losses(body)).result()
     finally:
         _accepting.release()
     return Receipt.model_validate(facts)
@@ -108,8 +106,3 @@ def accept_loss_of(home: HomeOf, pipeline: Named, body: LossBody) -> Receipt:
 
 def _losses(body: LossBody) -> tuple[list[TopicPartition], list[str]]:
     return [TopicPartition(partition.topic, partition.partition) for partition in body.partitions], body.topics
-
-
-def _accepted(home: Home, name: str, partitions: list[TopicPartition], topics: list[str]) -> dict[str, Any]:
-    pipeline = find_pipeline(home.pipelines, name)
-    return accept_loss(pipeline, partitions, topics, home, lambda line: None).to_dict()

@@ -43,7 +43,11 @@ class RestApi:
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
         """Paths are below /api/v1, unless they begin with `//`. A text is sent as YAML, anything else as JSON."""
-        kind = {} if body is None else {"Content-Type": YAML if isinstance(body, str) else "application/json"}
+        kind = (
+            {}
+            if body is None or "Content_Type" in headers
+            else {"Content-Type": YAML if isinstance(body, str) else "application/json"}
+        )
         sent = body if body is None or isinstance(body, str) else json.dumps(body)
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         connection = HTTPConnection("127.0.0.1", self.port, timeout=60)
