@@ -9,7 +9,7 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from hudi_ingest.home.folder import Home
 from hudi_ingest.operations.validation import Validation, validate_text
 from hudi_ingest.pipeline.folder import FolderFile, folder_files
 from hudi_ingest.pipeline.shown_text import shown_file
+from hudi_ingest.pipeline.template import TOPIC
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,27 +50,19 @@ class PipelineFiles:
         return folder_files(self._home.pipelines)
 
     def find(self, name: str) -> FolderFile:
-        """The file that says it has this name or, if it says none, the file of this name; names are compared, never joined to a path.
+        """The file with this name. A file that says no name is found by its file name, and one for many topics also by that
+        without its ending. Names are compared, never joined to a path.
 
         Raises NoSuchPipeline, and ConfigError if the folder cannot be read.
         """
-        files = self.all()
-        for file in files:
-            if name == (file.path.name if file.name is None else file.name):
-                return file
-        known = [file.name for file in files if file.name is not None]
-        problem = f"no pipeline file has the name {quoted(name)}; known: {', '.join(known) or 'none'}{suggestion(name, known)}"
-        raise NoSuchPipeline(str(self._home.pipelines), [problem])
+        return _found(self.all(), name, self._home.pipelines)
 
-    def read(self, name: str) -> StoredFile:
-        """Raises NoSuchPipeline, ConfigError."""
-        path = self.find(name).path
-        try:
-            return StoredFile(name, path, path.read_bytes())
-        except FileNotFoundError:
-            raise NoSuchPipeline(str(path), ["the file was deleted a moment ago"]) from None
-        except OSError as error:
-            raise ConfigError(str(path), [f"the file cannot be read: {error.strerror or error}"]) from None
+    def read(self, name: str) -> tuple[StoredFile, FolderFile]:
+        """The file with this name, or the one that makes this pipeline of a topic. Raises NoSuchPipeline, ConfigError."""
+        files = self.all()
+        makers = [file for file in files if any(name == made.name for made in file.pipelines)]
+        file = makers[0] if makers else _found(files, name, self._home.pipelines)
+        return _stored(file), file
 
     def validate(self, text: str, name: str | None = None) -> Validation:
         """Check a text as a new file, or as the new content of the file of pipeline `name`. Writes nothing.
@@ -102,8 +95,8 @@ class PipelineFiles:
         Raises NoSuchPipeline, FileChanged, FileNotWritable, ConfigError.
         """
         with self._alone():
-            file = self.find(name)
-            path = self._unchanged(name, version).path
+            file = self._unchanged(name, version)
+            path = file.path
             validation = validate_text(self._home, path, text, keep_name=file.name)
             if not validation.problems:
                 _write(path, text.encode(), replaces=True)
@@ -126,19 +119,21 @@ class PipelineFiles:
         taken = [file.path for file in self.all() if name is not None and (file.path == path or file.name == name)]
         return f"pipeline {name} has a file already, {taken[0]}; change that one" if taken else ""
 
-    def _unchanged(self, name: str, version: str | None) -> StoredFile:
-        stored = self.read(name)
+    def _unchanged(self, name: str, version: str | None) -> FolderFile:
+        file = self.find(name)
+        stored = _stored(file)
         if version is not None and version != stored.version:
             raise FileChanged(
                 f"{stored.path}: the file was changed since version {quoted(version)} was read; its version is "
                 f"{stored.version!r} now. Read it again, and make the change there."
             )
-        return stored
+        return file
 
     def _new_path(self, text: str) -> Path:
         """Where a file of this text would be: the name decides, and no other character of it than these gets there."""
-        name = str(shown_file(text).settings.get("name") or "unnamed")
-        return self._home.pipelines / f"{re.sub('[^A-Za-z0-9_]', '_', name)[:100]}.yaml"
+        name = str(shown_file(text).settings.get("name") or "").replace(TOPIC, "")
+        stem = re.sub("[^A-Za-z0-9_]+", "_", name).strip("_")[:100]
+        return self._home.pipelines / f"{stem or 'unnamed'}.yaml"
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -147,6 +142,30 @@ class PipelineFiles:
         with open(self._home.root / "pipeline-files.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
+
+
+def _found(files: Sequence[FolderFile], name: str, folder: Path) -> FolderFile:
+    """Raises NoSuchPipeline."""
+    for file in files:
+        if name == (file.path.name if file.name is None else file.name) or (
+            TOPIC in (file.name or "") and name == file.path.stem
+        ):
+            return file
+    known = [file.name for file in files if file.name is not None]
+    problem = (
+        f"no pipeline file has the name {quoted(name)}; known: {', '.join(known) or 'none'}{suggestion(name, known)}"
+    )
+    raise NoSuchPipeline(str(folder), [problem])
+
+
+def _stored(file: FolderFile) -> StoredFile:
+    """Raises NoSuchPipeline, ConfigError."""
+    try:
+        return StoredFile(file.name or file.path.name, file.path, file.path.read_bytes())
+    except FileNotFoundError:
+        raise NoSuchPipeline(str(file.path), ["the file was deleted a moment ago"]) from None
+    except OSError as error:
+        raise ConfigError(str(file.path), [f"the file cannot be read: {error.strerror or error}"]) from None
 
 
 def _write(path: Path, content: bytes, *, replaces: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,20 +17,12 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home.folder import Home
+from hudi_ingest.orchestration.home_instance import DAGSTER_VARIABLE, dagster_folder, open_instance
 from hudi_ingest.orchestration.sensor import sensor_name
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from dagster._core.remote_representation.external import RemoteSensor
-
-DAGSTER_VARIABLE = "DAGSTER_HOME"
-
-
-def dagster_folder(home: Home, environment: Mapping[str, str] = os.environ) -> Path | None:
-    """$DAGSTER_HOME, or else that of the home's embedded Dagster; None if there is neither."""
-    named = environment.get(DAGSTER_VARIABLE)
-    folder = Path(named).expanduser() if named else home.dagster
-    return folder if (folder / "dagster.yaml").is_file() else None
 
 
 def switched(home: Home) -> dict[str, bool]:
@@ -83,7 +74,7 @@ def _instance(home: Home) -> Iterator[DagsterInstance]:
             f"not run in {home.root}. Set {DAGSTER_VARIABLE} to that of your Dagster, or set `enabled` in the pipeline file."
         )
     try:
-        with DagsterInstance.from_config(str(folder)) as instance:
+        with open_instance(folder) as instance:
             yield instance
     except (DagsterError, SQLAlchemyError) as error:
         first = str(error).partition("\n")[0]

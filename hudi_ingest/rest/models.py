@@ -51,8 +51,9 @@ class PipelineSummary(BaseModel):
 
     name: str | None = Field(description="None if the file is so broken that it has none.", examples=["payments"])
     file: str = Field(description="Name of the file in the pipelines folder.", examples=["payments.yaml"])
-    state: Literal["on", "off", "broken"] = Field(
-        description="Whether its sensor begins transactions; `broken`: the file cannot be loaded."
+    state: Literal["on", "off", "broken", "waiting"] = Field(
+        description="Whether its sensor begins transactions; `broken`: the file cannot be loaded; `waiting`: it makes a pipeline "
+        "of each topic, and there is none yet."
     )
     enabled: bool | None = Field(default=None, description="The default in the file, until the sensor is switched.")
     topics: list[str] = Field(default=[], examples=[["payments"]])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import yaml
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
@@ -72,16 +73,15 @@ def create_pipeline(home: HomeOf, text: Text, request: Request, response: Respon
     has a file, 422 if the file is not valid."""
     stored, validation = PipelineFiles(home).create(text)
     _require_valid(text, validation)
-    response.headers["Location"] = f"{request.url.path}/{stored.name}"
+    response.headers["Location"] = f"{request.url.path}/{quote(stored.name)}"
     return _answer(stored, response, validation)
 
 
 @ROUTES.get("/pipelines/{name}", summary="Get a pipeline's file", responses={200: _ETAG})
 def get_pipeline(home: HomeOf, name: Name, response: Response) -> PipelineFile:
     """The file's text and settings. References such as `${PASSWORD}` are not filled in, and secrets in the file are masked."""
-    files = PipelineFiles(home)
-    stored = files.read(name)
-    return _answer(stored, response, Validation(name, files.find(name).problems))
+    stored, file = PipelineFiles(home).read(name)
+    return _answer(stored, response, Validation(stored.name, file.problems))
 
 
 @ROUTES.put("/pipelines/{name}", summary="Change a pipeline's file", openapi_extra=_BODY, responses={200: _ETAG})
@@ -117,9 +117,11 @@ def validate_pipeline(
 
 
 def _summaries(file: FolderFile, switches: dict[str, bool]) -> list[PipelineSummary]:
-    if file.problems or not file.pipelines:
+    if file.problems:
         broken = placed(file.problems, {})
         return [PipelineSummary(name=file.name, file=file.path.name, state="broken", problems=broken)]
+    if not file.pipelines:
+        return [PipelineSummary(name=file.name, file=file.path.name, state="waiting")]
     return [
         PipelineSummary(
             name=pipeline.name,

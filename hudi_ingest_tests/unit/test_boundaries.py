@@ -34,6 +34,7 @@ KEEP_FILES_OF_THEIR_OWN = {
     "orchestration/daemon/__main__.py",
     "orchestration/dagster_storage.py",
     "orchestration/definitions.py",
+    "orchestration/home_instance.py",
     "orchestration/housekeeping.py",
     "orchestration/instance_view.py",
     "orchestration/run_launcher.py",

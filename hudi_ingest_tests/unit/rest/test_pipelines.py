@@ -138,6 +138,26 @@ def test_no_answer_has_a_secret(api: RestApi, monkeypatch: pytest.MonkeyPatch) -
     assert SECRET not in "".join(answer.text for answer in answers)
 
 
+def test_a_file_for_many_topics_is_one_file_of_several_pipelines(api: RestApi) -> None:
+    text = yaml.safe_dump(
+        document(name="shop_{topic}", source__topics=["orders", "refunds"], table__base_path="/data/{topic}"),
+        sort_keys=False,
+    )
+    created = api.ask("POST", "/pipelines", text)
+    assert (created.status, list(files(api))) == (201, ["shop.yaml"])
+    assert [row["name"] for row in api.ask("GET", "/pipelines").body] == ["shop_orders", "shop_refunds"]
+    for name in ("shop", "shop_orders", "shop_%7Btopic%7D"):
+        read = api.ask("GET", f"/pipelines/{name}")
+        assert (read.body["name"], read.body["text"]) == ("shop_{topic}", text)
+    etag = created.headers["etag"]
+    assert api.ask("DELETE", "/pipelines/shop_orders", If_Match=etag).status == 404, "not all for one"
+    assert api.ask("PUT", "/pipelines/shop", f"# more\n{text}", If_Match=etag).status == 200
+    assert api.ask("DELETE", created.headers["location"].removeprefix("/api/v1"), If_Match="*").status == 204
+    waiting = text.replace("topics:\n  - orders\n  - refunds\n", "topics_pattern: shop-.+\n")
+    assert api.ask("POST", "/pipelines", waiting).status == 201
+    assert [row["state"] for row in api.ask("GET", "/pipelines").body] == ["waiting"]
+
+
 def test_a_file_that_cannot_be_loaded_is_listed_and_can_be_mended(api: RestApi) -> None:
     api.home.pipelines.joinpath("broken.yaml").write_text("a: [")
     (listed,) = api.ask("GET", "/pipelines").body
