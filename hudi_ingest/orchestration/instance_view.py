@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 from dagster import AssetCheckEvaluation, AssetCheckKey, AssetCheckSeverity, DagsterInstance
@@ -11,8 +10,8 @@ from hudi_ingest.home.folder import Home
 from hudi_ingest.metrics.records import DagsterRecord
 from hudi_ingest.operations.health import RUNS_SUCCEED, Finding
 from hudi_ingest.orchestration.asset_keys import table_key
+from hudi_ingest.orchestration.home_instance import dagster_folder, open_instance
 from hudi_ingest.orchestration.sensor import sensor_name
-from hudi_ingest.orchestration.sensor_switch import DAGSTER_VARIABLE, dagster_folder
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 
@@ -33,9 +32,7 @@ class InstanceView:
             folder = dagster_folder(self._home)
             if folder is None:
                 return DagsterRecord(is_there=False)
-            # Our storage looks there for its databases.
-            os.environ[DAGSTER_VARIABLE] = str(folder)
-            self._instance = DagsterInstance.get()
+            self._instance = open_instance(folder)
         instance = self._instance
         states = {state.instigator_name: state for state in instance.all_instigator_state()}
         sensors = {pipeline.name: states.get(sensor_name(pipeline.name)) for pipeline in pipelines}
