@@ -15,6 +15,7 @@ from dagster._core.storage.dagster_run import DagsterRun
 from hudi_ingest.exceptions import NothingToDo, OffsetsLost, TableMismatch, TopicMissing, WriteIncomplete
 from hudi_ingest.home.folder import LEDGER_VARIABLE
 from hudi_ingest.kafka.cluster import KafkaCluster
+from hudi_ingest.kafka.cluster_snapshot import snapshot
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.local.processes import wait_until
 from hudi_ingest.model.offsets import Slice, TopicPartition
@@ -146,6 +147,12 @@ def test_p6_a_pattern_follows_its_topics_and_misses_one_that_disappeared(ground:
         (observation,) = instance.fetch_observations(AssetKey(["kafka", f"{pipeline.name}_topics"]), limit=5).records
         assert observation.asset_observation is not None
         assert observation.asset_observation.metadata["topics"].value == 2
+    # One look for several pipelines says the same, and one that misses its topic is alone with that.
+    missing = make_pipeline(ground, file="missing.yaml", source={"topics": ["nowhere"]})
+    shared = snapshot([pipeline.source, missing.source], 5)
+    assert observe(pipeline, shared.of(pipeline.source)).lag == observe(pipeline).lag
+    with pytest.raises(TopicMissing, match="topic nowhere is not on the broker"):
+        observe(missing, shared.of(missing.source))
     # The table's checkpoint remembers what it has read.
     cluster = KafkaCluster(pipeline.source)
     admin = AdminClient({"bootstrap.servers": ground.bootstrap_servers})
@@ -155,6 +162,8 @@ def test_p6_a_pattern_follows_its_topics_and_misses_one_that_disappeared(ground:
         TopicMissing, match=rf"topic {names[1]} is not on the broker.*committed offsets.*topics_pattern"
     ):
         cluster.topics(committed=names)
+    with pytest.raises(TopicMissing, match=rf"topic {names[1]}, of which the table has committed offsets"):
+        snapshot([pipeline.source], 5).of(pipeline.source).topics(names)
     assert list(cluster.topics(committed=[names[0], "another"])) == [names[0]]
 
 

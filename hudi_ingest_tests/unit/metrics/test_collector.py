@@ -1,0 +1,119 @@
+"""One look at everything: a pipeline that does not answer leaves the others alone, and the look ends in time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hudi_ingest.home.folder import Home
+from hudi_ingest.kafka.cluster_snapshot import ClusterSnapshot
+from hudi_ingest.ledger import Ledger, counters
+from hudi_ingest.local.processes import free_port
+from hudi_ingest.metrics import collector as module
+from hudi_ingest.metrics.collector import TIMEOUT, Collector
+from hudi_ingest.metrics.records import DagsterRecord, PipelineRecord, Scene
+from hudi_ingest.operations.health import RUNS_SUCCEED, Finding
+from hudi_ingest.pipeline.pipeline import Pipeline
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    """Two pipelines on a broker that is not there, and a broken file."""
+    home = Home(root=tmp_path, pipelines=tmp_path / "pipelines", ledger_url=f"sqlite:///{tmp_path / 'ledger.db'}")
+    home.pipelines.mkdir()
+    servers = f"127.0.0.1:{free_port()}"
+    for name in ("orders", "users"):
+        settings = {
+            "name": name,
+            "source": {"bootstrap_servers": servers, "topics": [name]},
+            "table": {"base_path": str(tmp_path / name), "schema": "id string"},
+        }
+        (home.pipelines / f"{name}.yaml").write_text(yaml.safe_dump(settings))
+    (home.pipelines / "bad.yaml").write_text("name: [")
+    return home
+
+
+def of(scene: Scene, name: str) -> PipelineRecord:
+    return next(pipeline for pipeline in scene.pipelines if pipeline.name == name)
+
+
+class Dagster:
+    """An instance in which `orders` is on and its runs fail."""
+
+    def look(self, pipelines: object) -> DagsterRecord:
+        return DagsterRecord(True, {"orders": True}, {"orders": (Finding(RUNS_SUCCEED, False, "no"),)})
+
+
+def test_a_dead_broker_is_told_and_what_ledger_tables_and_dagster_know_is_still_there(home: Home) -> None:
+    with Ledger.open(home.ledger_url) as ledger:
+        ledger.count(str(home.root / "orders"), {counters.ABORTED: 2})
+    with closing(Collector(home, Dagster(), longest_seconds=3)) as collector:
+        scene = collector.look()
+        assert scene.took_seconds < 3
+        assert scene.broken_files == ("bad.yaml",)
+        assert scene.dagster_up is True
+        assert {pipeline.name: pipeline.error for pipeline in scene.pipelines} == dict.fromkeys(
+            ("orders", "users"), "KafkaUnreachable"
+        )
+        orders = of(scene, "orders")
+        assert orders.enabled
+        assert not of(scene, "users").enabled
+        assert [finding.check for finding in orders.findings] == [RUNS_SUCCEED]
+        assert orders.table is not None
+        assert scene.ledger is not None
+        assert scene.ledger.counters[orders.base_path] == {counters.ABORTED: 2}
+
+
+@pytest.fixture
+def released() -> Iterator[threading.Event]:
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def test_a_table_that_hangs_is_left_out_and_not_asked_again(
+    home: Home, monkeypatch: pytest.MonkeyPatch, released: threading.Event
+) -> None:
+    asked = list[str]()
+    look = module._look
+
+    def hang(pipeline: Pipeline, cluster: ClusterSnapshot | None) -> module._Look:
+        asked.append(pipeline.name)
+        if pipeline.name == "orders":
+            released.wait(30)
+        return look(pipeline, cluster)
+
+    monkeypatch.setattr(module, "_look", hang)
+    with closing(Collector(home, longest_seconds=1.2)) as collector:
+        for _ in range(2):
+            scene = collector.look()
+            assert scene.took_seconds < 3
+            assert of(scene, "orders").error == TIMEOUT
+            assert of(scene, "users").table is not None
+        assert asked.count("orders") == 1
+        released.set()
+
+
+def test_scrapes_within_a_few_seconds_look_once(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(Collector(home, kept_seconds=60, longest_seconds=0.6)) as collector:
+        looks = list[float]()
+        look = collector.look
+
+        def counted() -> Scene:
+            looks.append(time.monotonic())
+            return look()
+
+        monkeypatch.setattr(collector, "look", counted)
+        threads = [threading.Thread(target=collector.families) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(looks) == 1
+        assert collector.families() is collector.families()
