@@ -11,22 +11,25 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from benchmarks import topics
-from benchmarks.contenders import Assignment
+from benchmarks.contenders import Assignment, Outcome, Task
 from benchmarks.contenders.dagster_stack import DagsterStack
 from benchmarks.contenders.hudi_ingest_api import table_rows
 from benchmarks.contenders.process import Worker
 from benchmarks.loads import Load, even, orders_load
 from benchmarks.pipelines import made_pipeline
-from benchmarks.results import API
+from benchmarks.results import API, UPSERTS
 from benchmarks.run import Settings, preamble, require_disk, write_results
 from hudi_ingest.exceptions import EnvironmentProblem, NothingToDo
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, Home
+from hudi_ingest.hudi.pipeline_table import PipelineTable
+from hudi_ingest.hudi.read_amplification import read_amplification, why_due
 from hudi_ingest.local.broker import BrokerSettings, start_broker
 from hudi_ingest.local.processes import free_port, stop
 from hudi_ingest.local.stack import Report, StackSettings, bring_down
@@ -35,6 +38,7 @@ from hudi_ingest.transaction.situation import observe, plan_next
 
 AXES: Mapping[str, tuple[int, ...]] = {
     "history": (1, 100, 500, 1000),
+    "keyed_history": (1, 100, 300, 500),
     "kafka_partitions": (1, 10, 100, 1000),
     "table_partitions": (1, 10, 100, 500),
     "pipelines": (1, 5, 20),
@@ -118,19 +122,22 @@ class Ground:
     def transaction(self, load: Load, file: Path) -> float:
         """Produce the load's records, and return the seconds of the transaction that publishes them."""
         topics.append(load, self.bootstrap_servers, self.report)
-        assignment = Assignment(str(file), str(self.home.root), load.record_bytes, reads_back=False)
-        return self.worker.run(assignment, _SECONDS).seconds
+        return self.run(load, file, Task.WRITE).seconds
+
+    def run(self, load: Load, file: Path, task: Task) -> Outcome:
+        assignment = Assignment(str(file), str(self.home.root), load.record_bytes, reads_back=False, task=task)
+        return self.worker.run(assignment, _SECONDS)
 
 
 @contextmanager
-def started_ground(home: Home, settings: Settings, report: Report) -> Iterator[Ground]:
+def started_ground(home: Home, settings: Settings, report: Report, contender: str = API) -> Iterator[Ground]:
     broker = BrokerSettings(home.kafka, free_port(), free_port())
     record = start_broker(broker, report)
     worker = None
     try:
         environment = {HOME_VARIABLE: str(home.root), LEDGER_VARIABLE: home.ledger_url}
         report("starting Spark")
-        worker = Worker(API, settings.engine, home.logs / f"{API}.log", environment)
+        worker = Worker(contender, settings.engine, home.logs / f"{contender}.log", environment)
         worker.await_ready()
         ground = Ground(home, broker.bootstrap, worker, report)
         _warm(ground)
@@ -181,6 +188,45 @@ def _history(home: Home, settings: Settings, points: tuple[int, ...], keep: Keep
                 )
                 keep("history", results)
         _require_rows(pipeline, points[-1] * _TINY_RECORDS)
+
+
+def _keyed_history(home: Home, settings: Settings, points: tuple[int, ...], keep: Keep, report: Report) -> None:
+    """Upsert a few rows of a keyed table again and again, with a compaction between two transactions whenever one is due."""
+    load = orders_load("growth-keyed-history", even(_TINY_RECORDS * _KAFKA_PARTITIONS, _KAFKA_PARTITIONS))
+    load = replace(load, table={"mode": "upsert", "key": ["id"], "buckets": 1})
+    results: list[dict[str, Any]] = []
+    seconds: list[float] = []
+    compactions: list[float] = []
+    reported_at = 0.0
+    with started_ground(home, settings, report, UPSERTS) as ground:
+        topics.create(load, ground.bootstrap_servers)
+        pipeline, file = ground.pipeline(load)
+        for number in range(1, points[-1] + 1):
+            seconds.append(ground.transaction(load, file))
+            unmerged = read_amplification(PipelineTable(pipeline).timeline.completed())
+            if why_due(pipeline.table.compaction, unmerged, datetime.now(timezone.utc)):
+                compactions.append(ground.run(load, file, Task.COMPACT).seconds)
+            if time.monotonic() - reported_at > _TELL_SECONDS:
+                reported_at = time.monotonic()
+                report(f"keyed_history: {number:,} of {points[-1]:,} commits, the last one in {seconds[-1]:.2f} s")
+            if number in points:
+                since = results[-1]["at"] if results else 0
+                results.append(
+                    {
+                        "at": number,
+                        "fixed_seconds": round(median(seconds[-_RECENT:]), 3),
+                        "median_seconds": round(median(seconds[since:]), 3),
+                        "slowest_seconds": round(max(seconds[since:]), 3),
+                        "plan_seconds": _plan_seconds(pipeline),
+                        "seconds_of_each": [round(duration, 3) for duration in seconds[since:]],
+                        "compaction_seconds_of_each": [round(duration, 3) for duration in compactions],
+                    }
+                )
+                compactions.clear()
+                keep("keyed_history", results)
+        rows = ground.run(load, file, Task.READ).rows
+        if rows != load.records:
+            raise EnvironmentProblem(f"table {pipeline.table.base_path} has {rows:,} rows, not {load.records:,}.")
 
 
 def _kafka_partitions(home: Home, settings: Settings, points: tuple[int, ...], keep: Keep, report: Report) -> None:
@@ -285,6 +331,7 @@ def _pipelines(home: Home, settings: Settings, points: tuple[int, ...], keep: Ke
 
 _MEASURES: Mapping[str, Callable[[Home, Settings, tuple[int, ...], Keep, Report], None]] = {
     "history": _history,
+    "keyed_history": _keyed_history,
     "kafka_partitions": _kafka_partitions,
     "table_partitions": _table_partitions,
     "pipelines": _pipelines,
@@ -317,6 +364,6 @@ def _require_rows(pipeline: Pipeline, expected: int) -> None:
 
 def _minutes(axis: str, points: tuple[int, ...]) -> float:
     """Estimate how many minutes an axis takes."""
-    if axis == "history":
+    if axis in ("history", "keyed_history"):
         return 1 + points[-1] * 2.0 / 60
     return 1 + len(points) * (2.0 if axis == "pipelines" else 1.0) + sum(points) / 150

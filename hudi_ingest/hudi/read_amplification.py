@@ -100,6 +100,8 @@ def why_due(limits: CompactionLimits, found: ReadAmplification, now: datetime, t
     age = (now - found.oldest_at).total_seconds()
     if found.delta_commits >= limits.delta_commits * times:
         return f"{counted(found.delta_commits, 'commit')} not compacted (delta_commits: {limits.delta_commits})"
+    if found.most_log_files >= limits.log_files * times:
+        return f"{found.most_log_files} log files of a file group not compacted (log_files: {limits.log_files})"
     if found.log_bytes >= limits.log_bytes * times:
         return f"{found.log_bytes:,} bytes of log files not compacted (log_bytes: {limits.log_bytes:,})"
     if found.base_bytes is not None and found.log_bytes >= max(found.base_bytes, OUTWEIGHING_BYTES) * times:

@@ -16,6 +16,11 @@ class CompactionLimits(Model):
     """Compaction is due when this many commits have log files that are not compacted. The more, the longer queries take; the
     fewer, the more often base files are rewritten."""
 
+    log_files: Annotated[Whole, Field(ge=1, le=10_000)] = 20
+    """It is due when a file group has this many log files that are not compacted: each costs a reader as much as some thousand
+    rows, however small it is. A transaction writes one to a group for each Spark task, so large transactions reach this
+    first."""
+
     log_bytes: Annotated[Whole, Field(ge=1024 * 1024)] = 4 * 1024**3
     """It is due when the log files that are not compacted reach this size together. The default is 4 GiB."""
 

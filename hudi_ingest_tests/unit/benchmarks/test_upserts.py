@@ -42,18 +42,20 @@ def test_upserts_are_measured_alone_and_have_a_size(loads: str) -> None:
 
 
 def test_ratios_above_one_mean_faster_than_spark_and_slower_than_appends() -> None:
-    def figures(seconds: float) -> dict[str, float]:
+    def figures(seconds: float, read_logs: float = 3) -> dict[str, float]:
         return {
             "changes_seconds": seconds,
             "small_seconds": seconds,
-            "read_logs_seconds": 3,
+            "read_logs_seconds": read_logs,
             "read_compacted_seconds": 2,
         }
 
-    assert upsert_ratios({UPSERTS: figures(2), APPENDS: figures(1), SPARK_UPSERTS: figures(6)}) == {
+    assert upsert_ratios({UPSERTS: figures(2), APPENDS: figures(1), SPARK_UPSERTS: figures(6, read_logs=6)}) == {
         "spark_to_upserts_changes": 3.0,
         "spark_to_upserts_small": 3.0,
         "upserts_to_appends_changes": 2.0,
         "upserts_to_appends_small": 2.0,
         "read_logs_to_compacted": 1.5,
+        "spark_read_logs_to_compacted": 3.0,
+        "upserts_to_spark_read_logs": 0.5,
     }
