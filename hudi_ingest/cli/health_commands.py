@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
@@ -59,10 +58,7 @@ def _diagnoses(home: Home) -> Iterator[Diagnosis]:
     progress("examining the engine and Dagster")
     yield from examined(STACK, lambda: stack_diagnoses(home))
     yield from examined(ENGINE, lambda: engine_diagnoses(home))
-    if home.dagster.is_dir():
-        # The embedded stack's, unless the user's shell says otherwise.
-        os.environ.setdefault("DAGSTER_HOME", str(home.dagster))
-    yield from dagster_diagnoses(pipelines)
+    yield from dagster_diagnoses(home, pipelines)
     yield from folder_diagnoses(home, pipelines, broken)
     yield from pipelines_diagnoses(home, pipelines, progress)
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from dagster import (
-    AssetCheckEvaluation,
-    AssetCheckKey,
-    AssetCheckSeverity,
     AssetKey,
     DagsterInstance,
     DefaultSensorStatus,
@@ -22,10 +19,10 @@ from hudi_ingest.exceptions import IngestError
 from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.home.folder import Home
 from hudi_ingest.operations.channels import Send, channels
-from hudi_ingest.operations.health import questions
 from hudi_ingest.operations.incidents import Incident, Told, news_for
 from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.broken_files import FILE_LOADS, problem_text
+from hudi_ingest.orchestration.check_results import newest_results
 from hudi_ingest.pipeline.alerts import AlertSettings, load_alert_settings
 from hudi_ingest.pipeline.folder import BrokenFile
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -84,22 +81,14 @@ def tell(told: Told, incidents: Sequence[Incident], reach: Mapping[str, Send]) -
 
 
 def failing_checks(instance: DagsterInstance, pipelines: Sequence[Pipeline], settings: AlertSettings) -> list[Incident]:
-    """Return the checks of the tables whose newest evaluation failed, with warnings if the settings say so."""
-    keys = {
-        AssetCheckKey(table_key(pipeline), check): pipeline for pipeline in pipelines for check in questions(pipeline)
-    }
-    records = instance.event_log_storage.get_latest_asset_check_execution_by_key([*keys])
-    incidents = []
-    for key, record in records.items():
-        evaluation = record.evaluation
-        if not isinstance(evaluation, AssetCheckEvaluation) or evaluation.passed:
-            continue
-        warning = evaluation.severity is AssetCheckSeverity.WARN
-        if warning and not settings.warnings:
-            continue
-        text = evaluation.description or "no reason is known"
-        incidents.append(Incident(keys[key].name, key.name, text, warning, _page(settings, key.asset_key)))
-    return incidents
+    """Return the checks of the tables whose newest result is a failure, with warnings if the settings say so."""
+    results = newest_results(instance, pipelines)
+    return [
+        Incident(pipeline.name, check, result.text, result.warning, _page(settings, table_key(pipeline)))
+        for pipeline in pipelines
+        for check, result in results[pipeline.name].items()
+        if not result.passed and (settings.warnings or not result.warning)
+    ]
 
 
 def _unloaded(broken: Sequence[BrokenFile]) -> list[Incident]:

@@ -20,6 +20,7 @@ from hudi_ingest.home.folder import Home
 from hudi_ingest.orchestration.alerts_sensor import alerts_definitions
 from hudi_ingest.orchestration.broken_files import broken_definitions, problem_text
 from hudi_ingest.orchestration.housekeeping_job import housekeeping_definitions
+from hudi_ingest.orchestration.overview import overview_definitions
 from hudi_ingest.orchestration.pipeline_definitions import pipeline_definitions
 from hudi_ingest.orchestration.resources import IO_MANAGER, ingest_resources
 from hudi_ingest.orchestration.topic_assets import topic_assets, topics_by_pipeline
@@ -61,6 +62,7 @@ def ingest_definitions(
     return Definitions.merge(
         definitions_of(loaded, spark_config, io_manager_key),
         alerts_definitions(loaded.pipelines, loaded.broken, suffix),
+        overview_definitions(loaded.pipelines, suffix),
         housekeeping_definitions(suffix) if housekeeping else Definitions(),
     )
 

@@ -2,89 +2,92 @@
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
-from dagster._core.definitions.run_request import InstigatorType
-from dagster._core.scheduler.instigation import InstigatorState, InstigatorStatus, TickStatus
-from dagster._daemon.controller import get_daemon_statuses
 
+from hudi_ingest.home.folder import Home
 from hudi_ingest.operations.doctor.diagnosis import Diagnosis, ok, problem, warning
+from hudi_ingest.orchestration.home_instance import dagster_folder, open_instance
 from hudi_ingest.orchestration.sensor import sensor_name
+from hudi_ingest.orchestration.sensor_switch import is_on, switches_of
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 DAGSTER = "dagster"
+SILENT_SECONDS = 120.0
+"""Daemons send a heartbeat every 30 s."""
 LONG_QUEUED_SECONDS = 600.0
 _SHOWN = 5
 
 
-def dagster_diagnoses(pipelines: Sequence[Pipeline]) -> Iterator[Diagnosis]:
-    """Examine this process's instance, at $DAGSTER_HOME."""
-    home = os.environ.get("DAGSTER_HOME")
-    if not home:
+def dagster_diagnoses(home: Home, pipelines: Sequence[Pipeline]) -> Iterator[Diagnosis]:
+    """Examine the instance of $DAGSTER_HOME, or else of the home's embedded Dagster."""
+    folder = dagster_folder(home)
+    if folder is None:
         yield warning(
             DAGSTER,
-            "DAGSTER_HOME is not set, so Dagster's instance was not examined.",
-            "Set it to the folder with Dagster's dagster.yaml, or run this where the daemon runs.",
+            "DAGSTER_HOME does not name a folder with a dagster.yaml, so Dagster's instance was not examined.",
+            "Set it, or run this where the daemon runs.",
         )
         return
     try:
-        instance = DagsterInstance.get()
+        instance = open_instance(folder)
     except Exception as error:  # noqa: BLE001 - a wrong dagster.yaml or an unreachable storage fails in many ways
-        text = f"The instance in {home} cannot be opened: {' '.join(str(error).split())}"
+        text = f"The instance in {folder} cannot be opened: {' '.join(str(error).split())}"
         yield problem(DAGSTER, text, "Correct dagster.yaml there, and see whether its database is up.")
         return
     with instance:
-        yield from _daemons(instance, home)
+        yield from _daemons(instance, folder)
         yield from _sensors(instance, pipelines)
         yield from _queue(instance)
 
 
-def _daemons(instance: DagsterInstance, home: str) -> Iterator[Diagnosis]:
-    statuses = get_daemon_statuses(instance, instance.get_required_daemon_types(), ignore_errors=True)
-    silent = sorted(name.lower().replace("_", " ") for name, status in statuses.items() if not status.healthy)
+def _daemons(instance: DagsterInstance, folder: Path) -> Iterator[Diagnosis]:
+    heartbeats = instance.get_daemon_heartbeats()
+    required = sorted(instance.get_required_daemon_types())
+    oldest = time.time() - SILENT_SECONDS
+    silent = [_words(name) for name in required if name not in heartbeats or heartbeats[name].timestamp < oldest]
     if silent:
-        text = f"Daemons of the instance in {home} send no heartbeat: {', '.join(silent)}. Without them no run is launched."
+        text = f"Daemons of the instance in {folder} send no heartbeat: {', '.join(silent)}. Without them no run is launched."
         yield problem(DAGSTER, text, "Start `dagster-daemon run` (`hudi-ingest up` on one machine), and see its log.")
     else:
-        yield ok(DAGSTER, f"the {len(statuses)} daemons of the instance in {home} are alive")
-    for status in statuses.values():
-        if status.last_heartbeat and status.last_heartbeat.errors:
-            first = status.last_heartbeat.errors[0].message.strip().splitlines()[0]
-            yield warning(
-                DAGSTER, f"The {status.daemon_type.lower().replace('_', ' ')} daemon reports an error: {first}"
-            )
+        yield ok(DAGSTER, f"the {len(required)} daemons of the instance in {folder} are alive")
+    for name, heartbeat in heartbeats.items():
+        if heartbeat.errors:
+            first = heartbeat.errors[0].message.strip().splitlines()[0]
+            yield warning(DAGSTER, f"The {_words(name)} daemon reports an error: {first}")
+
+
+def _words(daemon: str) -> str:
+    return daemon.lower().replace("_", " ")
 
 
 def _sensors(instance: DagsterInstance, pipelines: Sequence[Pipeline]) -> Iterator[Diagnosis]:
-    states = {
-        state.instigator_name: state for state in instance.all_instigator_state(instigator_type=InstigatorType.SENSOR)
-    }
-    off = []
+    states = {state.instigator_name: state for state in instance.all_instigator_state()}
+    switches = switches_of(instance)
     for pipeline in pipelines:
         state = states.get(sensor_name(pipeline.name))
-        if state is None or state.status is InstigatorStatus.STOPPED:
-            off.append(pipeline)
-        else:
-            yield from _last_tick(instance, pipeline, state)
-    enabled = [pipeline.name for pipeline in off if pipeline.enabled]
-    if enabled:
-        text = f"Enabled in their files, but paused in Dagster or not loaded by it: {_listed(enabled)}."
-        yield warning(
-            DAGSTER, text, "Turn their sensors on if that is not on purpose; the switch in the UI takes precedence."
-        )
+        if state is not None and is_on(pipeline, switches):
+            yield from _last_tick(instance, pipeline, state.instigator_origin_id, state.selector_id)
+    paused = [pipeline.name for pipeline in pipelines if pipeline.enabled and not is_on(pipeline, switches)]
+    unknown = [pipeline.name for pipeline in pipelines if pipeline.enabled and sensor_name(pipeline.name) not in states]
+    off = [pipeline.name for pipeline in pipelines if not pipeline.enabled and not is_on(pipeline, switches)]
+    if paused:
+        text = f"Enabled in their files, but paused in Dagster: {_listed(paused)}."
+        yield warning(DAGSTER, text, "`hudi-ingest resume PIPELINE` turns a sensor on, unless it is off on purpose.")
+    if unknown:
+        text = f"Enabled in their files, but Dagster has not seen their sensors: {_listed(unknown)}."
+        yield warning(DAGSTER, text, "Reload the code location, and see whether it has loaded their files.")
     if off:
-        names = [pipeline.name for pipeline in off if not pipeline.enabled]
-        if names:
-            yield ok(DAGSTER, f"sensors that are off: {_listed(names)}")
+        yield ok(DAGSTER, f"sensors that are off: {_listed(off)}")
 
 
-def _last_tick(instance: DagsterInstance, pipeline: Pipeline, state: InstigatorState) -> Iterator[Diagnosis]:
-    ticks = instance.get_ticks(state.instigator_origin_id, state.selector_id, limit=1)
-    if ticks and ticks[0].status is TickStatus.FAILURE and ticks[0].error is not None:
+def _last_tick(instance: DagsterInstance, pipeline: Pipeline, origin_id: str, selector_id: str) -> Iterator[Diagnosis]:
+    ticks = instance.get_ticks(origin_id, selector_id, limit=1)
+    if ticks and ticks[0].status.value == "FAILURE" and ticks[0].error is not None:
         message = (ticks[0].error.cause or ticks[0].error).message.strip()
         text = re.sub(r"^[\w.]+: ", "", message)
         yield problem(f"pipeline {pipeline.name}", text, f"It fails the ticks of {sensor_name(pipeline.name)}.")

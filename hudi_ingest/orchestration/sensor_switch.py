@@ -31,11 +31,16 @@ def switched(home: Home) -> dict[str, bool]:
     if dagster_folder(home) is None:
         return {}
     with _instance(home) as instance:
-        return {
-            state.name: state.status is InstigatorStatus.RUNNING
-            for state in _states(instance)
-            if state.status is not InstigatorStatus.DECLARED_IN_CODE
-        }
+        return switches_of(instance)
+
+
+def switches_of(instance: DagsterInstance) -> dict[str, bool]:
+    """By sensor, whether it was switched on or off; those that do what their pipeline file says are not in it."""
+    return {
+        state.name: state.status is InstigatorStatus.RUNNING
+        for state in _states(instance)
+        if state.status is not InstigatorStatus.DECLARED_IN_CODE
+    }
 
 
 def is_on(pipeline: Pipeline, switches: Mapping[str, bool]) -> bool:

@@ -1,0 +1,99 @@
+"""One line for each pipeline: is it well, how far behind, when was the last commit, what is wrong. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+
+from hudi_ingest.operations.health import LAG_BELOW_LIMIT, UP_TO_DATE
+
+WELL, WARNS, FAILS, PAUSED, UNKNOWN = "well", "warns", "fails", "paused", "not reported yet"
+STATES = (FAILS, WARNS, UNKNOWN, PAUSED, WELL)
+"""Worst first."""
+LAG_RECORDS, LAG_SECONDS, COMMIT_AGE = "lag (records)", "lag (seconds)", "seconds since the last commit"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """The newest result of one check, as it was reported."""
+
+    passed: bool
+    warning: bool
+    text: str
+    figures: Mapping[str, object]
+    reported_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class OverviewRow:
+    """A pipeline at a glance. `behind`: seconds that the oldest waiting record has waited, None if unknown."""
+
+    pipeline: str
+    state: str
+    behind: float | None
+    waiting: int | None
+    last_commit: datetime | None
+    wrong: str = ""
+
+    def to_dict(self) -> dict[str, str | int]:
+        """Return the row for people; times in UTC."""
+        return {
+            "pipeline": self.pipeline,
+            "state": self.state,
+            "seconds behind": "?" if self.behind is None else f"{self.behind:,.0f}",
+            "records waiting": "?" if self.waiting is None else f"{self.waiting:,}",
+            "last commit (UTC)": f"{self.last_commit:%Y-%m-%d %H:%M}" if self.last_commit else "none",
+            "what is wrong": self.wrong,
+        }
+
+
+def overview_row(pipeline: str, checks: Mapping[str, CheckResult], running: bool) -> OverviewRow:
+    """Judge a pipeline by its checks' newest results. `running`: whether its sensor is on."""
+    failing = sorted(
+        ((name, check) for name, check in checks.items() if not check.passed), key=lambda entry: entry[1].warning
+    )
+    waiting = _number(checks, LAG_BELOW_LIMIT, LAG_RECORDS)
+    behind = 0.0 if waiting == 0 else _number(checks, UP_TO_DATE, LAG_SECONDS)
+    return OverviewRow(
+        pipeline,
+        _state(failing, bool(checks), running),
+        behind,
+        None if waiting is None else int(waiting),
+        _last_commit(checks),
+        "; ".join(f"{name}: {_first_sentence(check.text)}" for name, check in failing),
+    )
+
+
+def worst_first(rows: Sequence[OverviewRow]) -> list[OverviewRow]:
+    return sorted(rows, key=lambda row: (STATES.index(row.state), row.pipeline))
+
+
+def summary(rows: Sequence[OverviewRow]) -> str:
+    """Count the pipelines by state, worst first."""
+    counts = {state: sum(row.state == state for row in rows) for state in STATES}
+    return ", ".join(f"{count:,} {state}" for state, count in counts.items() if count) or "no pipelines"
+
+
+def _state(failing: Sequence[tuple[str, CheckResult]], is_reported: bool, running: bool) -> str:
+    if failing:
+        return WARNS if all(check.warning for _, check in failing) else FAILS
+    if not running:
+        return PAUSED
+    return WELL if is_reported else UNKNOWN
+
+
+def _last_commit(checks: Mapping[str, CheckResult]) -> datetime | None:
+    age = _number(checks, UP_TO_DATE, COMMIT_AGE)
+    if age is None:
+        return None
+    return (checks[UP_TO_DATE].reported_at - timedelta(seconds=age)).astimezone(timezone.utc)
+
+
+def _number(checks: Mapping[str, CheckResult], check: str, figure: str) -> float | None:
+    value = checks[check].figures.get(figure) if check in checks else None
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def _first_sentence(text: str) -> str:
+    return " ".join(text.split()).split(". ", 1)[0].removesuffix(".")
