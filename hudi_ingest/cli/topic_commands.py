@@ -28,13 +28,13 @@ def topics(
     from hudi_ingest.ledger import Ledger
     from hudi_ingest.operations.topic_discovery import forget_topic, refresh_topics
     from hudi_ingest.pipeline.folder import find_template
-    from hudi_ingest.pipeline.template import pipeline_name
+    from hudi_ingest.pipeline.template import Variant, pipeline_name
 
     home, now = Home.from_environment(), datetime.now(timezone.utc)
     template = find_template(home.pipelines, name)
     known, missing = template.topics, frozenset[str]()
-    if template.source.topics_pattern is None and (refresh or forget):
-        raise typer.BadParameter(f"{template.path.name} lists its topics; change source.topics there")
+    if not template.finds_topics and (refresh or forget):
+        raise typer.BadParameter(f"{template.path.name} makes no pipelines of topics that appear")
     if refresh or forget:
         with Ledger.open(home.ledger_url) as ledger:
             if forget:
@@ -45,7 +45,7 @@ def topics(
     facts = [
         {
             "topic": topic,
-            "pipeline": pipeline_name(template.pipeline_name, topic),
+            "pipeline": pipeline_name(template.pipeline_name, Variant(topic)),
             "seen_at": since.get(topic),
             "missing": topic in missing,
         }

@@ -85,6 +85,6 @@ def definitions_of(
         pipeline_definitions(pipeline, topic_assets(pipeline, topics[pipeline.name]), resources, io_manager_key)
         for pipeline in [pipeline for pipeline in pipelines if pipeline.name == only] or pipelines
     ]
-    finders = [topics_sensor(template) for template in folder.templates if template.source.topics_pattern is not None]
+    finders = [topics_sensor(template) for template in folder.templates if template.finds_topics]
     broken = broken_definitions(folder.broken, [pipeline.name for pipeline in pipelines])
     return Definitions.merge(*parts, broken, Definitions(sensors=finders))

@@ -96,4 +96,4 @@ def _files(loaded: Sequence[LoadedFile], first: int, second: int) -> str:
 
 
 def _of(file: LoadedFile) -> str:
-    return f"{file.path.name} (topic {file.topic})" if file.topic else file.path.name
+    return f"{file.path.name} ({file.variant.text})" if file.variant is not None else file.path.name

@@ -1,13 +1,13 @@
-"""Loads all pipelines of one file: one, or one for each topic of a template."""
+"""Loads all pipelines of one file: one, or one for each topic and route of a template."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from hudi_ingest.exceptions import IngestError
 from hudi_ingest.exceptions.problems import quoted
@@ -15,8 +15,18 @@ from hudi_ingest.model.seen_topic import SeenTopic
 from hudi_ingest.pipeline.error_sentences import sentences
 from hudi_ingest.pipeline.file import LoadedFile, validated
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.pipeline.route import ROUTE, Route
 from hudi_ingest.pipeline.source import KafkaSource
-from hudi_ingest.pipeline.template import TOPIC, Template, for_topic, is_template, pipeline_name
+from hudi_ingest.pipeline.template import (
+    TOPIC,
+    Template,
+    Variant,
+    base_path_of,
+    for_variant,
+    has_topics,
+    is_template,
+    pipeline_name,
+)
 from hudi_ingest.pipeline.yaml_document import Document, parse_document, read_document
 
 SeenTopics = Callable[[str], Sequence[SeenTopic]]
@@ -44,71 +54,93 @@ def expand(
     )
     if not is_template(document.data):
         return Expansion((validated(document, path, path.parent),))
-    name = document.data.get("name")
-    if not isinstance(name, str) or TOPIC not in name:
-        problem = f"name: {TOPIC} is in table.base_path, so each topic has a pipeline of its own; put it in `name` too, like shop_{TOPIC}"
-        return _broken(path, [*document.problems, problem])
-    source = _source(document, path)
+    name, base_path = document.data.get("name"), base_path_of(document.data)
+    placeholders = [TOPIC] * has_topics(document.data) + [ROUTE] * ("route" in document.data)
+    for placeholder in placeholders:
+        if not isinstance(name, str) or placeholder not in name or placeholder not in base_path:
+            problem = f"{placeholder} must be in `name` and in `table.base_path`: each of several pipelines has its own"
+            return _broken(path, [*document.problems, problem])
+    assert isinstance(name, str)
+    source = _part(KafkaSource, "source", document, path)
     if not isinstance(source, KafkaSource):
         return _broken(path, [*document.problems, *source])
-    topics: list[tuple[str, SeenTopic | None]] = [(topic, None) for topic in source.topics]
+    routes: tuple[str | None, ...] = (None,)
+    if ROUTE in placeholders:
+        route = _part(Route, "route", document, path)
+        if not isinstance(route, Route):
+            return _broken(path, [*document.problems, *route])
+        routes = route.names
+    topics: list[Variant] = [Variant()]
     known: tuple[SeenTopic, ...] = ()
-    if source.topics_pattern is not None:
+    if TOPIC in placeholders and source.topics_pattern is not None:
         try:
             known = tuple(topic for topic in seen(name) if source.reads(topic.name))
         except IngestError as error:
-            return _broken(
-                path, [f"source.topics_pattern: its topics are in the ledger, which cannot be read: {error}"]
-            )
-        topics = [(topic.name, topic) for topic in known]
-    template = Template(path, name, source, known)
+            problem = f"source.topics_pattern: its topics are in the ledger, which cannot be read: {error}"
+            return _broken(path, [problem])
+        topics = [Variant(topic.name, topic) for topic in known]
+    elif TOPIC in placeholders:
+        topics = [Variant(topic) for topic in source.topics]
+    template = Template(path, name, source, known, TOPIC in placeholders)
     if not topics:
-        return Expansion(_problems_without_topics(document, path), template)
-    loaded = tuple(_instances(document, path, name, topics, only))
-    return Expansion(_together(loaded, len(topics), only), template)
+        return Expansion(_problems_without_topics(document, path, routes), template)
+    variants = [replace(topic, route=route_name) for topic in topics for route_name in routes]
+    loaded = tuple(_variants(document, path, name, variants, only))
+    return Expansion(_together(loaded, len(variants), only), template)
 
 
-def _source(document: Document, path: Path) -> KafkaSource | list[str]:
-    """The template's own source, or what is wrong with it."""
-    settings: Any = document.data.get("source")
+_Part = TypeVar("_Part", bound=BaseModel)
+
+
+def _part(model: type[_Part], key: str, document: Document, path: Path) -> _Part | list[str]:
+    """A part of the template itself, or what is wrong with it."""
+    settings: Any = document.data.get(key)
     try:
-        return KafkaSource.model_validate(settings, context={"folder": path.parent})
+        return model.model_validate(settings, context={"folder": path.parent})
     except ValidationError as error:
         details = error.errors(include_url=False)
         for problem in details:
-            problem["loc"] = ("source", *problem["loc"])
+            problem["loc"] = (key, *problem["loc"])
         return [line for problem in details for line in sentences(problem, document)]
 
 
-def _instances(
-    document: Document, path: Path, name: str, topics: Sequence[tuple[str, SeenTopic | None]], only: str
+def _variants(
+    document: Document, path: Path, name: str, variants: Sequence[Variant], only: str
 ) -> Iterator[LoadedFile]:
-    named: dict[str, str] = {}
-    for topic, seen in topics:
-        own_name = pipeline_name(name, topic)
-        first = named.setdefault(own_name, topic)
+    named: dict[str, Variant] = {}
+    for variant in variants:
+        own_name = pipeline_name(name, variant)
+        first = named.setdefault(own_name, variant)
         if only not in ("", own_name):
             continue
-        if first != topic:
+        if first is not variant:
             problem = (
-                f"topics {first} and {topic} would both have the pipeline {own_name}; give one of them a file of its own, and "
+                f"{first.text} and {variant.text} would both have the pipeline {own_name}; give one of them a file of its own, and "
                 "leave it out here"
             )
-            yield LoadedFile(path, own_name, None, (problem,), topic, seen)
+            yield LoadedFile(path, own_name, None, (problem,), variant)
         else:
-            late = seen is not None and not seen.at_start
-            loaded = validated(for_topic(document, topic, from_first_offset=late), path, path.parent)
-            yield replace(loaded, topic=topic, seen=seen)
+            yield _loaded(document, path, variant)
 
 
-def _together(loaded: tuple[LoadedFile, ...], topics: int, only: str) -> tuple[LoadedFile, ...]:
-    """Say once what is wrong with all, and of what is wrong with some, with which topics. A list of topics is right or wrong as
-    a whole: nobody but its author can make it wrong."""
+def _loaded(document: Document, path: Path, variant: Variant) -> LoadedFile:
+    loaded = validated(for_variant(document, variant), path, path.parent)
+    pipeline = loaded.pipeline
+    if pipeline is not None and variant.route is not None:
+        pipeline = pipeline.routed(variant.route)
+    return replace(loaded, pipeline=pipeline, variant=variant)
+
+
+def _together(loaded: tuple[LoadedFile, ...], variants: int, only: str) -> tuple[LoadedFile, ...]:
+    """Say once what is wrong with all, and of what is wrong with some, with which. What the file lists is right or wrong as a
+    whole: nobody but its author can make it wrong."""
     problems = {file.problems for file in loaded}
-    if len(problems) == 1 and () not in problems and (not only or topics == 1):
-        return (replace(loaded[0], name=None, topic="", seen=None),)
+    if len(problems) == 1 and () not in problems and (not only or variants == 1):
+        return (replace(loaded[0], name=None, variant=None),)
     placed = [
-        replace(file, problems=tuple(f"topic {file.topic}: {problem}" for problem in file.problems)) for file in loaded
+        replace(file, problems=tuple(f"{file.variant.text}: {problem}" for problem in file.problems))
+        for file in loaded
+        if file.variant is not None
     ]
     wrong = [problem for file in placed if file.seen is None for problem in file.problems]
     if wrong:
@@ -116,12 +148,12 @@ def _together(loaded: tuple[LoadedFile, ...], topics: int, only: str) -> tuple[L
     return tuple(placed)
 
 
-def _problems_without_topics(document: Document, path: Path) -> tuple[LoadedFile, ...]:
+def _problems_without_topics(document: Document, path: Path, routes: Sequence[str | None]) -> tuple[LoadedFile, ...]:
     """What is wrong whatever the topics are. Files that are named after a topic do not exist yet."""
-    if any(f"{TOPIC}" in str(value) for key, value in (document.data["table"]).items() if key == "schema_file"):
+    if TOPIC in str(document.data["table"].get("schema_file", "")):
         return ()
-    loaded = validated(for_topic(document, _STAND_IN, from_first_offset=True), path, path.parent)
-    return (replace(loaded, name=None, pipeline=None),) if loaded.problems else ()
+    loaded = _loaded(document, path, Variant(_STAND_IN, route=routes[0]))
+    return (replace(loaded, name=None, pipeline=None, variant=None),) if loaded.problems else ()
 
 
 def _broken(path: Path, problems: Sequence[str]) -> Expansion:
@@ -132,4 +164,4 @@ def template_text(template: Template, names: Sequence[str]) -> str:
     """What to say of a template where one pipeline is expected."""
     shown = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
     topics = "it has seen no topic yet" if not names else f"name one of its pipelines: {shown}"
-    return f"{quoted(template.name)} is a template, with a pipeline for each topic; {topics}"
+    return f"{quoted(template.name)} is a template, which makes several pipelines; {topics}"

@@ -18,7 +18,7 @@ from hudi_ingest.home.stack_variables import pipeline_environment
 from hudi_ingest.model.seen_topic import SeenTopic
 from hudi_ingest.pipeline.error_sentences import sentences
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.pipeline.template import TOPIC, is_template
+from hudi_ingest.pipeline.template import Variant, is_template
 from hudi_ingest.pipeline.yaml_document import Document, parse_document, read_document
 
 
@@ -44,7 +44,7 @@ def pipeline_from(
     document = parse_document(yaml.safe_dump(dict(settings)), folder, environment_or_own(environment), Pipeline)
     document.lines.clear()  # line numbers of the dump above mean nothing to the user
     if is_template(document.data):
-        problem = f"table.base_path: {TOPIC} makes a pipeline for each topic, and here only one can be; use it in a pipeline file of a folder"
+        problem = "{topic} in table.base_path and `route` make several pipelines, and here only one can be; use a file of its own"
         raise ConfigError(where, [*document.problems, problem])
     loaded = validated(document, Path(where), folder)
     if loaded.pipeline is None:
@@ -60,17 +60,20 @@ class LoadedFile:
     name: str | None
     pipeline: Pipeline | None
     problems: tuple[str, ...] = ()
-    topic: str = ""
-    """Of a template: the topic that this is of."""
-    seen: SeenTopic | None = None
-    """Of a template with a pattern: since when it is there."""
+    variant: Variant | None = None
+    """Of a template: what this is of."""
+
+    @property
+    def seen(self) -> SeenTopic | None:
+        """Of a template with a pattern: its topic."""
+        return self.variant.seen if self.variant is not None else None
 
 
 def load_file(path: Path, environment: Mapping[str, str]) -> LoadedFile:
     """Load a file of one pipeline."""
     document = read_document(path, environment, Pipeline)
     if is_template(document.data):
-        text = f"it is a template, with a pipeline for each topic; name one of them (`hudi-ingest topics {path.stem}` lists them)"
+        text = f"it is a template, which makes several pipelines; name one of them (`hudi-ingest validate {path}` lists them)"
         return LoadedFile(path, None, None, (text,))
     return validated(document, path, path.parent)
 

@@ -31,11 +31,13 @@ from hudi_ingest.pipeline.record import (
     RecordKey,
     needs_registry,
 )
+from hudi_ingest.pipeline.route import Route
 from hudi_ingest.pipeline.source import KafkaSource
 from hudi_ingest.pipeline.table import INFER, Table, partition_problem
 from hudi_ingest.pipeline.transaction import Transaction
 from hudi_ingest.pipeline.transforms import TransformStep
 from hudi_ingest.records.convert.debezium import event_columns
+from hudi_ingest.records.routing import Routing
 from hudi_ingest.records.schema.columns import TableSchema, column_problems, table_schema
 from hudi_ingest.records.transform import Transform
 from hudi_ingest.records.transform.chain import Chain, ChainProblems, Step
@@ -63,6 +65,9 @@ class Pipeline(_Model):
 
     table: Table
     """What to write to."""
+
+    route: Route | None = None
+    """Writes the topics' records to several tables, by a field. See docs/many-topics.md."""
 
     transforms: tuple[TransformStep, ...] = Field(
         default=(), validate_default=True, json_schema_extra={"default": "[]"}
@@ -153,6 +158,25 @@ class Pipeline(_Model):
             raise PlacedProblems([(("ordering",), text)])
         return value
 
+    @field_validator("route")
+    @classmethod
+    def _records_can_be_routed(cls, value: Route | None, info: ValidationInfo) -> Route | None:
+        source: KafkaSource | None = info.data.get("source")
+        table: Table | None = info.data.get("table")
+        if value is None:
+            return value
+        if source is not None and (source.format != "json" or source.envelope != "none"):
+            raise ValueError(
+                "needs `source.format: json` without an envelope: the field is looked up in the records' JSON"
+            )
+        if table is not None and table.is_keyed:
+            raise ValueError(
+                "needs `table.mode: append`: a record without a value would delete a row of no known table"
+            )
+        if table is not None and not table.declares_schema:
+            raise ValueError("needs declared columns: each table has its own `schema` or `schema_file`")
+        return value
+
     @field_validator("catalog")
     @classmethod
     def _location_is_on_s3(cls, value: Catalog | None, info: ValidationInfo) -> Catalog | None:
@@ -215,10 +239,23 @@ class Pipeline(_Model):
         return value
 
     _built_chain: Chain | None = PrivateAttr()
+    _routing: Routing | None = PrivateAttr(default=None)
 
     def model_post_init(self, context: object, /) -> None:
         declared = self.table.declares_schema
         self._built_chain = _chain(self.table, self.source, self.transforms) if declared else None
+
+    def routed(self, name: str) -> Pipeline:
+        """The pipeline of one of the route's tables."""
+        assert self.route is not None
+        pipeline = self.model_copy()
+        pipeline._routing = self.route.routing(name)
+        return pipeline
+
+    @property
+    def routing(self) -> Routing | None:
+        """Which of the topics' records are the table's own; None: all."""
+        return self._routing
 
     def reading(self, topics: Iterable[str]) -> Pipeline:
         """The pipeline of exactly these of its topics: with a pattern, those that a plan found."""
@@ -263,6 +300,8 @@ class Pipeline(_Model):
         parts += [self.table.hive_style, self.on_tombstone]
         if source.envelope != "none":
             parts += [source.envelope, source.before_image, source.event_columns]
+        if self.routing is not None:
+            parts += [self.routing]
         if self.table.is_keyed:
             parts += [self.table.key, self.table.ordering, self.table.delete_field]
         plain = TypeAdapter(Any).dump_python(parts)

@@ -1,4 +1,5 @@
-"""Pipeline files that stand for several pipelines: `{topic}` in `table.base_path` and `name` makes one for each topic. Pure."""
+"""Pipeline files that stand for several pipelines: `{topic}` in `table.base_path` and `name` makes one for each topic, and `route` one
+for each value of a field. Pure."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from typing import Any
 
 from hudi_ingest.exceptions.problems import Place
 from hudi_ingest.model.seen_topic import SeenTopic
+from hudi_ingest.pipeline.route import ROUTE
 from hudi_ingest.pipeline.source import KafkaSource
 from hudi_ingest.pipeline.yaml_document import Document
 
@@ -20,7 +22,7 @@ _IDENTIFIERS = {("name",), ("asset", "group"), ("catalog", "database"), ("catalo
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A pipeline file with `{topic}`."""
+    """A pipeline file with `{topic}` or `route`."""
 
     path: Path
     pipeline_name: str
@@ -29,6 +31,13 @@ class Template:
     """With the file's own `topics` or `topics_pattern`."""
     topics: tuple[SeenTopic, ...]
     """The topics that have matched its pattern, oldest first. () if it lists topics."""
+    per_topic: bool
+    """Whether each topic has pipelines of its own."""
+
+    @property
+    def finds_topics(self) -> bool:
+        """Whether a topic that appears gets a pipeline."""
+        return self.per_topic and self.source.topics_pattern is not None
 
     @property
     def name(self) -> str:
@@ -36,40 +45,81 @@ class Template:
         return re.sub(r"[^A-Za-z0-9_]", "_", self.path.stem)
 
 
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """What one of a template's pipelines is of."""
+
+    topic: str | None = None
+    seen: SeenTopic | None = None
+    """Of a pattern: since when the topic is there."""
+    route: str | None = None
+
+    @property
+    def text(self) -> str:
+        topic = "" if self.topic is None else f"topic {self.topic}"
+        return topic if self.route is None else f"{topic}{', ' if topic else ''}route {self.route}"
+
+
 def is_template(data: Mapping[str, Any]) -> bool:
+    return has_topics(data) or data.get("route") is not None
+
+
+def has_topics(data: Mapping[str, Any]) -> bool:
+    return TOPIC in base_path_of(data)
+
+
+def base_path_of(data: Mapping[str, Any]) -> str:
     table = data.get("table")
     base_path = table.get("base_path") if isinstance(table, Mapping) else None
-    return isinstance(base_path, str) and TOPIC in base_path
+    return base_path if isinstance(base_path, str) else ""
 
 
-def pipeline_name(name: str, topic: str) -> str:
-    """The name of the topic's pipeline; two topics may have the same."""
-    return name.replace(TOPIC, _identifier(topic))
+def pipeline_name(name: str, variant: Variant) -> str:
+    """The name of the variant's pipeline; two may have the same."""
+    return str(_filled(name, ("name",), variant))
 
 
-def for_topic(document: Document, topic: str, from_first_offset: bool) -> Document:
-    """The file as it would be written for one topic. `from_first_offset`: whatever its `starting_offsets` are."""
-    data = _filled(document.data, (), topic)
-    source = {key: value for key, value in data["source"].items() if key != "topics_pattern"}
-    starts = source.get("starting_offsets")
-    if from_first_offset:
-        source["starting_offsets"] = "earliest"
+def for_variant(document: Document, variant: Variant) -> Document:
+    """The file as it would be written for one of its pipelines alone."""
+    route = document.data.get("route")
+    data = {key: value for key, value in document.data.items() if key != "route"}
+    if variant.route is not None and isinstance(route, Mapping):
+        data["table"] = {**data["table"], **route["tables"].get(variant.route, {})}
+    data = _filled(data, (), variant)
+    if route is not None:
+        data["route"] = route
+    if variant.topic is not None:
+        data["source"] = _source_of(data["source"], variant)
+    return replace(document, data=data, problems=[*document.problems])
+
+
+def _source_of(source: Mapping[str, Any], variant: Variant) -> dict[str, Any]:
+    topic = variant.topic
+    settings = {key: value for key, value in source.items() if key != "topics_pattern"}
+    starts = settings.get("starting_offsets")
+    if variant.seen is not None and not variant.seen.at_start:
+        # It appeared while its template was running, so all of it is new.
+        settings["starting_offsets"] = "earliest"
     elif isinstance(starts, Mapping) and "timestamp" not in starts:
-        source["starting_offsets"] = {topic: starts[topic]} if topic in starts else "earliest"
-    return replace(document, data={**data, "source": {**source, "topics": [topic]}}, problems=[*document.problems])
+        settings["starting_offsets"] = {topic: starts[topic]} if topic in starts else "earliest"
+    return {**settings, "topics": [topic]}
 
 
-def _filled(value: Any, place: Place, topic: str) -> Any:
+def _filled(value: Any, place: Place, variant: Variant) -> Any:
     if isinstance(value, dict):
-        return {key: _filled(inner, (*place, key), topic) for key, inner in value.items()}
+        return {key: _filled(inner, (*place, key), variant) for key, inner in value.items()}
     if isinstance(value, list):
-        return [_filled(inner, (*place, index), topic) for index, inner in enumerate(value)]
+        return [_filled(inner, (*place, index), variant) for index, inner in enumerate(value)]
     if not isinstance(value, str):
         return value
+    for placeholder, text in ((TOPIC, variant.topic), (ROUTE, variant.route)):
+        if text is not None and placeholder in value:
+            value = value.replace(placeholder, _written(text, place))
+    return value
+
+
+def _written(text: str, place: Place) -> str:
     if place not in _IDENTIFIERS:
-        return value.replace(TOPIC, topic)
-    return value.replace(TOPIC, _identifier(topic).lower() if place[0] == "catalog" else _identifier(topic))
-
-
-def _identifier(topic: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_]", "_", topic)
+        return text
+    identifier = re.sub(r"[^A-Za-z0-9_]", "_", text)
+    return identifier.lower() if place[0] == "catalog" else identifier

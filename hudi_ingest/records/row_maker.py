@@ -32,6 +32,7 @@ from hudi_ingest.records.kafka_times import EXPECTED as TIME_EXPECTED
 from hudi_ingest.records.kafka_times import kafka_times, outside_years, table_times, wrong_time_text
 from hudi_ingest.records.partition_paths import MAX_FOLDER_BYTES, UNSAFE, escape, folder_bytes
 from hudi_ingest.records.record_keys import keyless
+from hudi_ingest.records.routing import Routing
 from hudi_ingest.records.table_rows import table_rows
 from hudi_ingest.records.transform.chain import HIDDEN, Chain
 
@@ -109,6 +110,10 @@ class RowMaker:
     """Of the records' keys; None when they are not read."""
     key_columns: pa.Schema | None = None
     """What keys become: the last columns of `chain.record`."""
+    routing: Routing | None = None
+    """Which records are the table's own; the others are filtered. None: all are."""
+    route_converter: Converter | None = None
+    """To `routing.columns`."""
 
     def make(self, source: TopicPartition, batch: pa.RecordBatch) -> BatchOutcome:
         """`batch`: records of `source`, with columns offset, timestamp and value, and key and headers where the chain or the
@@ -116,6 +121,8 @@ class RowMaker:
 
         Raises WriteIncomplete when a converter or a transform does not account for each record, and what Chain.apply raises.
         """
+        if self.routing is not None and self.route_converter is not None:
+            return self._routed(self.routing, self.route_converter, source, batch)
         count = batch.num_rows
         batch, places, bad, skipped = self._without_tombstones(batch)
         if "timestamp" in self._kafka_kinds:
@@ -141,6 +148,20 @@ class RowMaker:
         accounted = outcome.rows.num_rows - outcome.moves + skipped + outcome.filtered + len(bad)
         _require_all(source, count, accounted, "accounted for")
         return replace(outcome, bad=tuple(bad), skipped=skipped)
+
+    def _routed(
+        self, routing: Routing, converter: Converter, source: TopicPartition, batch: pa.RecordBatch
+    ) -> BatchOutcome:
+        """The outcome of the table's own records. Those of other tables are filtered before they are decoded: they may have other
+        fields."""
+        own, rejected = routing.judge(converter, batch["value"])
+        outcome = replace(self, routing=None, route_converter=None).make(source, batch.take(own))
+        bad = _refusals(DECODING, [self.chain.redact(refused) for refused in rejected], None)
+        bad += [replace(refusal, index=own[refusal.index].as_py()) for refusal in outcome.bad]
+        bad.sort(key=lambda refusal: refusal.index)
+        filtered = outcome.filtered + batch.num_rows - len(own) - len(rejected)
+        kept = own if outcome.kept is None else _of(own, outcome.kept)
+        return replace(outcome, kept=kept, bad=tuple(bad), filtered=filtered)
 
     def _appended_rows(self, source: TopicPartition, record: pa.RecordBatch, places: pa.Array | None) -> BatchOutcome:
         transformed = self.chain.apply(record)

@@ -51,7 +51,16 @@ def row_maker_of(pipeline: Pipeline, schema: TransactionSchema, began_at: dateti
         on_tombstone=pipeline.on_tombstone,
         key_converter=key_converter_of(pipeline),
         key_columns=pipeline.source.key.columns if pipeline.source.key else None,
+        routing=pipeline.routing,
+        route_converter=route_converter_of(pipeline),
     )
+
+
+def route_converter_of(pipeline: Pipeline) -> Converter | None:
+    """What decodes the field by which records are routed; None if they are not."""
+    if pipeline.routing is None:
+        return None
+    return _converter(pipeline, replace(_values(pipeline), schema=pipeline.routing.columns))
 
 
 def keyed_rows_of(pipeline: Pipeline) -> KeyedRows | None:

@@ -13,8 +13,10 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
+from hudi import HudiTable
 
 from hudi_ingest.exceptions import (
     BadRecord,
@@ -46,11 +48,12 @@ from hudi_ingest.metrics.collector import Collector
 from hudi_ingest.metrics.family import Distribution
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.transaction import TransactionState
+from hudi_ingest.pipeline.folder import load_file_pipelines
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction.situation import observe
 from hudi_ingest_tests.support.damage import NewestCommit, cut
-from hudi_ingest_tests.support.ground import Ground, make_pipeline
+from hudi_ingest_tests.support.ground import Ground, make_pipeline, write_pipeline
 from hudi_ingest_tests.support.power_cut import Disk
 from hudi_ingest_tests.support.properties_text import empty_properties
 from hudi_ingest_tests.support.slow_guard import write_slow_guard
@@ -618,3 +621,26 @@ def committed_metadata(ground: Ground, instant: str) -> dict[str, str]:
     found = next(each for each in timeline.get_completed_commits() if each.timestamp == instant)
     extra: dict[str, str] = json.loads(timeline.get_instant_metadata_in_json(found))["extraMetadata"]
     return extra
+
+
+def test_p1_p2_the_records_of_a_topic_are_routed_to_several_tables(ground: Ground, topic: str) -> None:
+    path = write_pipeline(
+        ground,
+        f"{topic}_{{route}}",
+        "routed.yaml",
+        route={"field": "type", "tables": {"a": {}, "b": {"schema": "id string not null, n long"}}},
+        table={"base_path": str(ground.home.root / "lake" / "{route}"), "schema": "id string", "partition_by": []},
+        on_bad_record="dead_letter",
+    )
+    kinds = ["a", "b", "a", "c", None, "b"]
+    ground.send(0, [json.dumps({"type": kind, "id": f"{at}", "n": at}).encode() for at, kind in enumerate(kinds)])
+    ground.send(1, [b"no JSON", None])
+    first, second = load_file_pipelines(path)
+    receipts = [ground.run(pipeline) for pipeline in (first, second)]
+    counted = [
+        tuple(sum(getattr(report, name) for report in receipt.reports) for name in ("rows", "rejected", "filtered"))
+        for receipt in receipts
+    ]
+    assert counted == [(2, 3, 2), (2, 0, 6)]
+    rows = [HudiTable(pipeline.table.base_path).read() for pipeline in (first, second)]
+    assert [sorted(pa.Table.from_batches(batches)["id"].to_pylist()) for batches in rows] == [["0", "2"], ["1", "5"]]

@@ -125,14 +125,16 @@ def test_two_topics_of_one_name_are_refused_and_one_that_appears_stops_nothing(
     folder: Callable[..., Path], remember: Remember
 ) -> None:
     listed = folder(shop=template(source__topics=["shop.a-b", "shop.orders", "shop.a_b"]))
-    with pytest.raises(ConfigError, match=r"topics shop\.a-b and shop\.a_b would both have the pipeline shop_shop_a_b"):
+    with pytest.raises(
+        ConfigError, match=r"topic shop\.a-b and topic shop\.a_b would both have the pipeline shop_shop_a_b"
+    ):
         load_pipelines(listed, {})
     assert load_each(listed, {})[0] == (), "its author made it wrong"
     remember("shop.a_b", "shop.orders")
     remember("shop.a-b", hour=1)
     pipelines, (broken,) = load_each(folder(shop=pattern()), {})
     assert [pipeline.source.topics[0] for pipeline in pipelines] == ["shop.a_b", "shop.orders"]
-    assert "topic shop.a-b: topics shop.a_b and shop.a-b would both" in broken.problems[0]
+    assert "topic shop.a-b: topic shop.a_b and topic shop.a-b would both" in broken.problems[0]
 
 
 def test_a_topic_that_appears_gives_way_to_pipelines_that_were_there(
@@ -164,7 +166,7 @@ def test_problems_are_said_once_or_with_their_topics(folder: Callable[..., Path]
     (said,) = problems(pattern(source__topics_pattern="shop("))
     assert said.startswith("shop.yaml: source.topics_pattern: not a regular expression")
     (said,) = problems(template(name="shop"))
-    assert said.startswith("shop.yaml: name: {topic} is in table.base_path")
+    assert said.startswith("shop.yaml: {topic} must be in `name` and in `table.base_path`")
     remember("shop.orders", f"shop.{'x' * 80}")
     (said,) = problems(pattern())
     assert "topic shop.xxx" in said
@@ -177,7 +179,7 @@ def test_where_one_pipeline_is_expected_a_template_names_its_own(folder: Callabl
     for name in ("shop", "shop_{topic}"):
         with pytest.raises(ConfigError, match="name one of its pipelines: shop_shop_orders, shop_shop_a_b"):
             find_pipeline(files, name, {})
-    with pytest.raises(ConfigError, match=r"`hudi-ingest topics shop` lists them"):
+    with pytest.raises(ConfigError, match=r"`hudi-ingest validate .*shop\.yaml` lists them"):
         load_pipeline(files / "shop.yaml", {})
     with pytest.raises(ConfigError, match="only one can be"):
         pipeline_from(template(), files, "defs.yaml", {})
