@@ -8,7 +8,6 @@ from contextlib import suppress
 import psutil
 import pytest
 
-from hudi_ingest.local import dagster_api as webserver
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.local.processes import free_port, is_alive
 from hudi_ingest.local.stack import (
@@ -24,6 +23,7 @@ from hudi_ingest.local.stack import (
 )
 from hudi_ingest.local.verification import verify
 from hudi_ingest_tests.chaos import oracle
+from hudi_ingest_tests.support.command_line import hudi_ingest
 from hudi_ingest_tests.support.ground import Ground, fresh_ground, write_pipeline
 from hudi_ingest_tests.support.java import QUICK_COMPILER, java_options
 from hudi_ingest_tests.support.waiting import wait_for
@@ -49,7 +49,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Ground, St
         try:
             found = up(ground)
             create_topic(found.bootstrap_servers, ground.name, 1)
-            webserver.start_sensor(found.url, f"{ground.name}_coordinator")
+            resumed = hudi_ingest(ground.home, "resume", ground.name)
+            assert resumed.returncode == 0, resumed.stderr
             require_that_records_are_committed(ground)
             yield ground, found
         finally:

@@ -23,7 +23,9 @@ from dagster._core.instance.config import dagster_instance_config_schema
 from dagster._core.instance.ref import InstanceRef
 from dagster._core.workspace.load import location_origins_from_yaml_paths
 from packaging.specifiers import SpecifierSet
+from typer.main import get_command
 
+from hudi_ingest.cli.app import app
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE, Home
 from hudi_ingest.home.stack_variables import BOOTSTRAP_VARIABLE, TABLES_VARIABLE
 from hudi_ingest.orchestration import tags
@@ -188,6 +190,28 @@ def test_compose_accepts_the_files(compose: dict[str, Any], cluster: dict[str, A
     for document in (compose, cluster):
         known = {key: value for key, value in document.items() if key != "name"}
         assert [error.message for error in schema.iter_errors(known)] == []
+
+
+def test_the_rest_api_has_a_token_and_is_published_on_loopback_only(compose: dict[str, Any]) -> None:
+    on_top = yaml.safe_load((DEPLOY / "docker-compose.rest.yaml").read_text())
+    schema = jsonschema.Draft201909Validator(json.loads(COMPOSE_SCHEMA.read_text()))
+    # Version 1.29 had no `extends` beside `version`.
+    service = dict(on_top["services"]["rest"])
+    base = service.pop("extends")
+    assert base["service"] in compose["services"]
+    assert (DEPLOY / base["file"]).is_file()
+    merged = {**on_top, "services": {"rest": service}, "volumes": compose["volumes"]}
+    assert [error.message for error in schema.iter_errors(merged)] == []
+    assert all(port.startswith("127.0.0.1:") for port in service["ports"])
+    program, command, *options = service["command"]
+    assert (program, command) == ("hudi-ingest", "serve")
+    given = dict(zip(options[::2], options[1::2], strict=True))
+    parsed = get_command(app).commands[command].make_context(command, options).params  # type: ignore[attr-defined]
+    assert (parsed["host"], str(parsed["port"])) == (given["--host"], given["--port"])
+    assert f"127.0.0.1:{parsed['port']}/healthz" in str(service["healthcheck"])
+    assert parsed["token_file"] in {Path("/run/secrets", name) for name in on_top["secrets"]}
+    targets = [volume.split(":")[1:] for volume in service["volumes"]]
+    assert [compose["services"]["engine"]["environment"][PIPELINES_VARIABLE]] in targets, "and not read-only"
 
 
 def test_no_container_is_root_or_without_limits(
