@@ -163,6 +163,19 @@ class TestCounters:
         ledger.count(TABLE + "/", {"aborted": 2})
         assert ledger.counters()[TABLE]["aborted"] == 3
 
+    def test_the_overview_has_what_is_open_and_the_sizes_of_all_pipelines(self, ledger: Ledger) -> None:
+        begin(ledger)
+        begin(ledger, "t2", table="/data/users", pipeline="users")
+        ledger.mark_aborted("t2", "no")
+        ledger.note_tick("orders", datetime(2026, 11, 23, tzinfo=timezone.utc))
+        found = ledger.overview()
+        assert {table: row.transaction_id for table, row in found.open.items()} == {TABLE: "t1"}
+        assert found.counters == {"/data/users": {"aborted": 1}}
+        assert found.ticked == {"orders": datetime(2026, 11, 23, tzinfo=timezone.utc)}
+        assert found.requests == {}
+        assert (found.rows["ingest_transactions"], found.rows["ingest_slices"]) == (2, 4)
+        assert found.size_bytes > 10_000
+
     def test_a_wait_for_the_tables_lock_is_counted_also_if_it_was_in_vain(self, ledger: Ledger) -> None:
         with ledger.table_lock(TABLE), pytest.raises(TransactionInFlight), ledger.table_lock(TABLE, 0.06):
             raise AssertionError("two holders")
