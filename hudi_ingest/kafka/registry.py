@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from threading import Lock
 from typing import Any, TypeVar
+from uuid import UUID
 
 import httpx2
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
@@ -21,6 +22,7 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from hudi_ingest.exceptions import RegistryRefused, RegistryUnreachable, SchemaMissing
 from hudi_ingest.pipeline.registry import SchemaRegistry
+from hudi_ingest.records.convert.schema_headers import guid_of
 from hudi_ingest.records.schema.registered import RegisteredSchema, SchemaKind, UnusableSchema
 
 _RETRIES = 2
@@ -75,6 +77,12 @@ class RegistryClient:
         references cannot be resolved."""
         asked = _Asked(f"schema id {schema_id}", schema_id=schema_id)
         schema = self._ask(asked, lambda: self._client.get_schema(schema_id))
+        return None if schema is None else self._registered(schema)
+
+    def schema_of_guid(self, guid: UUID) -> RegisteredSchema | None:
+        """As `schema`, by the schema's GUID."""
+        asked = _Asked(f"schema GUID {guid}")
+        schema = self._ask(asked, lambda: self._client.get_schema_by_guid(str(guid)))
         return None if schema is None else self._registered(schema)
 
     def latest(self, subject: str) -> SubjectVersion:
@@ -279,7 +287,7 @@ class KnownSchemas:
         """The schema with an id; None if the registry has none of this kind. Raises RegistryUnreachable, RegistryRefused;
         UnusableSchema if no record with the id can be read."""
         schema = self.known.get(schema_id)
-        if schema is not None or schema_id > _GREATEST_ID:
+        if schema is not None or (schema_id > _GREATEST_ID and guid_of(schema_id) is None):
             return schema
         with _fetched_lock:
             key = (self.registry.url, self.kind, schema_id)
@@ -294,8 +302,9 @@ class KnownSchemas:
         if schema_id not in self._refused:
             if len(self._refused) >= MOST_REFUSED:
                 raise UnusableSchema(f"schema id {schema_id}, not looked up after {MOST_REFUSED} unknown ones")
+            guid = guid_of(schema_id)
             try:
-                schema = self._client.schema(schema_id)
+                schema = self._client.schema(schema_id) if guid is None else self._client.schema_of_guid(guid)
             except UnusableSchema as problem:
                 self._refused[schema_id] = str(problem)
             else:

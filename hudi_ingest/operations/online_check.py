@@ -17,6 +17,7 @@ from hudi_ingest.hudi.timeline import PIPELINE_PROPERTY, Timeline
 from hudi_ingest.kafka.cluster import KafkaCluster, kept_cluster
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.record import needs_registry
+from hudi_ingest.records.schema.registered import KINDS
 from hudi_ingest.transaction.columns import proposed_schema
 from hudi_ingest.transaction.decoding import row_maker_of
 
@@ -147,7 +148,6 @@ def _require_subjects(pipeline: Pipeline) -> None:
     """Raises SchemaMissing if a subject that records name is not in the registry; declared columns need not ask for it."""
     # Imported here, because its libraries are an extra.
     from hudi_ingest.kafka.registry import RegistryClient
-    from hudi_ingest.transaction.columns import KINDS
 
     registry, source = pipeline.source.schema_registry, pipeline.source
     assert registry is not None, "checked with the pipeline file"

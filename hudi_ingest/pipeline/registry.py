@@ -60,6 +60,23 @@ class SchemaRegistry(Model):
     """Full name of the record type in the topics, like `shop.Order`: an Avro record, a Protobuf message or a JSON schema's
     title. Required with subject record or topic_record."""
 
+    other_records: Literal["refuse", "filter"] = "refuse"
+    """What happens to records whose schemas have another name than `record`, in topics with several types: `refuse` makes them
+    bad records unless their fields fit, `filter` leaves them out and counts them as filtered. Only with `record`."""
+
+    schema_ids: Literal["values", "headers"] = "values"
+    """Where records name their schemas: before their values and keys, or in headers (`__value_schema_id`, `__key_schema_id`), by
+    GUID. With `headers`, records without such a header are read as with `values`."""
+
+    @field_validator("other_records")
+    @classmethod
+    def _others_than_what(cls, value: str, info: ValidationInfo) -> str:
+        if value == "filter" and info.data.get("record", "") is None:
+            raise ValueError(
+                "only with `record`, which names the records to take; set subject and record, or remove it"
+            )
+        return value
+
     @field_validator("url")
     @classmethod
     def _urls(cls, value: str) -> str:

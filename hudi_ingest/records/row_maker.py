@@ -27,6 +27,8 @@ from hudi_ingest.records.changes import (
 )
 from hudi_ingest.records.convert.converter import Converter, Decoded, Rejected
 from hudi_ingest.records.convert.keys import beside, decode_keys
+from hudi_ingest.records.convert.record_type import RecordType
+from hudi_ingest.records.convert.schema_headers import with_schema_ids
 from hudi_ingest.records.kafka_columns import KAFKA_FIELDS
 from hudi_ingest.records.kafka_times import EXPECTED as TIME_EXPECTED
 from hudi_ingest.records.kafka_times import kafka_times, outside_years, table_times, wrong_time_text
@@ -83,7 +85,7 @@ class BatchOutcome:
     skipped: int = 0
     """Tombstones that are no rows."""
     filtered: int = 0
-    """Records that a transform left out on purpose."""
+    """Records that a transform left out on purpose, and those of another type than the pipeline's."""
     moves: int = 0
     """Rows beyond one per record."""
 
@@ -115,6 +117,11 @@ class RowMaker:
     route_converter: Converter | None = None
     """To `routing.columns`."""
 
+    record_type: RecordType | None = None
+    """The records to take; others are filtered. None takes all."""
+    schema_headers: bool = False
+    """Whether records may name their schemas in headers; then the batches need those."""
+
     def make(self, source: TopicPartition, batch: pa.RecordBatch) -> BatchOutcome:
         """`batch`: records of `source`, with columns offset, timestamp and value, and key and headers where the chain or the
         key's converter reads them.
@@ -124,12 +131,15 @@ class RowMaker:
         if self.routing is not None and self.route_converter is not None:
             return self._routed(self.routing, self.route_converter, source, batch)
         count = batch.num_rows
+        if self.schema_headers:
+            batch = with_schema_ids(batch)
         batch, places, bad, skipped = self._without_tombstones(batch)
+        batch, places, others = self._without_other_types(batch, places)
         if "timestamp" in self._kafka_kinds:
             batch, places, wrong = self._without_wrong_times(batch, places)
             bad += wrong
         if not batch.num_rows:
-            return BatchOutcome(self._row_columns.empty_table(), pa.array([], pa.int64()), tuple(bad), skipped)
+            return BatchOutcome(self._row_columns.empty_table(), pa.array([], pa.int64()), tuple(bad), skipped, others)
 
         decoded = self._decoded(batch)
         bad += _refusals(DECODING, decoded.rejected, places)
@@ -145,9 +155,10 @@ class RowMaker:
             outcome = self._appended_rows(source, record, places)
         bad += outcome.bad
         bad.sort(key=lambda refusal: refusal.index)
-        accounted = outcome.rows.num_rows - outcome.moves + skipped + outcome.filtered + len(bad)
+        filtered = outcome.filtered + others
+        accounted = outcome.rows.num_rows - outcome.moves + skipped + filtered + len(bad)
         _require_all(source, count, accounted, "accounted for")
-        return replace(outcome, bad=tuple(bad), skipped=skipped)
+        return replace(outcome, bad=tuple(bad), skipped=skipped, filtered=filtered)
 
     def _routed(
         self, routing: Routing, converter: Converter, source: TopicPartition, batch: pa.RecordBatch
@@ -214,6 +225,16 @@ class RowMaker:
         expected = _EXPECTED_FOR_TOMBSTONES[self.on_tombstone]
         bad = [_tombstone(place, expected) for place in pc.indices_nonzero(pc.invert(valid)).to_pylist()]
         return batch.filter(valid), places, bad, 0
+
+    def _without_other_types(
+        self, batch: pa.RecordBatch, places: pa.Array | None
+    ) -> tuple[pa.RecordBatch, pa.Array | None, int]:
+        """The records of the wanted type, their places, and how many others there are."""
+        others = self.record_type.others(batch["value"]) if self.record_type is not None else None
+        if others is None or not others.any():
+            return batch, places, 0
+        remaining = pa.array(np.flatnonzero(~others), pa.int64())
+        return batch.take(remaining), _of(places, remaining), int(others.sum())
 
     def _without_unplaceable(
         self, rows: pa.Table, places: pa.Array | None

@@ -21,12 +21,13 @@ from hudi_ingest.records.convert.connect_json import ConnectJsonConverter
 from hudi_ingest.records.convert.converter import Converter
 from hudi_ingest.records.convert.debezium import DebeziumConverter, NamingFields, event_schema
 from hudi_ingest.records.convert.formats import converter_for, is_built_in
+from hudi_ingest.records.convert.record_type import RecordType
 from hudi_ingest.records.convert.wire_format import SchemaLookup
 from hudi_ingest.records.kafka_columns import OFFSET
 from hudi_ingest.records.row_maker import RowMaker
 from hudi_ingest.records.schema.columns import parse_spark_json
 from hudi_ingest.records.schema.evolution import additions
-from hudi_ingest.records.schema.registered import RegisteredSchema, SchemaKind
+from hudi_ingest.records.schema.registered import KINDS, RegisteredSchema, SchemaKind
 from hudi_ingest.transaction.registered_columns import columns_of, has_message, message_of
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 def row_maker_of(pipeline: Pipeline, schema: TransactionSchema, began_at: datetime) -> RowMaker:
     """The row maker of a transaction that began then and has these columns. Raises what `converter_of` raises."""
     pipeline = pipeline.with_record(parse_spark_json(schema.record))
+    registry = pipeline.source.schema_registry
     return RowMaker(
         converter=converter_of(pipeline, schema),
         chain=pipeline.chain.at(began_at),
@@ -53,6 +55,8 @@ def row_maker_of(pipeline: Pipeline, schema: TransactionSchema, began_at: dateti
         key_columns=pipeline.source.key.columns if pipeline.source.key else None,
         routing=pipeline.routing,
         route_converter=route_converter_of(pipeline),
+        record_type=_record_type(pipeline),
+        schema_headers=registry is not None and registry.schema_ids == "headers",
     )
 
 
@@ -61,6 +65,20 @@ def route_converter_of(pipeline: Pipeline) -> Converter | None:
     if pipeline.routing is None:
         return None
     return _converter(pipeline, replace(_values(pipeline), schema=pipeline.routing.columns))
+
+
+def _record_type(pipeline: Pipeline) -> RecordType | None:
+    """What the registry says of records of other types; None if all records are to be decoded."""
+    registry = pipeline.source.schema_registry
+    if registry is None or registry.record is None or registry.other_records != "filter":
+        return None
+    if not needs_registry(pipeline.source):
+        return None
+    from hudi_ingest.kafka.registry import KnownSchemas
+
+    kind = KINDS[pipeline.source.format]
+    # Not guarded: a new schema of another type is none of this transaction's business.
+    return RecordType(registry.record, KnownSchemas(registry, {}, kind), kind)
 
 
 def keyed_rows_of(pipeline: Pipeline) -> KeyedRows | None:
@@ -240,7 +258,9 @@ def _guarded(part: _RecordPart, known: KnownSchemas, message: str | None = None)
     resolved = frozenset(part.found.schema_ids)
     of_events = part.envelope == "debezium"
     record = pa.schema(list(part.schema.field("after").type)) if of_events else part.schema
-    return NewerSchemaGuard(known, resolved, record, ", ".join(part.subjects), known.kind, message, of_events)
+    schemas = frozenset(schema for schema_id, schema in known.known.items() if schema_id in resolved)
+    subjects = ", ".join(part.subjects)
+    return NewerSchemaGuard(known, resolved, record, subjects, known.kind, message, of_events, schemas)
 
 
 def _registered_messages(part: _RecordPart) -> Any:
@@ -278,11 +298,13 @@ class NewerSchemaGuard:
     """The Protobuf message type that is read. Records of other types are bad whatever their schemas contain."""
     of_events: bool = False
     """Whether `record` is `after` of Debezium's events."""
+    resolved_schemas: frozenset[RegisteredSchema] = frozenset()
+    """The schemas of `resolved`, which records may also name by GUID."""
 
     def schema(self, schema_id: int) -> RegisteredSchema | None:
         """Raises SchemaOutdated, and what the registry's client raises."""
         schema = self.schemas.schema(schema_id)
-        if schema is None or schema_id in self.resolved:
+        if schema is None or schema_id in self.resolved or schema in self.resolved_schemas:
             return schema
         try:
             if self.message is not None and not has_message(schema, self.message):

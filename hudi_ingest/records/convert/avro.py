@@ -7,13 +7,11 @@ to the exact path, so a record's outcome depends on neither the path nor its nei
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from hudi_ingest.records.convert.avro_exact import DatumReader
 from hudi_ingest.records.convert.avro_fast import BatchReader
@@ -24,6 +22,7 @@ from hudi_ingest.records.convert.values import Indexes, regrouped, require_value
 from hudi_ingest.records.convert.wire_format import (
     HEADER_BYTES,
     SchemaLookup,
+    by_header,
     read_schema_id,
     unknown_id,
     unusable_schema,
@@ -168,22 +167,6 @@ class AvroConverter:
             return mismatch
         except WriterSchemaProblem as problem:
             return unusable_schema(problem)
-
-
-def by_header(values: pa.BinaryArray, size: int) -> Iterator[tuple[bytes, Indexes]]:
-    """Yield each header of that many bytes with the indexes of its values, in order of appearance."""
-    if not size:
-        if len(values):
-            yield b"", np.arange(len(values))
-        return
-    headers = pc.dictionary_encode(pc.binary_slice(values, 0, size))
-    codes = headers.indices.to_numpy(zero_copy_only=False)
-    order = np.argsort(codes, kind="stable")
-    ends = np.cumsum(np.bincount(codes, minlength=len(headers.dictionary)))
-    begin = 0
-    for header, end in zip(headers.dictionary.to_pylist(), ends.tolist(), strict=True):
-        yield header, order[begin:end]
-        begin = end
 
 
 class _Reader:

@@ -7,12 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from hudi_ingest.records.convert.avro import AvroConverter, Writers, by_header
+from hudi_ingest.records.convert.avro import AvroConverter, Writers
 from hudi_ingest.records.convert.connect_schema import parse_avro_schema
 from hudi_ingest.records.convert.connect_values import Reading, avro_reading_of, decoded_rows, wire_schema
 from hudi_ingest.records.convert.converter import Decoded
 from hudi_ingest.records.convert.mismatch import Mismatch
 from hudi_ingest.records.convert.values import Indexes, regrouped, require_values
+from hudi_ingest.records.convert.wire_format import by_header
 from hudi_ingest.records.schema.registered import UnusableSchema
 
 

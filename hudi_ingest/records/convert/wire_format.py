@@ -7,7 +7,7 @@ schema: their count, then each of them, all zigzag varints; a single byte 0 is s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Protocol
@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from hudi_ingest.records.convert.converter import Rejected
 from hudi_ingest.records.convert.mismatch import Mismatch, shortened
+from hudi_ingest.records.convert.schema_headers import guid_of
 from hudi_ingest.records.convert.values import Indexes, require_values, value_bytes, without_prefix
 from hudi_ingest.records.schema.registered import RegisteredSchema
 
@@ -115,14 +116,30 @@ def select_known(framed: Framed, known: Collection[int], kind: str, faults: Mapp
 def unknown_id(number: int, kind: str) -> Mismatch:
     """Describe a record whose schema id the registry does not have."""
     article = "an" if kind == "Avro" else "a"
-    return Mismatch(
-        f"the id of {article} {kind} schema in the schema registry", f"schema id {number}, which it does not have"
-    )
+    guid = guid_of(number)
+    found = f"schema id {number}" if guid is None else f"schema GUID {guid}"
+    return Mismatch(f"the id of {article} {kind} schema in the schema registry", f"{found}, which it does not have")
 
 
 def unusable_schema(problem: ValueError) -> Mismatch:
     """Describe a record whose schema cannot be used to read records."""
     return Mismatch("a schema that records can be read with", shortened(" ".join(str(problem).split())))
+
+
+def by_header(values: pa.BinaryArray, size: int) -> Iterator[tuple[bytes, Indexes]]:
+    """Yield each header of that many bytes with the indexes of its values, in order of appearance."""
+    if not size:
+        if len(values):
+            yield b"", np.arange(len(values))
+        return
+    headers = pc.dictionary_encode(pc.binary_slice(values, 0, size))
+    codes = headers.indices.to_numpy(zero_copy_only=False)
+    order = np.argsort(codes, kind="stable")
+    ends = np.cumsum(np.bincount(codes, minlength=len(headers.dictionary)))
+    begin = 0
+    for header, end in zip(headers.dictionary.to_pylist(), ends.tolist(), strict=True):
+        yield header, order[begin:end]
+        begin = end
 
 
 def read_schema_id(header: bytes) -> int:
@@ -137,9 +154,9 @@ def _no_header(value: bytes) -> Mismatch:
         found = "an empty value"
     elif value[0] == 1:
         # Producers that identify schemas by GUID write this byte; the GUID belongs in the record's headers.
-        found = "first byte 0x01, of a schema GUID; make the producer write schema ids"
+        found = "first byte 0x01, of a schema GUID, which belongs into the record's headers"
     elif value[0]:
-        found = f"first byte 0x{value[0]:02x}; the producer may write no schema id, or write it into headers"
+        found = f"first byte 0x{value[0]:02x}; the producer may write no schema id, or write it into headers (schema_registry.schema_ids)"
     else:
         found = f"{len(value)} byte" + ("s" if len(value) > 1 else "")
     return Mismatch("Confluent's wire format: byte 0, then a schema id of 4 bytes", found)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 SchemaKind = Literal["AVRO", "JSON", "PROTOBUF"]
+KINDS: Mapping[str, SchemaKind] = {"avro": "AVRO", "json_schema": "JSON", "protobuf": "PROTOBUF"}
+"""The registry's name for the schemas of each format."""
 
 
 class UnusableSchema(ValueError):

@@ -294,6 +294,7 @@ def _run(
         # Dead letters hold the whole record; otherwise keys and headers are read only where they are used.
         extra_columns = task.maker.chain.kafka | ({"key", "headers"} if task.letters else frozenset())
         extra_columns |= {"key"} if pipeline.source.key else frozenset()
+        extra_columns |= {"headers"} if task.maker.schema_headers else frozenset()
         slice_rows = rows_of_a_slice(record_bytes)
         rows = plan.count + slice_rows * len(plan.slices)
         most_rows = rows_per_task(

@@ -1,0 +1,71 @@
+"""Picks the records of one type from a topic that has several, by the names in their registered schemas."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from hudi_ingest.records.convert.mismatch import Mismatch
+from hudi_ingest.records.convert.wire_format import HEADER_BYTES, SchemaLookup, by_header, read_schema_id
+from hudi_ingest.records.schema.registered import RegisteredSchema, SchemaKind, UnusableSchema
+
+
+@dataclass(frozen=True)
+class RecordType:
+    """The full name of a record type, and the schemas that records name by id. Picklable."""
+
+    name: str
+    schemas: SchemaLookup
+    kind: SchemaKind
+
+    def others(self, values: pa.BinaryArray) -> npt.NDArray[np.bool_]:
+        """Which values are certainly of another type. Not those without a usable schema, of which a converter says what is
+        wrong, and not tombstones. Raises what `SchemaLookup` raises when it is unavailable."""
+        present = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
+        others = np.zeros(len(values), np.bool_)
+        for header, places in by_header(values.drop_null(), HEADER_BYTES):
+            others[present[places]] = self._is_other(header)
+        return others
+
+    def _is_other(self, header: bytes) -> bool:
+        try:
+            schema = self.schemas.schema(read_schema_id(header))
+        except (Mismatch, UnusableSchema):
+            return False
+        return schema is not None and not has_type(schema, self.kind, self.name)
+
+
+def has_type(schema: RegisteredSchema, kind: SchemaKind, name: str) -> bool:
+    """Whether records of a schema may be of the type: an Avro record, a JSON schema's title, or one of the messages of a
+    Protobuf schema. Also when the schema names none."""
+    if kind == "PROTOBUF":
+        # Imported here, because only pipelines of this format need the libraries.
+        from hudi_ingest.records.convert.compiled_schemas import compiled
+        from hudi_ingest.records.convert.protobuf_schema import ProtobufSchema
+
+        try:
+            return ProtobufSchema(compiled(schema)).has(name)
+        except ValueError:
+            return True
+    found = _declared_name(schema.text, kind)
+    return found is None or found == name
+
+
+def _declared_name(text: str, kind: SchemaKind) -> str | None:
+    try:
+        schema = json.loads(text)
+    except ValueError:
+        return None
+    if not isinstance(schema, dict):
+        return None
+    if kind == "JSON":
+        title = schema.get("title")
+        return title if isinstance(title, str) else None
+    name, namespace = schema.get("name"), schema.get("namespace")
+    if not isinstance(name, str):
+        return None
+    return f"{namespace}.{name}" if namespace and "." not in name else name
