@@ -23,7 +23,7 @@ from hudi_ingest.records.schema.columns import SchemaProblem, ddl, parse_spark_j
 from hudi_ingest.records.schema.descriptions import avro_descriptions, json_schema_descriptions
 from hudi_ingest.records.schema.evolution import Evolution, evolve, joined, loosened
 from hudi_ingest.records.schema.inference import infer
-from hudi_ingest.records.schema.registered import KINDS, RegisteredSchema
+from hudi_ingest.records.schema.registered import KINDS, RegisteredSchema, SchemaKind
 from hudi_ingest.transaction.registered_columns import message_of, version_columns
 from hudi_ingest.transaction.schema_approval import is_approved, require_approved
 from hudi_ingest.transaction.topic_sample import first_values

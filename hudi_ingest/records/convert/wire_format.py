@@ -154,9 +154,9 @@ def _no_header(value: bytes) -> Mismatch:
         found = "an empty value"
     elif value[0] == 1:
         # Producers that identify schemas by GUID write this byte; the GUID belongs in the record's headers.
-        found = "first byte 0x01, of a schema GUID, which belongs into the record's headers"
+        found = "first byte 0x01, of a schema GUID; make the producer write schema ids"
     elif value[0]:
-        found = f"first byte 0x{value[0]:02x}; the producer may write no schema id, or write it into headers (schema_registry.schema_ids)"
+        found = f"first byte 0x{value[0]:02x}; the producer may write no schema id, or write it into headers"
     else:
         found = f"{len(value)} byte" + ("s" if len(value) > 1 else "")
     return Mismatch("Confluent's wire format: byte 0, then a schema id of 4 bytes", found)
