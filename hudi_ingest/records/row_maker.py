@@ -116,7 +116,6 @@ class RowMaker:
     """Which records are the table's own; the others are filtered. None: all are."""
     route_converter: Converter | None = None
     """To `routing.columns`."""
-
     record_type: RecordType | None = None
     """The records to take; others are filtered. None takes all."""
     schema_headers: bool = False
@@ -128,11 +127,11 @@ class RowMaker:
 
         Raises WriteIncomplete when a converter or a transform does not account for each record, and what Chain.apply raises.
         """
+        if self.schema_headers:
+            return replace(self, schema_headers=False).make(source, with_schema_ids(batch))
         if self.routing is not None and self.route_converter is not None:
             return self._routed(self.routing, self.route_converter, source, batch)
         count = batch.num_rows
-        if self.schema_headers:
-            batch = with_schema_ids(batch)
         batch, places, bad, skipped = self._without_tombstones(batch)
         batch, places, others = self._without_other_types(batch, places)
         if "timestamp" in self._kafka_kinds:
