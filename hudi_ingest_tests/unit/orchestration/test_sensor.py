@@ -37,6 +37,7 @@ from hudi_ingest.orchestration.run_config import BeginConfig, job_name, run_conf
 from hudi_ingest.orchestration.sensor import LONGEST_BACKOFF_SECONDS, backoff_seconds, request_text, tick
 from hudi_ingest.orchestration.table_asset import mapping_keys
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest_tests.support.damaged_table import OURS, SERVICE, DamagedTable
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 from hudi_ingest_tests.support.properties_text import empty_properties, properties_text
 
@@ -115,6 +116,18 @@ def test_p5_a_tick_restores_properties_that_a_crash_emptied_in_the_middle_of_a_t
     with DagsterInstance.ephemeral() as instance:
         assert isinstance(tick(pipeline, instance, now), SkipReason)
     assert properties.read_text() == properties_text({})
+
+
+def test_p5_a_tick_repairs_what_a_power_cut_left_and_shows_it_on_the_asset(pipeline: Pipeline) -> None:
+    with closing_ledger() as ledger, DagsterInstance.ephemeral() as instance:
+        DamagedTable(pipeline, ledger).put(f"{OURS}_{SERVICE}.commit", b"")
+        assert isinstance(tick(pipeline, instance, datetime.now(timezone.utc)), SkipReason)
+        (record,) = instance.fetch_observations(AssetKey(["orders"]), limit=5).records
+        row = ledger.transaction("t2")
+    assert record.asset_observation is not None
+    assert row is not None
+    assert record.asset_observation.metadata["repair"].value == row.reason
+    assert f"{OURS}_{SERVICE}.commit is empty, as a power cut leaves it" in str(row.reason)
 
 
 def test_f1_a_transaction_of_the_command_line_is_waited_for(

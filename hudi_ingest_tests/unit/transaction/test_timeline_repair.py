@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
-import time
 from collections.abc import Iterator
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -14,82 +10,29 @@ import pytest
 from hudi_ingest.exceptions import TableUnreachable, TransactionInFlight
 from hudi_ingest.hudi.avro_file import is_whole
 from hudi_ingest.hudi.damaged_instants import transaction_in
-from hudi_ingest.hudi.epoch import Epoch, TableEpoch
-from hudi_ingest.hudi.local_storage import LocalStorage
+from hudi_ingest.hudi.epoch import Epoch
 from hudi_ingest.hudi.paths import PUT_ASIDE, TIMELINE
 from hudi_ingest.hudi.service_claim import ServiceClaim
 from hudi_ingest.ledger import Ledger
-from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import IngestPlan
 from hudi_ingest.model.report import CommitReceipt
 from hudi_ingest.model.transaction import TransactionState
-from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.timeline_repair import repair_timeline
+from hudi_ingest_tests.support.damaged_table import LATER, OURS, SERVICE, DamagedTable, avro_file, inflight_of
 from hudi_ingest_tests.support.pipeline_files import Write, load
 
-EARLIER, OURS, SERVICE, LATER = (f"202611231000{second}000" for second in ("00", "10", "20", "30"))
 
-
-def avro_long(value: int) -> bytes:
-    value, text = value << 1, b""
-    while value > 0x7F:
-        text, value = text + bytes([value & 0x7F | 0x80]), value >> 7
-    return text + bytes([value])
-
-
-def avro_file(content: bytes = b"a record") -> bytes:
-    marker = bytes(range(16))
-    header = b"Obj\x01" + avro_long(1) + avro_long(11) + b"avro.schema" + avro_long(2) + b"{}" + avro_long(0) + marker
-    return header + avro_long(1) + avro_long(len(content)) + content + marker
-
-
-def inflight_of(pipeline: str) -> bytes:
-    plan = json.dumps({"transaction_id": "t2", "pipeline": pipeline}).encode()
-    return avro_file(f"hudi_ingest.transaction.{pipeline}".encode() + avro_long(len(plan)) + plan)
-
-
-class DamagedTable:
-    """A table whose second transaction may be damaged; its files are an hour old."""
-
-    def __init__(self, pipeline: Pipeline, ledger: Ledger) -> None:
-        self.pipeline, self.ledger = pipeline, ledger
-        self.storage = LocalStorage(pipeline.table.base_path)
-        self.epoch = TableEpoch(self.storage)
-        deadline = datetime.now(timezone.utc) + timedelta(minutes=5)
-        plan = IngestPlan(pipeline.name, "t2", 2, (Slice("orders", 0, 10, 20),))
-        self.epoch.advance(
-            ledger.begin(plan, table=pipeline.table.base_path, owner=Owner.this_process(), deadline=deadline), "t2"
-        )
-        ledger.record_instant("t2", OURS)
-        self.put(f"{EARLIER}_{EARLIER}.commit", avro_file())
-        self.put(f"{OURS}.commit.requested", b"")
-        self.put(f"{OURS}.inflight", inflight_of(pipeline.name))
-
-    def put(self, name: str, content: bytes, seconds_ago: float = 3600) -> Path:
-        path = Path(self.storage.base_path, TIMELINE, name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-        os.utime(path, (time.time() - seconds_ago,) * 2)
-        return path
-
-    def names(self, folder: str = TIMELINE) -> set[str]:
-        return {name for name in self.storage.names(folder) if not name.startswith(".")}
-
-    def repair(self) -> tuple[str, ...]:
-        return repair_timeline(self.pipeline, self.ledger)
-
-    def refusal(self, kind: type[Exception] = TableUnreachable) -> str:
-        """The error of a repair that must change nothing."""
-        names, epoch = self.names(), self.epoch.current()
-        with pytest.raises(kind) as raised:
-            self.repair()
-        assert (self.names(), self.epoch.current()) == (names, epoch)
-        row = self.ledger.transaction("t2")
-        assert row is not None
-        assert row.state is TransactionState.OPEN
-        return str(raised.value)
+def refusal(table: DamagedTable, kind: type[Exception] = TableUnreachable) -> str:
+    """The error of a repair that must change nothing."""
+    names, epoch = table.names(), table.epoch.current()
+    with pytest.raises(kind) as raised:
+        table.repair()
+    assert (table.names(), table.epoch.current()) == (names, epoch)
+    row = table.ledger.transaction("t2")
+    assert row is not None
+    assert row.state is TransactionState.OPEN
+    return str(raised.value)
 
 
 @pytest.fixture
@@ -139,12 +82,12 @@ def test_p5_a_damaged_commit_of_ours_becomes_pending_and_its_transaction_is_over
 
 def test_p5_what_may_still_be_being_written_is_left_to_its_writer(table: DamagedTable) -> None:
     table.put(f"{OURS}_{SERVICE}.commit", b"", seconds_ago=2)
-    assert "its writer may still be at it" in table.refusal(TransactionInFlight).replace("Its", "its")
+    assert "its writer may still be at it" in refusal(table, TransactionInFlight).replace("Its", "its")
 
 
 def test_p6_another_writers_damaged_commit_is_left_alone(table: DamagedTable) -> None:
     path = table.put(f"{LATER}_{LATER}1.commit", b"")
-    message = table.refusal()
+    message = refusal(table)
     assert "another writer made it" in message
     assert f"mv {path} " in message
 
@@ -152,7 +95,7 @@ def test_p6_another_writers_damaged_commit_is_left_alone(table: DamagedTable) ->
 def test_p6_a_damaged_commit_that_later_ones_carry_on_is_left_alone(table: DamagedTable) -> None:
     table.put(f"{OURS}_{SERVICE}.commit", b"")
     table.put(f"{LATER}_{LATER}1.commit", avro_file())
-    assert f"later instants may build on it ({LATER}_{LATER}1.commit)" in table.refusal()
+    assert f"later instants may build on it ({LATER}_{LATER}1.commit)" in refusal(table)
 
 
 def test_a_commit_whose_receipt_is_in_the_ledger_reached_the_disk(table: DamagedTable) -> None:
@@ -169,10 +112,10 @@ def test_p5_a_damaged_table_service_is_pending_again(table: DamagedTable, servic
     table.put(f"{SERVICE}.{service}.inflight", b"")
     table.put(completed, b"")
     claim = ServiceClaim(table.storage, service)  # type: ignore[arg-type]
-    assert "hudi-ingest's services did not execute it" in table.refusal()
+    assert "hudi-ingest's services did not execute it" in refusal(table)
     claim.take(SERVICE)
     later = table.put(f"{LATER}_{LATER}1.clean", avro_file())
-    assert "later instants may build on it" in table.refusal()
+    assert "later instants may build on it" in refusal(table)
     later.unlink()
     (text,) = table.repair()
     assert "the next services redo it" in text
@@ -184,10 +127,10 @@ def test_p5_a_damaged_table_service_is_pending_again(table: DamagedTable, servic
 @pytest.mark.parametrize("service", ["compaction", "clustering"])
 def test_p5_a_damaged_plan_of_a_table_service_is_dropped(table: DamagedTable, service: str) -> None:
     table.put(f"{SERVICE}.{service}.requested", b"")
-    assert "hudi-ingest's services did not plan it" in table.refusal()
+    assert "hudi-ingest's services did not plan it" in refusal(table)
     claim = ServiceClaim(table.storage, service)  # type: ignore[arg-type]
     claim.plan(LATER)
-    assert "hudi-ingest's services did not plan it" in table.refusal(), "it is older than what they were planning"
+    assert "hudi-ingest's services did not plan it" in refusal(table), "it is older than what they were planning"
     claim.plan(OURS)
     (text,) = table.repair()
     assert "the next services make a new one" in text
