@@ -24,13 +24,14 @@ _ARCHIVE = "history"
 _COMMITS = ("commit", "deltacommit", "replacecommit")
 _INFLIGHT = ("inflight", "deltacommit.inflight", "replacecommit.inflight")
 _PLANS = ("compaction.requested", "clustering.requested")
+_CLEAN_PLAN = "clean.requested"
 _NEWEST = 5
 """Completed instants whose content is checked; a power cut damages only what was not flushed yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class DamagedInstant:
-    """An instant with damaged files. `action` is commit, deltacommit, replacecommit, compaction or clustering."""
+    """An instant with damaged files. `action` is commit, deltacommit, replacecommit, compaction, clustering or clean."""
 
     instant: str
     action: str
@@ -42,7 +43,7 @@ class DamagedInstant:
     transaction_id: str = ""
     """The pipeline's transaction that wrote it; "" for table services and other writers."""
     plan: bool = False
-    """Whether it is the requested plan of a table service, which nothing has executed."""
+    """Whether it is the requested plan of a table service, which nothing can execute any more."""
     later: tuple[str, ...] = ()
     """Names of timeline files of instants that began or ended after this one was completed."""
 
@@ -119,7 +120,8 @@ class _Search:
         for entry in self._timeline.entries:
             if entry.completed or self._timeline.completed(entry.instant):
                 continue
-            if entry.rest in _PLANS and not is_whole(self._storage.read(entry.file.path)):
+            is_plan = entry.rest in _PLANS or (entry.rest == _CLEAN_PLAN and self._follows_ours(entry.instant))
+            if is_plan and not is_whole(self._storage.read(entry.file.path)):
                 why = f"{entry.file.path} {'is cut off' if entry.file.size_bytes else 'is empty'}"
                 yield DamagedInstant(
                     entry.instant,
@@ -166,6 +168,16 @@ class _Search:
                 )
             ),
         )
+
+    def _follows_ours(self, instant: str) -> bool:
+        """Whether the newest commit before an instant is one of the pipeline's transactions, or a table service's."""
+        commits = [
+            entry for entry in self._timeline.entries if entry.rest in _COMMITS and "" < entry.completed < instant
+        ]
+        if not commits:
+            return False
+        newest = max(commits, key=lambda entry: entry.completed).instant
+        return bool(self._transaction(newest)) or any(entry.rest in _PLANS for entry in self._timeline.of(newest))
 
     @property
     def _metadata_timeline(self) -> _Folder:

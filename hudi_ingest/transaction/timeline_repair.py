@@ -98,6 +98,9 @@ class TimelineRepair:
 
     def _obstacle(self, damaged: DamagedInstant) -> str:
         """Say why the instant must not be repaired without a person; "" if it may be."""
+        if damaged.action == "clean":
+            # It deletes only what no reader needs, and a new plan has whatever this one left.
+            return ""
         if damaged.action in ("compaction", "clustering"):
             return self._obstacle_of_service(damaged)
         if not damaged.transaction_id:
@@ -176,6 +179,8 @@ def _aside(path: str) -> str:
 
 
 def _outcome(damaged: DamagedInstant) -> str:
+    if damaged.action == "clean":
+        return "This plan of a cleaning was dropped; the next cleaning makes a new one."
     if damaged.plan:
         return f"Nobody had executed this {damaged.action}, so the plan was dropped; the next services make a new one."
     if damaged.action in ("compaction", "clustering"):

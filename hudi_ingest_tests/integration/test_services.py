@@ -14,6 +14,7 @@ from hudi_ingest.exceptions import TransactionInFlight
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
 from hudi_ingest.hudi.clustering import HudiServices
 from hudi_ingest.hudi.local_storage import LocalStorage
+from hudi_ingest.hudi.paths import TIMELINE
 from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.hudi.service_claim import ServiceClaim
 from hudi_ingest.ledger.owner import Owner
@@ -97,6 +98,13 @@ def test_each_tenth_commit_deletes_what_was_replaced(
     ground.send_rows(0, 9, 27)
     assert ground.run(pipeline).plan.sequence == 4
     assert not replaced & {str(path.relative_to(ground.base_path)) for path in ground.data_files()}
+    assert verify(ground.base_path, ground.produced).exact
+    # The power is cut before the flush of that cleaning's plan.
+    timeline = Path(ground.base_path, TIMELINE)
+    (cleaned,) = timeline.glob("*_*.clean")
+    cleaned.unlink()
+    cut(timeline / f"{cleaned.name.partition('_')[0]}.clean.requested")
+    assert run(ground, pipeline, cluster=False).cleaned is not None
     assert verify(ground.base_path, ground.produced).exact
 
 

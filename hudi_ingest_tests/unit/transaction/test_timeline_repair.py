@@ -135,3 +135,15 @@ def test_p5_a_damaged_plan_of_a_table_service_is_dropped(table: DamagedTable, se
     (text,) = table.repair()
     assert "the next services make a new one" in text
     assert f"{SERVICE}.{service}.requested" not in table.names()
+
+
+def test_p5_a_damaged_plan_of_our_cleaning_is_dropped_and_that_of_another_writer_stops_nothing(
+    table: DamagedTable,
+) -> None:
+    """Hudi reads the other files of cleanings and rollbacks even if they are empty; this plan stops every cleaning."""
+    plan = table.put(f"{LATER}.clean.requested", b"")
+    assert table.repair() == ()
+    table.put(f"{OURS}_{SERVICE}.commit", avro_file())
+    (text,) = table.repair()
+    assert "the next cleaning makes a new one" in text
+    assert not plan.exists()
