@@ -202,6 +202,12 @@ class _Search:
             return "the metadata table's commit of it is gone"
         if not is_whole(self._storage.read(completed.file.path)):
             return f"{completed.file.path} cannot be read"
+        if any(
+            entry.rest == "commit" and entry.completed > completed.completed
+            for entry in self._metadata_timeline.entries
+        ):
+            # Compacted since, so these files are no longer needed.
+            return None
         for path, size in self._metadata_files(instant):
             stored = self._storage.file(f"{METADATA_TABLE}/{path}")
             if stored is None or stored.size_bytes < size:
