@@ -241,7 +241,8 @@ class KafkaCluster:
                 raise self._failed(f"describe topic {name}", error) from error
             pattern = self._source.topics_pattern
             remedy = (
-                "Create it, or correct source.topics in the pipeline file."
+                "Create it, or correct source.topics in the pipeline file. If a template found it and it was deleted for good, use "
+                f"`hudi-ingest topics <file> --forget {name}`."
                 if pattern is None
                 else "The table has committed offsets of it. If it was deleted for good, exclude it in the pipeline file: "
                 f"source.topics_pattern: '(?!{re.escape(name)}$){pattern}'."

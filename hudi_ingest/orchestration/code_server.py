@@ -29,7 +29,8 @@ from hudi_ingest.pipeline.folder import folder_version
 _log = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 1.0
-_RELOAD_SECONDS = 120
+_RELOAD_SECONDS = 600
+"""Hundreds of pipelines take a minute to load on a busy machine."""
 _LOGS_SECONDS = 60.0
 _MODULE = "hudi_ingest.orchestration.definitions"
 
