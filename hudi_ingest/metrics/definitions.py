@@ -33,7 +33,10 @@ DAGSTER_UP = Metric(
 )
 
 UP = Metric(
-    "hudi_ingest_pipeline_up", "gauge", "Whether table, broker and ledger of the pipeline all answered.", _PIPELINE
+    "hudi_ingest_pipeline_up",
+    "gauge",
+    "Whether the table and the broker of the pipeline answered, and can be ingested from.",
+    _PIPELINE,
 )
 ERROR = Metric(
     "hudi_ingest_pipeline_error",
