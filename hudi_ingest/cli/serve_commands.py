@@ -9,7 +9,7 @@ import typer
 
 from hudi_ingest.cli.app import app
 from hudi_ingest.cli.options import AsJson
-from hudi_ingest.cli.printing import out, print_json, say
+from hudi_ingest.cli.printing import err, out, print_json, say
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home.folder import Home
 
@@ -34,6 +34,7 @@ def serve(
         require("rest")
     except ValueError as error:
         raise EnvironmentProblem(f"`hudi-ingest serve` {error}") from None
+    from hudi_ingest.rest.access import is_loopback
     from hudi_ingest.rest.application import API
     from hudi_ingest.rest.metrics_route import metrics_route
     from hudi_ingest.rest.server import Listening, read_token
@@ -45,7 +46,10 @@ def serve(
         if as_json:
             print_json({"url": url, "token": token is not None})
         else:
-            say(f"REST     {url}{API}\nOpenAPI  {url}/openapi.json, described in docs/rest.md\nStop it with Ctrl-C.")
+            say(f"REST     {url}{API}\nOpenAPI  {url}/openapi.json, described in docs/rest.md")
+            say("".join(f"Metrics  {url}{path}\n" for path in mounts) + "Stop it with Ctrl-C.")
+        if cert is None and not is_loopback(host):
+            err.print("warning: without --cert and --key the token crosses the network in clear text", markup=False)
         out.file.flush()
 
     home = Home.from_environment()

@@ -37,8 +37,9 @@ class Access:
     hosts: frozenset[str] | None
 
     @classmethod
-    def of(cls, token: str | None, port: int) -> Access:
-        names = ("127.0.0.1", "localhost", "[::1]")
+    def of(cls, token: str | None, port: int, name: str = "localhost") -> Access:
+        """`name`: under which the server listens."""
+        names = {"127.0.0.1", "localhost", "[::1]", name}
         own = frozenset([*(f"{name}:{port}" for name in names), *(names if port in (80, 443) else ())])
         return cls(token, None if token else own)
 

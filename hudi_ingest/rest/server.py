@@ -77,7 +77,7 @@ def serve(
     name = f"[{listening.host}]" if ":" in listening.host else listening.host
     url = f"http{'s' if listening.certificate else ''}://{name}:{port}"
     config = uvicorn.Config(
-        app(home, Access.of(token, port), mounts),
+        app(home, Access.of(token, port, name), mounts),
         log_level="warning",
         access_log=False,
         server_header=False,

@@ -34,6 +34,8 @@ def request(method: str = "GET", path: str = "/api/v1/pipelines", **headers: str
     [
         (OPEN, request(), None),
         (OPEN, request(host="LOCALHOST:8470", origin="http://localhost:8470"), None),
+        (Access.of(None, 8470, "127.0.0.2"), request(host="127.0.0.2:8470"), None),
+        (OPEN, request(host="127.0.0.2:8470"), 403),
         (OPEN, request(host="evil.example:8470"), 403),
         (OPEN, request(host="127.0.0.1:9999"), 403),
         (OPEN, request("POST", origin="http://evil.example"), 403),
