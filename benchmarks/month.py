@@ -61,9 +61,11 @@ def tree_bytes(*roots: Path) -> int:
 class Repeater:
     """Adds copies of the sample's transactions to a Dagster folder and a ledger."""
 
-    def __init__(self, dagster: Path, ledger: Path) -> None:
-        self._dagster, self._ledger = dagster, ledger
-        self._runs_folder = dagster / "history" / "runs"
+    def __init__(self, sample: Path, work: Path) -> None:
+        """`sample`: a copy of the sample's home that stays as it is, because housekeeping deletes its runs from `work`, too."""
+        self._sample, self._dagster, self._ledger = sample / "dagster", work / "dagster", work / "ledger.db"
+        self._runs_folder = self._dagster / "history" / "runs"
+        dagster = self._sample
         with database(dagster / "history" / "runs.db") as runs:
             query = "SELECT run_id FROM runs WHERE status = ? AND pipeline_name LIKE '%_transaction' ORDER BY id"
             self.samples = [run_id for (run_id,) in runs.execute(query, (_ENDED,))]
@@ -71,7 +73,7 @@ class Repeater:
                 runs.execute("SELECT run_id, value FROM run_tags WHERE key = 'hudi_ingest/transaction'").fetchall()
             )
         for run_id in self.samples:
-            with database(self._runs_folder / f"{run_id}.db") as events:
+            with database(dagster / "history" / "runs" / f"{run_id}.db") as events:
                 events.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def repeat(self, times: Sequence[datetime], first: int) -> None:
@@ -81,23 +83,26 @@ class Repeater:
             for number, time in enumerate(times)
         ]
         with database(self._dagster / "history" / "runs.db") as runs:
+            _attach(runs, self._sample / "history" / "runs.db")
             for sample, run_id, time, number in copies:
                 replaced = {sample: run_id, self._transaction_of[sample]: self._new_transaction(sample, number)}
                 _copy(runs, "runs", "run_id", sample, replaced, time, {"start_time": time, "end_time": time})
                 _copy(runs, "run_tags", "run_id", sample, replaced, time)
         with database(self._runs_folder / "index.db") as index:
+            _attach(index, self._sample / "history" / "runs" / "index.db")
             for sample, run_id, time, number in copies:
                 replaced = {sample: run_id, self._transaction_of[sample]: self._new_transaction(sample, number)}
                 _copy(index, "event_logs", "run_id", sample, replaced, time)
                 _copy(index, "asset_check_executions", "run_id", sample, replaced, time)
         with database(self._ledger) as ledger:
+            _attach(ledger, self._sample.parent / "ledger.db")
             for sample, _, time, number in copies:
                 old, new = self._transaction_of[sample], self._new_transaction(sample, number)
                 for table in ("ingest_transactions", "ingest_slices", "ingest_attempts"):
                     _copy(ledger, table, "transaction_id", old, {old: new}, time, {"epoch": 1_000_000 + number})
-        for sample, run_id, time, _ in copies:
-            shutil.copyfile(self._runs_folder / f"{sample}.db", self._runs_folder / f"{run_id}.db")
-            if (folder := self._dagster / "storage" / sample).exists():
+        for sample, run_id, _time, _ in copies:
+            shutil.copyfile(self._sample / "history" / "runs" / f"{sample}.db", self._runs_folder / f"{run_id}.db")
+            if (folder := self._sample / "storage" / sample).exists():
                 shutil.copytree(folder, self._dagster / "storage" / run_id)
         self._repeat_ticks(times)
         self._repeat_reports(times)
@@ -107,10 +112,15 @@ class Repeater:
 
     def _repeat_ticks(self, times: Sequence[datetime]) -> None:
         """One tick that launched a run, with its log, and one that skipped, for each transaction."""
-        storage = self._dagster / "storage"
+        storage = self._sample / "storage"
         with database(self._dagster / "schedules" / "schedules.db") as schedules:
-            launched = _ids(schedules, "SELECT id FROM job_ticks WHERE status = 'SUCCESS' AND type = 'SENSOR' LIMIT 40")
-            skipped = _ids(schedules, "SELECT id FROM job_ticks WHERE status = 'SKIPPED' AND type = 'SENSOR' LIMIT 40")
+            _attach(schedules, self._sample / "schedules" / "schedules.db")
+            launched = _ids(
+                schedules, "SELECT id FROM sample.job_ticks WHERE status = 'SUCCESS' AND type = 'SENSOR' LIMIT 40"
+            )
+            skipped = _ids(
+                schedules, "SELECT id FROM sample.job_ticks WHERE status = 'SKIPPED' AND type = 'SENSOR' LIMIT 40"
+            )
             for number, time in enumerate(times):
                 for kinds in (launched, skipped):
                     sample = kinds[number % len(kinds)]
@@ -118,17 +128,23 @@ class Repeater:
                     (body,) = schedules.execute("SELECT tick_body FROM job_ticks WHERE id = ?", (new,)).fetchone()
                     logs = [*storage.glob(f"__repository__/*/{sample}.*")]
                     for log in logs:
-                        shutil.copyfile(log, log.with_name(f"{new}{log.suffix}"))
+                        shutil.copyfile(
+                            log, self._dagster / log.relative_to(self._sample).with_name(f"{new}{log.suffix}")
+                        )
                     schedules.execute(
-                        "UPDATE job_ticks SET tick_body = ? WHERE id = ?", (body.replace(f'"{sample}"', f'"{new}"'), new)
+                        "UPDATE job_ticks SET tick_body = ? WHERE id = ?",
+                        (body.replace(f'"{sample}"', f'"{new}"'), new),
                     )
 
     def _repeat_reports(self, times: Sequence[datetime]) -> None:
         """One event that a tick reported without a run for each transaction, in both of SQLite's databases."""
         with database(self._runs_folder / "index.db") as index, database(self._runs_folder / ".db") as runless:
-            samples = _ids(index, "SELECT id FROM event_logs WHERE run_id = '' LIMIT 50")
+            _attach(index, self._sample / "history" / "runs" / "index.db")
+            samples = _ids(index, "SELECT id FROM sample.event_logs WHERE run_id = '' LIMIT 50")
             evaluated = dict(
-                index.execute("SELECT evaluation_event_storage_id, id FROM asset_check_executions WHERE run_id = ''")
+                index.execute(
+                    "SELECT evaluation_event_storage_id, id FROM sample.asset_check_executions WHERE run_id = ''"
+                )
             )
             for number, time in enumerate(times):
                 sample = samples[number % len(samples)]
@@ -141,7 +157,20 @@ class Repeater:
 
 
 _EVENT = "run_id, event, dagster_event_type, timestamp, step_key, asset_key, partition"
-_TIMES = {"create_timestamp", "update_timestamp", "timestamp", "evaluation_event_timestamp", "began_at", "deadline", "ended_at", "started_at"}
+_TIMES = {
+    "create_timestamp",
+    "update_timestamp",
+    "timestamp",
+    "evaluation_event_timestamp",
+    "began_at",
+    "deadline",
+    "ended_at",
+    "started_at",
+}
+
+
+def _attach(connection: sqlite3.Connection, sample: Path) -> None:
+    connection.execute("ATTACH ? AS sample", (str(sample),))
 
 
 def _ids(connection: sqlite3.Connection, query: str) -> list[int]:
@@ -161,9 +190,9 @@ def _copy(
     time: datetime,
     more: Mapping[str, object] | None = None,
 ) -> int:
-    """Copy the rows whose key has the value, with texts replaced, times set and some columns as `more` says; return the last id."""
+    """Copy the sample's rows whose key has the value, with texts replaced, times set and some columns as `more` says; return the last id."""
     columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})") if row[1] != "id"]
-    rows = connection.execute(f"SELECT {', '.join(columns)} FROM {table} WHERE {key} = ?", (value,)).fetchall()
+    rows = connection.execute(f"SELECT {', '.join(columns)} FROM sample.{table} WHERE {key} = ?", (value,)).fetchall()
     last = 0
     for row in rows:
         values = dict(zip(columns, row, strict=True))
@@ -186,14 +215,16 @@ def _copy(
 def run_month(sample: Home, work: Path, transactions: int, settings: HousekeepingSettings) -> Iterator[Day]:
     """Yield each day of the month. `work` is made empty first."""
     shutil.rmtree(work, ignore_errors=True)
-    shutil.copytree(sample.dagster, work / "dagster")
-    for path in sample.root.glob("ledger.db*"):
-        (shutil.copytree if path.is_dir() else shutil.copyfile)(path, work / path.name)
+    for folder in (work / "sample", work):
+        shutil.copytree(sample.dagster, folder / "dagster")
+        for path in sample.root.glob("ledger.db*"):
+            if path.is_file():
+                shutil.copyfile(path, folder / path.name)
     os.environ["DAGSTER_HOME"] = str(work / "dagster")
     from hudi_ingest.orchestration.definitions import defs
 
     own = OwnDefinitions.of(defs.get_repository_def())
-    repeater = Repeater(work / "dagster", work / "ledger.db")
+    repeater = Repeater(work / "sample", work)
     began = datetime.now(timezone.utc)
     done, places = 0, (work / "dagster", work / "ledger.db", work / "ledger.db-wal")
     with DagsterInstance.get() as instance:
@@ -220,7 +251,9 @@ def main() -> None:
     parser.add_argument("--transactions", type=int, default=TRANSACTIONS)
     arguments = parser.parse_args()
     home = Home(arguments.sample, arguments.sample / "pipelines", "")
-    print("| day | transactions | MB with housekeeping | MB without | runs deleted | seconds |\n|---|---|---|---|---|---|")
+    sys.stdout.write(
+        "| day | transactions | MB with housekeeping | MB without | runs deleted | seconds |\n|---|---|---|---|---|---|\n"
+    )
     without = 0
     for day in run_month(home, arguments.work, arguments.transactions, HousekeepingSettings()):
         without = without + day.bytes_added if day.number > 1 else day.bytes_before

@@ -103,6 +103,9 @@ def replay(
     respect_deletes: Annotated[
         bool, typer.Option("--respect-deletes", help="Write only offsets that still have a row in the table.")
     ] = False,
+    savepoint: Annotated[
+        bool, typer.Option("--savepoint", help="Make a savepoint before, from which the table can be restored.")
+    ] = False,
     wait: Wait = True,
     dry_run: DryRun = False,
     as_json: AsJson = False,
@@ -111,11 +114,14 @@ def replay(
     from hudi_ingest.cli.views import ranges_view, replay_text
     from hudi_ingest.operations.asked_ranges import EmptyRange
     from hudi_ingest.operations.request_filing import file_replay, survey_replay_of
+    from hudi_ingest.operations.savepoints import savepoints_of
 
     pipeline = named_pipeline(name)
     if dead_letters:
-        if respect_deletes or any(
-            option is not None for option in (partition, start, end, from_time, to_time, transaction)
+        if (
+            respect_deletes
+            or savepoint
+            or any(option is not None for option in (partition, start, end, from_time, to_time, transaction))
         ):
             raise typer.BadParameter(
                 "--dead-letters takes all pending dead letters; it combines with --wait, --dry-run and --json only"
@@ -127,6 +133,9 @@ def replay(
         if dry_run:
             survey = survey_replay_of(pipeline, asked)
         else:
+            if savepoint:
+                with savepoints_of(pipeline, report=progress) as savepoints:
+                    savepoints.create("before replay", progress)
             request = file_replay(Home.from_environment(), pipeline, asked, respect_deletes=respect_deletes)
     except NothingToDo as error:
         print_nothing_to_do(error, as_json)

@@ -18,6 +18,7 @@ from hudi_ingest.model.plan import TransactionPlan
 from hudi_ingest.model.report import CommitReceipt
 from hudi_ingest.model.transaction import TransactionSchema
 from hudi_ingest.operations.dead_letter_retry import RetryResult, RetrySurvey
+from hudi_ingest.operations.partition_ttl import TtlResult
 from hudi_ingest.operations.ranges import RemainingRanges, as_slices, shown_slices, total
 from hudi_ingest.operations.recovery import Recovery, UnknownInstant
 from hudi_ingest.operations.replaced_files import ReplaySurvey
@@ -259,6 +260,20 @@ def services_text(result: ServicesResult) -> str:
     if result.cleaned is not None:
         lines.append(f"cleaning: {counted(result.cleaned, 'replaced file')} deleted")
     return "\n".join(lines) or "nothing to merge"
+
+
+def ttl_text(result: TtlResult) -> str:
+    lines = _aligned(
+        [
+            (partition.path, size_text(partition.size_bytes), f"ended {partition.ended_at:%Y-%m-%d %H:%M} UTC")
+            for partition in result.expired
+            if partition.ended_at is not None
+        ]
+    )
+    what = f"{len(result.expired)} of {len(result.expired) + result.kept} partitions are older than {result.days} days"
+    done = f", dropped by {result.instant}" if result.instant else ""
+    unknown = [f"age unknown, kept: {', '.join(result.unknown)}"] if result.unknown else []
+    return "\n".join([*([lines] if result.expired else []), f"{what}{done}", *unknown])
 
 
 def letters_text(counts: Sequence[LetterCount]) -> str:

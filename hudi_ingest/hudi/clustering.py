@@ -74,17 +74,11 @@ class HudiServices(FencedService):
         """Execute the plan of `instant`. Raises TransactionInFlight if another try has taken over, TableUnreachable, EngineLost."""
         with (
             java_errors(f"cluster {self._base_path} at {instant}", self._lock),
-            self._locking_client(self._meta_client(), self._table_schema()) as client,
+            self._locking_client(self._meta_client(), self.table_columns()) as client,
             in_services_pool(self._spark),
         ):
             written, replaced, _, rows, _, size_bytes = self._execute(client, instant)
         return Clustering(instant, replaced, written, rows, size_bytes)
-
-    def _table_schema(self) -> str:
-        """Read the table's current columns: rows are read and written with all of them."""
-        with java_errors(f"read the columns of {self._base_path}"):
-            resolver = self._hudi.common.table.TableSchemaResolver(self._meta_client())
-            return str(resolver.getTableSchema(False).toString())
 
     def clean(self) -> int:
         """Delete files replaced more than `table.retain_commits` commits ago, and return their number.

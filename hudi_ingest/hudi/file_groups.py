@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hudi_ingest.exceptions import CommitRefused, TableMismatch
 from hudi_ingest.model.report import LogFile
@@ -27,6 +27,10 @@ class FileGroup:
     partition_path: str
     file_id: str
     live: bool = True
+    instant: str = field(default="", compare=False)
+    """Of a live one: the newest instant that has a file in it."""
+    size_bytes: int = field(default=0, compare=False)
+    """Of a live one: its base file and log files."""
 
     @property
     def bucket(self) -> str:

@@ -312,7 +312,16 @@ class HudiWriter:
             lister = self._java_object("FileGroups", partitions)
             listed: str = self._jvm.java.util.Optional.of(self._meta_client()).map(lister).get()
         lines = (line.split("\t") for line in listed.split("\n") if line)
-        return tuple(FileGroup(path, file_id, state == "live") for state, path, file_id in lines)
+        return tuple(
+            FileGroup(path, file_id, state == "live", instant, int(size))
+            for state, path, file_id, instant, size in lines
+        )
+
+    def table_columns(self) -> str:
+        """Read the table's current columns, as a commit's metadata has them. Raises TableUnreachable, EngineLost."""
+        with java_errors(f"read the columns of {self._base_path}"):
+            resolver = self._hudi.common.table.TableSchemaResolver(self._meta_client())
+            return str(resolver.getTableSchema(False).toString())
 
     def _client(self, meta: Any, schema: str | None = None, more: Mapping[str, str] = _NOTHING) -> _Closing:
         properties = self._jvm.java.util.Properties()
@@ -410,6 +419,12 @@ class HudiWriter:
 
     def _option(self, value: Any) -> Any:
         return self._hudi.common.util.Option.of(value)
+
+    def _java_list(self, texts: Iterable[str]) -> Any:
+        result = self._jvm.java.util.ArrayList()
+        for text in texts:
+            result.add(text)
+        return result
 
     def _java_map(self, entries: Mapping[str, str]) -> Any:
         result = self._jvm.java.util.HashMap()

@@ -18,6 +18,7 @@ from hudi_ingest.orchestration.services_job import compaction_schedule, services
 from hudi_ingest.orchestration.sweep_job import sweep_job, sweep_schedule
 from hudi_ingest.orchestration.table_asset import table_asset
 from hudi_ingest.orchestration.table_checks import table_checks
+from hudi_ingest.orchestration.ttl_job import ttl_job, ttl_schedule
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 
@@ -33,13 +34,19 @@ def pipeline_definitions(
     """
     transaction, sweep, services = _job(pipeline), sweep_job(pipeline), services_job(pipeline)
     compaction = [compaction_schedule(pipeline, services)] if pipeline.table.is_keyed else []
+    ttl = [ttl_job(pipeline)] if pipeline.table.ttl else []
     coordinated = [transaction, *([catalog_job(pipeline)] if pipeline.catalog else [])]
     return Definitions(
         assets=[table_asset(pipeline, io_manager_key), *topics],
         asset_checks=[table_checks(pipeline)],
-        jobs=[*coordinated, sweep, services, *request_jobs(pipeline)],
+        jobs=[*coordinated, sweep, services, *ttl, *request_jobs(pipeline)],
         sensors=[coordinator_sensor(pipeline, coordinated)],
-        schedules=[sweep_schedule(pipeline, sweep), services_schedule(pipeline, services), *compaction],
+        schedules=[
+            sweep_schedule(pipeline, sweep),
+            services_schedule(pipeline, services),
+            *compaction,
+            *(ttl_schedule(pipeline, dropping) for dropping in ttl),
+        ],
         resources=resources,
     )
 

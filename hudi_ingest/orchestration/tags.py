@@ -5,6 +5,8 @@ PIPELINE_SWEEP = "hudi_ingest/sweep"
 """On a sweep's runs, instead of PIPELINE, by which the sensor finds transactions."""
 PIPELINE_SERVICES = "hudi_ingest/services"
 """On the runs of table services, likewise."""
+PIPELINE_TTL = "hudi_ingest/ttl"
+"""On the runs that drop old partitions, likewise."""
 REASON = "hudi_ingest/reason"
 """Why a compaction is due."""
 PIPELINE_CATALOG = "hudi_ingest/catalog"
@@ -13,7 +15,7 @@ PIPELINE_RANGES = "hudi_ingest/ranges"
 """On runs that file a request and show its progress, instead of PIPELINE: they write nothing themselves."""
 HOUSEKEEPING = "hudi_ingest/housekeeping"
 """On the runs of the code location's housekeeping."""
-KINDS = (PIPELINE, PIPELINE_SWEEP, PIPELINE_SERVICES, PIPELINE_CATALOG, PIPELINE_RANGES)
+KINDS = (PIPELINE, PIPELINE_SWEEP, PIPELINE_SERVICES, PIPELINE_TTL, PIPELINE_CATALOG, PIPELINE_RANGES)
 """The tags that name a run's pipeline; each run of ours has one of them."""
 OF_PIPELINES = frozenset({*KINDS, HOUSEKEEPING})
 """All of our jobs have one of them."""

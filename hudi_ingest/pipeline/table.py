@@ -28,11 +28,12 @@ from hudi_ingest.pipeline.model import Whole, read_text
 from hudi_ingest.pipeline.model import beside_the_file as _beside_the_file
 from hudi_ingest.pipeline.storage import Storage
 from hudi_ingest.pipeline.transforms import legal_zone
+from hudi_ingest.pipeline.ttl import Ttl
 from hudi_ingest.records.kafka_columns import OFFSET
 from hudi_ingest.records.schema.avsc import parse_avsc
 from hudi_ingest.records.schema.columns import TableSchema, table_schema
 from hudi_ingest.records.schema.ddl import parse_ddl
-from hudi_ingest.records.transform.time_partition import TimePartition, is_expression, parse_time_partition
+from hudi_ingest.records.transform.time_partition import UNITS, TimePartition, is_expression, parse_time_partition
 
 PARTITION_TYPES = "string, boolean, int, long or date"
 MOST_BUCKETS = 1024
@@ -148,6 +149,9 @@ class Table(_Model):
     compaction: CompactionLimits = CompactionLimits()
     """When log files are merged into base files, by a schedule; see docs/operations.md. Only with `mode: upsert`."""
 
+    ttl: Ttl | None = None
+    """After how long table partitions are dropped; without it, never."""
+
     fsync: bool = True
     """On a local or mounted file system, files are flushed to disk before the commit that names them, and Hudi's own files
     after each step, so that a commit survives a power failure; see docs/guarantees.md. If off, the operating system
@@ -196,6 +200,25 @@ class Table(_Model):
                 "missing; with storage.conditional_writes: false nothing else keeps two coordinators apart: add "
                 "`lock: {zookeeper: host:port}`"
             )
+        return value
+
+    @field_validator("ttl")
+    @classmethod
+    def _ttl(cls, value: Ttl | None, info: ValidationInfo) -> Ttl | None:
+        entries: tuple[str, ...] | None = info.data.get("partition_by")
+        if value is None or entries is None:
+            return value
+        if not entries:
+            raise ValueError("only for tables with `partition_by`; remove it, or set that")
+        columns = [parse_time_partition(entry, "UTC").column if is_expression(entry) else entry for entry in entries]
+        if value.by == "commit" and value.column is not None:
+            raise PlacedProblems([(("column",), "only with `by: time`; remove it")])
+        if value.column is not None and value.column not in columns:
+            raise PlacedProblems(
+                [(("column",), f"not in `partition_by`; found {quoted(value.column)}; allowed: {', '.join(columns)}")]
+            )
+        if value.by == "time" and value.column is None and len(columns) > 1 and not any(map(is_expression, entries)):
+            raise ValueError(f"`column` is missing; it says which of {', '.join(columns)} is the time")
         return value
 
     @field_validator("schema_")
@@ -362,6 +385,12 @@ class Table(_Model):
             for index, entry in enumerate(self.partition_by)
             if is_expression(entry)
         }
+
+    @property
+    def finest_time(self) -> str:
+        """The column of the time expression in `partition_by` with the smallest unit; "" if there is none."""
+        times = self.time_partitions.values()
+        return max(times, key=lambda time: UNITS.index(time.unit)).column if times else ""
 
     @property
     def partition_columns(self) -> tuple[str, ...]:

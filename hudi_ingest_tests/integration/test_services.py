@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import threading
+from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from dagster import AssetKey, DagsterInstance, DefaultScheduleStatus
 
-from hudi_ingest.exceptions import TransactionInFlight
+from hudi_ingest.exceptions import CommitRefused, ServiceRefused, TransactionInFlight
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
 from hudi_ingest.hudi.clustering import HudiServices
 from hudi_ingest.hudi.local_storage import LocalStorage
@@ -19,6 +21,7 @@ from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.hudi.service_claim import ServiceClaim
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.verification import verify
+from hudi_ingest.operations.partition_ttl import ttl_for
 from hudi_ingest.operations.table_services import ServicesResult, TableServices, services_for
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
@@ -188,3 +191,66 @@ def test_d1_services_are_a_job_that_shows_on_the_asset(
     assert record.asset_observation.metadata["services/files replaced"].value == 6
     assert record.asset_observation.metadata["services/files written"].value == 3
     assert verify(ground.base_path, ground.produced).exact
+
+
+@pytest.mark.parametrize("table", [{}, {"mode": "upsert", "key": ["id"], "buckets": 1}], ids=["append", "upsert"])
+def test_p1_old_partitions_go_beside_a_transaction_and_a_savepoint_brings_all_back(
+    ground: Ground, topic: str, table: dict[str, Any]
+) -> None:
+    pipeline = make_pipeline(ground, table={"ttl": {"days": 2}, **table})
+    ground.send_rows(0, 30)
+    first = ground.run(pipeline)
+    before = ids(ground)
+    protocol = ground.protocol(pipeline)
+    ground.send_rows(1, 6, 100)
+    opened = protocol.begin(ground.plan(pipeline), Owner.this_process(), lambda run_id: None)
+    reports = protocol.write(opened, opened.plan.slices)
+    ttl = ttl_for(pipeline, ground.ledger, current_session(ground.home))
+    now, lines = datetime(2026, 1, 5, 12, tzinfo=timezone.utc), list[str]()
+    planned = ttl.run(now, lines.append, plan_only=True)
+    assert [partition.path for partition in planned.expired] == ["dt=2026-01-01", "dt=2026-01-02"]
+    assert (planned.kept, planned.instant, planned.size_bytes > 0, ids(ground)) == (1, None, True, before)
+    dropped = ttl.run(now, lines.append, savepoint=True)
+    assert (dropped.expired, dropped.savepoint) == (planned.expired, first.instant)
+    assert {dt for dt, _ in ids(ground)} == {"2026-01-03"}
+    checkpoint = observe(pipeline).committed.checkpoint
+    assert checkpoint is not None
+    assert (checkpoint.sequence, checkpoint.transaction_id) == (1, first.plan.transaction_id)
+    if pipeline.table.is_keyed:
+        # Its log files are in file groups that were replaced, where no reader would find them.
+        with pytest.raises(CommitRefused):
+            protocol.commit(opened, reports)
+        protocol.abort(opened, "refused")
+        ground.run(pipeline)
+    else:
+        protocol.commit(opened, reports)
+    late = {(f"2026-01-0{n % 3 + 1}", f"1-{n}") for n in range(100, 106)}
+    kept = {row for row in before if row[0] == "2026-01-03"}
+    assert ids(ground) == kept | late, "a record that comes later for a dropped partition is a row"
+    again = ttl.run(now, lines.append)
+    assert len(again.expired) == 2
+    assert ids(ground) == {row for row in kept | late if row[0] == "2026-01-03"}
+    ground.send_rows(0, 3, 200)
+    ground.run(pipeline)
+
+    savepoints = ttl.savepoints
+    assert [(savepoint.instant, savepoint.comment) for savepoint in savepoints.list()] == [
+        (first.instant, "before ttl")
+    ]
+    with pytest.raises(ServiceRefused, match=f"there is {first.instant}"):
+        savepoints.restore("20260101000000000", lines.append)
+    savepoints.restore(first.instant, lines.append)
+    assert ids(ground) == before
+    checkpoint = observe(pipeline).committed.checkpoint
+    assert checkpoint is not None
+    assert (checkpoint.sequence, checkpoint.transaction_id) == (1, first.plan.transaction_id), (
+        "went back with the table"
+    )
+    assert ground.run(pipeline).rows == 9
+    assert verify(ground.base_path, ground.produced).exact
+    savepoints.delete(first.instant)
+    assert savepoints.list() == ()
+
+
+def ids(ground: Ground) -> set[tuple[str, str]]:
+    return {(row["dt"], row["id"]) for row in ground.rows().to_pylist()}
