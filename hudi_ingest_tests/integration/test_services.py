@@ -141,7 +141,7 @@ def test_p5_a_clustering_that_was_left_unfinished_is_done_by_the_next_services(
     # A transaction adds a column after the clustering has read the columns.
     ground.send_rows(1, 3)
     wider = make_pipeline(ground, table={"schema": "id string, n long, dt string, note string"})
-    read_columns = HudiServices._table_schema
+    read_columns = HudiServices.table_columns
 
     def read_columns_too_early(self: HudiServices) -> str:
         columns = read_columns(self)
@@ -149,7 +149,7 @@ def test_p5_a_clustering_that_was_left_unfinished_is_done_by_the_next_services(
             assert ground.run(wider).rows == 3, "transactions go on"
         return columns
 
-    monkeypatch.setattr(HudiServices, "_table_schema", read_columns_too_early)
+    monkeypatch.setattr(HudiServices, "table_columns", read_columns_too_early)
     assert services(ground, wider).client.cluster(planned).rows == 18
     newest = NewestCommit(ground.base_path)
     assert newest.instant == planned
