@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime, timezone
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
-from openlineage.client import event_v2
-from openlineage.client.facet_v2 import (
-    column_lineage_dataset,
-    dataset_version_dataset,
-    error_message_run,
-    job_type_job,
-    output_statistics_output_dataset,
-    processing_engine_run,
-    schema_dataset,
-)
 
 from hudi_ingest.lineage import emitter
 from hudi_ingest.lineage.columns import column_origins
 from hudi_ingest.lineage.emitter import is_configured, listener
-from hudi_ingest.lineage.events import OffsetRange, OffsetsInputDatasetFacet
 from hudi_ingest.lineage.step import began, committed, found_committed, rolled_back, unheard
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Slice
@@ -38,14 +23,7 @@ from hudi_ingest.model.transaction import OpenTransaction, TransactionSchema
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.columns import spark_json
-
-FACETS: dict[str, Any] = {
-    "processing_engine": processing_engine_run.ProcessingEngineRunFacet,
-    "errorMessage": error_message_run.ErrorMessageRunFacet,
-    "jobType": job_type_job.JobTypeJobFacet,
-    "version": dataset_version_dataset.DatasetVersionDatasetFacet,
-    "outputStatistics": output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet,
-}
+from hudi_ingest_tests.support.lineage_backend import backend, without_meta
 
 
 @pytest.fixture
@@ -100,107 +78,6 @@ def test_each_column_is_traced_through_the_transforms(pipeline: Pipeline) -> Non
         "label": (["card", "id"], ("mask", "sql"), True),
         "paid_at_day": (["paid"], ("timestamp", "day"), False),
     }
-
-
-class Backend:
-    """What a lineage backend has received, checked with the client's classes."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self.documents: list[dict[str, Any]] = []
-        self.refusal: Exception | None = None
-
-    def take(self, body: bytes) -> None:
-        document = json.loads(body)
-        try:
-            checked(document)
-        except Exception as error:
-            self.refusal = error
-            raise
-        self.documents.append(document)
-
-
-@contextmanager
-def backend(status: int = 201) -> Iterator[Backend]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            assert self.path == "/api/v1/lineage"
-            found.take(self.rfile.read(int(self.headers["Content-Length"])))
-            self.send_response(status)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, format: str, *args: object) -> None:
-            return
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    found = Backend(f"http://127.0.0.1:{server.server_port}")
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-    thread.start()
-    try:
-        yield found
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-        assert found.refusal is None, found.refusal
-
-
-def checked(document: dict[str, Any]) -> event_v2.RunEvent:
-    """Build the event again. Raises TypeError for what the classes do not know, ValueError for what they refuse."""
-    fields = without_meta(document)
-    run, job = fields.pop("run"), fields.pop("job")
-    return event_v2.RunEvent(
-        run=event_v2.Run(run["runId"], facets(run.get("facets"))),
-        job=event_v2.Job(job["namespace"], job["name"], facets(job.get("facets"))),
-        inputs=[
-            event_v2.InputDataset(**{**one, "inputFacets": facets(one["inputFacets"]), "facets": {}})
-            for one in fields.pop("inputs", ())
-        ],
-        outputs=[
-            event_v2.OutputDataset(
-                **{**one, "outputFacets": facets(one["outputFacets"]), "facets": facets(one["facets"])}
-            )
-            for one in fields.pop("outputs", ())
-        ],
-        **{**fields, "eventType": event_v2.RunState(fields["eventType"])},
-    )
-
-
-def facets(found: dict[str, Any] | None) -> dict[str, Any]:
-    return {name: facet(name, without_meta(fields)) for name, fields in (found or {}).items() if name != "tags"}
-
-
-def facet(name: str, fields: dict[str, Any]) -> Any:
-    if name == "schema":
-        return schema_dataset.SchemaDatasetFacet(
-            [schema_dataset.SchemaDatasetFacetFields(**column) for column in fields["fields"]]
-        )
-    if name == "columnLineage":
-        lineage = {
-            column: column_lineage_dataset.Fields(
-                [
-                    column_lineage_dataset.InputField(
-                        **{
-                            **one,
-                            "transformations": [
-                                column_lineage_dataset.Transformation(**kind) for kind in one["transformations"]
-                            ],
-                        }
-                    )
-                    for one in origin["inputFields"]
-                ]
-            )
-            for column, origin in fields["fields"].items()
-        }
-        return column_lineage_dataset.ColumnLineageDatasetFacet(lineage)
-    if name == "hudi_ingest_offsets":
-        return OffsetsInputDatasetFacet([OffsetRange(**one) for one in fields["ranges"]])
-    return FACETS[name](**fields)
-
-
-def without_meta(fields: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if name not in {"_producer", "_schemaURL", "schemaURL"}}
 
 
 @pytest.fixture(autouse=True)

@@ -31,6 +31,7 @@ from hudi_ingest.hudi.epoch import Epoch, TableEpoch
 from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.ledger import tables
 from hudi_ingest.ledger.owner import Owner
+from hudi_ingest.lineage.step import Progress, TransactionStep
 from hudi_ingest.model.checkpoint import Checkpoint, LettersHead
 from hudi_ingest.model.offset_ranges import Ranges, intersection, ranges, union
 from hudi_ingest.model.offsets import Slice, TopicPartition
@@ -127,6 +128,10 @@ class ProtocolModel(RuleBasedStateMachine):
         self.others: list[Instant] = []
         self.held: dict[str, list[dict[TopicPartition, int]]] = {}
         """By transaction: the broker's first offsets at any time while it began."""
+        self.told: list[TransactionStep] = []
+        """What lineage heard."""
+        self.published: set[str] = set()
+        """Transactions that were completed at any time."""
         self.timeline = TimelineInMemory(self.world)
         self.log = DeadLetterLog(StorageInMemory(self.world))
         self.protocols = [
@@ -144,6 +149,7 @@ class ProtocolModel(RuleBasedStateMachine):
                 find_losses=LossesInMemory(self.world),
                 copy_letters=self.copy_letters,
                 sync_catalog=lambda commits: None,
+                tell_lineage=self.told.append,
             )
             for ledger in ground.ledgers
         ]
@@ -524,6 +530,7 @@ class ProtocolModel(RuleBasedStateMachine):
             if text is None:
                 continue
             published = json.loads(text)
+            self.published.add(published["transaction"])
             assert instant.name not in world.rolled_back, f"P4: {instant.name} was rolled back and is completed"
             assert published["sequence"] == sequence + 1, f"P2: {published} follows number {sequence}"
             sequence += 1
@@ -584,6 +591,13 @@ class ProtocolModel(RuleBasedStateMachine):
         assert (checkpoint.covered if checkpoint else {}) == covered, f"the table says it covers {checkpoint}"
 
         self.judge_letters(letters, sorted(waiting), checkpoint)
+        self.judge_lineage()
+
+    def judge_lineage(self) -> None:
+        began = {step.transaction_id for step in self.told if step.progress is Progress.START}
+        complete = {step.transaction_id for step in self.told if step.progress is Progress.COMPLETE}
+        assert complete <= self.published, f"told as complete, but never published: {complete - self.published}"
+        assert began <= self.world.plans.keys(), "told of a transaction that never began"
 
     def given_up_to(self, plan: TransactionPlan) -> dict[TopicPartition, int]:
         """P1: where partitions go on behind what they lost, which the broker must have lost when the transaction began."""
