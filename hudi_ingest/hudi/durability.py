@@ -2,7 +2,8 @@
 it is reported.
 
 Neither Hudi nor Spark flushes anything to a local disk. Without this, a completed instant may be on disk after a power
-cut while the files that it names are empty.
+cut while the files that it names are empty. What a power cut does between Hudi's write and a flush here is found and repaired
+by damaged_instants.py and transaction/timeline_repair.py.
 """
 
 from __future__ import annotations
