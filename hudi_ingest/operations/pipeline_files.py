@@ -72,7 +72,7 @@ class PipelineFiles:
         if name is None:
             path = self._new_path(text)
             validation = validate_text(self._home, path, text)
-            taken = self._taken(path, validation.name)
+            taken = _taken(path, validation)
             return replace(validation, problems=(*validation.problems, f"name: {taken}")) if taken else validation
         file = self.find(name)
         return validate_text(self._home, file.path, text, keep_name=file.name)
@@ -83,7 +83,7 @@ class PipelineFiles:
             path = self._new_path(text)
             validation = validate_text(self._home, path, text)
             stored = StoredFile(validation.name or "", path, text.encode())
-            if taken := self._taken(path, validation.name):
+            if taken := _taken(path, validation):
                 raise FileExists(taken)
             if not validation.problems:
                 _write(path, stored.content, replaces=False)
@@ -114,11 +114,6 @@ class PipelineFiles:
                 _flush_folder(path.parent)
             return path
 
-    def _taken(self, path: Path, name: str | None) -> str:
-        """Say which file a new one would be in the way of; "" if none."""
-        taken = [file.path for file in self.all() if name is not None and (file.path == path or file.name == name)]
-        return f"pipeline {name} has a file already, {taken[0]}; change that one" if taken else ""
-
     def _unchanged(self, name: str, version: str | None) -> FolderFile:
         file = self.find(name)
         stored = _stored(file)
@@ -142,6 +137,12 @@ class PipelineFiles:
         with open(self._home.root / "pipeline-files.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
+
+
+def _taken(path: Path, validation: Validation) -> str:
+    """Say which file a new one at `path` would be in the way of; "" if none."""
+    taken = path if validation.name is not None and path.exists() else validation.namesake
+    return f"pipeline {validation.name} has a file already, {taken}; change that one" if taken else ""
 
 
 def _found(files: Sequence[FolderFile], name: str, folder: Path) -> FolderFile:

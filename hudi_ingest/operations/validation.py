@@ -23,6 +23,8 @@ class Validation:
     problems: tuple[str, ...]
     warnings: tuple[str, ...] = ()
     columns: str = ""
+    namesake: Path | None = None
+    """Another file with the same name."""
 
 
 def require_valid(pipeline: Pipeline, where: str) -> str:
@@ -42,7 +44,11 @@ def validate_text(home: Home, path: Path, text: str, keep_name: str | None = Non
         f"{place}: {MASK} is shown instead of a secret; write a reference to the secret, ${{NAME}} or ${{file:PATH}}"
         for place in shown_file(text).were_masks
     ]
-    checked = next(file for file in folder_files(path.parent, texts={path: text}) if file.path == path)
+    files = folder_files(path.parent, texts={path: text})
+    checked = next(file for file in files if file.path == path)
+    namesakes = [
+        file.path for file in files if file.path != path and checked.name is not None and file.name == checked.name
+    ]
     problems += checked.problems
     if keep_name not in (None, checked.name) and not problems:
         problems.append(
@@ -56,7 +62,7 @@ def validate_text(home: Home, path: Path, text: str, keep_name: str | None = Non
             warnings += cluster_warnings(home, pipeline)
         except ConfigError as error:
             problems += error.problems
-    return Validation(checked.name, tuple(problems), tuple(warnings), columns)
+    return Validation(checked.name, tuple(problems), tuple(warnings), columns, next(iter(namesakes), None))
 
 
 def cluster_warnings(home: Home, pipeline: Pipeline) -> list[str]:
