@@ -8,6 +8,7 @@ KEYED ?= 60
 LANES ?= 2
 MINUTES ?= 20
 RECORDS ?= 1000000
+TOPICS ?= 100
 LOADS ?=
 ROUNDS ?= 3
 AXES ?=
@@ -20,7 +21,7 @@ PYTEST = $(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadsco
 # pip checks hashes only where every requirement has its extras beside its version.
 LOCK = uv pip compile --universal --python-version 3.10.9 --generate-hashes --no-strip-extras --no-emit-index-url --no-header --no-annotate --upgrade
 
-.PHONY: help demo cluster-demo cdc-demo test fast e2e oldest ui chaos chaos-slice soak replay-proof fuzz bench bench-growth bench-smoke lint format lock docs clean
+.PHONY: help demo cluster-demo cdc-demo test fast e2e oldest ui chaos chaos-slice soak replay-proof many-topics fuzz bench bench-growth bench-smoke lint format lock docs clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -62,6 +63,9 @@ soak: $(VENV)/requirements-dev.ready ## 20 minutes of steady records and random 
 
 replay-proof: $(VENV)/requirements-dev.ready ## a range replayed twice under live load while a reader looks on; RECORDS=1000000
 	$(VENV)/bin/python -m hudi_ingest_tests.replay_proof --records $(RECORDS) $(ARGS)
+
+many-topics: $(VENV)/requirements-dev.ready ## 100 pipelines made by REST, watched by Prometheus, one broken in five ways; needs prometheus; TOPICS=100
+	$(VENV)/bin/python -m hudi_ingest_tests.many_topics --topics $(TOPICS) $(ARGS)
 
 fuzz: $(VENV)/requirements-dev.ready ## changed records of every format against the converters; MINUTES=20 SEED=…
 	$(VENV)/bin/python -m hudi_ingest_tests.fuzz --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)

@@ -10,7 +10,9 @@ from pathlib import Path
 from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
 from hudi_ingest.home.folder import Home
-from hudi_ingest.operations.doctor.diagnosis import Diagnosis, ok, problem, warning
+from hudi_ingest.operations.doctor.diagnosis import Diagnosis, State, ok, problem, warning
+from hudi_ingest.operations.health import RUNS_SUCCEED
+from hudi_ingest.orchestration.check_results import newest_results
 from hudi_ingest.orchestration.home_instance import dagster_folder, open_instance
 from hudi_ingest.orchestration.sensor import sensor_name
 from hudi_ingest.orchestration.sensor_switch import is_on, switches_of
@@ -42,6 +44,7 @@ def dagster_diagnoses(home: Home, pipelines: Sequence[Pipeline]) -> Iterator[Dia
     with instance:
         yield from _daemons(instance, folder)
         yield from _sensors(instance, pipelines)
+        yield from _failed_runs(instance, pipelines)
         yield from _queue(instance)
 
 
@@ -91,6 +94,15 @@ def _last_tick(instance: DagsterInstance, pipeline: Pipeline, origin_id: str, se
         message = (ticks[0].error.cause or ticks[0].error).message.strip()
         text = re.sub(r"^[\w.]+: ", "", message)
         yield problem(f"pipeline {pipeline.name}", text, f"It fails the ticks of {sensor_name(pipeline.name)}.")
+
+
+def _failed_runs(instance: DagsterInstance, pipelines: Sequence[Pipeline]) -> Iterator[Diagnosis]:
+    """The one check that Dagster alone can answer; the others are evaluated anew."""
+    for name, results in newest_results(instance, pipelines).items():
+        result = results.get(RUNS_SUCCEED)
+        if result is not None and not result.passed:
+            state = State.WARNING if result.warning else State.PROBLEM
+            yield Diagnosis(f"pipeline {name}", state, f"{RUNS_SUCCEED}: {result.text.strip()}")
 
 
 def _queue(instance: DagsterInstance) -> Iterator[Diagnosis]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from dagster import DagsterInstance
 from typer.testing import CliRunner
 
 from hudi_ingest.cli.app import app
@@ -29,6 +30,9 @@ from hudi_ingest.operations.doctor.machine import (
     version_diagnoses,
 )
 from hudi_ingest.operations.doctor.pipelines import tick_diagnoses
+from hudi_ingest.operations.health import Finding
+from hudi_ingest.orchestration.check_reports import evaluation
+from hudi_ingest.orchestration.dagster_diagnoses import dagster_diagnoses
 from hudi_ingest_tests.support.pipeline_files import Write, document, load
 
 NOW = datetime(2026, 1, 31, tzinfo=timezone.utc)
@@ -167,3 +171,20 @@ def test_the_command_names_what_is_wrong_with_each_pipeline(
         "text": f"1 pipeline in {home.pipelines}",
         "remedy": "",
     }
+
+
+def test_dagster_is_asked_for_daemons_switches_and_failed_runs(
+    home: Home, monkeypatch: pytest.MonkeyPatch, write: Write
+) -> None:
+    home.dagster.mkdir(parents=True)
+    (home.dagster / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    monkeypatch.setenv("DAGSTER_HOME", str(home.dagster))
+    pipeline = load(write, enabled=True)
+    with DagsterInstance.get() as instance:
+        failed = Finding("runs_succeed", False, "The newest run failed: no such table.")
+        instance.report_runless_asset_event(evaluation(pipeline, failed))
+    by_text = {diagnosis.text: diagnosis for diagnosis in dagster_diagnoses(home, [pipeline])}
+    texts = "\n".join(by_text)
+    assert "send no heartbeat" in texts and "sensor" in texts
+    assert "has not seen their sensors: orders" in texts
+    assert by_text["runs_succeed: The newest run failed: no such table."].state is State.PROBLEM
