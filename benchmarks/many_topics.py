@@ -1,9 +1,8 @@
-"""What a template of many topics costs Dagster's code server: to load, in memory, and to load again when a topic appears.
+"""What a template of many topics costs a code location: CPU to load it, memory, and what Dagster's processes fetch from it.
 
     python -m benchmarks.many_topics 50 200 500
 
-Real processes; no broker, Spark or daemon, because none of them is asked. Ticks are those of single pipelines, which
-docs/measurements.md has.
+Each count is measured in a process of its own. Asks no broker; ticks are those of single pipelines, in docs/measurements.md.
 """
 
 from __future__ import annotations
@@ -13,64 +12,23 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
 import yaml
-from dagster._core.errors import DagsterUserCodeUnreachableError
-from dagster._grpc.client import DagsterGrpcClient
 
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE, Home
 from hudi_ingest.ledger import Ledger
-from hudi_ingest.operations.topic_discovery import announce
-from hudi_ingest.pipeline.folder import load_folder
 
 _NAME = "{topic}"
-_DEADLINE_SECONDS = 600.0
-_LOOK_SECONDS = 0.2
+_MEASURE = "--measure"
+T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """Of one code server."""
-
-    topics: int
-    start_seconds: float
-    cpu_seconds: float
-    """Until it serves."""
-    memory_mb: float
-    reload_seconds: float
-    """From a topic's appearance until its pipeline is served."""
-    run_seconds: float
-    """To load one of the pipelines, as the process of a run does."""
-
-
-def measured(topics: int, root: Path) -> Cost:
-    home = _template(topics, root)
-    run_began = time.perf_counter()
-    load_folder(home.pipelines, {}, only="shop_0000")
-    run_seconds = time.perf_counter() - run_began
-    began = time.monotonic()
-    with _server(root) as (server, client):
-        first = _until(lambda: _server_id(client))
-        started = time.monotonic() - began
-        family = [server, *server.children(recursive=True)]
-        cpu = sum(sum(process.cpu_times()[:2]) for process in family)
-        memory = sum(process.memory_info().rss for process in family) / 2**20
-        _remember(home, [f"shop.{topics:04d}"])
-        appeared = time.monotonic()
-        announce(home, datetime.now(timezone.utc))
-        _until(lambda: _server_id(client) not in ("", first))
-        return Cost(topics, started, cpu, memory, time.monotonic() - appeared, run_seconds)
-
-
-def _template(topics: int, root: Path) -> Home:
-    os.environ.update(_environment(root))
-    home = Home.from_environment()
+def _template(topics: int, home: Home) -> None:
     home.pipelines.mkdir(parents=True)
     settings = {
         "name": _NAME,
@@ -82,72 +40,66 @@ def _template(topics: int, root: Path) -> Home:
         },
     }
     (home.pipelines / "shop.yaml").write_text(yaml.safe_dump(settings))
-    _remember(home, [f"shop.{number:04d}" for number in range(topics)])
-    return home
-
-
-def _environment(root: Path) -> dict[str, str]:
-    return {
-        HOME_VARIABLE: str(root / "home"),
-        PIPELINES_VARIABLE: str(root / "pipelines"),
-        LEDGER_VARIABLE: f"sqlite:///{root / 'ledger.db'}",
-    }
-
-
-def _remember(home: Home, topics: Sequence[str]) -> None:
+    names = [f"shop.{number:04d}" for number in range(topics)]
     with Ledger.open(home.ledger_url) as ledger:
-        ledger.remember_topics(_NAME, topics, datetime.now(timezone.utc))
+        ledger.remember_topics(_NAME, names, datetime.now(timezone.utc))
 
 
-@contextmanager
-def _server(root: Path) -> Iterator[tuple[psutil.Process, DagsterGrpcClient]]:
-    socket = root / "code-server.sock"
-    with (root / "code-server.log").open("w") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "hudi_ingest.orchestration.code_server", str(socket)],
-            env={**os.environ, **_environment(root)},
-            stdout=log,
-            stderr=log,
-        )
-    try:
-        yield psutil.Process(process.pid), DagsterGrpcClient(socket=str(socket))
-    finally:
-        process.terminate()
-        process.wait(60)
+def _timed(act: Callable[[], T]) -> tuple[T, float]:
+    began = time.process_time()
+    result = act()
+    return result, time.process_time() - began
 
 
-def _server_id(client: DagsterGrpcClient) -> str:
-    """Of the process that has loaded the pipelines; "" while there is none."""
-    try:
-        client.list_repositories()
-        return str(client.get_server_id())
-    except DagsterUserCodeUnreachableError:
-        return ""
+def _measure(topics: int) -> None:
+    """Print one row of the table."""
+    # What a code server imports before it loads anything is no cost of the pipelines.
+    from dagster import AssetKey
+    from dagster._core.remote_representation.external_data import RepositorySnap
+    from dagster._serdes import serialize_value
 
+    from hudi_ingest.orchestration.code_location import definitions_of
+    from hudi_ingest.pipeline.folder import load_folder
+    from hudi_ingest.transaction.decoding import format_problems
 
-def _until(condition: Callable[[], str | bool]) -> str | bool:
-    deadline = time.monotonic() + _DEADLINE_SECONDS
-    while not (found := condition()):
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"the code server did not answer within {_DEADLINE_SECONDS:g} s")
-        time.sleep(_LOOK_SECONDS)
-    return found
+    home = Home.from_environment()
+    _template(topics, home)
+    load_folder(home.pipelines, {}, only="shop_0000")
+    memory = psutil.Process().memory_info().rss
+    folder, files = _timed(lambda: load_folder(home.pipelines, {}, check=format_problems))
+    definitions, defined = _timed(lambda: definitions_of(folder))
+    repository, built = _timed(definitions.get_repository_def)
+    assert repository.asset_graph.has(AssetKey("shop_0000"))
+    _, jobs = _timed(repository.get_all_jobs)
+    snapshot, described = _timed(lambda: serialize_value(RepositorySnap.from_def(repository)))
+    grown = psutil.Process().memory_info().rss - memory
+    _, own = _timed(lambda: load_folder(home.pipelines, {}, only="shop_0000"))
+    sys.stdout.write(
+        f"| {topics} | {files:.1f} | {defined + built + jobs:.1f} | {described:.1f} | {grown / 2**20:.0f} | "
+        f"{len(snapshot) / 2**20:.0f} | {own:.2f} |\n"
+    )
 
 
 def main(counts: Sequence[int]) -> None:
     sys.stdout.write(
-        "| topics | served after, s | CPU, s | memory, MB | a topic appears, s | a run loads its own, s |\n"
+        "| topics | files, s | definitions, s | snapshot, s | memory, MB | snapshot, MB | a run's own file, s |\n"
+        "|---|---|---|---|---|---|---|\n"
     )
-    sys.stdout.write("|---|---|---|---|---|---|\n")
     for count in counts:
-        with tempfile.TemporaryDirectory() as folder:
-            cost = measured(count, Path(folder))
-        sys.stdout.write(
-            f"| {cost.topics} | {cost.start_seconds:.0f} | {cost.cpu_seconds:.0f} | {cost.memory_mb:.0f} | "
-            f"{cost.reload_seconds:.0f} | {cost.run_seconds:.2f} |\n"
-        )
         sys.stdout.flush()
+        with tempfile.TemporaryDirectory() as folder:
+            root = Path(folder)
+            environment = {
+                HOME_VARIABLE: str(root / "home"),
+                PIPELINES_VARIABLE: str(root / "pipelines"),
+                LEDGER_VARIABLE: f"sqlite:///{root / 'ledger.db'}",
+            }
+            command = [sys.executable, "-m", "benchmarks.many_topics", _MEASURE, str(count)]
+            subprocess.run(command, env={**os.environ, **environment}, check=True)
 
 
 if __name__ == "__main__":
-    main([int(text) for text in sys.argv[1:]] or [50, 200, 500])
+    if _MEASURE in sys.argv:
+        _measure(int(sys.argv[-1]))
+    else:
+        main([int(text) for text in sys.argv[1:]] or [50, 200, 500])
