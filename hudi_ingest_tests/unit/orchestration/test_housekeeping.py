@@ -32,9 +32,19 @@ from dagster import (
 )
 from dagster._core.events import StepMaterializationData
 from dagster._core.instance import RUNLESS_RUN_ID
+from dagster._core.remote_origin import GrpcServerCodeLocationOrigin, RemoteRepositoryOrigin
+from dagster._core.scheduler.instigation import (
+    InstigatorState,
+    InstigatorStatus,
+    InstigatorType,
+    SensorInstigatorData,
+    TickData,
+    TickStatus,
+)
 from dagster._core.storage.event_log.schema import AssetCheckExecutionsTable, SqlEventLogStorageTable
 from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
 from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
+from dagster._core.storage.local_compute_log_manager import LocalComputeLogManager
 
 from hudi_ingest.ledger import Ledger, Owner, Request
 from hudi_ingest.ledger.tables import ATTEMPTS, SLICES, TRANSACTIONS
@@ -261,6 +271,48 @@ def test_old_events_without_a_run_go_and_the_newest_stay(
     later = Housekeeping(settings, own, ledger, instance).run(NOW + timedelta(days=365), lambda line: None)
     assert later.events == 3 * (8 - LEAST)
     assert evaluations(instance) == {UP_TO_DATE: LEAST, "a_teams_own": 12}
+
+
+def tick_of(instance: DagsterInstance, name: str, location: str, days: float) -> Path:
+    """Add a tick of a sensor with a log, and return the log's path."""
+    code = GrpcServerCodeLocationOrigin(host="h", port=1, location_name=location)
+    origin = RemoteRepositoryOrigin(code, "__repository__").get_instigator_origin(name)
+    state = InstigatorState(origin, InstigatorType.SENSOR, InstigatorStatus.RUNNING, SensorInstigatorData())
+    if instance.get_instigator_state(state.instigator_origin_id, state.selector_id) is None:
+        instance.add_instigator_state(state)
+    key = ["__repository__", name, f"{location}-{days}"]
+    instance.create_tick(
+        TickData(
+            state.instigator_origin_id,
+            name,
+            InstigatorType.SENSOR,
+            TickStatus.SUCCESS,
+            (NOW - timedelta(days=days)).timestamp(),
+            selector_id=state.selector_id,
+            run_ids=[],
+            log_key=key,
+        )
+    )
+    manager = instance.compute_log_manager
+    assert isinstance(manager, LocalComputeLogManager)
+    log = Path(manager.get_captured_local_path(key, "err"))
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text("requested a run")
+    return log
+
+
+def test_old_ticks_of_our_location_go_with_their_logs(
+    instance: DagsterInstance, own: OwnDefinitions, ledger: Ledger
+) -> None:
+    old, new = (tick_of(instance, "orders_coordinator", "ours", days) for days in (8, 6))
+    others = [tick_of(instance, "theirs", "ours", 8), tick_of(instance, "orders_coordinator", "another", 8)]
+    housekeeping = Housekeeping(HousekeepingSettings(), own, ledger, instance, "ours")
+    assert housekeeping.run(NOW, lambda line: None, dry_run=True).ticks == 1
+    assert old.exists()
+    assert housekeeping.run(NOW, lambda line: None).ticks == 1
+    assert not old.exists()
+    assert all(log.exists() for log in (new, *others))
+    assert housekeeping.run(NOW, lambda line: None).ticks == 0
 
 
 def begin(ledger: Ledger, number: int, request: str = "") -> str:
