@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +19,7 @@ from hudi_ingest.records.convert.protobuf_schema import ProtobufSchema
 from hudi_ingest.records.convert.protoc import compile_protos
 from hudi_ingest.records.schema.avro import crc_64
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
-from hudi_ingest_tests.support.registry import Registry, door
+from hudi_ingest_tests.support.registry import Registry, canned_registry, door
 from hudi_ingest_tests.support.serializers import avro_bytes, json_bytes, protobuf_bytes
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -150,3 +151,25 @@ def test_p5_a_registry_that_does_not_answer_a_worker_is_worth_another_attempt(
     source["schema_registry"] = {"url": registry.url}
     ground.run(make_pipeline(ground, source=source, table={"schema": "id string", "partition_by": []}))
     assert ground.rows()["id"].to_pylist() == ["a"]
+
+
+def test_k3_schemas_in_headers_and_one_type_of_a_topic_that_has_two(ground: Ground, topic: str) -> None:
+    """By GUID, from a registry that is not asked for what a header does not name."""
+    guids = {name: str(uuid.uuid4()) for name in ("Order", "Refund")}
+    fields = [{"name": "id", "type": "string"}]
+    answers = {
+        f"/schemas/guids/{guid}": {"schema": json.dumps({"type": "record", "name": name, "fields": fields})}
+        for name, guid in guids.items()
+    }
+    for number, name in enumerate(("Order", "Refund", "Order")):
+        header = b"\x01" + uuid.UUID(guids[name]).bytes
+        value = bytes([2]) + str(number).encode()
+        ground.producer.produce(topic, value, partition=0, headers={"__value_schema_id": header})
+    assert ground.producer.flush(30) == 0
+    with canned_registry(answers) as (url, _):
+        settings = {"subject": "record", "record": "Order", "other_records": "filter", "schema_ids": "headers"}
+        source = {"format": "avro", "schema_registry": {"url": url, **settings}}
+        table = {"schema": "id string", "partition_by": []}
+        receipt = ground.run(make_pipeline(ground, source=source, table=table))
+    assert sorted(ground.rows()["id"].to_pylist()) == ["0", "2"]
+    assert sum(report.filtered for report in receipt.reports) == 1

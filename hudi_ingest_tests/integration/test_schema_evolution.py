@@ -12,9 +12,10 @@ import pytest
 from hudi import HudiTable
 from pyspark.sql import SparkSession
 
-from hudi_ingest.exceptions import SchemaRefused
+from hudi_ingest.exceptions import SchemaNotApproved, SchemaRefused
 from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.model.report import CommitReceipt
+from hudi_ingest.operations.schema_change import approve_schema_change
 from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction.columns import resolve_schema
 from hudi_ingest.transaction.situation import plan_now
@@ -107,8 +108,11 @@ def test_d2_a_table_evolves_in_its_commit_and_all_readers_read_old_and_new(groun
     assert first.plan.schema_changes == ()
     assert "column_stats" in indexes(ground)
 
-    pipeline = make_pipeline(ground, table={"schema": NEW})
+    pipeline = make_pipeline(ground, table={"schema": NEW, "on_schema_change": "refuse"})
     send(ground, [new_row(number) for number in range(10)])
+    with pytest.raises(SchemaNotApproved, match=CHANGES[0]):
+        ground.run(pipeline)
+    approve_schema_change(pipeline)
     assert resolve_schema(pipeline, Timeline(ground.base_path)).changes == CHANGES
     receipt = ground.run(pipeline)
     assert receipt.plan.schema_changes == CHANGES
