@@ -24,6 +24,7 @@ from hudi_ingest.spark.jars import cache_root, s3_jars
 
 _logger = logging.getLogger(__name__)
 _FILE_SYSTEM = "org.apache.hadoop.fs.s3a.S3AFileSystem"
+_FILES = "HudiIngestS3Files"
 _CREDENTIALS = "HudiIngestCredentials"
 _DEFAULT_CREDENTIALS = "com.amazonaws.auth.DefaultAWSCredentialsProviderChain"
 _APPLIED = "hudi-ingest.applied"
@@ -91,7 +92,10 @@ def connect_bucket(jvm: Any, context: Any, bucket: str, options: StorageOptions)
     if applied == digest:
         return
     _add_classes(jvm, hadoop.getClassLoader(), context, local=local)
-    hadoop.set("fs.s3.impl", _FILE_SYSTEM)
+    # Executors of a cluster would have to find the class by themselves, which was not tried.
+    files = _FILES if local else _FILE_SYSTEM
+    for scheme in ("s3", "s3a"):
+        hadoop.set(f"fs.{scheme}.impl", files)
     for key in _OPTIONAL - settings.keys():
         hadoop.unset(prefix + key)
     for key, value in settings.items():
@@ -115,10 +119,11 @@ def _add_classes(jvm: Any, loader: Any, context: Any, *, local: bool) -> None:
     if not _has_class(loader, _FILE_SYSTEM):
         jars += s3_jars(_logger.info)
         _add_to_driver(jvm, loader, jars)
-    if not _has_class(loader, _CREDENTIALS):
-        jar = _credentials_jar(jvm, loader)
-        _add_to_driver(jvm, loader, [jar])
-        jars.append(jar)
+    for name in (_CREDENTIALS, _FILES):
+        if not _has_class(loader, name):
+            jar = _compiled_jar(jvm, loader, name)
+            _add_to_driver(jvm, loader, [jar])
+            jars.append(jar)
     if not local:
         for jar in jars:
             context.addJar(str(jar))
@@ -133,10 +138,10 @@ def _add_to_driver(jvm: Any, loader: Any, jars: list[Path]) -> None:
         loader.addURL(jvm.java.io.File(str(jar)).toURI().toURL())
 
 
-def _credentials_jar(jvm: Any, loader: Any) -> Path:
-    """Compile the credentials provider with the Janino bundled with Spark, into a jar in the cache that executors can load."""
-    source = resources.files("hudi_ingest.spark").joinpath(f"{_CREDENTIALS}.java").read_text()
-    jar = cache_root(os.environ) / f"credentials-{hashlib.sha256(source.encode()).hexdigest()[:12]}.jar"
+def _compiled_jar(jvm: Any, loader: Any, name: str) -> Path:
+    """Compile a class of ours with the Janino bundled with Spark, into a jar in the cache that executors can load."""
+    source = resources.files("hudi_ingest.spark").joinpath(f"{name}.java").read_text()
+    jar = cache_root(os.environ) / f"{name}-{hashlib.sha256(source.encode()).hexdigest()[:12]}.jar"
     if zipfile.is_zipfile(jar):
         # Not if a power cut has left it empty.
         return jar

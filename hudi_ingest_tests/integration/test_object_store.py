@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow as pa
 import pytest
 from hudi import HudiTable
@@ -75,9 +76,9 @@ class Lake:
     def is_exact(self) -> bool:
         return self.rows() == sorted(self.ground.produced)
 
-    def rows_of_spark(self) -> int:
-        spark = current_session(self.ground.home)
-        return int(spark.read.format("hudi").load(self.pipeline.table.base_path).count())
+    def rows_of_spark(self, query: str = "snapshot") -> int:
+        reader = current_session(self.ground.home).read.format("hudi").option("hoodie.datasource.query.type", query)
+        return int(reader.load(self.pipeline.table.base_path).count())
 
     def stray_objects(self) -> set[str]:
         """Data files in the bucket that are not in the table."""
@@ -134,6 +135,28 @@ def test_p1_p5_p8_a_keyed_table_on_s3(
     assert keyed.rows() == sorted(newest.values())
     assert keyed.rows_of_spark() == 30
     assert not keyed.stray_objects()
+
+    lost_once = dict.fromkeys([".compaction.requested", "/hudi_ingest/compaction", ".parquet", ".commit"], 1)
+
+    def first_of_its_kind(request: Request) -> bool:
+        kind = next((kind for kind in lost_once if request.method == "PUT" and request.key.endswith(kind)), None)
+        return kind is not None and lost_once.pop(kind) == 1
+
+    with proxy.silent(first_of_its_kind, times=len(lost_once)):
+        (compaction,) = run_services(keyed.pipeline, home=ground.home).compactions
+    assert not lost_once
+    assert (compaction.rows, compaction.log_files) == (30, 3 * compaction.file_groups)
+    assert keyed.rows() == sorted(newest.values())
+    assert keyed.rows_of_spark("read_optimized") == keyed.rows_of_spark() == 30
+    assert not run_sweep(keyed.pipeline, safe_age(keyed.pipeline, None), delete=True, home=ground.home).orphans
+    assert connections_of_jvms(proxy.port) < 16, "Hudi left streams of log files open, and each kept a connection"
+
+
+def connections_of_jvms(port: int) -> int:
+    """How many connections the drivers started here have to the port."""
+    drivers = [process for process in psutil.Process().children(recursive=True) if process.name() == "java"]
+    connections = [connection for driver in drivers for connection in driver.net_connections("tcp")]
+    return sum(bool(connection.raddr) and connection.raddr.port == port for connection in connections)
 
 
 def test_p5_objects_of_a_transaction_that_failed_are_gone(lake: Lake, fault: Fault) -> None:
