@@ -54,6 +54,7 @@ from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction.situation import observe
 from hudi_ingest_tests.support.damage import NewestCommit, cut
 from hudi_ingest_tests.support.ground import Ground, make_pipeline, write_pipeline
+from hudi_ingest_tests.support.lineage_backend import told_of_transactions
 from hudi_ingest_tests.support.power_cut import Disk
 from hudi_ingest_tests.support.properties_text import empty_properties
 from hudi_ingest_tests.support.slow_guard import write_slow_guard
@@ -106,7 +107,12 @@ def test_p1_p2_r6_r8_successive_transactions_lose_and_repeat_nothing(ground: Gro
     ground.close()
     (ground.home.root / "ledger.db").unlink()
     ground.send_rows(0, 5, 900)
-    assert ground.run(pipeline).rows == 7
+    with told_of_transactions() as lineage:
+        assert ground.run(pipeline).rows == 7
+    assert [document["eventType"] for document in lineage.documents] == ["START", "COMPLETE"]
+    [table] = lineage.documents[-1]["outputs"]
+    assert (table["namespace"], table["name"]) == ("file", ground.base_path)
+    assert table["outputFacets"]["outputStatistics"]["rowCount"] == 7
     assert verify(ground.base_path, ground.produced).exact
     assert scraped(ground)("rows_total", pipeline=pipeline.name, kind="ingest") == 928, "the table has counted on"
 
@@ -159,8 +165,9 @@ def test_p1_tombstones_and_aborted_records_are_accounted(ground: Ground, pipelin
 def test_d3_a_malformed_record_refuses_the_transaction_and_names_the_place(ground: Ground, pipeline: Pipeline) -> None:
     ground.send_rows(0, 10)
     ground.send(1, [b'{"id": "a", "n": 1, "dt": "d"}', b'{"id": "a", "n": "seven", "dt": "d"}', b"{broken"])
-    with pytest.raises(BadRecord) as caught:
+    with told_of_transactions() as lineage, pytest.raises(BadRecord) as caught:
         ground.run(pipeline)
+    assert [document["eventType"] for document in lineage.documents] == ["START", "FAIL"]
     text = str(caught.value)
     assert f"{ground.name}:1:1 field n" in text
     assert '"seven"' in text
