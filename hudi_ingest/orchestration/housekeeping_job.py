@@ -29,7 +29,7 @@ from hudi_ingest.orchestration.failures import as_dagster_failures
 from hudi_ingest.orchestration.housekeeping import Housekeeping
 from hudi_ingest.orchestration.op_settings import ACTIVE, NO_RUN_RETRIES
 from hudi_ingest.orchestration.own_definitions import OwnDefinitions
-from hudi_ingest.orchestration.resources import LEDGER, RESOURCES
+from hudi_ingest.orchestration.resources import LEDGER, LEDGER_ONLY
 from hudi_ingest.pipeline.housekeeping import load_housekeeping_settings
 
 JOB = "hudi_ingest_housekeeping"
@@ -78,7 +78,7 @@ def housekeeping_definitions(suffix: str = "") -> Definitions:
     return Definitions(
         jobs=[HOUSEKEEPING_JOB],
         schedules=[housekeeping_schedule(enabled, f"{JOB}_hourly{suffix}")],
-        resources=RESOURCES,
+        resources=LEDGER_ONLY,
     )
 
 

@@ -93,16 +93,20 @@ def ingest_resources(spark_config: Mapping[str, Any] | None = None) -> Mapping[s
     return _resources(spark_config) if spark_config else RESOURCES
 
 
+_LEDGER = LedgerResource().get_resource_definition()
+
+
 def _resources(spark_config: Mapping[str, Any]) -> dict[str, ResourceDefinition]:
     settings = {"spark_config": dict(spark_config)}
     spark = EngineSparkResource(**settings).get_resource_definition()
     return {
         # Unbound fields of a resource would be keys of the run's config.
         SPARK: spark.configured(lambda _: settings, config_schema={}),
-        LEDGER: LedgerResource().get_resource_definition(),
+        LEDGER: _LEDGER,
     }
 
 
+LEDGER_ONLY: Mapping[str, ResourceDefinition] = {LEDGER: _LEDGER}
 RESOURCES: Mapping[str, ResourceDefinition] = _resources({})
 """The same objects for every use: `Definitions.merge` refuses two resources of one name."""
 

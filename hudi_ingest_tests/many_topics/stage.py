@@ -12,6 +12,7 @@ import urllib.request
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from itertools import count as count_from
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -44,6 +45,7 @@ class Stage:
         self.home = Home(root, root / "pipelines", f"sqlite:///{root / 'ledger.db'}")
         self.sent: dict[str, list[str]] = defaultdict(list)
         """By topic: the ids of the records that belong into its table."""
+        self._numbers = count_from(1)
         self._root = root
         self._say = say
         self._running = ExitStack()
@@ -79,7 +81,7 @@ class Stage:
     def produce(self, topic: str, count: int) -> None:
         """Send records whose ids are new, and wait until the broker has them."""
         for _ in range(count):
-            identifier = f"{topic}-{len(self.sent[topic]):06d}"
+            identifier = f"{topic}-{next(self._numbers):08d}"
             self._producer.produce(topic, json.dumps({"id": identifier, "amount": 1.5}))
             self.sent[topic].append(identifier)
         self._flush()

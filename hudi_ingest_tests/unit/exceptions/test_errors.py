@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from hudi_ingest.exceptions import (
     BadRecord,
+    ChannelFailed,
     ConfigError,
     Fenced,
     IngestError,
@@ -56,6 +57,7 @@ FACTS: dict[type[IngestError], dict[str, st.SearchStrategy[Any]]] = {
     NoSuchPipeline: {"where": text, "problems": st.lists(text, max_size=3)},
     RangeRefused: {"where": text, "problems": st.lists(text, max_size=3)},
     NothingToDo: {"pipeline": text, "reason": text},
+    ChannelFailed: {"channel": text, "reason": text},
     SchemaNotApproved: {"pipeline": text, "origin": text, "changes": st.lists(text, max_size=3), "fingerprint": text},
     SchemaOutdated: {"schema_id": number, "subjects": text, "changes": st.lists(text, max_size=3)},
     BadRecord: {

@@ -75,4 +75,4 @@ def test_files_that_cannot_live_together_are_both_broken_and_have_names_of_their
     assert [each.name for each in right] == ["payments"]
     assert all("both have the name orders; rename one" in each.problems[0] for each in broken)
     names = {sensor.name for sensor in build_definitions(right, broken=broken).sensors or ()}
-    assert names == {"payments_coordinator", "orders_coordinator", "orders_2_coordinator"}
+    assert names == {"payments_coordinator", "orders_coordinator", "orders_2_coordinator", "hudi_ingest_overview"}
