@@ -53,8 +53,9 @@ def overview_row(pipeline: str, checks: Mapping[str, CheckResult], running: bool
     failing = sorted(
         ((name, check) for name, check in checks.items() if not check.passed), key=lambda entry: entry[1].warning
     )
-    waiting = _number(checks, LAG_BELOW_LIMIT, LAG_RECORDS)
-    behind = 0.0 if waiting == 0 else _number(checks, UP_TO_DATE, LAG_SECONDS)
+    # A paused pipeline's numbers are from before it was paused.
+    waiting = _number(checks, LAG_BELOW_LIMIT, LAG_RECORDS) if running else None
+    behind = 0.0 if waiting == 0 else _number(checks, UP_TO_DATE, LAG_SECONDS) if running else None
     return OverviewRow(
         pipeline,
         _state(failing, bool(checks), running),

@@ -56,6 +56,8 @@ def test_a_pipeline_without_lag_is_not_behind_and_its_last_commit_is_a_time() ->
     row = overview_row("orders", checks, True)
     assert (row.behind, row.waiting) == (0.0, 0)
     assert row.to_dict()["last commit (UTC)"] == "2026-01-31 11:00"
+    paused = overview_row("orders", checks, False).to_dict()
+    assert (paused["seconds behind"], paused["records waiting"]) == ("?", "?"), "nobody looks at them"
     rows = [row, overview_row("b", {"x": _check(False)}, True), overview_row("a", {"x": _check(False)}, True)]
     assert [row.pipeline for row in worst_first(rows)] == ["a", "b", "orders"]
     assert summary(rows) == "2 fails, 1 well"
