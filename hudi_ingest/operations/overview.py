@@ -8,8 +8,8 @@ from datetime import datetime, timedelta, timezone
 
 from hudi_ingest.operations.health import LAG_BELOW_LIMIT, UP_TO_DATE
 
-WELL, WARNS, FAILS, PAUSED, UNKNOWN = "well", "warns", "fails", "paused", "not reported yet"
-STATES = (FAILS, WARNS, UNKNOWN, PAUSED, WELL)
+WELL, WARNING, FAILING, PAUSED, UNKNOWN = "well", "warning", "failing", "paused", "not reported yet"
+STATES = (FAILING, WARNING, UNKNOWN, PAUSED, WELL)
 """Worst first."""
 LAG_RECORDS, LAG_SECONDS, COMMIT_AGE = "lag (records)", "lag (seconds)", "seconds since the last commit"
 
@@ -78,7 +78,7 @@ def summary(rows: Sequence[OverviewRow]) -> str:
 
 def _state(failing: Sequence[tuple[str, CheckResult]], is_reported: bool, running: bool) -> str:
     if failing:
-        return WARNS if all(check.warning for _, check in failing) else FAILS
+        return WARNING if all(check.warning for _, check in failing) else FAILING
     if not running:
         return PAUSED
     return WELL if is_reported else UNKNOWN

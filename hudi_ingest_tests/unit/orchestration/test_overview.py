@@ -33,13 +33,13 @@ def _check(passed: bool = True, warning: bool = False, text: str = "", **figures
         (
             {"dead_letters": _check(False, True, "3 bad records. Fix them.")},
             True,
-            "warns",
+            "warning",
             "dead_letters: 3 bad records",
         ),
         (
             {"a": _check(False, True, "Slow."), "b": _check(False, False, "Broken\nhere. Mend it.")},
             False,
-            "fails",
+            "failing",
             "b: Broken here; a: Slow",
         ),
     ],
@@ -60,7 +60,7 @@ def test_a_pipeline_without_lag_is_not_behind_and_its_last_commit_is_a_time() ->
     assert (paused["seconds behind"], paused["records waiting"]) == ("?", "?"), "nobody looks at them"
     rows = [row, overview_row("b", {"x": _check(False)}, True), overview_row("a", {"x": _check(False)}, True)]
     assert [row.pipeline for row in worst_first(rows)] == ["a", "b", "orders"]
-    assert summary(rows) == "2 fails, 1 well"
+    assert summary(rows) == "2 failing, 1 well"
 
 
 def test_the_sensor_reports_what_has_changed(write: Write, tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_the_sensor_reports_what_has_changed(write: Write, tmp_path: Path) -> No
     assert len(observations) == 2
     newest = observations[0].asset_observation
     assert newest is not None
-    assert newest.metadata["state"].value == "1 fails, 1 not reported yet"
+    assert newest.metadata["state"].value == "1 failing, 1 not reported yet"
     table = newest.metadata["pipelines"]
     assert isinstance(table, TableMetadataValue)
     assert [dict(record.data)["what is wrong"] for record in table.records] == ["up_to_date: 12 records waiting", ""]
