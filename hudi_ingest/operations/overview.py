@@ -11,6 +11,8 @@ from hudi_ingest.operations.health import LAG_BELOW_LIMIT, UP_TO_DATE
 WELL, WARNING, FAILING, PAUSED, UNKNOWN = "well", "warning", "failing", "paused", "not reported yet"
 STATES = (FAILING, WARNING, UNKNOWN, PAUSED, WELL)
 """Worst first."""
+_LONGEST = 80
+"""Characters. The table's last column is narrow: a long text would push the other pipelines off the page."""
 LAG_RECORDS, LAG_SECONDS, COMMIT_AGE = "lag (records)", "lag (seconds)", "seconds since the last commit"
 
 
@@ -62,7 +64,7 @@ def overview_row(pipeline: str, checks: Mapping[str, CheckResult], running: bool
         behind,
         None if waiting is None else int(waiting),
         _last_commit(checks),
-        "; ".join(f"{name}: {_first_sentence(check.text)}" for name, check in failing),
+        "; ".join(f"{name}: {_beginning(check.text)}" for name, check in failing),
     )
 
 
@@ -96,5 +98,7 @@ def _number(checks: Mapping[str, CheckResult], check: str, figure: str) -> float
     return float(value) if isinstance(value, (int, float)) else None
 
 
-def _first_sentence(text: str) -> str:
-    return " ".join(text.split()).split(". ", 1)[0].removesuffix(".")
+def _beginning(text: str) -> str:
+    """The first sentence, or as much of it as fits into a cell."""
+    sentence = " ".join(text.split()).split(". ", 1)[0].removesuffix(".")
+    return sentence if len(sentence) <= _LONGEST else f"{sentence[:_LONGEST].rstrip()}…"

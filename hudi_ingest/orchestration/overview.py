@@ -43,7 +43,7 @@ _COLUMNS = [
     TableColumn("records waiting", "string"),
     TableColumn("last commit (UTC)", "string"),
     TableColumn(
-        "what is wrong", "string", description="the first sentence of each failing check, which says what to do"
+        "what is wrong", "string", description="how each failing check begins; the check itself says what to do"
     ),
 ]
 

@@ -63,6 +63,12 @@ def test_a_pipeline_without_lag_is_not_behind_and_its_last_commit_is_a_time() ->
     assert summary(rows) == "2 failing, 1 well"
 
 
+def test_a_long_text_is_cut_to_fit_its_cell() -> None:
+    row = overview_row("orders", {"runs_succeed": _check(False, text="no " * 100)}, True)
+    assert len(row.wrong) < 110
+    assert row.wrong.endswith("…")
+
+
 def test_the_sensor_reports_what_has_changed(write: Write, tmp_path: Path) -> None:
     orders, payments = (
         load(write, name=name, table__base_path=f"/data/{name}", enabled=True) for name in ("orders", "payments")
