@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 
 import pytest
 
 from hudi_ingest.cli.interrupts import one_interrupt
 
+NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+
+@pytest.fixture(autouse=True)
+def heeded() -> Iterator[None]:
+    """As in a terminal, however the tests were started: nohup, for example, leaves signals ignored."""
+    before = {number: signal.signal(number, signal.default_int_handler) for number in NUMBERS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", NUMBERS)
 def test_only_the_first_interruption_counts(number: signal.Signals) -> None:
     before = signal.getsignal(number)
     with one_interrupt():
         with pytest.raises(KeyboardInterrupt):
-            # os.kill may reach another thread, and this one learns of it later.
             signal.raise_signal(number)
-        for again in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for again in NUMBERS:
             signal.raise_signal(again)
     assert signal.getsignal(number) is before
 
@@ -25,3 +36,10 @@ def test_the_stopping_after_a_good_end_is_not_interrupted() -> None:
     with one_interrupt() as ignore_further:
         ignore_further()
         signal.raise_signal(signal.SIGTERM)
+
+
+def test_a_signal_that_is_ignored_stays_ignored() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with one_interrupt():
+        signal.raise_signal(signal.SIGHUP)
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
