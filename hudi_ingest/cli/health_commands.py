@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,9 +72,8 @@ def _show(diagnosis: Diagnosis) -> None:
 
 
 def _show_summary(diagnoses: list[Diagnosis]) -> None:
-    states = sorted(diagnosis.state.value for diagnosis in diagnoses)
-    counts = {state: len(list(same)) for state, same in groupby(states)}
-    bad, doubtful = counts.get("problem", 0), counts.get("warning", 0)
+    counts = Counter(diagnosis.state.value for diagnosis in diagnoses)
+    bad, doubtful = counts["problem"], counts["warning"]
     text = "All is well." if not bad and not doubtful else f"Problems: {bad}, warnings: {doubtful}."
     out.print(text, style="bold", markup=False, highlight=False)
 

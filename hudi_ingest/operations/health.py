@@ -49,6 +49,8 @@ CATALOG_QUESTION = (
 COMPACTION_QUESTION = "Fails while what is not compacted exceeds a limit of table.compaction twice over: queries become slower and slower."
 ABOUT_COMMITS = (ACCOUNTING_HOLDS, FILES_LARGE_ENOUGH, DEAD_LETTERS)
 """Checks whose answer changes only with commits; their figure `transaction` names the last one considered."""
+LAG_RECORDS, LAG_SECONDS, COMMIT_AGE = "lag (records)", "lag (seconds)", "seconds since the last commit"
+"""Names of figures; commits have the lag under the same names, so Dagster plots them together."""
 CLOCK_SECONDS = 60
 """Tolerated difference between two machines' clocks, in seconds."""
 CATALOG_SECONDS = 60
@@ -85,7 +87,7 @@ def offsets_honoured(pipeline: Pipeline, stopped: Sequence[OffsetLoss]) -> Findi
 def lag_below_limit(pipeline: Pipeline, waiting: int) -> Finding:
     """Check the lag. `waiting`: offsets between the committed ones and the broker's ends."""
     limit = pipeline.max_lag
-    figures: dict[str, int | float | str] = {"lag (records)": waiting, "limit": f"{limit:,} records"}
+    figures: dict[str, int | float | str] = {LAG_RECORDS: waiting, "limit": f"{limit:,} records"}
     if waiting <= limit:
         return Finding(LAG_BELOW_LIMIT, True, f"{counted(waiting, 'offset')} waiting; the limit is {limit:,}.", figures)
     text = (
@@ -117,9 +119,9 @@ def up_to_date(
     if began_at is None or committed_at is None:
         return Finding(UP_TO_DATE, True, f"{counted(waiting, 'offset')} waiting for the table's first transaction.")
     age, limit = (now - committed_at).total_seconds(), late_after(pipeline, (committed_at - began_at).total_seconds())
-    figures: dict[str, int | float | str] = {"seconds since the last commit": round(age, 1)}
+    figures: dict[str, int | float | str] = {COMMIT_AGE: round(age, 1)}
     if oldest_seconds is not None:
-        figures["lag (seconds)"] = round(oldest_seconds, 1)
+        figures[LAG_SECONDS] = round(oldest_seconds, 1)
     if waiting < pipeline.transaction.min_records:
         limit += pipeline.transaction.max_wait_seconds
     if age < -CLOCK_SECONDS:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -15,13 +14,12 @@ from hudi_ingest.hudi.ownership import require_own_table, require_same_folders, 
 from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.hudi.timeline import PIPELINE_PROPERTY, Timeline
 from hudi_ingest.kafka.cluster import KafkaCluster, kept_cluster
+from hudi_ingest.operations.listening import first_listening
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.record import needs_registry
 from hudi_ingest.records.schema.registered import KINDS
 from hudi_ingest.transaction.columns import proposed_schema
 from hudi_ingest.transaction.decoding import row_maker_of
-
-_CONNECT_SECONDS = 5.0
 
 
 @dataclass(slots=True)
@@ -163,16 +161,9 @@ def _require_subjects(pipeline: Pipeline) -> None:
 
 def _check_catalog(uris: str, check: OnlineCheck) -> None:
     """A metastore of several is enough."""
-    failures = []
-    for address in uris.split(","):
-        host, _, port = address.removeprefix("thrift://").rpartition(":")
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
-        except OSError as error:
-            failures.append(f"{address}: {error.strerror or error}")
-        else:
-            check.facts.append(f"catalog: {address} accepts connections")
-            return
-    check.problems.append(
-        f"catalog: no metastore accepts connections ({'; '.join(failures)}); start it, or correct catalog.uris"
-    )
+    listening, refusals = first_listening(uris.split(","))
+    if listening is not None:
+        check.facts.append(f"catalog: {listening} accepts connections")
+        return
+    failures = "; ".join(f"{uri}: {error.strerror or error}" for uri, error in refusals.items())
+    check.problems.append(f"catalog: no metastore accepts connections ({failures}); start it, or correct catalog.uris")

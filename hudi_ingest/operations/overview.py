@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
-from hudi_ingest.operations.health import LAG_BELOW_LIMIT, UP_TO_DATE
+from hudi_ingest.operations.health import COMMIT_AGE, LAG_BELOW_LIMIT, LAG_RECORDS, LAG_SECONDS, UP_TO_DATE
 
 WELL, WARNING, FAILING, PAUSED, UNKNOWN = "well", "warning", "failing", "paused", "not reported yet"
 STATES = (FAILING, WARNING, UNKNOWN, PAUSED, WELL)
 """Worst first."""
 _LONGEST = 80
 """Characters. The table's last column is narrow: a long text would push the other pipelines off the page."""
-LAG_RECORDS, LAG_SECONDS, COMMIT_AGE = "lag (records)", "lag (seconds)", "seconds since the last commit"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,14 @@ from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 
-def newest_results(instance: DagsterInstance, pipelines: Sequence[Pipeline]) -> dict[str, dict[str, CheckResult]]:
-    """Return the newest result of each check that was reported, by pipeline and check."""
+def newest_results(
+    instance: DagsterInstance, pipelines: Sequence[Pipeline], only: str = ""
+) -> dict[str, dict[str, CheckResult]]:
+    """Return the newest result of each check that was reported, by pipeline and check; one query. `only`: the one check to ask for."""
     owners = {
         AssetCheckKey(table_key(pipeline), check): pipeline.name
         for pipeline in pipelines
-        for check in questions(pipeline)
+        for check in ([only] if only else questions(pipeline))
     }
     results: dict[str, dict[str, CheckResult]] = {pipeline.name: {} for pipeline in pipelines}
     records = instance.event_log_storage.get_latest_asset_check_execution_by_key([*owners])

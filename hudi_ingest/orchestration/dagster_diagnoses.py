@@ -98,7 +98,7 @@ def _last_tick(instance: DagsterInstance, pipeline: Pipeline, origin_id: str, se
 
 def _failed_runs(instance: DagsterInstance, pipelines: Sequence[Pipeline]) -> Iterator[Diagnosis]:
     """The one check that Dagster alone can answer; the others are evaluated anew."""
-    for name, results in newest_results(instance, pipelines).items():
+    for name, results in newest_results(instance, pipelines, RUNS_SUCCEED).items():
         result = results.get(RUNS_SUCCEED)
         if result is not None and not result.passed:
             state = State.WARNING if result.warning else State.PROBLEM

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dagster import AssetCheckEvaluation, AssetCheckKey, AssetCheckSeverity, DagsterInstance
+from dagster import DagsterInstance
 
 from hudi_ingest.home.folder import Home
 from hudi_ingest.metrics.records import DagsterRecord
 from hudi_ingest.operations.health import RUNS_SUCCEED, Finding
-from hudi_ingest.orchestration.asset_keys import table_key
+from hudi_ingest.orchestration.check_results import newest_results
 from hudi_ingest.orchestration.home_instance import dagster_folder, open_instance
 from hudi_ingest.orchestration.sensor import sensor_name
+from hudi_ingest.orchestration.sensor_switch import switches_of
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 
@@ -34,28 +35,15 @@ class InstanceView:
                 return DagsterRecord(is_there=False)
             self._instance = open_instance(folder)
         instance = self._instance
-        states = {state.instigator_name: state for state in instance.all_instigator_state()}
-        sensors = {pipeline.name: states.get(sensor_name(pipeline.name)) for pipeline in pipelines}
-        keys = {AssetCheckKey(table_key(pipeline), RUNS_SUCCEED): pipeline.name for pipeline in pipelines}
-        newest = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(keys))
-        evaluations = {keys[key]: record.evaluation for key, record in newest.items() if key in keys}
+        switches = switches_of(instance)
+        sensors = {pipeline.name: sensor_name(pipeline.name) for pipeline in pipelines}
+        results = newest_results(instance, pipelines, RUNS_SUCCEED)
         return DagsterRecord(
-            running={
-                name: state.is_running
-                for name, state in sensors.items()
-                # Nobody has switched it: the pipeline file decides.
-                if state is not None and state.status.value != "DECLARED_IN_CODE"
-            },
+            # Where nobody has switched the sensor, the pipeline file decides.
+            running={name: switches[sensor] for name, sensor in sensors.items() if sensor in switches},
             findings={
-                name: (
-                    Finding(
-                        RUNS_SUCCEED,
-                        evaluation.passed,
-                        evaluation.description or "",
-                        warning=evaluation.severity is AssetCheckSeverity.WARN,
-                    ),
-                )
-                for name, evaluation in evaluations.items()
-                if isinstance(evaluation, AssetCheckEvaluation)
+                name: (Finding(check, result.passed, result.text, warning=result.warning),)
+                for name, by_check in results.items()
+                for check, result in by_check.items()
             },
         )

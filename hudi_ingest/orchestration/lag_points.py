@@ -6,8 +6,9 @@ from typing import Any
 
 from dagster import MetadataValue
 
-LAG_RECORDS = "lag (records)"
-LAG_SECONDS = "lag (seconds)"
+from hudi_ingest.operations.health import LAG_RECORDS, LAG_SECONDS
+
+__all__ = ["LAG_RECORDS", "LAG_SECONDS", "lag_metadata"]
 
 
 def lag_metadata(waiting: int, seconds: float | None) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
@@ -19,6 +18,7 @@ from hudi_ingest.operations.doctor.diagnosis import Diagnosis, State, examined, 
 from hudi_ingest.operations.doctor.ledger import existing_ledger
 from hudi_ingest.operations.findings import findings_now, findings_on_commits
 from hudi_ingest.operations.health import Finding
+from hudi_ingest.operations.listening import first_listening
 from hudi_ingest.operations.online_check import check_online
 from hudi_ingest.pipeline.folder import BrokenFile
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -26,7 +26,6 @@ from hudi_ingest.transaction.situation import Situation, observe
 
 AT_ONCE = 8
 """How many pipelines are examined at the same time; each waits for its broker and table most of the time."""
-_CONNECT_SECONDS = 5.0
 _LATE_TICKS = 6
 """A coordinator that is on has ticked within so many of its intervals, or stands still."""
 _LEAST_LATE_SECONDS = 120.0
@@ -111,14 +110,10 @@ def _folder(subject: str, pipeline: Pipeline) -> Iterator[Diagnosis]:
 def _lock(subject: str, pipeline: Pipeline) -> Iterator[Diagnosis]:
     if pipeline.table.lock is None:
         return
-    reasons = []
-    for address in pipeline.table.lock.zookeeper.split(","):
-        host, _, port = address.strip().rpartition(":")
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
-            return
-        except OSError as error:
-            reasons.append(f"{address}: {error}")
+    listening, refusals = first_listening(pipeline.table.lock.zookeeper.split(","))
+    if listening is not None:
+        return
+    reasons = [f"{address}: {error}" for address, error in refusals.items()]
     text = f"No ZooKeeper server of table.lock answers ({'; '.join(reasons)}), and nothing is begun or published without the lock."
     yield problem(subject, text, "Start the ensemble, or correct table.lock.zookeeper.")
 
