@@ -14,6 +14,9 @@ OUT_OF_RANGE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_O
 _REFUSALS = {KafkaError._AUTHENTICATION, KafkaError._SSL}
 _ALERT = "SSL alert number"
 """Marks a broker's refusal of a client certificate in what otherwise looks like a network error."""
+_TOO_SOON = "not valid in current SASL state"
+"""Marks what a broker answers to a client that logs in twice within a second, as one does that connects while its token is about to
+expire. It says nothing about the login: the client connects again."""
 _LOGIN_FAILED = re.compile("SASL ?Authentication", re.IGNORECASE)
 _NO_TOKEN = re.compile("no token: |acquire SASL OAUTHBEARER token|OIDC", re.IGNORECASE)
 _WITHOUT_PASSWORD = ("OAUTHBEARER", "GSSAPI")
@@ -46,6 +49,8 @@ class Trouble:
             self.all_down = True
             return
         self.last = error.str()
+        if _TOO_SOON in self.last:
+            return
         # librdkafka repeats in its own words that it got no token.
         if not self.refusal.startswith("no token: ") and (error.code() in _REFUSALS or _ALERT in self.last):
             self.refusal = self.last

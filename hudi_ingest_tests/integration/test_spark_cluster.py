@@ -183,10 +183,15 @@ class Attempt:
         assert "CoarseGrainedExecutorBackend" in " ".join(executor.cmdline())
         return cls(worker, executor)
 
+    def open_files(self) -> set[str]:
+        """Paths of its open base files; of a deleted one with a suffix. Raises OSError."""
+        targets = {os.readlink(link) for link in Path(f"/proc/{self.worker.pid}/fd").iterdir()}
+        return {target for target in targets if ".parquet" in target}
+
     def writes(self) -> bool:
         """Whether it has a base file open, deleted or not."""
         try:
-            return any(".parquet" in os.readlink(link) for link in Path(f"/proc/{self.worker.pid}/fd").iterdir())
+            return bool(self.open_files())
         except OSError:
             return self.worker.is_running() and self.worker.status() != psutil.STATUS_ZOMBIE
 
@@ -198,6 +203,7 @@ def test_p1_p2_p3_an_attempt_that_spark_gave_up_changes_nothing(
     """Spark repeats the tasks of a lost executor. It runs one that stands still twice, and kills the slower attempt in the middle
     of its file if it can."""
     send(shared, 3000)
+    files_before = {str(file) for file in shared.data_files()}
     fault.arm("rows_written", "stop")
     with _running(shared, tasks_of_their_own) as running:
         attempt = Attempt.of(fault.await_reached("rows_written", SECONDS))
@@ -205,6 +211,12 @@ def test_p1_p2_p3_an_attempt_that_spark_gave_up_changes_nothing(
         if trouble == "executor killed":
             attempt.executor.kill()
         if trouble == "executor hangs":
+            # Executors give each other the stage's code, so one that has it not yet would wait until Spark's network timeout.
+            wait_for(
+                lambda: {str(file) for file in shared.data_files()} - files_before - attempt.open_files(),
+                "the other executor writes a file",
+                SECONDS,
+            )
             attempt.executor.suspend()
         _, told = running.communicate(timeout=SECONDS)
         assert running.returncode == 0, told
