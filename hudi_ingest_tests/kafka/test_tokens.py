@@ -29,11 +29,13 @@ SECONDS = 20
 FUNCTION = "hudi_ingest_tests.support.identity_provider:token"
 
 
-def pipeline_with(secured: SecuredBroker, ground: Ground, oauth: dict[str, Any]) -> Pipeline:
+def pipeline_with(
+    secured: SecuredBroker, ground: Ground, oauth: dict[str, Any], seconds: float = SECONDS
+) -> Pipeline:
     source = secured.source("TOKEN", oauth=oauth)
     # Of a consumer only: an admin client ignores it.
     kafka = {"fetch.min.bytes": 2, "client.rack": "eu-1a"}
-    return make_pipeline(ground, source={**source, "kafka": kafka, "request_timeout_seconds": SECONDS})
+    return make_pipeline(ground, source={**source, "kafka": kafka, "request_timeout_seconds": seconds})
 
 
 def rows_read(pipeline: Pipeline, ground: Ground, count: int) -> int:
@@ -105,7 +107,7 @@ def test_a_provider_that_refuses_the_client_is_told(secured: SecuredBroker, secu
     with identity_provider() as (url, _):
         oauth = {"token_url": url, "client_id": CLIENT, "client_secret": "hunter2"}
         with pytest.raises(KafkaRefused, match="gave no token to log in with") as raised:
-            observe(pipeline_with(secured, secured_ground, oauth))
+            observe(pipeline_with(secured, secured_ground, oauth, seconds=3))
     assert url in str(raised.value)
     assert "hunter2" not in str(raised.value)
 
