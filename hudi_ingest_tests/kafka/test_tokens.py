@@ -29,9 +29,7 @@ SECONDS = 20
 FUNCTION = "hudi_ingest_tests.support.identity_provider:token"
 
 
-def pipeline_with(
-    secured: SecuredBroker, ground: Ground, oauth: dict[str, Any], seconds: float = SECONDS
-) -> Pipeline:
+def pipeline_with(secured: SecuredBroker, ground: Ground, oauth: dict[str, Any], seconds: float = SECONDS) -> Pipeline:
     source = secured.source("TOKEN", oauth=oauth)
     # Of a consumer only: an admin client ignores it.
     kafka = {"fetch.min.bytes": 2, "client.rack": "eu-1a"}
