@@ -138,7 +138,7 @@ class LocalStorage(TableStorage):
         if self.exists(folder):
             self._filesystem.delete_dir(self._absolute(folder))
 
-    def unfinished_uploads(self) -> list[Upload]:
+    def unfinished_uploads(self, suspected: Iterable[str] = ()) -> list[Upload]:
         return []
 
     def abort_upload(self, upload: Upload) -> bool:

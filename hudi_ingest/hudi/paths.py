@@ -25,6 +25,8 @@ DEAD_LETTERS = f"{OWN_FILES}/dead_letters"
 COPIED_LETTERS = f"{DEAD_LETTERS}/copied"
 """Records up to which manifest dead letters have been copied to their topic."""
 
+_MARKER_SUFFIX = ".marker.CREATE"
+
 
 def heartbeat_path(instant: str) -> str:
     """Return the file that exists while the instant may be written; Hudi deletes it at commit and rollback."""
@@ -32,7 +34,12 @@ def heartbeat_path(instant: str) -> str:
 
 
 def marker_path(instant: str, path: str) -> str:
-    return f"{MARKERS}/{instant}/{path}.marker.CREATE"
+    return f"{MARKERS}/{instant}/{path}{_MARKER_SUFFIX}"
+
+
+def marked_path(instant: str, marker: str) -> str:
+    """Return the path of the file whose marker this is."""
+    return marker.removeprefix(f"{MARKERS}/{instant}/").removesuffix(_MARKER_SUFFIX)
 
 
 def partition_metadata_path(partition: str) -> str:

@@ -29,6 +29,12 @@ _ETAG_OF_NOTHING = f'"{"0" * 32}"'
 _MOST_DELETED = 1000
 """Keys of one request."""
 _AFTER_ALL = "\U0010ffff"
+_LISTS_UPLOADS_BY_KEY = "MinIO"
+"""The server that lists open uploads only to those who ask with an object's whole key as the prefix."""
+
+
+def _server_of(answer: Mapping[str, Any]) -> str:
+    return str(answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("server", ""))
 
 
 class S3Storage(TableStorage):
@@ -224,17 +230,24 @@ class S3Storage(TableStorage):
                     "Allow the login to delete objects below the table's path (s3:DeleteObject).",
                 )
 
-    def unfinished_uploads(self) -> list[Upload]:
+    def unfinished_uploads(self, suspected: Iterable[str] = ()) -> list[Upload]:
+        pages = [*self._upload_pages(f"{self._key}/")]
+        if _server_of(pages[0]) == _LISTS_UPLOADS_BY_KEY:
+            pages = [page for path in suspected for page in self._upload_pages(self._key_of(path))]
         uploads: list[Upload] = []
+        for entry in (entry for page in pages for entry in page.get("Uploads", ())):
+            path = entry["Key"].removeprefix(f"{self._key}/")
+            if not path.startswith(f"{HOODIE}/") or path.startswith(f"{OWN_FILES}/"):
+                uploads.append(Upload(path, entry["UploadId"], entry["Initiated"].astimezone(timezone.utc)))
+        return uploads
+
+    def _upload_pages(self, prefix: str) -> Iterator[Mapping[str, Any]]:
         more: Mapping[str, str] = {}
         while True:
-            page = self._call("list_multipart_uploads", Prefix=f"{self._key}/", **more)
-            for entry in page.get("Uploads", ()):
-                path = entry["Key"].removeprefix(f"{self._key}/")
-                if not path.startswith(f"{HOODIE}/") or path.startswith(f"{OWN_FILES}/"):
-                    uploads.append(Upload(path, entry["UploadId"], entry["Initiated"].astimezone(timezone.utc)))
+            page = self._call("list_multipart_uploads", Prefix=prefix, **more)
+            yield page
             if not page.get("IsTruncated"):
-                return uploads
+                return
             more = {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page["NextUploadIdMarker"]}
 
     def abort_upload(self, upload: Upload) -> bool:

@@ -147,8 +147,10 @@ class TableStorage(ABC):
         """Delete a folder and its contents, if it exists."""
 
     @abstractmethod
-    def unfinished_uploads(self) -> list[Upload]:
-        """List the files outside .hoodie, and our own below it, whose upload is not completed. Invisible to all readers."""
+    def unfinished_uploads(self, suspected: Iterable[str] = ()) -> list[Upload]:
+        """List the files outside .hoodie, and our own below it, whose upload is not completed. Invisible to all readers.
+
+        Of a store that lists no uploads by prefix, such as MinIO, only those of `suspected` paths."""
 
     @abstractmethod
     def abort_upload(self, upload: Upload) -> bool:

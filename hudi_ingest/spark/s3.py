@@ -12,7 +12,7 @@ import logging
 import os
 import uuid
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -92,10 +92,8 @@ def connect_bucket(jvm: Any, context: Any, bucket: str, options: StorageOptions)
     if applied == digest:
         return
     _add_classes(jvm, hadoop.getClassLoader(), context, local=local)
-    # Executors of a cluster would have to find the class by themselves, which was not tried.
-    files = _FILES if local else _FILE_SYSTEM
     for scheme in ("s3", "s3a"):
-        hadoop.set(f"fs.{scheme}.impl", files)
+        hadoop.set(f"fs.{scheme}.impl", _FILES)
     for key in _OPTIONAL - settings.keys():
         hadoop.unset(prefix + key)
     for key, value in settings.items():
@@ -115,27 +113,23 @@ def _place(reference: SecretReference) -> str:
 
 def _add_classes(jvm: Any, loader: Any, context: Any, *, local: bool) -> None:
     """Add what is missing to the driver's class path. On a cluster, executors load it from the driver."""
-    jars: list[Path] = []
+
+    def add(jars: Sequence[Path]) -> None:
+        for jar in jars:
+            if not local:
+                # First, because a process that dies in between must not leave a driver whose executors lack the classes.
+                context.addJar(str(jar))
+            loader.addURL(jvm.java.io.File(str(jar)).toURI().toURL())
+
     if not _has_class(loader, _FILE_SYSTEM):
-        jars += s3_jars(_logger.info)
-        _add_to_driver(jvm, loader, jars)
+        add(s3_jars(_logger.info))
     for name in (_CREDENTIALS, _FILES):
         if not _has_class(loader, name):
-            jar = _compiled_jar(jvm, loader, name)
-            _add_to_driver(jvm, loader, [jar])
-            jars.append(jar)
-    if not local:
-        for jar in jars:
-            context.addJar(str(jar))
+            add([_compiled_jar(jvm, loader, name)])
 
 
 def _has_class(loader: Any, name: str) -> bool:
     return loader.getResource(f"{name.replace('.', '/')}.class") is not None
-
-
-def _add_to_driver(jvm: Any, loader: Any, jars: list[Path]) -> None:
-    for jar in jars:
-        loader.addURL(jvm.java.io.File(str(jar)).toURI().toURL())
 
 
 def _compiled_jar(jvm: Any, loader: Any, name: str) -> Path:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from hudi_ingest.exceptions import IngestError, TransactionInFlight
 from hudi_ingest.faults import reach
+from hudi_ingest.hudi.paths import MARKERS, marked_path
 from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.ledger import TransactionRow, counters
 from hudi_ingest.ledger.owner import Owner, is_dead
@@ -70,6 +71,7 @@ def end_instant(ports: TransactionPorts, opened: OpenInstant) -> bool:
     """
     # The epoch first: processes that still work for the transaction are fenced before its files are deleted.
     ports.epoch.retire(opened.transaction_id)
+    begun = _begun_files(ports.timeline.storage, opened.instant)
     with ports.kept():
         rolled_back = ports.instants.roll_back(opened.instant)
     if not rolled_back:
@@ -80,18 +82,27 @@ def end_instant(ports: TransactionPorts, opened: OpenInstant) -> bool:
     except OSError as error:
         _logger.warning("dead letters of %s no longer count; the sweep will delete them: %s", opened.instant, error)
     try:
-        abort_uploads(ports.timeline.storage, opened.instant)
+        abort_uploads(ports.timeline.storage, opened.instant, begun)
     except OSError as error:
         _logger.warning("uploads of %s remain open; the sweep will abort them: %s", opened.instant, error)
     return rolled_back
 
 
-def abort_uploads(storage: TableStorage, instant: str) -> None:
-    """Abort the open uploads of a rolled-back instant's files. Raises OSError.
+def _begun_files(storage: TableStorage, instant: str) -> list[str]:
+    """List the files that have a marker, which Hudi's rollback deletes."""
+    try:
+        return [marked_path(instant, marker.path) for marker in storage.files(f"{MARKERS}/{instant}")]
+    except OSError as error:
+        _logger.warning("uploads of %s may remain open: its markers cannot be listed: %s", instant, error)
+        return []
+
+
+def abort_uploads(storage: TableStorage, instant: str, begun: Iterable[str]) -> None:
+    """Abort the open uploads of a rolled-back instant's files, which were `begun`. Raises OSError.
 
     A process that still works for its transaction can then no longer complete them.
     """
-    for upload in storage.unfinished_uploads():
+    for upload in storage.unfinished_uploads(begun):
         if re.search(rf"_{instant}\.(parquet$|log\.)", upload.path):
             storage.abort_upload(upload)
 

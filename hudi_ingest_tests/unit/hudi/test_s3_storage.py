@@ -326,7 +326,7 @@ def test_p4_a_rollback_aborts_the_open_uploads_of_its_instant(storage: S3Storage
     for each in (stream, other):
         each.write(b"x" * 12_000_000)
     assert {upload.path for upload in storage.unfinished_uploads()} == {path, "dt=d0/x_20261121140405124.parquet"}
-    abort_uploads(storage, INSTANT)
+    abort_uploads(storage, INSTANT, [path])
     [left] = storage.unfinished_uploads()
     assert left.path == "dt=d0/x_20261121140405124.parquet"
     with pytest.raises(OSError, match=r"NoSuchUpload|reached max retries"):
@@ -335,6 +335,29 @@ def test_p4_a_rollback_aborts_the_open_uploads_of_its_instant(storage: S3Storage
     other.close()
     assert storage.size(left.path) == 12_000_000
     assert not storage.abort_upload(left)
+
+
+def test_p4_of_a_store_that_lists_uploads_by_key_a_rollback_asks_for_each_file(
+    storage: S3Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = f"dt=d0/x_{INSTANT}.parquet"
+    stream = storage.open_output(path)
+    stream.write(b"x" * 12_000_000)
+    call = storage._call
+
+    def as_minio(operation: str, **arguments: str) -> Mapping[str, object]:
+        answer = {**call(operation, **arguments)}
+        if operation == "list_multipart_uploads":
+            answer["ResponseMetadata"] = {"HTTPHeaders": {"server": "MinIO"}}
+            answer["Uploads"] = [entry for entry in answer.get("Uploads", ()) if entry["Key"] == arguments["Prefix"]]
+        return answer
+
+    monkeypatch.setattr(storage, "_call", as_minio)
+    abort_uploads(storage, INSTANT, [])
+    assert [upload.path for upload in storage.unfinished_uploads([path])] == [path]
+    abort_uploads(storage, INSTANT, [path])
+    with pytest.raises(OSError, match=r"NoSuchUpload|reached max retries"):
+        stream.close()
 
 
 def test_r9_a_sweep_aborts_dead_uploads(storage: S3Storage, write: Write, tmp_path: Path) -> None:
