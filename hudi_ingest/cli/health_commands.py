@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import typer
@@ -25,42 +24,18 @@ _MARKS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "problem": ("
 def doctor(as_json: AsJson = False) -> None:
     """Examine machine, ledger, engine, Dagster and every pipeline, and say what to do. Changes nothing; exits with 1 if there
     is a problem."""
-    from hudi_ingest.operations.doctor.diagnosis import State, distinct, worst
+    from hudi_ingest.examination import examine
+    from hudi_ingest.operations.doctor.diagnosis import State
 
-    diagnoses = distinct(_diagnoses(Home.from_environment()))
+    examination = examine(Home.from_environment(), progress)
     if as_json:
-        print_json({"state": worst(diagnoses).value, "diagnoses": [diagnosis.to_dict() for diagnosis in diagnoses]})
+        print_json(examination.to_dict())
     else:
-        for diagnosis in diagnoses:
+        for diagnosis in examination.diagnoses:
             _show(diagnosis)
-        _show_summary(diagnoses)
-    if worst(diagnoses) is State.PROBLEM:
+        _show_summary(examination.diagnoses)
+    if examination.state is State.PROBLEM:
         raise typer.Exit(1)
-
-
-def _diagnoses(home: Home) -> Iterator[Diagnosis]:
-    from hudi_ingest.local.stack_diagnoses import STACK, stack_diagnoses
-    from hudi_ingest.model.storage_options import is_s3
-    from hudi_ingest.operations.doctor.diagnosis import examined
-    from hudi_ingest.operations.doctor.engine import ENGINE, engine_diagnoses
-    from hudi_ingest.operations.doctor.ledger import LEDGER, ledger_diagnoses
-    from hudi_ingest.operations.doctor.machine import machine_diagnoses
-    from hudi_ingest.operations.doctor.pipelines import folder_diagnoses, pipelines_diagnoses
-    from hudi_ingest.orchestration.dagster_diagnoses import dagster_diagnoses
-    from hudi_ingest.pipeline.folder import load_each
-    from hudi_ingest.transaction.decoding import format_problems
-
-    progress("examining this machine")
-    pipelines, broken = load_each(home.pipelines, check=format_problems) if home.pipelines.is_dir() else ((), ())
-    paths = [pipeline.table.base_path for pipeline in pipelines]
-    yield from machine_diagnoses(home, [Path(path) for path in paths if not is_s3(path)])
-    yield from examined(LEDGER, lambda: ledger_diagnoses(home))
-    progress("examining the engine and Dagster")
-    yield from examined(STACK, lambda: stack_diagnoses(home))
-    yield from examined(ENGINE, lambda: engine_diagnoses(home))
-    yield from dagster_diagnoses(home, pipelines)
-    yield from folder_diagnoses(home, pipelines, broken)
-    yield from pipelines_diagnoses(home, pipelines, progress)
 
 
 def _show(diagnosis: Diagnosis) -> None:
@@ -71,7 +46,7 @@ def _show(diagnosis: Diagnosis) -> None:
         out.print(f"         → {diagnosis.remedy}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _show_summary(diagnoses: list[Diagnosis]) -> None:
+def _show_summary(diagnoses: Iterable[Diagnosis]) -> None:
     counts = Counter(diagnosis.state.value for diagnosis in diagnoses)
     bad, doubtful = counts["problem"], counts["warning"]
     text = "All is well." if not bad and not doubtful else f"Problems: {bad}, warnings: {doubtful}."

@@ -208,7 +208,7 @@ def accept_losses(
     if dry_run:
         print_plan(plan_accepting(pipeline, sources, topic or ()), as_json)
     else:
-        print_receipt(accept_loss(pipeline, sources, topic or (), Home.from_environment(), progress), as_json)
+        print_receipt(accept_loss(pipeline, Home.from_environment(), sources, topic or (), progress), as_json)
 
 
 @app.command()

@@ -26,13 +26,12 @@ def topics(
 ) -> None:
     """List the topics of a template and their pipelines."""
     from hudi_ingest.ledger import Ledger
-    from hudi_ingest.operations.topic_discovery import forget_topic, refresh_topics
+    from hudi_ingest.operations.topic_discovery import forget_topic, refresh_topics, template_topics
     from hudi_ingest.pipeline.folder import find_template
-    from hudi_ingest.pipeline.template import Variant, pipeline_name
 
     home, now = Home.from_environment(), datetime.now(timezone.utc)
     template = find_template(home.pipelines, name)
-    known, missing = template.topics, frozenset[str]()
+    discovery = None
     if not template.finds_topics and (refresh or forget):
         raise typer.BadParameter(f"{template.path.name} makes no pipelines of topics that appear")
     if refresh or forget:
@@ -40,23 +39,13 @@ def topics(
             if forget:
                 forget_topic(template, forget, home, ledger, now)
             discovery = refresh_topics(template, home, ledger, now)
-        known, missing = discovery.known, frozenset(discovery.missing)
-    since = {topic.name: topic.seen_at.isoformat(timespec="seconds") for topic in known}
-    facts = [
-        {
-            "topic": topic,
-            "pipeline": pipeline_name(template.pipeline_name, Variant(topic)),
-            "seen_at": since.get(topic),
-            "missing": topic in missing,
-        }
-        for topic in [*template.source.topics, *since]
-    ]
+    listed = template_topics(template, discovery)
     if as_json:
-        print_json(facts)
+        print_json([topic.to_dict() for topic in listed])
         return
-    for topic in facts:
-        gone = "; NOT ON THE BROKER, so its pipeline fails" if topic["missing"] else ""
-        appeared = f", since {topic['seen_at']}" if topic["seen_at"] else ""
-        say(f"{topic['topic']} → {topic['pipeline']}{appeared}{gone}")
-    if not facts:
+    for topic in listed:
+        gone = "; NOT ON THE BROKER, so its pipeline fails" if topic.missing else ""
+        appeared = f", since {topic.seen_at.isoformat(timespec='seconds')}" if topic.seen_at else ""
+        say(f"{topic.topic} → {topic.pipeline}{appeared}{gone}")
+    if not listed:
         say(f"no topic has matched {template.source.topics_pattern} yet" + ("" if refresh else "; --refresh looks now"))

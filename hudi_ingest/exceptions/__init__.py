@@ -295,6 +295,10 @@ class ServiceRefused(Terminal):
     """The table's mode does not have the table service that was asked for."""
 
 
+class NoSuchSavepoint(ServiceRefused):
+    """The table has no savepoint of this instant."""
+
+
 class RangeRefused(Terminal):
     """A range of offsets cannot be backfilled or replayed as requested. Lists all problems at once, one per line."""
 

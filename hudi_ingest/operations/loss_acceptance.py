@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from hudi_ingest.home.folder import Home
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.report import CommitReceipt
-from hudi_ingest.pipeline.folder import find_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.run import run_transaction, when_table_is_free
 from hudi_ingest.transaction.situation import plan_accepting
 
+_logger = logging.getLogger(__name__)
+
 
 def accept_loss(
     pipeline: Pipeline,
+    home: Home,
     partitions: Sequence[TopicPartition],
     topics: Sequence[str],
-    home: Home,
-    report: Callable[[str], None],
+    report: Callable[[str], None] = _logger.info,
 ) -> CommitReceipt:
     """Accept the losses of these stopped partitions and of all stopped partitions of these topics, now, in this process.
 
@@ -33,10 +34,3 @@ def accept_loss(
 
     # Partitions that are not stopped have transactions of their own, which end soon.
     return when_table_is_free(accept, pipeline.transaction.timeout_seconds, report)
-
-
-def accept_loss_of(
-    home: Home, name: str, partitions: Sequence[TopicPartition], topics: Sequence[str]
-) -> dict[str, Any]:
-    """As `accept_loss`, for another process: takes the pipeline's name and returns the receipt's facts. Raises ConfigError, too."""
-    return accept_loss(find_pipeline(home.pipelines, name), partitions, topics, home, lambda line: None).to_dict()

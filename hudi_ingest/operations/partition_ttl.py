@@ -149,10 +149,10 @@ def ttl_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession) -> Partitio
 
 def run_ttl(
     pipeline: Pipeline,
+    home: Home | None = None,
     *,
     plan_only: bool = False,
     savepoint: bool = True,
-    home: Home | None = None,
     report: Callable[[str], None] = _logger.info,
 ) -> TtlResult:
     """Drop expired partitions now, after a savepoint. Attaches to a running engine, else starts Spark in this process. Raises what

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from pyspark.sql import SparkSession
 
-from hudi_ingest.exceptions import ServiceRefused, TransactionInFlight
+from hudi_ingest.exceptions import NoSuchSavepoint, NothingToDo, TransactionInFlight
 from hudi_ingest.home.folder import Home
 from hudi_ingest.hudi.ownership import require_own_table
 from hudi_ingest.hudi.paths import HOODIE
@@ -62,14 +62,14 @@ class Savepoints:
         return instant
 
     def delete(self, instant: str) -> None:
-        """Raises ServiceRefused if there is no such savepoint."""
+        """Raises NoSuchSavepoint."""
         self._require(instant)
         self.client.delete(instant)
 
     def restore(self, instant: str, report: Callable[[str], None]) -> None:
         """Take back all commits after the savepoint, with their checkpoint: the next transaction reads their offsets again.
 
-        Raises ServiceRefused if there is no such savepoint, TransactionInFlight if a transaction or services are at work.
+        Raises NoSuchSavepoint, and TransactionInFlight if a transaction or services are at work.
         """
         self._require(instant)
         table = self.pipeline.table.base_path
@@ -96,7 +96,7 @@ class Savepoints:
     def _require(self, instant: str) -> None:
         instants = [savepoint.instant for savepoint in self.list()]
         if instant not in instants:
-            raise ServiceRefused(
+            raise NoSuchSavepoint(
                 f"table {self.pipeline.table.base_path} has no savepoint {instant}; there is "
                 f"{', '.join(instants) if instants else 'none'}. Nothing was changed."
             )
@@ -109,6 +109,27 @@ def savepoints_of(
     """Yield the savepoints of the pipeline's table. Attaches to a running engine, else starts Spark in this process."""
     with connected(pipeline, home or Home.from_environment(), report) as (spark, ledger):
         yield savepoints_for(pipeline, ledger, spark)
+
+
+def list_savepoints(pipeline: Pipeline, home: Home) -> tuple[Savepoint, ...]:
+    """Return the savepoints of the pipeline's table, oldest first."""
+    with savepoints_of(pipeline, home) as savepoints:
+        return savepoints.list()
+
+
+def create_savepoint(pipeline: Pipeline, home: Home, comment: str) -> Savepoint:
+    """Make a savepoint of the newest commit, unless it has one, and return it. Raises NothingToDo if the table has no commit."""
+    with savepoints_of(pipeline, home) as savepoints:
+        instant = savepoints.create(comment, _logger.info)
+        if instant is None:
+            raise NothingToDo(pipeline.name, "the table has no commit yet")
+        return next(savepoint for savepoint in savepoints.list() if savepoint.instant == instant)
+
+
+def delete_savepoint(pipeline: Pipeline, home: Home, instant: str) -> None:
+    """Delete a savepoint. Raises NoSuchSavepoint."""
+    with savepoints_of(pipeline, home) as savepoints:
+        savepoints.delete(instant)
 
 
 def savepoints_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession) -> Savepoints:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
+from typing import Any
 
 from hudi_ingest.exceptions import NothingToDo
 from hudi_ingest.home.folder import Home, write_private
 from hudi_ingest.kafka.cluster import kept_cluster
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.model.seen_topic import SeenTopic
-from hudi_ingest.pipeline.template import Template
+from hudi_ingest.pipeline.template import Template, Variant, pipeline_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,42 @@ class Discovery:
     new: tuple[str, ...]
     missing: tuple[str, ...]
     """Those that are not on the broker. Their pipelines fail until the topics are back or are forgotten."""
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateTopic:
+    """A topic of a template."""
+
+    topic: str
+    pipeline: str
+    seen_at: datetime | None
+    """When it first matched the pattern; None if the file lists it."""
+    missing: bool | None
+    """Whether it is not on the broker; None if nobody has looked."""
+
+    def to_dict(self) -> dict[str, Any]:
+        seen_at = self.seen_at.isoformat(timespec="seconds") if self.seen_at else None
+        return {**asdict(self), "seen_at": seen_at}
+
+
+def template_topics(template: Template, discovery: Discovery | None = None) -> list[TemplateTopic]:
+    """The topics that the file lists or that have matched its pattern, with their pipelines. `discovery`: what `refresh_topics` has
+    just found."""
+    listed = [TemplateTopic(topic, _pipeline_of(template, topic), None, None) for topic in template.source.topics]
+    seen = [
+        TemplateTopic(
+            topic.name,
+            _pipeline_of(template, topic.name),
+            topic.seen_at,
+            topic.name in discovery.missing if discovery else None,
+        )
+        for topic in (discovery.known if discovery else template.topics)
+    ]
+    return [*listed, *seen]
+
+
+def _pipeline_of(template: Template, topic: str) -> str:
+    return pipeline_name(template.pipeline_name, Variant(topic))
 
 
 def refresh_topics(template: Template, home: Home, ledger: Ledger, now: datetime) -> Discovery:

@@ -215,7 +215,7 @@ def load_file_pipelines(path: Path, environment: Mapping[str, str] | None = None
 
 
 def find_template(folder: Path, name: str, environment: Mapping[str, str] | None = None) -> Template:
-    """The template of the file that is called `name`. Raises ConfigError."""
+    """The template of the file that is called `name`. Raises NoSuchPipeline, ConfigError if the folder cannot be read."""
     content = _load_all(folder, environment_or_own(environment))
     for template in content.templates:
         if name in (template.name, template.pipeline_name, template.path.name):
@@ -224,7 +224,7 @@ def find_template(folder: Path, name: str, environment: Mapping[str, str] | None
     shown = ", ".join(known) or "none; a pipeline file with {topic} in table.base_path and in name is one"
     broken = [f"{file.path.name}: {text}" for file in content.loaded if file.name is None for text in file.problems]
     problem = f"no template is called {quoted(name)}; known: {shown}{suggestion(name, known)}"
-    raise ConfigError(str(folder), [problem, *broken])
+    raise NoSuchPipeline(str(folder), [problem, *broken])
 
 
 @dataclass(frozen=True, slots=True)

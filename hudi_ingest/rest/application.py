@@ -14,7 +14,14 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hudi_ingest.home.folder import Home
-from hudi_ingest.rest import pipeline_routes, request_routes, state_routes
+from hudi_ingest.rest import (
+    installation_routes,
+    pipeline_routes,
+    request_routes,
+    state_routes,
+    table_routes,
+    topic_routes,
+)
 from hudi_ingest.rest.access import Access, Gate
 from hudi_ingest.rest.models import PipelineText
 from hudi_ingest.rest.problems import MEDIA_TYPE, Problem, answer_errors
@@ -64,8 +71,15 @@ def _api() -> FastAPI:
     api.get(
         "/healthz", tags=["server"], response_model=Health, summary="Whether the server answers", name="get_health"
     )(healthz)
-    for routes in (pipeline_routes.ROUTES, state_routes.ROUTES, request_routes.ROUTES):
-        api.include_router(routes, prefix=API)
+    for routes in (
+        pipeline_routes,
+        topic_routes,
+        state_routes,
+        request_routes,
+        table_routes,
+        installation_routes,
+    ):
+        api.include_router(routes.ROUTES, prefix=API)
     api.openapi = lambda: _openapi(api)  # type: ignore[method-assign]
     return api
 

@@ -367,6 +367,87 @@ class Receipt(BaseModel):
     stopped: list[Loss] = []
 
 
+class TemplateTopic(BaseModel):
+    """A topic of a template, and the pipeline that it has."""
+
+    topic: str
+    pipeline: str
+    seen_at: datetime | None = Field(description="When it first matched the pattern; None if the file lists it.")
+    missing: bool | None = Field(
+        description="Whether it is not on the broker, so that its pipeline fails; None if nobody has looked."
+    )
+
+
+class SchemaChange(BaseModel):
+    """How the next transaction would change the table's columns."""
+
+    pipeline: str
+    skip: str | None = Field(default=None, description="Why nothing would change.")
+    origin: str | None = Field(default=None, description="Where the columns come from.")
+    changes: list[str] = Field(default=[], description="One line each.")
+    fingerprint: str | None = Field(default=None, description="Identifies the change; approve it by this.")
+    approved: bool = Field(default=True, description="Whether the transaction may begin.")
+
+
+class ApprovalBody(Body):
+    """The schema change that somebody has looked at."""
+
+    fingerprint: str = Field(min_length=1, description="As the change has it; any other change is not approved.")
+
+
+class Savepoint(BaseModel):
+    """A commit to which the table can be restored."""
+
+    instant: str = Field(description="Of the commit.")
+    by: str
+    comment: str
+
+
+class SavepointBody(Body):
+    """What to write into the savepoint."""
+
+    comment: str = Field(default="by REST", max_length=1_000, description="Why it was made.")
+
+
+class ExpiredPartition(BaseModel):
+    """A table partition that is older than `table.ttl` allows."""
+
+    partition: str = Field(description="Its path in the table.")
+    ended_at: datetime | None
+    file_groups: int
+    bytes: int
+
+
+class TtlPlan(BaseModel):
+    """Which table partitions the retention would drop."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    pipeline: str
+    base_path: str
+    days: int = Field(description="How long data is kept.")
+    expired: list[ExpiredPartition]
+    bytes: int = Field(description="Of all expired partitions.")
+    unknown: list[str] = Field(description="Partitions whose age nobody knows; they are kept.")
+    kept: int = Field(description="Number of partitions that stay.")
+
+
+class Diagnosis(BaseModel):
+    """What is well or wrong with one part of the installation."""
+
+    subject: str = Field(examples=["pipeline payments"])
+    state: Literal["ok", "warning", "problem"]
+    text: str
+    remedy: str = Field(description="What to do, if the text does not say it.")
+
+
+class Examination(BaseModel):
+    """What is known about the installation."""
+
+    state: Literal["ok", "warning", "problem"] = Field(description="The most urgent of the diagnoses.")
+    diagnoses: list[Diagnosis]
+
+
 class SampleStart(Body):
     """Where to read in one Kafka partition."""
 

@@ -22,6 +22,7 @@ from hudi_ingest.exceptions import (
     IngestError,
     NoSuchOffset,
     NoSuchPipeline,
+    NoSuchSavepoint,
     NothingToDo,
     RangeRefused,
     Transient,
@@ -84,6 +85,7 @@ class Refused(Exception):
 _STATUSES: tuple[tuple[type[IngestError], int, str], ...] = (
     (NothingToDo, 409, "Nothing to do"),
     (NoSuchPipeline, 404, "No such pipeline"),
+    (NoSuchSavepoint, 404, "No such savepoint"),
     (FileExists, 409, "The pipeline exists"),
     (FileChanged, 412, "The pipeline file was changed"),
     (FileNotWritable, 409, "The pipeline file cannot be written"),

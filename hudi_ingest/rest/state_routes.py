@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from multiprocessing import get_context
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter
@@ -12,7 +11,7 @@ from fastapi import APIRouter
 from hudi_ingest.exceptions import NoSuchOffset
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.model.offsets import TopicPartition
-from hudi_ingest.operations.loss_acceptance import accept_loss_of
+from hudi_ingest.operations.loss_acceptance import accept_loss
 from hudi_ingest.operations.next_plan import next_plan
 from hudi_ingest.operations.pipeline_files import PipelineFiles
 from hudi_ingest.operations.sample import take_sample
@@ -21,13 +20,12 @@ from hudi_ingest.orchestration.sensor_switch import switch
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.rest.models import LossBody, PipelineState, Plan, Receipt, Sample, SampleBody, Switched
 from hudi_ingest.rest.named import HomeOf, Named
-from hudi_ingest.rest.problems import Refused
+from hudi_ingest.rest.spark_process import in_spark_process
 from hudi_ingest.transaction.situation import observe, plan_accepting
 
 ROUTES = APIRouter(tags=["state"])
 _AT_ONCE = 8
 """Pipelines whose status is asked for at the same time: a broker that is down must not hold up the others' answers."""
-_accepting = threading.Lock()
 
 
 @ROUTES.get("/status", summary="Get the status of all pipelines")
@@ -92,16 +90,10 @@ def survey_accept_loss(pipeline: Named, body: LossBody) -> Plan:
 @ROUTES.post("/pipelines/{name}/accept-loss", summary="Accept lost offsets", name="accept_loss")
 def accept_lost_offsets(home: HomeOf, pipeline: Named, body: LossBody) -> Receipt:
     """Give up the offsets that stopped partitions have lost, and resume at the broker's first, in one transaction. Answers when
-    it is committed, which takes a Spark and up to the pipeline's timeout. One at a time: 503 while another runs."""
-    if not _accepting.acquire(blocking=False):
-        raise Refused(503, "Try again", "Another accept-loss is running; this server runs one at a time.")
-    try:
-        # A process of its own: Spark's JVM ends with it.
-        with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-            facts = pool.submit(accept_loss_of, home, pipeline.name, *_losses(body)).result()
-    finally:
-        _accepting.release()
-    return Receipt.model_validate(facts)
+    it is committed, which takes a Spark and up to the pipeline's timeout. 503 while another operation uses Spark."""
+    partitions, topics = _losses(body)
+    receipt = in_spark_process(partial(accept_loss, partitions=partitions, topics=topics), pipeline, home)
+    return Receipt.model_validate(receipt.to_dict())
 
 
 def _losses(body: LossBody) -> tuple[list[TopicPartition], list[str]]:

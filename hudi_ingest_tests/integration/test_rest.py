@@ -57,7 +57,9 @@ def client(ground: Ground, tmp_path: Path) -> Iterator[ModuleType]:
 
 
 def test_k6_the_life_of_a_pipeline(ground: Ground, topic: str, client: ModuleType) -> None:
-    text = "# by REST\n" + write_pipeline(ground, on_bad_record="dead_letter").read_text()
+    text = "# by REST\n" + write_pipeline(
+        ground, on_bad_record="dead_letter", table={"on_schema_change": "refuse"}
+    ).read_text()
     (ground.home.pipelines / f"{ground.name}.yaml").unlink()
     name = ground.name
     ground.send_rows(0, 20)
@@ -123,6 +125,20 @@ def test_k6_the_life_of_a_pipeline(ground: Ground, topic: str, client: ModuleTyp
             state.accept_loss(name, client.LossBody(partitions=[partition]))
         assert refused.value.status == 409
         assert "is not stopped" in json.loads(refused.value.body)["detail"]
+
+        table, installation = client.TableApi(connection), client.InstallationApi(connection)
+        assert "all columns" in table.get_schema_change(name).skip
+        wider = client.PipelineText(text=smaller.text.replace("dt string", "dt string, note string"))
+        changed = pipelines.update_pipeline(name, wider, if_match=changed.version)
+        waiting = table.get_schema_change(name)
+        assert (waiting.approved, len(waiting.changes)) == (False, 1)
+        with pytest.raises(client.ApiException) as refused:
+            table.approve_schema(name, client.ApprovalBody(fingerprint="another"))
+        assert refused.value.status == 409
+        assert table.approve_schema(name, client.ApprovalBody(fingerprint=waiting.fingerprint)).approved
+        assert table.get_schema_change(name).approved
+        examined = installation.get_doctor()
+        assert f"pipeline {name}" in {diagnosis.subject for diagnosis in examined.diagnoses}
 
         pipelines.delete_pipeline(name, if_match=changed.version)
         assert pipelines.list_pipelines() == []

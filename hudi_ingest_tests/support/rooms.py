@@ -20,8 +20,8 @@ def imported_rooms(package: Path = PACKAGE) -> dict[str, set[str]]:
     for path in sorted(package.rglob("*.py")):
         room = path.relative_to(package).parts[0]
         if room == path.name:
-            # A module beside the rooms. `faults` is imported like a room; the others are public names for them.
-            if room != "faults.py":
+            # A module beside the rooms. These are imported like one; the others are public names for them.
+            if room not in ("examination.py", "faults.py"):
                 continue
             room = path.stem
         imports = rooms.setdefault(room, set())

@@ -20,8 +20,8 @@ PACKAGE = Path(hudi_ingest.__file__).parent
 KEEP_FILES_OF_THEIR_OWN = {
     "cli/ingestion_commands.py",
     "cli/demo.py",
-    "cli/health_commands.py",
     "cli/serve_commands.py",
+    "examination.py",
     "faults.py",
     "hudi/local_storage.py",
     "hudi/s3_access.py",

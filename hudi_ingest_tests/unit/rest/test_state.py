@@ -34,6 +34,15 @@ def api(silent: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestA
         source__bootstrap_servers=silent, source__request_timeout_seconds=0.5, table__base_path=str(root / "table")
     )
     (home.pipelines / "orders.yaml").write_text(yaml.safe_dump(slow))
+    for name, topics in (("listed", {"topics": ["a", "b"]}), ("shop", {"topics": None, "topics_pattern": r"shop\..+"})):
+        of_topics = document(
+            name=f"{name}_{{topic}}",
+            source__bootstrap_servers=silent,
+            source__request_timeout_seconds=0.5,
+            table__base_path=str(root / name / "{topic}"),
+            **{f"source__{key}": value for key, value in topics.items()},
+        )
+        (home.pipelines / f"{name}.yaml").write_text(yaml.safe_dump(of_topics))
     (home.pipelines / "broken.yaml").write_text("name: broken\nsource: 3\n")
     with running_rest_api(home) as server:
         yield server
@@ -44,6 +53,8 @@ def api(silent: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestA
     [
         ("GET", "/pipelines/orders/status", None),
         ("GET", "/pipelines/orders/plan", None),
+        ("POST", "/pipelines/shop/topics/refresh", None),
+        ("DELETE", "/pipelines/shop/topics/shop.gone", None),
         ("POST", "/pipelines/orders/sample", {}),
         (
             "POST",
@@ -71,11 +82,28 @@ def test_a_broker_that_does_not_answer_in_time_is_503_with_the_reason(
 
 def test_one_pipeline_does_not_hide_the_others(api: RestApi) -> None:
     states = {state["pipeline"]: state["error"] for state in api.ask("GET", "/status").body}
-    assert set(states) == {"orders", "broken"}
+    assert set(states) == {"orders", "listed_a", "listed_b", "broken"}
     assert "within 0.5 s" in states["orders"]
     assert "source: must be a mapping" in states["broken"]
     answer = api.ask("GET", "/pipelines/broken/status")
     assert (answer.status, answer.body["title"]) == (409, "The pipeline file is broken")
+
+
+def test_the_topics_of_a_template_are_listed_without_a_broker(api: RestApi) -> None:
+    listed = api.ask("GET", "/pipelines/listed/topics").body
+    assert [(topic["topic"], topic["pipeline"], topic["missing"]) for topic in listed] == [
+        ("a", "listed_a", None),
+        ("b", "listed_b", None),
+    ]
+    assert api.ask("GET", "/pipelines/shop/topics").body == []
+
+
+def test_what_is_wrong_with_the_installation_is_an_answer_and_no_error(api: RestApi, silent: str) -> None:
+    answer = api.ask("GET", "/doctor")
+    assert (answer.status, answer.body["state"]) == (200, "problem")
+    problems = {found["subject"]: found["text"] for found in answer.body["diagnoses"] if found["state"] == "problem"}
+    assert "source: must be a mapping" in str(problems)
+    assert silent in problems["pipeline orders"]
 
 
 @pytest.mark.parametrize(
@@ -94,6 +122,11 @@ def test_one_pipeline_does_not_hide_the_others(api: RestApi) -> None:
         ("/pipelines/orders/backfills", {"offset": 3}, 422, "offset: Extra inputs"),
         ("/pipelines/orders/accept-loss", {}, 422, "at least one partition or topic"),
         ("/pipelines/orders/pause", None, 503, "there is no Dagster to tell"),
+        ("/pipelines/orders/schema-change/approve", {}, 422, "fingerprint: Field required"),
+        ("/pipelines/orders/savepoints", {"why": "x"}, 422, "why: Extra inputs"),
+        ("/pipelines/nobody/savepoints", {}, 404, "no pipeline is called 'nobody'"),
+        ("/pipelines/listed/topics/refresh", None, 409, "listed.yaml makes no pipelines of topics that appear"),
+        ("/pipelines/orders/topics/refresh", None, 404, "no template is called 'orders'"),
         ("/requests/none/cancel", None, 404, "no request 'none'"),
         ("/nowhere", None, 404, "Not Found"),
     ],

@@ -1,0 +1,55 @@
+"""Examines a whole installation for `hudi-ingest doctor` and the REST API: machine, ledger, engine, Dagster, every pipeline.
+
+Nothing here changes anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hudi_ingest.home.folder import Home
+from hudi_ingest.local.stack_diagnoses import STACK, stack_diagnoses
+from hudi_ingest.model.storage_options import is_s3
+from hudi_ingest.operations.doctor.diagnosis import Diagnosis, State, distinct, examined, worst
+from hudi_ingest.operations.doctor.engine import ENGINE, engine_diagnoses
+from hudi_ingest.operations.doctor.ledger import LEDGER, ledger_diagnoses
+from hudi_ingest.operations.doctor.machine import machine_diagnoses
+from hudi_ingest.operations.doctor.pipelines import folder_diagnoses, pipelines_diagnoses
+from hudi_ingest.orchestration.dagster_diagnoses import dagster_diagnoses
+from hudi_ingest.pipeline.folder import load_each
+from hudi_ingest.transaction.decoding import format_problems
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """What is known about an installation. `state`: the most urgent of its diagnoses."""
+
+    state: State
+    diagnoses: tuple[Diagnosis, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"state": self.state.value, "diagnoses": [diagnosis.to_dict() for diagnosis in self.diagnoses]}
+
+
+def examine(home: Home, report: Callable[[str], None]) -> Examination:
+    """Examine the installation of this home. What cannot be reached becomes a diagnosis. Raises ConfigError if the pipelines
+    folder cannot be read."""
+    diagnoses = distinct(_diagnoses(home, report))
+    return Examination(worst(diagnoses), tuple(diagnoses))
+
+
+def _diagnoses(home: Home, report: Callable[[str], None]) -> Iterator[Diagnosis]:
+    report("examining this machine")
+    pipelines, broken = load_each(home.pipelines, check=format_problems) if home.pipelines.is_dir() else ((), ())
+    paths = [pipeline.table.base_path for pipeline in pipelines]
+    yield from machine_diagnoses(home, [Path(path) for path in paths if not is_s3(path)])
+    yield from examined(LEDGER, lambda: ledger_diagnoses(home))
+    report("examining the engine and Dagster")
+    yield from examined(STACK, lambda: stack_diagnoses(home))
+    yield from examined(ENGINE, lambda: engine_diagnoses(home))
+    yield from dagster_diagnoses(home, pipelines)
+    yield from folder_diagnoses(home, pipelines, broken)
+    yield from pipelines_diagnoses(home, pipelines, report)
