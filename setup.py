@@ -75,6 +75,8 @@ setup(
             "import-linter",
             # What confluent-kafka's serializer of JSON Schema needs.
             "jsonschema",
+            # Kubernetes' schemas, for the manifests in deploy/.
+            "kubernetes-validate",
             "matplotlib",
             "moto[s3]>=5.1",
             "mypy",

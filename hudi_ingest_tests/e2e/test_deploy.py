@@ -32,6 +32,7 @@ pytestmark = pytest.mark.skipif(postgres.programs() is None, reason="PostgreSQL 
 
 DEPLOY = Path(__file__).parent.parent.parent / "deploy"
 PASSWORD = "p@ss:w/o%rd #1"
+TOKEN = "a-token-of-thirty-two-characters"
 READY_SECONDS = 180
 
 
@@ -43,22 +44,30 @@ def database() -> Iterator[sa.URL]:
 
 
 def commands(ui_port: int, folder: Path) -> dict[str, list[str]]:
-    """What docker-compose.yaml runs, behind the image's entrypoint, with places of this machine in place of the containers'."""
-    services: dict[str, Any] = yaml.safe_load((DEPLOY / "docker-compose.yaml").read_text())["services"]
-    places = {"0.0.0.0": "127.0.0.1", "3000": str(ui_port), "engine-and-ops": str(folder / "engine-and-ops.sh")}
+    """What the compose files run, behind the image's entrypoint, with places of this machine in place of the containers'."""
+    services: dict[str, Any] = {}
+    for file in ("docker-compose.yaml", "docker-compose.rest.yaml"):
+        services |= yaml.safe_load((DEPLOY / file).read_text())["services"]
+    places = {
+        "0.0.0.0": "127.0.0.1",
+        "3000": str(ui_port),
+        "engine-and-ops": str(folder / "engine-and-ops.sh"),
+        "8470": str(ui_port),
+        "/run/secrets/rest_token": str(folder / "token"),
+    }
     found = {}
-    for name in ("migrate", "engine", "webserver", "daemon"):
+    for name in ("migrate", "engine", "webserver", "daemon", "rest"):
         words = [places.get(word, word).replace("/opt/dagster", str(folder)) for word in services[name]["command"]]
         words = [re.sub(r"^\$\{ENGINE_MEMORY.*", "1g", word) for word in words]
         found[name] = [str(folder / "with-secrets.sh"), *words]
     return found
 
 
-def kubernetes_container() -> dict[str, Any]:
-    """The engine's in kubernetes/engine.yaml."""
-    documents = yaml.safe_load_all((DEPLOY / "kubernetes" / "engine.yaml").read_text())
-    (engine,) = [each for each in documents if each["kind"] == "StatefulSet"]
-    (container,) = engine["spec"]["template"]["spec"]["containers"]
+def kubernetes_container(file: str) -> dict[str, Any]:
+    """The one of a file in kubernetes/."""
+    documents = yaml.safe_load_all((DEPLOY / "kubernetes" / file).read_text())
+    (workload,) = [each for each in documents if each["kind"] in ("StatefulSet", "Deployment")]
+    (container,) = workload["spec"]["template"]["spec"]["containers"]
     found: dict[str, Any] = container
     return found
 
@@ -196,11 +205,34 @@ def test_r10_each_command_of_deploy_starts_and_a_transaction_is_committed(
         assert '"committed"' in status.stdout
         assert PASSWORD not in status.stdout + status.stderr
         assert healthy(run["daemon"][0], "dagster-daemon", "liveness-check", env=environment)
+
+        # The REST API as both start it, with the switch of the sensor from Dagster's storage.
+        token = folder / "token"
+        token.write_text(f"{TOKEN}\n")
+        rest_port = free_port()
+        for command in (
+            commands(rest_port, folder)["rest"],
+            [run["migrate"][0], *on_this_machine(kubernetes_container("rest.yaml")["args"], rest_port, token)],
+        ):
+            rest = start("rest", command, log=tmp_path / "rest.log", env=environment)
+            started.callback(stop, [rest])
+            at = f"http://127.0.0.1:{rest_port}"
+            wait_until(
+                lambda at=at: answers(f"{at}/healthz"),  # type: ignore[misc]
+                what="the REST API answers",
+                timeout_seconds=READY_SECONDS,
+                records_to_watch=[rest],
+            )
+            assert not answers(f"{at}/api/v1/pipelines"), "without the token"
+            request = urllib.request.Request(f"{at}/api/v1/pipelines", headers={"Authorization": f"Bearer {TOKEN}"})
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                assert [(each["name"], each["state"]) for each in json.load(answer)] == [(ground.name, "on")]
+            stop([rest])
         stop([*others, engine])
 
         # The same engine and code server as Kubernetes starts them: on a port, with the chart's names for things.
         port = free_port()
-        container, home = kubernetes_container(), ground.home.root / "pod"
+        container, home = kubernetes_container("engine.yaml"), ground.home.root / "pod"
         places = {"engine-and-ops": str(folder / "engine-and-ops.sh"), "2g": "1g", "3030": str(port)}
         given = {each["name"]: each["value"] for each in container["env"]}
         pod = {name: value for name, value in environment.items() if name in {*os.environ, *given}} | {
@@ -278,6 +310,19 @@ def test_r10_the_spark_cluster_and_the_metastore_of_deploy_come_up(tmp_path: Pat
             timeout_seconds=READY_SECONDS,
             records_to_watch=records,
         )
+
+
+def on_this_machine(args: list[str], port: int, token: Path) -> list[str]:
+    places = {"0.0.0.0": "127.0.0.1", "8470": str(port), "/run/secrets/hudi-ingest-rest/token": str(token)}
+    return [places.get(word, word) for word in args]
+
+
+def answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=10):
+            return True
+    except OSError:
+        return False
 
 
 def workers_of(page: int) -> list[str]:

@@ -57,9 +57,10 @@ def client(ground: Ground, tmp_path: Path) -> Iterator[ModuleType]:
 
 
 def test_k6_the_life_of_a_pipeline(ground: Ground, topic: str, client: ModuleType) -> None:
-    text = "# by REST\n" + write_pipeline(
-        ground, on_bad_record="dead_letter", table={"on_schema_change": "refuse"}
-    ).read_text()
+    text = (
+        "# by REST\n"
+        + write_pipeline(ground, on_bad_record="dead_letter", table={"on_schema_change": "refuse"}).read_text()
+    )
     (ground.home.pipelines / f"{ground.name}.yaml").unlink()
     name = ground.name
     ground.send_rows(0, 20)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]
+import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 import yaml
 from dagster import DagsterInstance, DefaultRunLauncher
@@ -34,6 +35,7 @@ from hudi_ingest.orchestration.web_access import HOSTS_VARIABLE, hosts_from
 from hudi_ingest.orchestration.webserver import options_of
 from hudi_ingest.pipeline.engine import load_engine_settings
 from hudi_ingest.pipeline.folder import load_pipelines
+from hudi_ingest.rest.metrics_route import PATH as METRICS
 from hudi_ingest.spark.jars import cache_root
 
 pytestmark = pytest.mark.fast
@@ -210,6 +212,7 @@ def test_the_rest_api_has_a_token_and_is_published_on_loopback_only(compose: dic
     assert (parsed["host"], str(parsed["port"])) == (given["--host"], given["--port"])
     assert f"127.0.0.1:{parsed['port']}/healthz" in str(service["healthcheck"])
     assert parsed["token_file"] in {Path("/run/secrets", name) for name in on_top["secrets"]}
+    assert {"mem_limit"} <= set(service), "and the daemon's cpus"
     targets = [volume.split(":")[1:] for volume in service["volumes"]]
     assert [compose["services"]["engine"]["environment"][PIPELINES_VARIABLE]] in targets, "and not read-only"
 
@@ -285,12 +288,17 @@ def values() -> dict[str, Any]:
     return found
 
 
+@pytest.fixture(scope="module")
+def rest() -> dict[str, dict[str, Any]]:
+    """The manifests of the REST API on Kubernetes, by kind."""
+    return {each["kind"]: each for each in yaml.safe_load_all((DEPLOY / "kubernetes" / "rest.yaml").read_text())}
+
+
 def test_kubernetes_accepts_the_manifests_and_what_the_chart_makes_of_the_values(
-    manifests: dict[str, dict[str, Any]], values: dict[str, Any]
+    manifests: dict[str, dict[str, Any]], rest: dict[str, dict[str, Any]], values: dict[str, Any]
 ) -> None:
-    validator = pytest.importorskip("kubernetes_validate")
-    for manifest in (*manifests.values(), pod_of(values)):
-        validator.validate(manifest, "1.31", strict=True)
+    for manifest in (*manifests.values(), *rest.values(), pod_of(values)):
+        kubernetes_validate.validate(manifest, "1.31", strict=True)
 
 
 def pod_of(values: dict[str, Any]) -> dict[str, Any]:
@@ -306,11 +314,12 @@ def pod_of(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_kubernetes_pods_are_hardened_and_take_secrets_from_files(
-    manifests: dict[str, dict[str, Any]], values: dict[str, Any]
+    manifests: dict[str, dict[str, Any]], rest: dict[str, dict[str, Any]], values: dict[str, Any]
 ) -> None:
     (deployment,) = values["dagster-user-deployments"]["deployments"]
     assert set(deployment) <= USER_DEPLOYMENT
-    for spec in (manifests["StatefulSet"]["spec"]["template"]["spec"], pod_of(values)["spec"]):
+    pods = [manifest["spec"]["template"]["spec"] for manifest in (manifests["StatefulSet"], rest["Deployment"])]
+    for spec in (*pods, pod_of(values)["spec"]):
         (container,) = spec["containers"]
         assert spec["securityContext"]["runAsNonRoot"] is True
         assert spec["securityContext"]["runAsUser"] == 1000
@@ -352,6 +361,39 @@ def test_the_engines_manifests_fit_together_and_the_chart_finds_its_code_server(
     assert (server["host"], server["port"]) == (service["metadata"]["name"], ports["code-server"])
     launcher = overlay["runLauncher"]["config"]["customRunLauncher"]
     assert getattr(importlib.import_module(launcher["module"]), launcher["class"]) is DefaultRunLauncher
+
+
+def test_the_rest_api_on_kubernetes_is_probed_scraped_and_reaches_the_code_server(
+    manifests: dict[str, dict[str, Any]], rest: dict[str, dict[str, Any]]
+) -> None:
+    template = rest["Deployment"]["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+    (port,) = container["ports"]
+    program, command, *options = container["args"]
+    parsed = get_command(app).commands[command].make_context(command, options).params  # type: ignore[attr-defined]
+    assert (program, command, parsed["port"]) == ("hudi-ingest", "serve", port["containerPort"])
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    assert parsed["token_file"].parent == Path(mounts["token"])
+    assert "token" not in str(container["env"]).lower()
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert container[probe]["httpGet"] == {"path": "/healthz", "port": port["name"]}
+    assert template["metadata"]["annotations"] == {
+        "prometheus.io/scrape": "true",
+        "prometheus.io/port": str(parsed["port"]),
+        "prometheus.io/path": METRICS,
+    }
+    labels = template["metadata"]["labels"]
+    assert rest["Service"]["spec"]["selector"] == labels == rest["Deployment"]["spec"]["selector"]["matchLabels"]
+    assert [served["targetPort"] for served in rest["Service"]["spec"]["ports"]] == [port["name"]]
+    variables = {each["name"]: each["value"] for each in container["env"]}
+    assert variables["DAGSTER_HOME"] == mounts["instance"]
+    # It loads sensors that were never on from the code server.
+    allowed = manifests["NetworkPolicy"]["spec"]["ingress"]
+    assert any(
+        peer["podSelector"].get("matchLabels") == labels and {"port": "code-server"} in rule["ports"]
+        for rule in allowed
+        for peer in rule["from"]
+    )
 
 
 def test_the_ledger_is_in_the_same_postgresql(compose: dict[str, Any]) -> None:
